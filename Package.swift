@@ -150,6 +150,9 @@ let package = Package(
         "Logging", "WebSocketCodec",
       ]),
     target(
+      .drivers, "Peers",
+      ["ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Upstream", "Sessions", "Reactor", "Metrics"]),
+    target(
       .drivers, "HTTPServer",
       [
         "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Reactor", "TLSEngine", "Configuration", "Metrics",
@@ -160,9 +163,9 @@ let package = Package(
       name: "API",
       dependencies: [
         "Access", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
-        "Journal", "Consumers", "Webhooks", "Idempotency", "Calls", "SocketIO", "UpstreamProtocol", "Profiles",
-        "Upstream",
-        "Sessions", "HTTPServer",
+        "Journal", "Consumers", "Webhooks", "Idempotency", "Calls", "Forwarding", "SocketIO", "UpstreamProtocol",
+        "Profiles", "Upstream",
+        "Sessions", "Peers", "HTTPServer",
         "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
@@ -273,6 +276,12 @@ let package = Package(
         "Metrics",
         "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
         "UpstreamSession", "TLSEngine", "WebSocketCodec",
+      ]),
+    tested(
+      .drivers, "Peers",
+      [
+        "API", "Access", "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Journal",
+        "Logging", "Metrics", "Reactor", "Sessions", "Threading", "Upstream", "WebSocketCodec",
       ]),
     tested(
       nil, "Gateway",

@@ -50,4 +50,14 @@ package struct HTTPLimits: Sendable, Equatable {
   package var pipelinedBytes = 64 * 1024
 
   package init() {}
+
+  /// The limits of requests that another gateway has forwarded within these limits. It writes the target and the fields that it has accepted, and a few of
+  /// its own: one describes the client, in base64, with what a token in the head and two lists of names of at most 1 KiB each have said.
+  package var forPeers: HTTPLimits {
+    var limits = self
+    limits.headBytes = 2 * headBytes + 8 * 1024
+    limits.fieldCount += 8
+    limits.requestsPerConnection = .max
+    return limits
+  }
 }

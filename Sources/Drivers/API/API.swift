@@ -5,6 +5,7 @@ import HTTPCodec
 import HTTPServer
 import Logging
 import Metrics
+import Peers
 import Reactor
 import Sessions
 import Upstream
@@ -14,6 +15,8 @@ package final class API: HTTPApplication {
   let shared: APIShared
   /// The loop reports its turns to it.
   package let latencies: LoopLatencies
+  /// nil if there are no other gateways.
+  let forwarder: Forwarder?
   private let router: Router
   private let messageLimits: IncomingMessage.Limits
   private let loopIndex: Int
@@ -41,9 +44,12 @@ package final class API: HTTPApplication {
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
 
-  /// - Parameter loopIndex: part of each request id.
-  package init(_ shared: APIShared, loopIndex: Int) {
+  /// - Parameters:
+  ///   - loopIndex: part of each request id.
+  ///   - forwarder: sends requests to the other gateways, if there are any.
+  package init(_ shared: APIShared, loopIndex: Int, forwarder: Forwarder? = nil) {
     self.shared = shared
+    self.forwarder = forwarder
     latencies = LoopLatencies(shared.metrics.latencies)
     self.loopIndex = loopIndex
     router = Router(shared.sessions)
@@ -74,7 +80,7 @@ package final class API: HTTPApplication {
     let slot: Int
     do throws(ProblemError) {
       grant = try admit(request, on: listener, from: client, &context)
-      let request = try accept(request, on: listener, for: grant, &coding, &body, &context)
+      let request = try accept(request, on: listener, from: client.origin, for: grant, &coding, &body, &context)
       if request.mayWait {
         if listener.role == .management { try holdManagement(&context) }
         if let context { try hold(context) }
@@ -93,8 +99,12 @@ package final class API: HTTPApplication {
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
     _ context: inout RequestContext?
   ) throws(ProblemError) -> Grant? {
-    if let origin = allowedOrigin(of: request, on: listener) {
-      context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
+    if listener.role == .client {
+      if let origin = shared.browsers.crossOrigin.origin(of: request) {
+        context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
+      }
+    } else if listener.role == .peer {
+      return try admitPeer(request, &context)
     }
     // Not counted: a browser would report its 429 as a failure of the network.
     let isPreflight = context != nil && CrossOrigin.isPreflight(request)
@@ -114,7 +124,7 @@ package final class API: HTTPApplication {
     return grant
   }
 
-  /// The origin of the page that sends the request, if it may read the response. No page may read those of a management listener.
+  /// The origin of the page that sends the request, if it may read the response. Pages may read those of listeners for clients only.
   private func allowedOrigin(of request: borrowing HTTPRequestHead, on listener: HTTPListener) -> CrossOrigin.Origin? {
     listener.role == .client ? shared.browsers.crossOrigin.origin(of: request) : nil
   }
@@ -132,7 +142,7 @@ package final class API: HTTPApplication {
   }
 
   private func accept(
-    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, for grant: Grant?,
+    _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from origin: ClientOrigin, for grant: Grant?,
     _ coding: inout HTTPAcceptedCodings, _ body: inout RequestBody?, _ context: inout RequestContext?
   ) throws(ProblemError) -> PendingRequest {
     if let context, context.isPreflight, let origin = context.origin {
@@ -147,6 +157,23 @@ package final class API: HTTPApplication {
         "Idempotency-Key is not accepted by \(request.methodBytes.excerpt()) \(request.path.excerpt()): leave it out, since only POST of messages has it"
       )
     }
+    if forwarder != nil {
+      if listener.role == .peer {
+        if isMisdirected(route) { return .misdirected }
+      } else if let forwarded = forwarded(request, route, for: grant, from: origin, &body) {
+        return forwarded
+      }
+    }
+    let pending = try accept(request, route, for: grant, &coding, &body, context)
+    guard forwarder != nil, listener.role == .peer else { return pending }
+    return acceptFromPeer(pending, route, request)
+  }
+
+  /// Accepts a request that this gateway executes.
+  private func accept(
+    _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, _ coding: inout HTTPAcceptedCodings,
+    _ body: inout RequestBody?, _ context: RequestContext?
+  ) throws(ProblemError) -> PendingRequest {
     let representation = try representation(of: route, for: request)
     if route.readsAcceptEncoding { coding = try Representation.coding(of: request) }
     switch route {
@@ -182,6 +209,8 @@ package final class API: HTTPApplication {
       return .putSession(name)
     case .closeSession(let session): return .closeSession(session, code: try SessionClosing.code(of: request))
     case .sessions: return .listSessions(try SessionPage(request))
+    // The session has come here since the request was routed, or no gateway can be reached.
+    case .distantDelivery: throw ProblemError(Self.holderUnavailable)
     case .consumer(let target): return .consumer(try accept(request, for: target, &body))
     case .session, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
       return .read(route, representation)
@@ -194,7 +223,8 @@ package final class API: HTTPApplication {
   ) throws(ProblemError) -> Representation {
     let offered: [Representation]
     switch route {
-    case .send, .delivery, .call, .changeSession, .putSession, .closeSession, .session, .sessions, .consumer:
+    case .send, .delivery, .distantDelivery, .call, .changeSession, .putSession, .closeSession, .session, .sessions,
+      .consumer:
       if request.fields.acceptsAllMediaTypes { return .json }
       offered = [.json]
     case .document: offered = [.yaml]
@@ -267,6 +297,15 @@ package final class API: HTTPApplication {
         shared.browsers.crossOrigin.writePreflight(
           for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
         return .respond
+      case .forward(let request): return try forward(request, body, into: &response)
+      case .fromPeer(let request, let session, let movesOn):
+        return respond(
+          toPeer: Pending(
+            request: request, grant: pending.grant, coding: pending.coding, context: pending.context), body,
+          for: session, movesOn: movesOn, at: now, into: &response)
+      case .misdirected:
+        misdirect(into: &response)
+        return .respond
       case .refused(let problem): respond(with: problem, into: &response)
       }
       // Problems are small, and are sent as they are.
@@ -278,6 +317,22 @@ package final class API: HTTPApplication {
       respond(with: error.problem, into: &response)
     }
     return .respond
+  }
+
+  /// Responds to a request of a peer, unless the session has left this gateway since its head was read.
+  ///
+  /// - Parameter movesOn: whether the peer can send the request to the next holder while it waits.
+  private func respond(
+    toPeer pending: Pending, _ body: RequestBody?, for session: Session, movesOn: Bool, at now: MonotonicTime,
+    into response: inout Response
+  ) -> Outcome {
+    guard session.placement.isHere else {
+      misdirect(into: &response)
+      return .respond
+    }
+    let outcome = respond(to: pending, body, at: now, into: &response)
+    guard case .wait(let request) = outcome, movesOn else { return outcome }
+    return .wait(HeldPeerRequest(request, session, self))
   }
 
   package func abandon(_ exchange: consuming Exchange) {
@@ -301,39 +356,6 @@ package final class API: HTTPApplication {
 
   // MARK: Responses
 
-  private func respond(
-    to route: Route, as representation: Representation, for grant: Grant?, at now: MonotonicTime,
-    into response: inout Response
-  ) {
-    switch route {
-    case .session(let session): respond(withStateOf: session, at: now, into: &response)
-    case .document:
-      response.begin(.ok, representation.contentType)
-      response.content.text.append(OpenAPIDocument.text)
-    case .errorPage(let kind):
-      response.begin(.ok, representation.contentType)
-      response.fields.append("Vary: Accept\r\n" as StaticString)
-      response.content.append(SharedSlice(ErrorPages.page(kind, as: representation)))
-    case .live:
-      response.begin(.ok, .plainText)
-      response.content.text.append("ok\n" as StaticString)
-    case .ready(let excludingUpstream): respondWithReadiness(excludingUpstream: excludingUpstream, into: &response)
-    case .started:
-      let isStarted = shared.lifecycle.phase != .starting
-      response.begin(isStarted ? .ok : .serviceUnavailable, .plainText)
-      response.content.text.append(isStarted ? "ok\n" as StaticString : "starting\n")
-    case .metrics:
-      response.begin(.ok, MetricsRegistry.contentType)
-      shared.registry.render(into: &response.content.text)
-    case .status: respondWithStatus(as: representation, at: now, into: &response)
-    case .options(let methods):
-      response.begin(.noContent, nil)
-      response.fields.appendField("Allow", methods)
-    case .send, .receive, .delivery, .call, .changeSession, .putSession, .closeSession, .sessions, .consumer:
-      preconditionFailure("these requests have more than a path")
-    }
-  }
-
   /// Returns the end of a wait that begins now. No wait is longer than the credentials are valid.
   func deadline(after wait: TimeSpan, for grant: Grant?, at now: MonotonicTime) -> MonotonicTime {
     guard let expires = grant?.expires else { return now + wait }
@@ -342,11 +364,15 @@ package final class API: HTTPApplication {
     return now + min(wait, .milliseconds(min(max(left, 0), 86_400_000)))
   }
 
+  /// Chooses an id for the request, unless the client has.
+  func nameRequest(_ response: inout Response) {
+    guard response.requestID.isEmpty else { return }
+    requestCount += 1
+    response.requestID.append("\(String(requestPrefix, radix: 16))-\(loopIndex)-\(requestCount)")
+  }
+
   func respond(with problem: Problem, into response: inout Response) {
-    if response.requestID.isEmpty {
-      requestCount += 1
-      response.requestID.append("\(String(requestPrefix, radix: 16))-\(loopIndex)-\(requestCount)")
-    }
+    nameRequest(&response)
     if problem.kind == .insufficientScope || problem.kind == .sessionNotOwned {
       shared.access.refusals.forbidden?.add()
     }

@@ -3,6 +3,7 @@ import Configuration
 import Idempotency
 import Journal
 import Metrics
+import Peers
 import Reactor
 import Sessions
 import Synchronization
@@ -36,8 +37,13 @@ package final class APIShared: Sendable {
   let clockOffset = ClockOffset()
   /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.
   let idempotency: Locked<IdempotencyTable>
+  /// The ids of forwarded requests whose messages are accepted. Not among the keys of clients, whose number is a promise.
+  let forwarded: Locked<IdempotencyTable>
   /// Whether keys are stored with the messages of sessions that are.
   let storesKeys: Bool
+
+  /// Maximum number of ids of forwarded requests that are remembered, each for a minute: 8,700 new ones a second, and about 100 MiB.
+  private static var forwardedIDs: Int { 1 << 19 }
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
@@ -61,6 +67,11 @@ package final class APIShared: Sendable {
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
+    let ids = Self.forwardedIDs
+    forwarded = Locked(
+      IdempotencyTable(
+        IdempotencyTable.Limits(
+          keys: ids, keysPerPrincipal: access.isOpen ? ids : ids / 4, retention: PeerNetwork.Limits.retention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)
@@ -76,6 +87,7 @@ package final class APIShared: Sendable {
     let now = ProcessInformation.monotonicTime()
     var rounds = 64
     while rounds > 0, idempotency.withLock({ $0.expire(now: now) }) { rounds -= 1 }
+    _ = forwarded.withLock { $0.expire(now: now) }
     return idempotency.withLock { $0.count }
   }
 }

@@ -11,7 +11,7 @@ extension Route {
     switch self {
     case .send: .send
     // Calls have deliveries as well. Their replies are shown only with `call`.
-    case .delivery: [.send, .call]
+    case .delivery, .distantDelivery: [.send, .call]
     case .receive, .consumer: .receive
     case .call: .call
     case .changeSession: .admin

@@ -8,11 +8,14 @@ enum Challenge {
   /// The description is of ours: it repeats nothing of the token.
   case invalidToken(String)
   case insufficientScope(Scopes)
+  /// Only other gateways may send the request. Tells them from a 403 that is for their client.
+  case gateway
 
   func write(into fields: inout ByteQueue) {
+    if case .gateway = self { return fields.append("WWW-Authenticate: Drawbridge\r\n" as StaticString) }
     fields.append("WWW-Authenticate: Bearer realm=\"drawbridge\"" as StaticString)
     switch self {
-    case .missing: break
+    case .missing, .gateway: break
     case .invalidToken(let description):
       fields.append(", error=\"invalid_token\", error_description=\"" as StaticString)
       // RFC 6750 excludes these two characters.

@@ -13,18 +13,24 @@ struct PendingSend {
   var receipt: SendReceipt
   let parameters: SendParameters
   let isReplayed: Bool
+  /// Whether the client has sent the request before, which the response says. A gateway that repeats it has a client that has sent it once.
+  let showsReplay: Bool
   /// The messages before this one have reached the state. Each notification continues here, so that a batch is read once in all.
   var progress = BatchResults.Position()
   /// The idempotency key, which is accepted when the messages are stored.
-  var key: IdempotencyTable.Key?
+  var key: AcceptanceKey?
   /// When the wait for the store began, and when it ends.
   var start = MonotonicTime.zero
   var storeDeadline = MonotonicTime.zero
 
-  init(receipt: SendReceipt, parameters: SendParameters, isReplayed: Bool, key: IdempotencyTable.Key? = nil) {
+  init(
+    receipt: SendReceipt, parameters: SendParameters, isReplayed: Bool, byGateway: Bool = false,
+    key: AcceptanceKey? = nil
+  ) {
     self.receipt = receipt
     self.parameters = parameters
     self.isReplayed = isReplayed
+    showsReplay = isReplayed && !byGateway
     self.key = key
   }
 }
@@ -85,7 +91,7 @@ struct HeldSend: WaitingRequest {
       case .isRejected:
         api.latencies.note(.storedSend, since: pending.start)
         api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
-        if let key = pending.key { api.shared.idempotency.withLock { $0.cancel(key) } }
+        if let key = pending.key { api.shared.cancel(key) }
         end()
         return api.respond(with: API.storeFailed, into: &response)
       case .isKept:
@@ -99,7 +105,7 @@ struct HeldSend: WaitingRequest {
     if pending.parameters.until == .queued {
       api.latencies.note(.storedSend, since: pending.start)
       // As without a store: 202, unless a repetition finds that the outcome of every message is known.
-      let isKnown = pending.isReplayed && pending.receipt.advance(&pending.progress, to: .confirmed)
+      let isKnown = pending.showsReplay && pending.receipt.advance(&pending.progress, to: .confirmed)
       return pending.write(isComplete: isKnown, at: now, into: &response)
     }
     pending.write(isComplete: isComplete, at: now, into: &response)
@@ -123,11 +129,11 @@ struct HeldSend: WaitingRequest {
 extension PendingSend {
   func write(isComplete: Bool, at now: MonotonicTime, into response: inout Response) {
     receipt.write(
-      isComplete: isComplete, showsStates: isReplayed || parameters.until != .queued, at: now, into: &response)
+      isComplete: isComplete, showsStates: showsReplay || parameters.until != .queued, at: now, into: &response)
     if parameters.isTimeToLiveReduced, let granted = parameters.timeToLive {
       response.fields.appendField("TTL", decimal: Int(granted.seconds))
     }
-    if isReplayed { response.fields.append("Idempotency-Replayed: true\r\n" as StaticString) }
+    if showsReplay { response.fields.append("Idempotency-Replayed: true\r\n" as StaticString) }
     if parameters.isPreferenceApplied {
       response.fields.append("Preference-Applied: wait=" as StaticString)
       response.fields.append(decimal: Int(parameters.wait.seconds))

@@ -10,6 +10,8 @@ struct IdempotencyField {
   private static let longestKey = 255
 
   private let key: [UInt8]
+  /// Whether the key is the id of a forwarded request. Such keys have a table of their own.
+  let isForwarded: Bool
   /// Lower case, without parameters.
   private let mediaType: [UInt8]
 
@@ -25,6 +27,15 @@ struct IdempotencyField {
       )
     }
     self.key = [UInt8](copying: key)
+    isForwarded = false
+    if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
+  }
+
+  /// The key of a request without one that a gateway has forwarded: its id.
+  init?(ofForwarded request: borrowing HTTPRequestHead) {
+    guard let id = ForwardedID.read(request) else { return nil }
+    key = [UInt8](copying: id)
+    isForwarded = true
     if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
   }
 
@@ -47,7 +58,8 @@ struct IdempotencyField {
       text.append(UInt8(0))
       text.append(session.deliveryPrefix)
     }
-    text.append("\0messages\0" as StaticString)
+    // The first is part of no key that a client chooses.
+    text.append(isForwarded ? "\0forwarded\0" as StaticString : "\0messages\0")
     text.append(key)
     return IdempotencyTable.Key(Digest.sha256(text.bytes).span)
   }

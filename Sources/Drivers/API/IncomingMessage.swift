@@ -16,7 +16,7 @@ struct IncomingMessage {
   private let isCompressed: Bool
   private let limits: Limits
   let parameters: SendParameters
-  let idempotency: IdempotencyField?
+  private(set) var idempotency: IdempotencyField?
 
   /// The limits of a request, from the `http` and `delivery` settings.
   struct Limits {
@@ -36,6 +36,12 @@ struct IncomingMessage {
     isCompressed = try Self.isCompressed(request)
     parameters = try SendParameters(request, wait: limits.wait, maximum: limits.maximumWait)
     idempotency = try IdempotencyField(request)
+  }
+
+  /// Another gateway has forwarded the request. It may repeat it, and the messages are accepted once under the id of the request, unless the
+  /// client has a key for them.
+  mutating func acceptOnce(_ request: borrowing HTTPRequestHead) {
+    if idempotency == nil { idempotency = IdempotencyField(ofForwarded: request) }
   }
 
   static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {

@@ -14,6 +14,12 @@ enum PendingRequest {
   indirect case consumer(PendingConsumerRequest)
   /// A request whose response depends on its path only.
   indirect case read(Route, Representation)
+  /// A request that another gateway executes.
+  indirect case forward(RequestToForward)
+  /// A request that another gateway has forwarded. `movesOn`: it can be sent to the next holder while it waits here.
+  indirect case fromPeer(PendingRequest, of: Session, movesOn: Bool)
+  /// A request of another gateway for a session that is not here.
+  case misdirected
   case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
   indirect case refused(Problem)
 
@@ -27,7 +33,8 @@ enum PendingRequest {
     case .change, .putSession, .closeSession, .listSessions, .read(.session, _): .session
     case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.status, _): .management
     // A call that does not wait has been refused.
-    case .call, .read, .preflight, .refused: .other
+    case .call, .read, .forward, .misdirected, .preflight, .refused: .other
+    case .fromPeer(let request, _, _): request.kind
     }
   }
 
@@ -39,7 +46,10 @@ enum PendingRequest {
     case .delivery(_, _, let wait): wait > .zero
     case .call(let call, _): call.wait > .zero
     case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
-    case .change, .putSession, .closeSession, .listSessions, .read, .preflight, .refused: false
+    case .forward(let request): request.mayWait
+    // The gateway of the client counts it.
+    case .fromPeer: false
+    case .change, .putSession, .closeSession, .listSessions, .read, .misdirected, .preflight, .refused: false
     }
   }
 }

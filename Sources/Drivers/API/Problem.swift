@@ -17,6 +17,7 @@ struct Problem {
     case tooManyRequests
     case consumerConflict, superseded, leaseLost, tooManyConsumers
     case sessionConflict, sessionNotOwned, tooManySessions
+    case holderUnavailable, outcomeUnknown
 
     /// The last segment of the `type` URI, `/errors/{name}`, and the heading of its section in `docs/errors.md`.
     var name: StaticString {
@@ -63,6 +64,8 @@ struct Problem {
       case .sessionConflict: "session-conflict"
       case .sessionNotOwned: "session-not-owned"
       case .tooManySessions: "too-many-sessions"
+      case .holderUnavailable: "holder-unavailable"
+      case .outcomeUnknown: "outcome-unknown"
       }
     }
 
@@ -110,6 +113,8 @@ struct Problem {
       case .sessionConflict: "The session is another one"
       case .sessionNotOwned: "The session belongs to another client"
       case .tooManySessions: "Too many sessions"
+      case .holderUnavailable: "No gateway holds the session at present"
+      case .outcomeUnknown: "The gateway that had the request was lost"
       }
     }
 
@@ -133,9 +138,9 @@ struct Problem {
       case .notAcceptable: .notAcceptable
       case .contentTooLarge: .contentTooLarge
       case .queueFull, .storeFailed, .tooManyBodies, .tooManyKeys, .tooManyCalls, .tooManyConsumers, .tooManySessions,
-        .upstreamDown:
+        .upstreamDown, .holderUnavailable:
         .serviceUnavailable
-      case .upstreamClosed: .badGateway
+      case .upstreamClosed, .outcomeUnknown: .badGateway
       case .replyTimeout: .gatewayTimeout
       case .sessionClosed, .acknowledgementGone: .gone
       case .expectationFailed: .expectationFailed
@@ -157,7 +162,7 @@ struct Problem {
       switch self {
       case .requestTimeout, .idempotencyKeyInProgress, .queueFull, .storeFailed, .tooManyBodies, .tooManyKeys,
         .tooManyCalls,
-        .tooManyConsumers, .tooManySessions, .upstreamDown, .tooManyRequests:
+        .tooManyConsumers, .tooManySessions, .upstreamDown, .tooManyRequests, .holderUnavailable:
         true
       case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
         .expectationFailed, .hostNotAllowed, .originNotAllowed, .unauthorized, .insufficientScope,
@@ -165,7 +170,8 @@ struct Problem {
         .unsupportedMediaType,
         .unsupportedEncoding, .contentTooLarge,
         .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
-        .callsNotConfigured, .replyTimeout, .upstreamClosed, .acknowledgementGone, .sessionConflict, .sessionNotOwned:
+        .callsNotConfigured, .replyTimeout, .upstreamClosed, .acknowledgementGone, .sessionConflict, .sessionNotOwned,
+        .outcomeUnknown:
         // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
         false
       }

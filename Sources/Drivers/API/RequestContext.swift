@@ -15,6 +15,8 @@ final class RequestContext {
   let allowsCredentials: Bool
   var isPreflight = false
   var client: RateLimiter.Client?
+  /// Whether another gateway has the client: it counts the requests, and this one the messages.
+  var isForwarded = false
   fileprivate var hold: RateLimiter.Hold?
   /// Whether it is counted in `heldManagementRequests`.
   fileprivate var holdsManagement = false
@@ -35,7 +37,8 @@ extension API {
 
   /// Throws 429 if the client of the request may send no message now.
   func checkMessages(in context: RequestContext?) throws(ProblemError) {
-    guard let client = context?.client else { return }
+    // A repetition by the other gateway may be of a request that is accepted already.
+    guard let context, !context.isForwarded, let client = context.client else { return }
     try shared.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
   }
 
@@ -103,7 +106,7 @@ extension API {
       shared.browsers.crossOrigin.writeFields(
         for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
     }
-    if let client = context.client {
+    if let client = context.client, !context.isForwarded {
       let isRefused = response.prepared == nil && response.status == .tooManyRequests
       shared.limiter.writeFields(of: client, all: isRefused, at: now, into: &response.additionalFields)
     }

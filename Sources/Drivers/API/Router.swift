@@ -10,6 +10,8 @@ enum Route {
   case send(to: Session)
   case receive(from: Session)
   case delivery(DeliveryTerms.Issued, of: Session)
+  /// A delivery of a session that another gateway holds. Only that one knows whether it exists.
+  case distantDelivery(of: Session)
   case call(of: Session)
   case session(Session)
   case changeSession(Session)
@@ -45,7 +47,7 @@ enum Route {
   /// methods.
   fileprivate var readsQuery: Bool {
     switch self {
-    case .send, .receive, .delivery, .call, .sessions, .closeSession, .ready, .options: true
+    case .send, .receive, .delivery, .distantDelivery, .call, .sessions, .closeSession, .ready, .options: true
     case .consumer(let target): target.action == .receive || target.action == .list
     case .session, .changeSession, .putSession, .document, .errorPage, .live, .started, .metrics, .status: false
     }
@@ -117,7 +119,7 @@ struct Router {
         try errorPage(request, path.extracting(8..<path.count))
       } else {
         switch role {
-        case .client: try client(request, at: path, for: grant)
+        case .client, .peer: try client(request, at: path, for: grant)
         case .management where Self.isAPI(path): try client(request, at: path, for: grant)
         case .management: try management(request, at: path)
         }
@@ -216,6 +218,7 @@ struct Router {
     guard path.starts(with: "deliveries/") else { throw Self.noSuchPath }
     let served = try served(session, grant)
     if grant == nil { return .options("GET, HEAD, OPTIONS") }
+    guard served.placement.isHere else { return .distantDelivery(of: served) }
     let id = path.extracting(11..<path.count)
     guard let delivery = served.deliveryTerms.read(id) else {
       let reason =

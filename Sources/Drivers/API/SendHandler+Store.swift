@@ -6,6 +6,7 @@ import Idempotency
 import Journal
 import Metrics
 import Outbox
+import Peers
 import Reactor
 import Sessions
 import Threading
@@ -15,7 +16,7 @@ import Upstream
 extension API {
   /// How long a request waits until its messages are stored, unless a proxy allows less. A disk that takes longer counts as failed for
   /// this request.
-  static var storeWait: TimeSpan { .seconds(30) }
+  package static var storeWait: TimeSpan { .seconds(30) }
 
   /// The problem of messages that cannot be stored. The store retries after 5 s.
   static var storeFailed: Problem {
@@ -56,7 +57,7 @@ extension API {
   func accept(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed { shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
     guard let key = pending.key else { return }
-    shared.idempotency.withLock { $0.accept(key, pending.receipt.acceptance, now: now) }
+    shared.accept(key, pending.receipt.acceptance, at: now)
   }
 }
 
@@ -86,25 +87,42 @@ extension PendingSend {
 extension APIShared {
   /// Remembers the keys that earlier processes have stored.
   func restoreKeys() {
+    for session in sessions.all { restoreKeys(of: session) }
+  }
+
+  /// Remembers the keys that earlier processes, or other gateways, have stored with the messages of a session.
+  package func restoreKeys(of session: Session) {
     let now = ProcessInformation.monotonicTime()
     let wallClock = ProcessInformation.wallClockMilliseconds()
-    for session in sessions.all {
-      let upstream = session.upstream
-      // The client of a message that could not be stored got an error, and repeats it.
-      let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
-        .map { stored in
-          IdempotencyTable.Restored(
-            key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
-            fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
-            principal: stored.principal.high,
-            acceptance: IdempotencyTable.Acceptance(
-              first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
-            // A clock that was set back does not extend it.
-            end: now + min(.milliseconds(stored.end - wallClock), IdempotencyTable.retention))
-        }
-      idempotency.withLock { $0.restore(keys) }
+    let upstream = session.upstream
+    // The client of a message that could not be stored got an error, and repeats it.
+    let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
+    for isForwarded in [false, true] {
+      let lifetime = isForwarded ? PeerNetwork.Limits.retention : IdempotencyTable.retention
+      let restored = keys.filter { ($0.principal == AcceptanceKey.forwarder) == isForwarded }.map { stored in
+        IdempotencyTable.Restored(
+          key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
+          fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
+          principal: stored.principal.high,
+          acceptance: IdempotencyTable.Acceptance(
+            first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
+          // A clock that was set back does not extend it.
+          end: now + min(.milliseconds(stored.end - wallClock), lifetime))
+      }
+      withKeys(ofForwarded: isForwarded) { $0.restore(restored) }
     }
   }
+
+  /// The table of the ids of forwarded requests, or that of the keys of clients.
+  func withKeys<Result: Sendable>(ofForwarded isForwarded: Bool, _ body: (inout IdempotencyTable) -> Result) -> Result {
+    isForwarded ? forwarded.withLock { body(&$0) } : idempotency.withLock { body(&$0) }
+  }
+
+  func accept(_ key: AcceptanceKey, _ acceptance: IdempotencyTable.Acceptance, at now: MonotonicTime) {
+    withKeys(ofForwarded: key.isForwarded) { $0.accept(key.key, acceptance, now: now) }
+  }
+
+  func cancel(_ key: AcceptanceKey) { withKeys(ofForwarded: key.isForwarded) { $0.cancel(key.key) } }
 
   /// Who is counted for an idempotency key. The digest, which is the same in every process, is needed only if keys are stored.
   func keyOwner(of grant: Grant?) -> (count: UInt64, digest: JournalKey.Digest?) {
@@ -112,6 +130,21 @@ extension APIShared {
     let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span).digest
     return (digest.high, digest)
   }
+}
+
+/// The key under which a request is accepted, and whose it is.
+struct AcceptanceKey {
+  let key: IdempotencyTable.Key
+  /// Whether it is the id of a request that another gateway has forwarded.
+  let isForwarded: Bool
+
+  init(_ key: IdempotencyTable.Key, isForwarded: Bool) {
+    self.key = key
+    self.isForwarded = isForwarded
+  }
+
+  /// The principal that is stored with the ids of forwarded requests. No principal has this digest.
+  static let forwarder = JournalKey.Digest(high: 0, low: 0)
 }
 
 extension IdempotencyTable.Key {

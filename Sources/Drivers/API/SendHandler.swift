@@ -9,6 +9,7 @@ import JSONCodec
 import Journal
 import Metrics
 import Outbox
+import Peers
 import Sessions
 import Threading
 import Upstream
@@ -47,32 +48,37 @@ extension API {
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: [UInt8], for session: Session,
     _ grant: Grant?, _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> PendingSend {
-    let key = field.key(of: grant?.principal ?? "", in: session)
+    let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
     let principal = shared.keyOwner(of: grant)
-    let verdict = shared.idempotency.withLock { $0.begin(key, fingerprint, principal: principal.count, now: now) }
+    let verdict = shared.withKeys(ofForwarded: field.isForwarded) {
+      $0.begin(key.key, fingerprint, principal: principal.count, now: now)
+    }
     switch verdict {
     case .repeated(let acceptance):
       var receipt = SendReceipt(acceptance, in: session)
       // The first request may have been accepted without its client waiting for the store.
       receipt.ticket = session.upstream.ticket(of: acceptance.last)
-      return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: true)
+      return PendingSend(
+        receipt: receipt, parameters: message.parameters, isReplayed: true, byGateway: field.isForwarded)
     case .first:
       do throws(ProblemError) {
         var stored: KeyToStore?
         if let digest = principal.digest, session.upstream.isStored {
           stored = KeyToStore(
-            key: key.digest, fingerprint: fingerprint.digest, principal: digest, isBatch: message.isBatch,
-            position: session.inbox.latest.position, lifetime: IdempotencyTable.retention)
+            key: key.key.digest, fingerprint: fingerprint.digest,
+            principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,
+            position: session.inbox.latest.position,
+            lifetime: field.isForwarded ? PeerNetwork.Limits.retention : IdempotencyTable.retention)
         }
         let receipt = try accept(message, content, key: stored, for: session, context, at: now)
         if receipt.ticket != nil {
           return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false, key: key)
         }
-        shared.idempotency.withLock { $0.accept(key, receipt.acceptance, now: now) }
+        shared.accept(key, receipt.acceptance, at: now)
         return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
       } catch {
-        shared.idempotency.withLock { $0.cancel(key) }
+        shared.cancel(key)
         throw error
       }
     case .inProgress:
@@ -101,7 +107,7 @@ extension API {
     guard parameters.until != .queued else {
       // 202, unless a repetition finds that the outcome of every message is known.
       var progress = BatchResults.Position()
-      let isComplete = pending.isReplayed && pending.receipt.advance(&progress, to: .confirmed)
+      let isComplete = pending.showsReplay && pending.receipt.advance(&progress, to: .confirmed)
       pending.write(isComplete: isComplete, at: now, into: &response)
       return .respond
     }
@@ -205,7 +211,7 @@ extension API {
       case .burst: ("\(queue.burst) messages, with TTL: 0", "burst")
       }
     return
-      "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)), and with an Idempotency-Key it is accepted as a whole or not at all: send several batches, each with its own key"
+      "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)), and with an Idempotency-Key, or if another gateway has the session, it is accepted as a whole or not at all: send several batches, each with its own key"
   }
 
   func queue(

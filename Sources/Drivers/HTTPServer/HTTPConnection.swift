@@ -85,7 +85,7 @@ final class HTTPConnection: LoopTask {
     self.listener = listener
     self.worker = worker
     self.index = index
-    http = HTTPServerConnection(pool: worker.pool)
+    http = HTTPServerConnection(pool: worker.pool(for: listener.role))
     phase = .head(worker.loop.now)
   }
 

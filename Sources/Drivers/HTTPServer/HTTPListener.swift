@@ -3,7 +3,8 @@ import Reactor
 
 /// The role of a listener and its reach.
 package struct HTTPListener: Sendable {
-  package enum Role: Sendable { case client, management }
+  /// `peer`: other gateways, which forward requests of their clients.
+  package enum Role: Sendable { case client, management, peer }
 
   /// From where clients can reach a listener. Each reach includes those before it.
   package enum Reach: UInt8, Sendable, Comparable {

@@ -13,10 +13,12 @@ package final class HTTPServer: Sendable {
   package struct ConnectionLimits: Sendable {
     package let clients: Int
     package let management: Int
+    package let peers: Int
 
-    package init(clients: Int, management: Int) {
+    package init(clients: Int, management: Int, peers: Int = 0) {
       self.clients = clients
       self.management = management
+      self.peers = peers
     }
   }
 
@@ -33,6 +35,7 @@ package final class HTTPServer: Sendable {
   package let certificate: CurrentCertificate?
   private let clientLimiter: Locked<ConnectionLimiter>
   private let managementLimiter: Locked<ConnectionLimiter>
+  private let peerLimiter: Locked<ConnectionLimiter>
   /// The loops whose acceptors have not stopped yet; -1 while the server does not drain.
   private let loopsToDrain = Atomic(-1)
   private let drainEnd = Locked<(@Sendable () -> Void)?>(nil)
@@ -53,13 +56,15 @@ package final class HTTPServer: Sendable {
       ConnectionLimiter(limit: connections.clients, limitPerOrigin: settings.connectionsPerAddress))
     managementLimiter = Locked(
       ConnectionLimiter(limit: connections.management, limitPerOrigin: connections.management))
+    peerLimiter = Locked(ConnectionLimiter(limit: connections.peers, limitPerOrigin: connections.peers))
   }
 
-  /// Starts accepting: clients on every loop, management on the first.
+  /// Starts accepting: clients and peers on every loop, management on the first.
   ///
   /// - Parameter application: creates the application of a loop; called on that loop.
   package func start(
-    clients: [BoundListener], secure: [BoundListener] = [], management: [BoundListener], on loops: [EventLoop],
+    clients: [BoundListener], secure: [BoundListener] = [], management: [BoundListener],
+    peers: [BoundListener] = [], on loops: [EventLoop],
     application: @escaping @Sendable (LoopContext) -> any HTTPApplication
   ) {
     for (index, loop) in loops.enumerated() {
@@ -71,6 +76,9 @@ package final class HTTPServer: Sendable {
       for bound in secure where index < bound.descriptors.count {
         let listener = HTTPListener(.client, reach: bound.address.reach, isSecure: true)
         sockets.append((bound.descriptors[index], listener, bound.isInherited))
+      }
+      for bound in peers where index < bound.descriptors.count {
+        sockets.append((bound.descriptors[index], HTTPListener(.peer, reach: bound.address.reach), bound.isInherited))
       }
       for bound in management where index == 0 {
         let listener = HTTPListener(.management, reach: bound.address.reach)
@@ -87,7 +95,7 @@ package final class HTTPServer: Sendable {
     }
   }
 
-  /// Stops accepting clients, ends their waits, and closes each of their connections after its pending response. Management is served
+  /// Stops accepting clients, ends their waits, and closes each of their connections after its pending response. Management and peers are served
   /// until the loops stop.
   ///
   /// - Parameters:
@@ -124,6 +132,7 @@ package final class HTTPServer: Sendable {
     switch role {
     case .client: clientLimiter.withLock { $0.admit(origin) }
     case .management: managementLimiter.withLock { $0.admit(origin) }
+    case .peer: peerLimiter.withLock { $0.admit(origin) }
     }
   }
 
@@ -137,6 +146,7 @@ package final class HTTPServer: Sendable {
       clientLimiter.withLock { $0.release(origin) }
       if loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 { reportIfDrained() }
     case .management: managementLimiter.withLock { $0.release(origin) }
+    case .peer: peerLimiter.withLock { $0.release(origin) }
     }
   }
 }

@@ -21,7 +21,9 @@ final class HTTPWorker: TurnEndTarget {
   let loop: LoopContext
   let server: HTTPServer
   let application: any HTTPApplication
-  let pool: HTTPHeadPool
+  private let pool: HTTPHeadPool
+  /// Of the connections of other gateways. A forwarded head has fields of its own.
+  private lazy var peerPool = HTTPHeadPool(limits: server.limits.forPeers)
   let heldConnections: HeldConnections
   let slowReaders: SlowReaders
   let accessLog: AccessLog
@@ -61,6 +63,8 @@ final class HTTPWorker: TurnEndTarget {
   }
 
   // MARK: Connections
+
+  func pool(for role: HTTPListener.Role) -> HTTPHeadPool { role == .peer ? peerPool : pool }
 
   /// Starts serving a listening socket on this loop.
   func listen(_ descriptor: Int32, _ listener: HTTPListener, isInherited: Bool = false) {
@@ -173,6 +177,7 @@ final class HTTPWorker: TurnEndTarget {
       case (.tooManyFromOrigin, _): "http.connections_per_address"
       case (_, .client): "http.connections"
       case (_, .management): "http.management_connections"
+      case (_, .peer): "that of other gateways"
       }
     server.logger.warning(
       "a connection limit is reached: new connections are refused", [.text("limit", key)])

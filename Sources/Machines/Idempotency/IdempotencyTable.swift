@@ -2,14 +2,14 @@ import ByteStreams
 
 /// The idempotency keys of clients, and what was accepted under each, so that a repeated request sends nothing again.
 ///
-/// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered for `retention`, and never
+/// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered for a while, and never
 /// evicted before, since that would break the promise. At the limit, new keys are refused instead. Expired keys are removed by later requests
 /// and by `expire(now:)`.
 ///
 /// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait, and a shard of the
 /// default limit has only 16,384. A key takes 100 to 220 bytes, depending on how recently its shard has grown.
 package struct IdempotencyTable: Sendable {
-  /// How long an accepted key is remembered.
+  /// How long an accepted key of a client is remembered.
   package static var retention: TimeSpan { .minutes(10) }
   private static var shardCount: Int { 64 }
   /// Maximum number of expired keys that one call removes, since other callers wait for the lock meanwhile.
@@ -65,10 +65,13 @@ package struct IdempotencyTable: Sendable {
     package let keys: Int
     /// Maximum number of keys of one principal.
     package let keysPerPrincipal: Int
+    /// How long an accepted key is remembered.
+    package let retention: TimeSpan
 
-    package init(keys: Int, keysPerPrincipal: Int) {
+    package init(keys: Int, keysPerPrincipal: Int, retention: TimeSpan = IdempotencyTable.retention) {
       self.keys = keys
       self.keysPerPrincipal = keysPerPrincipal
+      self.retention = retention
     }
   }
 
@@ -151,7 +154,7 @@ package struct IdempotencyTable: Sendable {
     latest = max(latest, now)
     let index = index(of: key)
     guard shards[index].entries[key]?.acceptance == nil else { preconditionFailure("a key is accepted twice") }
-    let end = latest + Self.retention
+    let end = latest + limits.retention
     shards[index].entries[key]?.acceptance = acceptance
     shards[index].entries[key]?.end = end
     shards[index].expiries.append(Expiry(key: key, time: end))

@@ -204,6 +204,9 @@ import UpstreamProtocol
     case .consumerConflict: return isConsumer && (method == "PUT" || path != "/v1/consumers/{consumer}")
     case .superseded: return path.hasSuffix("/receive")
     case .leaseLost: return path.hasSuffix("/settle")
+    case .holderUnavailable:
+      return path.hasPrefix("/v1/") && path != "/v1/sessions" && (path != "/v1/messages" || method == "POST")
+    case .outcomeUnknown: return method == "POST"
     }
   }
 

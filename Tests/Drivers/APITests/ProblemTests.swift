@@ -85,6 +85,15 @@ import UpstreamProtocol
       return try SessionRequestTests.fixture { $0.createdSessions.perOwner = 0 }
         .putSession("a", SessionRequestTests.body)
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
+    case .holderUnavailable:
+      // `PeersTests` have several gateways.
+      var response = Response()
+      api.api.respond(with: API.holderUnavailable, into: &response)
+      return Received(response)
+    case .outcomeUnknown:
+      var response = Response()
+      api.api.respond(with: API.outcomeUnknown, into: &response)
+      return Received(response)
     case .storeFailed:
       // `test_store_operations.py` has a store that fails.
       var response = Response()

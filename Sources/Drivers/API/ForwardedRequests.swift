@@ -1,0 +1,221 @@
+import Access
+import ByteStreams
+import Configuration
+import Forwarding
+import HTTPCodec
+import HTTPServer
+import Metrics
+import Peers
+import Reactor
+import Sessions
+
+/// Requests about a session that another gateway holds: all but polls and streams, which are served from the pushes that every gateway has.
+///
+/// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. Parameters, content and the limits of
+/// messages are the holder's.
+extension Route {
+  /// The session whose holder executes the request; nil if every gateway does.
+  func forwardedSession(in sessions: SessionDirectory) -> Session? {
+    switch self {
+    case .send(let session), .delivery(_, let session), .distantDelivery(let session), .call(let session),
+      .session(let session), .changeSession(let session), .closeSession(let session):
+      session
+    case .consumer(let target): target.session
+    case .putSession(let name): sessions.find(Array(name.utf8).span)
+    case .receive, .sessions, .document, .errorPage, .live, .started, .metrics, .status, .ready, .options: nil
+    }
+  }
+
+  /// What it means to execute the request twice.
+  var repetition: ForwardingRepetition {
+    switch self {
+    case .send: .recognised
+    case .call: .harmful
+    case .consumer(let target):
+      switch target.action {
+      case .list, .show, .put, .remove, .deadLetters, .removeDeadLetters: .harmless
+      // The second time, the leases are not valid, or there is nothing to retry.
+      case .receive, .settle, .retryDeadLetters: .harmful
+      }
+    default: .harmless
+    }
+  }
+
+  /// Whether a wait for it ends when the server drains, although nothing has happened.
+  fileprivate var endsAtDrain: Bool {
+    switch self {
+    case .delivery, .distantDelivery: true
+    case .consumer(let target): target.action == .receive
+    default: false
+    }
+  }
+}
+
+/// A request to be forwarded, by its head.
+struct RequestToForward {
+  let session: Session
+  let method: HTTPMethod
+  let target: String
+  /// The fields that mean something to a handler, and those of the gateways.
+  let fieldLines: [UInt8]
+  let repetition: ForwardingRepetition
+  /// Whether it counts as a request that may wait. Its parameters, which the holder reads, may say that it does not.
+  let mayWait: Bool
+  let endsAtDrain: Bool
+
+  /// - Parameter id: identifies the request among those of all gateways.
+  init(
+    _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for client: ForwardedClient, id: UInt128
+  ) {
+    self.session = session
+    // The content of the response to HEAD is dropped here, where its length is needed.
+    method = request.method == .head ? .get : request.method
+    repetition = route.repetition
+    endsAtDrain = route.endsAtDrain
+    let hasParameters = !request.query.isEmpty || request.fields.contains(.prefer)
+    switch route {
+    case .call: mayWait = true
+    case .consumer(let target): mayWait = target.action == .receive
+    case .send, .delivery, .distantDelivery: mayWait = hasParameters
+    default: mayWait = false
+    }
+    var target = ByteQueue()
+    target.append(request.path)
+    if !request.query.isEmpty {
+      target.append("?" as StaticString)
+      target.append(request.query)
+    }
+    self.target = target.bytes.text()
+    var lines = ByteQueue()
+    for index in 0..<request.fields.count where request.fields.field(at: index).isForwarded {
+      lines.append(request.fields.field(at: index).name)
+      lines.append(": " as StaticString)
+      lines.append(request.fields.value(at: index))
+      lines.append("\r\n" as StaticString)
+    }
+    lines.append(ForwardedClient.field)
+    lines.append(": " as StaticString)
+    client.write(into: &lines)
+    lines.append("\r\n" as StaticString)
+    lines.append(ForwardedID.field)
+    lines.append(": " as StaticString)
+    lines.append(hexadecimal: UInt64(truncatingIfNeeded: id >> 64), digits: 16)
+    lines.append(hexadecimal: UInt64(truncatingIfNeeded: id), digits: 16)
+    lines.append("\r\n" as StaticString)
+    fieldLines = lines.copyBytes()
+  }
+}
+
+extension HTTPFieldName {
+  /// Whether a handler reads the field, or the access log has it. X-Request-Id is added by the gateway, which chooses one if the client has not.
+  fileprivate var isForwarded: Bool {
+    switch self {
+    case .accept, .acceptEncoding, .contentEncoding, .contentType, .idempotencyKey, .prefer, .topic, .traceparent,
+      .tracestate, .ttl, .xEnvoyExpectedTimeout:
+      true
+    default: false
+    }
+  }
+}
+
+/// The id of a forwarded request, in `Drawbridge-Forwarded`: 32 hexadecimal digits. It also says that the request must not be forwarded again.
+enum ForwardedID {
+  static let field: StaticString = "drawbridge-forwarded"
+
+  /// Returns nil unless the value is an id.
+  @_lifetime(borrow request)
+  static func read(_ request: borrowing HTTPRequestHead) -> Span<UInt8>? {
+    guard let id = request.fields.first(field), id.count == 32 else { return nil }
+    for index in id.indices where !ASCII.isHexDigit(id[index]) { return nil }
+    return id
+  }
+}
+
+extension API {
+  /// Returns the request if another gateway must execute it.
+  func forwarded(
+    _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, from origin: ClientOrigin,
+    _ body: inout RequestBody?
+  ) -> PendingRequest? {
+    guard let grant, let session = route.forwardedSession(in: shared.sessions), !session.placement.isHere else {
+      return nil
+    }
+    if request.framing != .none { body = RequestBody(request.framing, limit: shared.settings.http.bodyBytes) }
+    let id = UInt128(entropy.next()) << 64 | UInt128(entropy.next())
+    return .forward(
+      RequestToForward(request, route, of: session, for: ForwardedClient(grant, from: origin), id: id))
+  }
+
+  /// Sends a request to the holder of its session, and waits for the response.
+  func forward(
+    _ request: RequestToForward, _ body: RequestBody?, into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
+    nameRequest(&response)
+    var lines = request.fieldLines
+    lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
+    let forwarded = ForwardedRequest(
+      request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
+      repetition: request.repetition)
+    guard let exchange = forwarder.forward(forwarded, to: request.session.placement) else {
+      throw ProblemError(
+        Problem(
+          .tooManyBodies,
+          detail:
+            "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes: try again after the time in Retry-After",
+          retryAfter: 1))
+    }
+    return .wait(HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain))
+  }
+
+  static var holderUnavailable: Problem {
+    Problem(
+      .holderUnavailable,
+      detail:
+        "no gateway has served the request in time: the one that held the session was lost or is overloaded, or this one shuts down. Nothing was done that a repetition would do twice: repeat the request after the time in Retry-After",
+      retryAfter: 1)
+  }
+
+  static var outcomeUnknown: Problem {
+    Problem(
+      .outcomeUnknown,
+      detail:
+        "the gateway that holds the session was lost after the request was sent to it, and may have executed it: repeat it only if that does no harm, a POST of messages with the same Idempotency-Key"
+    )
+  }
+
+  fileprivate func write(_ outcome: ForwardedOutcome, into response: inout Response) {
+    switch outcome {
+    case .response(let status, let fields, let content):
+      response.status = status
+      response.fields.append(fields)
+      if content.count > 0 { response.content.append(SharedSlice(content)) }
+    case .unavailable: respond(with: Self.holderUnavailable, into: &response)
+    case .unknown: respond(with: Self.outcomeUnknown, into: &response)
+    }
+  }
+}
+
+/// A request that waits for the response of the holder. It fits inline in the connection.
+private struct HeldForward: WaitingRequest {
+  let api: API
+  let exchange: ForwardedExchange
+  let endsAtDrain: Bool
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { exchange.notifier }
+  /// The exchange has an outcome by its own deadline; this one is later, so that it is never first.
+  var deadline: MonotonicTime { exchange.deadline + .seconds(1) }
+  var hasNewData: Bool { exchange.outcome != nil }
+  var isConcerned: Bool { hasNewData }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    // Without an outcome, the server drains. What ends then has no effect at the holder, which notices that the connection has ended: a receive takes its
+    // leases back.
+    let outcome = exchange.outcome ?? (endsAtDrain ? .unavailable : exchange.failure)
+    exchange.cancel()
+    api.write(outcome, into: &response)
+  }
+
+  func abandon() { exchange.cancel() }
+}

@@ -1,0 +1,97 @@
+import Access
+import ByteStreams
+import Forwarding
+import HTTPCodec
+import HTTPServer
+import Metrics
+import Peers
+import Reactor
+import Sessions
+
+/// Requests that another gateway has forwarded, because this one holds their sessions.
+extension API {
+  /// Returns the client of a forwarded request, whose gateway has admitted it. Throws 403 for anybody who is not a gateway.
+  func admitPeer(
+    _ request: borrowing HTTPRequestHead, _ context: inout RequestContext?
+  ) throws(ProblemError) -> Grant {
+    guard let network = forwarder?.network, network.recognises(request.fields.first(.authorization)) else {
+      forwarder?.network.metrics.refused.add()
+      throw ProblemError(
+        Problem(
+          .accessNotConfigured, detail: "this listener is for other gateways: use one of the listeners for clients",
+          challenge: .gateway))
+    }
+    guard ForwardedID.read(request) != nil,
+      let value = request.fields.first(ForwardedClient.field), let client = ForwardedClient(value)
+    else {
+      throw ProblemError(
+        .invalidParameter,
+        "\(ForwardedClient.field) or \(ForwardedID.field) is not valid: the gateways must have versions that know each other's"
+      )
+    }
+    let forwarded = RequestContext(nil, allowsCredentials: false, nil)
+    forwarded.isForwarded = true
+    // The gateway of the client counts requests, and this one messages.
+    forwarded.client = shared.limiter.client(client.grant.principal, at: client.origin)
+    context = forwarded
+    return client.grant
+  }
+
+  /// Notes that a peer has sent the request, and under which id its messages are accepted once.
+  func acceptFromPeer(
+    _ pending: PendingRequest, _ route: Route, _ request: borrowing HTTPRequestHead
+  ) -> PendingRequest {
+    guard let session = route.forwardedSession(in: shared.sessions) else { return pending }
+    if case .send(var message, let session) = pending {
+      message.acceptOnce(request)
+      return .fromPeer(.send(message, to: session), of: session, movesOn: true)
+    }
+    var movesOn = route.repetition != .harmful
+    // A receive that ends takes its leases back.
+    if case .consumer(let target) = route, target.action == .receive { movesOn = true }
+    return .fromPeer(pending, of: session, movesOn: movesOn)
+  }
+
+  /// Whether a request of a peer must be refused, since its session is not here. It is not forwarded again: the peer looks for the holder itself.
+  func isMisdirected(_ route: Route) -> Bool {
+    guard let session = route.forwardedSession(in: shared.sessions) else { return false }
+    return !session.placement.isHere
+  }
+
+  /// 421 without content: no client sees it.
+  func misdirect(into response: inout Response) {
+    forwarder?.network.metrics.misdirected.add()
+    response.begin(.misdirectedRequest, nil)
+  }
+}
+
+/// A held request of a peer. If the session leaves this gateway meanwhile, and the request was not executed or can be repeated, the peer is sent
+/// to the next holder.
+final class HeldPeerRequest: WaitingRequest {
+  private let request: any WaitingRequest
+  private let session: Session
+  private let api: API
+
+  init(_ request: any WaitingRequest, _ session: Session, _ api: API) {
+    self.request = request
+    self.session = session
+    self.api = api
+  }
+
+  private var hasMoved: Bool { !session.placement.isHere }
+
+  var heldCount: Gauge? { request.heldCount }
+  var notifier: Notifier { request.notifier }
+  var deadline: MonotonicTime { request.deadline }
+  var hasNewData: Bool { hasMoved || request.hasNewData }
+  var isConcerned: Bool { hasMoved || request.isConcerned }
+  var endsAtDrain: Bool { request.endsAtDrain }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    guard hasMoved, !request.hasNewData else { return request.finish(at: now, into: &response) }
+    request.abandon()
+    api.misdirect(into: &response)
+  }
+
+  func abandon() { request.abandon() }
+}

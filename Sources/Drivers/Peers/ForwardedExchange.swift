@@ -1,0 +1,211 @@
+import ByteStreams
+import Forwarding
+import HTTPCodec
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+
+/// One forwarded request, from its first attempt to its outcome. Executes the steps of a `ForwardingMachine`. Lives on one event loop.
+package final class ForwardedExchange: LoopTask {
+  /// nil as long as there is none.
+  package private(set) var outcome: ForwardedOutcome?
+  /// Notified when there is an outcome, and when other requests have theirs.
+  package let notifier: Notifier
+  /// There is an outcome by then.
+  package let deadline: MonotonicTime
+  private let forwarder: Forwarder
+  private let placement: SessionPlacement
+  private var request: ForwardedRequest?
+  private var machine: ForwardingMachine<SocketAddress>
+  private let event: LoopEvent
+  private var isCancelled = false
+  /// The connection that has the request, and whose it is.
+  private var attempt: (client: HTTPClient, peer: SocketAddress)?
+  /// What has no free connection for the request.
+  private(set) var awaited: PeerConnections?
+  private var farewell: Farewell?
+
+  init(
+    _ request: ForwardedRequest, _ placement: SessionPlacement, _ forwarder: Forwarder, _ notifier: Notifier
+  ) {
+    let limits = forwarder.network.limits
+    self.request = request
+    self.placement = placement
+    self.forwarder = forwarder
+    self.notifier = notifier
+    machine = ForwardingMachine(
+      request.repetition, .init(patience: limits.patience, recognition: limits.recognition))
+    event = LoopEvent(loop: forwarder.loop)
+    deadline = forwarder.loop.now + limits.request
+  }
+
+  private var now: MonotonicTime { forwarder.loop.now }
+  private var metrics: PeerMetrics { forwarder.network.metrics }
+
+  /// The gateway that holds the session now; nil if there is none. A session that has come here is served like that of another gateway: the
+  /// request is a forwarded one already, and the listener for peers knows what that means.
+  private var holder: SocketAddress? {
+    switch placement.place {
+    case .at(let address): address
+    case .here: forwarder.network.address
+    case .nowhere: nil
+    }
+  }
+
+  // MARK: What happens to it
+
+  /// The client is gone, or its time is over. There will be no outcome; a request that is on its way to a peer ends there.
+  package func cancel() {
+    guard outcome == nil, !isCancelled else { return }
+    isCancelled = true
+    attempt?.client.cancel()
+    event.signal()
+  }
+
+  /// What to respond if there is no outcome by now, before `cancel`.
+  package var failure: ForwardedOutcome {
+    outcome(machine.expired(isSent: attempt?.client.mayHaveArrived ?? false))
+  }
+
+  func placeChanged() {
+    guard let attempt else { return event.signal() }
+    if holder == attempt.peer {
+      endFarewell()
+    } else if farewell == nil {
+      let timer = Farewell { attempt.client.cancel() }
+      timer.start(on: forwarder.loop, within: forwarder.network.limits.farewell)
+      farewell = timer
+    }
+  }
+
+  /// Called once per wait.
+  func connectionIsFree() {
+    awaited = nil
+    event.signal()
+  }
+
+  private func endFarewell() { farewell.take()?.end(on: forwarder.loop) }
+
+  // MARK: The task
+
+  package func run() async {
+    forwarder.watch(placement, for: self)
+    while outcome == nil, !isCancelled {
+      guard now < deadline else {
+        outcome = outcome(machine.expired(isSent: false))
+        break
+      }
+      switch machine.next(holder: holder, now: now) {
+      case .send(let peer): await send(to: peer)
+      case .wait(let end): _ = await event.wait(until: min(end, deadline))
+      case .end(let failure): outcome = outcome(failure)
+      }
+    }
+    forwarder.endWatch(placement, for: self)
+    metrics.bytes.add(-(request?.content.count ?? 0))
+    request = nil
+    metrics.waiting.add(-1)
+    switch outcome {
+    case .response: metrics.responses.add()
+    case .unavailable: metrics.unavailable.add()
+    case .unknown: metrics.unknown.add()
+    case nil: metrics.abandoned.add()
+    }
+    if outcome != nil { notifier.notify() }
+  }
+
+  private func outcome(_ failure: ForwardingMachine<SocketAddress>.Failure) -> ForwardedOutcome {
+    switch failure {
+    case .unavailable: .unavailable
+    case .unknown: .unknown
+    }
+  }
+
+  private func send(to peer: SocketAddress) async {
+    guard let pool = forwarder.connections(with: peer), let request, let message = message(request, pool.host) else {
+      _ = machine.ended(.unreached, now: now)
+      return
+    }
+    guard let client = await connection(of: pool, peer) else { return }
+    attempt = (client, peer)
+    metrics.attempts.add()
+    metrics.connections.add(1)
+    let result = await client.send(message, within: deadline - now, mayRepeat: request.repetition != .harmful)
+    metrics.connections.add(-1)
+    attempt = nil
+    endFarewell()
+    pool.release(client)
+    guard !isCancelled else { return }
+    end(with: result, mayHaveArrived: client.mayHaveArrived)
+  }
+
+  private func end(with result: HTTPClient.Outcome, mayHaveArrived: Bool) {
+    switch result {
+    // It has another secret, which is between the gateways, and not for the client.
+    case .response(let response) where response.challenge == "Drawbridge":
+      _ = machine.ended(.unreached, now: now)
+    case .response(let response) where HTTPStatus.final.contains(response.status):
+      guard machine.ended(.response(status: response.status), now: now) else { return }
+      outcome = .response(
+        HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: SharedBytes(response.content))
+    // The same would come again.
+    case .response, .invalid: outcome = outcome(machine.expired(isSent: true))
+    case .timeout, .failed, .cancelled: _ = machine.ended(mayHaveArrived ? .lost : .unreached, now: now)
+    }
+  }
+
+  /// Waits for a free connection. nil: there is none in time, the request ends, or it is for another peer now.
+  private func connection(of pool: PeerConnections, _ peer: SocketAddress) async -> HTTPClient? {
+    let end = min(deadline, now + forwarder.network.limits.patience)
+    while !isCancelled, holder == peer {
+      if let client = pool.take(for: self) { return client }
+      guard now < end else {
+        _ = machine.ended(.unreached, now: now)
+        break
+      }
+      awaited = pool
+      _ = await event.wait(until: end)
+      awaited = nil
+    }
+    // It may have been woken for a connection that another one can use.
+    pool.wakeNext()
+    return nil
+  }
+
+  private func message(_ request: ForwardedRequest, _ host: String) -> HTTPClientRequest? {
+    guard let authorization = forwarder.network.authorization else { return nil }
+    var message = HTTPClientRequest(
+      request.method, target: request.target, host: host, content: SharedBytes(request.content))
+    message.add("Authorization", authorization)
+    message.fieldLines = request.fieldLines
+    return message
+  }
+}
+
+extension HTTPStatus {
+  /// The status codes of final responses.
+  fileprivate static let final = 200...599
+}
+
+/// Ends an attempt when its peer has had its time.
+private final class Farewell: TimerTarget {
+  private let expired: () -> Void
+  private var timer: LoopTimer?
+
+  init(_ expired: @escaping () -> Void) { self.expired = expired }
+
+  func start(on loop: LoopContext, within limit: TimeSpan) {
+    timer = loop.schedule(at: loop.now + limit, self)
+  }
+
+  func end(on loop: LoopContext) {
+    if let timer { loop.cancel(timer) }
+    timer = nil
+  }
+
+  func timerFired(_ token: Int) {
+    timer = nil
+    expired()
+  }
+}

@@ -1,0 +1,36 @@
+import ByteStreams
+import Forwarding
+import HTTPCodec
+
+/// A request of a client as another gateway gets it.
+package struct ForwardedRequest: Sendable {
+  package let method: HTTPMethod
+  /// Path and query, as the client has sent them.
+  package let target: String
+  /// Lines of the fields that mean something to a handler, and of those that gateways add, each with its CRLF. Without Host, the secret and
+  /// Content-Length.
+  package let fieldLines: [UInt8]
+  package let content: [UInt8]
+  package let repetition: ForwardingRepetition
+
+  package init(
+    _ method: HTTPMethod, target: String, fieldLines: [UInt8], content: [UInt8],
+    repetition: ForwardingRepetition
+  ) {
+    self.method = method
+    self.target = target
+    self.fieldLines = fieldLines
+    self.content = content
+    self.repetition = repetition
+  }
+}
+
+/// How a forwarded request ended.
+package enum ForwardedOutcome: Sendable {
+  /// The response of the holder.
+  case response(HTTPStatus, fields: [UInt8], content: SharedBytes)
+  /// It was not executed, or repeating it is harmless.
+  case unavailable
+  /// It may have been executed.
+  case unknown
+}

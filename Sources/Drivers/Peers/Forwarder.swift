@@ -1,0 +1,163 @@
+import ByteStreams
+import HTTPCodec
+import Metrics
+import Reactor
+import Sessions
+import Synchronization
+import Upstream
+
+/// Forwards requests of clients to the gateways that hold their sessions. One per event loop, used there only.
+package final class Forwarder {
+  /// Requests share notifiers, so that neither each has one of its own, nor the end of one concerns all others. A power of two.
+  private static var laneCount: Int { 64 }
+  /// Above this number of addresses, those without a connection are forgotten. Gateways get new addresses when they are replaced.
+  private static var addressesKept: Int { 64 }
+
+  package let network: PeerNetwork
+  let loop: LoopContext
+  private let resolver = Resolver()
+  private let lanes = (0..<laneCount).map { _ in Notifier() }
+  private var lastLane = 0
+  private var pools: [SocketAddress: PeerConnections] = [:]
+  private var watches: [ObjectIdentifier: PlaceWatch] = [:]
+
+  package init(_ network: PeerNetwork, loop: LoopContext) {
+    self.network = network
+    self.loop = loop
+  }
+
+  /// Begins to forward a request. nil: the contents of those that wait take all the memory that they may.
+  ///
+  /// - Parameter placement: that of the session. The exchange follows it until there is a response.
+  package func forward(_ request: ForwardedRequest, to placement: SessionPlacement) -> ForwardedExchange? {
+    let count = request.content.count
+    guard count == 0 || network.metrics.bytes.current + count <= network.limits.requestBytes else { return nil }
+    network.metrics.bytes.add(count)
+    lastLane = (lastLane + 1) & (Self.laneCount - 1)
+    let exchange = ForwardedExchange(request, placement, self, lanes[lastLane])
+    network.metrics.waiting.add(1)
+    loop.spawn(exchange)
+    return exchange
+  }
+
+  /// The connections with the gateway at `address`; nil if no request can be sent there.
+  func connections(with address: SocketAddress) -> PeerConnections? {
+    if let pool = pools[address] { return pool }
+    if pools.count >= Self.addressesKept { pools = pools.filter { $0.value.isInUse } }
+    guard let endpoint = HTTPEndpoint(gatewayAt: address) else { return nil }
+    let pool = PeerConnections(endpoint, network.limits, resolver, loop)
+    pools[address] = pool
+    return pool
+  }
+
+  func watch(_ placement: SessionPlacement, for exchange: ForwardedExchange) {
+    let key = ObjectIdentifier(placement)
+    let watch = watches[key] ?? PlaceWatch(placement, loop: loop)
+    watches[key] = watch
+    watch.add(exchange)
+  }
+
+  func endWatch(_ placement: SessionPlacement, for exchange: ForwardedExchange) {
+    let key = ObjectIdentifier(placement)
+    guard let watch = watches[key] else { return }
+    watch.remove(exchange)
+    guard watch.isEmpty else { return }
+    watch.close()
+    watches[key] = nil
+  }
+
+  /// Number of objects that exist because of requests in progress. For tests.
+  package var held: Int { watches.count + pools.values.reduce(0) { $0 + $1.inUse + $1.waitingCount } }
+}
+
+/// Notifies the requests of one loop for one session that it has another place.
+private final class PlaceWatch: SignalTarget {
+  private let placement: SessionPlacement
+  private var exchanges: [ObjectIdentifier: ForwardedExchange] = [:]
+  private var signal: Signal?
+  private var listener: Notifier.Listener?
+
+  init(_ placement: SessionPlacement, loop: LoopContext) {
+    self.placement = placement
+    let signal = loop.makeSignal(for: self)
+    let listener = Notifier.Listener(signal)
+    listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
+    placement.notifier.add(listener)
+    (self.signal, self.listener) = (signal, listener)
+  }
+
+  var isEmpty: Bool { exchanges.isEmpty }
+
+  func add(_ exchange: ForwardedExchange) { exchanges[ObjectIdentifier(exchange)] = exchange }
+
+  func remove(_ exchange: ForwardedExchange) { exchanges[ObjectIdentifier(exchange)] = nil }
+
+  func signalled() {
+    for exchange in Array(exchanges.values) { exchange.placeChanged() }
+  }
+
+  func close() {
+    if let listener { placement.notifier.remove(listener) }
+    signal?.close()
+    (signal, listener) = (nil, nil)
+  }
+}
+
+/// The connections of one loop with one gateway: kept for reuse, and limited in number.
+final class PeerConnections {
+  private let endpoint: HTTPEndpoint
+  private let limits: PeerNetwork.Limits
+  private let resolver: Resolver
+  private let loop: LoopContext
+  /// Without a request; the one used last is at the end.
+  private var idle: [HTTPClient] = []
+  /// Number of those with a request.
+  private(set) var inUse = 0
+  /// The requests that wait for a connection, in order. Some of them have stopped waiting.
+  private var waiting = RingDeque<ForwardedExchange?>(filler: nil)
+
+  init(_ endpoint: HTTPEndpoint, _ limits: PeerNetwork.Limits, _ resolver: Resolver, _ loop: LoopContext) {
+    self.endpoint = endpoint
+    self.limits = limits
+    self.resolver = resolver
+    self.loop = loop
+  }
+
+  var isInUse: Bool { inUse > 0 || !waiting.isEmpty }
+  var waitingCount: Int { waiting.count }
+  /// The value of Host.
+  var host: String { endpoint.url.hostField }
+
+  /// A connection for one request, after which `release` follows. nil: there are too many, and the request is woken when one is free.
+  func take(for exchange: ForwardedExchange) -> HTTPClient? {
+    guard inUse < limits.connections else {
+      waiting.append(exchange)
+      return nil
+    }
+    inUse += 1
+    if let client = idle.popLast() { return client }
+    var limits = HTTPClient.Limits()
+    limits.connectTimeout = self.limits.connect
+    limits.contentBytes = self.limits.responseBytes
+    return HTTPClient(endpoint, limits: limits, resolver: resolver, loop: loop)
+  }
+
+  func release(_ client: HTTPClient) {
+    inUse -= 1
+    // The longest idle ones are first, and have been closed.
+    while let first = idle.first, !first.isConnected { idle.removeFirst() }
+    if client.isConnected { idle.append(client) }
+    wakeNext()
+  }
+
+  /// A request that was woken does not need the connection any more.
+  func wakeNext() {
+    while !waiting.isEmpty {
+      let next = waiting[waiting.front]
+      waiting.removeFirst()
+      guard let next, next.awaited === self else { continue }
+      next.connectionIsFree()
+      return
+    }
+  }
+}

@@ -1,0 +1,122 @@
+import ByteStreams
+import Digests
+import Forwarding
+import Metrics
+import Reactor
+import Threading
+
+/// What this gateway knows of the others: its own address among them, the secret by which they recognise each other, and the limits of the
+/// requests that they forward. All event loops share it.
+package final class PeerNetwork: Sendable {
+  package struct Limits: Sendable {
+    /// How long a request waits for a holder of its session. One second longer than it takes until a lost holder is replaced.
+    package var patience = TimeSpan.seconds(6)
+    /// Maximum time of a request in all. Longer than any request waits at its holder.
+    package var request = TimeSpan.minutes(10)
+    /// Maximum time to connect to a peer. Gateways are near each other.
+    package var connect = TimeSpan.seconds(2)
+    /// How long a former holder has for its response after another gateway, or none, has taken its place. It may have executed the request, and a
+    /// response is better than none. One that hangs has no more time.
+    package var farewell = TimeSpan.seconds(1)
+    /// Maximum connections of one event loop with one peer. A request that waits at its holder has one. More requests wait for a free one.
+    package var connections = 1_024
+    /// Maximum size of the contents of all forwarded requests without a response, in bytes: they are kept until then, to be sent again. Above it,
+    /// further requests with content are refused.
+    package var requestBytes = 256 << 20
+    /// Maximum size of the content of a response, in bytes: twice the largest message of an upstream, rendered.
+    package var responseBytes = 64 << 20
+    /// For how long a request is repeated under its id, and how long a holder remembers that id.
+    package var recognition = TimeSpan.seconds(45)
+    package static var retention: TimeSpan { .seconds(60) }
+
+    package init() {}
+  }
+
+  /// The field with the secret, in lower case, and how its value begins.
+  package static let secretScheme: StaticString = "Drawbridge "
+  /// Length of a secret in bytes: enough for 256 random bits as text, and no more than a field should have.
+  package static var secretLengths: ClosedRange<Int> { 32...256 }
+
+  package let limits: Limits
+  package let metrics: PeerMetrics
+  private let state: Locked<State>
+
+  private struct State: Sendable {
+    var address: SocketAddress?
+    var secret: (text: String, digest: SecretDigest)?
+  }
+
+  /// - Parameter address: the one at which the others reach this gateway.
+  package init(address: SocketAddress? = nil, limits: Limits = Limits(), _ registry: MetricsRegistry) {
+    self.limits = limits
+    metrics = PeerMetrics(registry)
+    state = Locked(State(address: address, secret: nil))
+  }
+
+  /// The address at which the others reach this gateway.
+  package var address: SocketAddress? { state.withLock { $0.address } }
+
+  /// Until there is a secret, every request of a peer is refused, and none can be forwarded.
+  ///
+  /// - Parameter secret: visible ASCII without spaces, with one of `secretLengths`.
+  package func use(secret: String) {
+    precondition(
+      Self.secretLengths.contains(secret.utf8.count) && secret.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F },
+      "the secret of the gateways is not valid")
+    let digest = SecretDigest(of: Array(secret.utf8).span)
+    state.withLock { $0.secret = (secret, digest) }
+  }
+
+  /// The value of Authorization of a forwarded request; nil while there is no secret.
+  var authorization: String? { state.withLock { $0.secret.map { "\(Self.secretScheme)\($0.text)" } } }
+
+  /// Whether the value of Authorization is that of a gateway. Takes the same time for all wrong secrets of one length.
+  package func recognises(_ authorization: Span<UInt8>?) -> Bool {
+    guard let authorization, authorization.starts(with: Self.secretScheme) else { return false }
+    let start = Self.secretScheme.utf8CodeUnitCount
+    let digest = SecretDigest(of: authorization.extracting(start..<authorization.count))
+    return state.withLock { $0.secret?.digest.matches(digest) ?? false }
+  }
+}
+
+/// Metrics of the requests between gateways.
+package struct PeerMetrics: Sendable {
+  /// Requests of the listener for peers that had no valid secret.
+  package let refused: Counter
+  /// Requests of peers for a session that is not here.
+  package let misdirected: Counter
+  /// Forwarded requests that have no response yet.
+  package let waiting: Gauge
+  /// The contents of those, in bytes.
+  package let bytes: Gauge
+  let responses: Counter
+  let unavailable: Counter
+  let unknown: Counter
+  let abandoned: Counter
+  let attempts: Counter
+  let connections: Gauge
+
+  init(_ registry: MetricsRegistry) {
+    func outcome(_ name: String) -> Counter {
+      registry.counter(
+        "drawbridge_forwarded_requests_total", "Requests forwarded to other gateways, by their outcome.",
+        [("outcome", name)])
+    }
+    responses = outcome("response")
+    unavailable = outcome("unavailable")
+    unknown = outcome("unknown")
+    abandoned = outcome("abandoned")
+    attempts = registry.counter(
+      "drawbridge_forwarded_attempts_total", "Attempts to forward a request to another gateway.")
+    waiting = registry.gauge(
+      "drawbridge_forwarded_requests", "Requests forwarded to other gateways, without a response so far.")
+    bytes = registry.gauge(
+      "drawbridge_forwarded_bytes", "Contents of forwarded requests without a response so far, in bytes.")
+    connections = registry.gauge(
+      "drawbridge_peer_connections", "Connections with other gateways that have a forwarded request.")
+    refused = registry.counter(
+      "drawbridge_peer_requests_refused_total", "Requests to the listener for gateways without a valid secret.")
+    misdirected = registry.counter(
+      "drawbridge_peer_requests_misdirected_total", "Requests of other gateways for a session that is not here.")
+  }
+}

@@ -1,0 +1,317 @@
+import Access
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import Inbox
+import Metrics
+import Reactor
+import Testing
+
+@testable import API
+@testable import Peers
+@testable import Sessions
+
+/// Two gateways: one holds the sessions, and the other forwards to it.
+@Suite struct ForwardingTests {
+  /// A holder, and a gateway that knows it.
+  struct Pair {
+    let holder: TestGateway
+    let follower: TestGateway
+
+    init(
+      startsSessions: Bool = false, limits: (inout PeerNetwork.Limits) -> Void = { _ in },
+      settings: (inout GatewaySettings) -> Void = { _ in }
+    ) throws {
+      holder = try TestGateway(startsSessions: startsSessions, limits: limits, settings: settings)
+      follower = try TestGateway(.at(holder.peerAddress), limits: limits, settings: settings)
+    }
+  }
+
+  // MARK: Routes
+
+  private struct Request {
+    let method: String
+    let target: String
+    var fields = ""
+    var body: String?
+
+    init(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) {
+      (self.method, self.target, self.fields, self.body) = (method, target, fields, body)
+    }
+  }
+
+  /// Every route of a session, and what may be wrong with a request.
+  private static let requests = [
+    Request("GET", "/v1/session"), Request("HEAD", "/v1/session"), Request("GET", "/v1/session?x=1"),
+    Request("GET", "/v1/sessions/market", "Accept: text/html\r\n"),
+    Request("POST", "/v1/messages", "", "one"), Request("POST", "/v1/messages", "Topic: a\r\nTTL: 60\r\n", "two"),
+    Request("POST", "/v1/messages?until=written&wait=0", "", "x"), Request("POST", "/v1/messages", "TTL: 0\r\n", "x"),
+    Request("POST", "/v1/messages", "Content-Type: application/x-ndjson\r\n", "1\n2\n3\n"),
+    Request("POST", "/v1/messages", "Content-Type: text/plain\r\n", "caf\u{E9}"),
+    Request("POST", "/v1/messages", "Content-Type: multipart/form-data\r\n", "x"),
+    Request("POST", "/v1/messages", "Idempotency-Key: k\r\n", "keyed"),
+    Request("POST", "/v1/messages", "Idempotency-Key: k\r\n", "keyed"),
+    Request("POST", "/v1/messages", "Idempotency-Key: k\r\n", "other"),
+    Request("POST", "/v1/sessions/market/messages", "", "x"), Request("POST", "/v1/call?wait=0", "", "{}"),
+    Request("GET", "/v1/deliveries/nothing"), Request("DELETE", "/v1/deliveries/nothing"),
+    Request("PATCH", "/v1/session", "", #"{"desired":"down"}"#), Request("PATCH", "/v1/session", "", "{"),
+    Request("PATCH", "/v1/session", "", #"{"desired":"up"}"#), Request("DELETE", "/v1/sessions/market"),
+    Request("PUT", "/v1/sessions/market", "", #"{"profile":"p"}"#),
+    Request("PUT", "/v1/consumers/c", "", #"{"share":true}"#), Request("GET", "/v1/consumers"),
+    Request("GET", "/v1/consumers/c"), Request("HEAD", "/v1/consumers/c"), Request("GET", "/v1/consumers/none"),
+    Request("POST", "/v1/consumers/c/receive?wait=0"), Request("POST", "/v1/consumers/c/receive?wait=x"),
+    Request("POST", "/v1/consumers/c/settle", "", #"{"ack":["l-1.1.0123456789abcdef"]}"#),
+    Request("GET", "/v1/consumers/c/dead"), Request("POST", "/v1/consumers/c/dead/retry"),
+    Request("DELETE", "/v1/consumers/c/dead"), Request("DELETE", "/v1/consumers/c"),
+    Request("DELETE", "/v1/consumers/c"),
+  ]
+
+  @Test func everyRouteRespondsAsWithoutAnotherGateway() throws {
+    let (pair, alone) = (try Pair(), try TestGateway())
+    for request in Self.requests {
+      let expected = try alone.request(request.method, request.target, request.fields, request.body)
+      let answer = try pair.follower.request(request.method, request.target, request.fields, request.body)
+      let name = "\(request.method) \(request.target) \(request.fields)"
+      #expect(answer.status == expected.status, "\(name): \(answer.body) instead of \(expected.body)")
+      #expect(answer.problem == expected.problem && answer.text("detail") == expected.text("detail"), "\(name)")
+      let names = Set(answer.fields.map { $0.name.lowercased() })
+      #expect(names == Set(expected.fields.map { $0.name.lowercased() }), "\(name)")
+      for field in ["Content-Type", "Retry-After", "Allow", "Vary", "Idempotency-Replayed", "TTL"] {
+        #expect(answer.all(field) == expected.all(field), "\(name): \(field)")
+      }
+      #expect(answer.body.isEmpty == expected.body.isEmpty, "\(name)")
+      #expect(answer.json.keys.sorted() == expected.json.keys.sorted(), "\(name): \(answer.body)")
+    }
+    // A path without parameters is known where the client is.
+    #expect(pair.follower.network.metrics.responses.total == UInt64(Self.requests.count - 1))
+    #expect(
+      pair.holder.metric("drawbridge_messages_accepted_total") == alone.metric("drawbridge_messages_accepted_total"))
+    #expect(pair.follower.metric("drawbridge_messages_accepted_total") == 0)
+    #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() })
+  }
+
+  @Test func theIdOfAForwardedMessageIsThatOfItsDelivery() throws {
+    let pair = try Pair()
+    let sent = try pair.follower.request("POST", "/v1/messages", "", "x")
+    let path = try #require(sent.field("Location"))
+    let delivery = try pair.follower.request("GET", path)
+    #expect(delivery.status == 200 && delivery.text("state") == "queued" && delivery.text("id") == sent.text("id"))
+    #expect(try pair.holder.request("GET", path).body == delivery.body)
+  }
+
+  @Test func pollsAndDocumentsAreNotForwarded() throws {
+    let pair = try Pair()
+    pair.follower.move(to: .nowhere)
+    for target in ["/v1/messages?wait=0", "/v1/messages?last=1&wait=0", "/v1/sessions", "/openapi.yaml"] {
+      #expect(try pair.follower.request("GET", target).status < 300, "\(target)")
+    }
+    #expect(try pair.follower.request("OPTIONS", "/v1/call").status == 204)
+    #expect(pair.follower.network.metrics.attempts.total == 0)
+  }
+
+  // MARK: What is forwarded
+
+  private static func respond(_ body: String = "{}", _ fields: String = "") -> String {
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
+  }
+
+  @Test func aPeerGetsTheFieldsThatMeanSomethingAndNoOthers() throws {
+    let echo = try echo()
+    defer { echo.stop() }
+    let follower = try TestGateway(.at(echo.address))
+    let answer = try follower.request(
+      "POST", "/v1/sessions/market/messages?until=written",
+      "X-Request-Id: mine\r\nTraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTopic: t\r\n"
+        + "X-Other: x\r\nCookie: a=b\r\nDrawbridge-Client: ;15;Kg==;Kg==;;local\r\nDrawbridge-Forwarded: x\r\n",
+      "content")
+    #expect(answer.status == 200)
+    let head = try #require(echo.requests.first)
+    let lines = Set(head.lowercased().components(separatedBy: "\r\n").filter { !$0.isEmpty })
+    #expect(lines.contains("post /v1/sessions/market/messages?until=written http/1.1"))
+    for line in [
+      "x-request-id: mine", "topic: t", "content-length: 7", "authorization: drawbridge \(TestGateway.secret)",
+    ] {
+      #expect(lines.contains(line), "\(line): \(head)")
+    }
+    #expect(lines.contains { $0.hasPrefix("traceparent: 00-0af7651916cd43dd8448eb211c80319c") })
+    #expect(!lines.contains { $0.hasPrefix("x-other") || $0.hasPrefix("cookie") })
+    #expect(lines.filter { $0.hasPrefix("drawbridge-client:") }.count == 1)
+    #expect(lines.contains("drawbridge-client: ;15;kg==;kg==;;4:7f000001"), "\(head)")
+    let ids = lines.filter { $0.hasPrefix("drawbridge-forwarded: ") }
+    #expect(ids.count == 1 && ids.allSatisfy { $0.count == "drawbridge-forwarded: ".count + 32 })
+  }
+
+  /// A peer that responds to every request with 200.
+  private func echo() throws -> ScriptedPeer {
+    let holder = Holder()
+    let peer = try ScriptedPeer { client in
+      while let (head, _) = client.readMessage() {
+        holder.peer?.note(head)
+        client.send(
+          Self.respond("{}", "X-Request-Id: other\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nX-End: 2\r\n"))
+      }
+    }
+    holder.peer = peer
+    return peer
+  }
+
+  /// For steps that need the peer that they are of.
+  private final class Holder: @unchecked Sendable { var peer: ScriptedPeer? }
+
+  @Test func theFieldsOfAConnectionEndWithIt() throws {
+    let echo = try echo()
+    defer { echo.stop() }
+    let follower = try TestGateway(.at(echo.address), settings: { $0.http.origins = ["https://app.example"] })
+    let answer = try follower.request("GET", "/v1/session", "Origin: https://app.example\r\n")
+    #expect(answer.field("X-Hop") == nil && answer.field("X-End") == "2")
+    #expect(answer.all("Content-Length") == ["2"] && answer.all("Date").count == 1)
+    #expect(answer.all("Access-Control-Allow-Origin") == ["https://app.example"])
+    #expect(answer.field("X-Request-Id") == nil)
+  }
+
+  @Test func aBodyIsLimitedWhereTheClientIs() throws {
+    let pair = try Pair(settings: { $0.http.limits.bodyBytes = 100_000 })
+    let full = String(repeating: "x", count: 100_000)
+    #expect(try pair.follower.request("POST", "/v1/messages", "", full).status == 202)
+    let before = pair.follower.network.metrics.attempts.total
+    #expect(try pair.follower.request("POST", "/v1/messages", "", full + "x").problem == "content-too-large")
+    #expect(pair.follower.network.metrics.attempts.total == before)
+    #expect(pair.holder.metric("drawbridge_messages_accepted_total") == 1)
+  }
+
+  @Test func aLongHeadFitsWithTheFieldsOfTheGateways() throws {
+    let pair = try Pair(settings: { $0.http.limits.headBytes = 4 * 1024 })
+    let long = "Accept: application/json, " + String(repeating: "text/x, ", count: 480) + "text/y\r\n"
+    #expect(try pair.follower.request("GET", "/v1/session", long).status == 200)
+  }
+
+  @Test func aLargeResponseArrivesWhole() throws {
+    let body = #"{"a":""# + String(repeating: "y", count: 3 << 20) + #""}"#
+    let peer = try ScriptedPeer { client in
+      while client.readMessage() != nil { client.send(Self.respond(body)) }
+    }
+    defer { peer.stop() }
+    let follower = try TestGateway(.at(peer.address))
+    #expect(try follower.request("GET", "/v1/session").body == body)
+    let small = try TestGateway(.at(peer.address), limits: { $0.responseBytes = 1 << 20 })
+    #expect(try small.request("GET", "/v1/session").problem == "holder-unavailable")
+    #expect(try small.request("POST", "/v1/call", "", "{}").problem == "outcome-unknown")
+    #expect(small.network.metrics.attempts.total == 2)
+  }
+
+  @Test func theLogsOfBothGatewaysHaveOneId() throws {
+    let pair = try Pair()
+    let fields = "X-Request-Id: mine\r\nAccept: text/x\r\n"
+    #expect(try pair.follower.request("GET", "/v1/session", fields).text("request_id") == "mine")
+    // The gateway of the client chooses one if the client has not.
+    let ids = try (0..<2).map { _ in try pair.follower.request("GET", "/v1/deliveries/x").text("request_id") }
+    #expect(ids[0] != nil && ids[0] != ids[1])
+    let alone = try pair.follower.request("GET", "/nowhere").text("request_id")
+    #expect(alone?.split(separator: "-").first == ids[0]?.split(separator: "-").first)
+  }
+
+  // MARK: Who may
+
+  @Test func onlyGatewaysAreServedOnTheListenerForPeers() throws {
+    let gateway = try TestGateway()
+    let good = TestGateway.forwarded("GET", "/v1/session")
+    for (wrong, status) in [
+      (good, 200), (good.replacing("Authorization: Drawbridge \(TestGateway.secret)\r\n", with: ""), 403),
+      (good.replacing(TestGateway.secret, with: TestGateway.secret + "x"), 403),
+      (good.replacing(TestGateway.secret, with: ""), 403), (good.replacing("Drawbridge s", with: "Bearer s"), 403),
+      (good.replacing("drawbridge-client", with: "x"), 400), (good.replacing(";15;", with: ";16;"), 400),
+      (good.replacing("drawbridge-forwarded: 00", with: "drawbridge-forwarded: zz"), 400),
+      ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 403), ("GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n", 403),
+    ] {
+      let client = try gateway.connectAsPeer()
+      client.send(wrong)
+      #expect(try client.response().status == status, "\(wrong)")
+    }
+    #expect(gateway.network.metrics.refused.total == 6)
+    // The listener for clients believes no field.
+    let client = try gateway.connect()
+    client.send(good.replacing(";15;", with: ";0;"))
+    #expect(try client.response().status == 200)
+    let other = PeerNetwork(MetricsRegistry())
+    let recognises = other.recognises(Array("Drawbridge ".utf8).span) || other.recognises(nil)
+    #expect(!recognises)
+  }
+
+  @Test func aGatewayWithoutTheSecretIsNotServed() throws {
+    let pair = try Pair(limits: { $0.patience = .milliseconds(300) })
+    pair.follower.network.use(secret: String(repeating: "x", count: 40))
+    #expect(try pair.follower.request("POST", "/v1/messages", "", "x").problem == "holder-unavailable")
+    #expect(pair.holder.network.metrics.refused.total > 0)
+    #expect(pair.holder.metric("drawbridge_messages_accepted_total") == 0)
+  }
+
+  @Test func requestsAreCountedWhereTheClientIsAndMessagesByTheHolder() throws {
+    let pair = try Pair(settings: {
+      $0.limits.address.requests = RateLimit(4, per: .hours(1))
+      $0.limits.address.messages = RateLimit(2, per: .hours(1))
+    })
+    let statuses = try (0..<3).map { _ in try pair.follower.request("POST", "/v1/messages", "", "x") }
+    #expect(statuses.map(\.status) == [202, 202, 429])
+    #expect(statuses[2].problem == "too-many-requests" && statuses[2].all("RateLimit").count == 1)
+    #expect(statuses[2].text("detail")?.contains("limit of messages") == true, "\(statuses[2].body)")
+    let attempts = pair.follower.network.metrics.attempts.total
+    #expect(try pair.follower.request("GET", "/v1/session").status == 200)
+    let refused = try pair.follower.request("GET", "/v1/session")
+    #expect(refused.status == 429 && refused.text("detail")?.contains("limit of requests") == true)
+    #expect(pair.follower.network.metrics.attempts.total == attempts + 1)
+    // The holder has counted none of them.
+    for _ in 0..<4 { #expect(try pair.holder.request("GET", "/v1/session").status == 200) }
+  }
+
+  // MARK: Waiting
+
+  @Test func aHeldReceiveGetsAPushOfTheHolder() throws {
+    let pair = try Pair()
+    _ = try pair.follower.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try pair.follower.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 1 })
+    #expect(!client.isReadable)
+    let session = try pair.holder.session()
+    session.inbox.append(
+      Array("push".utf8).span, kind: .text, time: 0, now: ProcessInformation.monotonicTime())
+    session.consumers.pushed()
+    let answer = try client.response()
+    #expect(answer.status == 200 && answer.body.contains("push"))
+  }
+
+  @Test func aRequestWhoseClientIsGoneEndsAtTheHolder() throws {
+    let pair = try Pair()
+    _ = try pair.follower.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try pair.follower.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 1 })
+    client.close()
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 0 })
+    #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() })
+    #expect(pair.follower.network.metrics.abandoned.total == 1)
+  }
+
+  @Test func aWaitForADeliveryEndsWithItsState() throws {
+    let pair = try Pair(startsSessions: true)
+    let sent = try pair.follower.request("POST", "/v1/messages?ttl=300ms", "", "x")
+    let path = try #require(sent.field("Location"))
+    let answer = try pair.follower.request("GET", path + "?wait=20s")
+    #expect(answer.status == 200 && answer.text("state") == "expired")
+  }
+
+  @Test func aDrainEndsAReceiveAndWaitsForAMessage() throws {
+    let pair = try Pair(startsSessions: true)
+    _ = try pair.follower.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let (receive, send) = (try pair.follower.connect(), try pair.follower.connect())
+    receive.send("POST", "/v1/consumers/c/receive?wait=30s")
+    send.send("POST", "/v1/messages?until=written&wait=20s&ttl=500ms", "", "x")
+    #expect(try eventually { try pair.holder.onLoop { $0.pendingRequests } == 2 })
+    pair.follower.drain()
+    #expect(try receive.response().problem == "holder-unavailable")
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 0 })
+    let answer = try send.response()
+    #expect(answer.status == 200 && answer.text("state") == "expired", "\(answer.body)")
+  }
+}

@@ -1,0 +1,363 @@
+import ByteStreams
+import Foundation
+import Idempotency
+import Inbox
+import Metrics
+import Reactor
+import Synchronization
+import Testing
+import Threading
+
+@testable import API
+@testable import Peers
+@testable import Sessions
+
+/// Holders that are lost, hang or are others than was thought, and sessions that have none.
+@Suite struct HolderLossTests {
+  private typealias Pair = ForwardingTests.Pair
+
+  /// When a holder is lost.
+  enum Phase: String, CaseIterable, Sendable {
+    case beforeReading, beforeTheHead, withinTheHead, afterTheHead, withinTheContent
+  }
+
+  /// A peer that ends each connection in `phase`.
+  private static func mortal(_ phase: Phase) throws -> ScriptedPeer {
+    try ScriptedPeer { client in
+      if phase != .beforeReading { _ = client.readMessage() }
+      switch phase {
+      case .beforeReading, .beforeTheHead: break
+      case .withinTheHead: client.send("HTTP/1.1 200 OK\r\nContent-")
+      case .afterTheHead: client.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+      case .withinTheContent: client.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
+      }
+      client.close()
+    }
+  }
+
+  @Test(arguments: Phase.allCases)
+  func whatCanBeRepeatedIsSentToTheNextHolder(phase: Phase) throws {
+    let dying = try Self.mortal(phase)
+    defer { dying.stop() }
+    let next = try TestGateway()
+    for (method, target, body, status) in [
+      ("GET", "/v1/session", nil, 200), ("PUT", "/v1/consumers/c", "{}", 201), ("DELETE", "/v1/consumers/c", nil, 204),
+      ("PATCH", "/v1/session", #"{"desired":"up"}"#, 200), ("POST", "/v1/messages", "x", 202),
+    ] as [(String, String, String?, Int)] {
+      let follower = try TestGateway(.at(dying.address))
+      let client = try follower.connect()
+      let before = dying.connections
+      client.send(method, target, "", body)
+      #expect(eventually { dying.connections > before })
+      follower.move(to: .at(next.peerAddress))
+      let answer = try client.response()
+      #expect(answer.status == status, "\(phase) \(method): \(answer.body)")
+      #expect(answer.field("Idempotency-Replayed") == nil)
+      #expect(try eventually { try follower.isIdle() })
+    }
+    #expect(next.metric("drawbridge_messages_accepted_total") == 1)
+  }
+
+  @Test(arguments: Phase.allCases)
+  func whatMayHaveBeenExecutedIsNotRepeatedIfThatDoesHarm(phase: Phase) throws {
+    let dying = try Self.mortal(phase)
+    defer { dying.stop() }
+    let next = try ScriptedPeer { client in
+      while client.readMessage() != nil { client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") }
+    }
+    defer { next.stop() }
+    for target in ["/v1/call", "/v1/consumers/c/receive", "/v1/consumers/c/settle"] {
+      let follower = try TestGateway(.at(dying.address))
+      let client = try follower.connect()
+      client.send("POST", target, "", "{}")
+      let answer = try client.response()
+      // A request of which the kernel has not taken all was not executed.
+      if phase == .beforeReading, answer.problem == "holder-unavailable" { continue }
+      #expect(answer.status == 502 && answer.problem == "outcome-unknown", "\(phase) \(target): \(answer.body)")
+      #expect(next.connections == 0)
+    }
+  }
+
+  @Test func aCallIsNotRepeatedBecauseItsConnectionWasKept() throws {
+    let peer = try ScriptedPeer { client in
+      _ = client.readMessage()
+      client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+      _ = client.readMessage()
+      client.close()
+    }
+    defer { peer.stop() }
+    let follower = try TestGateway(.at(peer.address))
+    #expect(try follower.request("GET", "/v1/session").status == 200)
+    #expect(try follower.request("POST", "/v1/call", "", "{}").problem == "outcome-unknown")
+    #expect(peer.connections == 1)
+    #expect(try follower.request("GET", "/v1/session").status == 200)
+    // Here the server may just have closed an idle connection.
+    #expect(try follower.request("GET", "/v1/session").status == 200)
+    #expect(peer.connections == 3)
+  }
+
+  @Test func aMessageWhoseResponseIsLostIsAcceptedOnce() throws {
+    let holder = try TestGateway()
+    let address = holder.peerAddress
+    let isLost = Atomic(true)
+    /// Loses the first response of the holder, and passes on the others.
+    let relay = try ScriptedPeer { client in
+      while let (head, body) = client.readMessage() {
+        guard let behind = try? Client(to: address) else { return }
+        behind.send(head + body)
+        guard let answer = behind.readMessage() else { return }
+        if isLost.exchange(false, ordering: .sequentiallyConsistent) { return client.close() }
+        client.send(answer.head + answer.body)
+      }
+    }
+    defer { relay.stop() }
+    let follower = try TestGateway(.at(relay.address))
+    for (fields, body) in [
+      ("", "one"), ("Content-Type: application/x-ndjson\r\n", "1\n2\n"), ("Idempotency-Key: a\r\n", "keyed"),
+    ] {
+      isLost.store(true, ordering: .sequentiallyConsistent)
+      let answer = try follower.request("POST", "/v1/messages", fields, body)
+      #expect(answer.status == 202, "\(answer.body)")
+      // The client has sent it once, unless its own key was used.
+      #expect((answer.field("Idempotency-Replayed") == nil) == !fields.contains("Key"), "\(fields)")
+    }
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 4)
+    // The keys of clients are others.
+    #expect(holder.metric("drawbridge_idempotency_keys") == 1)
+    // The same again is another message.
+    #expect(try follower.request("POST", "/v1/messages", "", "one").status == 202)
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 5)
+  }
+
+  @Test func aMessageThatWasAcceptedIsNotAcceptedAgainByTheNextHolder() throws {
+    let journal = SharedJournal()
+    let holder = try TestGateway(journal: journal)
+    let address = holder.peerAddress
+    let relay = try ScriptedPeer { client in
+      guard let (head, body) = client.readMessage(), let behind = try? Client(to: address) else { return }
+      behind.send(head + body)
+      _ = behind.readMessage()
+      client.close()
+    }
+    defer { relay.stop() }
+    let follower = try TestGateway(.at(relay.address))
+    let client = try follower.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(eventually { holder.metric("drawbridge_messages_accepted_total") == 1 })
+    holder.move(to: .nowhere)
+    let next = try TestGateway(journal: journal)
+    follower.move(to: .at(next.peerAddress))
+    let answer = try client.response()
+    #expect(answer.status == 202 && answer.field("Idempotency-Replayed") == nil, "\(answer.body)")
+    #expect(next.metric("drawbridge_messages_accepted_total") == 0)
+    // It is the message that the other holder has stored.
+    let path = try #require(answer.field("Location"))
+    #expect(path.hasSuffix(".1.1"), "\(path)")
+    #expect(try follower.request("GET", path).status == 200)
+    // The key of a client survives among those of clients.
+    #expect(next.metric("drawbridge_idempotency_keys") == 0)
+  }
+
+  @Test func theIdOfAForwardedRequestIsNoKeyOfAClient() throws {
+    let holder = try TestGateway()
+    let id = String(repeating: "a", count: 32)
+    _ = try holder.request("POST", "/v1/messages", "Idempotency-Key: \(id)\r\n", "x")
+    for _ in 0..<2 {
+      let peer = try holder.connectAsPeer()
+      peer.send(TestGateway.forwarded("POST", "/v1/messages", id: id, body: "x"))
+      #expect(try peer.response().status == 202)
+    }
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 2)
+    let other = try holder.connectAsPeer()
+    other.send(TestGateway.forwarded("POST", "/v1/messages", id: id, body: "y"))
+    #expect(try other.response().problem == "idempotency-key-reused")
+  }
+
+  // MARK: Places
+
+  @Test func aRequestWaitsForAHolderAndEndsWithoutOne() throws {
+    let holder = try TestGateway()
+    let follower = try TestGateway(.nowhere, limits: { $0.patience = .milliseconds(300) })
+    for (method, target) in [("GET", "/v1/session"), ("POST", "/v1/messages"), ("POST", "/v1/call")] {
+      let answer = try follower.request(method, target)
+      #expect(answer.status == 503 && answer.problem == "holder-unavailable" && answer.field("Retry-After") == "1")
+    }
+    #expect(follower.network.metrics.unavailable.total == 3)
+    let patient = try TestGateway(.nowhere)
+    let client = try patient.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try !patient.isIdle() })
+    #expect(!client.isReadable)
+    patient.move(to: .at(holder.peerAddress))
+    #expect(try client.response().status == 202)
+    #expect(try eventually { try patient.isIdle() && follower.isIdle() })
+  }
+
+  @Test func aGatewayThatIsNotTheHolderSaysSoAndForwardsNothing() throws {
+    let (holder, other) = (try TestGateway(), try TestGateway())
+    other.move(to: .at(holder.peerAddress))
+    let peer = try other.connectAsPeer()
+    for text in [
+      TestGateway.forwarded("GET", "/v1/session"), TestGateway.forwarded("POST", "/v1/messages", body: "x"),
+      TestGateway.forwarded("GET", "/v1/deliveries/d-1.1"), TestGateway.forwarded("POST", "/v1/call", body: "{"),
+    ] {
+      peer.send(text)
+      let answer = try peer.response()
+      #expect(answer.status == 421 && answer.body.isEmpty)
+    }
+    #expect(holder.network.metrics.misdirected.total == 0 && other.network.metrics.attempts.total == 0)
+    // The client of a gateway that was wrong about the holder does not notice.
+    let follower = try TestGateway(.at(other.peerAddress))
+    let client = try follower.connect()
+    client.send("POST", "/v1/call?wait=0", "", "{}")
+    #expect(eventually { other.network.metrics.misdirected.total > 4 })
+    #expect(!client.isReadable)
+    follower.move(to: .at(holder.peerAddress))
+    #expect(try client.response().problem == "calls-not-configured")
+  }
+
+  @Test func aRequestThatCannotBeSentWaitsForAnotherHolder() throws {
+    let holder = try TestGateway()
+    let closed = SocketAddress.ipv4(0x7F00_0001, port: try Self.closedPort() ?? 1)
+    let follower = try TestGateway(.at(closed))
+    let client = try follower.connect()
+    client.send("POST", "/v1/call?wait=0", "", "{}")
+    #expect(eventually { follower.network.metrics.attempts.total > 1 })
+    #expect(!client.isReadable)
+    follower.move(to: .at(holder.peerAddress))
+    #expect(try client.response().problem == "calls-not-configured")
+  }
+
+  private static func closedPort() throws -> UInt16? {
+    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+    defer { _ = close(descriptor) }
+    return try Sockets.localAddress(of: descriptor).port
+  }
+
+  @Test func aPeerThatHangsCostsItsOwnRequestsOnly() throws {
+    let hanging = try ScriptedPeer { client in
+      _ = client.readMessage()
+      _ = client.readToEnd()
+    }
+    defer { hanging.stop() }
+    let holder = try TestGateway()
+    let follower = try TestGateway(.at(hanging.address), limits: { $0.farewell = .milliseconds(200) })
+    try follower.session("market").move(to: .at(holder.peerAddress))
+    let (get, call) = (try follower.connect(), try follower.connect())
+    get.send("GET", "/v1/session")
+    call.send("POST", "/v1/call", "", "{}")
+    #expect(eventually { hanging.connections == 2 })
+    #expect(try follower.request("GET", "/v1/sessions/market").status == 200)
+    #expect(!get.isReadable && !call.isReadable)
+    // Another gateway has taken the session over.
+    follower.move(to: .at(holder.peerAddress))
+    #expect(try get.response().status == 200)
+    #expect(try call.response().problem == "outcome-unknown")
+  }
+
+  @Test func aHolderThatGivesTheSessionUpStillResponds() throws {
+    let mayRespond = Atomic(false)
+    let slow = try ScriptedPeer { client in
+      _ = client.readMessage()
+      _ = eventually { mayRespond.load(ordering: .sequentiallyConsistent) }
+      client.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+    }
+    defer { slow.stop() }
+    let follower = try TestGateway(.at(slow.address), limits: { $0.farewell = .seconds(30) })
+    let client = try follower.connect()
+    client.send("POST", "/v1/call", "", "{}")
+    #expect(eventually { slow.connections == 1 })
+    follower.move(to: .nowhere)
+    mayRespond.store(true, ordering: .sequentiallyConsistent)
+    #expect(try client.response().body == "late")
+  }
+
+  @Test func aWaitContinuesAtTheNextHolder() throws {
+    let pair = try Pair()
+    let next = try TestGateway()
+    for gateway in [pair.holder, next] { _ = try gateway.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#) }
+    let client = try pair.follower.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 1 })
+    pair.holder.move(to: .at(next.peerAddress))
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 0 })
+    pair.follower.move(to: .at(next.peerAddress))
+    #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
+    let session = try next.session()
+    session.inbox.append(
+      Array("push".utf8).span, kind: .text, time: 0, now: ProcessInformation.monotonicTime())
+    session.consumers.pushed()
+    #expect(try client.response().body.contains("push"))
+    #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() && next.isIdle() })
+  }
+
+  @Test func aSessionThatComesHereServesWhatWaitedForIt() throws {
+    let gateway = try TestGateway(.nowhere)
+    let client = try gateway.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try !gateway.isIdle() })
+    gateway.move(to: .here)
+    #expect(try client.response().status == 202)
+    #expect(gateway.metric("drawbridge_messages_accepted_total") == 1)
+    #expect(try gateway.request("POST", "/v1/messages", "", "y").status == 202)
+    #expect(gateway.network.metrics.responses.total == 1)
+  }
+
+  // MARK: Limits
+
+  @Test func requestsShareFewConnections() throws {
+    let pair = try Pair(limits: { $0.connections = 2 })
+    let clients = try (0..<20).map { _ in try pair.follower.connect() }
+    for client in clients { client.send("POST", "/v1/messages", "", "x") }
+    for client in clients { #expect(try client.response().status == 202) }
+    #expect(pair.holder.metric("drawbridge_http_connections_accepted_total") == 2)
+    #expect(pair.holder.metric("drawbridge_messages_accepted_total") == 20)
+  }
+
+  @Test func aRequestWithoutAFreeConnectionEndsInTime() throws {
+    let pair = try Pair(limits: { ($0.connections, $0.patience) = (1, .milliseconds(300)) })
+    _ = try pair.follower.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let receive = try pair.follower.connect()
+    receive.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 1 })
+    #expect(try pair.follower.request("POST", "/v1/messages", "", "x").problem == "holder-unavailable")
+    let waiting = try pair.follower.connect()
+    waiting.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try pair.follower.onLoop { $0.forwarder?.held ?? 0 } > 2 })
+    receive.close()
+    #expect(try waiting.response().status == 202)
+    #expect(try eventually { try pair.follower.isIdle() })
+  }
+
+  @Test func whatWaitsForAHolderTakesLimitedMemory() throws {
+    let holder = try TestGateway()
+    let follower = try TestGateway(.nowhere, limits: { $0.requestBytes = 10 })
+    let first = try follower.connect()
+    first.send("POST", "/v1/messages", "", "12345678")
+    #expect(eventually { follower.network.metrics.bytes.current == 8 })
+    #expect(try follower.request("POST", "/v1/messages", "", "123").problem == "too-many-bodies")
+    let second = try follower.connect()
+    second.send("GET", "/v1/session")
+    follower.move(to: .at(holder.peerAddress))
+    #expect(try first.response().status == 202)
+    #expect(try second.response().status == 200)
+    #expect(try follower.request("POST", "/v1/messages", "", "1234567890").status == 202)
+    #expect(eventually { follower.network.metrics.bytes.current == 0 })
+  }
+
+  @Test func manyRequestsLeaveNothingBehind() throws {
+    let pair = try Pair()
+    let client = try pair.follower.connect()
+    for round in 0..<2_000 {
+      client.send("POST", "/v1/messages", "TTL: 0\r\n", "x")
+      let answer = try client.response()
+      #expect(answer.problem == "upstream-down", "\(round)")
+      if round % 100 == 0 { pair.follower.move(to: round % 200 == 0 ? .nowhere : .at(pair.holder.peerAddress)) }
+      if round % 200 == 0 { pair.follower.move(to: .at(pair.holder.peerAddress)) }
+    }
+    #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() })
+    #expect(try pair.holder.onLoop { $0.shared.forwarded.withLock { $0.count } } == 0)
+    #expect(pair.holder.metric("drawbridge_http_connections_accepted_total") == 1)
+    #expect(pair.follower.network.metrics.responses.total == 2_000)
+  }
+}

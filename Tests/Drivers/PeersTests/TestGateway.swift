@@ -1,0 +1,315 @@
+import Access
+import ByteStreams
+import Configuration
+import Foundation
+import Inbox
+import Journal
+import Logging
+import Metrics
+import Reactor
+import Synchronization
+import Testing
+import Upstream
+import WebSocketCodec
+
+@testable import API
+@testable import HTTPServer
+@testable import Peers
+@testable import Sessions
+
+/// The parts of a gateway that serve requests, on a loop of their own, with listeners for clients and for other gateways. Its sessions have no
+/// upstream that can be connected to.
+final class TestGateway {
+  static let secret = String(repeating: "s3cret-", count: 6)
+
+  let sessions: SessionDirectory
+  let registry = MetricsRegistry()
+  let network: PeerNetwork
+  let clientAddress: SocketAddress
+  let peerAddress: SocketAddress
+  private let loop: EventLoop
+  private let server: HTTPServer
+
+  /// - Parameters:
+  ///   - place: where the sessions are; nil: here.
+  ///   - startsSessions: whether messages expire.
+  ///   - journal: where the default session is stored.
+  ///   - limits: of forwarded requests.
+  init(
+    _ place: SessionPlace? = nil, startsSessions: Bool = false, journal: SharedJournal? = nil,
+    limits: (inout PeerNetwork.Limits) -> Void = { _ in },
+    settings change: (inout GatewaySettings) -> Void = { _ in }
+  ) throws {
+    var settings = GatewaySettings()
+    settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")
+    if journal != nil { settings.store.engine = .sqlite }
+    change(&settings)
+    let logger = Logger(level: .error, format: .json)
+    let upstream = try SharedSettings(settings.session.upstream)
+    let registry = registry
+    sessions = SessionDirectory(
+      ["default", "market"].map {
+        Session(
+          $0, upstream, retention: Retention(), logger: logger, metrics: registry,
+          attemptLimiter: SharedAttemptLimiter(), opened: $0 == "default" ? journal?.open() : nil)
+      }, logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+    if let place { for session in sessions.all { session.move(to: place) } }
+    loop = try EventLoop(index: 0)
+    let clients = try BoundListener(.ipv4(0x7F00_0001, port: 0), loops: 1)
+    let peers = try BoundListener(.ipv4(0x7F00_0001, port: 0), loops: 1)
+    (clientAddress, peerAddress) = (clients.address, peers.address)
+    var peerLimits = PeerNetwork.Limits()
+    limits(&peerLimits)
+    network = PeerNetwork(address: peers.address, limits: peerLimits, registry)
+    network.use(secret: Self.secret)
+    let httpMetrics = HTTPServerMetrics(registry)
+    server = HTTPServer(
+      settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: 1_000), logger: logger,
+      metrics: httpMetrics)
+    let shared = APIShared(
+      settings,
+      access: AccessState(
+        settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
+      sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
+      openConnections: httpMetrics.openConnections, version: "1.2.3")
+    server.start(clients: [clients], management: [], peers: [peers], on: [loop]) { [network] loop in
+      API(shared, loopIndex: 0, forwarder: Forwarder(network, loop: loop))
+    }
+    if startsSessions { sessions.start(on: [loop]) }
+  }
+
+  deinit {
+    loop.stop()
+    loop.join()
+  }
+
+  func session(_ name: String = "default") throws -> Session { try #require(sessions.all.first { $0.name == name }) }
+
+  func move(to place: SessionPlace) { for session in sessions.all { session.move(to: place) } }
+
+  func drain() { server.drain([loop], releasingOver: .zero) {} }
+
+  /// The sum of the series of a metric whose line begins with `name`.
+  func metric(_ name: String) -> Int {
+    var page = ByteQueue()
+    registry.render(into: &page)
+    return page.bytes.text().split(separator: "\n").reduce(0) { sum, line in
+      guard line.hasPrefix(name), let value = line.split(separator: " ").last.flatMap({ Double($0) }) else {
+        return sum
+      }
+      return sum + Int(value)
+    }
+  }
+
+  /// A fact of the loop's thread.
+  func onLoop<Fact: Sendable>(_ fact: @escaping @Sendable (API) -> Fact) throws -> Fact {
+    let done = DispatchSemaphore(value: 0)
+    let result = Mutex<Fact?>(nil)
+    loop.submit { context in
+      let found = ((context.userObject as? HTTPWorker)?.application as? API).map(fact)
+      result.withLock { $0 = found }
+      done.signal()
+      return nil
+    }
+    done.wait()
+    return try #require(result.withLock { $0 })
+  }
+
+  /// Whether nothing is left of requests.
+  func isIdle() throws -> Bool {
+    try onLoop { $0.pendingRequests + ($0.forwarder?.held ?? 0) } == 0 && network.metrics.waiting.current == 0
+  }
+
+  func connect() throws -> Client { try Client(to: clientAddress) }
+
+  func connectAsPeer() throws -> Client { try Client(to: peerAddress) }
+
+  /// Sends one request on a connection of its own.
+  func request(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) throws -> Answer {
+    let client = try connect()
+    client.send(method, target, fields, body)
+    return try client.response(to: method)
+  }
+
+  /// What another gateway sends.
+  static func forwarded(
+    _ method: String, _ target: String, id: String = String(repeating: "0", count: 32), body: String? = nil
+  ) -> String {
+    var text = "\(method) \(target) HTTP/1.1\r\nHost: localhost\r\nAuthorization: Drawbridge \(secret)\r\n"
+    text += "drawbridge-client: ;15;Kg==;Kg==;;4:7f000001\r\ndrawbridge-forwarded: \(id)\r\n"
+    if let body { text += "Content-Length: \(body.utf8.count)\r\n" }
+    return text + "\r\n" + (body ?? "")
+  }
+}
+
+/// A response as a client has received it.
+struct Answer {
+  let status: Int
+  let fields: [(name: String, value: String)]
+  let body: String
+
+  func all(_ name: String) -> [String] { fields.filter { $0.name.lowercased() == name.lowercased() }.map(\.value) }
+  func field(_ name: String) -> String? { all(name).first }
+
+  var json: [String: Any] {
+    (try? JSONSerialization.jsonObject(with: Data(body.utf8))) as? [String: Any] ?? [:]
+  }
+
+  func text(_ member: String) -> String? { json[member] as? String }
+  var problem: String? { text("type").map { String($0.dropFirst("/errors/".count)) } }
+}
+
+/// One end of a TCP connection, with calls that block.
+final class Client: @unchecked Sendable {
+  private let descriptor: Int32
+  private var input: [UInt8] = []
+  private var isOpen = true
+
+  struct Failed: Error {}
+
+  init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+  init(to address: SocketAddress) throws {
+    descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    let descriptor = descriptor
+    let result = unsafe address.withKernelAddress { unsafe Foundation.connect(descriptor, $0, $1) }
+    guard result == 0 else { throw Failed() }
+  }
+
+  deinit { close() }
+
+  func send(_ text: String) {
+    let bytes = Array(text.utf8)
+    var sent = 0
+    while sent < bytes.count {
+      let count = unsafe bytes[sent...].withUnsafeBytes {
+        unsafe Foundation.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+      }
+      guard count > 0 else { return }
+      sent += count
+    }
+  }
+
+  func send(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) {
+    let length =
+      body.map { "Content-Length: \($0.utf8.count)\r\n" } ?? (method == "POST" ? "Content-Length: 0\r\n" : "")
+    send("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\(length)\r\n\(body ?? "")")
+  }
+
+  /// False: the stream has ended.
+  private func receive() -> Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    guard unsafe poll(&entry, 1, 60_000) == 1 else {
+      Issue.record("nothing has come")
+      return false
+    }
+    var room = [UInt8](repeating: 0, count: 1 << 16)
+    let count = unsafe read(descriptor, &room, room.count)
+    if count > 0 { input += room[..<count] }
+    return count > 0
+  }
+
+  /// Whether there is something to read now, or the stream has ended.
+  var isReadable: Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return unsafe !input.isEmpty || poll(&entry, 1, 0) == 1
+  }
+
+  /// Waits for the end of the stream.
+  func readToEnd() -> String {
+    while receive() {}
+    return String(decoding: input, as: UTF8.self)
+  }
+
+  /// Reads a head; nil at the end of the stream.
+  func readHead() -> String? {
+    while true {
+      if let end = input.firstRange(of: Array("\r\n\r\n".utf8)) {
+        let head = String(decoding: input[..<end.upperBound], as: UTF8.self)
+        input.removeFirst(end.upperBound)
+        return head
+      }
+      guard receive() else { return nil }
+    }
+  }
+
+  /// Reads a message with its content; nil at the end of the stream.
+  func readMessage(hasContent: Bool = true) -> (head: String, body: String)? {
+    guard let head = readHead() else { return nil }
+    guard hasContent else { return (head, "") }
+    let length =
+      head.split(separator: "\r\n").first { $0.lowercased().hasPrefix("content-length:") }
+      .flatMap { Int($0.split(separator: " ")[1]) } ?? 0
+    while input.count < length { guard receive() else { return nil } }
+    let body = String(decoding: input[..<length], as: UTF8.self)
+    input.removeFirst(length)
+    return (head, body)
+  }
+
+  func response(to method: String = "GET") throws -> Answer {
+    guard let (head, body) = readMessage(hasContent: method != "HEAD") else { throw Failed() }
+    let lines = head.components(separatedBy: "\r\n")
+    if lines[0].hasPrefix("HTTP/1.1 100") { return try response(to: method) }
+    let fields = lines.dropFirst().filter { !$0.isEmpty }.map { line in
+      let parts = line.split(separator: ":", maxSplits: 1)
+      return (name: String(parts[0]), value: parts[1].trimmingCharacters(in: .whitespaces))
+    }
+    return Answer(status: Int(lines[0].split(separator: " ")[1]) ?? 0, fields: fields, body: body)
+  }
+
+  func close() {
+    guard isOpen else { return }
+    isOpen = false
+    _ = Foundation.close(descriptor)
+  }
+}
+
+/// A gateway that does with each connection what the test says. The last step is that of all later connections.
+final class ScriptedPeer: Sendable {
+  typealias Step = @Sendable (Client) -> Void
+
+  let address: SocketAddress
+  private let descriptor: Int32
+  private let script: Mutex<[Step]>
+  private let seen = Mutex<[String]>([])
+  private let accepted = Atomic(0)
+
+  init(_ script: Step...) throws {
+    self.script = Mutex(script)
+    descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    let bound = unsafe SocketAddress.ipv4(0x7F00_0001, port: 0).withKernelAddress { [descriptor] in
+      unsafe bind(descriptor, $0, $1)
+    }
+    try #require(bound == 0 && listen(descriptor, 128) == 0)
+    address = try Sockets.localAddress(of: descriptor)
+    let thread = Thread { [self] in
+      while true {
+        let connection = accept(descriptor, nil, nil)
+        guard connection >= 0 else { return }
+        accepted.add(1, ordering: .sequentiallyConsistent)
+        let step = self.script.withLock { $0.count > 1 ? $0.removeFirst() : $0[0] }
+        Thread { step(Client(connection)) }.start()
+      }
+    }
+    thread.start()
+  }
+
+  var connections: Int { accepted.load(ordering: .sequentiallyConsistent) }
+  /// The heads of the requests that steps have noted.
+  var requests: [String] { seen.withLock { $0 } }
+
+  func note(_ head: String) { seen.withLock { $0.append(head) } }
+
+  /// Ends the thread that accepts connections.
+  func stop() { shutdown(descriptor, Int32(SHUT_RDWR)) }
+}
+
+/// Waits for a fact of another thread.
+func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
+  let end = Date(timeIntervalSinceNow: 30)
+  while try !fact() {
+    guard Date() < end else { return false }
+    usleep(1000)
+  }
+  return true
+}

@@ -175,8 +175,8 @@ let package = Package(
       name: "Gateway",
       dependencies: [
         "Access", "ByteStreams", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Upstream", "Sessions", "HTTPServer", "Store",
-        "API",
+        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Upstream", "Sessions", "Peers", "HTTPServer",
+        "Store", "API",
         "Reactor", "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),

@@ -22,10 +22,14 @@ struct DescriptorBudget: Equatable {
   /// Netlink, inotify, the file or directory under /proc that a metric reads, the configuration file during a reload, a file of tokens or
   /// keys, and the socket of a notification to the supervisor. (The files of the HTTPS certificate are read as blocking work.)
   private static let others = 6
+  /// Connections with all other gateways together, in each direction: a forwarded request that waits has one.
+  static let connectionsWithPeers = 4_096
 
   /// Maximum open connections of clients and on the management listeners.
   let clients: Int
   let management: Int
+  /// Maximum connections with other gateways in one direction.
+  let peers: Int
   /// Number of sessions that clients can create: what the others leave, and a quarter of a low limit at least.
   let created: Int
   /// A warning if the settings allow more connections than the limit on open files; else nil.
@@ -40,12 +44,16 @@ struct DescriptorBudget: Equatable {
   ///   - webhooks: maximum number of requests of all webhooks at a time.
   ///   - clients: `http.connections`.
   ///   - management: `http.management_connections`.
+  ///   - hasPeers: whether there are other gateways.
   init(
     limit: Int, inUse: Int, loops: Int, sessions: Int, created: Int = 0, webhooks: Int = 0, clients: Int,
-    management: Int
+    management: Int, hasPeers: Bool = false
   ) {
-    let reserved = Self.reserve(sessions: sessions, created: created, webhooks: webhooks)
-    let available = max(2, limit - inUse - loops - reserved)
+    let all = limit - inUse - loops
+    // At most a quarter of a low limit each.
+    peers = hasPeers ? min(Self.connectionsWithPeers, max(1, all / 4)) : 0
+    let reserved = Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + 2 * peers
+    let available = max(2, all - reserved)
     // At most a quarter of a low limit: probes and metrics need few.
     self.management = min(management, max(1, available / 4))
     let rest = available - self.management

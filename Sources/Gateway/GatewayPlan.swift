@@ -101,6 +101,7 @@ package struct GatewayPlan: Sendable {
   var clients: [SocketAddress] { settings.listeners.http }
   var secureClients: [SocketAddress] { settings.listeners.https }
   var management: [SocketAddress] { settings.listeners.management }
+  var peers: [SocketAddress] { settings.listeners.peers }
 
   private static let urlMissing =
     "use --upstream wss://example.org/socket, upstream.url in a file, or DRAWBRIDGE_UPSTREAM_URL ('drawbridge demo' needs "

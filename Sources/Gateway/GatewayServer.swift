@@ -6,6 +6,7 @@ import Inbox
 import Journal
 import Logging
 import Metrics
+import Peers
 import Reactor
 import Sessions
 import Store
@@ -48,6 +49,8 @@ package final class GatewayServer: Sendable {
   let events: ProcessEvents
   let reloadStatus: ReloadStatus
   let supervisor: ServiceNotifier
+  /// nil unless there are listeners for other gateways.
+  package let peers: PeerNetwork?
   /// Nil without HTTPS listeners.
   let certificateWatcher: CertificateWatcher?
   /// nil with `store.engine: memory`.
@@ -96,6 +99,7 @@ package final class GatewayServer: Sendable {
     let clients = try Self.bind(plan.clients, inherited, loops: loopCount)
     let secure = try Self.bind(plan.secureClients, inherited, loops: loopCount)
     let management = try Self.bind(plan.management, inherited, loops: 1)
+    let peerListeners = try Self.bind(plan.peers, inherited, loops: loopCount)
     clientAddresses = clients.map(\.address)
     secureAddresses = secure.map(\.address)
     managementAddresses = management.map(\.address)
@@ -106,7 +110,8 @@ package final class GatewayServer: Sendable {
       limit: descriptorLimit, inUse: ProcessInformation.openDescriptors(), loops: loopCount,
       sessions: plan.sessions.count, created: settings.profiles.isEmpty ? 0 : settings.createdSessions.total,
       webhooks: settings.configuredSessions.flatMap(\.configuration.webhooks).reduce(0) { $0 + $1.concurrency },
-      clients: settings.http.connections, management: settings.http.managementConnections)
+      clients: settings.http.connections, management: settings.http.managementConnections,
+      hasPeers: !peerListeners.isEmpty)
     if let warning = descriptors.warning {
       logger.warning(
         "fewer connections are accepted than configured",
@@ -135,7 +140,9 @@ package final class GatewayServer: Sendable {
     sessions.profiles.replace(with: plan.profiles)
     let httpMetrics = HTTPServerMetrics(metrics)
     server = HTTPServer(
-      settings.http, HTTPServer.ConnectionLimits(clients: descriptors.clients, management: descriptors.management),
+      settings.http,
+      HTTPServer.ConnectionLimits(
+        clients: descriptors.clients, management: descriptors.management, peers: descriptors.peers),
       logger: logger, access: settings.log.access,
       certificate: plan.certificate.map(CurrentCertificate.init), metrics: httpMetrics)
     certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
@@ -158,8 +165,14 @@ package final class GatewayServer: Sendable {
       settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store,
       registry: metrics, managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
-    server.start(clients: clients, secure: secure, management: management, on: loops) { loop in
-      let application = API(api, loopIndex: loop.index)
+    peers =
+      peerListeners.isEmpty
+      ? nil
+      : Self.makePeers(settings, peerListeners, connections: descriptors.peers / loopCount, metrics)
+    server.start(clients: clients, secure: secure, management: management, peers: peerListeners, on: loops) {
+      [peers] loop in
+      let application = API(
+        api, loopIndex: loop.index, forwarder: peers.map { Forwarder($0, loop: loop) })
       loop.turnObserver = application.latencies
       return application
     }
@@ -171,7 +184,9 @@ package final class GatewayServer: Sendable {
       }
     }
     lifecycle.enter(.serving)
-    for (name, listeners) in [("api", clients), ("https", secure), ("management", management)] {
+    for (name, listeners) in [
+      ("api", clients), ("https", secure), ("management", management), ("peers", peerListeners),
+    ] {
       for listener in listeners {
         logger.info(
           "listening",
@@ -180,6 +195,17 @@ package final class GatewayServer: Sendable {
       }
     }
     supervisor.notify(.ready)
+  }
+
+  /// Nothing gives the gateways a secret yet, so every request of a peer is refused.
+  private static func makePeers(
+    _ settings: GatewaySettings, _ listeners: [BoundListener], connections: Int, _ metrics: MetricsRegistry
+  ) -> PeerNetwork {
+    var limits = PeerNetwork.Limits()
+    limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
+    limits.connections = max(1, connections)
+    let reachable = listeners.map(\.address).first { $0.ip?.isUnspecified == false }
+    return PeerNetwork(address: settings.listeners.peerAddress ?? reachable, limits: limits, metrics)
   }
 
   private static func bind(

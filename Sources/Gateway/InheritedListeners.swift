@@ -3,10 +3,10 @@ import Reactor
 
 extension GatewaySettings.Listeners {
   private static var roles: [(name: String, addresses: WritableKeyPath<Self, [SocketAddress]>)] {
-    [("http", \.http), ("https", \.https), ("management", \.management)]
+    [("http", \.http), ("https", \.https), ("management", \.management), ("peers", \.peers)]
   }
 
-  /// Lets inherited sockets take the place of configured addresses. Those named `http`, `https` or `management` replace all addresses of that
+  /// Lets inherited sockets take the place of configured addresses. Those named `http`, `https`, `management` or `peers` replace all addresses of that
   /// setting. Any other must be bound to one of the addresses. Returns those that are not.
   @discardableResult
   package mutating func use(_ inherited: InheritedSockets) -> [InheritedSockets.Socket] {

@@ -27,6 +27,15 @@ import Upstream
     #expect(budget.warning?.contains("http.management_connections (1000)") == true)
   }
 
+  @Test(arguments: [(64, 10), (1_024, 250), (1 << 20, 4_096)])
+  func otherGatewaysHaveConnectionsOfTheirOwn(limit: Int, peers: Int) {
+    let budget = DescriptorBudget(
+      limit: limit, inUse: 20, loops: 4, sessions: 1, clients: 16_384, management: 256, hasPeers: true)
+    #expect(budget.peers == peers && budget.clients >= 1 && budget.management >= 1)
+    let reserved = DescriptorBudget.reserve(sessions: 1) + 2 * peers
+    #expect(budget.clients + budget.management <= max(2, limit - 20 - 4 - reserved))
+  }
+
   /// A command has two descriptors until it is started, and a mount that hangs may keep it from that.
   @Test func theReserveIsEnoughWhereEveryFileAndCommandHangs() {
     let blocked = BlockingThreadPool.threadLimit * 2

@@ -13,6 +13,14 @@ package enum IPAddress: Hashable, Sendable {
     return .ipv4(UInt32(truncatingIfNeeded: low))
   }
 
+  /// Whether this is 0.0.0.0 or ::, at which a listener accepts connections to every address of the machine.
+  package var isUnspecified: Bool {
+    switch unmapped {
+    case .ipv4(let address): address == 0
+    case .ipv6(let high, let low, _): high == 0 && low == 0
+    }
+  }
+
   /// Whether this is in 127.0.0.0/8, possibly IPv4-mapped, or is ::1.
   package var isLoopback: Bool {
     switch unmapped {

@@ -100,6 +100,8 @@ package struct GatewaySettings: Equatable, Sendable {
     package var https: [SocketAddress] = []
     package var tls = TLSServerSettings()
     package var management = [SocketAddress.ipv4(0x7F00_0001, port: 9090)]
+    package var peers: [SocketAddress] = []
+    package var peerAddress: SocketAddress?
   }
 
   /// Limits for clients.

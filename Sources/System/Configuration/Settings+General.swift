@@ -30,6 +30,12 @@ extension SettingSection {
         listeners(
           "management", \.management, .listeners, "addresses for probes, metrics and the status page (repeatable)",
           flag: "management"),
+        listeners(
+          "peers", \.peers, .listeners,
+          "addresses for other gateways, which forward requests about sessions that this one holds (repeatable)"),
+        listeners(
+          "peer_address", \.peerAddress, .ownAddress,
+          "where other gateways reach listeners.peers; empty: the first of its addresses"),
         gateway(
           "loops", \.loops, .automaticCount(0...1024), "event loops, one thread each; auto: one per usable processor",
           flag: "loops"),
@@ -45,17 +51,30 @@ extension SettingSection {
     var seen: Set<SocketAddress> = []
     for (key, addresses) in [
       ("http", listeners.http), ("https", listeners.https), ("management", listeners.management),
+      ("peers", listeners.peers),
     ] {
       // One of `http` and `https` suffices.
-      if addresses.isEmpty, key != "https", key != "http" || listeners.https.isEmpty {
+      if addresses.isEmpty, key != "https", key != "peers", key != "http" || listeners.https.isEmpty {
         problems.append(SettingProblem(key, .none, "it is empty: set at least one address"))
       }
       // Port 0 is a different port each time.
       for (index, address) in addresses.enumerated() where !seen.insert(address).inserted && address.port != 0 {
         problems.append(
           SettingProblem(
-            key, .item(index), "another listener uses this address", comparedWith: ["http", "https", "management"]))
+            key, .item(index), "another listener uses this address",
+            comparedWith: ["http", "https", "management", "peers"]))
       }
+    }
+    for (index, address) in listeners.peers.enumerated() where address.ip == nil {
+      problems.append(SettingProblem("peers", .item(index), "other gateways are on other machines: use host:port"))
+    }
+    let isReachable = listeners.peers.contains { $0.ip?.isUnspecified == false }
+    if !listeners.peers.isEmpty, listeners.peerAddress == nil, !isReachable {
+      problems.append(
+        SettingProblem("peer_address", .missing, "'listeners.peers' is every address: set the one that others reach"))
+    }
+    if listeners.peers.isEmpty, listeners.peerAddress != nil {
+      problems.append(SettingProblem("peer_address", .none, "it has no effect without 'listeners.peers'"))
     }
     return problems + certificateProblems(listeners)
   }

@@ -163,6 +163,22 @@ private func isHostAndPort(_ text: Span<UInt8>) -> Bool {
   !text.isEmpty && text.isHostAndPort() && text.firstIndex(of: UInt8(ascii: "*")) == nil
 }
 
+extension ValueFormat where Value == SocketAddress? {
+  /// The IP address and the port at which others reach this machine, or empty text for nil.
+  static var ownAddress: ValueFormat {
+    ValueFormat(
+      expectation: "an IP address of this machine and a port, such as 10.0.0.5:9091",
+      reader: .scalar { text throws(InvalidValue) in
+        if text.isEmpty { return nil }
+        guard let address = ListenerAddress.parse(text), let ip = address.ip, !ip.isUnspecified, address.port != 0
+        else {
+          throw InvalidValue()
+        }
+        return address
+      }, format: { PrintableText.quoted($0?.description ?? "") })
+  }
+}
+
 extension ValueFormat where Value == [SocketAddress] {
   static var listeners: ValueFormat {
     .list { text throws(InvalidValue) in

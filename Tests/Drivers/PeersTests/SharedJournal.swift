@@ -38,6 +38,7 @@ final class SharedJournal: SessionJournal {
   func outcome(of ticket: JournalTicket) -> JournalOutcome { .stored }
 
   var storedPosition: UInt64 { 1 << 40 }
+  var showsUnstored: Bool { false }
   var isFailed: Bool { false }
   var isFull: Bool { false }
   var isOverfull: Bool { false }

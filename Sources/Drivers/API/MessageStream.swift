@@ -101,8 +101,8 @@ final class MessageStream: Source {
     }
     if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
     if !isRevoked, hasNewState { appendState(to: &content.text, at: now) }
-    // What was pushed before is gone with the session.
-    if isEnding || session.inbox.isClosed { return .end }
+    // What was pushed before is gone with the session, or another inbox has it: the client continues there when it reconnects.
+    if isEnding || session.inbox.hasEnded { return .end }
     return hasMore ? .more : .wait
   }
 

@@ -35,6 +35,8 @@ extension API {
   private func resolve(
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> ReadStart {
+    // A client with a cursor waits until this gateway has read the session.
+    if session.inbox.isUnknown, start.cursor == nil { throw ProblemError(Self.holderUnavailable) }
     do throws(CursorAheadError) {
       return try session.inbox.resolve(start, now: now)
     } catch {

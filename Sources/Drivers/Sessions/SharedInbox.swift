@@ -12,7 +12,7 @@ import Threading
 /// a push is rendered before that, and the pushes it evicts are freed afterwards.
 package final class SharedInbox: Sendable {
   /// State for appending, behind a lock that no reader takes.
-  private struct Appender: ~Copyable {
+  struct Appender: ~Copyable {
     var renderer = MessageRenderer()
     /// Pushes that the log has dropped; empty between two calls.
     var dropped: [RetainedMessage] = []
@@ -38,21 +38,25 @@ package final class SharedInbox: Sendable {
   }
 
   /// Lock order: taken before `log`.
-  private let appender = Locked(Appender())
-  private let log: Locked<PushLog>
-  /// Number of changes of the log. Incremented within the lock, after the change.
-  private let changes = Atomic<UInt64>(0)
+  let appender = Locked(Appender())
+  let log: Locked<PushLog>
+  /// Number of changes of the log, from a start that no other inbox of the process has: a session may have several one after another, with one
+  /// epoch. Incremented within the lock, after the change.
+  let changes: Atomic<UInt64>
   /// The position after the newest push or gap. Written within the lock, after the change.
-  private let position: Atomic<UInt64>
+  let position: Atomic<UInt64>
   package let epoch: Epoch
-  private let term: UInt64
+  /// Changes only if the inbox follows that of another gateway. Written within the lock, before the position.
+  let term: Atomic<UInt64>
   /// Number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
   /// Number of open streams, whether they wait or their clients still read earlier batches.
   private let streams = Atomic<Int>(0)
-  /// Whether the session is closed.
-  private let closed = Atomic(false)
-  private let budget: RetentionBudget
+  /// Why readers end, if they do.
+  private let ending = Atomic(Ending.none.rawValue)
+  /// Whether nothing is known of the log yet, not even its epoch. A reader with a cursor waits; others cannot be given a position.
+  package let isUnknown: Bool
+  let budget: RetentionBudget
   /// nil if pushes are not stored.
   private let journal: (any SessionJournal)?
   /// Notified after every change that readers may wait for.
@@ -73,11 +77,25 @@ package final class SharedInbox: Sendable {
     budget.add(log.withLock { $0.retainedBytes })
   }
 
-  private init(_ first: PushLog, _ budget: RetentionBudget, _ journal: (any SessionJournal)?) {
+  private enum Ending: UInt8 {
+    case none
+    /// The session is closed: nothing is left to read.
+    case closed
+    /// Another inbox has taken the place of this one. Readers find their next pushes there.
+    case replaced
+  }
+
+  /// Enough for the changes of one inbox.
+  private static var revisionBits: Int { 40 }
+  private static let inboxes = Atomic<UInt64>(0)
+
+  init(_ first: PushLog, _ budget: RetentionBudget, _ journal: (any SessionJournal)?, isUnknown: Bool = false) {
     self.budget = budget
     self.journal = journal
+    self.isUnknown = isUnknown
+    changes = Atomic(Self.inboxes.add(1, ordering: .relaxed).oldValue << Self.revisionBits)
     epoch = first.epoch
-    term = first.term
+    term = Atomic(first.term)
     position = Atomic(first.last.position)
     log = Locked(first)
   }
@@ -205,13 +223,22 @@ package final class SharedInbox: Sendable {
   /// Frees all pushes. Every reader that waits is notified, and none finds data any more.
   func close() {
     // Before the lock, which an upstream that floods may hold: who finds the session's parts closed must find this.
-    closed.store(true, ordering: .sequentiallyConsistent)
+    ending.store(Ending.closed.rawValue, ordering: .sequentiallyConsistent)
     _ = drop(.everything)
     notifier.notify()
   }
 
   /// Whether the session is closed, so that no push will follow.
-  package var isClosed: Bool { closed.load(ordering: .sequentiallyConsistent) }
+  package var isClosed: Bool { ending.load(ordering: .sequentiallyConsistent) == Ending.closed.rawValue }
+
+  /// Whether readers end, since the session is closed or continues in another inbox.
+  package var hasEnded: Bool { ending.load(ordering: .sequentiallyConsistent) != Ending.none.rawValue }
+
+  /// Another inbox has taken the place of this one. Readers that wait end with what they have. What is appended from now on is read by nobody.
+  func replaced() {
+    ending.store(Ending.replaced.rawValue, ordering: .sequentiallyConsistent)
+    notifier.notify()
+  }
 
   /// Drops the oldest pushes until at most `bytes` are kept. Returns whether there were any.
   ///
@@ -294,13 +321,17 @@ package final class SharedInbox: Sendable {
   /// Incremented on every change. Read it before the data: while it stays the same, the data is current.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
-  /// The position after the newest push, without a lock. A push that arrives after this call is after this position.
+  /// The position after the newest push, without a lock. A push that arrives after this call is after this position. Not of an inbox that follows
+  /// another, whose term may be a newer one.
   package var latest: Cursor { cursor(at: position.load(ordering: .acquiring)) }
 
   /// A position of this inbox, from `Cursor.position`.
-  package func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, term: term, position: position) }
+  package func cursor(at position: UInt64) -> Cursor {
+    Cursor(epoch: epoch, term: term.load(ordering: .relaxed), position: position)
+  }
 
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
+    if isUnknown, let cursor = start.cursor { return ReadStart(cursor) }
     let result: Result<ReadStart, CursorAheadError> = log.withLock { log in
       do throws(CursorAheadError) {
         return .success(try log.resolve(start, now: now))
@@ -314,7 +345,8 @@ package final class SharedInbox: Sendable {
   package func read(
     after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
   ) -> ReadResult {
-    log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes, matching: filter) }
+    if isUnknown { return ReadResult(nothingAt: start.cursor) }
+    return log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes, matching: filter) }
   }
 
   /// The number of the oldest push that is kept, or of the next one if none is.
@@ -326,12 +358,12 @@ package final class SharedInbox: Sendable {
   /// Whether a read from `start` would return a message or a gap, or the session is closed. Without a lock. Sequentially consistent, like the flag of a waiter that
   /// `notifier` reads after a change: so either the waiter sees the change, or the notification sees the waiter.
   package func hasNewData(after start: ReadStart) -> Bool {
-    start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) || isClosed
+    start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) && !isUnknown || hasEnded
   }
 
   /// As `hasNewData(after:)`, for a reader with a filter. Moves `start` past messages that do not match.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
-    log.withLock { $0.hasNewData(after: &start, matching: filter) } || isClosed
+    !isUnknown && log.withLock { $0.hasNewData(after: &start, matching: filter) } || hasEnded
   }
 
   /// For metrics and the status page.

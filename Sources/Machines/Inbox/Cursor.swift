@@ -109,6 +109,15 @@ package enum StartingPoint: Hashable, Sendable {
   /// At the first message that arrived within this time before now.
   case since(TimeSpan)
 
+  /// The position, if it is one of a log.
+  package var cursor: Cursor? {
+    switch self {
+    case .cursor(let cursor): cursor
+    case .validator(let cursor): cursor
+    case .earliest, .latest, .last, .since: nil
+    }
+  }
+
   /// What an error message lists as accepted for the `cursor` parameter.
   package static let expectation = "the cursor of an earlier response, 'earliest' or 'latest'"
 
@@ -137,8 +146,8 @@ package struct ReadStart: Hashable, Sendable {
     self.gap = gap
   }
 
-  /// Whether a read of a log that ends at `end` would return a message or a gap.
+  /// Whether a read of a log that ends at `end` would return a message or a gap, or another position since the log has begun a term.
   package func precedes(_ end: Cursor) -> Bool {
-    gap != nil || cursor.epoch != end.epoch || cursor.position < end.position
+    gap != nil || cursor.epoch != end.epoch || cursor.term != end.term || cursor.position < end.position
   }
 }

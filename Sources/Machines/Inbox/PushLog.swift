@@ -64,6 +64,16 @@ package struct ReadResult: Sendable {
   package let more: Bool
   package let gap: Gap?
 
+  init(messages: [RetainedMessage], cursor: Cursor, more: Bool, gap: Gap?) {
+    self.messages = messages
+    self.cursor = cursor
+    self.more = more
+    self.gap = gap
+  }
+
+  /// Nothing, at this position.
+  package init(nothingAt cursor: Cursor) { self.init(messages: [], cursor: cursor, more: false, gap: nil) }
+
   /// Whether there is a message or a gap to return.
   package var hasContent: Bool { !messages.isEmpty || gap != nil }
 }
@@ -85,33 +95,36 @@ package struct PushLog {
   package let epoch: Epoch
   package private(set) var retention: Retention
 
-  private struct Entry {
+  struct Entry {
     let message: RetainedMessage
     let gap: GapMarks
   }
 
   /// Distinguishes the numbers of this run from those of earlier runs. 0 if the log is not stored.
-  package let term: UInt64
+  package internal(set) var term: UInt64
   /// The terms with the numbers of their first messages, oldest first.
-  private let terms: [Term]
+  var terms: [Term]
+  /// Whether another gateway has the log, and this is a copy of what it has stored. The copy may lack the end, so a cursor beyond it is valid. Its
+  /// terms may change, also while readers wait.
+  var isCopy = false
   /// Message n is at index n - 1.
-  private var ring: RingDeque<Entry?>
+  var ring: RingDeque<Entry?>
   /// Number of the oldest message retained.
-  private var first: UInt64 { UInt64(ring.front) + 1 }
-  private var next: UInt64 { UInt64(ring.end) + 1 }
+  var first: UInt64 { UInt64(ring.front) + 1 }
+  var next: UInt64 { UInt64(ring.end) + 1 }
   /// The gap that follows the newest message.
-  private var endGap: GapMarks = []
+  var endGap: GapMarks = []
   /// The position after the newest message or gap that readers see.
-  private var visible: UInt64 = 0
+  var visible: UInt64 = 0
   private var visibleSequence: UInt64 { visible >> 1 }
-  package private(set) var retainedBytes = 0
+  package internal(set) var retainedBytes = 0
 
   /// Position after the newest gap that was trimmed, together with the message after it, and the reasons of that gap.
-  private var newestTrimmedGap: UInt64 = 0
-  private var newestTrimmedMarks: GapMarks = []
-  private var newestTrimmedArrival: MonotonicTime?
+  var newestTrimmedGap: UInt64 = 0
+  var newestTrimmedMarks: GapMarks = []
+  var newestTrimmedArrival: MonotonicTime?
   /// When message 1 arrived.
-  private var firstArrival: MonotonicTime?
+  var firstArrival: MonotonicTime?
 
   package init(epoch: Epoch, retention: Retention) {
     self.epoch = epoch
@@ -146,13 +159,13 @@ package struct PushLog {
   /// The position after the newest message and gap that readers see.
   package var last: Cursor { cursor(at: visible) }
   /// The position after the newest message and gap.
-  private var end: UInt64 { (next - 1) << 1 | (endGap.isEmpty ? 0 : 1) }
+  var end: UInt64 { (next - 1) << 1 | (endGap.isEmpty ? 0 : 1) }
   package var retainedCount: Int { ring.count }
   /// The id with which the next message must be rendered.
   package var nextID: Cursor { cursor(after: next) }
 
-  private func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, term: term, position: position) }
-  private func cursor(after sequence: UInt64) -> Cursor { cursor(at: sequence << 1) }
+  func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, term: term, position: position) }
+  func cursor(after sequence: UInt64) -> Cursor { cursor(at: sequence << 1) }
 
   /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can free
   /// their memory after releasing its lock.
@@ -231,7 +244,7 @@ package struct PushLog {
     while first < next, dropped.count < most { dropFirst(&dropped) }
   }
 
-  private mutating func dropFirst(_ dropped: inout [RetainedMessage]) {
+  mutating func dropFirst(_ dropped: inout [RetainedMessage]) {
     let entry = entry(first)
     retainedBytes -= entry.message.cost
     if !entry.gap.isEmpty {
@@ -284,41 +297,6 @@ package struct PushLog {
     }
   }
 
-  /// Where a read from `cursor` starts; nil if it is ahead of this log. One of another epoch starts at the beginning.
-  private func readStart(at cursor: Cursor) -> ReadStart? {
-    if cursor.epoch != epoch { return ReadStart(cursor) }
-    if cursor.term == term { return cursor.position <= visible ? ReadStart(cursor) : nil }
-    guard isKnown(cursor) else { return readStart(ofLost: cursor) }
-    // An earlier term ended before the first message of the next.
-    guard let next = terms.first(where: { $0.term > cursor.term }) else { return nil }
-    let end = next.firstMessage - 1
-    if cursor.sequence > end {
-      return ReadStart(self.cursor(after: min(cursor.sequence, end)), gap: .store)
-    }
-    // The start of the next term may have extended the gap at the end.
-    if cursor.sequence == end { return ReadStart(self.cursor(after: end)) }
-    return ReadStart(self.cursor(at: cursor.position))
-  }
-
-  /// Whether the term of a cursor of this epoch is one of this log. If not, it may be one that this copy of a shared log does not have yet.
-  package func isKnown(_ cursor: Cursor) -> Bool {
-    cursor.epoch != epoch || cursor.term == term || terms.contains { $0.term == cursor.term }
-  }
-
-  /// Where a read from a cursor of a term starts that was forgotten, or that the store has lost with its beginning; nil if the log is not shared and
-  /// the term is yet to come.
-  private func readStart(ofLost cursor: Cursor) -> ReadStart? {
-    let next = terms.firstIndex { $0.term > cursor.term || $0.isShared && $0.counter == cursor.term >> 32 }
-    guard Term.isShared(cursor.term), Term.isShared(term) else {
-      guard let next else { return nil }
-      return ReadStart(self.cursor(after: min(cursor.sequence, terms[next].firstMessage - 1)), gap: .store)
-    }
-    // The lost messages may begin anywhere in the last term before: of what the log has in their place, none may be missing.
-    let last = (next ?? terms.count) - 1
-    let start = last < 0 ? 0 : terms[last].firstMessage - 1
-    return ReadStart(self.cursor(after: min(cursor.sequence, start)), gap: .store)
-  }
-
   /// Number of the first retained message that arrived at `time` or later, by binary search.
   private func firstSequence(notBefore time: MonotonicTime) -> UInt64 {
     var low = first
@@ -342,7 +320,9 @@ package struct PushLog {
   /// Whether a read from `start` would return a message that matches `filter`, or a gap, or would reach the limit of a search.
   /// Moves `start` past the messages that do not match, so that each is examined once, however often this is called.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
-    guard start.gap == nil, start.cursor.epoch == epoch, start.cursor.position >= oldest.position else { return true }
+    guard start.gap == nil, start.cursor.epoch == epoch, start.cursor.term == term,
+      start.cursor.position >= oldest.position
+    else { return true }
     var position = start.cursor
     var comparisons = 0
     defer { start = ReadStart(position) }
@@ -367,6 +347,7 @@ package struct PushLog {
   package func read(
     after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
   ) -> ReadResult {
+    let start = isCopy ? present(start) : start
     var position = start.cursor
     var reasons: [Gap.Reason] = []
     var missed: UInt64?

@@ -1,0 +1,111 @@
+import ByteStreams
+import Inbox
+import Journal
+import Reactor
+import Synchronization
+import Threading
+
+/// An inbox that follows that of another gateway. One thread changes it.
+extension SharedInbox {
+  /// An inbox of a session of which nothing is known yet.
+  static func unknown(retention: Retention, budget: RetentionBudget) -> SharedInbox {
+    SharedInbox(
+      PushLog(following: Epoch(0), terms: [], retention: retention), budget, nil, isUnknown: true)
+  }
+
+  /// Follows a log from here on.
+  convenience init(following log: FollowedLog, budget: RetentionBudget) {
+    self.init(log.log, budget, nil)
+    budget.add(log.log.retainedBytes)
+  }
+
+  /// What readers of this inbox see now, to be followed from there.
+  var followed: FollowedLog { FollowedLog(log.withLock { PushLog(following: $0) }) }
+
+  private enum Change {
+    case entries([JournalEntry])
+    case continued(after: UInt64?, [Term])
+    case replaced(FollowedLog)
+  }
+
+  /// Appends what the other gateway has stored.
+  func follow(_ entries: [JournalEntry]) { apply(.entries(entries)) }
+
+  /// The log has these terms from now on. What is after the push with this number is void; nil: nothing is.
+  func `continue`(after number: UInt64?, _ terms: [Term]) { apply(.continued(after: number, terms)) }
+
+  /// Continues with a log that was read anew, of the same epoch. Readers whose terms it lacks get a gap.
+  func replaceLog(with new: FollowedLog) {
+    precondition(new.epoch == epoch, "an inbox keeps its epoch")
+    apply(.replaced(new))
+  }
+
+  private func apply(_ change: Change) {
+    let clock = JournalClock.present
+    appender.withLock { appender in
+      guard !appender.isClosed else { return }
+      // What is replaced is freed without the lock.
+      let (growth, _) = log.withLock { log -> (Int, PushLog?) in
+        let before = log.retainedBytes
+        var last: PushLog?
+        switch change {
+        case .entries(let entries):
+          for entry in entries { log.follow(entry, clock, dropping: &appender.dropped) }
+        case .continued(let number, let terms): log.continue(after: number, terms)
+        case .replaced(let new): (last, log) = (log, new.log)
+        }
+        // In this order: a reader that finds the new position finds the new term.
+        term.store(log.term, ordering: .sequentiallyConsistent)
+        position.store(log.last.position, ordering: .sequentiallyConsistent)
+        changes.add(1, ordering: .releasing)
+        return (log.retainedBytes - before, last)
+      }
+      budget.add(growth)
+      appender.free()
+    }
+    notifier.notify()
+  }
+}
+
+/// A copy of another gateway's log that nobody reads yet: it is being read from the store.
+struct FollowedLog {
+  fileprivate(set) var log: PushLog
+
+  init(epoch: UInt64, _ terms: [Term], retention: Retention) {
+    log = PushLog(following: Epoch(epoch), terms: terms, retention: retention)
+  }
+
+  fileprivate init(_ log: PushLog) { self.log = log }
+
+  var epoch: Epoch { log.epoch }
+
+  mutating func follow(_ entries: [JournalEntry]) {
+    var dropped: [RetainedMessage] = []
+    let clock = JournalClock.present
+    for entry in entries {
+      log.follow(entry, clock, dropping: &dropped)
+      dropped.removeAll(keepingCapacity: true)
+    }
+  }
+
+  mutating func `continue`(after number: UInt64?, _ terms: [Term]) { log.continue(after: number, terms) }
+}
+
+extension PushLog {
+  fileprivate mutating func follow(
+    _ entry: JournalEntry, _ clock: JournalClock, dropping dropped: inout [RetainedMessage]
+  ) {
+    switch entry {
+    case .push(let push):
+      let message = RetainedMessage(
+        push.number, arrival: clock.time(of: push.time), layout: push.layout, rendered: push.rendered)
+      if let message {
+        append(following: message, dropping: &dropped)
+      } else {
+        skip(unreadable: push.number, dropping: &dropped)
+      }
+    case .gap(let reasons): recordGap(GapMarks(reasons))
+    default: break
+    }
+  }
+}

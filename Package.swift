@@ -147,7 +147,7 @@ let package = Package(
       [
         "ByteStreams", "Threading", "Journal", "Profiles", "SocketIO", "Inbox", "Consumers", "Webhooks", "Outbox",
         "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics",
-        "Logging", "WebSocketCodec",
+        "Logging", "WebSocketCodec", "Replication", "RedisStore",
       ]),
     target(
       .drivers, "Peers",
@@ -262,7 +262,8 @@ let package = Package(
       [
         "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "Inbox", "Journal", "Logging",
         "Metrics",
-        "Outbox", "Reactor", "Store", "Upstream", "UpstreamSession", "WebSocketCodec",
+        "Outbox", "Reactor", "RedisStore", "Replication", "Store", "Threading", "Upstream", "UpstreamSession",
+        "WebSocketCodec",
       ]),
     tested(
       .drivers, "HTTPServer",

@@ -326,7 +326,7 @@ package final class API: HTTPApplication {
     toPeer pending: Pending, _ body: RequestBody?, for session: Session, movesOn: Bool, at now: MonotonicTime,
     into response: inout Response
   ) -> Outcome {
-    guard session.placement.isHere else {
+    guard session.isHere else {
       misdirect(into: &response)
       return .respond
     }

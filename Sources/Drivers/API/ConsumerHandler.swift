@@ -180,6 +180,8 @@ extension ConsumerTarget {
 
   func problem(_ refusal: ConsumerRefusal) -> ProblemError {
     if session.inbox.isClosed { return ProblemError(.closed(session)) }
+    // Its consumers are another gateway's now.
+    if !session.isHere { return ProblemError(API.holderUnavailable) }
     return switch refusal {
     case .unknown:
       ProblemError(.notFound, "consumer '\(name)' does not exist, or is removed: create it with PUT \(path)")

@@ -137,7 +137,7 @@ extension API {
     _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, from origin: ClientOrigin,
     _ body: inout RequestBody?
   ) -> PendingRequest? {
-    guard let grant, let session = route.forwardedSession(in: shared.sessions), !session.placement.isHere else {
+    guard let grant, let session = route.forwardedSession(in: shared.sessions), !session.isHere else {
       return nil
     }
     if request.framing != .none { body = RequestBody(request.framing, limit: shared.settings.http.bodyBytes) }

@@ -55,7 +55,7 @@ extension API {
   /// Whether a request of a peer must be refused, since its session is not here. It is not forwarded again: the peer looks for the holder itself.
   func isMisdirected(_ route: Route) -> Bool {
     guard let session = route.forwardedSession(in: shared.sessions) else { return false }
-    return !session.placement.isHere
+    return !session.isHere
   }
 
   /// 421 without content: no client sees it.
@@ -78,7 +78,7 @@ final class HeldPeerRequest: WaitingRequest {
     self.api = api
   }
 
-  private var hasMoved: Bool { !session.placement.isHere }
+  private var hasMoved: Bool { !session.isHere }
 
   var heldCount: Gauge? { request.heldCount }
   var notifier: Notifier { request.notifier }

@@ -25,8 +25,10 @@ package final class Session: Sendable {
   package let inbox: SharedInbox
   package let consumers: SharedConsumers
   package let upstream: SessionHandle
-  /// Which gateway holds the session.
-  package let placement = SessionPlacement()
+  /// Which gateway holds the session. Those that take each other's place share it.
+  package let placement: SessionPlacement
+  /// Whether another session executes the requests, here or elsewhere. Final.
+  private let retired: Atomic<Bool>
   /// nil if a client created the session.
   package let webhooks: SessionWebhooks?
   /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, a dot, and if it is stored the present term and a dot.
@@ -75,6 +77,8 @@ package final class Session: Sendable {
     deliveryPrefix = deliveryTerms.prefix
     restoredKeys = Locked(opened.map { opened in opened.restored.validKeys } ?? [])
     (number, loop) = (0, 0)
+    placement = SessionPlacement()
+    retired = Atomic(false)
     creation = nil
     created = nil
     sink = InboxSink(inbox, consumers)
@@ -84,13 +88,57 @@ package final class Session: Sendable {
       opened: opened)
     self.webhooks = SessionWebhooks(webhooks, of: name, inbox, consumers, logger: logger, registry: metrics)
     SessionMetrics.register(of: self, in: metrics)
-    // The store leaves this gap to the session if the upstream may have restored its state, which another one does not.
-    if let opened, opened.restored.isContinued, opened.restored.spoken != settings.storedProtocol {
-      inbox.recordUpstreamGap()
+    if let opened { resume(opened, settings) }
+  }
+
+  /// What a session that several gateways share is at this one.
+  enum Role {
+    case held(OpenedJournal)
+    /// Another gateway holds it. Polls and streams are served from this inbox.
+    case followed(SharedInbox)
+  }
+
+  /// A configured session in a slot.
+  init(_ plan: SharedSlot.Plan, _ role: Role, _ placement: SessionPlacement, metrics: UpstreamMetrics) {
+    name = plan.name
+    path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
+    var opened: OpenedJournal?
+    switch role {
+    case .held(let journal):
+      opened = journal
+      inbox = SharedInbox(
+        restoring: RestoredLog(journal.restored), in: journal.journal, retention: plan.retention, budget: plan.budget)
+      consumers = SharedConsumers(inbox: inbox, restoring: journal.restored.consumers, in: journal.journal)
+      deliveryTerms = DeliveryTerms(journal.restored)
+      restoredKeys = Locked(journal.restored.validKeys)
+    case .followed(let followed):
+      inbox = followed
+      consumers = SharedConsumers(inbox: inbox)
+      consumers.close()
+      deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
+      restoredKeys = Locked([])
     }
-    opened?.journal.observe(self)
+    deliveryPrefix = deliveryTerms.prefix
+    (number, loop) = (0, 0)
+    self.placement = placement
+    retired = Atomic(opened == nil)
+    creation = nil
+    created = nil
+    sink = InboxSink(inbox, consumers)
+    let logger = plan.logger.with([.text("session", name)])
+    upstream = SessionHandle(
+      plan.settings, sink: sink, logger: logger, sharedMetrics: metrics, attemptLimiter: plan.attemptLimiter,
+      opened: opened)
+    webhooks = nil
+    if let opened { resume(opened, plan.settings) }
+  }
+
+  private func resume(_ opened: OpenedJournal, _ settings: SharedSettings) {
+    // The store leaves this gap to the session if the upstream may have restored its state, which another one does not.
+    if opened.restored.isContinued, opened.restored.spoken != settings.storedProtocol { inbox.recordUpstreamGap() }
+    opened.journal.observe(self)
     // Before the session was the observer.
-    if opened != nil { journalChanged() }
+    journalChanged()
   }
 
   /// A session that a client creates.
@@ -112,6 +160,8 @@ package final class Session: Sendable {
     deliveryPrefix = deliveryTerms.prefix
     restoredKeys = Locked([])
     consumers = SharedConsumers(inbox: inbox, budget: budget)
+    placement = SessionPlacement()
+    retired = Atomic(false)
     (self.number, self.loop) = (number, loop)
     self.creation = creation
     self.created = created
@@ -149,6 +199,24 @@ package final class Session: Sendable {
     upstream.start(on: loop, resolver: resolver)
   }
 
+  /// Follows the session of another gateway: only what is too old is dropped by time.
+  func startFollowing(on loop: EventLoop) {
+    loop.submit { [self] context in SessionUpkeep(self, loop: context) }
+  }
+
+  /// Whether another session executes the requests.
+  var isRetired: Bool { retired.load(ordering: .acquiring) }
+
+  /// The session is not this gateway's any more. Nothing is accepted from now on, and the socket is closed in the next turn of the session's loop.
+  /// Stored messages and consumers stay as they are, for the next holder.
+  func retire() {
+    retired.store(true, ordering: .releasing)
+    sink.sessionWillEnd()
+    upstream.abort()
+    consumers.close()
+    upstream.deliveryNotifier.notify()
+  }
+
   /// Applies other limits to the pushes that are kept.
   package func change(_ retention: Retention) {
     if inbox.change(retention, now: ProcessInformation.monotonicTime()) { consumers.pushed() }
@@ -181,7 +249,7 @@ package final class Session: Sendable {
 
   /// Closes the session if it is idle. Returns false once it is closed.
   fileprivate func keepOpen(at now: MonotonicTime) -> Bool {
-    if inbox.isClosed { return false }
+    if inbox.hasEnded { return false }
     guard let created, creation != nil else { return true }
     if isInUse { noteUse(at: now) } else { created.closeIfIdle(self, at: now) }
     return !inbox.isClosed

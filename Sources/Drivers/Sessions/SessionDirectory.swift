@@ -8,19 +8,37 @@ import RouteNetlink
 import Upstream
 import WebSocketCodec
 
-/// The sessions of the process, by name: those of the configuration, which do not change, and those that clients create. Thread-safe.
+/// A session of the configuration.
+package enum ConfiguredSession: Sendable {
+  /// The same for the life of the process.
+  case fixed(Session)
+  /// Several gateways share it, so it is another one whenever it comes to this gateway or leaves it.
+  case shared(SharedSlot)
+
+  package var session: Session {
+    switch self {
+    case .fixed(let session): session
+    case .shared(let slot): slot.session
+    }
+  }
+}
+
+/// The sessions of the process, by name: those of the configuration, and those that clients create. Thread-safe.
 package final class SessionDirectory: Sendable {
+  private let configured: [ConfiguredSession]
   /// The configured ones, in the order of the configuration, the default session first.
-  package let all: [Session]
+  package var all: [Session] { configured.map(\.session) }
   package let created: CreatedSessions
   package let profiles = ProfileBook()
   /// nil if the configuration has named sessions only.
-  package let `default`: Session?
+  package var `default`: Session? { defaultSession?.session }
+  private let defaultSession: ConfiguredSession?
   /// The first configured session, or one that is never started: for what depends on paths and not on sessions.
-  package let standIn: Session?
+  package var standIn: Session? { configured.first?.session ?? unstarted }
+  private let unstarted: Session?
   private let budget: RetentionBudget
-  /// `all`, with the bytes of each name.
-  private let named: [(name: [UInt8], session: Session)]
+  /// The configured ones, with the bytes of each name.
+  private let named: [(name: [UInt8], session: ConfiguredSession)]
   /// Positions in `named` by the hash of the name; -1 is an empty slot. Linear probing, at most half full, a power of two in size.
   private let slots: [Int32]
 
@@ -30,19 +48,29 @@ package final class SessionDirectory: Sendable {
   ///   - registry: for the metrics of those.
   ///   - attemptLimiter: for their connection attempts. Not that of the configured sessions, so that no client delays those.
   ///   - budget: that of the configured sessions.
-  package init(
+  package convenience init(
     _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
     registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
-    all = sessions
-    standIn = sessions.first ?? Self.makeStandIn(logger, attemptLimiter)
+    self.init(
+      configured: sessions.map { .fixed($0) }, creating: limits, logger: logger, registry: registry,
+      attemptLimiter: attemptLimiter, budget: budget)
+  }
+
+  package init(
+    configured sessions: [ConfiguredSession], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(),
+    logger: Logger,
+    registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
+  ) {
+    configured = sessions
+    unstarted = sessions.isEmpty ? Self.makeStandIn(logger, attemptLimiter) : nil
     self.budget = budget
     created = CreatedSessions(
       limits,
       CreatedSessions.Surroundings(logger: logger, attemptLimiter: attemptLimiter, budget: budget),
       registry: registry)
-    self.default = sessions.first { $0.name == Session.defaultName }
-    named = sessions.map { (Array($0.name.utf8), $0) }
+    named = sessions.map { (Array($0.session.name.utf8), $0) }
+    defaultSession = sessions.first { $0.session.name == Session.defaultName }
     var size = 2
     while size < 2 * sessions.count { size *= 2 }
     let mask = size - 1
@@ -72,7 +100,7 @@ package final class SessionDirectory: Sendable {
       let position = slots[slot]
       guard position >= 0 else { return created.find(name) }
       let entry = named[Int(position)]
-      if name.equals(entry.name.span) { return entry.session }
+      if name.equals(entry.name.span) { return entry.session.session }
       slot = (slot + 1) & mask
     }
   }
@@ -100,10 +128,14 @@ package final class SessionDirectory: Sendable {
     // The names of receivers that cannot be resolved delay no session.
     let webhookResolver = Resolver()
     var loads = [Int](repeating: 0, count: loops.count)
-    for (index, session) in all.enumerated() {
+    for (index, session) in configured.enumerated() {
       let loop = loops[index % loops.count]
-      session.start(on: loop, resolver: resolver)
-      session.webhooks?.start(on: loop, resolver: webhookResolver)
+      switch session {
+      case .fixed(let session):
+        session.start(on: loop, resolver: resolver)
+        session.webhooks?.start(on: loop, resolver: webhookResolver)
+      case .shared(let slot): slot.start(on: loop, resolver: resolver)
+      }
       loads[index % loops.count] += 1
     }
     // Clients may choose hosts whose name servers hang. Configured sessions never wait for them, and one client does not use all threads.

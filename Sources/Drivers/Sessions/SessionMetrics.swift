@@ -129,7 +129,23 @@ enum SessionMetrics {
     metrics.gauge("drawbridge_created_sessions", "Open sessions that clients have created.") {
       Double(figures.value.sessions)
     }
-    let upstream = UpstreamMetrics(metrics, session: createdLabel)
+    return registerUpstream(figures, session: createdLabel, in: metrics)
+  }
+
+  /// The metrics of a session that several take the place of, one after another.
+  static func register(
+    _ figures: MetricsRegistry.Figures<SessionFigures>, session name: String, in metrics: MetricsRegistry
+  ) -> UpstreamMetrics {
+    register(figures, [(name: "session", value: name)], in: metrics)
+    return registerUpstream(figures, session: name, in: metrics)
+  }
+
+  /// What the connections of several sessions with their upstreams have together.
+  private static func registerUpstream(
+    _ figures: MetricsRegistry.Figures<SessionFigures>, session name: String, in metrics: MetricsRegistry
+  ) -> UpstreamMetrics {
+    let labels: MetricsRegistry.Labels = [(name: "session", value: name)]
+    let upstream = UpstreamMetrics(metrics, session: name)
     metrics.gauge(
       "drawbridge_outbound_unconfirmed", "Messages written but not yet confirmed by the upstream.", labels
     ) { Double(figures.value.counts.unconfirmed) }

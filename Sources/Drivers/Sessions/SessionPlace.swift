@@ -21,13 +21,15 @@ package final class SessionPlacement: Sendable {
   /// Notified when the place has changed.
   package let notifier = Notifier()
 
-  init() {}
+  /// - Parameter place: where it is at first.
+  init(_ place: SessionPlace = .here) { _ = move(to: place) }
 
   package var isHere: Bool { here.load(ordering: .acquiring) }
 
   package var place: SessionPlace { current.withLock { $0 } }
 
-  fileprivate func move(to place: SessionPlace) -> Bool {
+  @discardableResult
+  func move(to place: SessionPlace) -> Bool {
     let isChange = current.withLock { current in
       guard current != place else { return false }
       current = place
@@ -40,6 +42,9 @@ package final class SessionPlacement: Sendable {
 }
 
 extension Session {
+  /// Whether this gateway holds the session, and this object is what executes its requests. Without a lock.
+  package var isHere: Bool { !isRetired && placement.isHere }
+
   /// The session is at another place from now on. Called by one owner only, on any thread.
   ///
   /// What waits here for the session is notified, too: a request of another gateway is then responded to with the news that it must ask

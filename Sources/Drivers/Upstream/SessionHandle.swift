@@ -24,6 +24,8 @@ package final class SessionHandle: Sendable {
     case close(code: UInt16)
     /// As `close(code:)`, once everything queued has been written, or after this time at the latest.
     case shutDown(flushWithin: TimeSpan, code: UInt16)
+    /// Closes the socket without a handshake, and ends.
+    case abort
     case reconfigure(SharedSettings, because: ReplacementReason)
     case changeTopics(SharedSettings)
     case networkChanged(NetworkChange)
@@ -168,6 +170,23 @@ package final class SessionHandle: Sendable {
     self.init(
       settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: owner,
       lineLimiter: lineLimiter)
+  }
+
+  /// One of several sessions that take each other's place. Their owner registers the metrics, which all of them share.
+  ///
+  /// - Parameter opened: nil: another gateway has the session. It is never started, and accepts nothing.
+  package convenience init(
+    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
+    attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal?
+  ) {
+    self.init(
+      settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: nil,
+      lineLimiter: nil, opened: opened)
+    guard opened == nil else { return }
+    shared.withLock { shared in
+      shared.outbox.close()
+      shared.hasEnded = true
+    }
   }
 
   /// Starts the session on its loop and opens it.
@@ -421,6 +440,16 @@ package final class SessionHandle: Sendable {
     send(.shutDown(flushWithin: .zero, code: code), .down)
   }
 
+  /// Another gateway may connect to the upstream from now on: refuses every post, and closes the connection at once, without a handshake. Stored
+  /// messages stay as they are, for that gateway.
+  package func abort() {
+    update { shared in
+      shared.isShuttingDown = true
+      shared.outbox.close()
+    }
+    send(.abort, .down)
+  }
+
   /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
 
@@ -473,7 +502,8 @@ package final class SessionHandle: Sendable {
       // The requested state is shown at once, before the session's loop processes the command.
       let isNews = desired != nil && desired != shared.status.figures.desired
       if let desired { shared.status.figures.desired = desired }
-      shared.commands.append(command)
+      // Nobody would take it.
+      if !shared.hasEnded { shared.commands.append(command) }
       return (shared.signal, isNews)
     }
     signal?.notify()

@@ -43,11 +43,18 @@ extension SessionDriver: SignalTarget {
     case .open: apply(machine.open(now: loop.now, using: &loop.entropy))
     case .close(let code): apply(machine.close(code: code, now: loop.now))
     case .shutDown(let limit, let code): apply(machine.shutDown(by: loop.now + limit, code: code, now: loop.now))
+    case .abort: abort()
     case .reconfigure(let settings, let reason): reconfigure(settings, because: reason)
     case .changeTopics(let settings): (sharedSettings, merger.settings) = (settings, settings)
     case .networkChanged(let change): networkChanged(change)
     }
     endIfFlushed()
+  }
+
+  private func abort() {
+    apply(machine.shutDown(by: loop.now, code: 1001, now: loop.now))
+    endIfFlushed()
+    for connection in connections { lost(connection, .ended, "another gateway may hold the session") }
   }
 
   private func networkChanged(_ change: NetworkChange) {

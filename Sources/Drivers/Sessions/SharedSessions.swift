@@ -1,0 +1,104 @@
+import Inbox
+import Journal
+import Reactor
+import RedisStore
+import Replication
+import Threading
+
+/// Makes the sessions that several gateways share what the store says of them: held here, or followed.
+///
+/// The store calls it on its loop, so one change is complete before the next one begins. It holds no lock while it changes a session.
+package final class SharedSessions: Sendable {
+  private enum Copy {
+    /// The present session has all that was reported.
+    case inUse
+    /// It is read anew; readers have the last one until it is complete.
+    case reading(FollowedLog)
+    /// What is reported continues a copy that this gateway does not have any more.
+    case void
+  }
+
+  private let slots: [String: SharedSlot]
+  private let willHold: @Sendable (Session) -> Void
+  private let copies = Locked<[String: Copy]>([:])
+
+  /// - Parameter willHold: called with each restored session before it executes a request.
+  package init(_ slots: [SharedSlot], willHold: @escaping @Sendable (Session) -> Void = { _ in }) {
+    self.slots = Dictionary(uniqueKeysWithValues: slots.map { ($0.plan.name, $0) })
+    self.willHold = willHold
+  }
+
+  /// This gateway holds the session from now on.
+  package func hold(_ name: String, _ opened: OpenedJournal) {
+    guard let slot = slots[name] else { return }
+    copies.withLock { $0[name] = .void }
+    if !slot.session.isRetired { leave(slot) }
+    slot.replace(.held(opened)) { willHold($0) }
+    slot.placement.move(to: .here)
+  }
+
+  /// This gateway does not hold the session any more. Readers continue with the pushes that it has, and get more when they are reported.
+  package func lose(_ name: String) {
+    guard let slot = slots[name], !slot.session.isRetired else { return }
+    leave(slot)
+    let last = slot.session.inbox
+    slot.replace(.followed(SharedInbox(following: last.followed, budget: slot.plan.budget)))
+  }
+
+  /// The socket first: another gateway may be about to open one.
+  private func leave(_ slot: SharedSlot) {
+    slot.session.retire()
+    slot.placement.move(to: .nowhere)
+  }
+
+  /// Another gateway holds the session; nil: none at present. Only while this one does not.
+  package func locate(_ name: String, at address: SocketAddress?) {
+    guard let slot = slots[name], slot.session.isRetired else { return }
+    slot.placement.move(to: address.map { .at($0) } ?? .nowhere)
+  }
+
+  /// More is known of the pushes of a session that another gateway holds.
+  package func follow(_ name: String, _ change: FollowedChange) {
+    guard let slot = slots[name], slot.session.isRetired else { return }
+    let inbox = slot.session.inbox
+    switch (change, copies.withLock { $0[name] ?? .void }) {
+    case (.restarted(let epoch, let terms), _):
+      let log = FollowedLog(epoch: epoch, terms.ofLog, retention: slot.plan.retention)
+      copies.withLock { $0[name] = .reading(log) }
+    case (.continued(let number, let terms), .inUse): inbox.continue(after: number, terms.ofLog)
+    case (.entries(let entries), .inUse): inbox.follow(entries)
+    case (.continued(let number, let terms), .reading(var log)):
+      log.continue(after: number, terms.ofLog)
+      copies.withLock { $0[name] = .reading(log) }
+    case (.entries(let entries), .reading(var log)):
+      log.follow(entries)
+      copies.withLock { $0[name] = .reading(log) }
+    case (.isCurrent, .reading(let log)):
+      copies.withLock { $0[name] = .inUse }
+      if inbox.epoch == log.epoch, !inbox.isUnknown {
+        inbox.replaceLog(with: log)
+      } else {
+        slot.replace(.followed(SharedInbox(following: log, budget: slot.plan.budget)))
+      }
+    case (.isCurrent, .inUse), (_, .void): break
+    }
+  }
+}
+
+extension SharedSessions: RedisStoreDelegate {
+  package func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal) {
+    store.unfollow(name)
+    hold(name, opened)
+  }
+
+  package func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss) {
+    lose(name)
+    store.follow(name)
+  }
+
+  package func store(_ store: RedisStore, follows name: String, _ change: FollowedChange) { follow(name, change) }
+}
+
+extension ShareTerms {
+  fileprivate var ofLog: [Term] { begins.map { Term($0.term.value, firstMessage: $0.firstPush) } }
+}

@@ -221,6 +221,14 @@ import Testing
     #expect(inbox.summary.count == 0 && budget.bytes == 0)
   }
 
+  /// Otherwise a response that was prepared for one is found for the other.
+  @Test func inboxesOfOneEpochHaveNoRevisionInCommon() {
+    let inboxes = (0..<3).map { _ in SharedInbox(epoch: Epoch(7), retention: Retention()) }
+    #expect(Set(inboxes.map(\.revision)).count == 3)
+    for inbox in inboxes { inbox.recordUpstreamGap() }
+    #expect(Set(inboxes.map(\.revision)).count == 3)
+  }
+
   @Test func aPushThatCannotBeReadIsAGap() throws {
     var origin = Origin(seed: 1)
     origin.begin()

@@ -11,6 +11,7 @@ import RedisStore
 import Replication
 import Testing
 import Threading
+import UpstreamSession
 import WebSocketCodec
 
 @testable import Sessions
@@ -108,19 +109,22 @@ import WebSocketCodec
     let shared: SharedSessions
     /// Whether each restored session was here before it was prepared.
     let prepared = Preparations()
-    private let upstream: DemoUpstream
+    /// nil: it responds to nothing any more.
+    private var upstream: DemoUpstream?
     private let loop: EventLoop
     private let registry = MetricsRegistry()
     private var totals: [String: Double] = [:]
 
-    init() throws {
-      upstream = try DemoUpstream(tickEvery: .hours(1))
+    init(_ change: (inout UpstreamSettings) -> Void = { _ in }) throws {
+      let upstream = try DemoUpstream(tickEvery: .hours(1))
+      self.upstream = upstream
       loop = try EventLoop(index: 0)
       let logger = Logger(level: .error, format: .text)
-      let url = try WebSocketURL("ws://\(upstream.address)/")
+      var settings = UpstreamSettings(urls: [try WebSocketURL("ws://\(upstream.address)/")])
+      change(&settings)
       slot = SharedSlot(
         SharedSlot.Plan(
-          "default", try SharedSettings(UpstreamSettings(urls: [url])), retention: Retention(), logger: logger,
+          "default", try SharedSettings(settings), retention: Retention(), logger: logger,
           attemptLimiter: SharedAttemptLimiter()), metrics: registry)
       directory = SessionDirectory(
         configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
@@ -131,8 +135,10 @@ import WebSocketCodec
     func end() {
       loop.stop()
       loop.join()
-      upstream.stop()
+      stopUpstream()
     }
+
+    func stopUpstream() { upstream.take()?.stop() }
 
     var session: Session {
       get throws { try #require(directory.find("default")) }
@@ -289,6 +295,24 @@ import WebSocketCodec
     #expect(try fixture.session !== followed && followed.inbox.hasEnded)
     let read = try fixture.session.inbox.read(after: waiting, limit: 9, maxBytes: .max)
     #expect(read.gap?.reasons == [.restart])
+    // The copy ends when the session is held, and what continues it is not used after that.
+    fixture.hold()
+    fixture.shared.follow("default", .entries([push(2)]))
+    fixture.lose()
+    fixture.shared.follow("default", .entries([push(2)]))
+    fixture.shared.follow("default", .continued(after: 0, fixture.store.terms))
+    #expect(try Self.texts(fixture.session.inbox).count == 1)
+  }
+
+  @Test func theSocketOfALostSessionIsClosedWithoutAHandshake() async throws {
+    let fixture = try Fixture { $0.session.limits.closing = .minutes(5) }
+    defer { fixture.end() }
+    fixture.hold()
+    let session = try fixture.session
+    try await fixture.eventually("it is connected") { session.upstream.isReady }
+    fixture.stopUpstream()
+    fixture.lose()
+    try await fixture.eventually("the connection has ended") { session.upstream.hasEnded }
   }
 
   @Test func aShutdownDoesNotWaitForASessionOfAnotherGateway() async throws {

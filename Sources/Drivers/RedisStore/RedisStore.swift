@@ -21,6 +21,20 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
 
   /// More is known of a session that is followed.
   func store(_ store: RedisStore, follows name: String, _ change: FollowedChange)
+
+  /// Another gateway holds the session; nil: none at present. Not while this one does.
+  func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?)
+
+  /// The secret by which the gateways recognise each other: visible ASCII. It may be the same as before.
+  func store(_ store: RedisStore, shares secret: String)
+}
+
+/// The gateway that holds a session.
+package struct SessionHolder: Hashable, Sendable {
+  package let gateway: GatewayID
+  /// Where other gateways reach it, as it says itself.
+  package let address: String
+  package let term: ShareTerm
 }
 
 /// Why a gateway does not hold a session any more.
@@ -51,7 +65,7 @@ package enum FollowedChange: Sendable {
 /// The journals of the sessions of several gateways, in Redis. Safe for use from any thread.
 ///
 /// `RedisStoreDriver` does the work, on an event loop that serves nothing else.
-package final class RedisStore: Sendable {
+package final class RedisStore: Journal {
   enum Command: StoreCommand {
     case join(String)
     case release(String)
@@ -60,12 +74,16 @@ package final class RedisStore: Sendable {
     case close(@Sendable () -> Void)
   }
 
+  /// This process among all gateways.
+  package let gateway: GatewayID
   let submissions: SubmissionQueue
   private let condition: Locked<StoreState>
   /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
 
   private init(_ submissions: SubmissionQueue) {
+    var generator = SystemRandomNumberGenerator()
+    gateway = GatewayID(using: &generator)
     self.submissions = submissions
     condition = Locked(
       StoreState(failure: "not connected yet", since: ProcessInformation.wallClockMilliseconds()))

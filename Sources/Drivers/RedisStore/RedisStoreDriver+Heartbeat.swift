@@ -47,6 +47,7 @@ extension RedisStoreDriver {
     } then: { [unowned self] reply, isConfirmed in
       heartbeatReplied(reply, isConfirmed)
     }
+    if secret.isDue() { shareSecret(flight) }
     flight.send(parts: 2) { parts in
       parts.append("INFO")
       parts.append("replication")
@@ -55,6 +56,23 @@ extension RedisStoreDriver {
     }
     flight.depart()
     if flight.hasFailed { link.reset(.disconnected("no heartbeat could be sent")) }
+  }
+
+  /// Asks for the secret of the gateways, and stores that of this one if there is none.
+  private func shareSecret(_ flight: RedisFlight) {
+    let key = SessionKeys.peers(prefix: settings.prefix)
+    flight.send(parts: 3) { parts in
+      parts.append("SETNX")
+      parts.append(key)
+      parts.append(secret.text)
+    } then: { _, _ in
+    }
+    flight.send(parts: 2) { parts in
+      parts.append("GET")
+      parts.append(key)
+    } then: { [unowned self] reply, _ in
+      if secret.received(reply?.bytes) { delegate?.store(store, shares: secret.text) }
+    }
   }
 
   private func heartbeatReplied(_ reply: RESPReply?, _ isConfirmed: Bool) {
@@ -71,6 +89,7 @@ extension RedisStoreDriver {
       entries.append((gateway, text))
     }
     watch.received(entries, now: now)
+    for name in places.found(watch.addresses(now: now)) { reportPlace(of: name) }
   }
 
   /// The last part of a heartbeat.

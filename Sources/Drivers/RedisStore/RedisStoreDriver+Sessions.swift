@@ -17,7 +17,12 @@ extension RedisStoreDriver {
     case .none: break
     case .read:
       flight.read(keys, keys.pushes, after: .none, bytes: 0) { [unowned self] part, _ in
-        if let part { candidates[name]?.observed(part.record) } else { candidates[name]?.failed(now: now) }
+        if let part {
+          candidates[name]?.observed(part.record)
+          observed(part.record, of: name)
+        } else {
+          candidates[name]?.failed(now: now)
+        }
         note(name)
       }
     case .acquire(let acquisition):
@@ -66,7 +71,19 @@ extension RedisStoreDriver {
     hold(session)
   }
 
+  private func observed(_ record: SharedRecord, of name: String) {
+    guard held[name] == nil else { return }
+    places.observed(record.token, of: name)
+    reportPlace(of: name)
+  }
+
+  func reportPlace(of name: String) {
+    guard held[name] == nil, let change = places.change(of: name, own: watch.own) else { return }
+    delegate?.store(store, finds: name, at: change.holder)
+  }
+
   private func hold(_ session: HeldSession) {
+    places.forget(session.name)
     if let last = held[session.name] { journals[last.index] = nil }
     held[session.name] = session
     journals[session.index] = session
@@ -216,6 +233,7 @@ extension RedisStoreDriver {
       followed[name]?.isReading = false
       // A malformed record is read again when something is notified.
       guard let part, let changes = followed[name]?.add(part, history: watch.history) else { return }
+      observed(part.record, of: name)
       for change in changes { delegate?.store(store, follows: name, change) }
       note(name)
     }

@@ -30,6 +30,10 @@ final class RedisStoreDriver {
   var heartbeat: Heartbeat
   var watch: HistoryWatch
 
+  var secret: PeerSecret
+  /// What was reported of the sessions that others hold, and the addresses of all gateways by which it was found.
+  var places = SessionPlaces()
+
   /// Sessions that this gateway takes when it can, and those that it holds. The name of a session is in one of them at most.
   var candidates: [String: Candidate] = [:]
   var loading: [String: SessionLoading] = [:]
@@ -73,7 +77,8 @@ final class RedisStoreDriver {
     self.metrics = metrics
     gateways = SessionKeys.gateways(prefix: settings.prefix)
     heartbeat = Heartbeat(settings.times)
-    watch = HistoryWatch(own: GatewayID(using: &loop.entropy), settings.times)
+    watch = HistoryWatch(own: store.gateway, settings.times)
+    secret = PeerSecret(using: &loop.entropy)
   }
 
   func start() {
@@ -184,6 +189,7 @@ final class RedisStoreDriver {
       note(name)
     case .release(let name):
       leaving.insert(name)
+      if followed[name] == nil { places.forget(name) }
       candidates[name] = nil
       loading[name] = nil
       held[name]?.holding.releaseSoon(to: watch.successor(for: name, now: now))
@@ -243,6 +249,7 @@ final class RedisStoreDriver {
   func unfollow(_ name: String) {
     followed[name] = nil
     guard candidates[name] == nil, held[name] == nil else { return }
+    places.forget(name)
     _ = link.notifications?.unsubscribe([keys(name).channel])
   }
 
@@ -328,6 +335,7 @@ extension RedisStoreDriver: RedisLinkOwner {
   func linkIsUp(history: String) {
     logger.info("connected to Redis", [.text("history", history)])
     connected(to: history)
+    secret.connected()
     var names = Set(candidates.keys)
     names.formUnion(held.keys)
     names.formUnion(followed.keys)

@@ -14,7 +14,7 @@ package struct RedisStoreSettings: Sendable {
   package var pendingBytes = 64 << 20
   /// Above this, nothing is read from upstreams. What is not stored is not shown, so there is no reason to collect more.
   package var pauseBytes = 16 << 20
-  /// Where other gateways reach this one, `http://host:port`.
+  /// Where other gateways reach this one, `host:port`.
   package var address = ""
   /// Of the settings that must be the same everywhere.
   package var configuration = ""
@@ -40,6 +40,8 @@ struct SessionKeys {
   }
 
   static func gateways(prefix: String) -> String { "{\(prefix)}:gateways" }
+
+  static func peers(prefix: String) -> String { "{\(prefix)}:peers" }
 
   /// The name of the session with this channel; nil if it is not one.
   static func session(ofChannel channel: String, prefix: String) -> String? {

@@ -1,3 +1,4 @@
+import Configuration
 import Inbox
 import Journal
 import Reactor
@@ -18,14 +19,43 @@ package final class SharedSessions: Sendable {
     case void
   }
 
+  /// What the store tells that concerns not only sessions.
+  package struct Observer: Sendable {
+    /// Called with each restored session before it executes a request.
+    let willHold: @Sendable (Session) -> Void
+    /// The gateways recognise each other by this secret from now on.
+    let usesSecret: @Sendable (String) -> Void
+
+    package init(
+      willHold: @escaping @Sendable (Session) -> Void = { _ in },
+      usesSecret: @escaping @Sendable (String) -> Void = { _ in }
+    ) {
+      self.willHold = willHold
+      self.usesSecret = usesSecret
+    }
+  }
+
   private let slots: [String: SharedSlot]
-  private let willHold: @Sendable (Session) -> Void
+  private let observer: Locked<Observer>
   private let copies = Locked<[String: Copy]>([:])
 
-  /// - Parameter willHold: called with each restored session before it executes a request.
-  package init(_ slots: [SharedSlot], willHold: @escaping @Sendable (Session) -> Void = { _ in }) {
+  package init(_ slots: [SharedSlot], _ observer: Observer = Observer()) {
+    self.observer = Locked(observer)
     self.slots = Dictionary(uniqueKeysWithValues: slots.map { ($0.plan.name, $0) })
-    self.willHold = willHold
+  }
+
+  /// From now on, this gateway takes each session that nobody holds, and follows the others. `store` reports to this object.
+  package func begin(in store: RedisStore, _ observer: Observer) {
+    self.observer.withLock { $0 = observer }
+    for name in slots.keys {
+      store.follow(name)
+      store.join(name)
+    }
+  }
+
+  /// Other gateways are to execute the requests, since this one shuts its sessions down: those that wait here are sent on.
+  package func leaveAll() {
+    for slot in slots.values { slot.placement.move(to: .nowhere) }
   }
 
   /// This gateway holds the session from now on.
@@ -33,7 +63,8 @@ package final class SharedSessions: Sendable {
     guard let slot = slots[name] else { return }
     copies.withLock { $0[name] = .void }
     if !slot.session.isRetired { leave(slot) }
-    slot.replace(.held(opened)) { willHold($0) }
+    let observer = observer.withLock { $0 }
+    slot.replace(.held(opened)) { observer.willHold($0) }
     slot.placement.move(to: .here)
   }
 
@@ -97,6 +128,12 @@ extension SharedSessions: RedisStoreDelegate {
   }
 
   package func store(_ store: RedisStore, follows name: String, _ change: FollowedChange) { follow(name, change) }
+
+  package func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?) {
+    locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) })
+  }
+
+  package func store(_ store: RedisStore, shares secret: String) { observer.withLock { $0 }.usesSecret(secret) }
 }
 
 extension ShareTerms {

@@ -68,13 +68,8 @@ package protocol JournalObserver: AnyObject, Sendable {
   func journalChanged()
 }
 
-/// The store of a process, as the sessions see it.
+/// The store of a process, as the status output sees it.
 package protocol Journal: AnyObject, Sendable {
-  /// Opens the journal of a session, once at a time for each name. `then` is called on the thread of the store, as soon as the term of this
-  /// session is stored.
-  func open(_ name: String, then: @escaping @Sendable (OpenedJournal) -> Void)
-
-  /// For the status output.
   var state: StoreState { get }
 }
 

@@ -12,7 +12,7 @@ package struct GatewayEntry: Hashable, Sendable {
   package var format: UInt32
   /// It will end, and acquires nothing.
   package var isDraining: Bool
-  /// Where other gateways reach it, `http://host:port`.
+  /// Where other gateways reach it, `host:port`.
   package var address: String
   /// Of the settings that must be the same everywhere.
   package var configuration: String

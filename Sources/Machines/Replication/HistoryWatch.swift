@@ -78,6 +78,11 @@ package struct HistoryWatch: Sendable {
 
   package func entry(of gateway: GatewayID) -> GatewayEntry? { gateways[gateway]?.entry }
 
+  /// Where the gateways are reached that are not gone.
+  package func addresses(now: MonotonicTime) -> [GatewayID: String] {
+    gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
+  }
+
   /// Whether the entry of a gateway has not changed for the lease, in the present history. It has no valid deadline then.
   package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
     hasEntries && now >= (gateways[gateway]?.since ?? since) + times.lease

@@ -13,8 +13,6 @@ import Testing
     init(failure: String?) {
       state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
     }
-
-    func open(_ name: String, then: @escaping @Sendable (OpenedJournal) -> Void) {}
   }
 
   @Test func withoutAStoreNothingIsSaidOfIt() throws {

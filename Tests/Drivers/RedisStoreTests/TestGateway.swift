@@ -28,6 +28,8 @@ final class TestGateway: RedisStoreDelegate {
     var holdings = 0
     var losses: [SessionLoss] = []
     var copies: [String: Copy] = [:]
+    var holders: [String: SessionHolder] = [:]
+    var secret = ""
   }
 
   private let shared = Locked(State())
@@ -76,6 +78,12 @@ final class TestGateway: RedisStoreDelegate {
   func store(_ store: RedisStore, follows name: String, _ change: FollowedChange) {
     shared.withLock { $0.copies[name, default: Copy()].apply(change) }
   }
+
+  func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?) {
+    shared.withLock { $0.holders[name] = holder }
+  }
+
+  func store(_ store: RedisStore, shares secret: String) { shared.withLock { $0.secret = secret } }
 
   // MARK: For tests
 

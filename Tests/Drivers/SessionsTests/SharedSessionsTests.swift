@@ -128,7 +128,11 @@ import WebSocketCodec
           attemptLimiter: SharedAttemptLimiter()), metrics: registry)
       directory = SessionDirectory(
         configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
-      shared = SharedSessions([slot]) { [prepared] session in prepared.list.withLock { $0.append(session.isHere) } }
+      shared = SharedSessions(
+        [slot],
+        SharedSessions.Observer(willHold: { [prepared] session in
+          prepared.list.withLock { $0.append(session.isHere) }
+        }))
       directory.start(on: [loop])
     }
 

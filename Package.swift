@@ -119,8 +119,8 @@ let package = Package(
       [
         "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
         "UpstreamProtocol",
-        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal", "Access", "Reactor",
-        "TLSEngine", "Logging",
+        "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal", "RedisProtocol", "Access",
+        "Reactor", "TLSEngine", "Logging",
       ]),
 
     // Drivers: they do.
@@ -175,8 +175,8 @@ let package = Package(
       name: "Gateway",
       dependencies: [
         "Access", "ByteStreams", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Upstream", "Sessions", "Peers", "HTTPServer",
-        "Store", "API",
+        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Upstream", "Redis", "RedisProtocol", "RedisStore",
+        "Replication", "Sessions", "Peers", "HTTPServer", "Store", "API",
         "Reactor", "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),

@@ -1,7 +1,10 @@
 import Access
 import ByteStreams
 import Configuration
+import Journal
 import Reactor
+import Redis
+import RedisProtocol
 import TLSEngine
 import Sessions
 import Upstream
@@ -20,6 +23,8 @@ package struct GatewayPlan: Sendable {
   let credentials: Credentials
   /// In the order of the file.
   package let profiles: [ProfilePlan]
+  /// With `store.engine: redis`.
+  let redis: RedisConnector.Target?
 
   /// Reads the files that the settings name. Blocks.
   ///
@@ -65,6 +70,14 @@ package struct GatewayPlan: Sendable {
         problems.append(SettingProblem(error, prefix: session.pathPrefix))
       }
     }
+    var redis: RedisConnector.Target?
+    if settings.store.engine == .redis, isUsable("store") {
+      do throws(TLSSettingsError) {
+        redis = try Self.redis(settings.sharedStore, with: &contexts)
+      } catch {
+        problems.append(SettingProblem("store.tls", .none, "\(error)"))
+      }
+    }
     var certificate: TLSServerContext?
     let tls = settings.listeners.tls
     if !isReload, !settings.listeners.https.isEmpty, !tls.certificateFile.isEmpty, !tls.keyFile.isEmpty,
@@ -96,6 +109,21 @@ package struct GatewayPlan: Sendable {
     self.credentials = credentials
     self.certificate = certificate
     self.profiles = profiles
+    self.redis = redis
+  }
+
+  private static func redis(
+    _ settings: SharedStoreSettings, with contexts: inout TLSContextCache
+  ) throws(TLSSettingsError) -> RedisConnector.Target? {
+    func endpoint(_ url: RedisURL) throws(TLSSettingsError) -> RedisEndpoint {
+      try RedisEndpoint(url, settings.tls, with: &contexts)
+    }
+    guard let server = settings.server else { return nil }
+    let primary = try endpoint(server)
+    if settings.sentinels.isEmpty { return .server(primary) }
+    var sentinels: [RedisEndpoint] = []
+    for location in settings.sentinels { sentinels.append(try endpoint(location.url)) }
+    return .sentinels(sentinels, name: settings.sentinelName, primary: primary)
   }
 
   var clients: [SocketAddress] { settings.listeners.http }

@@ -50,6 +50,7 @@ extension GatewayServer {
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()
+    releaseSessions()
     closeStore()
     logger.info("stopped", [.flag("orderly", result == .reached)])
     Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
@@ -70,8 +71,19 @@ extension GatewayServer {
     logger.info(
       "sending queued messages",
       [.number("connections", server.clientConnections), .fraction("seconds", limit.seconds)])
+    replicas?.leave()
     sessions.shutDown(flushWithin: limit) { [events] in events.wake() }
     return wait(atMost: limit + closing) { sessions.haveEnded }
+  }
+
+  /// Other gateways take the sessions at once.
+  private func releaseSessions() {
+    guard let replicas else { return }
+    replicas.release { [events] in events.wake() }
+    if wait(atMost: Self.storeClosing, until: { replicas.isReleased }) != .reached {
+      logger.error("the sessions were not released in time: other gateways take them when the lease has passed", [])
+    }
+    replicas.stop()
   }
 
   /// Waits until the log is written, the timeout expires or a signal arrives.

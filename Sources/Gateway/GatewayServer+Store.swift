@@ -20,7 +20,7 @@ extension GatewaySettings {
 /// The store of the process.
 extension GatewayServer {
   /// How long the store may take to store and close at the end. What was acknowledged is stored before.
-  private static var storeClosing: TimeSpan { .seconds(10) }
+  static var storeClosing: TimeSpan { .seconds(10) }
 
   /// Opens the store; nil if sessions are kept in memory only.
   ///

@@ -53,8 +53,10 @@ package final class GatewayServer: Sendable {
   package let peers: PeerNetwork?
   /// Nil without HTTPS listeners.
   let certificateWatcher: CertificateWatcher?
-  /// nil with `store.engine: memory`.
+  /// nil unless sessions are stored in a file.
   let store: Store?
+  /// nil unless several gateways share the sessions.
+  let replicas: Replicas?
 
   /// Starts everything. Returns while the sessions are still connecting.
   ///
@@ -129,13 +131,29 @@ package final class GatewayServer: Sendable {
     let journals = store.map { Self.restore(plan.sessions, from: $0, logger) } ?? [:]
     let attemptLimiter = SharedAttemptLimiter(settings.dials)
     let budget = RetentionBudget(limit: settings.delivery.totalBytes)
+    let slots =
+      plan.redis == nil
+      ? []
+      : plan.sessions.map { planned in
+        SharedSlot(
+          SharedSlot.Plan(
+            planned.name, planned.settings, retention: planned.retention, logger: logger,
+            attemptLimiter: attemptLimiter, budget: budget), metrics: metrics)
+      }
+    let configured: [ConfiguredSession] =
+      plan.redis != nil
+      ? slots.map { .shared($0) }
+      : plan.sessions.map { planned in
+        .fixed(
+          Session(
+            planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
+            attemptLimiter: attemptLimiter, budget: budget, webhooks: planned.webhooks,
+            opened: journals[planned.name]))
+      }
     sessions = SessionDirectory(
-      plan.sessions.map { planned in
-        Session(
-          planned.name, planned.settings, retention: planned.retention, logger: logger, metrics: metrics,
-          attemptLimiter: attemptLimiter, budget: budget, webhooks: planned.webhooks,
-          opened: journals[planned.name])
-      }, creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created), logger: logger,
+      configured: configured,
+      creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created),
+      logger: logger,
       registry: metrics, attemptLimiter: SharedAttemptLimiter(settings.dials), budget: budget)
     sessions.profiles.replace(with: plan.profiles)
     let httpMetrics = HTTPServerMetrics(metrics)
@@ -161,14 +179,20 @@ package final class GatewayServer: Sendable {
       }
     }
     credentialFiles = CredentialFiles.watch(settings.authentication, for: access, logger: logger, metrics: metrics)
-    let api = APIShared(
-      settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store,
-      registry: metrics, managementConnections: descriptors.management,
-      openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     peers =
       peerListeners.isEmpty
       ? nil
       : Self.makePeers(settings, peerListeners, connections: descriptors.peers / loopCount, metrics)
+    if let target = plan.redis {
+      replicas = try Replicas(
+        target, settings, slots, address: peers?.address, loop: loopCount, logger: logger, metrics)
+    } else {
+      replicas = nil
+    }
+    let api = APIShared(
+      settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store ?? replicas?.store,
+      registry: metrics, managementConnections: descriptors.management,
+      openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
     server.start(clients: clients, secure: secure, management: management, peers: peerListeners, on: loops) {
       [peers] loop in
       let application = API(
@@ -177,6 +201,7 @@ package final class GatewayServer: Sendable {
       return application
     }
     sessions.start(on: loops)
+    replicas?.begin(api, peers)
     let network = settings.network
     if network.changes == .watch {
       NetworkWatcher.start(settle: network.settle, logger: logger, metrics: metrics, on: loops[0]) { [sessions] in
@@ -197,11 +222,12 @@ package final class GatewayServer: Sendable {
     supervisor.notify(.ready)
   }
 
-  /// Nothing gives the gateways a secret yet, so every request of a peer is refused.
+  /// Until a store gives the gateways their secret, every request of a peer is refused.
   private static func makePeers(
     _ settings: GatewaySettings, _ listeners: [BoundListener], connections: Int, _ metrics: MetricsRegistry
   ) -> PeerNetwork {
     var limits = PeerNetwork.Limits()
+    limits.patience = settings.sharedStore.lease + .seconds(1)
     limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
     limits.connections = max(1, connections)
     let reachable = listeners.map(\.address).first { $0.ip?.isUnspecified == false }

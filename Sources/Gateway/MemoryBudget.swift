@@ -81,7 +81,7 @@ struct MemoryBudget: Equatable {
       Self.sum(session.webhooks.map { $0.memory(messageBytes: session.upstream.limits.messageBytes) })
     }
     parts.append(Part(setting: "webhooks", bytes: Self.sum(webhooks)))
-    if settings.store.engine == .sqlite {
+    if settings.store.engine != .memory {
       parts.append(Part(setting: "store.pending_bytes", bytes: settings.store.pendingBytes))
     }
     self.parts = parts.sorted { $0.bytes > $1.bytes }

@@ -4,6 +4,7 @@ import HTTPCodec
 import HTTPServer
 import Inbox
 import JSONCodec
+import Journal
 import Metrics
 import Outbox
 import Sessions
@@ -19,17 +20,20 @@ extension API {
   /// balancer in front of gateways with the same upstream checks that, else it would have no gateway left while the upstream is down.
   func respondWithReadiness(excludingUpstream: Bool, into response: inout Response) {
     let sessions = shared.sessions.all
-    let unavailable = sessions.filter { !$0.upstream.isAvailable }
+    // Another gateway has the upstream of a session that is not here.
+    let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
+    let hasNoStore = shared.settings.store.engine == .redis && StoreStatus(shared.store).hasFailed
     let problem: StaticString? =
       switch shared.lifecycle.phase {
       case .starting: "starting\n"
       case .draining: "draining\n"
+      case .serving where hasNoStore: "no connection to Redis\n"
       case .serving:
         excludingUpstream || unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected\n"
       }
     response.begin(problem == nil ? .ok : .serviceUnavailable, .plainText)
     response.content.text.append(problem ?? "ok\n")
-    if StoreStatus(shared.store).hasFailed {
+    if !hasNoStore, StoreStatus(shared.store).hasFailed {
       response.content.text.append("the store does not work: messages are refused, and pushes are not stored\n")
     }
     guard sessions.count > 1 else { return }

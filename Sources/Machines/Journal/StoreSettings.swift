@@ -7,6 +7,8 @@ package struct StoreSettings: Hashable, Sendable {
     case memory
     /// In an SQLite database.
     case sqlite
+    /// In Redis, where several gateways share them.
+    case redis
   }
 
   package enum Sync: String, CaseIterable, Sendable {

@@ -33,6 +33,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package var network = Network()
   package var delivery = Delivery()
   package var store = StoreSettings()
+  package var sharedStore = SharedStoreSettings()
   package var shutdown = Shutdown()
   package var log = Log()
   package var status = Status()

@@ -1,0 +1,78 @@
+import API
+import ByteStreams
+import Configuration
+import Journal
+import Logging
+import Metrics
+import Peers
+import Reactor
+import Redis
+import RedisStore
+import Replication
+import Sessions
+import Synchronization
+import Upstream
+
+/// The sessions that several gateways share: their store, on a loop of its own, and what it makes of them here.
+final class Replicas: Sendable {
+  let store: RedisStore
+  private let sessions: SharedSessions
+  private let loop: EventLoop
+  private let released = Atomic(false)
+
+  /// Connects in the background.
+  ///
+  /// - Parameters:
+  ///   - address: where other gateways reach this one.
+  ///   - loop: the index of the loop, after those of clients.
+  init(
+    _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], address: SocketAddress?,
+    loop: Int, logger: Logger, _ metrics: MetricsRegistry
+  ) throws(StartError) {
+    do throws(SystemError) {
+      self.loop = try EventLoop(index: loop)
+    } catch {
+      throw StartError(message: "cannot start an event loop: \(error)")
+    }
+    var redis = RedisStoreSettings(target)
+    redis.prefix = settings.sharedStore.prefix
+    redis.waitReplicas = settings.sharedStore.replicas
+    redis.times = LeaseTimes(lease: settings.sharedStore.lease)
+    redis.pendingBytes = settings.store.pendingBytes
+    redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
+    redis.address = address?.description ?? ""
+    sessions = SharedSessions(slots)
+    store = RedisStore.start(redis, on: self.loop, delegate: sessions, logger: logger, metrics: metrics) {
+      NetworkDialer(resolver: Resolver(), loop: $0)
+    }
+  }
+
+  /// From now on, this gateway takes sessions.
+  func begin(_ api: APIShared, _ peers: PeerNetwork?) {
+    sessions.begin(
+      in: store,
+      SharedSessions.Observer(
+        willHold: { api.restoreKeys(of: $0) }, usesSecret: { peers?.use(secret: $0) }))
+  }
+
+  /// The sessions are about to be shut down: their requests are for other gateways.
+  func leave() { sessions.leaveAll() }
+
+  /// Stores what was submitted, and releases all sessions to other gateways.
+  ///
+  /// - Parameter end: called when `isReleased` becomes true, on any thread.
+  func release(whenReleased end: @escaping @Sendable () -> Void) {
+    store.close { [self] in
+      released.store(true, ordering: .releasing)
+      end()
+    }
+  }
+
+  var isReleased: Bool { released.load(ordering: .acquiring) }
+
+  /// Ends the connections to Redis.
+  func stop() {
+    loop.stop()
+    loop.join()
+  }
+}

@@ -1,0 +1,82 @@
+import ByteStreams
+import RedisProtocol
+import TLSEngine
+
+/// The Redis that stores the sessions which several gateways share (`store.engine: redis`).
+package struct SharedStoreSettings: Equatable, Sendable {
+  /// A URL as it was written, with its credentials.
+  package struct Location: Equatable, Sendable {
+    package let url: RedisURL
+    let text: String
+  }
+
+  /// The server. With Sentinels, its user, password and database are used, and whether it is TLS, but not its host.
+  package var location: Location?
+  /// Empty: `location` is the server.
+  package var sentinels: [Location] = []
+  /// The name of the primary at the Sentinels.
+  package var sentinelName = "main"
+  /// In place of one in the URL; empty: that of the URL.
+  package var password = ""
+  package var tls = TLSClientSettings()
+  /// Begins the names of all keys. Gateways with the same one share their sessions.
+  package var prefix = "drawbridge"
+  /// Number of replicas of Redis that must have a change before it counts as stored; nil: 1 with Sentinels, else 0.
+  package var waitReplicas: Int?
+  /// How long a gateway holds its sessions after the last sign of it.
+  package var lease = TimeSpan.seconds(5)
+
+  package init() {}
+
+  /// The server with the password. With Sentinels and without a URL, its host means nothing.
+  package var server: RedisURL? {
+    var url = location?.url
+    if url == nil, !sentinels.isEmpty { url = try? RedisURL("redis://sentinel") }
+    if !password.isEmpty { url?.credentials.password = password }
+    return url
+  }
+
+  package var replicas: Int { waitReplicas ?? (sentinels.isEmpty ? 0 : 1) }
+}
+
+extension ValueFormat where Value == SharedStoreSettings.Location? {
+  /// A URL, or empty text for nil.
+  static var redisURL: ValueFormat {
+    ValueFormat(
+      expectation: "a URL such as redis://127.0.0.1:6379 or rediss://user@redis.example.org/0", isURL: true,
+      reader: .scalar { text throws(InvalidValue) in text.isEmpty ? nil : try readRedisURL(text, defaultPort: 6379) },
+      format: { PrintableText.quoted($0?.text ?? "") })
+  }
+}
+
+extension ValueFormat where Value == [SharedStoreSettings.Location] {
+  /// `host:port`, or URLs.
+  static var sentinels: ValueFormat {
+    .list("Sentinels as host:port, such as 10.0.0.5:26379, or as URLs", isURL: true) { text throws(InvalidValue) in
+      try readRedisURL(text.contains("://") ? text : "redis://" + text, as: text, defaultPort: 26379)
+    } format: {
+      $0.text
+    }
+  }
+}
+
+private func readRedisURL(
+  _ url: String, as text: String? = nil, defaultPort: UInt16
+) throws(InvalidValue) -> SharedStoreSettings.Location {
+  do throws(RedisURLError) {
+    return SharedStoreSettings.Location(url: try RedisURL(url, defaultPort: defaultPort), text: text ?? url)
+  } catch {
+    if case .scheme = error { throw InvalidValue() }
+    throw InvalidValue(reason: error.description)
+  }
+}
+
+extension ValueFormat where Value == Int? {
+  /// A count; `auto` is nil.
+  static func countOrAutomatic(_ range: ClosedRange<Int>) -> ValueFormat {
+    .scalar(
+      "'auto' or a number from \(range.lowerBound) to \(range.upperBound)",
+      read: { text in text == "auto" ? .some(nil) : Int(text).flatMap { range.contains($0) ? .some($0) : nil } },
+      format: { $0.map { String($0) } ?? "auto" })
+  }
+}

@@ -97,6 +97,8 @@ package final class SessionHandle: Sendable {
   let attemptLimiter: SharedAttemptLimiter
   /// nil if the session is not stored.
   let journal: (any SessionJournal)?
+  /// Whether the session may write to its upstream. nil: at any time.
+  let permission: WritePermission?
   /// What the next connection resumes from.
   let resumed: ResumedProtocol
   /// The client that has created the session; nil if it is configured. Attempts and look-ups of one client wait only for its own.
@@ -106,9 +108,11 @@ package final class SessionHandle: Sendable {
 
   private init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?, opened: OpenedJournal? = nil
+    attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?, opened: OpenedJournal? = nil,
+    permission: WritePermission? = nil
   ) {
     self.attemptLimiter = attemptLimiter
+    self.permission = permission
     journal = opened?.journal
     resumed = ResumedProtocol(opened?.restored, settings.value.conventions.kind)
     self.owner = owner
@@ -174,14 +178,16 @@ package final class SessionHandle: Sendable {
 
   /// One of several sessions that take each other's place. Their owner registers the metrics, which all of them share.
   ///
-  /// - Parameter opened: nil: another gateway has the session. It is never started, and accepts nothing.
+  /// - Parameters:
+  ///   - opened: nil: another gateway has the session. It is never started, and accepts nothing.
+  ///   - permission: of this one to write to the upstream. It ends with `abort()`.
   package convenience init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal?
+    attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal?, permission: WritePermission? = nil
   ) {
     self.init(
       settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: nil,
-      lineLimiter: nil, opened: opened)
+      lineLimiter: nil, opened: opened, permission: permission)
     guard opened == nil else { return }
     shared.withLock { shared in
       shared.outbox.close()
@@ -305,6 +311,9 @@ package final class SessionHandle: Sendable {
     signal?.notify()
     return receipt
   }
+
+  /// Whether the session connects only to send, or for readers.
+  package var connectsOnDemand: Bool { isOnDemand.load(ordering: .relaxed) }
 
   /// A client waits for pushes: an on-demand session connects, and stays open.
   package func noteReader() {
@@ -443,6 +452,8 @@ package final class SessionHandle: Sendable {
   /// Another gateway may connect to the upstream from now on: refuses every post, and closes the connection at once, without a handshake. Stored
   /// messages stay as they are, for that gateway.
   package func abort() {
+    // First, so that the loop of the session writes nothing more in this turn.
+    permission?.revoke()
     update { shared in
       shared.isShuttingDown = true
       shared.outbox.close()

@@ -36,18 +36,22 @@ final class ConnectionAttempt: LoopTask {
   /// Set by the preparation for a `wss` URL.
   var tlsContext: TLSContext?
   private let dialer: any Dialer
+  private let permission: WritePermission?
   private let report: (Event) -> Void
 
-  /// - Parameter report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
+  /// - Parameters:
+  ///   - permission: nil: it may write at any time.
+  ///   - report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
   init(
     _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ sharedSettings: SharedSettings, dialer: any Dialer,
-    loop: LoopContext, report: @escaping (Event) -> Void
+    permission: WritePermission?, loop: LoopContext, report: @escaping (Event) -> Void
   ) {
     self.dial = dial
     self.url = url
     self.proxy = proxy
     self.sharedSettings = sharedSettings
     self.dialer = dialer
+    self.permission = permission
     self.loop = loop
     self.report = report
   }
@@ -83,9 +87,10 @@ final class ConnectionAttempt: LoopTask {
     var input = ByteQueue()
     let transport: Transport
     do throws(DialError) {
-      let destination = DialDestination(
+      var destination = DialDestination(
         host: url.host, port: url.port, authority: url.authority, proxy: proxy, tls: tlsContext,
         userTimeout: settings.userTimeout, rules: settings.connectionRules)
+      destination.permission = permission
       transport = try await dialer.dial(destination, cancellation, &input) { report(.advanced(AttemptPhase($0))) }
     } catch {
       throw AttemptError(error)

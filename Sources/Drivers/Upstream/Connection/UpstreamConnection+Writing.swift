@@ -155,6 +155,10 @@ extension UpstreamConnection {
     case .failed:
       // The reader sees the error too, after everything that the upstream has still sent.
       hasMoreToSend = false
+      if transport.isForbidden {
+        // The upstream would not notice.
+        report(.lost(.ended, "this gateway may not write any more: Redis has not confirmed its heartbeats in time"))
+      }
     }
   }
 

@@ -24,6 +24,8 @@ final class UpstreamConnection: TurnEndTarget {
   let metrics: UpstreamMetrics
   /// Whether messages posted during the report of a message are written at once.
   let flushesAfterEachMessage: Bool
+  /// nil: it may write at any time.
+  private let permission: WritePermission?
   private let owner: any ConnectionOwner
 
   /// nil once the connection is open or discarded.
@@ -72,7 +74,8 @@ final class UpstreamConnection: TurnEndTarget {
 
   init(
     _ dial: Dial, url: WebSocketURL, _ sharedSettings: SharedSettings, metrics: UpstreamMetrics,
-    flushesAfterEachMessage: Bool, mustPauseReading: (() -> Bool)?, owner: any ConnectionOwner, loop: LoopContext
+    flushesAfterEachMessage: Bool, permission: WritePermission?, mustPauseReading: (() -> Bool)?,
+    owner: any ConnectionOwner, loop: LoopContext
   ) {
     self.mustPauseReading = mustPauseReading
     self.dial = dial
@@ -80,6 +83,7 @@ final class UpstreamConnection: TurnEndTarget {
     self.sharedSettings = sharedSettings
     self.metrics = metrics
     self.flushesAfterEachMessage = flushesAfterEachMessage
+    self.permission = permission
     self.owner = owner
     self.loop = loop
     proxy = sharedSettings.value.proxy(for: url)
@@ -98,7 +102,7 @@ final class UpstreamConnection: TurnEndTarget {
   /// Starts the attempt.
   func open(with dialer: any Dialer) {
     let attempt = ConnectionAttempt(
-      dial, url: url, proxy: proxy, sharedSettings, dialer: dialer, loop: loop
+      dial, url: url, proxy: proxy, sharedSettings, dialer: dialer, permission: permission, loop: loop
     ) { self.handle($0) }
     self.attempt = attempt
     loop.spawn(attempt)

@@ -36,6 +36,8 @@ package struct DialDestination {
   let userTimeout: TimeSpan
   /// Which addresses may be connected to; nil: any. Not applied to a proxy's own address, which the operator has chosen.
   var rules: ConnectionRules?
+  /// nil: the transport may write at any time.
+  var permission: WritePermission?
 
   package init(
     host: String, port: UInt16, authority: String, proxy: ProxyURL?, tls: TLSContext?, userTimeout: TimeSpan,

@@ -34,7 +34,7 @@ package final class NetworkDialer: Dialer {
       cancellation)
     if destination.proxy == nil { addresses = try allowed(addresses, destination) }
     report(.connecting)
-    let transport = Transport(try await connect(to: addresses, destination, cancellation))
+    let transport = Transport(try await connect(to: addresses, destination, cancellation), destination.permission)
     cancellation.setTransport(transport)
     do throws(DialError) {
       if let proxy = destination.proxy {

@@ -10,6 +10,10 @@ import TLSEngine
 /// ciphertext.
 package final class Transport {
   package let channel: Channel
+  /// Asked before each system call that writes. nil: it may write at any time.
+  private let permission: WritePermission?
+  /// Whether a write was refused since the permission has ended.
+  private(set) var isForbidden = false
   private var tls: TLSConnection?
   /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
   package private(set) var failure: TLSError?
@@ -38,7 +42,10 @@ package final class Transport {
   private static var bytesPerRead: Int { 64 << 10 }
   private static var retainedOutputStorage: Int { 512 << 10 }
 
-  init(_ channel: Channel) { self.channel = channel }
+  init(_ channel: Channel, _ permission: WritePermission? = nil) {
+    self.channel = channel
+    self.permission = permission
+  }
 
   /// The position at the end of `output`.
   var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
@@ -128,6 +135,11 @@ package final class Transport {
 
   private func send(_ queue: inout ByteQueue) -> FlushResult {
     while !queue.isEmpty {
+      // All output passes here, also what TLS has encrypted before.
+      if let permission, !permission.isGiven {
+        isForbidden = true
+        return .failed(EPERM)
+      }
       switch channel.send(queue.bytes) {
       case .bytes(let count):
         queue.consume(count)
@@ -193,8 +205,9 @@ package final class Transport {
     tls?.releaseIdleStorage()
   }
 
-  /// Sends close_notify and FIN. Data that the kernel has taken still arrives.
+  /// Sends close_notify and FIN. Data that the kernel has taken still arrives, unless nothing may be written any more.
   package func close() {
+    if let permission, !permission.isGiven { return channel.reset() }
     if let tls, !channel.isClosed {
       tls.sendCloseNotify()
       _ = tls.sendCiphertext { send(&$0) }

@@ -210,6 +210,7 @@ final class SessionDriver {
       if ticket?.host == key { ticket = nil } else { giveBackTicket() }
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
+        permission: handle.permission,
         mustPauseReading: handle.journal.map { [handle] journal in { handle.mustPauseReading(journal) } },
         owner: self, loop: loop)
       connections.append(connection)

@@ -14,6 +14,12 @@ struct FollowedSession {
   /// Whether there may be more than was read.
   var needsRead = true
   var isReading = false
+  /// The number of the last refresh that was asked for, of the one that the read in progress is for, and of the last that is complete.
+  var asked: UInt64 = 0
+  var reading: UInt64 = 0
+  private var refreshed: UInt64 = 0
+  /// Whether the holder is to be notified of readers.
+  var hasReaders = false
 
   private var epoch: UInt64 = 0
   private var terms = ShareTerms()
@@ -60,7 +66,15 @@ struct FollowedSession {
       return changes + restart()
     }
     if !entries.isEmpty { changes.append(.entries(entries)) }
-    if part.hasMore { needsRead = true } else { changes.append(.isCurrent) }
+    if part.hasMore {
+      needsRead = true
+    } else {
+      changes.append(.isCurrent)
+      if refreshed < reading {
+        refreshed = reading
+        changes.append(.refreshed(refreshed))
+      }
+    }
     return changes
   }
 

@@ -57,6 +57,17 @@ extension RedisFlight {
     }
   }
 
+  /// Notifies all gateways that use the session.
+  func notify(_ keys: SessionKeys, _ bits: [UInt8]) {
+    send(parts: 3) { parts in
+      parts.append("PUBLISH")
+      parts.append(keys.channel)
+      parts.append(bits)
+    } then: { _, _ in
+      // What matters is repeated.
+    }
+  }
+
   func acquire(
     _ acquisition: Acquisition, _ keys: SessionKeys, gateways: String, then: @escaping (Bool, Bool) -> Void
   ) {

@@ -27,6 +27,13 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
 
   /// The secret by which the gateways recognise each other: visible ASCII. It may be the same as before.
   func store(_ store: RedisStore, shares secret: String)
+
+  /// Clients of another gateway read a session that this one holds. Reported every few seconds as long as they do.
+  func store(_ store: RedisStore, servesReadersOf name: String)
+}
+
+extension RedisStoreDelegate {
+  package func store(_ store: RedisStore, servesReadersOf name: String) {}
 }
 
 /// The gateway that holds a session.
@@ -58,8 +65,12 @@ package enum FollowedChange: Sendable {
   case continued(after: UInt64?, ShareTerms)
   /// The next pushes and gaps.
   case entries([JournalEntry])
-  /// Everything that was stored when it was asked for has been reported.
+  /// Everything that is stored has been reported, and what follows will be, until `isOutdated`.
   case isCurrent
+  /// Everything has been reported that was stored when `follow` was called with this number.
+  case refreshed(UInt64)
+  /// What is stored from now on may not be reported before the next `isCurrent`: Redis cannot be reached, has another history, or the session is not followed any more.
+  case isOutdated
 }
 
 /// The journals of the sessions of several gateways, in Redis. Safe for use from any thread.
@@ -69,7 +80,7 @@ package final class RedisStore: Journal {
   enum Command: StoreCommand {
     case join(String)
     case release(String)
-    case follow(String)
+    case follow(String, refresh: UInt64, hasReaders: Bool)
     case unfollow(String)
     case close(@Sendable () -> Void)
   }
@@ -120,8 +131,14 @@ package final class RedisStore: Journal {
   /// Gives the session up, once everything that was submitted is stored, and does not take it again.
   package func release(_ name: String) { _ = submissions.add(Command.release(name)) }
 
-  /// From now on, the pushes of the session are reported. Asked for again, it is refreshed. It ends a minute after the last call, or by `unfollow`.
-  package func follow(_ name: String) { _ = submissions.add(Command.follow(name)) }
+  /// From now on, the pushes of the session are reported. It ends a minute after the last call, or by `unfollow`.
+  ///
+  /// - Parameters:
+  ///   - refresh: if it is larger than in all calls before, the session is read once more, and `refreshed` is reported with this number.
+  ///   - hasReaders: whether its holder is notified that clients wait for pushes here.
+  package func follow(_ name: String, refresh: UInt64 = 0, hasReaders: Bool = false) {
+    _ = submissions.add(Command.follow(name, refresh: refresh, hasReaders: hasReaders))
+  }
 
   package func unfollow(_ name: String) { _ = submissions.add(Command.unfollow(name)) }
 
@@ -133,6 +150,9 @@ package final class RedisStore: Journal {
   package var mayWrite: Bool {
     ProcessInformation.bootTime().nanoseconds < deadline.load(ordering: .acquiring)
   }
+
+  /// Whether Redis cannot be reached, for longer than a failover that is planned.
+  package var isFailed: Bool { submissions.isFailed }
 
   /// For the status output.
   package var state: StoreState { condition.withLock { $0 } }

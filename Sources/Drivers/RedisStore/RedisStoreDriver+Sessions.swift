@@ -224,10 +224,29 @@ extension RedisStoreDriver {
 
   // MARK: Following
 
+  func follow(_ name: String, refresh: UInt64, hasReaders: Bool) {
+    var session = followed[name] ?? FollowedSession(keys(name), now: loop.now)
+    if followed[name] == nil { subscribe(name) }
+    session.lastUse = loop.now
+    if refresh > session.asked {
+      session.asked = refresh
+      session.needsRead = true
+    }
+    if hasReaders { session.hasReaders = true }
+    followed[name] = session
+    note(name)
+  }
+
   func readFollowed(_ name: String, _ flight: RedisFlight) {
-    guard let session = followed[name], session.isSubscribed, session.needsRead, !session.isReading else { return }
+    guard let session = followed[name] else { return }
+    if session.hasReaders {
+      followed[name]?.hasReaders = false
+      flight.notify(session.keys, Self.readersWait)
+    }
+    guard session.isSubscribed, session.needsRead, !session.isReading else { return }
     followed[name]?.needsRead = false
     followed[name]?.isReading = true
+    followed[name]?.reading = session.asked
     flight.read(session.keys, session.keys.pushes, after: session.last, bytes: SessionLoading.partBytes) {
       [unowned self] part, _ in
       followed[name]?.isReading = false

@@ -194,13 +194,7 @@ final class RedisStoreDriver {
       loading[name] = nil
       held[name]?.holding.releaseSoon(to: watch.successor(for: name, now: now))
       note(name)
-    case .follow(let name):
-      if followed[name] == nil {
-        followed[name] = FollowedSession(keys(name), now: loop.now)
-        subscribe(name)
-      }
-      followed[name]?.lastUse = loop.now
-      note(name)
+    case .follow(let name, let refresh, let hasReaders): follow(name, refresh: refresh, hasReaders: hasReaders)
     case .unfollow(let name): unfollow(name)
     case .close(let then):
       isClosing = true
@@ -247,7 +241,8 @@ final class RedisStoreDriver {
   }
 
   func unfollow(_ name: String) {
-    followed[name] = nil
+    guard followed.removeValue(forKey: name) != nil else { return }
+    delegate?.store(store, follows: name, .isOutdated)
     guard candidates[name] == nil, held[name] == nil else { return }
     places.forget(name)
     _ = link.notifications?.unsubscribe([keys(name).channel])
@@ -279,6 +274,7 @@ final class RedisStoreDriver {
     for name in followed.keys {
       followed[name]?.isReading = false
       followed[name]?.needsRead = true
+      delegate?.store(store, follows: name, .isOutdated)
     }
     noteAll()
   }
@@ -371,6 +367,10 @@ extension RedisStoreDriver: RedisLinkOwner {
       note(name)
     case .message(let channel, let payload):
       guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
+      if payload == Self.readersWait {
+        if held[name]?.isReported == true { delegate?.store(store, servesReadersOf: name) }
+        return
+      }
       followed[name]?.needsRead = true
       if payload == Self.holderChanged { candidates[name]?.changed() }
       note(name)
@@ -380,4 +380,6 @@ extension RedisStoreDriver: RedisLinkOwner {
 
   /// What a notification says if not only pushes were added.
   private static var holderChanged: [UInt8] { [UInt8(ascii: "2")] }
+  /// What it says if clients of a follower wait for pushes, and nothing has changed.
+  static var readersWait: [UInt8] { [UInt8(ascii: "4")] }
 }

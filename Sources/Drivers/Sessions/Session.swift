@@ -27,6 +27,8 @@ package final class Session: Sendable {
   package let upstream: SessionHandle
   /// Which gateway holds the session. Those that take each other's place share it.
   package let placement: SessionPlacement
+  /// What this gateway knows of the session that it follows; nil if it does not follow.
+  package let copy: FollowedCopy?
   /// Whether another session executes the requests, here or elsewhere. Final.
   private let retired: Atomic<Bool>
   /// nil if a client created the session.
@@ -78,6 +80,7 @@ package final class Session: Sendable {
     restoredKeys = Locked(opened.map { opened in opened.restored.validKeys } ?? [])
     (number, loop) = (0, 0)
     placement = SessionPlacement()
+    copy = nil
     retired = Atomic(false)
     creation = nil
     created = nil
@@ -93,25 +96,31 @@ package final class Session: Sendable {
 
   /// What a session that several gateways share is at this one.
   enum Role {
-    case held(OpenedJournal)
+    /// Nothing is written to its upstream without the permission; nil: that is always allowed.
+    case held(OpenedJournal, WritePermission?)
     /// Another gateway holds it. Polls and streams are served from this inbox.
     case followed(SharedInbox)
   }
 
   /// A configured session in a slot.
-  init(_ plan: SharedSlot.Plan, _ role: Role, _ placement: SessionPlacement, metrics: UpstreamMetrics) {
+  init(
+    _ plan: SharedSlot.Plan, _ role: Role, _ placement: SessionPlacement, _ copy: FollowedCopy, metrics: UpstreamMetrics
+  ) {
     name = plan.name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
     var opened: OpenedJournal?
+    var permission: WritePermission?
     switch role {
-    case .held(let journal):
-      opened = journal
+    case .held(let journal, let given):
+      (opened, permission) = (journal, given)
+      self.copy = nil
       inbox = SharedInbox(
         restoring: RestoredLog(journal.restored), in: journal.journal, retention: plan.retention, budget: plan.budget)
       consumers = SharedConsumers(inbox: inbox, restoring: journal.restored.consumers, in: journal.journal)
       deliveryTerms = DeliveryTerms(journal.restored)
       restoredKeys = Locked(journal.restored.validKeys)
     case .followed(let followed):
+      self.copy = copy
       inbox = followed
       consumers = SharedConsumers(inbox: inbox)
       consumers.close()
@@ -128,7 +137,7 @@ package final class Session: Sendable {
     let logger = plan.logger.with([.text("session", name)])
     upstream = SessionHandle(
       plan.settings, sink: sink, logger: logger, sharedMetrics: metrics, attemptLimiter: plan.attemptLimiter,
-      opened: opened)
+      opened: opened, permission: permission)
     webhooks = nil
     if let opened { resume(opened, plan.settings) }
   }
@@ -161,6 +170,7 @@ package final class Session: Sendable {
     restoredKeys = Locked([])
     consumers = SharedConsumers(inbox: inbox, budget: budget)
     placement = SessionPlacement()
+    copy = nil
     retired = Atomic(false)
     (self.number, self.loop) = (number, loop)
     self.creation = creation
@@ -199,7 +209,7 @@ package final class Session: Sendable {
     upstream.start(on: loop, resolver: resolver)
   }
 
-  /// Follows the session of another gateway: only what is too old is dropped by time.
+  /// Follows the session of another gateway: what is too old is dropped by time, and the session is followed while it is read.
   func startFollowing(on loop: EventLoop) {
     loop.submit { [self] context in SessionUpkeep(self, loop: context) }
   }
@@ -215,6 +225,17 @@ package final class Session: Sendable {
     upstream.abort()
     consumers.close()
     upstream.deliveryNotifier.notify()
+  }
+
+  /// Follows the session for longer, if it is read here.
+  fileprivate func keepFollowing(at now: MonotonicTime) {
+    copy?.keep(at: now, hasReaders: inbox.hasReaders, wakesHolder: upstream.connectsOnDemand)
+  }
+
+  /// Clients of another gateway read this session, which is held here.
+  func noteDistantReaders(at now: MonotonicTime) {
+    sink.noteDistantReaders(until: now + FollowedCopy.distantReadersTime)
+    upstream.noteReader()
   }
 
   /// Applies other limits to the pushes that are kept.
@@ -302,6 +323,8 @@ private final class InboxSink: UpstreamSink {
   private let inbox: SharedInbox
   private let consumers: SharedConsumers
   private let isEnding = Atomic(false)
+  /// Until when clients of other gateways count as readers, in nanoseconds.
+  private let distantReadersEnd = Atomic<UInt64>(0)
   private let onEnd: (@Sendable () -> Void)?
 
   init(_ inbox: SharedInbox, _ consumers: SharedConsumers, onEnd: (@Sendable () -> Void)? = nil) {
@@ -328,7 +351,16 @@ private final class InboxSink: UpstreamSink {
 
   func resumes(from cursor: [UInt8]) { inbox.resumes(from: cursor) }
 
-  var hasReaders: Bool { inbox.hasReaders || consumers.hasReaders }
+  var hasReaders: Bool { inbox.hasReaders || consumers.hasReaders || hasDistantReaders }
+
+  func noteDistantReaders(until end: MonotonicTime) {
+    distantReadersEnd.store(end.nanoseconds, ordering: .releasing)
+  }
+
+  private var hasDistantReaders: Bool {
+    let end = distantReadersEnd.load(ordering: .acquiring)
+    return end > 0 && ProcessInformation.monotonicTime().nanoseconds < end
+  }
 
   func stateChanged() { if inbox.hasStateReaders { inbox.notifier.notify() } }
 
@@ -339,7 +371,8 @@ private final class InboxSink: UpstreamSink {
   }
 }
 
-/// Drops expired pushes and late replies, even when no new ones arrive, and closes an idle session that a client created.
+/// Drops expired pushes and late replies, even when no new ones arrive, closes an idle session that a client created, and keeps one followed that
+/// is read.
 private final class SessionUpkeep: LoopTask, TimerTarget {
   /// Also of most sessions that clients create. A short idle limit shortens it.
   private static var interval: TimeSpan { .seconds(5) }
@@ -364,6 +397,7 @@ private final class SessionUpkeep: LoopTask, TimerTarget {
     // What is dropped may have blocked others of its key, and is a gap.
     if session.inbox.expire(now: loop.now) { session.consumers.pushed() }
     session.upstream.expireCalls(now: loop.now)
+    session.keepFollowing(at: loop.now)
     _ = loop.schedule(at: loop.now + interval, self)
   }
 }

@@ -22,6 +22,11 @@ extension SharedInbox {
   /// What readers of this inbox see now, to be followed from there.
   var followed: FollowedLog { FollowedLog(log.withLock { PushLog(following: $0) }) }
 
+  /// Whether the term of a cursor is one of this log, as far as this gateway knows.
+  func isKnown(_ cursor: Cursor) -> Bool {
+    cursor.epoch == epoch && (cursor.term == term.load(ordering: .relaxed) || log.withLock { $0.isKnown(cursor) })
+  }
+
   private enum Change {
     case entries([JournalEntry])
     case continued(after: UInt64?, [Term])

@@ -5,6 +5,7 @@ import Reactor
 import RedisStore
 import Replication
 import Threading
+import Upstream
 
 /// Makes the sessions that several gateways share what the store says of them: held here, or followed.
 ///
@@ -47,8 +48,8 @@ package final class SharedSessions: Sendable {
   /// From now on, this gateway takes each session that nobody holds, and follows the others. `store` reports to this object.
   package func begin(in store: RedisStore, _ observer: Observer) {
     self.observer.withLock { $0 = observer }
-    for name in slots.keys {
-      store.follow(name)
+    for (name, slot) in slots {
+      slot.copy.follow(name, in: store)
       store.join(name)
     }
   }
@@ -59,12 +60,15 @@ package final class SharedSessions: Sendable {
   }
 
   /// This gateway holds the session from now on.
-  package func hold(_ name: String, _ opened: OpenedJournal) {
+  ///
+  /// - Parameter permission: to write to the upstream; nil: that is always allowed.
+  package func hold(_ name: String, _ opened: OpenedJournal, _ permission: WritePermission? = nil) {
     guard let slot = slots[name] else { return }
     copies.withLock { $0[name] = .void }
+    _ = slot.copy.setCurrent(false)
     if !slot.session.isRetired { leave(slot) }
     let observer = observer.withLock { $0 }
-    slot.replace(.held(opened)) { observer.willHold($0) }
+    slot.replace(.held(opened, permission)) { observer.willHold($0) }
     slot.placement.move(to: .here)
   }
 
@@ -97,7 +101,9 @@ package final class SharedSessions: Sendable {
       let log = FollowedLog(epoch: epoch, terms.ofLog, retention: slot.plan.retention)
       copies.withLock { $0[name] = .reading(log) }
     case (.continued(let number, let terms), .inUse): inbox.continue(after: number, terms.ofLog)
-    case (.entries(let entries), .inUse): inbox.follow(entries)
+    case (.entries(let entries), .inUse):
+      inbox.follow(entries)
+      if slot.copy.isCurrent { slot.copy.arrived(entries) }
     case (.continued(let number, let terms), .reading(var log)):
       log.continue(after: number, terms.ofLog)
       copies.withLock { $0[name] = .reading(log) }
@@ -111,15 +117,32 @@ package final class SharedSessions: Sendable {
       } else {
         slot.replace(.followed(SharedInbox(following: log, budget: slot.plan.budget)))
       }
-    case (.isCurrent, .inUse), (_, .void): break
+      setCurrent(slot)
+    case (.isCurrent, .inUse): setCurrent(slot)
+    case (.refreshed(let number), .inUse):
+      slot.copy.setRefreshed(number)
+      slot.session.inbox.notifier.notify()
+    case (.isOutdated, _): _ = slot.copy.setCurrent(false)
+    case (.refreshed, .reading), (_, .void): break
     }
+  }
+
+  /// After the change of the inbox: a reader that finds the copy current finds what it has.
+  private func setCurrent(_ slot: SharedSlot) {
+    if slot.copy.setCurrent(true) { slot.session.inbox.notifier.notify() }
+  }
+
+  /// Clients of another gateway read the session.
+  package func noteDistantReaders(_ name: String) {
+    guard let session = slots[name]?.session, !session.isRetired else { return }
+    session.noteDistantReaders(at: ProcessInformation.monotonicTime())
   }
 }
 
 extension SharedSessions: RedisStoreDelegate {
   package func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal) {
     store.unfollow(name)
-    hold(name, opened)
+    hold(name, opened, WritePermission { [weak store] in store?.mayWrite ?? false })
   }
 
   package func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss) {
@@ -134,6 +157,7 @@ extension SharedSessions: RedisStoreDelegate {
   }
 
   package func store(_ store: RedisStore, shares secret: String) { observer.withLock { $0 }.usesSecret(secret) }
+  package func store(_ store: RedisStore, servesReadersOf name: String) { noteDistantReaders(name) }
 }
 
 extension ShareTerms {

@@ -19,10 +19,13 @@ package final class SharedSlot: Sendable {
     package let logger: Logger
     package let attemptLimiter: SharedAttemptLimiter
     package let budget: RetentionBudget
+    /// Whether the session is followed while nobody reads it here.
+    package let isAlwaysFollowed: Bool
 
     package init(
       _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
-      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
+      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(),
+      isAlwaysFollowed: Bool = true
     ) {
       self.name = name
       self.settings = settings
@@ -30,6 +33,7 @@ package final class SharedSlot: Sendable {
       self.logger = logger
       self.attemptLimiter = attemptLimiter
       self.budget = budget
+      self.isAlwaysFollowed = isAlwaysFollowed
     }
   }
 
@@ -58,6 +62,8 @@ package final class SharedSlot: Sendable {
   package let plan: Plan
   /// Where the session is. Requests that are forwarded follow it.
   package let placement = SessionPlacement(.nowhere)
+  /// What this gateway knows of the pushes of other holders.
+  package let copy: FollowedCopy
   private let state: Locked<State>
   private let figures: Figures
   private let metrics: UpstreamMetrics
@@ -67,8 +73,9 @@ package final class SharedSlot: Sendable {
     let figures = Figures()
     metrics = SessionMetrics.register(
       registry.figures { figures.sum }, session: plan.name, in: registry)
+    copy = FollowedCopy(isAlwaysFollowed: plan.isAlwaysFollowed, metrics: registry)
     let inbox = SharedInbox.unknown(retention: plan.retention, budget: plan.budget)
-    let session = Session(plan, .followed(inbox), placement, metrics: metrics)
+    let session = Session(plan, .followed(inbox), placement, copy, metrics: metrics)
     figures.begin(session)
     self.figures = figures
     state = Locked(State(session: session))
@@ -91,7 +98,7 @@ package final class SharedSlot: Sendable {
 
   /// Makes a session the present one. What waits for pushes of the last one ends, with what it has, and its clients continue with this one.
   func replace(_ role: Session.Role, prepare: (Session) -> Void = { _ in }) {
-    let session = Session(plan, role, placement, metrics: metrics)
+    let session = Session(plan, role, placement, copy, metrics: metrics)
     prepare(session)
     let (last, place) = state.withLock { state in
       let last = state.session

@@ -30,6 +30,8 @@ final class TestGateway: RedisStoreDelegate {
     var copies: [String: Copy] = [:]
     var holders: [String: SessionHolder] = [:]
     var secret = ""
+    /// How often clients of other gateways were reported to read a session that is held here.
+    var distantReaders: [String: Int] = [:]
   }
 
   private let shared = Locked(State())
@@ -84,6 +86,10 @@ final class TestGateway: RedisStoreDelegate {
   }
 
   func store(_ store: RedisStore, shares secret: String) { shared.withLock { $0.secret = secret } }
+
+  func store(_ store: RedisStore, servesReadersOf name: String) {
+    shared.withLock { $0.distantReaders[name, default: 0] += 1 }
+  }
 
   // MARK: For tests
 
@@ -160,14 +166,18 @@ struct Copy: Sendable, Equatable {
   var cuts = 0
   /// Whether a push did not follow the one before.
   var isBroken = false
+  var isCurrent = false
+  /// The number of the last refresh that is complete.
+  var refreshed: UInt64 = 0
 
   mutating func apply(_ change: FollowedChange) {
     switch change {
     case .restarted(let epoch, let terms):
-      let (restarts, cuts, isBroken) = (restarts, cuts, isBroken)
+      let last = self
       self = Copy()
       (self.epoch, self.terms) = (epoch, terms)
-      (self.restarts, self.cuts, self.isBroken) = (restarts + 1, cuts, isBroken)
+      (restarts, cuts, isBroken) = (last.restarts + 1, last.cuts, last.isBroken)
+      (isCurrent, refreshed) = (last.isCurrent, last.refreshed)
     case .continued(let end, let terms):
       self.terms = terms
       guard let end else { return }
@@ -185,7 +195,9 @@ struct Copy: Sendable, Equatable {
           gaps[last, default: []].formUnion(reasons)
         }
       }
-    case .isCurrent: break
+    case .isCurrent: isCurrent = true
+    case .isOutdated: isCurrent = false
+    case .refreshed(let number): refreshed = number
     }
   }
 

@@ -1,0 +1,199 @@
+import ByteStreams
+import Configuration
+import DemoUpstream
+import Inbox
+import Journal
+import Logging
+import Metrics
+import Outbox
+import Reactor
+import RedisStore
+import Replication
+import Testing
+import Threading
+import UpstreamSession
+import WebSocketCodec
+
+@testable import Sessions
+@testable import Upstream
+
+/// The journal of a session, which gateways continue one after another.
+final class StoredSession: Sendable {
+  private struct State {
+    var session = RestoredSession(epoch: 0xABC)
+    var terms = ShareTerms()
+    var journal: TermJournal?
+  }
+
+  private let state = Locked(State())
+
+  var session: RestoredSession { state.withLock { $0.session } }
+  var terms: ShareTerms { state.withLock { $0.terms } }
+
+  /// Another gateway or this one begins a term.
+  func open() -> OpenedJournal {
+    let journal = TermJournal(self)
+    return state.withLock { state in
+      let term = ShareTerm(counter: UInt32(state.terms.begins.count + 1), random: 7)
+      let next = state.session.nextPush
+      _ = state.session.apply(
+        .opened(JournalTerm(term: term.value, firstPush: next, firstDelivery: state.session.nextDelivery)))
+      state.terms.append(ShareTerms.Begin(term, firstPush: next))
+      state.journal = journal
+      return OpenedJournal(journal: journal, restored: state.session)
+    }
+  }
+
+  /// The term ends.
+  func end() { state.withLock { $0.journal = nil } }
+
+  /// Returns false if the term has ended.
+  func apply(_ entries: [JournalEntry], of journal: TermJournal) -> Bool {
+    state.withLock { state in
+      guard state.journal === journal else { return false }
+      for entry in entries { _ = state.session.apply(entry) }
+      return true
+    }
+  }
+
+  /// What was submitted is stored.
+  func publish() { state.withLock { $0.journal }?.publish() }
+}
+
+final class TermJournal: SessionJournal {
+  private let store: StoredSession
+  private let state = Locked<(submitted: UInt64, stored: UInt64, observer: (any JournalObserver)?)>((0, 0, nil))
+
+  init(_ store: StoredSession) { self.store = store }
+
+  func submit(_ entry: JournalEntry) -> JournalTicket { submit(contentsOf: [entry]) }
+
+  func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
+    let isStored = store.apply(entries, of: self)
+    return state.withLock { state in
+      state.submitted += 1
+      if isStored { state.stored = state.submitted }
+      return JournalTicket(state.submitted)
+    }
+  }
+
+  func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
+
+  func outcome(of ticket: JournalTicket) -> JournalOutcome {
+    state.withLock { ticket.number <= $0.stored ? .stored : .failed }
+  }
+
+  func publish() { state.withLock { $0.observer }?.journalChanged() }
+
+  var storedPosition: UInt64 { store.session.lastPosition }
+  var showsUnstored: Bool { false }
+  var isFailed: Bool { false }
+  var isFull: Bool { false }
+  var isOverfull: Bool { false }
+  var mustPauseReading: Bool { false }
+
+  func observe(_ observer: any JournalObserver) { state.withLock { $0.observer = observer } }
+}
+
+final class Preparations: Sendable {
+  let list = Locked<[Bool]>([])
+}
+
+/// A gateway with one session.
+final class SharedSessionFixture {
+  let store = StoredSession()
+  let slot: SharedSlot
+  let directory: SessionDirectory
+  let shared: SharedSessions
+  /// Whether each restored session was here before it was prepared.
+  let prepared = Preparations()
+  /// nil: it responds to nothing any more.
+  private var upstream: DemoUpstream?
+  private let loop: EventLoop
+  private let registry = MetricsRegistry()
+  private var totals: [String: Double] = [:]
+
+  /// - Parameter upstream: nil: one that echoes.
+  init(upstream: SocketAddress? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }) throws {
+    let own = try DemoUpstream(tickEvery: .hours(1))
+    self.upstream = own
+    loop = try EventLoop(index: 0)
+    let logger = Logger(level: .error, format: .text)
+    var settings = UpstreamSettings(urls: [try WebSocketURL("ws://\(upstream ?? own.address)/")])
+    change(&settings)
+    slot = SharedSlot(
+      SharedSlot.Plan(
+        "default", try SharedSettings(settings), retention: Retention(), logger: logger,
+        attemptLimiter: SharedAttemptLimiter()), metrics: registry)
+    directory = SessionDirectory(
+      configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+    shared = SharedSessions(
+      [slot],
+      SharedSessions.Observer(willHold: { [prepared] session in
+        prepared.list.withLock { $0.append(session.isHere) }
+      }))
+    directory.start(on: [loop])
+  }
+
+  func end() {
+    loop.stop()
+    loop.join()
+    stopUpstream()
+  }
+
+  func stopUpstream() { upstream.take()?.stop() }
+
+  var session: Session {
+    get throws { try #require(directory.find("default")) }
+  }
+
+  func hold() { shared.hold("default", store.open()) }
+
+  func lose() {
+    store.end()
+    shared.lose("default")
+  }
+
+  /// Reports everything that is stored.
+  func report() {
+    shared.follow("default", .restarted(epoch: store.session.epoch, store.terms))
+    shared.follow("default", .entries(store.session.pushEntries))
+    shared.follow("default", .isCurrent)
+  }
+
+  func post(_ text: String, to session: Session) -> Bool {
+    let receipt = session.upstream.post(
+      SharedBytes(Array(text.utf8)), kind: .text, timeToLive: nil, now: ProcessInformation.monotonicTime())
+    if case .queued = receipt.result { return true } else { return false }
+  }
+
+  /// Waits for a fact.
+  func eventually(_ what: Comment, _ fact: () throws -> Bool) async throws {
+    let deadline = ProcessInformation.monotonicTime() + .seconds(20)
+    while try !fact() {
+      try #require(ProcessInformation.monotonicTime() < deadline, what)
+      store.publish()
+      try await Task.sleep(for: .milliseconds(2))
+    }
+  }
+
+  func metric(_ name: String) -> Double? { figures["\(name){session=\"default\"}"] }
+
+  private var figures: [String: Double] {
+    var page = ByteQueue()
+    registry.render(into: &page)
+    var result: [String: Double] = [:]
+    for line in page.bytes.text().split(separator: "\n") where !line.hasPrefix("#") {
+      let parts = line.split(separator: " ")
+      result[String(parts[0])] = Double(parts[1])
+    }
+    return result
+  }
+
+  /// No counter of the session has decreased since the last call.
+  func checkCounters() {
+    let now = figures.filter { $0.key.contains("_total") }
+    for (name, value) in totals { #expect(now[name] ?? 0 >= value, "\(name)") }
+    totals = now
+  }
+}

@@ -1,0 +1,79 @@
+import ByteStreams
+import Configuration
+import DemoUpstream
+import Foundation
+import Inbox
+import Reactor
+import Synchronization
+import Testing
+import Upstream
+import UpstreamSession
+
+@testable import Sessions
+
+/// A gateway writes to an upstream as long as it may, decided at each write.
+@Suite struct WritePermissionTests {
+  private final class Switch: Sendable {
+    private let on = Atomic(true)
+    var isOn: Bool {
+      get { on.load(ordering: .sequentiallyConsistent) }
+      set { on.store(newValue, ordering: .sequentiallyConsistent) }
+    }
+  }
+
+  enum Write: CaseIterable { case message, ping }
+
+  @Test(arguments: Write.allCases)
+  func nothingIsWrittenWithoutPermission(_ write: Write) async throws {
+    let server = try DemoUpstream(tickEvery: .hours(1))
+    defer { server.stop() }
+    let relay = try RecordingRelay(to: server.address)
+    defer { relay.stop() }
+    let fixture = try SharedSessionFixture(upstream: relay.address) {
+      $0.session.backoff.quickReconnect = .milliseconds(10)
+      $0.session.backoff.base = .milliseconds(50)
+      if write == .ping { $0.session.liveness.interval = .milliseconds(20) }
+    }
+    defer { fixture.end() }
+    let permission = Switch()
+    fixture.shared.hold("default", fixture.store.open(), WritePermission { permission.isOn })
+    let session = try fixture.session
+    #expect(fixture.post("one", to: session))
+    try await fixture.eventually("the push") { session.inbox.latest.sequence == 1 }
+
+    permission.isOn = false
+    // What was written before has arrived when the connection has ended.
+    if write == .message { #expect(fixture.post("two", to: session)) }
+    try await fixture.eventually("the connection has ended") { relay.seen.ends.count == 1 }
+    #expect(relay.seen.ends == [ECONNRESET], "neither a close frame nor FIN")
+    let bytes = relay.seen.bytes
+    // Attempts do not write either.
+    try await fixture.eventually("it has tried again") { relay.seen.ends.count >= 3 }
+    #expect(relay.seen.bytes == bytes)
+
+    // The time is extended before the session is given up.
+    permission.isOn = true
+    if write == .ping { #expect(fixture.post("two", to: session)) }
+    try await fixture.eventually("the next push") { session.inbox.latest.sequence == 2 }
+    #expect(relay.seen.bytes > bytes)
+  }
+
+  @Test func aSessionThatIsLostWritesNothingMore() async throws {
+    let server = try DemoUpstream(tickEvery: .hours(1))
+    defer { server.stop() }
+    let relay = try RecordingRelay(to: server.address)
+    defer { relay.stop() }
+    let fixture = try SharedSessionFixture(upstream: relay.address) { $0.session.liveness.interval = .hours(1) }
+    defer { fixture.end() }
+    fixture.shared.hold("default", fixture.store.open(), WritePermission { true })
+    let session = try fixture.session
+    #expect(fixture.post("one", to: session))
+    try await fixture.eventually("it is confirmed") {
+      session.upstream.snapshot().unconfirmedMessages == 0 && session.inbox.latest.sequence == 1
+    }
+    let bytes = relay.seen.bytes
+    fixture.lose()
+    try await fixture.eventually("the connection has ended") { relay.seen.ends.count == 1 }
+    #expect(relay.seen.ends == [ECONNRESET] && relay.seen.bytes == bytes, "no close frame")
+  }
+}

@@ -237,7 +237,10 @@ let package = Package(
     .target(name: "CFaults", dependencies: ["CSQLite"], path: "Tests/System/CFaults"),
     tested(
       .system, "Store",
-      ["CFaults", "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor", "SocketIO", "Threading"]),
+      [
+        "CFaults", "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor", "SocketIO",
+        "Submissions", "Threading",
+      ]),
     tested(
       .drivers, "Upstream",
       [

@@ -69,6 +69,24 @@ async def test_a_request_with_503_is_sent_when_it_is_repeated_after_a_restart(ga
     assert replayed.headers["Idempotency-Replayed"] == "true"
 
 
+async def test_a_message_that_a_store_has_refused_is_not_found_in_it_when_it_works_again(
+    gateway_for, upstream, store_path, disk
+):
+    for number in range(3):
+        gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
+        # Once: the store is written anew while the client gets its error, or before it does.
+        disk.fail(SYNC, errno.EIO, at=1, count=1)
+        first = await send(gateway.client(), f"{number}", f"b{number}")
+        assert first.status in (202, 503)
+        await eventually(lambda gateway=gateway: is_working(gateway), what="the store works again")
+        await gateway.kill()
+
+        gateway = await gateway_for(upstream, env=storing(store_path))
+        repeated = await send(gateway.client(), f"{number}", f"b{number}")
+        assert ("Idempotency-Replayed" in repeated.headers) == (first.status == 202)
+        await gateway.stop()
+
+
 SESSIONS = """
 sessions:
   quiet: {{upstream: {{url: "{url}"}}}}

@@ -2,6 +2,7 @@ import ByteStreams
 import HTTPCodec
 import HTTPServer
 import Idempotency
+import Journal
 import Metrics
 import Reactor
 import Sessions
@@ -19,6 +20,8 @@ struct PendingSend {
   var progress = BatchResults.Position()
   /// The idempotency key, which is accepted when the messages are stored.
   var key: AcceptanceKey?
+  /// The messages were withdrawn, since they were not stored. The client learns that once this is stored, or cannot be.
+  var withdrawal: JournalTicket?
   /// When the wait for the store began, and when it ends.
   var start = MonotonicTime.zero
   var storeDeadline = MonotonicTime.zero
@@ -63,7 +66,14 @@ struct HeldSend: WaitingRequest {
   var hasNewData: Bool {
     var pending = pending
     if pending.receipt.ticket != nil {
-      if pending.hasFailed { return true }
+      if pending.withdrawal == nil, pending.hasFailed {
+        guard case .isRejected(let withdrawal) = pending.reject() else { return true }
+        pending.withdrawal = withdrawal
+        api.sends[slot] = pending
+      }
+      if let withdrawal = pending.withdrawal {
+        return pending.receipt.session.upstream.outcome(of: withdrawal) != .pending
+      }
       guard pending.isStored else { return false }
       noteStored(&pending)
     }
@@ -86,12 +96,11 @@ struct HeldSend: WaitingRequest {
     let isComplete = hasNewData
     var pending = pending
     if pending.receipt.ticket != nil {
-      switch pending.reject() {
+      switch pending.withdrawal.map(StoreRejection.isRejected) ?? pending.reject() {
       case .isStored: noteStored(&pending)
       case .isRejected:
         api.latencies.note(.storedSend, since: pending.start)
-        api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
-        if let key = pending.key { api.shared.cancel(key) }
+        noteWithdrawn(pending)
         end()
         return api.respond(with: API.storeFailed, into: &response)
       case .isKept:
@@ -111,10 +120,19 @@ struct HeldSend: WaitingRequest {
     pending.write(isComplete: isComplete, at: now, into: &response)
   }
 
-  /// The client is gone. Its messages stay queued, and are stored.
+  /// The client is gone. Its messages stay queued, and are stored, unless they were withdrawn.
   func abandon() {
-    if pending.receipt.ticket != nil { api.accept(pending, at: ProcessInformation.monotonicTime()) }
+    if pending.withdrawal != nil {
+      noteWithdrawn(pending)
+    } else if pending.receipt.ticket != nil {
+      api.accept(pending, at: ProcessInformation.monotonicTime())
+    }
     end()
+  }
+
+  private func noteWithdrawn(_ pending: PendingSend) {
+    api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
+    if let key = pending.key { api.shared.cancel(key) }
   }
 
   private func end() {

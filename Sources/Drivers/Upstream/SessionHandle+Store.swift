@@ -25,8 +25,8 @@ struct StoredAcceptance: Sendable {
 package enum StoreRejection: Sendable {
   /// They are stored by now.
   case isStored
-  /// They have ended.
-  case isRejected
+  /// They have ended. If the ticket is not stored and they are, the next process finds them queued.
+  case isRejected(JournalTicket)
   /// They stay queued. Messages that were acknowledged have ended for them, and would be lost for nothing.
   case isKept
 }
@@ -203,10 +203,10 @@ extension SessionHandle {
   /// Ends messages that were accepted together, and whose sender gets an error, because they are not stored.
   package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
     update { shared in
-      guard outcome(of: ticket) != .stored else { return .isStored }
+      guard let journal, journal.outcome(of: ticket) != .stored else { return .isStored }
       if let first = messages.first?.first, shared.acceptance(of: first)?.displacesOthers == true { return .isKept }
       for run in messages { shared.outbox.reject(from: run.first, count: run.count) }
-      return .isRejected
+      return .isRejected(journal.submit(contentsOf: shared.takeChanges()))
     }
   }
 

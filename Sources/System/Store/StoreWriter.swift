@@ -77,19 +77,21 @@ final class StoreWriter {
     while true {
       waitForCompany()
       let now = ProcessInformation.monotonicTime()
-      let next = store.submissions.take(into: &batch, isDue: !isAwake, attentiveUntil: attentiveUntil, now: now)
+      let recovers = retryAt.map { $0 <= now } ?? false
+      let next = store.submissions.take(
+        into: &batch, isDue: !isAwake, attentiveUntil: attentiveUntil, now: now, recovers: recovers)
       isAwake = true
       if !batch.isEmpty {
         idleSince = nil
         attentiveUntil = now + environment.noteDelay
         store.metrics.beginWriting(at: now)
-        process()
+        process(recovers: recovers)
         store.metrics.endWriting()
       } else if batch.isClosing {
         return end()
       } else {
         store.metrics.beginWriting(at: now)
-        performDueWork()
+        if recovers { recover() } else { performDueWork() }
         store.metrics.endWriting()
         isAwake = store.sleep(until: min(next, nextDeadline()))
       }
@@ -123,7 +125,6 @@ final class StoreWriter {
   /// What is due while nothing is submitted. A busy store does it with its commits.
   private func performDueWork() {
     let now = ProcessInformation.monotonicTime()
-    if let retryAt, retryAt <= now { return recover() }
     guard let file, retryAt == nil else { return }
     if idleSince == nil { idleSince = now }
     do throws(SQLiteDatabase.Failure) {
@@ -151,7 +152,7 @@ final class StoreWriter {
 
   // MARK: Entries
 
-  private func process() {
+  private func process(recovers: Bool) {
     var bytes = 0
     for item in batch.items {
       bytes += item.entry.cost
@@ -170,14 +171,13 @@ final class StoreWriter {
       case .backUp(let path, let cancellation, let then): backups.append((path, cancellation, then))
       }
     }
-    let now = ProcessInformation.monotonicTime()
-    if let retryAt {
+    if retryAt != nil {
       for index in touched { sessions[index].setBehind() }
-      if retryAt <= now { recover() }
+      if recovers { recover() }
     } else if touched.isEmpty {
       publish([])
     } else {
-      commit(now, isSynchronised: synchronises)
+      commit(ProcessInformation.monotonicTime(), isSynchronised: synchronises)
     }
     // Only here it becomes smaller, so every session that pauses finds this after it has recorded that.
     let changed = store.submissions.release(bytes: bytes) ? Array(sessions.indices) : touched
@@ -339,6 +339,7 @@ final class StoreWriter {
     for session in sessions { session.journal?.notify() }
   }
 
+  /// Stores everything that was taken. A client whose message was withdrawn before has an error, and the message is not stored without that.
   private func recover() {
     do throws(SQLiteDatabase.Failure) {
       if let file {
@@ -359,6 +360,8 @@ final class StoreWriter {
       if file == nil { for session in sessions { session.setBehind() } }
       report("\(error)")
       retryAt = ProcessInformation.monotonicTime() + environment.retryInterval
+      // What was submitted meanwhile has failed only now.
+      for session in sessions { session.journal?.notify() }
     }
   }
 

@@ -75,7 +75,7 @@ package final class QueuedJournal: SessionJournal {
   }
 
   package func outcome(of ticket: JournalTicket) -> JournalOutcome {
-    progress.outcome(of: ticket) ?? (queue.isFailed ? .failed : .pending)
+    progress.outcome(of: ticket) ?? queue.outcomeOfUnstored
   }
 
   package var storedPosition: UInt64 { progress.storedPosition }

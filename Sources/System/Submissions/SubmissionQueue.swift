@@ -92,6 +92,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   /// Bytes that are submitted and not stored.
   private let pending = Atomic<Int>(0)
   private let failed = Atomic<Bool>(false)
+  /// Whether a store that has failed writes everything that it has taken. Set with the queue locked.
+  private let recovering = Atomic<Bool>(false)
   private let limits: Limits
   private let wake: @Sendable () -> Void
 
@@ -132,6 +134,13 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
 
   /// Whether the store does not work.
   package var isFailed: Bool { failed.load(ordering: .acquiring) }
+  /// The outcome of what is neither stored nor lost. While the store recovers, what was submitted before may be stored at any moment, and what is submitted
+  /// meanwhile is stored later, so neither has failed.
+  var outcomeOfUnstored: JournalOutcome {
+    // In this order: the store works before its recovery ends.
+    guard !recovering.load(ordering: .acquiring) else { return .pending }
+    return isFailed ? .failed : .pending
+  }
   var isFull: Bool { pendingBytes > limits.pendingBytes }
   var isOverfull: Bool { pendingBytes > limits.pendingBytes + limits.pendingBytes / 2 }
   var mustPauseReading: Bool { pendingBytes > limits.pauseBytes }
@@ -168,12 +177,15 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   ///   - batch: empty.
   ///   - isDue: whether entries that are not awaited are taken, too.
   ///   - attention: until then, the store looks often enough that it need not be woken for entries that are not awaited.
+  ///   - recovers: whether the store, which has failed, stores now what it has taken. Everything is taken then. It ends with `setFailed`.
   package func take(
-    into batch: inout SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime
+    into batch: inout SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime,
+    recovers: Bool = false
   ) -> MonotonicTime {
     queue.withLock { queue in
+      if recovers { recovering.store(true, ordering: .releasing) }
       batch.isClosing = queue.isClosing
-      if queue.awaited > 0 || isDue || queue.isClosing {
+      if queue.awaited > 0 || isDue || recovers || queue.isClosing {
         swap(&batch.items, &queue.items)
         swap(&batch.commands, &queue.commands)
         batch.last = queue.submitted
@@ -199,8 +211,10 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     return before > limits.pauseBytes && after <= limits.pauseBytes
   }
 
-  /// Returns whether that is a change.
+  /// Ends a recovery. Returns whether that is a change.
   package func setFailed(_ hasFailed: Bool) -> Bool {
-    failed.exchange(hasFailed, ordering: .acquiringAndReleasing) != hasFailed
+    let isChange = failed.exchange(hasFailed, ordering: .acquiringAndReleasing) != hasFailed
+    recovering.store(false, ordering: .releasing)
+    return isChange
   }
 }

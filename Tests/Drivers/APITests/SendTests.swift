@@ -121,6 +121,45 @@ import Threading
   }
   private struct NotHeld: Error {}
 
+  /// Otherwise the next process could find the message and its key, and a repetition would send nothing.
+  @Test func aClientLearnsThatItsMessageWasWithdrawnWhenThatIsStored() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    let first = try hold(api, "", "Idempotency-Key: a\r\n")
+    #expect(!first.hasNewData)
+    journal.fail()
+    // The store is recovering.
+    #expect(!first.hasNewData)
+    #expect(try api.session().upstream.snapshot().queuedMessages == 0)
+    #expect(
+      try api.post("a", fields: "Idempotency-Key: a\r\n").problem == "idempotency-key-in-progress")
+    journal.store()
+    #expect(first.hasNewData)
+    #expect(api.finish(first).problem == "store-failed")
+    let again = try hold(api, "", "Idempotency-Key: a\r\n")
+    journal.store()
+    #expect(again.hasNewData)
+    #expect(api.finish(again).status == 202)
+  }
+
+  @Test func aClientLearnsThatItsMessageWasWithdrawnWhenThatCannotBeStored() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    let keys = ["failed", "late", "gone"]
+    let held = try keys.map { try hold(api, "", "Idempotency-Key: \($0)\r\n") }
+    journal.fail()
+    #expect(held.allSatisfy { !$0.hasNewData })
+    // Its wait has ended.
+    #expect(api.finish(held[1]).problem == "store-failed")
+    held[2].abandon()
+    journal.fail()
+    #expect(held[0].hasNewData)
+    #expect(api.finish(held[0]).problem == "store-failed")
+    #expect(api.api.pendingRequests == 0)
+    for key in keys { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
+    #expect(try api.session().upstream.snapshot().queuedMessages == 3)
+  }
+
   @Test func theResponseWaitsForTheStateAndSaysHowLong() throws {
     let api = try APIFixture()
     #expect(try hold(api, "until=confirmed").deadline == api.now + .seconds(25))

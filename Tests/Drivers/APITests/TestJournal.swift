@@ -7,6 +7,7 @@ final class TestJournal: SessionJournal {
   private struct State {
     var submitted: UInt64 = 0
     var stored: UInt64 = 0
+    var failed: UInt64 = 0
     var observer: (any JournalObserver)?
   }
 
@@ -38,8 +39,20 @@ final class TestJournal: SessionJournal {
     observer?.journalChanged()
   }
 
+  /// What was submitted so far and is not stored has failed now.
+  func fail() {
+    let observer = state.withLock { state in
+      state.failed = state.submitted
+      return state.observer
+    }
+    observer?.journalChanged()
+  }
+
   func outcome(of ticket: JournalTicket) -> JournalOutcome {
-    state.withLock { ticket.number <= $0.stored ? .stored : .pending }
+    state.withLock { state in
+      if ticket.number <= state.stored { return .stored }
+      return ticket.number <= state.failed ? .failed : .pending
+    }
   }
 
   var storedPosition: UInt64 { state.withLock { $0.stored == $0.submitted ? 1 << 40 : 0 } }

@@ -120,6 +120,29 @@ import Testing
     try again.close()
   }
 
+  @Test func whatIsSubmittedDuringARecoveryHasNotFailed() throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, sync: .always, environment)
+    faults_fail(faults, FAULTS_SYNC, 1, 1, EIO)
+    faults_stall(faults, 300)
+    let first = store.submit([.push(RandomSession.push(1))])
+    try waitUntil("a new file is written") { folder.names.contains { $0.hasSuffix(".new") } }
+    let second = store.submit([.push(RandomSession.push(2))])
+    #expect(store.journal.isFailed)
+    #expect(store.journal.outcome(of: first) == .pending && store.journal.outcome(of: second) == .pending)
+    faults_stall(faults, 0)
+    try store.waitUntilStored(first)
+    try store.waitUntilStored(second)
+    // A recovery that fails.
+    faults_fail(faults, FAULTS_SYNC, 1, .max, EIO)
+    let third = store.submit([.push(RandomSession.push(3))])
+    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
+    try waitUntil("the entry has failed") { store.journal.outcome(of: third) == .failed }
+    faults_clear(faults)
+    try store.close()
+  }
+
   @Test func onlyTheLatestFailedFilesAreKept() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()

@@ -68,6 +68,9 @@ package final class RedisConnector {
     connection = nil
   }
 
+  /// The Sentinel with this index is asked first. Not during an attempt.
+  package func prefer(_ sentinel: Int) { search.prefer(sentinel) }
+
   private func takeStep() {
     switch search.nextStep(using: &loop.entropy) {
     case .wait(let time): timer = loop.schedule(at: loop.now + time, self)

@@ -31,6 +31,8 @@ final class RedisLink {
   private var slots: [Slot] = []
   private var timer: LoopTimer?
   private var isClosed = false
+  /// nil without Sentinels.
+  private var watch: SentinelWatch?
 
   var heartbeats: RedisConnection? { isUp ? slots[0].connection : nil }
   var journals: RedisConnection? { isUp ? slots[1].connection : nil }
@@ -46,12 +48,31 @@ final class RedisLink {
       slots.append(
         Slot(self, RedisConnector(to: settings.target, connection, dialer: dialer, loop: loop)))
     }
+    if case .sentinels(let sentinels, let name, _) = settings.target {
+      watch = SentinelWatch(sentinels, of: name, dialer: dialer, loop: loop) { [unowned self] in
+        primaryHasMoved(to: $1, says: $0)
+      }
+    }
   }
 
-  func start() { for slot in slots { slot.connector.connect(for: slot) } }
+  func start() {
+    watch?.start()
+    connect()
+  }
+
+  private func connect() { for slot in slots { slot.connector.connect(for: slot) } }
+
+  /// Before the old primary ends the connections, it may accept writes for seconds, which are then lost.
+  private func primaryHasMoved(to address: RedisAddress, says sentinel: Int) {
+    guard !slots.allSatisfy({ $0.connection?.endpoint.address == address }) else { return }
+    reset(.disconnected("a Sentinel says that the primary is \(address.host):\(address.port) now"))
+    // The attempts begin after a pause.
+    for slot in slots { slot.connector.prefer(sentinel) }
+  }
 
   func close() {
     isClosed = true
+    watch?.stop()
     endConnections()
   }
 
@@ -115,6 +136,6 @@ final class RedisLink {
 extension RedisLink: TimerTarget {
   func timerFired(_ token: Int) {
     timer = nil
-    if !isClosed { start() }
+    if !isClosed { connect() }
   }
 }

@@ -40,6 +40,14 @@ package struct PrimarySearch: Sendable {
     order = Array(0..<sentinels)
   }
 
+  /// The Sentinel with this index knows of a failover: the next round begins with it. The others may not know yet.
+  package mutating func prefer(_ sentinel: Int) {
+    order.removeAll { $0 == sentinel }
+    order.insert(sentinel, at: 0)
+    next = 0
+    failed = []
+  }
+
   /// Begins a search: the first, or one after the connection of the last has ended.
   package mutating func begin(now: MonotonicTime) {
     guard let lastSuccess else { return }

@@ -8,6 +8,7 @@ import Replication
 import Submissions
 import TestSupport
 import Testing
+import Upstream
 
 @testable import RedisStore
 
@@ -398,6 +399,35 @@ import Testing
     expected = try holder.model()
     try await follower.until("equal") { $0.copies["s"]?.equals(expected) == true }
     #expect(follower.state.copies["s"]?.restarts == 1)
+    await holder.close()
+    let next = try TestGateway(replica)
+    let restored = try await next.hold().restored
+    #expect(restored == expected.reopened(restored.terms))
+    await next.close()
+  }
+
+  /// Sentinel makes the old primary a replica only seconds after it has promoted the other one.
+  @Test func aPlannedFailoverIsFollowedAtOnce() async throws {
+    let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    try await replica.waitForLog("MASTER <-> REPLICA sync: Finished with success")
+    let sentinel = try await RedisProcess.sentinel(of: primary.port)
+    try await sentinel.waitForLog("+slave")
+    let holder = try TestGateway(primary) {
+      var cache = TLSContextCache(fileTimeout: .seconds(5))
+      $0.target = try TestGateway.sentinels([sentinel.port], with: &cache)
+      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    }
+    try await holder.hold()
+    try await holder.store([.push(RandomSession.push(1))])
+    let old = try TestClient(primary)
+    // Refused until the Sentinel has asked the replica.
+    try await TestClient(sentinel).until("SENTINEL", "FAILOVER", "main") { $0 == "+OK\r\n" }
+    try await holder.until("at the new primary") { _ in holder.metric("drawbridge_store_histories_total") >= 2 }
+    #expect(try await old.call("INFO", "replication").contains("role:master"))
+    try await holder.store([.push(RandomSession.push(2))])
+    #expect(holder.state.losses.isEmpty)
+    let expected = try holder.model()
     await holder.close()
     let next = try TestGateway(replica)
     let restored = try await next.hold().restored

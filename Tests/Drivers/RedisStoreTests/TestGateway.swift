@@ -40,18 +40,31 @@ final class TestGateway: RedisStoreDelegate {
   let registry = MetricsRegistry()
   var store: RedisStore { stored.withLock { $0 }! }
 
-  init(_ server: RedisProcess, port: UInt16? = nil, _ change: (inout RedisStoreSettings) -> Void = { _ in }) throws {
+  init(_ server: RedisProcess, port: UInt16? = nil, _ change: (inout RedisStoreSettings) throws -> Void = { _ in })
+    throws
+  {
     loop = try EventLoop(index: 0)
     var cache = TLSContextCache(fileTimeout: .seconds(5))
     let url = try RedisURL("redis://127.0.0.1:\(port ?? server.port)")
     var settings = RedisStoreSettings(.server(try RedisEndpoint(url, TLSClientSettings(), with: &cache)))
     // Short, since a test waits for it; with the margin that a busy machine needs.
     settings.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
-    change(&settings)
+    try change(&settings)
     let store = RedisStore.start(
       settings, on: loop, delegate: self, logger: Logger(level: .error, format: .text), metrics: registry
     ) { NetworkDialer(resolver: Resolver(), loop: $0) }
     stored.withLock { $0 = store }
+  }
+
+  static func sentinels(
+    _ ports: [UInt16], with cache: inout TLSContextCache
+  ) throws -> RedisConnector.Target {
+    let primary = try RedisEndpoint(try RedisURL("redis://unused"), TLSClientSettings(), with: &cache)
+    var sentinels: [RedisEndpoint] = []
+    for port in ports {
+      sentinels.append(try RedisEndpoint(try RedisURL("redis://127.0.0.1:\(port)"), TLSClientSettings(), with: &cache))
+    }
+    return .sentinels(sentinels, name: "main", primary: primary)
   }
 
   deinit {

@@ -46,6 +46,20 @@ final class ConnectionRun: Sendable {
     }
   }
 
+  /// Subscribes to the news of failovers.
+  convenience init(watching sentinels: [UInt16]) throws {
+    let endpoints = try sentinels.map { try RedisEndpoint("redis://127.0.0.1:\($0)") }
+    try self.init { loop, owner in
+      let dialer = NetworkDialer(resolver: Resolver(), loop: loop)
+      let run = owner.run
+      let watch = SentinelWatch(endpoints, of: "main", dialer: dialer, loop: loop) { [weak run] sentinel, address in
+        run?.note { $0.events.append("\(sentinel): \(address.host):\(address.port)") }
+      }
+      owner.watch = watch
+      watch.start()
+    }
+  }
+
   private static func settings(_ change: (inout RedisConnectionSettings) -> Void) -> RedisConnectionSettings {
     var settings = RedisConnectionSettings()
     // Tests share the machine with others.
@@ -130,7 +144,8 @@ final class ConnectionRun: Sendable {
   }
 
   final class Owner: RedisConnectorOwner {
-    private let run: ConnectionRun
+    fileprivate let run: ConnectionRun
+    var watch: SentinelWatch?
     var connection: RedisConnection?
     var connector: RedisConnector?
 

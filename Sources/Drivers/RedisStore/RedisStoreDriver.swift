@@ -48,7 +48,7 @@ final class RedisStoreDriver {
   private var damaged: Set<String> = []
   private var leaving: Set<String> = []
 
-  private var batch = SubmissionBatch()
+  private let batch = SubmissionBatch()
   /// Whether entries that nobody awaits have waited long enough.
   private var areNotesDue = false
   private var flight: RedisFlight?
@@ -130,7 +130,7 @@ final class RedisStoreDriver {
 
   /// Takes what was submitted. Returns false if there was nothing.
   private func take() -> Bool {
-    let next = store.submissions.take(into: &batch, isDue: areNotesDue, attentiveUntil: .zero, now: loop.now)
+    let next = store.submissions.take(into: batch, isDue: areNotesDue, attentiveUntil: .zero, now: loop.now)
     areNotesDue = false
     guard !batch.isEmpty else {
       if next < .distantFuture, timers[.notes] == nil { setTimer(.notes, at: next) }

@@ -33,7 +33,7 @@ final class StoreWriter {
   /// Kept while a failed file is replaced.
   let lock: StoreLock
 
-  private var batch = SubmissionBatch()
+  private let batch = SubmissionBatch()
   private var touched: [Int] = []
   /// All entries up to this one are stored.
   private var published: UInt64 = 0
@@ -79,7 +79,7 @@ final class StoreWriter {
       let now = ProcessInformation.monotonicTime()
       let recovers = retryAt.map { $0 <= now } ?? false
       let next = store.submissions.take(
-        into: &batch, isDue: !isAwake, attentiveUntil: attentiveUntil, now: now, recovers: recovers)
+        into: batch, isDue: !isAwake, attentiveUntil: attentiveUntil, now: now, recovers: recovers)
       isAwake = true
       if !batch.isEmpty {
         idleSince = nil

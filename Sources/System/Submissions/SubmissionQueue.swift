@@ -7,8 +7,11 @@ import Threading
 /// What a store is to do besides storing entries, in the order in which that was submitted. Each store has a type of its own.
 package protocol StoreCommand: Sendable {}
 
-/// Everything that a store has taken from its queue at once.
-package struct SubmissionBatch: ~Copyable {
+/// Everything that a store has taken from its queue at once. Used on the thread of the store only.
+///
+/// A class, since an owner that has it as a noncopyable struct fails in optimised builds: what reads it in a condition (`isEmpty`) counts as an access for as long as
+/// the body of that condition, which modifies it.
+package final class SubmissionBatch {
   package struct Item: Sendable {
     package let entry: JournalEntry
     /// As passed to the session's `QueuedJournal`.
@@ -33,7 +36,7 @@ package struct SubmissionBatch: ~Copyable {
   private static var keptCapacity: Int { 1 << 16 }
 
   /// Forgets everything, before the next batch is taken.
-  package mutating func clear() {
+  package func clear() {
     items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
     commands = []
   }
@@ -179,7 +182,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   ///   - attention: until then, the store looks often enough that it need not be woken for entries that are not awaited.
   ///   - recovers: whether the store, which has failed, stores now what it has taken. Everything is taken then. It ends with `setFailed`.
   package func take(
-    into batch: inout SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime,
+    into batch: SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime,
     recovers: Bool = false
   ) -> MonotonicTime {
     queue.withLock { queue in

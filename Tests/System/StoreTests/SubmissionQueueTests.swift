@@ -10,8 +10,8 @@ import Threading
   private let progress = JournalProgress(position: 0)
 
   private func take(recovers: Bool) -> [Bool] {
-    var batch = SubmissionBatch()
-    _ = queue.take(into: &batch, isDue: false, attentiveUntil: .zero, now: .zero, recovers: recovers)
+    let batch = SubmissionBatch()
+    _ = queue.take(into: batch, isDue: false, attentiveUntil: .zero, now: .zero, recovers: recovers)
     return batch.items.map(\.endsCall)
   }
 

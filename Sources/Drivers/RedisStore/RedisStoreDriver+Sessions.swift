@@ -186,6 +186,9 @@ extension RedisStoreDriver {
     guard !session.isReported, session.isBegun, session.holding.mayWrite(heartbeat, now: now) else { return }
     session.isReported = true
     metrics.noteTakeOver()
+    logger.info(
+      "this gateway holds the session",
+      [.text("session", session.name), .number("term", Int(clamping: session.holding.token.term.value))])
     delegate?.store(store, holds: session.name, session.opened)
   }
 

@@ -1,4 +1,5 @@
 import Reactor
+import RedisStore
 import Upstream
 
 /// Divides the file descriptors of the process, so that clients cannot use up those of the upstream and of management.
@@ -24,6 +25,11 @@ struct DescriptorBudget: Equatable {
   private static let others = 6
   /// Connections with all other gateways together, in each direction: a forwarded request that waits has one.
   static let connectionsWithPeers = 4_096
+  /// Sentinels that a store may have (`store.sentinels`), each with a connection for its news.
+  private static let sentinels = 32
+  /// The connections of the store to Redis, whose attempts may have all their addresses open at once, and to Sentinels, a resolver of their own,
+  /// and an event loop (its epoll set and its mailbox).
+  static let redis = RedisStore.connections * ConnectRace.addressLimit + sentinels + lookUps + 2
 
   /// Maximum open connections of clients and on the management listeners.
   let clients: Int
@@ -44,7 +50,7 @@ struct DescriptorBudget: Equatable {
   ///   - webhooks: maximum number of requests of all webhooks at a time.
   ///   - clients: `http.connections`.
   ///   - management: `http.management_connections`.
-  ///   - hasPeers: whether there are other gateways.
+  ///   - hasPeers: whether there are other gateways, which share sessions in Redis.
   init(
     limit: Int, inUse: Int, loops: Int, sessions: Int, created: Int = 0, webhooks: Int = 0, clients: Int,
     management: Int, hasPeers: Bool = false
@@ -52,7 +58,8 @@ struct DescriptorBudget: Equatable {
     let all = limit - inUse - loops
     // At most a quarter of a low limit each.
     peers = hasPeers ? min(Self.connectionsWithPeers, max(1, all / 4)) : 0
-    let reserved = Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + 2 * peers
+    let reserved =
+      Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + (hasPeers ? 2 * peers + Self.redis : 0)
     let available = max(2, all - reserved)
     // At most a quarter of a low limit: probes and metrics need few.
     self.management = min(management, max(1, available / 4))

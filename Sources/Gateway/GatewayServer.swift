@@ -122,7 +122,8 @@ package final class GatewayServer: Sendable {
           .number("management_connections", descriptors.management),
         ])
     }
-    let memory = MemoryBudget(limit: ControlGroup().memoryBytes, settings, connections: descriptors.clients)
+    let memory = MemoryBudget(
+      limit: ControlGroup().memoryBytes, settings, connections: descriptors.clients, peers: descriptors.peers)
     if let warning = memory.warning {
       logger.warning(
         "the settings allow more memory than there is", [.text("reason", warning), .number("bytes", memory.total)])
@@ -230,6 +231,7 @@ package final class GatewayServer: Sendable {
     limits.patience = settings.sharedStore.lease + .seconds(1)
     limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
     limits.connections = max(1, connections)
+    limits.requestBytes = settings.http.pendingBodyBytes
     let reachable = listeners.map(\.address).first { $0.ip?.isUnspecified == false }
     return PeerNetwork(address: settings.listeners.peerAddress ?? reachable, limits: limits, metrics)
   }

@@ -34,14 +34,19 @@ struct MemoryBudget: Equatable {
   private static let idempotencyKey = 220
   /// A session with its connection and permessage-deflate.
   private static let session = 61 << 10
+  /// What is on its way to Redis and from there: a write of 8 MiB of several sessions and one of a session, as rows and in the output, and the part of a
+  /// session that is read.
+  private static let redis = 48 << 20
   /// Parts that the warning names. The others are rarely worth changing.
   private static let namedParts = 4
 
   /// - Parameters:
   ///   - limit: of the control group, in bytes; nil without one.
   ///   - connections: maximum number of connections of clients.
-  init(limit: Int?, _ settings: GatewaySettings, connections: Int) {
+  ///   - peers: maximum number of connections with other gateways, in each direction.
+  init(limit: Int?, _ settings: GatewaySettings, connections: Int, peers: Int = 0) {
     let http = settings.http
+    let isShared = settings.store.engine == .redis
     // A head that is incomplete, or requests that are read ahead, whichever is more.
     let perHead = max(http.limits.headBytes, http.limits.pipelinedBytes)
     var perConnection = Self.connection + perHead
@@ -51,13 +56,16 @@ struct MemoryBudget: Equatable {
       Part(
         setting: "http.management_connections",
         bytes: Self.product(http.managementConnections, Self.connection + perHead)),
-      Part(setting: "http.pending_body_bytes", bytes: http.pendingBodyBytes),
+      // Bodies that clients are sending, and those that wait for another gateway.
+      Part(setting: "http.pending_body_bytes", bytes: Self.product(isShared ? 2 : 1, http.pendingBodyBytes)),
       Part(setting: "http.unsent_bytes", bytes: http.unsentBytes),
       Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
     ]
     let configured = settings.configuredSessions.map(\.configuration)
-    let kept = Self.sum(configured.map(\.retention.bytes))
-    let total = settings.delivery.totalBytes
+    // A session of another gateway that is read anew takes the place of what readers have when it is complete.
+    let copies = isShared ? 2 : 1
+    let kept = Self.product(copies, Self.sum(configured.map(\.retention.bytes)))
+    let total = Self.product(copies, settings.delivery.totalBytes)
     // Sessions that clients create can use all of the total.
     parts.append(
       settings.profiles.isEmpty && kept <= total
@@ -84,8 +92,12 @@ struct MemoryBudget: Equatable {
     if settings.store.engine != .memory {
       parts.append(Part(setting: "store.pending_bytes", bytes: settings.store.pendingBytes))
     }
+    if peers > 0 {
+      let bytes = Self.product(peers, 2 * Self.connection + perHead)
+      parts.append(Part(setting: "listeners.peers", bytes: bytes))
+    }
     self.parts = parts.sorted { $0.bytes > $1.bytes }
-    self.total = Self.sum([Self.process] + parts.map(\.bytes))
+    self.total = Self.sum([Self.process, isShared ? Self.redis : 0] + parts.map(\.bytes))
     guard let limit, limit < self.total else {
       warning = nil
       return

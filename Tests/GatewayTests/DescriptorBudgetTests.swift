@@ -32,7 +32,9 @@ import Upstream
     let budget = DescriptorBudget(
       limit: limit, inUse: 20, loops: 4, sessions: 1, clients: 16_384, management: 256, hasPeers: true)
     #expect(budget.peers == peers && budget.clients >= 1 && budget.management >= 1)
-    let reserved = DescriptorBudget.reserve(sessions: 1) + 2 * peers
+    #expect(
+      DescriptorBudget.redis >= 3 * ConnectRace.addressLimit + Resolver.threadCount * Resolver.descriptorsPerThread)
+    let reserved = DescriptorBudget.reserve(sessions: 1) + 2 * peers + DescriptorBudget.redis
     #expect(budget.clients + budget.management <= max(2, limit - 20 - 4 - reserved))
   }
 

@@ -65,8 +65,17 @@ import Webhooks
     #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384 + 256)
     #expect(try added { $0.listeners.https = $0.listeners.http } == 16_384 * (20 << 10))
     #expect(try added { $0.store.engine = .sqlite } == 64 << 20)
+    // Pushes and bodies twice, and what is on its way to Redis.
+    #expect(try added { $0.store.engine = .redis } == (64 + 64 + 256 + 48) << 20)
     #expect(try added { $0.session.webhooks = try webhooks(concurrency: 1) } == 2 * (16 << 20))
     #expect(try added { $0.session.webhooks = try webhooks(concurrency: 64) } == 2 * (32 << 20))
+  }
+
+  @Test func otherGatewaysHaveConnections() throws {
+    let settings = try settings()
+    let alone = MemoryBudget(limit: nil, settings, connections: 10)
+    let shared = MemoryBudget(limit: nil, settings, connections: 10, peers: 10)
+    #expect(shared.total - alone.total == 10 * (2 * 6_656 + (64 << 10)))
   }
 
   @Test func pushesHaveTheTotalOfAllSessionsAtMost() throws {

@@ -41,7 +41,7 @@ final class RedisLink {
   init(_ settings: RedisStoreSettings, dialer: any Dialer, loop: LoopContext, owner: any RedisLinkOwner) {
     self.loop = loop
     self.owner = owner
-    for index in 0..<3 {
+    for index in 0..<RedisStore.connections {
       var connection = RedisConnectionSettings()
       if index == 2 { connection.purpose = .subscriptions([]) } else { connection.scripts = StoreScript.all }
       connection.limits.replyBytes = Self.replyBytes

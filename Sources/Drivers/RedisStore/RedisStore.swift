@@ -85,6 +85,9 @@ package final class RedisStore: Journal {
     case close(@Sendable () -> Void)
   }
 
+  /// With Redis: for heartbeats, journals and notifications.
+  package static var connections: Int { 3 }
+
   /// This process among all gateways.
   package let gateway: GatewayID
   let submissions: SubmissionQueue

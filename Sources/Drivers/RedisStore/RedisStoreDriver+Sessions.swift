@@ -251,11 +251,18 @@ extension RedisStoreDriver {
     followed[name]?.isReading = true
     followed[name]?.reading = session.asked
     flight.read(session.keys, session.keys.pushes, after: session.last, bytes: SessionLoading.partBytes) {
-      [unowned self] part, _ in
+      [unowned self] part, isConfirmed in
       followed[name]?.isReading = false
       // A malformed record is read again when something is notified.
-      guard let part, let changes = followed[name]?.add(part, history: watch.history) else { return }
+      guard let part else { return }
       observed(part.record, of: name)
+      // The holder stores and then notifies, and does not show before its replicas have it: a failover may lose it.
+      guard isConfirmed else {
+        followed[name]?.needsRead = true
+        note(name)
+        return
+      }
+      guard let changes = followed[name]?.add(part, history: watch.history) else { return }
       for change in changes { delegate?.store(store, follows: name, change) }
       note(name)
     }

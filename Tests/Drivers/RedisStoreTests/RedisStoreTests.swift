@@ -508,4 +508,29 @@ import Upstream
     try await gateway.untilStored(ticket)
     await gateway.close()
   }
+
+  @Test func aFollowerIsNotShownWhatAFailoverCanLose() async throws {
+    let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let change: (inout RedisStoreSettings) -> Void = {
+      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.waitReplicas = 1
+    }
+    let (holder, follower) = (try TestGateway(primary, change), try TestGateway(primary, change))
+    try await holder.hold()
+    try await holder.store([.push(RandomSession.push(1))])
+    follower.store.follow("s")
+    try await follower.until("the first push") { $0.copies["s"]?.last == 1 }
+    replica.signal(SIGSTOP)
+    let ticket = try holder.submit([.push(RandomSession.push(2))])
+    // Redis has it, and notifies of it, long before the follower has waited for the replica twice.
+    let before = follower.metric("drawbridge_store_wait_short_total")
+    try await follower.until("short") { _ in follower.metric("drawbridge_store_wait_short_total") > before + 1 }
+    #expect(follower.state.copies["s"]?.last == 1)
+    replica.signal(SIGCONT)
+    try await holder.untilStored(ticket)
+    try await follower.until("the second push") { $0.copies["s"]?.last == 2 }
+    await follower.close()
+    await holder.close()
+  }
 }

@@ -81,7 +81,7 @@ extension StoreFile {
       return isWhole
     }
     if let damage { throw .refused(.damaged(damage)) }
-    try applyChanges(to: &restorations, &progress)
+    try applyChanges(to: &restorations, of: sessions, &progress)
     for (id, restoration) in restorations {
       sessions[id]?.state = restoration.state
       sessions[id]?.storedPosition = restoration.state.lastPosition
@@ -89,20 +89,22 @@ extension StoreFile {
   }
 
   private func applyChanges(
-    to restorations: inout [Int64: SessionRestoration], _ progress: inout ReadingProgress
+    to restorations: inout [Int64: SessionRestoration], of sessions: [Int64: StoredSession],
+    _ progress: inout ReadingProgress
   ) throws(Failure) {
-    var damagedRow: Int64?
+    var damage: String?
     try database.query("SELECT id, session, entries FROM changes ORDER BY id") { row in
       let follows = row.withBytes(2) { bytes in
         progress.add(bytes.count)
         return restorations[row.integer(1)]?.apply(changes: bytes) != false
       }
-      if !follows { damagedRow = row.integer(0) }
+      if !follows {
+        let name = sessions[row.integer(1)]?.name ?? ""
+        damage = "a change of session '\(name)' in row \(row.integer(0)) of 'changes'"
+      }
       return follows
     }
-    if let damagedRow {
-      throw .refused(.damaged("a change in row \(damagedRow) of 'changes' does not follow those before"))
-    }
+    if let damage { throw .refused(.damaged(damage)) }
   }
 
   // MARK: Writing

@@ -93,11 +93,12 @@ let package = Package(
     target(.machines, "RouteNetlink", ["ByteStreams"]),
     target(.machines, "RedisProtocol", ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"]),
     .target(
-      name: "Replication", dependencies: ["ByteStreams", "RedisProtocol"], path: "Sources/Machines/Replication",
+      name: "Replication", dependencies: ["ByteStreams", "JSONCodec", "RedisProtocol"],
+      path: "Sources/Machines/Replication",
       resources: [
-        .embedInCode("Scripts/acquire.lua"), .embedInCode("Scripts/append.lua"), .embedInCode("Scripts/heartbeat.lua"),
-        .embedInCode("Scripts/release.lua"), .embedInCode("Scripts/replace.lua"), .embedInCode("Scripts/stage.lua"),
-        .embedInCode("Scripts/stamp.lua"),
+        .embedInCode("Scripts/acquire.lua"), .embedInCode("Scripts/append.lua"), .embedInCode("Scripts/define.lua"),
+        .embedInCode("Scripts/heartbeat.lua"), .embedInCode("Scripts/release.lua"), .embedInCode("Scripts/remove.lua"),
+        .embedInCode("Scripts/replace.lua"), .embedInCode("Scripts/stage.lua"), .embedInCode("Scripts/stamp.lua"),
       ],
       swiftSettings: strict),
     target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),

@@ -12,6 +12,9 @@ from harness.redis import RedisServer
 _SCRIPTS = Path(__file__).parents[2] / "Sources/Machines/Replication/Scripts"
 _A, _B = "00000000000a", "00000000000b"
 _OLD, _NEW = "0" * 40, "1" * 40
+# The keys that are not those of one session.
+_SHARED = {"gateways", "sessions", "sessions:owners", "sessions:removed", "sessions:n"}
+_LIST = ["sessions", "sessions:owners", "sessions:removed", "sessions:n"]
 
 
 def token(counter, gateway, bits=1):
@@ -27,7 +30,7 @@ class Session:
 
     async def run(self, name, keys, *arguments):
         prefix = "{t}:s:x:"
-        keys = ["{t}:gateways" if key == "gateways" else prefix + key for key in keys]
+        keys = ["{t}:" + key if key in _SHARED else prefix + key for key in keys]
         return _text(await self._scripts[name](keys, arguments))
 
     async def record(self):
@@ -41,7 +44,18 @@ class Session:
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     async def acquire(
-        self, new, expected="", history="", sequence=0, last="", owner="", entry="", new_history=_OLD, counter=1
+        self,
+        new,
+        expected="",
+        history="",
+        sequence=0,
+        last="",
+        owner="",
+        entry="",
+        new_history=_OLD,
+        counter=1,
+        name="",
+        incarnation="",
     ):
         arguments = [
             expected,
@@ -56,8 +70,10 @@ class Session:
             "terms",
             1,
             counter,
+            name,
+            incarnation,
         ]
-        return await self.run("acquire", ["m", "p", "gateways", "n"], *arguments)
+        return await self.run("acquire", ["m", "p", "gateways", "n", "sessions"], *arguments)
 
     async def append(self, holder, expected, number, *pushes, history=_OLD, keep="", changes="c"):
         return await self.run("append", ["m", "p", "c", "n"], holder, history, expected, number, keep, changes, *pushes)
@@ -73,6 +89,16 @@ class Session:
 
     async def release(self, holder, sequence, successor=_B, history=_OLD):
         return await self.run("release", ["m", "n"], holder, history, sequence, successor)
+
+    async def define(self, name, text, owner="o", total=10, per_owner=10, first="", list_id="f0"):
+        return await self.run("define", [*_LIST, "m"], name, text, owner, total, per_owner, first, list_id)
+
+    async def remove(self, name, text, owner="o", holder="", code=1000, kept=100):
+        return await self.run("remove", [*_LIST, "m", "p", "c", "c:new"], name, text, owner, holder, code, kept)
+
+
+def definition(incarnation, rest="{}"):
+    return f"{incarnation:016x} {rest}"
 
 
 def _text(reply):
@@ -336,3 +362,99 @@ async def test_a_promotion_and_a_restart_are_other_histories(start, server, held
     assert await shared.append(token(1, _A), 1, 2, history=after) == ["HISTORY"]
     assert await shared.stamp(token(1, _A), 1, to=after) == "OK"
     assert await shared.append(token(1, _A), 1, 2, history=after) == ["OK"]
+
+
+async def test_a_session_is_defined_once(session):
+    assert await session.define("x", definition(1)) == ["OK", "f0 1"]
+    # The reply was lost.
+    assert await session.define("x", definition(1), list_id="f1") == ["OK", "f0 1"]
+    assert await session.define("x", definition(2)) == ["EXISTS", definition(1)]
+    assert await session.define("y", definition(3), list_id="f1") == ["OK", "f0 2"]
+    assert _text(await session.client.hgetall("{t}:sessions")) == {
+        "": "f0 2",
+        "x": definition(1),
+        "y": definition(3),
+    }
+    assert _text(await session.client.hgetall("{t}:sessions:owners")) == {"o": "2"}
+
+
+async def test_the_limits_count_all_sessions_and_those_of_an_owner(session):
+    for number in range(3):
+        assert (await session.define(f"a{number}", definition(number), "a", total=5, per_owner=3))[0] == "OK"
+    assert await session.define("a3", definition(3), "a", total=5, per_owner=3) == ["OWNER"]
+    assert await session.define("a2", definition(2), "a", total=5, per_owner=3) == ["OK", "f0 3"]
+    for number in range(4, 6):
+        assert (await session.define(f"b{number}", definition(number), "b", total=5, per_owner=3))[0] == "OK"
+    assert await session.define("b6", definition(6), "b", total=5, per_owner=3) == ["TOTAL"]
+    # What Redis has lost is defined again in any case.
+    assert (await session.define("b6", definition(6), "b", total="", per_owner=""))[0] == "OK"
+    assert (await session.remove("b6", definition(6), "b"))[0] == "OK"
+    assert await session.define("b7", definition(7), "b", total=5, per_owner=3) == ["TOTAL"]
+    assert (await session.remove("a0", definition(0), "a"))[0] == "OK"
+    assert (await session.define("a7", definition(8), "a", total=5, per_owner=3))[0] == "OK"
+    for name, number in (("a1", 1), ("a2", 2), ("a7", 8)):
+        assert (await session.remove(name, definition(number), "a"))[0] == "OK"
+    assert _text(await session.client.hgetall("{t}:sessions:owners")) == {"b": "2"}
+
+
+async def test_nothing_is_left_of_a_removed_session(session):
+    await session.define("x", definition(1), first=_B)
+    assert await session.record() == {"successor": _B}
+    holder = token(1, _A)
+    assert await session.acquire(holder, name="x", incarnation=definition(1)[:16]) == "OK"
+    assert await session.append(holder, 0, 1, "1-0", "one") == ["OK"]
+    assert await session.stage(holder, 2, 1) == "OK"
+    assert await session.remove("x", definition(2)) == ["CHANGED", definition(1)]
+    assert await session.remove("x", definition(1), holder=token(2, _A)) == ["FENCED"]
+    assert await session.remove("x", definition(1), holder=holder) == ["OK", "f0 2"]
+    assert await session.remove("x", definition(1), holder=holder) == ["CHANGED", ""]
+    assert {_text(key) for key in await session.client.keys("*")} == {"{t}:sessions", "{t}:sessions:removed"}
+    # What its holder and others have sent before they know it changes nothing.
+    assert await session.append(holder, 1, 2, "2-0", "two") == ["FENCED"]
+    assert await session.stage(holder, 2, 2) == "FENCED"
+    assert await session.release(holder, 1) == "FENCED"
+    assert await session.acquire(token(2, _B), name="x", incarnation=definition(1)[:16]) == "REMOVED"
+    assert not await session.record()
+
+
+async def test_a_removed_session_is_not_defined_again(session):
+    await session.define("x", definition(1))
+    assert (await session.remove("x", definition(1), kept=2))[0] == "OK"
+    assert await session.define("x", definition(1), total="", per_owner="") == ["REMOVED"]
+    assert (await session.define("x", definition(2)))[0] == "OK"
+    assert (await session.remove("x", definition(2), kept=2))[0] == "OK"
+    assert (await session.define("x", definition(3)))[0] == "OK"
+    assert (await session.remove("x", definition(3), kept=2))[0] == "OK"
+    # Only the last ones are known.
+    assert _text(await session.client.zrange("{t}:sessions:removed", 0, -1)) == [definition(2)[:16], definition(3)[:16]]
+
+
+async def test_an_acquisition_of_another_incarnation_is_refused(session):
+    await session.define("x", definition(2))
+    assert await session.acquire(token(1, _A), name="x", incarnation=definition(1)[:16]) == "REMOVED"
+    assert await session.acquire(token(1, _A), name="y", incarnation=definition(2)[:16]) == "REMOVED"
+    assert not await session.record()
+    assert await session.acquire(token(1, _A), name="x", incarnation=definition(2)[:16]) == "OK"
+
+
+async def test_definitions_and_removals_are_published(session):
+    async with session.client.pubsub() as channel:
+        await channel.subscribe("{t}:sessions:n")
+        assert (await channel.get_message(timeout=5))["type"] == "subscribe"
+        await session.define("x", definition(1))
+        await session.define("x", definition(1))
+        await session.define("x", definition(2))
+        await session.remove("x", definition(2))
+        await session.remove("x", definition(1), code=4001)
+        await session.define("x", definition(3))
+        published = [_text((await channel.get_message(timeout=5))["data"]) for _ in range(3)]
+        assert published == [f"f0 1 x +{definition(1)}", "f0 2 x -4001", f"f0 3 x +{definition(3)}"]
+
+
+async def test_a_full_server_removes_sessions(session):
+    await session.define("x", definition(1))
+    await session.client.set("fill", b"x" * 3_000_000)
+    await session.client.config_set("maxmemory", "2mb")
+    with pytest.raises(OutOfMemoryError):
+        await session.define("y", definition(2))
+    assert (await session.remove("x", definition(1)))[0] == "OK"

@@ -68,16 +68,20 @@ extension RedisFlight {
     }
   }
 
+  /// - Parameter name: of the session in the store.
   func acquire(
-    _ acquisition: Acquisition, _ keys: SessionKeys, gateways: String, then: @escaping (Bool, Bool) -> Void
+    _ acquisition: Acquisition, of name: String, _ keys: SessionKeys, gateways: String, _ list: DefinitionKeys,
+    then: @escaping (Bool, Bool) -> Void
   ) {
     let expected = acquisition.expected
-    send(parts: StoreScript.leadingParts + 16) { parts in
+    let created = SessionDefinition.parts(of: name)
+    send(parts: StoreScript.leadingParts + 19) { parts in
       StoreScript.acquire.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.pushes)
       parts.append(gateways)
       parts.append(keys.channel)
+      parts.append(list.list)
       parts.append(text { expected.token?.write(into: &$0) })
       parts.append(expected.history)
       parts.append(decimal: expected.sequence)
@@ -90,6 +94,8 @@ extension RedisFlight {
       parts.append(text { acquisition.terms.write(into: &$0) })
       parts.append(decimal: UInt64(SharedRecord.newestFormat))
       parts.append(decimal: UInt64(acquisition.token.term.counter))
+      parts.append(String(created?.name ?? ""))
+      parts.append(String(created?.incarnation ?? ""))
     } then: { reply, isConfirmed in
       then(Self.isOK(reply), isConfirmed)
     }

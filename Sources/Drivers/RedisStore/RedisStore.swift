@@ -30,10 +30,22 @@ package protocol RedisStoreDelegate: AnyObject, Sendable {
 
   /// Clients of another gateway read a session that this one holds. Reported every few seconds as long as they do.
   func store(_ store: RedisStore, servesReadersOf name: String)
+
+  /// A client has created the session, at any gateway. Its name in the store is that of the definition.
+  func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition)
+
+  /// The session ends: a client has deleted it, or it was idle, or Redis has lost it. It is not reported as lost. What is submitted from now on is not stored.
+  ///
+  /// - Parameter code: with which the connection to the upstream is closed.
+  func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16)
 }
 
 extension RedisStoreDelegate {
   package func store(_ store: RedisStore, servesReadersOf name: String) {}
+
+  package func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition) {}
+
+  package func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16) {}
 }
 
 /// The gateway that holds a session.
@@ -82,6 +94,7 @@ package final class RedisStore: Journal {
     case release(String)
     case follow(String, refresh: UInt64, hasReaders: Bool)
     case unfollow(String)
+    case change(DefinitionChange)
     case close(@Sendable () -> Void)
   }
 
@@ -94,6 +107,7 @@ package final class RedisStore: Journal {
   private let condition: Locked<StoreState>
   /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
+  private let definitionsAreKnown = Atomic(false)
 
   private init(_ submissions: SubmissionQueue) {
     var generator = SystemRandomNumberGenerator()
@@ -145,6 +159,30 @@ package final class RedisStore: Journal {
 
   package func unfollow(_ name: String) { _ = submissions.add(Command.unfollow(name)) }
 
+  /// A client creates a session. Every gateway is told. Its incarnation must be drawn at random.
+  package func define(
+    _ name: String, _ definition: SessionDefinition, within limits: DefinitionLimits
+  ) -> DefinitionRequest {
+    let request = DefinitionRequest()
+    _ = submissions.add(Command.change(DefinitionChange(.define(limits: limits), name, definition, request)))
+    return request
+  }
+
+  /// Removes a session that a client has created, and everything of it. Every gateway is told.
+  package func remove(_ name: String, _ definition: SessionDefinition, code: UInt16) -> DefinitionRequest {
+    let request = DefinitionRequest()
+    _ = submissions.add(Command.change(DefinitionChange(.remove(code: code), name, definition, request)))
+    return request
+  }
+
+  /// Removes a session that a client has created and that nobody uses, if this gateway holds it.
+  package func removeIdle(_ name: String, _ definition: SessionDefinition) {
+    _ = submissions.add(Command.change(DefinitionChange(.removeIdle, name, definition)))
+  }
+
+  /// Whether this gateway knows all sessions that clients have created at any gateway.
+  package var knowsDefinitions: Bool { definitionsAreKnown.load(ordering: .acquiring) }
+
   /// Releases all sessions, and ends. `then` is called on the store's loop. If Redis does not work, it is not called before it does: a caller does not wait for
   /// longer than for the shutdown of its sessions.
   package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
@@ -163,6 +201,8 @@ package final class RedisStore: Journal {
   // MARK: For the driver
 
   func setDeadline(_ time: MonotonicTime) { deadline.store(time.nanoseconds, ordering: .releasing) }
+
+  func setKnowsDefinitions(_ knows: Bool) { definitionsAreKnown.store(knows, ordering: .releasing) }
 
   func report(_ failure: String?) {
     condition.withLock { state in

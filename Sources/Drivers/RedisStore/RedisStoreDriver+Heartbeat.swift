@@ -48,6 +48,7 @@ extension RedisStoreDriver {
       heartbeatReplied(reply, isConfirmed)
     }
     if secret.isDue() { shareSecret(flight) }
+    flight.readVersion(listKeys) { [unowned self] in definitions.compare($0) }
     flight.send(parts: 2) { parts in
       parts.append("INFO")
       parts.append("replication")
@@ -97,6 +98,8 @@ extension RedisStoreDriver {
     if let history = reply?.text.flatMap({ Self.history(in: $0) }) { connected(to: history) }
     if heartbeat.isValid(now: now) { setTimer(.deadline, at: loop.now + (heartbeat.deadline - now)) }
     for (name, session) in followed where loop.now >= session.lastUse + FollowedSession.idleTime { unfollow(name) }
+    report(definitions.expire(now: now))
+    finishCreations()
     noteAll()
     turn()
     sendHeartbeat()

@@ -26,7 +26,7 @@ extension RedisStoreDriver {
         note(name)
       }
     case .acquire(let acquisition):
-      flight.acquire(acquisition, keys, gateways: gateways) { [unowned self] isOK, _ in
+      flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
         if isOK, candidates[name] != nil {
           loading[name] = SessionLoading(acquisition)
         } else {
@@ -132,7 +132,8 @@ extension RedisStoreDriver {
       session.replacement = StateReplacement(write, record, token)
       advance(session, flight)
     case .acquire(let acquisition):
-      flight.acquire(acquisition, session.keys, gateways: gateways) { [unowned self] isOK, _ in
+      flight.acquire(acquisition, of: session.name, session.keys, gateways: gateways, listKeys) {
+        [unowned self] isOK, _ in
         ifHeld(session) { session in
           guard isOK else { return session.holding.failed(now: now) }
           session.holding.acquired()
@@ -190,6 +191,7 @@ extension RedisStoreDriver {
       "this gateway holds the session",
       [.text("session", session.name), .number("term", Int(clamping: session.holding.token.term.value))])
     delegate?.store(store, holds: session.name, session.opened)
+    finishCreation(of: session.name)
   }
 
   /// The session has another term, since the deadline had passed.

@@ -42,11 +42,17 @@ final class RedisStoreDriver {
   var journals: [Int32: HeldSession] = [:]
   private var lastIndex: Int32 = 0
   var followed: [String: FollowedSession] = [:]
+  /// The sessions that clients have created, and how this gateway changes them.
+  var definitions: DefinitionList
+  var changes: [(change: DefinitionChange, isSent: Bool)] = []
+  let listKeys: DefinitionKeys
+  /// Clients that wait until the sessions are held that they have created, by their names in the store.
+  var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
   /// Sessions for which there may be something to do.
   private var pending: Set<String> = []
   /// Those that are damaged, or are to be released.
-  private var damaged: Set<String> = []
-  private var leaving: Set<String> = []
+  var damaged: Set<String> = []
+  var leaving: Set<String> = []
 
   private let batch = SubmissionBatch()
   /// Whether entries that nobody awaits have waited long enough.
@@ -76,6 +82,8 @@ final class RedisStoreDriver {
     self.logger = logger
     self.metrics = metrics
     gateways = SessionKeys.gateways(prefix: settings.prefix)
+    listKeys = DefinitionKeys(prefix: settings.prefix)
+    definitions = DefinitionList(patience: settings.times.lease + .seconds(1))
     heartbeat = Heartbeat(settings.times)
     watch = HistoryWatch(own: store.gateway, settings.times)
     secret = PeerSecret(using: &loop.entropy)
@@ -153,6 +161,7 @@ final class RedisStoreDriver {
   }
 
   private func decide(_ flight: RedisFlight) {
+    decideDefinitions(flight)
     for name in pending {
       if flight.isFull { return }
       pending.remove(name)
@@ -196,10 +205,13 @@ final class RedisStoreDriver {
       note(name)
     case .follow(let name, let refresh, let hasReaders): follow(name, refresh: refresh, hasReaders: hasReaders)
     case .unfollow(let name): unfollow(name)
+    case .change(let change): self.change(change)
     case .close(let then):
       isClosing = true
       closing.append(then)
       for name in Array(candidates.keys) + Array(held.keys) { perform(.release(name)) }
+      for (change, isSent) in changes where !isSent { change.request?.finish(.failed) }
+      changes.removeAll { !$0.isSent }
     }
   }
 
@@ -265,6 +277,7 @@ final class RedisStoreDriver {
   /// The outcome of what was sent is not known.
   private func disconnectAll() {
     flight = nil
+    disconnectDefinitions()
     loading = [:]
     for name in candidates.keys { candidates[name]?.disconnected() }
     for session in held.values {
@@ -335,7 +348,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     var names = Set(candidates.keys)
     names.formUnion(held.keys)
     names.formUnion(followed.keys)
-    if !names.isEmpty { _ = link.notifications?.subscribe(names.map { keys($0).channel }) }
+    _ = link.notifications?.subscribe([listKeys.channel] + names.map { keys($0).channel })
     setFailure(nil)
     sendHeartbeat()
     noteAll()
@@ -348,6 +361,8 @@ extension RedisStoreDriver: RedisLinkOwner {
     setTimer(.patience, at: loop.now + Self.patience)
     heartbeat.disconnected()
     for name in followed.keys { followed[name]?.isSubscribed = false }
+    definitions.disconnected()
+    report([])
     disconnectAll()
   }
 
@@ -359,6 +374,10 @@ extension RedisStoreDriver: RedisLinkOwner {
   func link(reports event: RedisSubscriptions.Event) {
     switch event {
     case .unsubscribed: break
+    case .subscribed(listKeys.channel):
+      definitions.subscribed()
+      report([])
+    case .message(listKeys.channel, let payload): report(definitions.notified(payload.span))
     case .subscribed(let channel):
       guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
       followed[name]?.isSubscribed = true

@@ -22,6 +22,8 @@ struct StoreScript {
   static let replace = StoreScript(.replace)
   static let stamp = StoreScript(.stamp)
   static let release = StoreScript(.release)
+  static let define = StoreScript(.define)
+  static let remove = StoreScript(.remove)
   /// It only reads, so it is no part of the protocol.
   static let read = StoreScript(RedisScript(String(decoding: PackageResources.read_lua, as: UTF8.self)), keys: 3)
 

@@ -32,6 +32,9 @@ final class TestGateway: RedisStoreDelegate {
     var secret = ""
     /// How often clients of other gateways were reported to read a session that is held here.
     var distantReaders: [String: Int] = [:]
+    var definitions: [String: SessionDefinition] = [:]
+    /// The close codes of sessions that were removed, by their names in the store.
+    var removals: [String: UInt16] = [:]
   }
 
   private let shared = Locked(State())
@@ -102,6 +105,19 @@ final class TestGateway: RedisStoreDelegate {
 
   func store(_ store: RedisStore, servesReadersOf name: String) {
     shared.withLock { $0.distantReaders[name, default: 0] += 1 }
+  }
+
+  func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition) {
+    shared.withLock { $0.definitions[name] = definition }
+    store.join(definition.storedName(name))
+  }
+
+  func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16) {
+    shared.withLock {
+      $0.definitions[name] = nil
+      $0.removals[definition.storedName(name)] = code
+      $0.held[definition.storedName(name)] = nil
+    }
   }
 
   // MARK: For tests

@@ -1,0 +1,182 @@
+import ByteStreams
+import Logging
+import Reactor
+import Replication
+
+/// The list of sessions that clients have created: what this gateway knows of it, and how it changes it.
+extension RedisStoreDriver {
+  /// Changes of the list that wait for Redis. Above it they are refused. Stops: memory that grows while clients create sessions and Redis is slow.
+  static var changeLimit: Int { 1_024 }
+  /// Changes in one flight, so that clients that create sessions leave room for the entries of others: with WAIT in 5 ms, 12,800 per second.
+  private static var changesPerFlight: Int { 64 }
+
+  // MARK: Changes
+
+  func change(_ change: DefinitionChange) {
+    if changes.count >= Self.changeLimit {
+      changes.removeAll { !$0.isSent && $0.change.request?.isAbandoned ?? false }
+    }
+    guard !isClosing, changes.count < Self.changeLimit else {
+      change.request?.finish(.failed)
+      return
+    }
+    // The upkeep of a session asks again and again.
+    if change.request == nil,
+      changes.contains(where: { $0.change.request == nil && $0.change.definition == change.definition })
+    {
+      return
+    }
+    changes.append((change, false))
+  }
+
+  /// Everything about the list that is to be sent.
+  func decideDefinitions(_ flight: RedisFlight) {
+    if let (cursor, isFirst) = definitions.takePage() {
+      if isFirst { flight.readVersion(listKeys) { [unowned self] in definitions.began(at: $0) } }
+      flight.readPage(listKeys, from: cursor) { [unowned self] page in
+        if let page { add(page) } else { definitions.failed() }
+      }
+    }
+    var room = Self.changesPerFlight
+    for (change, isSent) in changes where !isSent {
+      guard room > 0, !flight.isFull else { break }
+      guard change.request?.isAbandoned != true else {
+        end(change, .failed)
+        continue
+      }
+      room -= 1
+      send(change, flight)
+    }
+  }
+
+  private func send(_ change: DefinitionChange, _ flight: RedisFlight) {
+    let storedName = change.definition.storedName(change.name)
+    if let index = changes.firstIndex(where: { $0.change === change }) { changes[index].isSent = true }
+    switch change.kind {
+    case .define(let limits):
+      // The client waits for its session, so that the gateway that it has asked acquires it.
+      flight.define(
+        change, limits, listKeys, keys(storedName), first: limits == nil ? nil : watch.own,
+        newList: loop.entropy.next()
+      ) { [unowned self] reply, isConfirmed in
+        defined(change, reply, isConfirmed)
+      }
+    case .remove(let code):
+      flight.remove(change, code: code, holder: nil, listKeys, keys(storedName)) { [unowned self] reply, isConfirmed in
+        removed(change, code: code, reply, isConfirmed)
+      }
+    case .removeIdle:
+      guard let token = held[storedName]?.holding.token else { return end(change, .failed) }
+      flight.remove(change, code: 1000, holder: token, listKeys, keys(storedName)) {
+        [unowned self] reply, isConfirmed in
+        removed(change, code: 1000, reply, isConfirmed)
+      }
+    }
+  }
+
+  private func end(_ change: DefinitionChange, _ outcome: DefinitionRequest.Outcome) {
+    changes.removeAll { $0.change === change }
+    change.request?.finish(outcome)
+  }
+
+  private func defined(_ change: DefinitionChange, _ reply: DefinitionReply, _ isConfirmed: Bool) {
+    switch reply {
+    case .done(let version):
+      report(definitions.adopt(change.name, change.definition, at: version))
+      defined(change, isConfirmed: isConfirmed)
+    case .other(let text): noteOther(change, .exists(SessionDefinition(text.span)))
+    case .removed: noteOther(change, .failed)
+    case .tooMany: end(change, .tooMany)
+    case .tooManyOfOwner: end(change, .tooManyOfOwner)
+    case .fenced, .refused: end(change, .failed)
+    }
+  }
+
+  /// The client is told when this gateway has the session, so that its next request finds it working. Another gateway may be faster, though.
+  private func defined(_ change: DefinitionChange, isConfirmed: Bool) {
+    changes.removeAll { $0.change === change }
+    guard let request = change.request else { return }
+    guard isConfirmed else { return request.finish(.failed) }
+    created[change.definition.storedName(change.name)] = (request, now + Self.acquisitionTime)
+  }
+
+  /// How long a client waits for its session to be held by the gateway that it has asked.
+  private static var acquisitionTime: TimeSpan { .seconds(1) }
+
+  /// The session is held here.
+  func finishCreation(of name: String) { created.removeValue(forKey: name)?.request.finish(.done) }
+
+  /// Called with each heartbeat.
+  func finishCreations() {
+    for (name, creation) in created where creation.end <= now || isClosing { finishCreation(of: name) }
+  }
+
+  /// What this gateway has defined again is not the session of this name any more.
+  private func noteOther(_ change: DefinitionChange, _ outcome: DefinitionRequest.Outcome) {
+    if change.request == nil {
+      report(definitions.adopt(removalOf: change.name, change.definition, code: 1000, at: nil))
+    }
+    end(change, outcome)
+  }
+
+  private func removed(_ change: DefinitionChange, code: UInt16, _ reply: DefinitionReply, _ isConfirmed: Bool) {
+    switch reply {
+    case .done(let version):
+      report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: version))
+      end(change, isConfirmed ? .done : .failed)
+    case .other:
+      // Another request was faster.
+      report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: nil))
+      end(change, .done)
+    case .removed, .tooMany, .tooManyOfOwner, .fenced, .refused: end(change, .failed)
+    }
+  }
+
+  // MARK: The list
+
+  private func add(_ page: DefinitionPage) {
+    let (changes, unreadable) = definitions.add(page.entries, next: page.cursor, now: now)
+    for name in unreadable {
+      logger.error(
+        "the definition of a session in Redis cannot be read, and the session is not used", [.text("session", name)])
+    }
+    report(changes)
+  }
+
+  func report(_ changes: [DefinitionList.Change]) {
+    store.setKnowsDefinitions(definitions.isComplete)
+    for change in changes {
+      switch change {
+      case .defined(let name, let definition): delegate?.store(store, defines: name, definition)
+      case .removed(let name, let definition, let code):
+        // First, so that what the loss ends finds the session closed.
+        delegate?.store(store, removes: name, definition, code: code)
+        forget(definition.storedName(name))
+      case .missing(let name, let definition):
+        guard held[definition.storedName(name)] != nil else { continue }
+        logger.warning("Redis has lost a session, which is defined again", [.text("session", name)])
+        self.change(DefinitionChange(.define(limits: nil), name, definition))
+      }
+    }
+  }
+
+  /// The session does not exist any more.
+  private func forget(_ name: String) {
+    if let session = held.removeValue(forKey: name) {
+      journals[session.index] = nil
+      release(session.abandon())
+      metrics.setHeld(held.count)
+    }
+    finishCreation(of: name)
+    candidates[name] = nil
+    loading[name] = nil
+    damaged.remove(name)
+    leaving.remove(name)
+    unfollow(name)
+  }
+
+  /// The outcome of what was sent is not known. It is sent again.
+  func disconnectDefinitions() {
+    for index in changes.indices { changes[index].isSent = false }
+  }
+}

@@ -1,0 +1,261 @@
+import ByteStreams
+
+/// The sessions that clients have created, as a gateway knows them: a copy of the hash `sessions`.
+///
+/// The driver subscribes to the changes first, and then reads the hash in pages. A change says which version of the list it makes, so the copy notices
+/// when one is missing, and is read again.
+package struct DefinitionList: Sendable {
+  package enum Change: Hashable, Sendable {
+    case defined(name: String, SessionDefinition)
+    /// - code: with which the connection to the upstream is closed.
+    case removed(name: String, SessionDefinition, code: UInt16)
+    /// Redis does not have it any more, and has not reported why. The holder defines it again. If nobody does, it is removed.
+    case missing(name: String, SessionDefinition)
+  }
+
+  /// The version of the list. It counts the changes since the list was begun; the id is another one when Redis has lost it.
+  package struct Version: Hashable, Sendable {
+    package let id: [UInt8]
+    package let count: UInt64
+
+    /// Of a hash that does not exist.
+    static let none = Version(id: [], count: 0)
+
+    private init(id: [UInt8], count: UInt64) {
+      self.id = id
+      self.count = count
+    }
+
+    /// `id count`.
+    package init?(_ text: Span<UInt8>) {
+      guard let space = text.firstIndex(of: UInt8(ascii: " ")), space > 0,
+        let count = text.extracting(space + 1..<text.count).decimalValue(), count > 0
+      else { return nil }
+      self.init(id: [UInt8](copying: text.extracting(first: space)), count: UInt64(count))
+    }
+
+    /// Whether `next` is made by one change.
+    func isFollowed(by next: Version) -> Bool { next.count == count + 1 && (id == next.id || self == .none) }
+  }
+
+  /// A notified change: `id count name +definition` or `id count name -code`.
+  private struct Notice {
+    let version: Version
+    let name: String
+    /// nil: removed.
+    let definition: [UInt8]?
+    let code: UInt16
+
+    init?(_ text: Span<UInt8>) {
+      let space = UInt8(ascii: " ")
+      guard let first = text.firstIndex(of: space), let second = text.firstIndex(of: space, from: first + 1),
+        let third = text.firstIndex(of: space, from: second + 1), third + 1 < text.count,
+        let version = Version(text.extracting(first: second))
+      else { return nil }
+      self.version = version
+      name = text.extracting(second + 1..<third).text()
+      let value = text.extracting(third + 2..<text.count)
+      switch text[third + 1] {
+      case UInt8(ascii: "+"): (definition, code) = ([UInt8](copying: value), Self.normalClosure)
+      case UInt8(ascii: "-"):
+        (definition, code) = (nil, value.decimalValue().flatMap(UInt16.init(exactly:)) ?? Self.normalClosure)
+      default: return nil
+      }
+    }
+
+    static var normalClosure: UInt16 { 1000 }
+  }
+
+  private struct Entry {
+    var definition: SessionDefinition
+    /// When it is removed unless it is defined again; nil: Redis has it.
+    var end: MonotonicTime?
+  }
+
+  /// A hash that is being read.
+  private struct Reading {
+    /// Before the first page.
+    var version = Version.none
+    var seen: Set<String> = []
+    /// What was notified meanwhile.
+    var notices: [Notice] = []
+  }
+
+  private enum State {
+    /// Nothing is notified.
+    case unknown
+    case reading(Reading)
+    case complete(Version)
+  }
+
+  /// Changes that are kept while the hash is read. With more, it is read again.
+  private static var noticeLimit: Int { 4_096 }
+
+  /// How long a session is kept that Redis has lost: the holder has the lease to define it again.
+  private let patience: TimeSpan
+  private var entries: [String: Entry] = [:]
+  private var state = State.unknown
+  /// What a comparison has found.
+  private var difference: (own: Version, other: Version)?
+  /// Where the next page begins; nil: none is to be read.
+  private var next: [UInt8]?
+
+  package init(patience: TimeSpan) { self.patience = patience }
+
+  // MARK: State
+
+  /// Whether the list has everything that Redis had when it last reported a change.
+  package var isComplete: Bool {
+    if case .complete = state { true } else { false }
+  }
+
+  package func definition(of name: String) -> SessionDefinition? { entries[name]?.definition }
+
+  package var count: Int { entries.count }
+
+  /// Where the next page begins, once; nil: none is to be read. The version is to be read before the first one.
+  package mutating func takePage() -> (cursor: [UInt8], isFirst: Bool)? {
+    guard let cursor = next else { return nil }
+    next = nil
+    return (cursor, cursor == Self.start)
+  }
+
+  private static let start: [UInt8] = [UInt8(ascii: "0")]
+
+  // MARK: Reports
+
+  /// From now on changes are notified. The hash is read.
+  package mutating func subscribed() {
+    state = .reading(Reading())
+    next = Self.start
+  }
+
+  /// Nothing is notified any more. What is known stays.
+  package mutating func disconnected() {
+    (state, next, difference) = (.unknown, nil, nil)
+  }
+
+  /// The version before the first page; nil: Redis has no list.
+  package mutating func began(at version: [UInt8]?) {
+    guard case .reading(var reading) = state else { return }
+    reading.version = version.flatMap { Version($0.span) } ?? .none
+    state = .reading(reading)
+  }
+
+  /// A page was read.
+  ///
+  /// - Parameter cursor: where the next one begins; `0` after the last one.
+  /// - Returns: what has changed, and the names of definitions that cannot be read.
+  package mutating func add(
+    _ page: [(name: [UInt8], text: [UInt8])], next cursor: [UInt8], now: MonotonicTime
+  ) -> (changes: [Change], unreadable: [String]) {
+    guard case .reading(var reading) = state else { return ([], []) }
+    var changes: [Change] = []
+    var unreadable: [String] = []
+    for (name, text) in page where !name.isEmpty {
+      let name = name.span.text()
+      reading.seen.insert(name)
+      if let definition = SessionDefinition(text.span) {
+        changes += define(name, definition)
+      } else {
+        unreadable.append(name)
+      }
+    }
+    state = .reading(reading)
+    guard cursor == Self.start else {
+      next = cursor
+      return (changes, unreadable)
+    }
+    for (name, entry) in entries where entry.end == nil && !reading.seen.contains(name) {
+      entries[name]?.end = now + patience
+      changes.append(.missing(name: name, entry.definition))
+    }
+    state = .complete(reading.version)
+    for notice in reading.notices { changes += apply(notice) }
+    return (changes, unreadable)
+  }
+
+  /// The page could not be read: everything is read again.
+  package mutating func failed() {
+    if case .unknown = state { return }
+    subscribed()
+  }
+
+  /// A change was notified.
+  package mutating func notified(_ text: Span<UInt8>) -> [Change] {
+    guard let notice = Notice(text) else { return [] }
+    guard case .reading(var reading) = state else { return apply(notice) }
+    reading.notices.append(notice)
+    state = .reading(reading)
+    if reading.notices.count > Self.noticeLimit { subscribed() }
+    return []
+  }
+
+  private mutating func apply(_ notice: Notice) -> [Change] {
+    // After a gap the hash is read, and this change is in it.
+    guard case .complete(let version) = state else { return [] }
+    if version.id == notice.version.id, notice.version.count <= version.count { return [] }
+    guard version.isFollowed(by: notice.version) else {
+      subscribed()
+      return []
+    }
+    state = .complete(notice.version)
+    guard let text = notice.definition else { return remove(notice.name, code: notice.code) }
+    guard let definition = SessionDefinition(text.span) else { return remove(notice.name, code: notice.code) }
+    return define(notice.name, definition)
+  }
+
+  /// This gateway has defined the session, which made the list this version. It is notified as well, before or after.
+  package mutating func adopt(_ name: String, _ definition: SessionDefinition, at version: [UInt8]?) -> [Change] {
+    isKnown(version) ? [] : define(name, definition)
+  }
+
+  /// This gateway has removed the session, or found that it was removed.
+  ///
+  /// - Parameter version: nil: the list has it for longer.
+  package mutating func adopt(
+    removalOf name: String, _ definition: SessionDefinition, code: UInt16, at version: [UInt8]?
+  ) -> [Change] {
+    guard !isKnown(version), entries[name]?.definition == definition else { return [] }
+    return remove(name, code: code)
+  }
+
+  private func isKnown(_ version: [UInt8]?) -> Bool {
+    guard case .complete(let own) = state, let version = version.flatMap({ Version($0.span) }) else { return false }
+    return own.id == version.id && version.count <= own.count
+  }
+
+  /// What Redis says that the version is. If the copy has another one for two comparisons, a change was lost: everything is read again.
+  package mutating func compare(_ text: [UInt8]?) {
+    guard case .complete(let own) = state else { return }
+    let other = text.flatMap { Version($0.span) } ?? .none
+    guard own != other else {
+      difference = nil
+      return
+    }
+    let isOld = difference.map { $0.own == own } ?? false
+    difference = (own, other)
+    if isOld { subscribed() }
+  }
+
+  /// Removes what nobody has defined again.
+  package mutating func expire(now: MonotonicTime) -> [Change] {
+    guard isComplete else { return [] }
+    let ended = entries.filter { $0.value.end.map { $0 <= now } ?? false }
+    return ended.keys.flatMap { remove($0, code: Notice.normalClosure) }
+  }
+
+  // MARK: Changes
+
+  private mutating func define(_ name: String, _ definition: SessionDefinition) -> [Change] {
+    let last = entries.updateValue(Entry(definition: definition), forKey: name)?.definition
+    if last == definition { return [] }
+    let removal = last.map { [Change.removed(name: name, $0, code: Notice.normalClosure)] } ?? []
+    return removal + [.defined(name: name, definition)]
+  }
+
+  private mutating func remove(_ name: String, code: UInt16) -> [Change] {
+    guard let entry = entries.removeValue(forKey: name) else { return [] }
+    return [.removed(name: name, entry.definition, code: code)]
+  }
+}

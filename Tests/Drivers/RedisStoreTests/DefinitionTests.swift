@@ -1,0 +1,175 @@
+import ByteStreams
+import Journal
+import JournalSupport
+import Reactor
+import RedisSupport
+import Replication
+import Testing
+
+@testable import RedisStore
+
+/// The list of sessions that clients have created, at several gateways, on a real server.
+@Suite(.serialized) struct DefinitionTests {
+  private func definition(_ incarnation: UInt64, owner: String = "alice") -> SessionDefinition {
+    SessionDefinition(
+      incarnation: incarnation, profile: "p", variables: ["v": "\(incarnation)"], owner: owner, time: 1,
+      idleLimit: .seconds(60))
+  }
+
+  private static let limits = DefinitionLimits(total: 100, perOwner: 100)
+
+  private func outcome(_ request: DefinitionRequest) async throws -> DefinitionRequest.Outcome {
+    let start = ContinuousClock.now
+    while true {
+      if let outcome = request.outcome { return outcome }
+      try #require(ContinuousClock.now - start < .seconds(30), "no outcome")
+      try await Task.sleep(for: .milliseconds(1))
+    }
+  }
+
+  private func connected(_ gateways: TestGateway...) async throws {
+    for gateway in gateways { try await gateway.until("connected") { _ in gateway.store.knowsDefinitions } }
+  }
+
+  @Test func aSessionIsDefinedOnceAndKnownEverywhere() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    #expect(try await outcome(first.store.define("a", definition(1), within: Self.limits)) == .done)
+    #expect(first.state.definitions == ["a": definition(1)])
+    try await second.until("known") { $0.definitions == ["a": definition(1)] }
+    #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .exists(definition(1)))
+    // The gateway that was asked acquires it first.
+    try await first.untilHeld("a~0000000000000001")
+    // One that comes later reads the list.
+    let third = try TestGateway(server)
+    try await third.until("known") { $0.definitions == ["a": definition(1)] }
+    for gateway in [first, second, third] { await gateway.close() }
+  }
+
+  @Test func limitsCountTheSessionsOfAllGateways() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    let limits = DefinitionLimits(total: 3, perOwner: 2)
+    #expect(try await outcome(first.store.define("a", definition(1), within: limits)) == .done)
+    #expect(try await outcome(second.store.define("b", definition(2), within: limits)) == .done)
+    #expect(try await outcome(first.store.define("c", definition(3), within: limits)) == .tooManyOfOwner)
+    #expect(try await outcome(first.store.define("c", definition(3, owner: "bob"), within: limits)) == .done)
+    #expect(try await outcome(second.store.define("d", definition(4, owner: "eve"), within: limits)) == .tooMany)
+    await first.close()
+    await second.close()
+  }
+
+  @Test func nothingIsLeftOfASessionThatIsRemovedElsewhere() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    let name = "a~0000000000000001"
+    try await first.untilHeld(name)
+    try await first.store([.push(RandomSession.push(1))], in: name)
+    try await second.until("known") { $0.definitions.count == 1 }
+    #expect(try await outcome(second.store.remove("a", definition(1), code: 4001)) == .done)
+    #expect(second.state.removals == [name: 4001])
+    try await first.until("removed") { $0.removals == [name: 4001] }
+    #expect(first.state.losses.isEmpty)
+    #expect(try await outcome(first.store.remove("a", definition(1), code: 1000)) == .done)
+    // Another session of the same name begins with nothing.
+    #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)
+    let restored = try await second.untilHeld("a~0000000000000002").restored
+    #expect(restored.nextPush == 1)
+    let client = try TestClient(server)
+    #expect(try await client.call("KEYS", "{drawbridge}:s:\(name):*") == "*0\r\n")
+    await first.close()
+    await second.close()
+  }
+
+  @Test func onlyTheHolderRemovesAnIdleSession() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    try await first.untilHeld("a~0000000000000001")
+    try await second.until("known") { $0.definitions.count == 1 }
+    second.store.removeIdle("a", definition(1))
+    // What is submitted afterwards is executed afterwards.
+    _ = try await outcome(second.store.define("b", definition(2), within: Self.limits))
+    #expect(second.state.definitions.count == 2)
+    first.store.removeIdle("a", definition(1))
+    for gateway in [first, second] { try await gateway.until("removed") { $0.definitions.keys.sorted() == ["b"] } }
+    await first.close()
+    await second.close()
+  }
+
+  @Test func aSessionThatRedisHasLostIsDefinedAgainByItsHolder() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    let name = "a~0000000000000001"
+    try await first.untilHeld(name)
+    let client = try TestClient(server)
+    _ = try await client.call("FLUSHALL")
+    try await first.store([.push(RandomSession.push(1))], in: name)
+    let stored = try await client.call("HGET", "{drawbridge}:sessions", "a")
+    #expect(stored.hasSuffix("\r\n\(String(decoding: definition(1).text, as: UTF8.self))\r\n"))
+    #expect(first.state.definitions.count == 1 && second.state.definitions.count == 1)
+    #expect(second.state.removals.isEmpty)
+    #expect(first.state.losses.isEmpty && first.state.holdings == 1)
+    await first.close()
+    await second.close()
+  }
+
+  /// The other gateway has no holder to define it again.
+  @Test func aSessionThatNobodyHoldsIsGoneWhenRedisHasLostIt() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    try await first.untilHeld("a~0000000000000001")
+    try await second.until("known") { $0.definitions.count == 1 }
+    first.kill()
+    _ = try await TestClient(server).call("FLUSHALL")
+    try await second.until("removed") { $0.definitions.isEmpty && $0.removals.count == 1 }
+    await second.close()
+  }
+
+  /// It was removed while its holder could not reach Redis.
+  @Test func aHolderThatWasAwayDoesNotBringASessionBack() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let (first, second) = (try TestGateway(server, port: proxy.port), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    let name = "a~0000000000000001"
+    try await first.untilHeld(name)
+    try await second.until("known") { $0.definitions.count == 1 }
+    proxy.freeze()
+    try await first.until("away") { _ in !first.store.knowsDefinitions }
+    #expect(try await outcome(second.store.remove("a", definition(1), code: 1000)) == .done)
+    proxy.thaw()
+    try await first.until("removed") { $0.removals == [name: 1000] }
+    #expect(second.state.definitions.isEmpty)
+    #expect(try await TestClient(server).call("KEYS", "*\(name)*") == "*0\r\n")
+    await first.close()
+    await second.close()
+  }
+
+  @Test func whatWasSentIsSentAgainWhenTheConnectionEnds() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port)
+    try await connected(gateway)
+    proxy.freeze()
+    try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
+    let request = gateway.store.define("a", definition(1), within: Self.limits)
+    let abandoned = gateway.store.define("b", definition(2), within: Self.limits)
+    abandoned.abandon()
+    proxy.thaw()
+    #expect(try await outcome(request) == .done)
+    #expect(try await outcome(abandoned) == .failed)
+    #expect(gateway.state.definitions.keys.sorted() == ["a"])
+    await gateway.close()
+  }
+}

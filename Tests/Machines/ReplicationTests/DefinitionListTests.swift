@@ -1,0 +1,278 @@
+import ByteStreams
+import TestSupport
+import Testing
+
+@testable import Replication
+
+/// The copy that a gateway has of the sessions that clients have created.
+@Suite struct DefinitionListTests {
+  private func definition(_ incarnation: UInt64, _ variables: [String: String] = ["symbol": "BTC"]) -> SessionDefinition
+  {
+    SessionDefinition(
+      incarnation: incarnation, profile: "ticker", variables: variables, owner: "alice", time: 1_700_000_000_000,
+      idleLimit: .seconds(600))
+  }
+
+  private func notice(_ count: Int, _ name: String, _ incarnation: UInt64?, id: String = "f0") -> [UInt8] {
+    let change = incarnation.map { Array("+".utf8) + definition($0).text } ?? Array("-4001".utf8)
+    return Array("\(id) \(count) \(name) ".utf8) + change
+  }
+
+  private func page(_ sessions: (String, UInt64)...) -> [(name: [UInt8], text: [UInt8])] {
+    [(name: [], text: Array("f0 9".utf8))]
+      + sessions.map { (name: Array($0.utf8), text: definition($1).text) }
+  }
+
+  private let end = Array("0".utf8)
+
+  /// A list that was read completely.
+  private func complete(_ version: String?, _ sessions: (String, UInt64)...) -> DefinitionList {
+    var list = DefinitionList(patience: .seconds(6))
+    list.subscribed()
+    _ = list.takePage()
+    list.began(at: version.map { Array($0.utf8) })
+    let page = sessions.map { (name: Array($0.0.utf8), text: definition($0.1).text) }
+    _ = list.add(page, next: end, now: .zero)
+    return list
+  }
+
+  @Test func aDefinitionIsWrittenAndReadWhole() {
+    let all = definition(0xAB, ["a": "\"\u{1F600}\n", "b": ""])
+    #expect(SessionDefinition(all.text.span) == all)
+    #expect(
+      String(decoding: definition(0xAB).text, as: UTF8.self)
+        == #"00000000000000ab {"profile":"ticker","variables":{"symbol":"BTC"},"owner":"alice","time":1700000000000,"idle_milliseconds":600000}"#
+    )
+    let later = String(decoding: definition(1).text.dropLast(), as: UTF8.self) + #","color":{"x":[1]}}"#
+    #expect(SessionDefinition(Array(later.utf8).span) == definition(1))
+    #expect(all.storedName("x.y") == "x.y~00000000000000ab")
+    #expect(
+      SessionDefinition.parts(of: "x.y~00000000000000ab").map { "\($0.name) \($0.incarnation)" }
+        == "x.y 00000000000000ab")
+    #expect(SessionDefinition.parts(of: "x.y") == nil)
+  }
+
+  @Test(arguments: [
+    "", "00000000000000ab", "00000000000000ab ", "00000000000000ab {}", "x0000000000000ab {}",
+    #"00000000000000ab {"profile":1,"variables":{},"owner":"a","time":1,"idle_milliseconds":1}"#,
+    #"00000000000000ab {"profile":"p","variables":{"a":1},"owner":"a","time":1,"idle_milliseconds":1}"#,
+    #"00000000000000ab {"profile":"p","variables":{},"owner":"a","time":-1,"idle_milliseconds":1}"#,
+    #"00000000000000ab {"profile":"p","variables":{},"owner":"a","time":1}"#,
+    #"00000000000000ab {"profile":"p","variables":{},"owner":"a","time":1,"idle_milliseconds":1} "x"#,
+  ])
+  func aMalformedDefinitionIsRefused(_ text: String) {
+    #expect(SessionDefinition(Array(text.utf8).span) == nil)
+  }
+
+  @Test func aDefinitionThatIsTooLongIsRefused() {
+    let room = SessionDefinition.maximumTextLength - definition(1, ["v": ""]).text.count
+    #expect(SessionDefinition(definition(1, ["v": String(repeating: "x", count: room)]).text.span) != nil)
+    #expect(SessionDefinition(definition(1, ["v": String(repeating: "x", count: room + 1)]).text.span) == nil)
+  }
+
+  @Test func pagesAreReadUntilTheLast() {
+    var list = DefinitionList(patience: .seconds(6))
+    #expect(list.takePage() == nil)
+    list.subscribed()
+    let first = list.takePage()
+    #expect(first?.cursor == end && first?.isFirst == true)
+    #expect(list.takePage() == nil)
+    list.began(at: Array("f0 9".utf8))
+    #expect(list.add(page(("a", 1)), next: Array("7".utf8), now: .zero).changes == [.defined(name: "a", definition(1))])
+    #expect(!list.isComplete)
+    let second = list.takePage()
+    #expect(second?.cursor == Array("7".utf8) && second?.isFirst == false)
+    // An element may be in several pages.
+    let last = list.add(page(("a", 1), ("b", 2)) + [(name: Array("c".utf8), text: [1])], next: end, now: .zero)
+    #expect(last.changes == [.defined(name: "b", definition(2))] && last.unreadable == ["c"])
+    #expect(list.isComplete && list.count == 2)
+  }
+
+  @Test func changesAreAppliedInOrder() {
+    var list = complete("f0 9", ("a", 1))
+    #expect(list.notified(notice(10, "b", 2).span) == [.defined(name: "b", definition(2))])
+    #expect(list.notified(notice(10, "b", 2).span) == [])
+    #expect(list.notified(notice(11, "a", nil).span) == [.removed(name: "a", definition(1), code: 4001)])
+    #expect(list.notified(notice(9, "a", 1).span) == [])
+    #expect(list.notified(notice(12, "a", 3).span) == [.defined(name: "a", definition(3))])
+    #expect(list.isComplete && list.definition(of: "a") == definition(3))
+  }
+
+  @Test func theFirstChangeOfAListFollowsNone() {
+    var list = complete(nil)
+    #expect(list.isComplete)
+    #expect(list.notified(notice(1, "a", 1).span) == [.defined(name: "a", definition(1))])
+  }
+
+  @Test func aMissingChangeHasTheListReadAgain() {
+    var list = complete("f0 9", ("a", 1))
+    #expect(list.notified(notice(11, "b", 2).span) == [])
+    #expect(!list.isComplete && list.takePage()?.isFirst == true)
+    list.began(at: Array("f0 11".utf8))
+    // Meanwhile a change arrives that the page does not have, and one that it has.
+    #expect(list.notified(notice(12, "c", 3).span) == [] && list.notified(notice(13, "a", nil).span) == [])
+    let changes = list.add(page(("a", 1), ("b", 2), ("c", 3)), next: end, now: .zero).changes
+    #expect(
+      changes == [
+        .defined(name: "b", definition(2)), .defined(name: "c", definition(3)),
+        .removed(name: "a", definition(1), code: 4001),
+      ])
+    #expect(list.isComplete)
+  }
+
+  @Test func anotherListIsReadAgain() {
+    var list = complete("f0 9", ("a", 1))
+    #expect(list.notified(notice(10, "b", 2, id: "f1").span) == [])
+    #expect(!list.isComplete && list.takePage() != nil)
+  }
+
+  @Test func aSessionThatRedisHasLostIsKeptForAWhile() {
+    var list = complete("f0 9", ("a", 1), ("b", 2))
+    list.subscribed()
+    list.began(at: Array("f1 1".utf8))
+    let changes = list.add([], next: end, now: .zero + .seconds(1)).changes
+    #expect(Set(changes) == [.missing(name: "a", definition(1)), .missing(name: "b", definition(2))])
+    #expect(list.expire(now: .zero + .seconds(6)) == [] && list.count == 2)
+    // The holder of one of them defines it again.
+    #expect(list.notified(notice(2, "a", 1, id: "f1").span) == [])
+    #expect(list.expire(now: .zero + .seconds(7)) == [.removed(name: "b", definition(2), code: 1000)])
+    #expect(list.expire(now: .zero + .seconds(70)) == [] && list.definition(of: "a") == definition(1))
+  }
+
+  @Test func nothingExpiresWhileRedisIsAway() {
+    var list = complete("f0 9", ("a", 1))
+    list.subscribed()
+    _ = list.add([], next: end, now: .zero)
+    list.disconnected()
+    #expect(list.expire(now: .zero + .seconds(60)) == [] && list.count == 1 && !list.isComplete)
+    #expect(list.notified(notice(10, "b", 2).span) == [])
+  }
+
+  @Test func whatThisGatewayHasDoneIsKnownAtOnce() {
+    var list = complete("f0 9")
+    #expect(list.adopt("a", definition(1), at: Array("f0 10".utf8)) == [.defined(name: "a", definition(1))])
+    #expect(list.notified(notice(10, "a", 1).span) == [])
+    #expect(
+      list.adopt(removalOf: "a", definition(1), code: 1001, at: Array("f0 11".utf8))
+        == [.removed(name: "a", definition(1), code: 1001)])
+    #expect(list.notified(notice(11, "a", nil).span) == [])
+    // The notifications were faster: the session was deleted and created again since.
+    #expect(list.notified(notice(12, "a", 2).span).count == 1 && list.notified(notice(13, "a", nil).span).count == 1)
+    #expect(list.notified(notice(14, "a", 3).span).count == 1)
+    #expect(list.adopt("a", definition(2), at: Array("f0 12".utf8)) == [])
+    #expect(list.adopt(removalOf: "a", definition(2), code: 1000, at: Array("f0 13".utf8)) == [])
+    #expect(list.adopt(removalOf: "a", definition(2), code: 1000, at: nil) == [])
+    #expect(list.definition(of: "a") == definition(3))
+  }
+
+  @Test func aNotificationThatWasLostIsNoticed() {
+    var list = complete("f0 9", ("a", 1))
+    list.compare(Array("f0 10".utf8))
+    // It was only late.
+    _ = list.notified(notice(10, "b", 2).span)
+    list.compare(Array("f0 11".utf8))
+    #expect(list.isComplete)
+    list.compare(Array("f0 11".utf8))
+    #expect(!list.isComplete && list.takePage() != nil)
+    // All data of Redis was deleted.
+    list = complete("f0 9", ("a", 1))
+    list.compare(nil)
+    list.compare(nil)
+    #expect(!list.isComplete)
+  }
+
+  @Test func aFloodOfChangesWhileTheListIsReadBeginsAnew() {
+    var list = DefinitionList(patience: .seconds(6))
+    list.subscribed()
+    _ = list.takePage()
+    for count in 1...5_000 { _ = list.notified(notice(count, "a", UInt64(count)).span) }
+    #expect(list.takePage()?.isFirst == true)
+  }
+
+  @Test(arguments: ["", "f0", "f0 1", "f0 1 a", "f0 1 a ", "f0 1 a x", "f0 x a -1000", " 1 a -1000", "f0 0 a -1000"])
+  func aMalformedNotificationIsIgnored(_ text: String) {
+    var list = complete(nil, ("a", 1))
+    #expect(list.notified(Array(text.utf8).span) == [] && list.isComplete && list.count == 1)
+  }
+
+  /// A copy with notifications that are late, lost or repeated, and pages of several moments, becomes the list.
+  @Test(arguments: 0..<20) func aCopyBecomesTheList(_ seed: UInt64) {
+    var generator = SeededGenerator(seed: seed)
+    var model: [String: UInt64] = [:]
+    var version = 0
+    var sent: [[UInt8]] = []
+    var list = DefinitionList(patience: .zero)
+    var copy: [String: SessionDefinition] = [:]
+    func note(_ changes: [DefinitionList.Change]) {
+      for change in changes {
+        switch change {
+        case .defined(let name, let definition):
+          #expect(copy.updateValue(definition, forKey: name) == nil)
+        case .removed(let name, let definition, _): #expect(copy.removeValue(forKey: name) == definition)
+        case .missing: break
+        }
+      }
+    }
+    list.subscribed()
+    var rest: [String] = []
+    for step in 0..<2_000 {
+      let isLast = step >= 1_900
+      switch Int.random(in: isLast ? 3..<10 : 0..<10, using: &generator) {
+      case 0..<3:
+        let name = "s\(Int.random(in: 0..<8, using: &generator))"
+        version += 1
+        if model.removeValue(forKey: name) != nil {
+          sent.append(notice(version, name, nil))
+        } else {
+          model[name] = UInt64(version)
+          sent.append(notice(version, name, UInt64(version)))
+        }
+      case 3..<6:
+        guard !sent.isEmpty else { continue }
+        let first = sent.removeFirst()
+        if isLast || Int.random(in: 0..<20, using: &generator) > 0 { note(list.notified(first.span)) }
+      case 6:
+        guard !isLast else { continue }
+        if Bool.random(using: &generator) {
+          list.failed()
+        } else {
+          list.disconnected()
+          list.subscribed()
+          sent = []
+        }
+      case 7: list.compare(version == 0 ? nil : Array("f0 \(version)".utf8))
+      default:
+        guard list.takePageForTest(&rest, model.keys.sorted(), version) != nil else { continue }
+        let some = rest.prefix(3)
+        rest = Array(rest.dropFirst(3))
+        let entries = some.compactMap { name in
+          model[name].map { (name: Array(name.utf8), text: definition($0).text) }
+        }
+        note(list.add(entries, next: rest.isEmpty ? end : Array("5".utf8), now: .zero).changes)
+      }
+      note(list.expire(now: .zero))
+    }
+    for first in sent { note(list.notified(first.span)) }
+    for _ in 0..<3 {
+      list.compare(version == 0 ? nil : Array("f0 \(version)".utf8))
+      while list.takePageForTest(&rest, model.keys.sorted(), version) != nil {
+        let entries = model.map { (name: Array($0.key.utf8), text: definition($0.value).text) }
+        note(list.add(entries, next: end, now: .zero).changes)
+      }
+      note(list.expire(now: .zero))
+    }
+    #expect(copy == model.mapValues { definition($0) })
+  }
+}
+
+extension DefinitionList {
+  /// A page of the names that there are at its beginning.
+  fileprivate mutating func takePageForTest(_ rest: inout [String], _ names: [String], _ version: Int) -> Bool? {
+    guard let page = takePage() else { return nil }
+    if page.isFirst {
+      rest = names
+      began(at: version == 0 ? nil : Array("f0 \(version)".utf8))
+    }
+    return page.isFirst
+  }
+}

@@ -166,7 +166,7 @@ let package = Package(
         "Access", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "UpstreamSession", "Outbox", "Inbox",
         "Journal", "Consumers", "Webhooks", "Idempotency", "Calls", "Forwarding", "SocketIO", "UpstreamProtocol",
         "Profiles", "Upstream",
-        "Sessions", "Peers", "HTTPServer",
+        "RedisStore", "Sessions", "Peers", "HTTPServer",
         "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",

@@ -141,7 +141,7 @@ package final class GatewayServer: Sendable {
             planned.name, planned.settings, retention: planned.retention, logger: logger,
             attemptLimiter: attemptLimiter, budget: budget), metrics: metrics)
       }
-    let configured: [ConfiguredSession] =
+    let configured: [SessionEntry] =
       plan.redis != nil
       ? slots.map { .shared($0) }
       : plan.sessions.map { planned in
@@ -186,7 +186,7 @@ package final class GatewayServer: Sendable {
       : Self.makePeers(settings, peerListeners, connections: descriptors.peers / loopCount, metrics)
     if let target = plan.redis {
       replicas = try Replicas(
-        target, settings, slots, address: peers?.address, loop: loopCount, logger: logger, metrics)
+        target, settings, slots, in: sessions, address: peers?.address, loop: loopCount, logger: logger, metrics)
     } else {
       replicas = nil
     }

@@ -26,7 +26,8 @@ final class Replicas: Sendable {
   ///   - address: where other gateways reach this one.
   ///   - loop: the index of the loop, after those of clients.
   init(
-    _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], address: SocketAddress?,
+    _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], in directory: SessionDirectory,
+    address: SocketAddress?,
     loop: Int, logger: Logger, _ metrics: MetricsRegistry
   ) throws(StartError) {
     do throws(SystemError) {
@@ -41,10 +42,11 @@ final class Replicas: Sendable {
     redis.pendingBytes = settings.store.pendingBytes
     redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
     redis.address = address?.description ?? ""
-    sessions = SharedSessions(slots)
+    sessions = SharedSessions(slots, in: directory)
     store = RedisStore.start(redis, on: self.loop, delegate: sessions, logger: logger, metrics: metrics) {
       NetworkDialer(resolver: Resolver(), loop: $0)
     }
+    directory.created.share(in: store)
   }
 
   /// From now on, this gateway takes sessions.

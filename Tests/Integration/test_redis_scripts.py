@@ -368,7 +368,7 @@ async def test_a_session_is_defined_once(session):
     assert await session.define("x", definition(1)) == ["OK", "f0 1"]
     # The reply was lost.
     assert await session.define("x", definition(1), list_id="f1") == ["OK", "f0 1"]
-    assert await session.define("x", definition(2)) == ["EXISTS", definition(1)]
+    assert await session.define("x", definition(2)) == ["EXISTS", definition(1), "f0 1"]
     assert await session.define("y", definition(3), list_id="f1") == ["OK", "f0 2"]
     assert _text(await session.client.hgetall("{t}:sessions")) == {
         "": "f0 2",

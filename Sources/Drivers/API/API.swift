@@ -281,11 +281,9 @@ package final class API: HTTPApplication {
       case .change(let session):
         try change(session, as: body, at: now, into: &response)
       case .putSession(let name):
-        try putSession(name, body, for: pending.grant, at: now, into: &response)
-        return .respond
+        return try putSession(name, body, for: pending.grant, at: now, into: &response)
       case .closeSession(let session, let code):
-        try closeSession(session, code: code, into: &response)
-        return .respond
+        return try closeSession(session, code: code, at: now, into: &response)
       case .listSessions(let page): listSessions(page, for: pending.grant, at: now, into: &response)
       case .consumer(let request):
         let outcome = try serve(request, body, for: pending.grant, at: now, into: &response)

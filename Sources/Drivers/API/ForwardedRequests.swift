@@ -18,11 +18,14 @@ extension Route {
   func forwardedSession(in sessions: SessionDirectory) -> Session? {
     switch self {
     case .send(let session), .delivery(_, let session), .distantDelivery(let session), .call(let session),
-      .session(let session), .changeSession(let session), .closeSession(let session):
+      .session(let session), .changeSession(let session):
       session
     case .consumer(let target): target.session
     case .putSession(let name): sessions.find(Array(name.utf8).span)
-    case .receive, .sessions, .document, .errorPage, .live, .started, .metrics, .status, .ready, .options: nil
+    // It is removed from the list, which every gateway can change.
+    case .closeSession, .receive, .sessions, .document, .errorPage, .live, .started, .metrics, .status, .ready,
+      .options:
+      nil
     }
   }
 

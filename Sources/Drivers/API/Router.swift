@@ -245,7 +245,13 @@ struct Router {
   /// Returns the session with this name. One that the grant does not allow gets the same response as one that does not exist.
   private func find(_ name: Span<UInt8>, for grant: Grant?) throws(ProblemError) -> Session {
     guard let grant else { return try standIn }
-    if grant.sessions.contains(name), let session = sessions.find(name), grant.owns(session) { return session }
+    if grant.sessions.contains(name) {
+      if let session = sessions.find(name) {
+        if grant.owns(session) { return session }
+      } else if sessions.created.mayBeIncomplete {
+        throw ProblemError(API.listUnavailable)
+      }
+    }
     throw ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
   }
 

@@ -112,12 +112,13 @@ extension API {
   /// `PUT /v1/sessions/{name}`: creates a session from a profile, or confirms it.
   func putSession(
     _ name: String, _ body: RequestBody?, for client: Grant?, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) {
+  ) throws(ProblemError) -> Outcome {
     guard let grant = client else { preconditionFailure("a request without credentials creates no session") }
     let document = try SessionDocument(body)
     if let existing = shared.sessions.find(name) {
       try confirm(existing, as: document, for: grant)
-      return respond(withStateOf: existing, at: now, into: &response)
+      respond(withStateOf: existing, at: now, into: &response)
+      return .respond
     }
     guard shared.lifecycle.phase != .draining else { throw Self.draining }
     guard name != SessionName.default else {
@@ -134,6 +135,7 @@ extension API {
     let creation = SessionCreation(
       profile: document.profile, variables: values, owner: grant.principal, time: now,
       idleLimit: shared.sessions.created.idleLimit)
+    if shared.sessions.created.areShared { return try define(name, creation, as: document, for: grant, at: now) }
     let session: Session
     do throws(CreationRefusal) {
       session = try shared.sessions.created.create(name, creation, settings, retention: plan.retention)
@@ -141,8 +143,14 @@ extension API {
       // Another request was faster.
       guard case .exists(let existing) = error else { throw problem(error) }
       try confirm(existing, as: document, for: grant)
-      return respond(withStateOf: existing, at: now, into: &response)
+      respond(withStateOf: existing, at: now, into: &response)
+      return .respond
     }
+    respond(withCreated: session, at: now, into: &response)
+    return .respond
+  }
+
+  func respond(withCreated session: Session, at now: MonotonicTime, into response: inout Response) {
     respond(withStateOf: session, at: now, status: .created, into: &response)
     response.fields.append("Location: " as StaticString)
     response.fields.append(String(session.path.dropLast()))
@@ -152,15 +160,19 @@ extension API {
 
 extension API {
   /// `DELETE /v1/sessions/{name}`.
-  func closeSession(_ session: Session, code: UInt16, into response: inout Response) throws(ProblemError) {
+  func closeSession(
+    _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) -> Outcome {
     guard session.creation != nil else { throw Self.configured(session) }
+    if shared.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
     // Another request may have closed it in the meantime.
     shared.sessions.created.close(session, code: code)
     response.begin(.noContent, nil)
+    return .respond
   }
 
   /// Throws the problem to respond with unless an existing session is the one that the document describes.
-  private func confirm(
+  func confirm(
     _ existing: Session, as document: SessionDocument, for grant: Grant
   ) throws(ProblemError) {
     guard let creation = existing.creation else { throw Self.configured(existing) }
@@ -219,7 +231,11 @@ extension API {
       .invalidDocument, "profile '\(Array(name.utf8).span.excerpt())' does not exist: \(known)")
   }
 
-  private func problem(_ refusal: CreationRefusal) -> ProblemError {
+  func problem(_ refusal: CreationRefusal) -> ProblemError {
+    if case .tooLarge(let limit) = refusal {
+      return ProblemError(
+        .invalidDocument, "the variables are too long: with all others of the session, use at most \(limit) bytes")
+    }
     let (reason, wait): (String, Int) =
       switch refusal {
       case .exists(let session): ("session '\(session.name)' exists", 1)
@@ -228,7 +244,7 @@ extension API {
         ("this client has \(limit) sessions (the setting created_sessions.per_principal)", 60)
       case .noDescriptors(let limit):
         ("the limit on open files allows \(limit) sessions of clients: the operator can raise it with `ulimit -n`", 60)
-      case .notRunning: ("the gateway is starting or shutting down", 1)
+      case .notRunning, .tooLarge: ("the gateway is starting or shutting down", 1)
       }
     return ProblemError(
       Problem(

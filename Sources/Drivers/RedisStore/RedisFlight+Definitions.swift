@@ -20,8 +20,8 @@ struct DefinitionKeys {
 /// What a script of the list has returned.
 enum DefinitionReply {
   case done(version: [UInt8])
-  /// The definition that Redis has; empty: none.
-  case other([UInt8])
+  /// The definition that Redis has; empty: none. And the version of the list, if there is one.
+  case other([UInt8], version: [UInt8]?)
   case removed
   case tooMany
   case tooManyOfOwner
@@ -35,7 +35,7 @@ enum DefinitionReply {
     self =
       switch parts.first?.text {
       case "OK": .done(version: value)
-      case "EXISTS", "CHANGED": .other(value)
+      case "EXISTS", "CHANGED": .other(value, version: parts.count > 2 ? parts[2].bytes : nil)
       case "REMOVED": .removed
       case "TOTAL": .tooMany
       case "OWNER": .tooManyOfOwner

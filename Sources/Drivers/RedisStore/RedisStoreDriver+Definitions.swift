@@ -84,7 +84,11 @@ extension RedisStoreDriver {
     case .done(let version):
       report(definitions.adopt(change.name, change.definition, at: version))
       defined(change, isConfirmed: isConfirmed)
-    case .other(let text): noteOther(change, .exists(SessionDefinition(text.span)))
+    case .other(let text, let version):
+      let other = SessionDefinition(text.span)
+      // It may not have been notified yet, but its client must find it.
+      if let other, let version { report(definitions.adopt(change.name, other, at: version)) }
+      noteOther(change, .exists(other))
     case .removed: noteOther(change, .failed)
     case .tooMany: end(change, .tooMany)
     case .tooManyOfOwner: end(change, .tooManyOfOwner)
@@ -172,7 +176,8 @@ extension RedisStoreDriver {
     loading[name] = nil
     damaged.remove(name)
     leaving.remove(name)
-    unfollow(name)
+    followed[name] = nil
+    unsubscribe(name)
   }
 
   /// The outcome of what was sent is not known. It is sent again.

@@ -255,7 +255,12 @@ final class RedisStoreDriver {
   func unfollow(_ name: String) {
     guard followed.removeValue(forKey: name) != nil else { return }
     delegate?.store(store, follows: name, .isOutdated)
-    guard candidates[name] == nil, held[name] == nil else { return }
+    unsubscribe(name)
+  }
+
+  /// Unless the session still concerns this gateway.
+  func unsubscribe(_ name: String) {
+    guard candidates[name] == nil, held[name] == nil, followed[name] == nil else { return }
     places.forget(name)
     _ = link.notifications?.unsubscribe([keys(name).channel])
   }

@@ -4,7 +4,10 @@ import Inbox
 import Logging
 import Metrics
 import Reactor
+import RedisStore
+import Replication
 import RouteNetlink
+import Synchronization
 import Threading
 import Upstream
 
@@ -18,6 +21,8 @@ package enum CreationRefusal: Error, Sendable {
   case noDescriptors(limit: Int)
   /// The process shuts down, or has not started.
   case notRunning
+  /// The values of its variables are longer than can be stored, in bytes.
+  case tooLarge(limit: Int)
 }
 
 /// The sessions that clients create, by name. Thread-safe.
@@ -46,9 +51,9 @@ package final class CreatedSessions: Sendable {
     let budget: RetentionBudget
   }
 
-  private struct State {
-    /// By name.
-    var open: [Session] = []
+  struct State {
+    /// Sorted by name.
+    var open: [SessionEntry] = []
     /// Closed, and their connections have not ended. By number.
     var closing: [UInt64: Session] = [:]
     /// Number of sessions created so far.
@@ -59,6 +64,9 @@ package final class CreatedSessions: Sendable {
     var loads: [Int] = []
     var loops: [EventLoop] = []
     var resolver: Resolver?
+    var hasStopped = false
+    /// The loops of the slots, by the names of their sessions.
+    var places: [String: Int] = [:]
     /// What the sessions that have ended add to the sums that only increase.
     var ended = SessionFigures()
 
@@ -73,21 +81,25 @@ package final class CreatedSessions: Sendable {
     }
   }
 
-  private final class Shard: Sendable {
-    let sessions = Locked<[String: Session]>([:])
+  final class Shard: Sendable {
+    let sessions = Locked<[String: SessionEntry]>([:])
   }
 
-  private let limits: Limits
-  private let surroundings: Surroundings
+  let limits: Limits
+  let surroundings: Surroundings
+  /// Whether there was ever a session.
+  private let isUsed = Atomic(false)
+  /// Where sessions are created that several gateways share; nil: they are created here.
+  let shared = Locked<RedisStore?>(nil)
   /// Lock order: taken before that of a shard.
-  private let state = Locked(State())
+  let state = Locked(State())
   private let shards = (0..<CreatedSessions.shardCount).map { _ in Shard() }
   private let metrics: Locked<UpstreamMetrics?>
-  private let registry: MetricsRegistry
+  let registry: MetricsRegistry
   /// Clients create and close sessions as often as they like, and every one changes its state some times.
-  private let lineLimiter = LogLineLimiter()
-  private let createdCount: Counter
-  private let closedCounts: [ClosingReason: Counter]
+  let lineLimiter = LogLineLimiter()
+  let createdCount: Counter
+  let closedCounts: [ClosingReason: Counter]
 
   /// Enough that loops rarely meet at one.
   private static var shardCount: Int { 16 }
@@ -112,8 +124,8 @@ package final class CreatedSessions: Sendable {
   // MARK: Look-up
 
   func find(_ name: Span<UInt8>) -> Session? {
-    guard createdCount.total > 0 else { return nil }
-    return shard(name).sessions.withLock { $0[name.text()] }
+    guard isUsed.load(ordering: .acquiring) else { return nil }
+    return shard(name).sessions.withLock { $0[name.text()] }?.session
   }
 
   /// Clients choose the names. Many names in one shard make it slower, but no slower than one lock for all.
@@ -123,11 +135,11 @@ package final class CreatedSessions: Sendable {
     return shards[Int((hash ^ hash >> 16) % UInt32(Self.shardCount))]
   }
 
-  private func shard(_ name: String) -> Shard { shard(Array(name.utf8).span) }
+  func shard(_ name: String) -> Shard { shard(Array(name.utf8).span) }
 
   /// Returns up to `limit` open sessions in the order of their names, beginning after `name`, for which `isVisible` returns true.
   package func list(after name: String?, limit: Int, where isVisible: (Session) -> Bool) -> [Session] {
-    let sessions = state.withLock { state in
+    let entries = state.withLock { state in
       var start = 0
       if let name {
         start = state.position(of: name)
@@ -137,7 +149,7 @@ package final class CreatedSessions: Sendable {
     }
     guard limit > 0 else { return [] }
     var result: [Session] = []
-    for session in sessions where isVisible(session) {
+    for session in entries.lazy.map(\.session) where isVisible(session) {
       result.append(session)
       if result.count == limit { break }
     }
@@ -157,7 +169,7 @@ package final class CreatedSessions: Sendable {
     let result: Result<Session, CreationRefusal> = state.withLock { state in
       let position = state.position(of: name)
       if position < state.open.count, state.open[position].name == name {
-        return .failure(.exists(state.open[position]))
+        return .failure(.exists(state.open[position].session))
       }
       if let refusal = refusal(of: creation.owner, state) { return .failure(refusal) }
       guard let resolver = state.resolver, let load = state.loads.min(),
@@ -170,10 +182,9 @@ package final class CreatedSessions: Sendable {
         metrics: metrics, attemptLimiter: surroundings.attemptLimiter, lineLimiter: lineLimiter,
         budget: surroundings.budget, in: self
       ) { [weak self] in self?.ended(number, of: creation.owner, on: place) }
-      state.open.insert(session, at: position)
+      insert(.fixed(session), at: position, &state)
       state.owners[creation.owner, default: 0] += 1
       state.loads[place] += 1
-      shard(name).sessions.withLock { $0[name] = session }
       session.start(on: state.loops[place], resolver: resolver)
       return .success(session)
     }
@@ -185,7 +196,13 @@ package final class CreatedSessions: Sendable {
     return session
   }
 
-  private func log(_ message: StaticString, _ fields: [LogField]) {
+  func insert(_ entry: SessionEntry, at position: Int, _ state: inout State) {
+    state.open.insert(entry, at: position)
+    shard(entry.name).sessions.withLock { $0[entry.name] = entry }
+    isUsed.store(true, ordering: .releasing)
+  }
+
+  func log(_ message: StaticString, _ fields: [LogField]) {
     let suppressed = lineLimiter.admit(at: ProcessInformation.monotonicTime())
     let count: [LogField] = suppressed.map { $0 > 0 ? [.number("suppressed", $0)] : [] } ?? []
     surroundings.logger.log(suppressed == nil ? .debug : .info, message, fields + count)
@@ -200,7 +217,7 @@ package final class CreatedSessions: Sendable {
   }
 
   /// Registered with the first session, so that a gateway without profiles has none of these metrics.
-  private func sharedMetrics() -> UpstreamMetrics {
+  func sharedMetrics() -> UpstreamMetrics {
     metrics.withLock { metrics in
       if let metrics { return metrics }
       let new = SessionMetrics.register(self, in: registry)
@@ -223,6 +240,7 @@ package final class CreatedSessions: Sendable {
 
   /// Closes a session unless a client has used it within its limit.
   func closeIfIdle(_ session: Session, at now: MonotonicTime) {
+    if let store = shared.withLock({ $0 }) { return removeIfIdle(session, from: store, at: now) }
     guard let deadline = session.idleDeadline(at: now), now >= deadline,
       remove(session, unless: { session.idleDeadline(at: now).map { now < $0 } ?? true })
     else { return }
@@ -232,7 +250,9 @@ package final class CreatedSessions: Sendable {
   private func remove(_ session: Session, unless isNeeded: () -> Bool) -> Bool {
     state.withLock { state in
       let position = state.position(of: session.name)
-      guard position < state.open.count, state.open[position] === session, !isNeeded() else { return false }
+      guard position < state.open.count, case .fixed(let present) = state.open[position], present === session,
+        !isNeeded()
+      else { return false }
       state.open.remove(at: position)
       state.closing[session.number] = session
       _ = shard(session.name).sessions.withLock { $0.removeValue(forKey: session.name) }
@@ -268,22 +288,30 @@ package final class CreatedSessions: Sendable {
       state.loops = loops
       state.loads = loads
       state.resolver = resolver
+      // Redis may have told of them before.
+      for case .shared(let slot) in state.open { start(slot, &state) }
     }
   }
 
   /// No session is created from now on.
-  func stop() { state.withLock { $0.resolver = nil } }
+  func stop() {
+    state.withLock { state in
+      state.resolver = nil
+      state.hasStopped = true
+    }
+  }
 
   /// The open sessions, and those whose connections have not ended.
-  var all: [Session] { state.withLock { $0.open + $0.closing.values } }
-
-  var open: [Session] { state.withLock { $0.open } }
+  var all: [Session] {
+    let (open, closing) = state.withLock { ($0.open, Array($0.closing.values)) }
+    return open.map(\.session) + closing
+  }
 
   /// For metrics.
   var figures: SessionFigures {
     let (open, closing, ended) = state.withLock { ($0.open, Array($0.closing.values), $0.ended) }
     var sum = ended
-    for session in open { sum += SessionFigures(session) }
+    for entry in open { sum += entry.figures }
     for session in closing { sum += SessionFigures(session).totals }
     return sum
   }

@@ -102,7 +102,7 @@ package final class Session: Sendable {
     case followed(SharedInbox)
   }
 
-  /// A configured session in a slot.
+  /// A session in a slot.
   init(
     _ plan: SharedSlot.Plan, _ role: Role, _ placement: SessionPlacement, _ copy: FollowedCopy, metrics: UpstreamMetrics
   ) {
@@ -116,7 +116,9 @@ package final class Session: Sendable {
       self.copy = nil
       inbox = SharedInbox(
         restoring: RestoredLog(journal.restored), in: journal.journal, retention: plan.retention, budget: plan.budget)
-      consumers = SharedConsumers(inbox: inbox, restoring: journal.restored.consumers, in: journal.journal)
+      consumers = SharedConsumers(
+        inbox: inbox, restoring: journal.restored.consumers, in: journal.journal,
+        budget: plan.created == nil ? nil : plan.budget)
       deliveryTerms = DeliveryTerms(journal.restored)
       restoredKeys = Locked(journal.restored.validKeys)
     case .followed(let followed):
@@ -131,15 +133,16 @@ package final class Session: Sendable {
     (number, loop) = (0, 0)
     self.placement = placement
     retired = Atomic(opened == nil)
-    creation = nil
-    created = nil
+    creation = plan.created?.creation
+    created = plan.created?.directory
     sink = InboxSink(inbox, consumers)
     let logger = plan.logger.with([.text("session", name)])
     upstream = SessionHandle(
       plan.settings, sink: sink, logger: logger, sharedMetrics: metrics, attemptLimiter: plan.attemptLimiter,
-      opened: opened, permission: permission)
+      ownedBy: creation?.owner, lineLimiter: plan.created?.lineLimiter, opened: opened, permission: permission)
     webhooks = nil
     if let opened { resume(opened, plan.settings) }
+    lastUse.store(ProcessInformation.monotonicTime().nanoseconds, ordering: .relaxed)
   }
 
   private func resume(_ opened: OpenedJournal, _ settings: SharedSettings) {
@@ -229,7 +232,7 @@ package final class Session: Sendable {
 
   /// Follows the session for longer, if it is read here.
   fileprivate func keepFollowing(at now: MonotonicTime) {
-    copy?.keep(at: now, hasReaders: inbox.hasReaders, wakesHolder: upstream.connectsOnDemand)
+    copy?.keep(at: now, hasReaders: inbox.hasReaders, wakesHolder: upstream.connectsOnDemand || creation != nil)
   }
 
   /// Clients of another gateway read this session, which is held here.
@@ -255,7 +258,10 @@ package final class Session: Sendable {
 
   /// A client sends, or receives pushes.
   package func noteUse(at now: MonotonicTime) {
-    if creation != nil { lastUse.store(now.nanoseconds, ordering: .relaxed) }
+    guard creation != nil else { return }
+    lastUse.store(now.nanoseconds, ordering: .relaxed)
+    // The holder decides when the session is idle.
+    copy?.noteUse(at: now, wakesHolder: true)
   }
 
   /// Whether a client is present: a request waits or a stream is open, or accepted messages have no final state.
@@ -268,11 +274,11 @@ package final class Session: Sendable {
     return last + creation.idleLimit
   }
 
-  /// Closes the session if it is idle. Returns false once it is closed.
+  /// Closes the session if it is idle and this gateway holds it. Returns false once it is closed.
   fileprivate func keepOpen(at now: MonotonicTime) -> Bool {
     if inbox.hasEnded { return false }
     guard let created, creation != nil else { return true }
-    if isInUse { noteUse(at: now) } else { created.closeIfIdle(self, at: now) }
+    if isInUse { noteUse(at: now) } else if !isRetired { created.closeIfIdle(self, at: now) }
     return !inbox.isClosed
   }
 

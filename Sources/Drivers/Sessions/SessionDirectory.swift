@@ -3,14 +3,16 @@ import Configuration
 import Inbox
 import Logging
 import Metrics
+import Profiles
 import Reactor
+import Replication
 import RouteNetlink
 import Upstream
 import WebSocketCodec
 
-/// A session of the configuration.
-package enum ConfiguredSession: Sendable {
-  /// The same for the life of the process.
+/// A session under its name.
+package enum SessionEntry: Sendable {
+  /// One object for as long as the session exists.
   case fixed(Session)
   /// Several gateways share it, so it is another one whenever it comes to this gateway or leaves it.
   case shared(SharedSlot)
@@ -21,24 +23,32 @@ package enum ConfiguredSession: Sendable {
     case .shared(let slot): slot.session
     }
   }
+
+  /// Of the session, as clients know it.
+  var name: String {
+    switch self {
+    case .fixed(let session): session.name
+    case .shared(let slot): slot.plan.name
+    }
+  }
 }
 
 /// The sessions of the process, by name: those of the configuration, and those that clients create. Thread-safe.
 package final class SessionDirectory: Sendable {
-  private let configured: [ConfiguredSession]
+  private let configured: [SessionEntry]
   /// The configured ones, in the order of the configuration, the default session first.
   package var all: [Session] { configured.map(\.session) }
   package let created: CreatedSessions
   package let profiles = ProfileBook()
   /// nil if the configuration has named sessions only.
   package var `default`: Session? { defaultSession?.session }
-  private let defaultSession: ConfiguredSession?
+  private let defaultSession: SessionEntry?
   /// The first configured session, or one that is never started: for what depends on paths and not on sessions.
   package var standIn: Session? { configured.first?.session ?? unstarted }
   private let unstarted: Session?
   private let budget: RetentionBudget
   /// The configured ones, with the bytes of each name.
-  private let named: [(name: [UInt8], session: ConfiguredSession)]
+  private let named: [(name: [UInt8], session: SessionEntry)]
   /// Positions in `named` by the hash of the name; -1 is an empty slot. Linear probing, at most half full, a power of two in size.
   private let slots: [Int32]
 
@@ -58,7 +68,7 @@ package final class SessionDirectory: Sendable {
   }
 
   package init(
-    configured sessions: [ConfiguredSession], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(),
+    configured sessions: [SessionEntry], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(),
     logger: Logger,
     registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
@@ -84,10 +94,14 @@ package final class SessionDirectory: Sendable {
     self.slots = slots
   }
 
+  /// Of a session that is never started.
+  private static var standInSettings: SharedSettings? {
+    guard let url = try? WebSocketURL("ws://localhost/") else { return nil }
+    return try? SharedSettings(UpstreamSettings(urls: [url]))
+  }
+
   private static func makeStandIn(_ logger: Logger, _ attemptLimiter: SharedAttemptLimiter) -> Session? {
-    guard let url = try? WebSocketURL("ws://localhost/"),
-      let settings = try? SharedSettings(UpstreamSettings(urls: [url]))
-    else { return nil }
+    guard let settings = standInSettings else { return nil }
     return Session(
       "", settings, retention: Retention(), logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)
   }
@@ -108,6 +122,28 @@ package final class SessionDirectory: Sendable {
   package func find(_ name: String) -> Session? {
     let name = Array(name.utf8)
     return find(name.span)
+  }
+
+  /// A client has created a session, at this gateway or another one. Returns nil if it cannot be served here.
+  func add(_ name: String, _ definition: SessionDefinition) -> SharedSlot? {
+    guard !named.contains(where: { $0.name.elementsEqual(name.utf8) }), let standIn = Self.standInSettings else {
+      created.log(
+        "a client has created a session at another gateway whose name is configured here", [.text("session", name)])
+      return nil
+    }
+    let plan = profiles.find(definition.profile)
+    let settings: SharedSettings?
+    do throws(VariableError) {
+      settings = try plan?.session(definition.variables).settings
+    } catch {
+      settings = nil
+    }
+    if settings == nil {
+      created.log(
+        "this gateway cannot hold a session that a client has created, since its profile is missing or does not allow its variables",
+        [.text("session", name), .text("profile", definition.profile)])
+    }
+    return created.add(name, definition, settings, orElse: standIn, retention: plan?.retention ?? Retention())
   }
 
   /// Whether the configuration has a session of this name.

@@ -48,6 +48,15 @@ struct SessionFigures: Sendable {
   }
 }
 
+extension SessionEntry {
+  var figures: SessionFigures {
+    switch self {
+    case .fixed(let session): SessionFigures(session)
+    case .shared(let slot): slot.figuresSum
+    }
+  }
+}
+
 /// Sums over all sessions: pushes since the start, also of sessions that have ended, and the present values of the others.
 package struct SessionSums: Sendable {
   package let ready: Int

@@ -58,9 +58,12 @@ package final class SharedConsumers: Sendable {
   /// Consumers that are stored.
   ///
   /// - Parameter restored: those of earlier processes.
-  init(inbox: SharedInbox, restoring restored: [String: RestoredConsumer], in journal: any SessionJournal) {
+  init(
+    inbox: SharedInbox, restoring restored: [String: RestoredConsumer], in journal: any SessionJournal,
+    budget: RetentionBudget? = nil
+  ) {
     self.inbox = inbox
-    budget = nil
+    self.budget = budget
     self.journal = journal
     state.withLock { state in
       state.table = ConsumerTable(restoring: restored, from: inbox, at: .present)

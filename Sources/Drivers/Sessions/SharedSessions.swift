@@ -36,45 +36,64 @@ package final class SharedSessions: Sendable {
     }
   }
 
-  private let slots: [String: SharedSlot]
-  private let observer: Locked<Observer>
+  private struct State {
+    /// By the names of the store.
+    var slots: [String: SharedSlot]
+    var observer: Observer
+    /// Whether this gateway takes sessions.
+    var hasBegun = false
+  }
+
+  private let state: Locked<State>
+  /// Where sessions are that clients create; nil: nowhere.
+  private let directory: SessionDirectory?
   private let copies = Locked<[String: Copy]>([:])
 
-  package init(_ slots: [SharedSlot], _ observer: Observer = Observer()) {
-    self.observer = Locked(observer)
-    self.slots = Dictionary(uniqueKeysWithValues: slots.map { ($0.plan.name, $0) })
+  /// - Parameter slots: of the configured sessions.
+  package init(_ slots: [SharedSlot], in directory: SessionDirectory? = nil, _ observer: Observer = Observer()) {
+    self.directory = directory
+    state = Locked(
+      State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.plan.name, $0) }), observer: observer))
   }
+
+  private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
   /// From now on, this gateway takes each session that nobody holds, and follows the others. `store` reports to this object.
   package func begin(in store: RedisStore, _ observer: Observer) {
-    self.observer.withLock { $0 = observer }
-    for (name, slot) in slots {
-      slot.copy.follow(name, in: store)
-      store.join(name)
+    let slots = state.withLock { state in
+      state.observer = observer
+      state.hasBegun = true
+      return state.slots
     }
+    for (name, slot) in slots { take(slot, name, store) }
+  }
+
+  private func take(_ slot: SharedSlot, _ name: String, _ store: RedisStore) {
+    slot.copy.follow(name, in: store)
+    if slot.plan.created?.mayBeHeld != false { store.join(name) }
   }
 
   /// Other gateways are to execute the requests, since this one shuts its sessions down: those that wait here are sent on.
   package func leaveAll() {
-    for slot in slots.values { slot.placement.move(to: .nowhere) }
+    for slot in state.withLock({ $0.slots }).values { slot.placement.move(to: .nowhere) }
   }
 
   /// This gateway holds the session from now on.
   ///
   /// - Parameter permission: to write to the upstream; nil: that is always allowed.
   package func hold(_ name: String, _ opened: OpenedJournal, _ permission: WritePermission? = nil) {
-    guard let slot = slots[name] else { return }
+    guard let slot = slot(name) else { return }
     copies.withLock { $0[name] = .void }
     _ = slot.copy.setCurrent(false)
     if !slot.session.isRetired { leave(slot) }
-    let observer = observer.withLock { $0 }
+    let observer = state.withLock { $0.observer }
     slot.replace(.held(opened, permission)) { observer.willHold($0) }
     slot.placement.move(to: .here)
   }
 
   /// This gateway does not hold the session any more. Readers continue with the pushes that it has, and get more when they are reported.
   package func lose(_ name: String) {
-    guard let slot = slots[name], !slot.session.isRetired else { return }
+    guard let slot = slot(name), !slot.session.isRetired else { return }
     leave(slot)
     let last = slot.session.inbox
     slot.replace(.followed(SharedInbox(following: last.followed, budget: slot.plan.budget)))
@@ -88,13 +107,13 @@ package final class SharedSessions: Sendable {
 
   /// Another gateway holds the session; nil: none at present. Only while this one does not.
   package func locate(_ name: String, at address: SocketAddress?) {
-    guard let slot = slots[name], slot.session.isRetired else { return }
+    guard let slot = slot(name), slot.session.isRetired else { return }
     slot.placement.move(to: address.map { .at($0) } ?? .nowhere)
   }
 
   /// More is known of the pushes of a session that another gateway holds.
   package func follow(_ name: String, _ change: FollowedChange) {
-    guard let slot = slots[name], slot.session.isRetired else { return }
+    guard let slot = slot(name), slot.session.isRetired else { return }
     let inbox = slot.session.inbox
     switch (change, copies.withLock { $0[name] ?? .void }) {
     case (.restarted(let epoch, let terms), _):
@@ -134,7 +153,7 @@ package final class SharedSessions: Sendable {
 
   /// Clients of another gateway read the session.
   package func noteDistantReaders(_ name: String) {
-    guard let session = slots[name]?.session, !session.isRetired else { return }
+    guard let session = slot(name)?.session, !session.isRetired else { return }
     session.noteDistantReaders(at: ProcessInformation.monotonicTime())
   }
 }
@@ -156,8 +175,28 @@ extension SharedSessions: RedisStoreDelegate {
     locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) })
   }
 
-  package func store(_ store: RedisStore, shares secret: String) { observer.withLock { $0 }.usesSecret(secret) }
+  package func store(_ store: RedisStore, shares secret: String) {
+    state.withLock { $0.observer }.usesSecret(secret)
+  }
+
   package func store(_ store: RedisStore, servesReadersOf name: String) { noteDistantReaders(name) }
+
+  package func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition) {
+    guard let slot = directory?.add(name, definition) else { return }
+    let name = definition.storedName(name)
+    let hasBegun = state.withLock { state in
+      state.slots[name] = slot
+      return state.hasBegun
+    }
+    if hasBegun { take(slot, name, store) }
+  }
+
+  package func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16) {
+    let name = definition.storedName(name)
+    guard let slot = state.withLock({ $0.slots.removeValue(forKey: name) }) else { return }
+    _ = copies.withLock { $0.removeValue(forKey: name) }
+    directory?.created.remove(slot, code: code)
+  }
 }
 
 extension ShareTerms {

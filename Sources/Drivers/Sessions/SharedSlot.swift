@@ -3,10 +3,12 @@ import Inbox
 import Logging
 import Metrics
 import Reactor
+import Replication
+import Synchronization
 import Threading
 import Upstream
 
-/// A configured session that several gateways share. At each time it is one `Session`: one that this gateway holds, with its upstream, or one that
+/// A session that several gateways share. At each time it is one `Session`: one that this gateway holds, with its upstream, or one that
 /// follows the pushes of another gateway's. Each takes the place of the one before.
 ///
 /// Readable from any thread; one look-up takes a lock, for the time of one reference. `SharedSessions` changes it, on one thread.
@@ -21,11 +23,22 @@ package final class SharedSlot: Sendable {
     package let budget: RetentionBudget
     /// Whether the session is followed while nobody reads it here.
     package let isAlwaysFollowed: Bool
+    /// nil if the session is configured.
+    let created: Created?
 
     package init(
       _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
       attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(),
       isAlwaysFollowed: Bool = true
+    ) {
+      self.init(
+        name, settings, retention: retention, logger: logger, attemptLimiter: attemptLimiter, budget: budget,
+        isAlwaysFollowed: isAlwaysFollowed, created: nil)
+    }
+
+    init(
+      _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
+      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget, isAlwaysFollowed: Bool, created: Created?
     ) {
       self.name = name
       self.settings = settings
@@ -34,7 +47,19 @@ package final class SharedSlot: Sendable {
       self.attemptLimiter = attemptLimiter
       self.budget = budget
       self.isAlwaysFollowed = isAlwaysFollowed
+      self.created = created
     }
+  }
+
+  /// How a client has created the session.
+  struct Created: Sendable {
+    let creation: SessionCreation
+    /// As Redis has it.
+    let definition: SessionDefinition
+    let directory: CreatedSessions
+    let lineLimiter: LogLineLimiter
+    /// Whether this gateway may hold it: it has the profile, and descriptors.
+    let mayBeHeld: Bool
   }
 
   private struct State {
@@ -64,15 +89,27 @@ package final class SharedSlot: Sendable {
   package let placement = SessionPlacement(.nowhere)
   /// What this gateway knows of the pushes of other holders.
   package let copy: FollowedCopy
+  /// Whether this gateway wants to close it, since nobody uses it.
+  let isIdle = Atomic(false)
   private let state: Locked<State>
   private let figures: Figures
   private let metrics: UpstreamMetrics
 
-  package init(_ plan: Plan, metrics registry: MetricsRegistry) {
-    self.plan = plan
+  package convenience init(_ plan: Plan, metrics registry: MetricsRegistry) {
     let figures = Figures()
-    metrics = SessionMetrics.register(
+    let metrics = SessionMetrics.register(
       registry.figures { figures.sum }, session: plan.name, in: registry)
+    self.init(plan, figures, metrics, registry)
+  }
+
+  /// The slot of a session that a client has created. Its directory registers the metrics, which all of them share.
+  convenience init(_ plan: Plan, sharing metrics: UpstreamMetrics, _ registry: MetricsRegistry) {
+    self.init(plan, Figures(), metrics, registry)
+  }
+
+  private init(_ plan: Plan, _ figures: Figures, _ metrics: UpstreamMetrics, _ registry: MetricsRegistry) {
+    self.plan = plan
+    self.metrics = metrics
     copy = FollowedCopy(isAlwaysFollowed: plan.isAlwaysFollowed, metrics: registry)
     let inbox = SharedInbox.unknown(retention: plan.retention, budget: plan.budget)
     let session = Session(plan, .followed(inbox), placement, copy, metrics: metrics)
@@ -82,6 +119,9 @@ package final class SharedSlot: Sendable {
   }
 
   package var session: Session { state.withLock { $0.session } }
+
+  /// Of all sessions of the slot together.
+  var figuresSum: SessionFigures { figures.sum }
 
   /// The sessions run on this loop from now on.
   func start(on loop: EventLoop, resolver: Resolver) {

@@ -183,11 +183,12 @@ package final class SessionHandle: Sendable {
   ///   - permission: of this one to write to the upstream. It ends with `abort()`.
   package convenience init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal?, permission: WritePermission? = nil
+    attemptLimiter: SharedAttemptLimiter, ownedBy owner: String? = nil, lineLimiter: LogLineLimiter? = nil,
+    opened: OpenedJournal?, permission: WritePermission? = nil
   ) {
     self.init(
-      settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: nil,
-      lineLimiter: nil, opened: opened, permission: permission)
+      settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: owner,
+      lineLimiter: lineLimiter, opened: opened, permission: permission)
     guard opened == nil else { return }
     shared.withLock { shared in
       shared.outbox.close()

@@ -2,11 +2,11 @@
 -- KEYS sessions owners removed sessions:n m
 -- ARGV name, definition (it begins with the 16 digits of its incarnation), owner, maximum of all sessions ('' = no maximum) and of those of an
 --      owner, gateway that is to acquire it first ('' = any), id of the list if there is none
--- Returns OK and the version of the list, EXISTS and the definition, REMOVED, TOTAL or OWNER.
+-- Returns OK and the version of the list, EXISTS with the definition and the version, REMOVED, TOTAL or OWNER.
 local version = redis.call('HGET', KEYS[1], '') or (ARGV[7] .. ' 0')
 local present = redis.call('HGET', KEYS[1], ARGV[1])
 if present == ARGV[2] then return {'OK', version} end
-if present then return {'EXISTS', present} end
+if present then return {'EXISTS', present, version} end
 if redis.call('ZSCORE', KEYS[3], string.sub(ARGV[2], 1, 16)) then return {'REMOVED'} end
 if ARGV[4] ~= '' then
   if tonumber(redis.call('HGET', KEYS[2], ARGV[3]) or 0) >= tonumber(ARGV[5]) then return {'OWNER'} end

@@ -1,0 +1,116 @@
+import Access
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import Metrics
+import Reactor
+import RedisStore
+import Sessions
+
+/// A PUT or DELETE of a session that several gateways share: it waits for Redis, and a PUT until the session is held.
+final class HeldSessionChange: WaitingRequest {
+  enum Change {
+    case put(String, SessionDocument, Grant)
+    case delete(Session)
+  }
+
+  private let api: API
+  private let request: DefinitionRequest
+  private let change: Change
+  let deadline: MonotonicTime
+
+  init(_ api: API, _ request: DefinitionRequest, _ change: Change, deadline: MonotonicTime) {
+    self.api = api
+    self.request = request
+    self.change = change
+    self.deadline = deadline
+  }
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { request.notifier }
+  var hasNewData: Bool { request.outcome != nil }
+  var isConcerned: Bool { hasNewData }
+  /// Soon there is an outcome, and without one the client does not know whether it has a session.
+  var endsAtDrain: Bool { false }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    request.abandon()
+    do throws(ProblemError) {
+      try api.respond(to: change, request.outcome ?? .failed, at: now, into: &response)
+    } catch {
+      api.respond(with: error.problem, into: &response)
+    }
+  }
+
+  func abandon() { request.abandon() }
+}
+
+extension API {
+  /// How long a PUT or DELETE of a shared session waits for Redis: longer than a connection takes to be found broken, and to be replaced.
+  static var definitionWait: TimeSpan { .seconds(5) }
+
+  func define(
+    _ name: String, _ creation: SessionCreation, as document: SessionDocument, for grant: Grant, at now: MonotonicTime
+  ) throws(ProblemError) -> Outcome {
+    try checkList()
+    do throws(CreationRefusal) {
+      let request = try shared.sessions.created.define(name, creation)
+      return .wait(HeldSessionChange(self, request, .put(name, document, grant), deadline: now + Self.definitionWait))
+    } catch {
+      throw problem(error)
+    }
+  }
+
+  func remove(
+    _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    try checkList()
+    guard let request = shared.sessions.created.remove(session, code: code) else {
+      // Another request has closed it in the meantime.
+      response.begin(.noContent, nil)
+      return .respond
+    }
+    return .wait(HeldSessionChange(self, request, .delete(session), deadline: now + Self.definitionWait))
+  }
+
+  /// Throws 503 if Redis does not work.
+  private func checkList() throws(ProblemError) {
+    if StoreStatus(shared.store).hasFailed { throw ProblemError(Self.listUnavailable) }
+  }
+
+  static var listUnavailable: Problem {
+    Problem(
+      .storeFailed,
+      detail:
+        "the sessions that clients create are stored in Redis, which did not confirm the change or cannot be reached: repeat the request after the time in Retry-After, which does no harm if it was executed",
+      retryAfter: 1)
+  }
+
+  fileprivate func respond(
+    to change: HeldSessionChange.Change, _ outcome: DefinitionRequest.Outcome, at now: MonotonicTime,
+    into response: inout Response
+  ) throws(ProblemError) {
+    let created = shared.sessions.created
+    switch (change, outcome) {
+    case (_, .failed): throw ProblemError(Self.listUnavailable)
+    case (.delete(let session), _):
+      created.noteRemoval(of: session)
+      response.begin(.noContent, nil)
+    case (.put(let name, let document, let grant), .exists):
+      // Another request was faster, perhaps at another gateway. Which session it has created is notified in a moment.
+      guard let existing = shared.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }
+      try confirm(existing, as: document, for: grant)
+      respond(withStateOf: existing, at: now, into: &response)
+    case (.put(let name, _, _), .done):
+      guard let session = shared.sessions.find(name) else {
+        throw ProblemError(
+          .sessionClosed, "session '\(name)' was created, and was closed since: create it again")
+      }
+      created.noteCreation(of: session)
+      respond(withCreated: session, at: now, into: &response)
+    case (.put, .tooMany): throw problem(.tooMany(limit: shared.settings.createdSessions.total))
+    case (.put, .tooManyOfOwner): throw problem(.tooManyOfOwner(limit: shared.settings.createdSessions.perOwner))
+    }
+  }
+}

@@ -1,0 +1,142 @@
+import ByteStreams
+import Configuration
+import Inbox
+import Logging
+import Metrics
+import Reactor
+import RedisStore
+import Replication
+import Synchronization
+import Threading
+import Upstream
+
+/// Sessions that clients create and several gateways share. Redis has the list of them, and every gateway has a slot for each.
+extension CreatedSessions {
+  /// From now on, sessions are created in this store. Before a request is served.
+  package func share(in store: RedisStore) { shared.withLock { $0 = store } }
+
+  /// Whether several gateways share the sessions.
+  package var areShared: Bool { shared.withLock { $0 } != nil }
+
+  /// Whether there may be sessions that this gateway does not know, since it cannot reach Redis.
+  package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
+
+  // MARK: For clients
+
+  /// Creates a session at all gateways. The outcome is reported when this one has its slot.
+  package func define(_ name: String, _ creation: SessionCreation) throws(CreationRefusal) -> DefinitionRequest {
+    guard let store = shared.withLock({ $0 }), state.withLock({ $0.resolver != nil }) else { throw .notRunning }
+    let definition = SessionDefinition(
+      incarnation: .random(in: 0...UInt64.max), profile: creation.profile, variables: creation.variables,
+      owner: creation.owner, time: ProcessInformation.wallClockMilliseconds(), idleLimit: creation.idleLimit)
+    guard definition.text.count <= SessionDefinition.maximumTextLength else {
+      throw .tooLarge(limit: SessionDefinition.maximumTextLength)
+    }
+    let settings = limits.settings
+    return store.define(name, definition, within: DefinitionLimits(total: settings.total, perOwner: settings.perOwner))
+  }
+
+  /// A session was created by a request to this gateway.
+  package func noteCreation(of session: Session) {
+    guard let creation = session.creation else { return }
+    createdCount.add()
+    log(
+      "a client has created a session",
+      [.text("session", session.name), .text("profile", creation.profile), .text("owner", creation.owner)])
+  }
+
+  /// Closes a session at all gateways; nil if it is closed.
+  package func remove(_ session: Session, code: UInt16) -> DefinitionRequest? {
+    guard let store = shared.withLock({ $0 }), let slot = slot(of: session), let created = slot.plan.created else {
+      return nil
+    }
+    return store.remove(session.name, created.definition, code: code)
+  }
+
+  /// A session was closed by a request to this gateway.
+  package func noteRemoval(of session: Session) { noteClosing(of: session.name, because: .request) }
+
+  func removeIfIdle(_ session: Session, from store: RedisStore, at now: MonotonicTime) {
+    guard let deadline = session.idleDeadline(at: now), now >= deadline, let slot = slot(of: session),
+      let created = slot.plan.created
+    else { return }
+    slot.isIdle.store(true, ordering: .relaxed)
+    store.removeIdle(session.name, created.definition)
+  }
+
+  /// The slot of the session, unless it is closed.
+  private func slot(of session: Session) -> SharedSlot? {
+    guard case .shared(let slot) = shard(session.name).sessions.withLock({ $0[session.name] }),
+      slot.placement === session.placement
+    else { return nil }
+    return slot
+  }
+
+  private func noteClosing(of name: String, because reason: ClosingReason) {
+    closedCounts[reason]?.add()
+    log(
+      "a session that a client had created is closed",
+      [.text("session", name), .text("reason", reason.rawValue)])
+  }
+
+  // MARK: For the store
+
+  /// A client has created a session, at any gateway. Returns nil if this one ends.
+  ///
+  /// - Parameters:
+  ///   - settings: nil: this gateway cannot hold it.
+  ///   - standIn: for a session that is never held here.
+  func add(
+    _ name: String, _ definition: SessionDefinition, _ settings: SharedSettings?, orElse standIn: SharedSettings,
+    retention: Retention
+  ) -> SharedSlot? {
+    let metrics = sharedMetrics()
+    let age = max(0, ProcessInformation.wallClockMilliseconds() - definition.time)
+    let creation = SessionCreation(
+      profile: definition.profile, variables: definition.variables, owner: definition.owner,
+      time: ProcessInformation.monotonicTime() - .milliseconds(age), idleLimit: definition.idleLimit)
+    return state.withLock { state in
+      let position = state.position(of: name)
+      guard !state.hasStopped, position == state.open.count || state.open[position].name != name else { return nil }
+      let plan = SharedSlot.Plan(
+        name, settings ?? standIn, retention: retention, logger: surroundings.logger,
+        attemptLimiter: surroundings.attemptLimiter, budget: surroundings.budget, isAlwaysFollowed: false,
+        created: SharedSlot.Created(
+          creation: creation, definition: definition, directory: self, lineLimiter: lineLimiter,
+          mayBeHeld: settings != nil && state.open.count < limits.descriptors))
+      let slot = SharedSlot(plan, sharing: metrics, registry)
+      insert(.shared(slot), at: position, &state)
+      start(slot, &state)
+      return slot
+    }
+  }
+
+  func start(_ slot: SharedSlot, _ state: inout State) {
+    guard let resolver = state.resolver, state.places[slot.plan.name] == nil, let load = state.loads.min(),
+      let place = state.loads.firstIndex(of: load)
+    else { return }
+    state.loads[place] += 1
+    state.places[slot.plan.name] = place
+    slot.start(on: state.loops[place], resolver: resolver)
+  }
+
+  /// A session was closed, at any gateway. Its name is free, and its clients get 410.
+  func remove(_ slot: SharedSlot, code: UInt16) {
+    let name = slot.plan.name
+    let wasOpen = state.withLock { state in
+      let position = state.position(of: name)
+      guard position < state.open.count, case .shared(let present) = state.open[position], present === slot else {
+        return false
+      }
+      state.open.remove(at: position)
+      _ = shard(name).sessions.withLock { $0.removeValue(forKey: name) }
+      if let place = state.places.removeValue(forKey: name) { state.loads[place] -= 1 }
+      state.ended += slot.figuresSum.totals
+      return true
+    }
+    guard wasOpen else { return }
+    if slot.isIdle.load(ordering: .relaxed) { noteClosing(of: name, because: .idle) }
+    slot.session.close(code: code)
+    slot.placement.move(to: .nowhere)
+  }
+}

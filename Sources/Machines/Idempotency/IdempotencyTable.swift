@@ -149,11 +149,12 @@ package struct IdempotencyTable: Sendable {
     return .first
   }
 
-  /// The first request with `key` is accepted.
+  /// The first request with `key` is accepted. Nothing changes if it was restored as accepted while it waited: several gateways share its session, and this one
+  /// holds it again, with the messages of the request.
   package mutating func accept(_ key: Key, _ acceptance: Acceptance, now: MonotonicTime) {
     latest = max(latest, now)
     let index = index(of: key)
-    guard shards[index].entries[key]?.acceptance == nil else { preconditionFailure("a key is accepted twice") }
+    guard shards[index].entries[key]?.acceptance == nil else { return }
     let end = latest + limits.retention
     shards[index].entries[key]?.acceptance = acceptance
     shards[index].entries[key]?.end = end
@@ -177,7 +178,7 @@ package struct IdempotencyTable: Sendable {
     }
   }
 
-  /// Remembers keys of an earlier process, in the order in which they expire. They were promised, so no limit refuses them.
+  /// Remembers keys of an earlier process or another gateway, in the order in which they expire. They were promised, so no limit refuses them.
   package mutating func restore(_ keys: [Restored]) {
     for restored in keys {
       let index = index(of: restored.key)
@@ -191,8 +192,11 @@ package struct IdempotencyTable: Sendable {
     }
   }
 
-  /// The first request with `key` is refused, and the key is free again.
-  package mutating func cancel(_ key: Key) { remove(key, from: index(of: key)) }
+  /// The first request with `key` is refused, and the key is free again, unless it was restored as accepted while the request waited.
+  package mutating func cancel(_ key: Key) {
+    let index = index(of: key)
+    if shards[index].entries[key]?.acceptance == nil { remove(key, from: index) }
+  }
 
   /// Removes expired keys, at most `removalsPerCall`. Returns whether there may be more.
   package mutating func expire(now: MonotonicTime) -> Bool {

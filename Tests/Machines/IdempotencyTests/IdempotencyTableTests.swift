@@ -63,6 +63,20 @@ import Testing
     #expect(table.begin(key(1), key(8), principal: 0, now: start) == .first)
   }
 
+  /// A gateway that holds a session again has the messages of requests that still wait, and their keys.
+  @Test(arguments: [true, false]) func aKeyThatIsRestoredWhileItsRequestWaitsStaysAccepted(isAccepted: Bool) {
+    var table = table()
+    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    table.restore([
+      Table.Restored(
+        key: key(1), fingerprint: key(9), principal: 0, acceptance: acceptance(7), end: start + .seconds(60))
+    ])
+    if isAccepted { table.accept(key(1), acceptance(7), now: start) } else { table.cancel(key(1)) }
+    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .repeated(acceptance(7)))
+    #expect(table.count == 1)
+    #expect(table.begin(key(1), key(9), principal: 0, now: start + .seconds(60)) == .first)
+  }
+
   @Test func aKeyIsRememberedForItsTimeFromAcceptanceOn() {
     var table = table()
     _ = table.begin(key(1), key(9), principal: 0, now: start)

@@ -16,6 +16,8 @@ import Upstream
 final class RedisStoreDriver {
   /// For so long Redis may not work before messages are refused. A failover that is planned is shorter.
   private static var patience: TimeSpan { .seconds(2) }
+  /// Between two log lines about commands that Redis has refused. While it is full, it refuses several each second.
+  private static var refusalInterval: TimeSpan { .seconds(30) }
 
   let settings: RedisStoreSettings
   let store: RedisStore
@@ -59,6 +61,7 @@ final class RedisStoreDriver {
   private var areNotesDue = false
   private var flight: RedisFlight?
   private var departure = MonotonicTime.zero
+  private var nextRefusalLine = MonotonicTime.zero
   private var closing: [@Sendable () -> Void] = []
   private(set) var isClosing = false
   private var timers: [Timer: LoopTimer] = [:]
@@ -178,7 +181,8 @@ final class RedisStoreDriver {
     guard self.flight === flight else { return }
     self.flight = nil
     metrics.noteWrite(loop.now - departure, isConfirmed: flight.isConfirmed)
-    if let error = flight.errors.first {
+    if let error = flight.errors.first, loop.now >= nextRefusalLine {
+      nextRefusalLine = loop.now + Self.refusalInterval
       logger.warning("Redis has refused a command of the store", [.text("reason", "\(error)")])
     }
     flight.report()

@@ -127,6 +127,7 @@ enum Help {
     case .store:
       """
       drawbridge store: check, export and copy the database of a gateway with 'store.engine: sqlite'.
+      (With 'store.engine: redis', use the tools of Redis.)
 
         drawbridge store check /var/lib/drawbridge/drawbridge.db
         drawbridge store backup /var/lib/drawbridge/drawbridge.db /backup/monday.db

@@ -9,11 +9,12 @@ from . import build, plot, report
 from .measures import MEASURES as MOST_MEASURES
 from .measures import Bench, Plan
 from .processes import BENCHMARKS, WORK, Cores
+from .replicas import replicas
 from .results import Figure, Growth
 from .store import store
 from .subjects import SUBJECTS, Go
 
-MEASURES = MOST_MEASURES | {"store": store}
+MEASURES = MOST_MEASURES | {"store": store, "replicas": replicas}
 
 
 def main():

@@ -1,11 +1,10 @@
-"""The files of deploy/replicas: whether they agree, and whether everything in them runs together, on addresses of the loopback interface."""
+"""The files of deploy/replicas: whether they agree, and whether all of it runs together, on loopback addresses."""
 
 import contextlib
 import json
 import random
 import re
 
-import pytest
 import pytest_asyncio
 import yaml
 from compose_spec import PyCompose

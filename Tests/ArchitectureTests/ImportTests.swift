@@ -25,7 +25,7 @@ import Testing
     "Calls": ["ByteStreams", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],
     "RedisProtocol": ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"],
-    "Replication": ["ByteStreams", "RedisProtocol"],
+    "Replication": ["ByteStreams", "JSONCodec", "RedisProtocol"],
     // An atomic flag, and nothing else of the standard library's module.
     "Access": ["ByteStreams", "Digests", "Signatures", "JSONCodec", "Synchronization"],
   ]

@@ -14,6 +14,11 @@ extension RedisStoreDriver {
     if heartbeat.check(now: now) { endTerms() }
   }
 
+  /// Unless the deadline has passed. The timer may fire before it, since the time of the loop is that of the beginning of its turn.
+  func setDeadlineTimer() {
+    if heartbeat.isValid(now: now) { setTimer(.deadline, at: loop.now + (heartbeat.deadline - now)) }
+  }
+
   private func endTerms() {
     let last = store.submissions.lastSubmitted
     for session in held.values {
@@ -96,7 +101,7 @@ extension RedisStoreDriver {
   /// The last part of a heartbeat.
   private func heartbeatEnded(_ reply: RESPReply?) {
     if let history = reply?.text.flatMap({ Self.history(in: $0) }) { connected(to: history) }
-    if heartbeat.isValid(now: now) { setTimer(.deadline, at: loop.now + (heartbeat.deadline - now)) }
+    setDeadlineTimer()
     for (name, session) in followed where loop.now >= session.lastUse + FollowedSession.idleTime { unfollow(name) }
     report(definitions.expire(now: now))
     finishCreations()

@@ -336,7 +336,9 @@ extension RedisStoreDriver: TimerTarget {
     guard let kind = Timer(rawValue: token), timers.removeValue(forKey: kind) != nil else { return }
     switch kind {
     case .heartbeat: sendHeartbeat()
-    case .deadline: turn()
+    case .deadline:
+      turn()
+      setDeadlineTimer()
     case .notes:
       areNotesDue = true
       turn()

@@ -8,6 +8,7 @@ import Replication
 import Submissions
 import TestSupport
 import Testing
+import Threading
 import Upstream
 
 @testable import RedisStore
@@ -507,6 +508,19 @@ import Upstream
     replica.signal(SIGCONT)
     try await gateway.untilStored(ticket)
     await gateway.close()
+  }
+
+  @Test func theDeadlineIsNoticedAlsoIfItsTimerFiresBeforeIt() async throws {
+    let server = try await RedisProcess.server()
+    // One heartbeat only. The loop is busy between it and the setting of the timer.
+    let gateway = try TestGateway(server) {
+      $0.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .seconds(600))
+    }
+    gateway.delay.withLock { $0 = 100_000 }
+    try await gateway.hold()
+    try await gateway.until("lost", within: .seconds(20)) { $0.losses == [.deadline] }
+    #expect(!gateway.store.mayWrite)
+    gateway.kill()
   }
 
   @Test func aFollowerIsNotShownWhatAFailoverCanLose() async throws {

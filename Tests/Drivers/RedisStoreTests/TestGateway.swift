@@ -1,4 +1,5 @@
 import ByteStreams
+import Foundation
 import Journal
 import Logging
 import Metrics
@@ -40,6 +41,8 @@ final class TestGateway: RedisStoreDelegate {
   private let shared = Locked(State())
   private let loop: EventLoop
   private let stored = Locked<RedisStore?>(nil)
+  /// How long the loop is busy with the secret of the gateways, which it has with a heartbeat, in microseconds.
+  let delay = Locked<UInt32>(0)
   let registry = MetricsRegistry()
   var store: RedisStore { stored.withLock { $0 }! }
 
@@ -101,7 +104,10 @@ final class TestGateway: RedisStoreDelegate {
     shared.withLock { $0.holders[name] = holder }
   }
 
-  func store(_ store: RedisStore, shares secret: String) { shared.withLock { $0.secret = secret } }
+  func store(_ store: RedisStore, shares secret: String) {
+    shared.withLock { $0.secret = secret }
+    usleep(delay.withLock { $0 })
+  }
 
   func store(_ store: RedisStore, servesReadersOf name: String) {
     shared.withLock { $0.distantReaders[name, default: 0] += 1 }

@@ -1,5 +1,6 @@
 """Fixtures of the integration tests. Every test gets its own gateway and its own peers, all on free ports."""
 
+import asyncio
 import contextlib
 import ctypes
 import json
@@ -18,6 +19,8 @@ from harness.gateway import BINARY, Gateway
 from harness.https import listening
 from harness.raw import RawUpstream
 from harness.receiver import config as webhook_config
+from harness.recorder import RecordingUpstream
+from harness.replicas import Databases, Replica, Replicas
 from harness.sanitizer import skip_load
 from harness.tokens import TokenFile
 from harness.upstream import Upstream
@@ -230,3 +233,22 @@ def scripted(start, gateway_for):
         return server, gateway, gateway.client()
 
     return scripted
+
+
+@pytest_asyncio.fixture
+async def recorder(start):
+    """An upstream that records its connections and pushes numbers."""
+    return await start(RecordingUpstream())
+
+
+@pytest_asyncio.fixture
+async def replicas_for(start, tmp_path, recorder):
+    """`await replicas_for(count)`: gateways that are ready, on a Redis of their own."""
+
+    async def replicas_for(count=3, *, databases=None, **options):
+        databases = await start(databases or Databases(tmp_path))
+        members = [Replica(number, tmp_path, recorder, databases, **options) for number in range(count)]
+        await asyncio.gather(*(start(member) for member in members))
+        return await Replicas(members, databases, recorder).ready()
+
+    return replicas_for

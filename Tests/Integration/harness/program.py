@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -52,10 +53,19 @@ class Program:
     def arguments(self):
         raise NotImplementedError
 
+    def environment(self):
+        """What is added to the environment of this process."""
+        return {}
+
     async def start(self):
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                find(self.program), *self.arguments(), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                find(self.program),
+                *map(str, self.arguments()),
+                env={**os.environ, **self.environment()},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         await eventually(self._listens, what=f"{self.program} listens")
 
@@ -67,7 +77,19 @@ class Program:
             return True
         return False
 
+    def signal(self, number):
+        if self._process and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def kill(self):
+        """SIGKILL. `start` starts it again, on the same port."""
+        self.signal(signal.SIGKILL)
+        if self._process:
+            await self._process.wait()
+
     async def stop(self):
+        # One that is stopped would not end.
+        self.signal(signal.SIGCONT)
         if self._process and self._process.returncode is None:
             # Not at once by SIGKILL, which would leave the worker processes of nginx.
             self._process.terminate()

@@ -88,6 +88,21 @@ backend gateway
 """
 
 
+class CheckingHAProxy(HAProxy):
+    """HAProxy before several gateways, each checked by its /readyz, as docs/operations.md advises."""
+
+    def __init__(self, folder, gateways):
+        # A check of a busy machine must not fail for its slowness: with no server left, the response would be 503.
+        super().__init__(folder, None, "option httpchk GET /readyz", "timeout check 10s", "option redispatch")
+        self.gateways = gateways
+
+    def servers(self):
+        return "\n".join(
+            f"  server s{number} {api[0]}:{api[1]} check port {management[1]} inter 200 fall 1 rise 1"
+            for number, (api, management) in enumerate(self.gateways)
+        )
+
+
 class Envoy(ReverseProxy):
     """It ends a request after 15 seconds, and reports that to the gateway (`x-envoy-expected-rq-timeout-ms`)."""
 

@@ -1,0 +1,252 @@
+"""Gateways that share their sessions on Redis, each behind a network of its own."""
+
+import contextlib
+import json
+import signal
+import time
+
+from redis.exceptions import RedisError
+
+from .gateway import Gateway
+from .network import Network
+from .program import free_port
+from .redis import RedisServer, Sentinel
+from .waiting import eventually
+
+#: Seconds. Short, since tests wait for it; the time in which a holder may write is a second less.
+LEASE = 3
+
+
+class Replica:
+    """One of the gateways. It may be killed and started again, and has the same addresses each time."""
+
+    def __init__(self, number, folder, upstream, databases, *, lease=LEASE, settings=None, env=None):
+        self.number = number
+        self._folder = folder / f"replica-{number}"
+        self._folder.mkdir()
+        self._upstream = upstream
+        self._databases = databases
+        self._lease = lease
+        self._settings = settings or {}
+        self._env = env or {}
+        self.network = Network(
+            [server.port for server in databases.servers], [sentinel.port for sentinel in databases.sentinels]
+        )
+        # Where other gateways reach this one, so that it can be kept from them.
+        self._peers_port = free_port()
+        self.entrance = Network([self._peers_port])
+        self.api = f"127.0.0.1:{free_port()}"
+        self._management = f"127.0.0.1:{free_port()}"
+        self.gateway = None
+        self.is_frozen = False
+        self._client = None
+        #: All that have run, the present one last.
+        self.gateways = []
+
+    @property
+    def address(self):
+        host, _, port = self.api.rpartition(":")
+        return host, int(port)
+
+    @property
+    def management_port(self):
+        return int(self._management.rpartition(":")[2])
+
+    def configuration(self):
+        store = {"engine": "redis", "lease": f"{self._lease}s", **self._databases.settings(self.network)}
+        settings = {
+            "upstream": {"url": self._upstream.url},
+            "store": store,
+            "listeners": {
+                "peers": f"127.0.0.1:{self._peers_port}",
+                "peer_address": f"127.0.0.1:{self.entrance.port(self._peers_port)}",
+            },
+        }
+        for section, values in self._settings.items():
+            settings[section] = {**settings.get(section, {}), **values}
+        return json.dumps(settings)
+
+    async def start(self):
+        await self.network.start()
+        await self.entrance.start()
+        await self.run()
+        return self
+
+    async def run(self):
+        """Starts a gateway."""
+        arguments = ("--listen", self.api, "--management", self._management)
+        gateway = Gateway(*arguments, config=self.configuration(), env=self._env, folder=self._folder)
+        self.gateways.append(gateway)
+        self._client = None
+        await gateway.start()
+        self.gateway = gateway
+
+    @property
+    def is_running(self):
+        return self.gateway is not None
+
+    def client(self):
+        """The same one each time, for as long as the gateway runs."""
+        if self._client is None:
+            self._client = self.gateway.client()
+        return self._client
+
+    async def ready(self):
+        await self.gateway.ready()
+        return self
+
+    async def held(self):
+        """Number of sessions that it holds."""
+        return (await self.gateway.metrics())["drawbridge_store_held_sessions"]
+
+    async def kill(self):
+        """SIGKILL."""
+        gateway, self.gateway = self.gateway, None
+        clients = list(gateway._clients)
+        await gateway.kill()
+        for client in clients:
+            await client.close()
+        self.is_frozen = False
+
+    def freeze(self):
+        self.is_frozen = True
+        self.gateway.signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.is_frozen = False
+        self.gateway.signal(signal.SIGCONT)
+
+    async def drain(self):
+        """SIGTERM, and waits for the end."""
+        gateway, self.gateway = self.gateway, None
+        await gateway.stop()
+
+    async def abandon(self):
+        """Ends at once, whatever it is doing."""
+        process = self.gateways[-1].process if self.gateways else None
+        if process and process.returncode is None:
+            self.gateway = self.gateways[-1]
+            await self.kill()
+        await self.network.stop()
+        await self.entrance.stop()
+
+    async def stop(self):
+        self.network.heal()
+        self.entrance.heal()
+        if self.gateway:
+            self.thaw()
+            await self.drain()
+        await self.network.stop()
+        await self.entrance.stop()
+
+
+class Databases:
+    """A primary; with `replicas` also Sentinels."""
+
+    def __init__(self, folder, *, replicas=0, sentinels=0, options=(), wait_replicas=None, environment=None):
+        self._wait_replicas = wait_replicas
+        primary = RedisServer(folder, options=options, environment=environment)
+        self.servers = [primary]
+        self.servers += [
+            RedisServer(folder, primary, options=options, environment=environment) for _ in range(replicas)
+        ]
+        self.sentinels = [Sentinel(folder, primary) for _ in range(sentinels)]
+
+    @property
+    def primary(self):
+        """The first one. With Sentinels, see `present_primary`."""
+        return self.servers[0]
+
+    async def present_primary(self):
+        """The server that most Sentinels name."""
+        ports = [self.primary.port]
+        for sentinel in self.sentinels:
+            with contextlib.suppress(Exception):
+                ports.append(await sentinel.primary_port())
+        port = max(ports[1:] or ports, key=ports[1:].count)
+        return next(server for server in self.servers if server.port == port)
+
+    async def start(self):
+        for server in self.servers:
+            await server.start()
+        for sentinel in self.sentinels:
+            await sentinel.start()
+        for sentinel in self.sentinels:
+            await eventually(
+                lambda sentinel=sentinel: sentinel.knows(len(self.servers) - 1, len(self.sentinels) - 1),
+                within=60,
+                what="the Sentinels know each other",
+            )
+        return self
+
+    async def are_whole(self):
+        """Whether all servers are replicas of the primary that the Sentinels name, but that itself."""
+        with contextlib.suppress(RedisError):
+            primary = await self.present_primary()
+            state = await primary.client.info("replication")
+            links = [state[f"slave{number}"]["state"] for number in range(state["connected_slaves"])]
+            return state["role"] == "master" and links == ["online"] * (len(self.servers) - 1)
+        return False
+
+    async def stop(self):
+        for each in [*self.sentinels, *reversed(self.servers)]:
+            await each.stop()
+
+    def settings(self, network):
+        """Of `store`, for a gateway in this network."""
+        if self.sentinels:
+            addresses = [f"127.0.0.1:{network.port(sentinel.port)}" for sentinel in self.sentinels]
+            settings = {"url": "redis://main", "sentinels": addresses, "sentinel_name": "main"}
+        else:
+            settings = {"url": f"redis://127.0.0.1:{network.port(self.primary.port)}"}
+        if self._wait_replicas is not None:
+            settings["wait_replicas"] = self._wait_replicas
+        return settings
+
+
+class Replicas:
+    """All gateways of one test."""
+
+    def __init__(self, members, databases, upstream):
+        self.members = members
+        self.databases = databases
+        self.upstream = upstream
+
+    def __getitem__(self, number):
+        return self.members[number]
+
+    def __iter__(self):
+        return iter(self.members)
+
+    @property
+    def running(self):
+        return [member for member in self.members if member.is_running and not member.is_frozen]
+
+    async def holder(self, *, of=None):
+        """The gateway that holds the session, of those that run. Waits until there is one."""
+
+        async def find():
+            for member in of or self.running:
+                if await member.held():
+                    return member
+            return None
+
+        return await eventually(find, what="a gateway holds the session")
+
+    async def followers(self):
+        holder = await self.holder()
+        return [member for member in self.running if member is not holder]
+
+    async def ready(self):
+        for member in self.running:
+            await member.ready()
+        return self
+
+    async def taken_over(self, since, after):
+        """Waits until another connection than number `after` is open. Returns the seconds since `since`."""
+        connection = await self.upstream.opens(after)
+        return max(0.0, connection.opened - since)
+
+
+def now():
+    return time.monotonic()

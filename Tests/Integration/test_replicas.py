@@ -1,0 +1,265 @@
+"""Three gateways that share a session on Redis: each serves every route, and one has the upstream connection."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from harness.replicas import LEASE
+from harness.streams import FORMATS, RawStream
+from harness.waiting import eventually
+
+#: Seconds that a busy machine adds to what the product takes.
+SLACK = 1.5
+FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
+
+
+async def pushed(client, cursor):
+    """The numbers of the next pushes. A held request ends early when the gateway learns of another holder."""
+    while not (batch := await client.poll(cursor=cursor, wait=30)).messages:
+        cursor = batch.cursor
+    return [message["data"]["n"] for message in batch.messages]
+
+
+async def final(client, id):
+    """The state of a delivery, as soon as it is final."""
+
+    async def state():
+        answer = await client.request("GET", f"/v1/deliveries/{id}")
+        assert answer.status == 200, answer.body
+        return answer.json["state"] if answer.json["state"] in FINAL else None
+
+    return await eventually(state, what=f"{id} has a final state")
+
+
+async def collect(client, cursor, last):
+    """The numbers of the pushes behind the cursor, until `last`, and the reasons of gaps between them."""
+    seen = []
+    while last not in seen:
+        batch = await client.poll(cursor=cursor, wait=10)
+        if batch.gap:
+            seen.append(batch.gap["reason"])
+        seen += [message["data"]["n"] for message in batch.messages]
+        cursor = batch.cursor
+    return seen
+
+
+async def test_a_message_is_sent_once_wherever_it_is_posted_and_known_everywhere(replicas_for, recorder):
+    replicas = await replicas_for()
+    ids = {}
+    for member in replicas:
+        ids[f"from {member.number}"] = (await member.client().accepted(f"from {member.number}"))["id"]
+    for member in replicas:
+        for id in ids.values():
+            assert await final(member.client(), id) == "confirmed"
+    # The same key at each of them: one message.
+    responses = [await member.client().send("key", headers={"Idempotency-Key": "k"}) for member in replicas]
+    assert [response.status for response in responses] in ([202, 202, 202], [202, 202, 200], [202, 200, 200])
+    assert len({response.json["id"] for response in responses}) == 1
+    batch = await replicas[2].client().send("a\nb", type="application/x-ndjson")
+    assert batch.status == 202
+    assert await final(replicas[0].client(), batch.json["results"][1]["id"]) == "confirmed"
+    assert sorted(recorder.received) == sorted([*ids, "key", "a", "b"])
+    assert len(recorder.connections) == 1
+    sessions = [(await member.client().session())["state"] for member in replicas]
+    assert sessions == ["ready"] * 3
+
+
+async def test_a_cursor_of_one_gateway_is_good_at_each_other(replicas_for, recorder):
+    replicas = await replicas_for()
+    cursor = await replicas[0].client().here()
+    for turn in range(6):
+        expected = [await recorder.push_one() for _ in range(5)]
+        batch_reader = replicas[turn % 3].client()
+        assert await collect(batch_reader, cursor, expected[-1]) == expected
+        cursor = (await replicas[turn % 3].client().poll(cursor=cursor, wait=10)).cursor
+    logs = [await member.client().poll(cursor="earliest", wait=0) for member in replicas]
+    assert [log.messages for log in logs] == [logs[0].messages] * 3
+    assert [log.cursor for log in logs] == [logs[0].cursor] * 3
+
+
+async def test_readers_wait_at_each_gateway(replicas_for, recorder):
+    replicas = await replicas_for()
+    cursor = await replicas[0].client().here()
+    polls = [asyncio.create_task(pushed(member.client(), cursor)) for member in replicas]
+    streams = [
+        await RawStream.open(member.address, f"cursor={cursor}", format=format)
+        for member in replicas
+        for format in FORMATS
+    ]
+    number = await recorder.push_one()
+    for poll in polls:
+        assert await poll == [number]
+    for stream in streams:
+        await stream.until(lambda stream: any(event.type == "message" for event in stream.events))
+        event = next(event for event in stream.events if event.type == "message")
+        assert event.json["data"]["n"] == number
+        stream.close()
+
+
+async def test_workers_share_pushes_through_all_gateways(replicas_for, recorder):
+    replicas = await replicas_for()
+    first, second, third = (member.client() for member in replicas)
+    created = await first.request("PUT", "/v1/consumers/w", json={"share": True, "visibility": "60s"})
+    assert created.status == 201, created.body
+    pushed = {await recorder.push_one() for _ in range(30)}
+    seen = []
+    while len(seen) < len(pushed):
+        for client in (second, third, first):
+            answer = await client.request("POST", "/v1/consumers/w/receive?limit=4&wait=100ms")
+            assert answer.status == 200, answer.body
+            leases = {message["lease"]: message["data"]["n"] for message in answer.json["messages"]}
+            seen += leases.values()
+            if leases:
+                settled = await third.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
+                assert settled.status == 200, settled.body
+    assert sorted(seen) == sorted(pushed)
+    # A receive that waits at one gateway.
+    waiting = asyncio.create_task(second.request("POST", "/v1/consumers/w/receive?wait=30s"))
+    number = await recorder.push_one()
+    assert [message["data"]["n"] for message in (await waiting).json["messages"]] == [number]
+    assert (await first.request("GET", "/v1/consumers/w")).json["leases"] == 1
+    # One reader at a time, also if the second one is at another gateway.
+    assert (await third.request("PUT", "/v1/consumers/r", json={})).status == 201
+    held = asyncio.create_task(first.request("POST", "/v1/consumers/r/receive?wait=30s"))
+
+    async def supersedes():
+        await second.request("POST", "/v1/consumers/r/receive?wait=0s")
+        return held.done()
+
+    await eventually(supersedes, what="a later receive takes over")
+    (await held).problem(409)
+    assert (await second.request("DELETE", "/v1/consumers/r")).status == 204
+    assert (await first.request("GET", "/v1/consumers/r")).status == 404
+
+
+async def test_a_call_through_each_gateway_gets_its_own_reply(replicas_for, recorder):
+    def respond(text):
+        request = json.loads(text)
+        return json.dumps({"jsonrpc": "2.0", "result": request["params"][0] * 2, "id": request["id"]})
+
+    recorder.respond = respond
+    replicas = await replicas_for(settings={"upstream": {"url": recorder.url, "correlation": "jsonrpc"}})
+
+    async def call(member, number):
+        body = {"jsonrpc": "2.0", "id": number, "method": "double", "params": [number]}
+        answer = await member.client().request("POST", "/v1/call", json=body)
+        assert answer.status == 200, answer.body
+        assert answer.json["id"] == number
+        return answer.json["result"]
+
+    results = await asyncio.gather(*(call(member, number) for number in range(20) for member in replicas))
+    assert results == [2 * number for number in range(20) for _ in replicas]
+
+
+class Posting:
+    """Posts at gateways that are not to be disturbed, and remembers what became of it."""
+
+    def __init__(self, clients, name="m"):
+        self._name = name
+        self._clients = clients
+        self.accepted = {}
+        self.failed = []
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self):
+        number = 0
+        while True:
+            number += 1
+            client = self._clients[number % len(self._clients)]
+            answer = await client.send(f"{self._name}{number}")
+            if answer.status == 202:
+                self.accepted[f"{self._name}{number}"] = answer.json["id"]
+            else:
+                self.failed.append((answer.status, answer.body))
+            await asyncio.sleep(0.005)
+
+    async def end(self):
+        if self._task.done():
+            self._task.result()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def judge(posting, replicas, recorder):
+    """Each message that was accepted has one final state, which agrees with the upstream, and arrived at most once."""
+    states = {}
+    for label, id in posting.accepted.items():
+        states[label] = await final(replicas.running[len(states) % len(replicas.running)].client(), id)
+    received = recorder.received
+    assert len(received) == len(set(received)), "a message was sent twice"
+    assert {label for label, state in states.items() if state == "confirmed"} <= set(received)
+    assert set(states.values()) <= {"confirmed", "unknown"}
+    return states
+
+
+@pytest.mark.parametrize("way", ["kill", "freeze"])
+async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(replicas_for, recorder, measured, way):
+    replicas = await replicas_for()
+    holder = await replicas.holder()
+    others = await replicas.followers()
+    cursor = await others[0].client().here()
+    recorder.push_often(0.01)
+    posting = Posting([member.client() for member in others])
+    await eventually(lambda: len(posting.accepted) >= 20, what="messages are accepted")
+    began = time.monotonic()
+    await holder.kill() if way == "kill" else holder.freeze()
+    taken = await replicas.taken_over(began, 1)
+    accepted = len(posting.accepted)
+    await eventually(lambda: len(posting.accepted) > accepted + 20, what="messages are accepted again")
+    first, second = recorder.connections[:2]
+    if way == "freeze":
+        holder.thaw()
+        await eventually(lambda: first.closed is not None, what="the old holder closes its connection")
+    await posting.end()
+    recorder.end_pushes()
+    last = await recorder.push_one()
+    logs = [await collect(member.client(), cursor, last) for member in replicas.running]
+    assert logs == [logs[0]] * len(logs)
+    assert [entry for entry in logs[0] if isinstance(entry, str)] == ["upstream"]
+    at = logs[0].index("upstream")
+    # Before the gap everything in order from the beginning, and after it everything of the new connection.
+    assert all(logs[0][i] + 1 == logs[0][i + 1] for i in range(at - 1))
+    assert len(logs[0]) - at - 1 == second.pushed
+    # A stopped gateway has written nothing after the next one connected.
+    assert [at for at, _ in first.writes if at > second.opened] == []
+    states = await judge(posting, replicas, recorder)
+    assert posting.failed == []
+    assert len(recorder.connections) == 2
+    measured(
+        f"{taken:.2f} s until the next connection, with a lease of {LEASE} s; {len(states)} messages, "
+        f"{list(states.values()).count('unknown')} unknown"
+    )
+    assert taken < LEASE + 0.3 + SLACK
+
+
+async def test_a_holder_that_ends_in_order_is_replaced_at_once(replicas_for, recorder, measured):
+    replicas = await replicas_for()
+    cursor = await replicas[0].client().here()
+    recorder.push_often(0.005)
+    times = []
+    # Two of them, one after another; the last one has no successor.
+    for count in (1, 2):
+        holder = await replicas.holder()
+        others = await replicas.followers()
+        posting = Posting([member.client() for member in others], f"{count}-")
+        await eventually(lambda posting=posting: len(posting.accepted) >= 20, what="messages are accepted")
+        began = time.monotonic()
+        await holder.drain()
+        times.append(await replicas.taken_over(recorder.connections[count - 1].closed or began, count))
+        accepted = len(posting.accepted)
+        await eventually(lambda posting=posting, accepted=accepted: len(posting.accepted) > accepted + 20)
+        await posting.end()
+        assert posting.failed == []
+        states = await judge(posting, replicas, recorder)
+        assert set(states.values()) == {"confirmed"}
+    recorder.end_pushes()
+    last = await recorder.push_one()
+    log = await collect(replicas.running[0].client(), cursor, last)
+    seen = [entry for entry in log if not isinstance(entry, str)]
+    # Each push that was sent on a connection before it was closed is in the log.
+    assert all(connection.was_closed_in_order for connection in recorder.connections[:2])
+    assert len(seen) == recorder.pushed - seen[0] + 1 == last - seen[0] + 1
+    measured(f"{', '.join(f'{time:.2f}' for time in times)} s without a connection")
+    assert max(times) < 0.5 + SLACK

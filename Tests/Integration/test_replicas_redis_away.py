@@ -1,0 +1,223 @@
+"""Gateways while Redis cannot be reached, is full or has lost everything: as the table in docs/replicas.md says.
+
+DRAWBRIDGE_REDIS_AWAY sets for how many seconds Redis is away in the long form; `make soak-redis` has 600.
+"""
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from harness.client import Batch
+from harness.replicas import LEASE
+from harness.streams import RawStream
+from harness.waiting import eventually
+
+LONG = float(os.environ.get("DRAWBRIDGE_REDIS_AWAY", "4"))
+#: So that four seconds are longer than anything waits for.
+SHORT_LEASE = 2
+
+
+def take_away(way, replicas):
+    """No gateway reaches Redis."""
+    if way == "frozen":
+        replicas.databases.primary.freeze()
+        return
+    for member in replicas:
+        member.network.cut() if way == "cut" else member.network.stall()
+
+
+def bring_back(replicas):
+    replicas.databases.primary.thaw()
+    for member in replicas:
+        member.network.heal()
+
+
+async def is_ready(member):
+    return (await member.gateway.manage("/readyz")).status == 200
+
+
+async def log_of(member):
+    """Numbers of pushes, and reasons of gaps."""
+    log, cursor = [], "earliest"
+    while True:
+        batch = await member.client().poll(cursor=cursor, wait=0)
+        if batch.gap:
+            log.append(batch.gap["reason"])
+        log += [message["data"]["n"] for message in batch.messages]
+        if not batch.more:
+            return log
+        cursor = batch.cursor
+
+
+async def have(replicas, number):
+    """Waits until each gateway has the push with this number."""
+    for member in replicas.running:
+        await eventually(lambda member=member: has(member, number), what=f"gateway {member.number} has push {number}")
+
+
+async def has(member, number):
+    answer = await member.client().get(last=1, wait=0)
+    if answer.status == 503:
+        return False
+    messages = Batch.of(answer).messages
+    return messages and messages[0]["data"]["n"] == number
+
+
+async def states(replicas, ids):
+    """Waits for the final states, each from another gateway."""
+    seen = []
+    for id in ids:
+        client = replicas.running[len(seen) % len(replicas.running)].client()
+
+        async def state(id=id, client=client):
+            answer = await client.request("GET", f"/v1/deliveries/{id}")
+            return answer.status == 200 and answer.json["state"] in ("confirmed", "unknown") and answer.json["state"]
+
+        seen.append(await eventually(state, what=f"{id} has a final state"))
+    return seen
+
+
+@pytest.mark.parametrize("way", ["cut", "stalled", "frozen"])
+async def test_a_second_without_redis_delays_and_loses_nothing(replicas_for, recorder, way):
+    # The usual lease.
+    replicas = await replicas_for(lease=5)
+    await recorder.push_one()
+    await have(replicas, 1)
+    take_away(way, replicas)
+    began = time.monotonic()
+    posts = [asyncio.create_task(member.client().send(f"from {member.number}")) for member in replicas]
+    pushed = 1
+    while time.monotonic() < began + 1:
+        recorder.push()
+        pushed += 1
+        assert len((await replicas[pushed % 3].client().poll(cursor="earliest", wait=0)).messages) == 1
+        await asyncio.sleep(0.02)
+    bring_back(replicas)
+    answers = [await post for post in posts]
+    assert [answer.status for answer in answers] == [202, 202, 202]
+    await have(replicas, pushed)
+    assert await states(replicas, [answer.json["id"] for answer in answers]) == ["confirmed"] * 3
+    assert [await log_of(member) for member in replicas] == [list(range(1, pushed + 1))] * 3
+    assert sorted(recorder.received) == ["from 0", "from 1", "from 2"]
+    assert len(recorder.connections) == 1
+
+
+@pytest.mark.timeout(120 + 2 * LONG)
+@pytest.mark.parametrize("way", ["cut", "stalled", "frozen"])
+async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(replicas_for, recorder, measured, way):
+    replicas = await replicas_for(lease=SHORT_LEASE)
+    first = await replicas[0].client().accepted("before")
+    assert await states(replicas, [first["id"]]) == ["confirmed"]
+    for _ in range(5):
+        recorder.push()
+    await have(replicas, 5)
+    streams = [await RawStream.open(member.address, "cursor=earliest") for member in replicas]
+    for stream in streams:
+        await stream.until(lambda stream: sum(event.type == "message" for event in stream.events) >= 5)
+    take_away(way, replicas)
+    began = time.monotonic()
+    # The connection is closed at the deadline, which is a second before the lease ends.
+    connection = recorder.connections[0]
+    await eventually(lambda: connection.closed is not None, what="the holder closes its connection")
+    closed = connection.closed - began
+    for member in replicas:
+        await eventually(lambda member=member: not_ready(member), what="the gateway is not ready")
+    failed = time.monotonic() - began
+    refused = 0
+    while time.monotonic() < began + LONG:
+        # At once, since a follower waits for a holder for a while.
+        for answer in await asyncio.gather(*(member.client().send("meanwhile") for member in replicas)):
+            assert answer.problem(503)["retryable"], answer.body
+            assert "Retry-After" in answer.headers
+            refused += 1
+        for member in replicas:
+            # Readers have what is there.
+            assert await log_of(member) == [1, 2, 3, 4, 5]
+        await asyncio.sleep(min(0.2, LONG / 100))
+    assert len(recorder.connections) == 1
+    bring_back(replicas)
+    back = time.monotonic()
+    for member in replicas:
+        await eventually(lambda member=member: is_ready(member), what="the gateway is ready again")
+    number = await recorder.push_one()
+    works = time.monotonic() - back
+    await have(replicas, number)
+    log = await log_of(replicas[0])
+    assert log == [1, 2, 3, 4, 5, "upstream", *range(6, number + 1)]
+    assert [await log_of(member) for member in replicas] == [log] * 3
+    for stream in streams:
+        # A stream that was open may have ended, as those of a session that is replaced do.
+        stream.close()
+    ids = [(await member.client().accepted(f"after {member.number}"))["id"] for member in replicas]
+    assert await states(replicas, ids) == ["confirmed"] * 3
+    assert sorted(recorder.received) == ["after 0", "after 1", "after 2", "before"]
+    assert len(recorder.connections) == 2
+    measured(
+        f"{way}, {LONG:g} s: closed after {closed:.2f} s (lease {SHORT_LEASE} s), not ready after "
+        f"{failed:.2f} s, {refused} refused, "
+        f"connected {works:.2f} s after Redis was back"
+    )
+    assert closed < SHORT_LEASE
+
+
+async def not_ready(member):
+    return not await is_ready(member)
+
+
+@pytest.mark.parametrize("how", ["flushed", "restarted empty"])
+async def test_a_redis_that_has_lost_everything_gets_it_from_the_holder(replicas_for, recorder, how):
+    replicas = await replicas_for(lease=5)
+    before = await replicas[1].client().accepted("before", headers={"Idempotency-Key": "k"})
+    for _ in range(20):
+        await recorder.push_one()
+    await have(replicas, 20)
+    assert await states(replicas, [before["id"]]) == ["confirmed"]
+    primary = replicas.databases.primary
+    if how == "flushed":
+        await primary.client.flushall()
+    else:
+        await primary.kill()
+        await primary.start()
+    for _ in range(20):
+        await recorder.push_one()
+    await have(replicas, 40)
+    assert [await log_of(member) for member in replicas] == [list(range(1, 41))] * 3
+    assert await states(replicas, [before["id"]] * 3) == ["confirmed"] * 3
+    again = await replicas[2].client().send("before", headers={"Idempotency-Key": "k"})
+    assert (again.status, again.json["id"]) == (200, before["id"])
+    # A gateway that begins now finds the same.
+    follower = (await replicas.followers())[0]
+    await follower.drain()
+    await follower.run()
+    await follower.ready()
+    await have(replicas, 40)
+    assert await log_of(follower) == list(range(1, 41))
+    assert recorder.received == ["before"]
+    assert len(recorder.connections) == 1
+
+
+async def test_a_full_redis_delays_messages_and_recovers(replicas_for, recorder):
+    replicas = await replicas_for()
+    ids = [(await replicas[0].client().accepted("first"))["id"]]
+    redis = replicas.databases.primary.client
+    await redis.config_set("maxmemory", 1)
+    holder = await replicas.holder()
+    posts = [asyncio.create_task(member.client().send("while full")) for member in replicas]
+    recorder.push()
+    # Longer than the lease: the holder keeps the session, since its heartbeat needs no memory.
+    age = time.monotonic()
+    await eventually(lambda: time.monotonic() > age + LEASE + 1)
+    assert await holder.held()
+    assert [post.done() for post in posts] == [False] * 3
+    assert await log_of(replicas[2]) == []
+    await redis.config_set("maxmemory", 0)
+    for post in posts:
+        answer = await post
+        assert answer.status == 202, answer.body
+        ids.append(answer.json["id"])
+    await have(replicas, 1)
+    assert [await log_of(member) for member in replicas] == [[1]] * 3
+    assert await states(replicas, ids) == ["confirmed"] * len(ids)
+    assert len(recorder.connections) == 1

@@ -1,10 +1,10 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak powerloss restarts workers kills replication clean
+.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills replication clean
 
 help: ## Show this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
 	  printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 run: build ## Build a release and start a demo gateway with a built-in upstream
@@ -56,6 +56,11 @@ fuzz: ## Fuzz every parser of untrusted bytes with libFuzzer, 30 seconds each (m
 soak: ## Run everything at once for an hour (MINUTES=N), then kill a gateway with a store 1,000 times (KILLS=N), and check what became of each message
 	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
 	@scripts/soak --kills $(or $(KILLS),1000)
+
+soak-redis: build ## Kill, stop and partition three gateways, Redis and Sentinels for 300 s (SECONDS=N, SEED=N), with WAIT and without, then take Redis away for 600 s (AWAY=N)
+	@scripts/setup test
+	@.venv/bin/python Tests/Integration/chaos_redis.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	@DRAWBRIDGE_REDIS_AWAY=$(or $(AWAY),600) .venv/bin/python -m pytest Tests/Integration/test_replicas_redis_away.py -k long_time -n 3
 
 powerloss: ## Take the power from stores at hundreds of moments (SEEDS=N), let each operation of their disks fail, and check what is left
 	@scripts/setup test

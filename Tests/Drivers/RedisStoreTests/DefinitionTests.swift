@@ -156,7 +156,20 @@ import Testing
     await second.close()
   }
 
-  @Test func whatWasSentIsSentAgainWhenTheConnectionEnds() async throws {
+  @Test(arguments: [true, false]) func whatWasLostWithItsConnectionIsSentAgain(isExecuted: Bool) async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port)
+    try await connected(gateway)
+    proxy.lose(definition(1).text, isExecuted: isExecuted)
+    #expect(try await outcome(gateway.store.define("a", definition(1), within: Self.limits)) == .done)
+    proxy.lose(definition(1).text, isExecuted: isExecuted)
+    #expect(try await outcome(gateway.store.remove("a", definition(1), code: 1000)) == .done)
+    #expect(gateway.state.definitions.isEmpty && gateway.state.removals.count == 1)
+    await gateway.close()
+  }
+
+  @Test func whatNobodyWaitsForIsNotSent() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port)

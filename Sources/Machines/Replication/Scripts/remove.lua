@@ -1,8 +1,8 @@
 -- A session that a client has created ends: by the wish of a client, or since it is idle. Nothing of it is left.
 -- KEYS sessions owners removed sessions:n m p c c:new
 -- ARGV name, definition, owner, token of the holder ('' = not compared), close code, number of removed incarnations that are kept
+-- Its first write frees memory, so it also works at 'maxmemory'.
 -- Returns OK and the version of the list, CHANGED and the definition ('' = none), or FENCED.
-redis.call('DEL', KEYS[1] .. ':none') -- see heartbeat
 local present = redis.call('HGET', KEYS[1], ARGV[1])
 if present ~= ARGV[2] then return {'CHANGED', present or ''} end
 if ARGV[4] ~= '' and redis.call('HGET', KEYS[5], 'token') ~= ARGV[4] then return {'FENCED'} end

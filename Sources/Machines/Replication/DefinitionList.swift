@@ -94,6 +94,8 @@ package struct DefinitionList: Sendable {
   /// How long a session is kept that Redis has lost: the holder has the lease to define it again.
   private let patience: TimeSpan
   private var entries: [String: Entry] = [:]
+  /// Whether an entry may have an end: there are many, and few of them ever have one.
+  private var hasMissing = false
   private var state = State.unknown
   /// What a comparison has found.
   private var difference: (own: Version, other: Version)?
@@ -168,6 +170,7 @@ package struct DefinitionList: Sendable {
     }
     for (name, entry) in entries where entry.end == nil && !reading.seen.contains(name) {
       entries[name]?.end = now + patience
+      hasMissing = true
       changes.append(.missing(name: name, entry.definition))
     }
     state = .complete(reading.version)
@@ -240,7 +243,8 @@ package struct DefinitionList: Sendable {
 
   /// Removes what nobody has defined again.
   package mutating func expire(now: MonotonicTime) -> [Change] {
-    guard isComplete else { return [] }
+    guard isComplete, hasMissing else { return [] }
+    hasMissing = entries.values.contains { $0.end != nil }
     let ended = entries.filter { $0.value.end.map { $0 <= now } ?? false }
     return ended.keys.flatMap { remove($0, code: Notice.normalClosure) }
   }

@@ -21,6 +21,11 @@ struct FollowedSession {
   /// Whether the holder is to be notified of readers.
   var hasReaders = false
 
+  /// Whether the last part that was read was not the end.
+  private var hasMore = false
+  /// About how many bytes are read next.
+  var partBytes: Int { StreamPart.bytes(isFirst: !hasMore) }
+
   private var epoch: UInt64 = 0
   private var terms = ShareTerms()
   /// The last entry of the copy.
@@ -40,6 +45,7 @@ struct FollowedSession {
     let record = part.record
     // What nobody has stamped may be replaced by what another gateway has of it. It is notified.
     guard record.history == history, !record.isNew else { return [] }
+    hasMore = part.hasMore
     var changes: [FollowedChange] = []
     if record.epoch != epoch || record.terms != terms {
       let common = common(with: record)

@@ -8,6 +8,10 @@ struct StreamPart {
   let entries: [(id: PushEntryID, bytes: [UInt8])]
   let hasMore: Bool
 
+  /// About how many bytes are read at once. Redis does nothing else meanwhile. A flight has room for the first parts of many streams, since most are
+  /// short or have changed by little.
+  static func bytes(isFirst: Bool) -> Int { isFirst ? 256 << 10 : 4 << 20 }
+
   /// Returns nil if the reply is malformed: the session is damaged, or of another format.
   init?(_ reply: RESPReply) {
     guard let parts = reply.elements, parts.count == 4, let values = parts[0].elements, let last = parts[1].bytes,
@@ -40,7 +44,7 @@ extension RedisFlight {
     then: @escaping (StreamPart?, Bool) -> Void
   ) {
     let names = SharedRecord.fieldNames
-    send(parts: StoreScript.leadingParts + 5 + names.count) { parts in
+    send(parts: StoreScript.leadingParts + 5 + names.count, bytes: bytes) { parts in
       StoreScript.read.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.pushes)

@@ -12,8 +12,11 @@ final class RedisFlight {
 
   /// How long Redis may wait for its replicas. Shorter than the timeout of a command, with room for those before it.
   private static var waitMilliseconds: UInt64 { 500 }
-  /// No session begins a command in a flight that has this many bytes: the others would wait too long for theirs.
+  /// No session begins a command in a flight that has this many bytes: the others would wait too long for theirs, and Redis for longer than the
+  /// timeout of a command.
   private static var fullBytes: Int { 8 << 20 }
+  /// What a command and its reply count at least. A flight has far fewer commands than a connection accepts (`RedisPipeline.commandLimit`).
+  private static var commandBytes: Int { 512 }
 
   private let connection: RedisConnection
   private let replicas: Int
@@ -23,6 +26,7 @@ final class RedisFlight {
   /// Whether enough replicas have everything.
   private(set) var isConfirmed = true
   private var unanswered = 0
+  /// Those of the commands, or of their replies.
   private var bytes = 0
   /// The errors with which Redis has refused commands.
   private(set) var errors: [RedisError] = []
@@ -38,12 +42,12 @@ final class RedisFlight {
   var isEmpty: Bool { completions.isEmpty }
   var isFull: Bool { bytes >= Self.fullBytes }
 
-  /// - Parameter bytes: about as many as the command has, unless it is small.
+  /// - Parameter bytes: about as many as the command has, or its reply, unless they are small.
   func send(parts: Int, bytes: Int = 0, _ write: (inout RESPCommandParts) -> Void, then: @escaping Completion) {
     let index = completions.count
     completions.append(then)
     replies.append(nil)
-    self.bytes += bytes
+    self.bytes += bytes + Self.commandBytes
     send(parts: parts, write) { [self] outcome in
       switch outcome {
       case .reply(let reply): replies[index] = reply

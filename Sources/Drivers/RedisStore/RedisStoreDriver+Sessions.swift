@@ -41,7 +41,7 @@ extension RedisStoreDriver {
   private func load(_ name: String, _ loading: SessionLoading, _ flight: RedisFlight) {
     let keys = keys(name)
     flight.read(
-      keys, loading.readsPushes ? keys.pushes : keys.changes, after: loading.last, bytes: SessionLoading.partBytes
+      keys, loading.readsPushes ? keys.pushes : keys.changes, after: loading.last, bytes: loading.partBytes
     ) { [unowned self] part, _ in
       guard self.loading[name] === loading else { return }
       note(name)
@@ -252,7 +252,7 @@ extension RedisStoreDriver {
     followed[name]?.needsRead = false
     followed[name]?.isReading = true
     followed[name]?.reading = session.asked
-    flight.read(session.keys, session.keys.pushes, after: session.last, bytes: SessionLoading.partBytes) {
+    flight.read(session.keys, session.keys.pushes, after: session.last, bytes: session.partBytes) {
       [unowned self] part, isConfirmed in
       followed[name]?.isReading = false
       // A malformed record is read again when something is notified.

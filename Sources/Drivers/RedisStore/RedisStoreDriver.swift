@@ -51,7 +51,7 @@ final class RedisStoreDriver {
   /// Clients that wait until the sessions are held that they have created, by their names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
   /// Sessions for which there may be something to do.
-  private var pending: Set<String> = []
+  private var pending = PendingSessions()
   /// Those that are damaged, or are to be released.
   var damaged: Set<String> = []
   var leaving: Set<String> = []
@@ -114,9 +114,9 @@ final class RedisStoreDriver {
   func note(_ name: String) { pending.insert(name) }
 
   func noteAll() {
-    pending.formUnion(candidates.keys)
-    pending.formUnion(held.keys)
-    pending.formUnion(followed.keys)
+    pending.insert(candidates.keys)
+    pending.insert(held.keys)
+    pending.insert(followed.keys)
   }
 
   /// Sends what is to be sent, unless the last flight has not landed. Then its landing is the next turn.
@@ -165,9 +165,9 @@ final class RedisStoreDriver {
 
   private func decide(_ flight: RedisFlight) {
     decideDefinitions(flight)
-    for name in pending {
-      if flight.isFull { return }
-      pending.remove(name)
+    // Those that are noted meanwhile are served by the next flight.
+    for _ in 0..<pending.count {
+      guard !flight.isFull, let name = pending.takeFirst() else { return }
       if let session = held[name] {
         decide(session, flight)
       } else if candidates[name] != nil {

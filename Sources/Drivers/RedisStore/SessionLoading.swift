@@ -4,15 +4,14 @@ import Replication
 
 /// A session that this gateway has acquired and is reading, in parts.
 final class SessionLoading {
-  /// About how many bytes are read at once. Redis does nothing else meanwhile.
-  static var partBytes: Int { 4 << 20 }
-
   let acquisition: Acquisition
   /// Which stream is read, and from where.
   private(set) var readsPushes = false
   private(set) var last = PushEntryID.none
   private var changes: [[UInt8]] = []
   private var restoration: SessionRestoration
+  /// About how many bytes are read next.
+  var partBytes: Int { StreamPart.bytes(isFirst: last == .none) }
   /// Bytes of the state at the beginning of the changes, and of the others.
   private(set) var stateBytes = 0
   private(set) var changeBytes = 0

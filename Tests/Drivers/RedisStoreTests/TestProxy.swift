@@ -13,6 +13,8 @@ final class TestProxy: Sendable {
     /// The descriptors of servers whose next reply does not pass.
     var losing: Set<Int32> = []
     var descriptors: Set<Int32> = []
+    /// How often this text was passed to the server at once, at most.
+    var counted: (text: [UInt8], most: Int)?
   }
 
   private let state: Locked<State>
@@ -82,6 +84,9 @@ final class TestProxy: Sendable {
       while state.withLock({ $0.isFrozen && $0.descriptors.contains(source) }) { usleep(1_000) }
       let isLost = state.withLock { state in
         if areReplies { return state.losing.remove(source) != nil }
+        if let text = state.counted?.text {
+          state.counted?.most = max(state.counted?.most ?? 0, Self.count(text, in: buffer[..<count]))
+        }
         guard let lost = state.lost, buffer[..<count].firstRange(of: lost.text) != nil else { return false }
         state.lost = nil
         if lost.isExecuted { state.losing.insert(target) }
@@ -111,6 +116,20 @@ final class TestProxy: Sendable {
 
   /// The reply to the next command with this text does not pass, or the command itself if it is not to be executed: the connection ends.
   func lose(_ text: [UInt8], isExecuted: Bool = true) { state.withLock { $0.lost = (text, isExecuted) } }
+
+  /// From now on, counts how often this text is in commands that are sent together.
+  func count(_ text: String) { state.withLock { $0.counted = (Array(text.utf8), 0) } }
+
+  var mostCounted: Int { state.withLock { $0.counted?.most ?? 0 } }
+
+  private static func count(_ text: [UInt8], in bytes: ArraySlice<UInt8>) -> Int {
+    var (rest, count) = (bytes, 0)
+    while let range = rest.firstRange(of: text) {
+      rest = rest[range.upperBound...]
+      count += 1
+    }
+    return count
+  }
 
   /// Ends all connections. New ones lead to another server.
   func redirect(to port: UInt16) {

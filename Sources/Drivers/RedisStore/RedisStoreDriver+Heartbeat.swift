@@ -36,7 +36,7 @@ extension RedisStoreDriver {
     if held.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
     let beat = heartbeat.send(now: now)
     let entry = GatewayEntry(
-      beat: beat, history: watch.settledHistory, isDraining: isClosing, address: settings.address,
+      beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isClosing, address: settings.address,
       configuration: settings.configuration)
     let old = watch.forgettable(now: now)
     let flight = RedisFlight(connection, replicas: settings.waitReplicas) { $0.report() }

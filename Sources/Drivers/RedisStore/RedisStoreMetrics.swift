@@ -34,7 +34,7 @@ final class RedisStoreMetrics: Sendable {
       "drawbridge_store_wait_short_total", "How often fewer replicas than required have confirmed a write in time.")
     registry.gauge(
       "drawbridge_store_heartbeat_age_seconds",
-      "Time since the last heartbeat that Redis has confirmed, 0 before the first. At the lease less a second, the gateway closes its sessions."
+      "Time since the last heartbeat that Redis has confirmed, 0 before the first. At four fifths of the lease, or a second before its end if that is less, the gateway closes its sessions."
     ) { [weak self] in self?.heartbeatAge.seconds ?? 0 }
     registry.gauge("drawbridge_store_pending_bytes", "Bytes that wait to be stored.") { [weak submissions] in
       Double(submissions?.pendingBytes ?? 0)

@@ -8,6 +8,8 @@ package struct GatewayEntry: Hashable, Sendable {
   package var beat: UInt64
   /// The history in which each session that this gateway holds has its turn behind it: it is stamped, or was given up.
   package var history: String
+  /// How long it keeps its sessions when it is not heard of.
+  package var lease: TimeSpan
   /// The newest format of the store that it reads.
   package var format: UInt32
   /// It will end, and acquires nothing.
@@ -18,11 +20,12 @@ package struct GatewayEntry: Hashable, Sendable {
   package var configuration: String
 
   package init(
-    beat: UInt64 = 0, history: String, format: UInt32 = 1, isDraining: Bool = false, address: String = "",
-    configuration: String = ""
+    beat: UInt64 = 0, history: String, lease: TimeSpan = LeaseTimes().lease, format: UInt32 = 1,
+    isDraining: Bool = false, address: String = "", configuration: String = ""
   ) {
     self.beat = beat
     self.history = history
+    self.lease = lease
     self.format = format
     self.isDraining = isDraining
     self.address = address
@@ -36,7 +39,8 @@ package struct GatewayEntry: Hashable, Sendable {
   package func write(into output: inout ByteQueue) {
     output.append("beat=" as StaticString)
     output.append(decimal: beat)
-    output.append(" history=\(history) format=\(format) draining=\(isDraining ? 1 : 0)")
+    output.append(
+      " history=\(history) lease=\(lease.nanoseconds / 1_000_000) format=\(format) draining=\(isDraining ? 1 : 0)")
     if !address.isEmpty { output.append(" address=\(address)") }
     if !configuration.isEmpty { output.append(" configuration=\(configuration)") }
   }
@@ -60,6 +64,9 @@ package struct GatewayEntry: Hashable, Sendable {
       } else if name.equals("history") {
         guard value.isPrintable else { return nil }
         history = value.text()
+      } else if name.equals("lease") {
+        guard let milliseconds = value.decimalValue() else { return nil }
+        lease = min(.milliseconds(Int64(clamping: milliseconds)), LeaseTimes.maximumLease)
       } else if name.equals("format") {
         guard let number = value.decimalValue(), let format = UInt32(exactly: number) else { return nil }
         self.format = format

@@ -9,6 +9,8 @@ package struct HistoryWatch: Sendable {
     /// nil: Redis has no entry of this gateway.
     var text: [UInt8]?
     var entry: GatewayEntry?
+    /// Of the last entry that it had; nil: none could be read.
+    var lease: TimeSpan?
     /// When a reply had this text first, in the present history.
     var since: MonotonicTime
   }
@@ -24,6 +26,8 @@ package struct HistoryWatch: Sendable {
   /// Whether the entries were read in the present history.
   private var hasEntries = false
   private var gateways: [GatewayID: Seen] = [:]
+  /// The longest lease of all gateways that were seen. It counts for those of which nothing is known.
+  private var longestLease: TimeSpan
   /// The latest history in which each session of this gateway has had its turn. The gateway's entry has it.
   package private(set) var settledHistory = ""
   /// Whether there are more than `maximumGateways`.
@@ -35,6 +39,7 @@ package struct HistoryWatch: Sendable {
   package init(own: GatewayID, _ times: LeaseTimes = LeaseTimes()) {
     self.own = own
     self.times = times
+    longestLease = times.lease
   }
 
   /// To be called with `INFO replication` of each new connection, and of each heartbeat. Returns whether the history is another one than before:
@@ -58,15 +63,18 @@ package struct HistoryWatch: Sendable {
     for (gateway, text) in entries.prefix(Self.maximumGateways) {
       absent.remove(gateway)
       guard gateways[gateway]?.text != text else { continue }
-      gateways[gateway] = Seen(text: text, entry: GatewayEntry(text.span), since: now)
+      let entry = GatewayEntry(text.span)
+      let lease = entry?.lease ?? gateways[gateway]?.lease
+      gateways[gateway] = Seen(text: text, entry: entry, lease: lease, since: now)
     }
     for gateway in absent {
-      if gateways[gateway]?.text != nil {
-        gateways[gateway] = Seen(text: nil, entry: nil, since: now)
+      if let last = gateways[gateway], last.text != nil {
+        gateways[gateway] = Seen(text: nil, entry: nil, lease: last.lease, since: now)
       } else if isGone(gateway, now: now) {
         gateways[gateway] = nil
       }
     }
+    longestLease = gateways.values.reduce(times.lease) { max($0, $1.lease ?? .zero) }
   }
 
   /// Each session that this gateway holds is settled now (`Holding.isSettled`). It acquires no other one of before this history without the
@@ -83,9 +91,10 @@ package struct HistoryWatch: Sendable {
     gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
   }
 
-  /// Whether the entry of a gateway has not changed for the lease, in the present history. It has no valid deadline then.
+  /// Whether the entry of a gateway has not changed for its lease and that of this gateway, in the present history. It has no valid deadline then.
   package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
-    hasEntries && now >= (gateways[gateway]?.since ?? since) + times.lease
+    let seen = gateways[gateway]
+    return hasEntries && now >= (seen?.since ?? since) + max(times.lease, seen?.lease ?? longestLease)
   }
 
   /// Whether each other gateway has had its turn to stamp what it holds, or is gone.
@@ -101,7 +110,7 @@ package struct HistoryWatch: Sendable {
   }
 
   /// Whether a session that Redis does not have may be one that it has lost, and whose holder has not had its turn.
-  package func mayHaveLostSessions(now: MonotonicTime) -> Bool { hasChanged && now < since + times.lease }
+  package func mayHaveLostSessions(now: MonotonicTime) -> Bool { hasChanged && now < since + longestLease }
 
   /// The place of this gateway among those that can acquire a session, from 0.
   package func rank(for session: String, now: MonotonicTime) -> Int {
@@ -121,12 +130,14 @@ package struct HistoryWatch: Sendable {
   /// Entries to be deleted, each if it is still this text: those of gateways that ended long ago.
   package func forgettable(now: MonotonicTime) -> [(gateway: GatewayID, text: [UInt8])] {
     gateways.compactMap { gateway, seen in
-      guard gateway != own, let text = seen.text, now >= seen.since + Self.keptGone else { return nil }
+      guard gateway != own, let text = seen.text, isGone(gateway, now: now),
+        now >= seen.since + Self.keptGone + (seen.lease ?? longestLease)
+      else { return nil }
       return (gateway, text)
     }.prefix(Self.maximumForgotten).map(\.self)
   }
 
-  /// An entry is kept for so long after the last heartbeat, so that an operator sees which gateway has ended.
+  /// An entry is kept for so long after its lease, so that an operator sees which gateway has ended. While it has sessions, others must know its lease.
   private static let keptGone = TimeSpan.seconds(30)
   /// Per heartbeat, so that no script takes long.
   private static let maximumForgotten = 16

@@ -1,19 +1,23 @@
 import ByteStreams
 
-/// How long a gateway that is not heard of keeps its sessions. All gateways must have the same.
+/// How long a gateway that is not heard of keeps its sessions. Its entry has `lease`, so gateways with different times may run side by side.
 package struct LeaseTimes: Hashable, Sendable {
-  /// Others take the sessions of a gateway whose entry has not changed for so long.
+  /// Others take the sessions of a gateway whose entry has not changed for so long, or for as long as their own lease if that is longer.
   package var lease: TimeSpan
-  /// A gateway stops so much earlier. With the defaults, each clock may run 11 % too fast or too slow (margin / (2 × lease − margin)).
+  /// A gateway stops so much earlier. With a fifth of the lease, each clock may run 11 % too fast or too slow (margin / (2 × lease − margin)).
   package var margin: TimeSpan
   /// Between two heartbeats.
   package var interval: TimeSpan
 
+  /// The longest lease of another gateway that counts, so that a wrong entry does not keep sessions for ever.
+  package static let maximumLease = TimeSpan.seconds(600)
+
+  /// - Parameter margin: nil: a fifth of the lease, and at least a second, since the socket must be closed within it too.
   package init(
-    lease: TimeSpan = .seconds(5), margin: TimeSpan = .seconds(1), interval: TimeSpan = .milliseconds(250)
+    lease: TimeSpan = .seconds(5), margin: TimeSpan? = nil, interval: TimeSpan = .milliseconds(250)
   ) {
     self.lease = lease
-    self.margin = margin
+    self.margin = margin ?? max(lease / 5, .seconds(1))
     self.interval = interval
   }
 }

@@ -33,6 +33,34 @@ import Testing
     #expect(isNews && !isNewsAgain && heartbeat.lapses == 2)
   }
 
+  @Test func theMarginGrowsWithTheLease() {
+    for seconds in [2, 5, 7, 60] as [Int64] {
+      let times = LeaseTimes(lease: .seconds(seconds))
+      #expect(times.margin == max(.seconds(1), .milliseconds(200 * seconds)))
+    }
+  }
+
+  @Test func aGatewayKeepsItsSessionsForTheLongerOfTwoLeases() {
+    let (own, other, unknown) = (GatewayID(1), GatewayID(2), GatewayID(3))
+    func watch(_ entry: String?, lease: TimeSpan) -> HistoryWatch {
+      var watch = HistoryWatch(own: own, LeaseTimes(lease: lease))
+      _ = watch.connected(to: "h", now: at(0))
+      watch.received(entry.map { [(other, Array($0.utf8))] } ?? [], now: at(1000))
+      return watch
+    }
+    let short = watch("beat=1 history=h lease=9000", lease: .seconds(5))
+    #expect(!short.isGone(other, now: at(9999)) && short.isGone(other, now: at(10_000)))
+    let long = watch("beat=1 history=h lease=5000", lease: .seconds(9))
+    #expect(!long.isGone(other, now: at(9999)) && long.isGone(other, now: at(10_000)))
+    #expect(!short.isGone(unknown, now: at(8999)), "it may have the longest lease")
+    // The entry was lost, or deleted.
+    var without = short
+    without.received([], now: at(2000))
+    #expect(!without.isGone(other, now: at(10_999)) && without.isGone(other, now: at(11_000)))
+    let slow = watch("beat=1 history=h lease=60000", lease: .seconds(5))
+    #expect(slow.forgettable(now: at(90_999)).isEmpty && slow.forgettable(now: at(91_000)).count == 1)
+  }
+
   private func takeOver(seed: UInt64, _ end: (ReplicationWorld, SimulatedGateway) -> Void) throws -> Int {
     let world = ReplicationWorld(seed: seed, waits: true, duration: 1_000_000)
     while world.time < 3000 + Int(seed % 10) * 25 { try world.turn(withFaults: false) }

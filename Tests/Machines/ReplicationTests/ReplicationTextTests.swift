@@ -55,13 +55,19 @@ import Testing
   }
 
   @Test func anEntryOfALaterVersionIsRead() {
-    var entry = GatewayEntry(beat: 12, history: "ab", isDraining: true, address: "http://10.0.0.1:8080")
+    var entry = GatewayEntry(
+      beat: 12, history: "ab", lease: .milliseconds(2500), isDraining: true, address: "http://10.0.0.1:8080")
     entry.configuration = "cd"
     let written = text { entry.write(into: &$0) }
     #expect(
-      written == "beat=12 history=ab format=1 draining=1 address=http://10.0.0.1:8080 configuration=cd")
+      written == "beat=12 history=ab lease=2500 format=1 draining=1 address=http://10.0.0.1:8080 configuration=cd")
     #expect(GatewayEntry(Array((written + " colour=blue").utf8).span) == entry)
-    for wrong in ["", "history=ab", "beat=x", "beat=1 draining", "beat=1 " + String(repeating: "x=1 ", count: 300)] {
+    func lease(_ text: String) -> TimeSpan? { GatewayEntry(Array(text.utf8).span)?.lease }
+    #expect(lease("beat=1 history=ab") == .seconds(5), "earlier versions have no other one")
+    #expect(lease("beat=1 history=ab lease=4000000000000000000") == LeaseTimes.maximumLease)
+    for wrong in [
+      "", "history=ab", "beat=x", "beat=1 draining", "beat=1 lease=-1", "beat=1 " + String(repeating: "x=1 ", count: 300),
+    ] {
       #expect(GatewayEntry(Array(wrong.utf8).span) == nil, "\(wrong)")
     }
   }

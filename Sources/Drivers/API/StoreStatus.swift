@@ -28,6 +28,10 @@ struct StoreStatus {
       } else {
         output.append("null" as StaticString)
       }
+      if let damage = state.damage {
+        output.append(",\"damage\":" as StaticString)
+        output.append(jsonString: damage)
+      }
     }
     output.append("}" as StaticString)
   }
@@ -35,7 +39,8 @@ struct StoreStatus {
   /// A line for people; empty without a store.
   func writeLine(showingReason showsReason: Bool, into output: inout ByteQueue) {
     guard let state else { return }
-    guard let failure = state.failure else { return output.append("store        working\n" as StaticString) }
+    let damage = showsReason ? state.damage.map { ", but \($0)" } ?? "" : ""
+    guard let failure = state.failure else { return output.append("store        working\(damage)\n") }
     let reason = showsReason ? ": \(failure)" : ""
     output.append("store        failed for \(max(0, Int(Self.age(of: state).seconds))) s\(reason)\n")
   }

@@ -210,6 +210,8 @@ package final class RedisStore: Journal {
       state.failure = failure
     }
   }
+
+  func report(damage: String) { condition.withLock { $0.damage = damage } }
 }
 
 /// The signal of a driver that is made on its loop. What is submitted before waits for the driver's first turn.

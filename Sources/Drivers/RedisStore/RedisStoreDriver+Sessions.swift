@@ -197,7 +197,10 @@ extension RedisStoreDriver {
   /// The session has another term, since the deadline had passed.
   private func renew(_ session: HeldSession) {
     let next = HeldSession(continuing: session, index: nextIndex(), store.submissions)
-    guard next.begin(mayHaveLostEntries: false) else { return noteDamage(session.name, "its terms") }
+    guard next.begin(mayHaveLostEntries: false) else {
+      remove(session, .fault)
+      return noteDamage(session.name, "its terms")
+    }
     hold(next)
   }
 

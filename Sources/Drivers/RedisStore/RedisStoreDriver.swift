@@ -252,8 +252,9 @@ final class RedisStoreDriver {
     damaged.insert(name)
     candidates[name] = nil
     loading[name] = nil
+    metrics.setDamaged(damaged.count)
     logger.error("a session in Redis is damaged, and is not used", [.text("session", name), .text("reason", what)])
-    store.report("session '\(name)' is damaged: \(what)")
+    store.report(damage: "session '\(name)' is damaged: \(what)")
   }
 
   func unfollow(_ name: String) {

@@ -11,6 +11,7 @@ final class RedisStoreMetrics: Sendable {
   private let failed: Gauge
   private let failures: Counter
   private let held: Gauge
+  private let damaged: Gauge
   private let takeOvers: Counter
   private let fenced: Counter
   private let histories: Counter
@@ -26,6 +27,9 @@ final class RedisStoreMetrics: Sendable {
     failed = registry.gauge(
       "drawbridge_store_failed", "1 while the store does not work: messages are refused, and pushes are not shown.")
     held = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
+    damaged = registry.gauge(
+      "drawbridge_store_damaged_sessions",
+      "Sessions that this gateway does not use, since what Redis has of them is damaged.")
     takeOvers = registry.counter("drawbridge_store_takeovers_total", "Sessions that this gateway has acquired.")
     fenced = registry.counter(
       "drawbridge_store_fenced_total", "Sessions that another gateway has acquired while this one held them.")
@@ -49,6 +53,7 @@ final class RedisStoreMetrics: Sendable {
   func noteFailure() { failures.add() }
   func setFailed(_ hasFailed: Bool) { failed.set(hasFailed ? 1 : 0) }
   func setHeld(_ count: Int) { held.set(count) }
+  func setDamaged(_ count: Int) { damaged.set(count) }
   func noteTakeOver() { takeOvers.add() }
   func noteFenced() { fenced.add() }
   func noteHistory() { histories.add() }

@@ -36,6 +36,8 @@ package struct StoreState: Equatable, Sendable {
   package var failure: String?
   /// Since when, in milliseconds of UNIX time.
   package var since: Int64
+  /// Which session cannot be used because what is stored of it is damaged, the last one that was found; nil: none. All others work.
+  package var damage: String?
 
   package init(failure: String? = nil, since: Int64) {
     self.failure = failure

@@ -10,8 +10,10 @@ import Testing
   private final class StateOnly: Journal {
     let state: StoreState
 
-    init(failure: String?) {
-      state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
+    init(failure: String?, damage: String? = nil) {
+      var state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
+      state.damage = damage
+      self.state = state
     }
   }
 
@@ -33,6 +35,18 @@ import Testing
     #expect(try api.respond("GET", "/", "Accept: text/plain\r\n", .management).body.contains("store        working\n"))
     #expect(
       try api.respond("GET", "/", "Accept: application/json\r\n", .management).body.contains("\"state\":\"working\""))
+  }
+
+  /// The other sessions are served.
+  @Test func aDamagedSessionIsNamed() throws {
+    let api = try APIFixture(store: StateOnly(failure: nil, damage: "session 'a' is damaged"))
+    api.lifecycle.enter(.serving)
+    let session = try api.respond("GET", "/v1/session").body
+    #expect(session.contains("\"failure\":null,\"damage\":\"session 'a' is damaged\"}"))
+    #expect(session.contains("\"state\":\"working\""))
+    #expect(
+      try api.respond("GET", "/", "Accept: text/plain\r\n", .management).body
+        .contains("store        working, but session 'a' is damaged\n"))
   }
 
   /// Pushes are served, so the probe does not fail for it.

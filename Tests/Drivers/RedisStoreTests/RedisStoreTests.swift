@@ -110,8 +110,9 @@ import Upstream
     next.store.join("s")
     next.store.join("other")
     try await next.untilHeld("other")
-    try await next.until("damaged") { _ in next.store.state.failure?.contains("'s' is damaged") == true }
-    #expect(next.state.held["s"] == nil)
+    try await next.until("damaged") { _ in next.store.state.damage?.contains("'s' is damaged") == true }
+    #expect(next.state.held["s"] == nil && next.store.state.failure == nil)
+    #expect(next.metric("drawbridge_store_damaged_sessions") == 1)
   }
 
   // MARK: Several gateways

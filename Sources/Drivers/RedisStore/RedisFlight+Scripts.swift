@@ -112,6 +112,7 @@ extension RedisFlight {
     _ keys: SessionKeys, _ token: HolderToken, history: String, expected: UInt64, number: UInt64, firstKept: UInt64?,
     changes: [UInt8], pushes: ArraySlice<SessionWrite.Row>, then: @escaping (Bool, Bool) -> Void
   ) {
+    noteEntries()
     let bytes = changes.count + pushes.reduce(0) { $0 + $1.bytes.count }
     send(parts: StoreScript.leadingParts + 10 + 2 * pushes.count, bytes: bytes) { parts in
       StoreScript.append.begin(&parts)
@@ -138,6 +139,7 @@ extension RedisFlight {
     _ keys: SessionKeys, _ token: HolderToken, history: String, number: UInt64, part: Int, _ bytes: [UInt8],
     then: @escaping (Bool, Bool) -> Void
   ) {
+    noteEntries()
     send(parts: StoreScript.leadingParts + 7, bytes: bytes.count) { parts in
       StoreScript.stage.begin(&parts)
       parts.append(keys.record)

@@ -30,6 +30,8 @@ final class RedisFlight {
   private var bytes = 0
   /// The errors with which Redis has refused commands.
   private(set) var errors: [RedisError] = []
+  /// Whether entries are to be stored.
+  private(set) var hasEntries = false
   /// Whether a command was lost, or could not be sent.
   private(set) var hasFailed = false
 
@@ -40,6 +42,15 @@ final class RedisFlight {
   }
 
   var isEmpty: Bool { completions.isEmpty }
+  /// Why Redis, or its replicas, refuse what this gateway stores; nil: they do not. An error that concerns one session is none.
+  var refusal: String? {
+    if let error = errors.first(where: \.concernsAllWrites) { return error.description }
+    return isConfirmed ? nil : "fewer than \(replicas) replicas have confirmed what was written"
+  }
+
+  /// A command with entries was sent.
+  func noteEntries() { hasEntries = true }
+
   var isFull: Bool { bytes >= Self.fullBytes }
 
   /// - Parameter bytes: about as many as the command has, or its reply, unless they are small.

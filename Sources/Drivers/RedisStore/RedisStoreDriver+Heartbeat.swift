@@ -39,7 +39,10 @@ extension RedisStoreDriver {
       beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isClosing, address: settings.address,
       configuration: settings.configuration)
     let old = watch.forgettable(now: now)
-    let flight = RedisFlight(connection, replicas: settings.waitReplicas) { $0.report() }
+    let flight = RedisFlight(connection, replicas: settings.waitReplicas) { [unowned self] flight in
+      flight.report()
+      if let reason = flight.refusal { noteRefusal(reason) } else { noteSuccess(ofWrite: false) }
+    }
     flight.send(parts: StoreScript.leadingParts + 3 + 2 * old.count) { parts in
       StoreScript.heartbeat.begin(&parts)
       parts.append(gateways)

@@ -60,6 +60,7 @@ final class RedisStoreDriver {
   /// Whether entries that nobody awaits have waited long enough.
   private var areNotesDue = false
   private var flight: RedisFlight?
+  private var refusals = StoreRefusals()
   private var departure = MonotonicTime.zero
   private var nextRefusalLine = MonotonicTime.zero
   private var closing: [@Sendable () -> Void] = []
@@ -186,8 +187,23 @@ final class RedisStoreDriver {
       logger.warning("Redis has refused a command of the store", [.text("reason", "\(error)")])
     }
     flight.report()
-    setFailure(nil)
+    if let reason = flight.refusal {
+      noteRefusal(reason)
+    } else {
+      noteSuccess(ofWrite: flight.hasEntries)
+    }
     turn()
+  }
+
+  /// Redis, or its replicas, have refused what concerns all sessions.
+  func noteRefusal(_ reason: String) {
+    if refusals.refused(at: loop.now) { setFailure(reason) }
+  }
+
+  /// - Parameter isWrite: whether entries were stored. Redis may accept everything else while it refuses those.
+  func noteSuccess(ofWrite isWrite: Bool) {
+    if isWrite { refusals.succeeded() }
+    if refusals.hasEnded(by: loop.now) { setFailure(nil) }
   }
 
   // MARK: Commands
@@ -357,6 +373,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     logger.info("connected to Redis", [.text("history", history)])
     connected(to: history)
     secret.connected()
+    refusals.succeeded()
     var names = Set(candidates.keys)
     names.formUnion(held.keys)
     names.formUnion(followed.keys)

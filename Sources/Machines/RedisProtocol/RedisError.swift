@@ -51,5 +51,13 @@ package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
     }
   }
 
+  /// Whether this server refuses all writes at present, not only this one.
+  package var concernsAllWrites: Bool {
+    switch kind {
+    case .outOfMemory, .noReplicas, .busy, .cannotPersist, .noPermission: true
+    case .readOnly, .noScript, .loading, .masterDown, .unblocked, .noAuth, .wrongPassword, .other: false
+    }
+  }
+
   package var description: String { text }
 }

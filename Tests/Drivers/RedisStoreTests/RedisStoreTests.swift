@@ -505,7 +505,8 @@ import Upstream
     let before = gateway.metric("drawbridge_store_wait_short_total")
     try await gateway.until("short") { _ in gateway.metric("drawbridge_store_wait_short_total") > before + 1 }
     let journal = try #require(gateway.state.held["s"]).opened.journal
-    #expect(journal.outcome(of: ticket) == .pending)
+    #expect(journal.outcome(of: ticket) != .stored)
+    try await gateway.until("failed") { _ in gateway.store.state.failure?.contains("replicas") == true }
     replica.signal(SIGCONT)
     try await gateway.untilStored(ticket)
     await gateway.close()

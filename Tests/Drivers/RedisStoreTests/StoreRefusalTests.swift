@@ -1,0 +1,44 @@
+import ByteStreams
+import Journal
+import JournalSupport
+import RedisSupport
+import Replication
+import Submissions
+import Testing
+
+@testable import RedisStore
+
+/// A Redis that can be reached, and stores nothing.
+@Suite(needsRedis) struct StoreRefusalTests {
+  /// The connections work, and heartbeats are accepted. Messages are refused at once instead of waiting.
+  @Test func aFullRedisIsAFailureUntilItHasRoom() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(30)) }
+    let journal = try await gateway.hold().journal
+    let client = try TestClient(server)
+    _ = try await client.call("CONFIG", "SET", "maxmemory", "1")
+    let ticket = try gateway.submit([.accepted(RandomSession.message(1))])
+    try await gateway.until("failed") { _ in gateway.store.state.failure?.hasPrefix("OOM") == true }
+    #expect(journal.isFailed && gateway.store.mayWrite)
+    _ = try await client.call("CONFIG", "SET", "maxmemory", "0")
+    try await gateway.untilStored(ticket)
+    try await gateway.until("works") { _ in gateway.store.state.failure == nil }
+    #expect(gateway.state.losses.isEmpty)
+    await gateway.close()
+  }
+
+  @Test func aRefusalThatDoesNotLastIsNoFailure() {
+    func at(_ milliseconds: Int64) -> MonotonicTime { .zero + .milliseconds(5000 + milliseconds) }
+    var refusals = StoreRefusals()
+    for time in stride(from: 0, to: 2000, by: 500) as StrideTo<Int64> {
+      let isFailure = refusals.refused(at: at(time))
+      #expect(!isFailure)
+    }
+    let lasts = refusals.refused(at: at(2000))
+    #expect(lasts && !refusals.hasEnded(by: at(3999)) && refusals.hasEnded(by: at(4000)))
+    let isLate = refusals.refused(at: at(4500))
+    #expect(!isLate, "nothing was refused for two seconds")
+    refusals.succeeded()
+    #expect(refusals.hasEnded(by: at(4500)))
+  }
+}

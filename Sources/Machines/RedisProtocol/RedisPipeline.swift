@@ -27,6 +27,10 @@ package struct RedisPipeline {
   /// recognised before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
+  /// Bytes per second that a connection carries at least. A command, and what was sent before it, has so much more time than its timeout: otherwise one
+  /// large message would end a slow connection again and again.
+  package static var minimumRate: Int { 4 << 20 }
+
   private struct Pending {
     var bytes = 0
     var deadline = MonotonicTime.distantFuture
@@ -50,8 +54,9 @@ package struct RedisPipeline {
 
   /// Adds a command of `bytes` bytes that is sent now.
   package mutating func append(bytes: Int, now: MonotonicTime, _ completion: @escaping Completion) {
-    pending.append(Pending(bytes: bytes, deadline: now + timeout, completion: completion))
     self.bytes += bytes
+    let transfer = TimeSpan.milliseconds(Int64(self.bytes * 1000 / Self.minimumRate))
+    pending.append(Pending(bytes: bytes, deadline: now + timeout + transfer, completion: completion))
   }
 
   /// Removes the oldest command, whose reply has arrived; nil if there is none.

@@ -30,6 +30,15 @@ import Testing
     #expect(pipeline.deadline == .distantFuture)
   }
 
+  @Test func largeCommandsHaveMoreTime() {
+    var pipeline = RedisPipeline()
+    pipeline.append(bytes: 4 * RedisPipeline.minimumRate, now: .zero) { _ in }
+    pipeline.append(bytes: 1, now: .zero + .seconds(1)) { _ in }
+    #expect(pipeline.deadline == .zero + .seconds(6))
+    _ = pipeline.takeFirst()
+    #expect(pipeline.deadline == .zero + .seconds(7), "it is sent behind the other")
+  }
+
   @Test func commandsAndTheirBytesAreLimited() {
     var pipeline = RedisPipeline()
     for _ in 0..<RedisPipeline.commandLimit {

@@ -26,6 +26,13 @@ struct FollowedSession {
   /// About how many bytes are read next.
   var partBytes: Int { StreamPart.bytes(isFirst: !hasMore) }
 
+  /// Where the last part ended whose next entry did not follow; nil: none, or it was read since.
+  private var failedAfter: PushEntryID?
+  /// When the session is read again.
+  private(set) var nextRead = MonotonicTime.zero
+  /// Pushes that were dropped while the log was read are not missing when it is read anew. A damaged entry is, until it is dropped too.
+  private static var damagePause: TimeSpan { .seconds(10) }
+
   private var epoch: UInt64 = 0
   private var terms = ShareTerms()
   /// The last entry of the copy.
@@ -41,10 +48,10 @@ struct FollowedSession {
   /// Reads a part. Returns what has changed.
   ///
   /// - Parameter history: the present one.
-  mutating func add(_ part: StreamPart, history: String) -> [FollowedChange] {
+  mutating func add(_ part: StreamPart, history: String, now: MonotonicTime) -> [FollowedChange] {
     let record = part.record
     // What nobody has stamped may be replaced by what another gateway has of it. It is notified.
-    guard record.history == history, !record.isNew else { return [] }
+    guard record.history == history, !record.isNew, record.format <= SharedRecord.newestFormat else { return [] }
     hasMore = part.hasMore
     var changes: [FollowedChange] = []
     if record.epoch != epoch || record.terms != terms {
@@ -65,12 +72,13 @@ struct FollowedSession {
         return changes
       }
     }
-    let isStart = last == .none
     guard let entries = entries(of: part) else {
-      // A damaged entry is read once more only when something is notified.
-      needsRead = !isStart
+      if failedAfter == last { nextRead = now + Self.damagePause }
+      failedAfter = last
+      needsRead = true
       return changes + restart()
     }
+    if let place = failedAfter, last > place { failedAfter = nil }
     if !entries.isEmpty { changes.append(.entries(entries)) }
     if part.hasMore {
       needsRead = true

@@ -251,7 +251,7 @@ extension RedisStoreDriver {
       followed[name]?.hasReaders = false
       flight.notify(session.keys, Self.readersWait)
     }
-    guard session.isSubscribed, session.needsRead, !session.isReading else { return }
+    guard session.isSubscribed, session.needsRead, !session.isReading, loop.now >= session.nextRead else { return }
     followed[name]?.needsRead = false
     followed[name]?.isReading = true
     followed[name]?.reading = session.asked
@@ -267,7 +267,7 @@ extension RedisStoreDriver {
         note(name)
         return
       }
-      guard let changes = followed[name]?.add(part, history: watch.history) else { return }
+      guard let changes = followed[name]?.add(part, history: watch.history, now: loop.now) else { return }
       for change in changes { delegate?.store(store, follows: name, change) }
       note(name)
     }

@@ -41,4 +41,23 @@ import Testing
     #expect((2...32).contains(proxy.mostCounted), "8 MiB, in first parts of 256 KiB")
     await next.close()
   }
+
+  /// What was read is read anew once, since pushes may have been dropped meanwhile. The flights are for other sessions then.
+  @Test func aFollowerDoesNotReadADamagedLogWithoutEnd() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await gateway.hold()
+    try await gateway.store((1...300 as ClosedRange<UInt64>).map { .push(RandomSession.push($0, size: 1_000)) })
+    let client = try TestClient(server)
+    _ = try await client.call("XADD", "{drawbridge}:s:s:p", "300-7", "b", "\u{1}\u{2}garbage")
+    let follower = try TestGateway(server)
+    try await follower.hold("other")
+    follower.store.follow("s")
+    try await follower.until("read") { ($0.copies["s"]?.restarts ?? 0) >= 2 }
+    for number in 1...50 as ClosedRange<UInt64> {
+      try await follower.store([.push(RandomSession.push(number))], in: "other")
+    }
+    #expect((2...3).contains(follower.state.copies["s"]?.restarts ?? 0))
+    await follower.close()
+  }
 }

@@ -19,7 +19,7 @@ extension GatewayServer {
 
   /// Shuts down:
   ///
-  /// 1. `/readyz` fails. Everything is served for `shutdown.pause`.
+  /// 1. `/readyz` fails, and no session is taken over. Everything is served for `shutdown.pause`.
   /// 2. Listeners of clients close. Held requests and streams end one after another, calls when they have their replies, and each connection
   ///    after its response, and requests of webhooks, within `shutdown.drain`.
   /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have been responded to before, except those that were
@@ -32,6 +32,7 @@ extension GatewayServer {
     logger.info("shutting down", [.text("signal", signal == 15 ? "SIGTERM" : "SIGINT")])
     supervisor.notify(.stopping)
     lifecycle.enter(.draining)
+    replicas?.drain()
     var result = WaitResult.reached
     if limits.pause > .zero {
       logger.info("readiness fails, requests are served", [.fraction("seconds", limits.pause.seconds)])

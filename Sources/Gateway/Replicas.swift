@@ -57,6 +57,9 @@ final class Replicas: Sendable {
         willHold: { api.restoreKeys(of: $0) }, usesSecret: { peers?.use(secret: $0) }))
   }
 
+  /// The gateway will end: it takes no session any more.
+  func drain() { store.drain() }
+
   /// The sessions are about to be shut down: their requests are for other gateways.
   func leave() { sessions.leaveAll() }
 

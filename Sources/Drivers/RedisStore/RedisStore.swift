@@ -81,8 +81,10 @@ package enum FollowedChange: Sendable {
   case isCurrent
   /// Everything has been reported that was stored when `follow` was called with this number.
   case refreshed(UInt64)
-  /// What is stored from now on may not be reported before the next `isCurrent`: Redis cannot be reached, has another history, or the session is not followed any more.
+  /// What is stored from now on may not be reported before the next `isCurrent`: Redis cannot be reached, or has another history.
   case isOutdated
+  /// The session is not followed any more. A copy that is not complete is of no use.
+  case ended
 }
 
 /// The journals of the sessions of several gateways, in Redis. Safe for use from any thread.
@@ -95,6 +97,7 @@ package final class RedisStore: Journal {
     case follow(String, refresh: UInt64, hasReaders: Bool)
     case unfollow(String)
     case change(DefinitionChange)
+    case drain
     case close(@Sendable () -> Void)
   }
 
@@ -145,7 +148,8 @@ package final class RedisStore: Journal {
   /// From now on, this gateway takes the session when nobody holds it.
   package func join(_ name: String) { _ = submissions.add(Command.join(name)) }
 
-  /// Gives the session up, once everything that was submitted is stored, and does not take it again.
+  /// Gives the session up, once everything that was submitted is stored, and does not take it again. Its socket must be closed before: the next
+  /// holder may be connected before `lost` is reported.
   package func release(_ name: String) { _ = submissions.add(Command.release(name)) }
 
   /// From now on, the pushes of the session are reported. It ends a minute after the last call, or by `unfollow`.
@@ -183,7 +187,11 @@ package final class RedisStore: Journal {
   /// Whether this gateway knows all sessions that clients have created at any gateway.
   package var knowsDefinitions: Bool { definitionsAreKnown.load(ordering: .acquiring) }
 
-  /// Releases all sessions, and ends. `then` is called on the store's loop. If Redis does not work, it is not called before it does: a caller does not wait for
+  /// The gateway will end: other gateways name it as successor of no session, and it takes none, also not again those that it loses. What it holds
+  /// continues.
+  package func drain() { _ = submissions.add(Command.drain) }
+
+  /// Releases all sessions, whose sockets must be closed before, and ends. `then` is called on the store's loop. If Redis does not work, it is not called before it does: a caller does not wait for
   /// longer than for the shutdown of its sessions.
   package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
 
@@ -211,7 +219,7 @@ package final class RedisStore: Journal {
     }
   }
 
-  func report(damage: String) { condition.withLock { $0.damage = damage } }
+  func report(damage: String?) { condition.withLock { $0.damage = damage } }
 }
 
 /// The signal of a driver that is made on its loop. What is submitted before waits for the driver's first turn.

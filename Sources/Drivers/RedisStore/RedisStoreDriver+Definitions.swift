@@ -174,7 +174,7 @@ extension RedisStoreDriver {
     finishCreation(of: name)
     candidates[name] = nil
     loading[name] = nil
-    damaged.remove(name)
+    if damaged.remove(name) != nil { reportDamage() }
     leaving.remove(name)
     followed[name] = nil
     unsubscribe(name)

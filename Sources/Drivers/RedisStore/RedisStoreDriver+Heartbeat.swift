@@ -24,6 +24,8 @@ extension RedisStoreDriver {
     for session in held.values {
       let wasReported = session.isReported
       session.endTerm(after: last)
+      // Its next term would open another socket, to be closed soon.
+      if isDraining { releaseSoon(session) }
       if wasReported { delegate?.store(store, lost: session.name, .deadline) }
     }
     logger.warning("the deadline of this gateway has passed: its sessions are closed until Redis works")
@@ -36,7 +38,8 @@ extension RedisStoreDriver {
     if held.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
     let beat = heartbeat.send(now: now)
     let entry = GatewayEntry(
-      beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isClosing, address: settings.address,
+      beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isDraining,
+      address: settings.address,
       configuration: settings.configuration)
     let old = watch.forgettable(now: now)
     let flight = RedisFlight(connection, replicas: settings.waitReplicas) { [unowned self] flight in

@@ -11,7 +11,10 @@ extension RedisStoreDriver {
 
   func decideCandidate(_ name: String, _ flight: RedisFlight) {
     if let loading = loading[name] { return load(name, loading, flight) }
-    guard let command = candidates[name]?.next(watch, heartbeat, now: now, using: &loop.entropy) else { return }
+    guard
+      let command = candidates[name]?.next(
+        isDraining: isDraining, watch, heartbeat, now: now, using: &loop.entropy)
+    else { return }
     let keys = keys(name)
     switch command {
     case .none: break
@@ -34,6 +37,18 @@ extension RedisStoreDriver {
         }
         note(name)
       }
+    }
+  }
+
+  /// Other gateways need not wait for the lease.
+  func releaseUnwanted(_ name: String, _ flight: RedisFlight) {
+    guard let acquisition = unwanted.removeValue(forKey: name) else { return }
+    flight.release(
+      keys(name), acquisition.token, history: acquisition.history, expected: acquisition.expected.sequence,
+      to: watch.successor(for: name, now: now)
+    ) { [unowned self] _, _ in
+      unsubscribe(name)
+      note(name)
     }
   }
 

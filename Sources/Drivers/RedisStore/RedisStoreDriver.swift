@@ -52,9 +52,11 @@ final class RedisStoreDriver {
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
   /// Sessions for which there may be something to do.
   private var pending = PendingSessions()
-  /// Those that are damaged, or are to be released.
+  /// Those that are damaged, and those that are held and not to be taken again.
   var damaged: Set<String> = []
   var leaving: Set<String> = []
+  /// Acquired and not wanted any more: they are to be released.
+  var unwanted: [String: Acquisition] = [:]
 
   private let batch = SubmissionBatch()
   /// Whether entries that nobody awaits have waited long enough.
@@ -64,6 +66,8 @@ final class RedisStoreDriver {
   private var departure = MonotonicTime.zero
   private var nextRefusalLine = MonotonicTime.zero
   private var closing: [@Sendable () -> Void] = []
+  /// Whether this gateway takes no session any more, and whether it releases all.
+  private(set) var isDraining = false
   private(set) var isClosing = false
   private var timers: [Timer: LoopTimer] = [:]
 
@@ -171,6 +175,8 @@ final class RedisStoreDriver {
       guard !flight.isFull, let name = pending.takeFirst() else { return }
       if let session = held[name] {
         decide(session, flight)
+      } else if unwanted[name] != nil {
+        releaseUnwanted(name, flight)
       } else if candidates[name] != nil {
         decideCandidate(name, flight)
       }
@@ -217,16 +223,27 @@ final class RedisStoreDriver {
       subscribe(name)
       note(name)
     case .release(let name):
-      leaving.insert(name)
-      if followed[name] == nil { places.forget(name) }
+      stopLoading(name)
       candidates[name] = nil
-      loading[name] = nil
-      held[name]?.holding.releaseSoon(to: watch.successor(for: name, now: now))
-      note(name)
+      if damaged.remove(name) != nil { reportDamage() }
+      if let session = held[name] {
+        leaving.insert(name)
+        releaseSoon(session)
+      } else {
+        unsubscribe(name)
+      }
     case .follow(let name, let refresh, let hasReaders): follow(name, refresh: refresh, hasReaders: hasReaders)
     case .unfollow(let name): unfollow(name)
     case .change(let change): self.change(change)
+    case .drain:
+      isDraining = true
+      for name in Array(loading.keys) {
+        stopLoading(name)
+        candidates[name]?.failed(now: now)
+      }
+      for session in held.values where !session.isReported { releaseSoon(session) }
     case .close(let then):
+      isDraining = true
       isClosing = true
       closing.append(then)
       for name in Array(candidates.keys) + Array(held.keys) { perform(.release(name)) }
@@ -236,7 +253,7 @@ final class RedisStoreDriver {
   }
 
   private func finishClosing() {
-    guard isClosing, held.isEmpty, flight == nil else { return }
+    guard isClosing, held.isEmpty, unwanted.isEmpty, flight == nil else { return }
     let closing = closing
     self.closing = []
     guard !closing.isEmpty else { return }
@@ -249,42 +266,6 @@ final class RedisStoreDriver {
   // MARK: Sessions
 
   func subscribe(_ name: String) { _ = link.notifications?.subscribe([keys(name).channel]) }
-
-  /// A session is not held any more, and is taken again unless it was released.
-  func remove(_ session: HeldSession, _ loss: SessionLoss) {
-    let wasReported = session.isReported
-    release(session.abandon())
-    held[session.name] = nil
-    journals[session.index] = nil
-    metrics.setHeld(held.count)
-    if !leaving.contains(session.name), !isClosing {
-      candidates[session.name] = Candidate(session: session.name, counter: session.holding.token.term.counter)
-      note(session.name)
-    }
-    if wasReported || loss == .released { delegate?.store(store, lost: session.name, loss) }
-  }
-
-  func noteDamage(_ name: String, _ what: String) {
-    damaged.insert(name)
-    candidates[name] = nil
-    loading[name] = nil
-    metrics.setDamaged(damaged.count)
-    logger.error("a session in Redis is damaged, and is not used", [.text("session", name), .text("reason", what)])
-    store.report(damage: "session '\(name)' is damaged: \(what)")
-  }
-
-  func unfollow(_ name: String) {
-    guard followed.removeValue(forKey: name) != nil else { return }
-    delegate?.store(store, follows: name, .isOutdated)
-    unsubscribe(name)
-  }
-
-  /// Unless the session still concerns this gateway.
-  func unsubscribe(_ name: String) {
-    guard candidates[name] == nil, held[name] == nil, followed[name] == nil else { return }
-    places.forget(name)
-    _ = link.notifications?.unsubscribe([keys(name).channel])
-  }
 
   /// These entries do not wait any more.
   func release(_ bytes: Int) {

@@ -18,6 +18,21 @@ package final class SharedSessions: Sendable {
     case reading(FollowedLog)
     /// What is reported continues a copy that this gateway does not have any more.
     case void
+
+    var phase: Phase {
+      switch self {
+      case .inUse: .inUse
+      case .reading: .reading
+      case .void: .void
+      }
+    }
+  }
+
+  /// A copy without the log in it.
+  private enum Phase {
+    case inUse
+    case reading
+    case void
   }
 
   /// What the store tells that concerns not only sessions.
@@ -115,7 +130,7 @@ package final class SharedSessions: Sendable {
   package func follow(_ name: String, _ change: FollowedChange) {
     guard let slot = slot(name), slot.session.isRetired else { return }
     let inbox = slot.session.inbox
-    switch (change, copies.withLock { $0[name] ?? .void }) {
+    switch (change, copies.withLock { $0[name]?.phase ?? .void }) {
     case (.restarted(let epoch, let terms), _):
       let log = FollowedLog(epoch: epoch, terms.ofLog, retention: slot.plan.retention)
       copies.withLock { $0[name] = .reading(log) }
@@ -123,14 +138,10 @@ package final class SharedSessions: Sendable {
     case (.entries(let entries), .inUse):
       inbox.follow(entries)
       if slot.copy.isCurrent { slot.copy.arrived(entries) }
-    case (.continued(let number, let terms), .reading(var log)):
-      log.continue(after: number, terms.ofLog)
-      copies.withLock { $0[name] = .reading(log) }
-    case (.entries(let entries), .reading(var log)):
-      log.follow(entries)
-      copies.withLock { $0[name] = .reading(log) }
-    case (.isCurrent, .reading(let log)):
-      copies.withLock { $0[name] = .inUse }
+    case (.continued(let number, let terms), .reading): changeLog(of: name) { $0.continue(after: number, terms.ofLog) }
+    case (.entries(let entries), .reading): changeLog(of: name) { $0.follow(entries) }
+    case (.isCurrent, .reading):
+      guard case .reading(let log)? = copies.withLock({ $0.updateValue(.inUse, forKey: name) }) else { return }
       if inbox.epoch == log.epoch, !inbox.isUnknown {
         inbox.replaceLog(with: log)
       } else {
@@ -142,8 +153,19 @@ package final class SharedSessions: Sendable {
       slot.copy.setRefreshed(number)
       slot.session.inbox.notifier.notify()
     case (.isOutdated, _): _ = slot.copy.setCurrent(false)
+    case (.ended, let phase):
+      _ = slot.copy.setCurrent(false)
+      // What follows later begins anew.
+      if phase == .reading { copies.withLock { $0[name] = .void } }
     case (.refreshed, .reading), (_, .void): break
     }
+  }
+
+  /// Changes a log that is being read, in place: while it is changed, nothing else refers to it.
+  private func changeLog(of name: String, _ change: (inout FollowedLog) -> Void) {
+    guard case .reading(var log)? = copies.withLock({ $0.updateValue(.void, forKey: name) }) else { return }
+    change(&log)
+    copies.withLock { $0[name] = .reading(log) }
   }
 
   /// After the change of the inbox: a reader that finds the copy current finds what it has.

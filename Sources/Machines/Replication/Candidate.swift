@@ -80,8 +80,10 @@ package struct Candidate: Sendable {
 
   // MARK: Decision
 
+  /// - Parameter isDraining: whether this gateway ends: it only reads who has the session.
   package mutating func next(
-    _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime, using generator: inout some RandomNumberGenerator
+    isDraining: Bool, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
+    using generator: inout some RandomNumberGenerator
   ) -> Command {
     guard pending == nil, !isReading else { return .none }
     guard let record else {
@@ -89,7 +91,7 @@ package struct Candidate: Sendable {
       isReading = true
       return .read
     }
-    guard isFree(record, watch, now: now) else {
+    guard !isDraining, isFree(record, watch, now: now) else {
       freeSince = nil
       return .none
     }

@@ -138,7 +138,7 @@ package struct HistoryWatch: Sendable {
   }
 
   /// An entry is kept for so long after its lease, so that an operator sees which gateway has ended. While it has sessions, others must know its lease.
-  private static let keptGone = TimeSpan.seconds(30)
+  private static let keptGone = TimeSpan.seconds(25)
   /// Per heartbeat, so that no script takes long.
   private static let maximumForgotten = 16
 }

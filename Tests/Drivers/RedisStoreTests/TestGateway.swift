@@ -202,6 +202,7 @@ struct Copy: Sendable, Equatable {
   /// Whether a push did not follow the one before.
   var isBroken = false
   var isCurrent = false
+  var hasEnded = false
   /// The number of the last refresh that is complete.
   var refreshed: UInt64 = 0
 
@@ -230,6 +231,7 @@ struct Copy: Sendable, Equatable {
           gaps[last, default: []].formUnion(reasons)
         }
       }
+    case .ended: (isCurrent, hasEnded) = (false, true)
     case .isCurrent: isCurrent = true
     case .isOutdated: isCurrent = false
     case .refreshed(let number): refreshed = number

@@ -13,6 +13,8 @@ final class TestProxy: Sendable {
     /// The descriptors of servers whose next reply does not pass.
     var losing: Set<Int32> = []
     var descriptors: Set<Int32> = []
+    /// After a command with this text, nothing passes any more.
+    var freezing: [UInt8]?
     /// How often this text was passed to the server at once, at most.
     var counted: (text: [UInt8], most: Int)?
   }
@@ -84,8 +86,8 @@ final class TestProxy: Sendable {
       while state.withLock({ $0.isFrozen && $0.descriptors.contains(source) }) { usleep(1_000) }
       let isLost = state.withLock { state in
         if areReplies { return state.losing.remove(source) != nil }
-        if let text = state.counted?.text {
-          state.counted?.most = max(state.counted?.most ?? 0, Self.count(text, in: buffer[..<count]))
+        if let (text, most) = state.counted {
+          state.counted = (text, max(most, Self.count(text, in: buffer[..<count])))
         }
         guard let lost = state.lost, buffer[..<count].firstRange(of: lost.text) != nil else { return false }
         state.lost = nil
@@ -93,6 +95,11 @@ final class TestProxy: Sendable {
         return !lost.isExecuted
       }
       if isLost { break }
+      // First, so that no reply passes.
+      state.withLock { state in
+        guard !areReplies, let text = state.freezing, buffer[..<count].firstRange(of: text) != nil else { return }
+        (state.freezing, state.isFrozen) = (nil, true)
+      }
       guard send(target, buffer, count, Int32(MSG_NOSIGNAL)) == count else { break }
     }
     shutdown(source, Int32(SHUT_RDWR))
@@ -111,6 +118,11 @@ final class TestProxy: Sendable {
 
   /// Nothing passes any more, and no connection is accepted.
   func freeze() { state.withLock { $0.isFrozen = true } }
+
+  /// The next command with this text passes, and then nothing any more.
+  func freeze(after text: [UInt8]) { state.withLock { $0.freezing = text } }
+
+  var isFrozen: Bool { state.withLock { $0.isFrozen } }
 
   func thaw() { state.withLock { $0.isFrozen = false } }
 

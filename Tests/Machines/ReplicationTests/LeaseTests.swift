@@ -58,7 +58,7 @@ import Testing
     without.received([], now: at(2000))
     #expect(!without.isGone(other, now: at(10_999)) && without.isGone(other, now: at(11_000)))
     let slow = watch("beat=1 history=h lease=60000", lease: .seconds(5))
-    #expect(slow.forgettable(now: at(90_999)).isEmpty && slow.forgettable(now: at(91_000)).count == 1)
+    #expect(slow.forgettable(now: at(85_999)).isEmpty && slow.forgettable(now: at(86_000)).count == 1)
   }
 
   private func takeOver(seed: UInt64, _ end: (ReplicationWorld, SimulatedGateway) -> Void) throws -> Int {

@@ -66,7 +66,8 @@ import Testing
     #expect(lease("beat=1 history=ab") == .seconds(5), "earlier versions have no other one")
     #expect(lease("beat=1 history=ab lease=4000000000000000000") == LeaseTimes.maximumLease)
     for wrong in [
-      "", "history=ab", "beat=x", "beat=1 draining", "beat=1 lease=-1", "beat=1 " + String(repeating: "x=1 ", count: 300),
+      "", "history=ab", "beat=x", "beat=1 draining", "beat=1 lease=-1",
+      "beat=1 " + String(repeating: "x=1 ", count: 300),
     ] {
       #expect(GatewayEntry(Array(wrong.utf8).span) == nil, "\(wrong)")
     }

@@ -176,7 +176,9 @@ final class SimulatedGateway {
           hasEntries: hasPending, bug == .noRegistration ? blind : watch, heartbeat, now: now, using: &world.random)
         ?? .none
       try perform(command, connection)
-    } else if let command = candidate?.next(watch, heartbeat, now: now, using: &world.random), !isDraining {
+    } else if let command = candidate?.next(
+      isDraining: false, watch, heartbeat, now: now, using: &world.random), !isDraining
+    {
       perform(command, connection)
     }
   }

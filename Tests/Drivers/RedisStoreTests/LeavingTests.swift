@@ -1,0 +1,89 @@
+import Foundation
+import Journal
+import JournalSupport
+import RedisProtocol
+import RedisSupport
+import Replication
+import Submissions
+import Testing
+
+@testable import RedisStore
+
+/// Gateways that end, and sessions that they do not want any more.
+@Suite(needsRedis) struct LeavingTests {
+  @Test func aGatewayThatDrainsTakesNoSession() async throws {
+    let server = try await RedisProcess.server()
+    let first = try TestGateway(server) { $0.address = "127.0.0.1:1" }
+    try await first.hold()
+    let draining = try TestGateway(server)
+    draining.store.join("s")
+    try await draining.until("found") { $0.holders["s"] != nil }
+    draining.store.drain()
+    let client = try TestClient(server)
+    try await client.until("HVALS", "{drawbridge}:gateways") { $0.contains("draining=1") }
+    await first.close()
+    let next = try TestGateway(server) { $0.address = "127.0.0.1:2" }
+    try await next.hold()
+    #expect(draining.state.holdings == 0)
+    // It knows where requests belong.
+    try await draining.until("found") { $0.holders["s"]?.gateway == next.store.gateway }
+    await draining.close()
+    await next.close()
+  }
+
+  /// Its next term would open another socket in the middle of a shutdown.
+  @Test func aSessionThatIsLostWhileTheGatewayDrainsIsReleased() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port)
+    try await gateway.hold()
+    try await gateway.store([.push(RandomSession.push(1))])
+    gateway.store.drain()
+    let client = try TestClient(server)
+    try await client.until("HVALS", "{drawbridge}:gateways") { $0.contains("draining=1") }
+    #expect(gateway.state.losses.isEmpty, "what it holds continues")
+    proxy.freeze()
+    try await gateway.until("lost") { $0.losses == [.deadline] }
+    proxy.thaw()
+    try await gateway.until("released") { $0.losses == [.deadline, .released] }
+    #expect(gateway.state.holdings == 1)
+    await gateway.close()
+  }
+
+  @Test func aSessionThatIsReleasedWhileItIsAcquiredHasNoOwner() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port)
+    try await gateway.until("connected") { _ in gateway.store.mayWrite }
+    proxy.freeze(after: StoreScript.acquire.script.digest)
+    gateway.store.join("s")
+    try await gateway.until("sent") { _ in proxy.isFrozen }
+    gateway.store.release("s")
+    proxy.thaw()
+    let client = try TestClient(server)
+    try await client.until("HGET", "{drawbridge}:s:s:m", "token") { $0 == "$0\r\n\r\n" }
+    #expect(gateway.state.holdings == 0)
+    await gateway.close()
+  }
+
+  @Test func nothingIsKeptOfASessionThatIsNotUsed() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    let client = try TestClient(server)
+    for _ in 0..<2 {
+      try await gateway.hold()
+      gateway.store.release("s")
+      try await client.until("PUBSUB", "NUMSUB", "{drawbridge}:s:s:n") { $0.hasSuffix(":0\r\n") }
+    }
+    // It is wanted again before it is released.
+    try await gateway.hold()
+    gateway.store.release("s")
+    gateway.store.join("s")
+    try await gateway.until("held again") { $0.holdings == 4 }
+    gateway.store.follow("other")
+    try await client.until("PUBSUB", "NUMSUB", "{drawbridge}:s:other:n") { $0.hasSuffix(":1\r\n") }
+    gateway.store.unfollow("other")
+    try await client.until("PUBSUB", "NUMSUB", "{drawbridge}:s:other:n") { $0.hasSuffix(":0\r\n") }
+    await gateway.close()
+  }
+}

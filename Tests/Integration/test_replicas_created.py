@@ -187,7 +187,7 @@ async def test_redis_away_changes_no_session(shared_by, database):
     members = await shared_by(2)
     await members[0].created("btc", symbol="BTC")
     await _status(members[1], "btc", 200)
-    await database.client.client_pause(30_000, all=True)
+    database.freeze()
 
     async def is_refused():
         answer = await members[1].put("eth", symbol="ETH")
@@ -200,7 +200,7 @@ async def test_redis_away_changes_no_session(shared_by, database):
         return (await members[1].get("none")).status == 503
 
     await eventually(is_unknown, what="an unknown name may exist")
-    await database.client.client_unpause()
+    database.thaw()
     for member in members:
         await _is_connected(member)
     assert (await members[1].put("eth", symbol="ETH")).status in (200, 201)

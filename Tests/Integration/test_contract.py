@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.credentials import with_tokens
+from harness.store import storing
 from harness.upstream import Upstream
 
 EXAMPLES = os.environ.get("DRAWBRIDGE_CONTRACT_EXAMPLES")
@@ -34,14 +35,33 @@ async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, tokens, 
         credentials = ("--header", f"Authorization: Bearer {token}")
     gateway = await gateway_for(upstream, env=env, ready=state != "not connected")
     # The states differ in few responses, so two of them get fewer random cases in the short form.
-    few = ["--max-examples", "15" if state == "connected" else "6", "--seed", "1", "--no-shrink"]
+    await examine(gateway.url(), tmp_path, 15 if state == "connected" else 6, *credentials)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("engine", ["sqlite", "redis, holder", "redis, follower"])
+async def test_schemathesis_finds_nothing_with_any_store(
+    gateway_for, upstream, store_path, replicas_for, tmp_path, engine
+):
+    if engine == "sqlite":
+        url = (await gateway_for(upstream, env={**QUICK, **storing(store_path)})).url()
+    else:
+        replicas = await replicas_for(2, env=QUICK)
+        holder = await replicas.holder()
+        url = (holder if engine == "redis, holder" else (await replicas.followers())[0]).gateway.url()
+    await examine(url, tmp_path, 3)
+
+
+async def examine(url, folder, examples, *arguments):
+    """Sends random requests, `examples` or as many as the long form wants, for each operation."""
+    few = ["--max-examples", str(examples), "--seed", "1", "--no-shrink"]
     options = ["--max-examples", EXAMPLES] if EXAMPLES else few
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("st"),
         *("--config-file", Path(__file__).with_name("schemathesis.toml")),
-        *("run", f"{gateway.url()}/openapi.yaml", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
-        *("--request-timeout", "30", "--no-color", *credentials, *options),
-        cwd=tmp_path,
+        *("run", f"{url}/openapi.yaml", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
+        *("--request-timeout", "30", "--no-color", *arguments, *options),
+        cwd=folder,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

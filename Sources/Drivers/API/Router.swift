@@ -218,7 +218,7 @@ struct Router {
     guard path.starts(with: "deliveries/") else { throw Self.noSuchPath }
     let served = try served(session, grant)
     if grant == nil { return .options("GET, HEAD, OPTIONS") }
-    guard served.isHere else { return .distantDelivery(of: served) }
+    guard served.isHere else { return try reading(request, .distantDelivery(of: served)) }
     let id = path.extracting(11..<path.count)
     guard let delivery = served.deliveryTerms.read(id) else {
       let reason =

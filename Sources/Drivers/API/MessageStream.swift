@@ -36,6 +36,8 @@ final class MessageStream: Source {
   private var sentCursor: Cursor?
   /// What was sent of the session's state. Nil if the stream does not send it.
   private var sentState: SentState?
+  /// What it waits for before it reads: the copy of another gateway's session does not know its position yet.
+  private var awaited: FollowedCopy.Wait?
 
   private struct SentState {
     /// The revision of the state (`SessionHandle.stateRevision`) that was sent last.
@@ -46,8 +48,9 @@ final class MessageStream: Source {
 
   init(
     _ api: API, _ session: Session, from start: ReadStart, _ options: Options, withState: Bool, for grant: Grant?,
-    until end: MonotonicTime
+    until end: MonotonicTime, awaiting copy: FollowedCopy.Wait?
   ) {
+    awaited = copy
     self.api = api
     self.session = session
     self.start = start
@@ -70,7 +73,7 @@ final class MessageStream: Source {
   var isConcerned: Bool { options.filter == nil || hasNewData }
 
   var hasNewData: Bool {
-    if hasNewState || hasNewMessages { return true }
+    if hasNewState || hasNewMessages || awaited != nil && session.inbox.hasEnded { return true }
     isWaiting = true
     return false
   }
@@ -78,6 +81,10 @@ final class MessageStream: Source {
   private var hasNewState: Bool { sentState.map { $0.revision != session.upstream.stateRevision } ?? false }
 
   private var hasNewMessages: Bool {
+    if let awaited {
+      guard !session.inbox.hasEnded, awaited.isOver(in: session.inbox) else { return false }
+      self.awaited = nil
+    }
     guard let filter = options.filter else { return session.inbox.hasNewData(after: start) }
     return session.inbox.hasNewData(after: &start, matching: filter)
   }

@@ -17,10 +17,17 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     session.upstream.noteReader()
     session.noteUse(at: now)
-    let start = try resolve(parameters.start, of: session, at: now)
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
+    if let copy = session.copy,
+      let outcome = try hold(
+        for: copy, parameters, of: session, for: grant, until: deadline, at: now, into: &response)
+    {
+      return outcome
+    }
+    let start = try resolve(parameters.start, of: session, at: now)
     if let format = parameters.streamFormat {
-      return stream(parameters, format, of: session, from: start, until: deadline, for: grant, into: &response)
+      return .stream(
+        stream(parameters, format, of: session, from: start, until: deadline, for: grant, into: &response))
     }
     var poll = Poll(session: session, start: start, options: parameters.options)
     if parameters.wait > .zero, !poll.hasNewData() {
@@ -32,7 +39,7 @@ extension API {
     return .respond
   }
 
-  private func resolve(
+  func resolve(
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> ReadStart {
     // A client with a cursor waits until this gateway has read the session.
@@ -47,10 +54,13 @@ extension API {
   }
 
   /// Begins a stream.
-  private func stream(
+  ///
+  /// - Parameter copy: what it waits for before it reads.
+  func stream(
     _ parameters: PollParameters, _ format: StreamFormat, of session: Session, from start: ReadStart,
-    until end: MonotonicTime, for grant: Grant?, into response: inout Response
-  ) -> Outcome {
+    until end: MonotonicTime, for grant: Grant?, awaiting copy: FollowedCopy.Wait? = nil,
+    into response: inout Response
+  ) -> MessageStream {
     // A proxy that compresses or collects a stream would delay each message until many have arrived.
     response.fields.appendField("Content-Type", format.representation.contentType)
     response.fields.append(
@@ -68,15 +78,14 @@ extension API {
     response.endsWithConnection = true
     let options = MessageStream.Options(
       format: format, filter: parameters.options.filter, omitsData: parameters.options.given.contains(.data))
-    return .stream(
-      MessageStream(
-        self, session, from: start, options, withState: parameters.options.given.contains(.events), for: grant,
-        until: end))
+    return MessageStream(
+      self, session, from: start, options, withState: parameters.options.given.contains(.events), for: grant,
+      until: end, awaiting: copy)
   }
 
   /// Responds with the pushes available now. Returns when the first of them arrived.
   @discardableResult
-  fileprivate func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
+  func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
     let inbox = poll.session.inbox
     if inbox.isClosed {
       respond(with: .closed(poll.session), into: &response)
@@ -99,6 +108,18 @@ extension API {
     }
     let result = inbox.read(
       after: poll.start, limit: Int(options.limit), maxBytes: Int(options.maxBytes), matching: options.filter)
+    let isCompressed = write(result, for: poll, options, at: now, into: &response)
+    let arrival = result.messages.first?.arrival
+    response.prepared = preparedPolls.note(
+      key, response, messages: result.messages.count, arrival: arrival, isCompressed: isCompressed)
+    return arrival
+  }
+
+  /// Writes the response with what was read. Returns whether the content is compressed.
+  @discardableResult
+  func write(
+    _ result: ReadResult, for poll: Poll, _ options: PollOptions, at now: MonotonicTime, into response: inout Response
+  ) -> Bool {
     count(result.messages.count)
     cursorText.removeAll()
     result.cursor.write(into: &cursorText)
@@ -115,10 +136,7 @@ extension API {
       }
       isCompressed = compressor.compress(&response, options.coding, at: now)
     }
-    let arrival = result.messages.first?.arrival
-    response.prepared = preparedPolls.note(
-      key, response, messages: result.messages.count, arrival: arrival, isCompressed: isCompressed)
-    return arrival
+    return isCompressed
   }
 
   private static func status(of result: ReadResult, _ options: PollOptions) -> HTTPStatus {
@@ -153,7 +171,7 @@ extension Representation {
 
 extension Poll {
   /// Whether a response now would have a message or a gap.
-  fileprivate mutating func hasNewData() -> Bool {
+  mutating func hasNewData() -> Bool {
     guard let filter = options.filter else { return session.inbox.hasNewData(after: start) }
     return session.inbox.hasNewData(after: &start, matching: filter)
   }

@@ -137,6 +137,13 @@ private final class AccompaniedRequest: WaitingRequest {
   var isConcerned: Bool { isRevoked || request.isConcerned }
   var endsAtDrain: Bool { request.endsAtDrain }
 
+  func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? {
+    guard !isRevoked, let source = request.beginStream(at: now, into: &response) else { return nil }
+    guard let context else { return source }
+    api.writeFields(of: context, at: now, into: &response)
+    return AccompaniedSource(source, context, api)
+  }
+
   func finish(at now: MonotonicTime, into response: inout Response) {
     if isRevoked {
       request.abandon()

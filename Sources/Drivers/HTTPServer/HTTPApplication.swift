@@ -85,7 +85,7 @@ extension Waiter {
 }
 
 /// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and `abandon` is
-/// called, once.
+/// called, once, unless it begins a stream.
 ///
 /// A struct of at most three words is stored inline in the connection. A larger one costs an allocation.
 package protocol WaitingRequest: Waiter {
@@ -93,6 +93,10 @@ package protocol WaitingRequest: Waiter {
   var heldCount: Gauge? { get }
   /// Whether the wait ends early when the server drains. If not, the request may wait for its deadline.
   var endsAtDrain: Bool { get }
+
+  /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content. nil: it is not, and `finish` follows. `response` is
+  /// empty on entry.
+  func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)?
 
   /// Writes the response, with or without new data. `response` is empty on entry.
   func finish(at now: MonotonicTime, into response: inout Response)
@@ -103,6 +107,7 @@ package protocol WaitingRequest: Waiter {
 
 extension WaitingRequest {
   package var endsAtDrain: Bool { true }
+  package func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? { nil }
 }
 
 /// The content of a streamed response.

@@ -19,13 +19,17 @@ extension HTTPConnection {
     handled += 1
   }
 
-  /// Responds to the request in `waiting` from the data available now.
+  /// Responds to the request in `waiting` from the data available now. If the response is a stream, that is in `waiting` afterwards.
   func respondAfterWait() {
     guard case .request(let request) = waiting else { return }
     waiting = .none
     if !heldRequestID.isEmpty {
       worker.response.requestID.append(heldRequestID)
       heldRequestID = []
+    }
+    if let source = request.beginStream(at: worker.loop.now, into: &worker.response) {
+      waiting = .stream(source)
+      return beginStream()
     }
     request.finish(at: worker.loop.now, into: &worker.response)
     writeResponse()

@@ -27,16 +27,20 @@ final class TestGateway {
   let network: PeerNetwork
   let clientAddress: SocketAddress
   let peerAddress: SocketAddress
+  /// The default session in a slot, and what decides what it is; nil unless gateways share it.
+  let slot: SharedSlot?
+  let shared: SharedSessions?
   private let loop: EventLoop
   private let server: HTTPServer
 
   /// - Parameters:
+  ///   - isShared: whether the only session is one in a slot.
   ///   - place: where the sessions are; nil: here.
   ///   - startsSessions: whether messages expire.
   ///   - journal: where the default session is stored.
   ///   - limits: of forwarded requests.
   init(
-    _ place: SessionPlace? = nil, startsSessions: Bool = false, journal: SharedJournal? = nil,
+    _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
     limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
@@ -47,12 +51,23 @@ final class TestGateway {
     let logger = Logger(level: .error, format: .json)
     let upstream = try SharedSettings(settings.session.upstream)
     let registry = registry
-    sessions = SessionDirectory(
-      ["default", "market"].map {
-        Session(
-          $0, upstream, retention: Retention(), logger: logger, metrics: registry,
-          attemptLimiter: SharedAttemptLimiter(), opened: $0 == "default" ? journal?.open() : nil)
-      }, logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+    if isShared {
+      let slot = SharedSlot(
+        SharedSlot.Plan(
+          "default", upstream, retention: Retention(), logger: logger, attemptLimiter: SharedAttemptLimiter()),
+        metrics: registry)
+      (self.slot, shared) = (slot, SharedSessions([slot]))
+      sessions = SessionDirectory(
+        configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+    } else {
+      (slot, shared) = (nil, nil)
+      sessions = SessionDirectory(
+        ["default", "market"].map {
+          Session(
+            $0, upstream, retention: Retention(), logger: logger, metrics: registry,
+            attemptLimiter: SharedAttemptLimiter(), opened: $0 == "default" ? journal?.open() : nil)
+        }, logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+    }
     if let place { for session in sessions.all { session.move(to: place) } }
     loop = try EventLoop(index: 0)
     let clients = try BoundListener(.ipv4(0x7F00_0001, port: 0), loops: 1)

@@ -1,0 +1,129 @@
+import Access
+import ByteStreams
+import HTTPServer
+import Inbox
+import Metrics
+import Reactor
+import Sessions
+import Upstream
+
+/// Reads of a session that this gateway follows, while its copy cannot answer them: it is not read yet, not current, or does not know their cursor.
+extension API {
+  /// Returns how such a request is held, or its stream; nil if the copy can answer it.
+  func hold(
+    for copy: FollowedCopy, _ parameters: PollParameters, of session: Session, for grant: Grant?,
+    until deadline: MonotonicTime, at now: MonotonicTime, into response: inout Response
+  ) throws(ProblemError) -> Outcome? {
+    copy.noteUse(at: now, wakesHolder: session.upstream.connectsOnDemand)
+    let isPrompt = parameters.streamFormat == nil && parameters.wait == .zero
+    guard let wait = copy.wait(for: parameters.start, in: session.inbox, isPrompt: isPrompt) else { return nil }
+    if let format = parameters.streamFormat, let cursor = parameters.start.cursor {
+      return .stream(
+        stream(
+          parameters, format, of: session, from: ReadStart(cursor), until: deadline, for: grant, awaiting: wait,
+          into: &response))
+    }
+    // Redis cannot be reached: there is no position to give, and none will come soon.
+    if parameters.start.cursor == nil, copy.isAway { throw ProblemError(Self.holderUnavailable) }
+    let request = ReadAwaitingCopy(
+      self, parameters, of: session, for: grant, wait, until: deadline,
+      patience: copy.isAway ? now : now + FollowedCopy.patience)
+    return .wait(request)
+  }
+}
+
+/// A poll that waits until the copy can answer it, and is then a held poll like others; or a stream that needs a position first.
+///
+/// A session that is replaced meanwhile, because it was read for the first time or is held here now, is looked up again.
+private final class ReadAwaitingCopy: WaitingRequest {
+  private let api: API
+  private let parameters: PollParameters
+  private let grant: Grant?
+  private var session: Session
+  /// nil: the copy can answer it.
+  private var awaited: FollowedCopy.Wait?
+  /// The poll, once its position is known.
+  private var poll: Poll?
+  /// When the request ends.
+  private let end: MonotonicTime
+  /// How long it waits for the copy.
+  private let patience: MonotonicTime
+
+  init(
+    _ api: API, _ parameters: PollParameters, of session: Session, for grant: Grant?, _ awaited: FollowedCopy.Wait,
+    until end: MonotonicTime, patience: MonotonicTime
+  ) {
+    self.api = api
+    self.parameters = parameters
+    self.session = session
+    self.grant = grant
+    self.awaited = awaited
+    self.end = end
+    self.patience = patience
+  }
+
+  private var isStream: Bool { parameters.streamFormat != nil }
+
+  var heldCount: Gauge? { api.shared.metrics.heldPolls }
+  var notifier: Notifier { session.inbox.notifier }
+
+  var deadline: MonotonicTime {
+    if poll != nil { return end }
+    // Without a cursor, a response with a position is better than a wait.
+    return isStream || parameters.start.cursor == nil ? patience : max(patience, end)
+  }
+
+  var hasNewData: Bool {
+    if poll != nil { return pollHasNewData }
+    advance()
+    guard awaited == nil else { return false }
+    guard !isStream, parameters.wait > .zero, let start = try? resolve(at: ProcessInformation.monotonicTime())
+    else { return true }
+    poll = Poll(session: session, start: start, options: parameters.options)
+    return pollHasNewData
+  }
+
+  private func resolve(at now: MonotonicTime) throws(ProblemError) -> ReadStart {
+    try api.resolve(parameters.start, of: session, at: now)
+  }
+
+  private var pollHasNewData: Bool { poll?.hasNewData() ?? false }
+
+  /// Finds out whether the copy can answer the request by now.
+  private func advance() {
+    if session.inbox.hasEnded, let next = api.shared.sessions.find(session.name) { session = next }
+    guard let wait = awaited else { return }
+    if session.copy == nil || wait.isOver(in: session.inbox) { awaited = nil }
+  }
+
+  func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? {
+    guard let format = parameters.streamFormat else { return nil }
+    advance()
+    guard let start = try? resolve(at: now) else { return nil }
+    return api.stream(parameters, format, of: session, from: start, until: end, for: grant, into: &response)
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    if let poll {
+      if let arrival = api.respond(to: poll, at: now, into: &response) {
+        api.latencies.note(.pushToPoll, since: arrival)
+      }
+      return
+    }
+    advance()
+    do throws(ProblemError) {
+      if let awaited, awaited.isNeeded, let cursor = parameters.start.cursor, !session.inbox.isClosed {
+        // No data is known after the cursor, and no gap either.
+        let poll = Poll(session: session, start: ReadStart(cursor), options: parameters.options)
+        api.write(ReadResult(nothingAt: cursor), for: poll, poll.options, at: now, into: &response)
+      } else {
+        let poll = Poll(session: session, start: try resolve(at: now), options: parameters.options)
+        api.respond(to: poll, at: now, into: &response)
+      }
+    } catch {
+      api.respond(with: error.problem, into: &response)
+    }
+  }
+
+  func abandon() {}
+}

@@ -242,6 +242,9 @@ final class RedisStoreDriver {
         candidates[name]?.failed(now: now)
       }
       for session in held.values where !session.isReported { releaseSoon(session) }
+      // Before any session is released, so that nobody names this gateway as successor.
+      heartbeat.hasten()
+      sendHeartbeat()
     case .close(let then):
       isDraining = true
       isClosing = true

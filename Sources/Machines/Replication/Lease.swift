@@ -49,6 +49,9 @@ package struct Heartbeat: Sendable {
     return beat
   }
 
+  /// The entry has changed: the next heartbeat is due at once, or after the outcome of the last one.
+  package mutating func hasten() { next = .zero }
+
   /// The reply to the last heartbeat.
   ///
   /// - Parameter isConfirmed: whether the script and WAIT have succeeded. The time counts from when it was sent.

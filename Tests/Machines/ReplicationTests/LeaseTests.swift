@@ -20,6 +20,18 @@ import Testing
     #expect(heartbeat.lapses == 0)
   }
 
+  @Test func aHeartbeatIsHastenedAfterTheLastOne() {
+    var heartbeat = Heartbeat()
+    _ = heartbeat.send(now: at(1000))
+    heartbeat.hasten()
+    #expect(heartbeat.nextTime == nil)
+    heartbeat.finished(isConfirmed: true, now: at(1010))
+    #expect(heartbeat.nextTime == .zero)
+    _ = heartbeat.send(now: at(1010))
+    heartbeat.finished(isConfirmed: true, now: at(1020))
+    #expect(heartbeat.nextTime == at(1260))
+  }
+
   /// A process that was stopped finds a reply that is good, and yet another gateway may have its sessions.
   @Test func aLapseIsNoticedBeforeTheReplyThatEndsIt() {
     var heartbeat = Heartbeat()

@@ -31,6 +31,8 @@ class Faults:
         #: Seconds from the loss of a holder to the next connection.
         self.crashes = []
         self.drains = []
+        #: When gateways were stopped, and continued.
+        self.freezes = []
         self._is_single = True
         self._busy = set()
         gateways = [self.kill, self.kill_holder, self.drain_holder, self.drain, self.freeze_holder, self.freeze]
@@ -77,10 +79,13 @@ class Faults:
         chosen = None
         free = self._free()
         if holder:
-            for member in free:
+            holders = []
+            for member in self._replicas.running:
                 with contextlib.suppress(Exception):
                     if await asyncio.wait_for(member.held(), 2):
-                        chosen = member
+                        holders.append(member)
+            # One that was cut off may not know yet that another one has the session.
+            chosen = holders[0] if len(holders) == 1 else None
         elif free:
             chosen = self._chance.choice(free)
         if chosen not in self._free():
@@ -150,9 +155,11 @@ class Faults:
         async with self._one(holder=holder) as member:
             if member is None:
                 return False
+            since = time.monotonic()
             member.freeze()
             await self._last(2 * self._lease)
             member.thaw()
+            self.freezes.append((since, time.monotonic()))
         return True
 
     async def freeze_holder(self):

@@ -6,7 +6,7 @@ What is asserted:
 2. Without a gap between them, two deliveries have consecutive numbers, and are consecutive pushes of one connection.
 3. Each push of the final log is delivered to each reader. One that others have seen and that is not in it lies at a
    reader's gap `store`. Where WAIT confirms what is stored, there is none.
-4. No gateway writes to its connection after another one has opened the next.
+4. No gateway has its connection, or writes to it, after another one has opened the next.
 5. Each message that was accepted gets one final state, which agrees with what the upstream received, and is sent once.
 6. No push has two live leases.
 7. The next connection is open in time, and 10 s after the last fault the session works at each gateway.
@@ -32,7 +32,12 @@ _WORKERS = 2
 #: Seconds. A frame that was sent before may be read a little later than the next connection opens.
 _WRITE_SLACK = 0.5
 _KEPT = {"delivery": {"messages": 1_000_000, "bytes": "1GiB"}}
-_QUICK = {"DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "20ms", "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "200ms"}
+# Pings are what a gateway without the store would write.
+_QUICK = {
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "20ms",
+    "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "200ms",
+    "DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "300ms",
+}
 
 
 @dataclass
@@ -155,7 +160,7 @@ class ChaosRun:
         await workers.finish({self._contents_of(id)[2] for id in log})
         posts.compare(may_repeat=False)
         self._compare_readers(readers, log)
-        self._judge_connections()
+        self._judge_connections(faults)
         return self._verdict(posts, readers, workers, faults, log, clients)
 
     def _contents_of(self, id):
@@ -228,7 +233,7 @@ class ChaosRun:
                 if not _lies_at_a_gap(id, reader.seen):
                     self._faults.append(f"reader {reader.number} lacks {id}, which others saw, without a gap")
 
-    def _judge_connections(self):
+    def _judge_connections(self, faults):
         connections = self._upstream.connections
         for connection, following in itertools.pairwise(connections):
             late = [at for at, _ in connection.writes if at > following.opened + _WRITE_SLACK]
@@ -237,6 +242,11 @@ class ChaosRun:
                     f"connection {connection.number} was written to {late[0] - following.opened:.2f} s "
                     f"after number {following.number} was opened"
                 )
+            # Only a gateway that is stopped cannot close it in time.
+            thaws = [end for start, end in faults.freezes if start < following.opened <= end]
+            latest = max([following.opened, *thaws]) + _WRITE_SLACK
+            if connection.closed is None or connection.closed > latest:
+                self._faults.append(f"connections {connection.number} and {following.number} were open side by side")
 
     def _verdict(self, posts, readers, workers, faults, log, clients):
         counts = {

@@ -111,7 +111,7 @@ extension API {
     try grant?.checkConsumer(topics: document.settings.topics)
     let start: Cursor
     do throws(CursorAheadError) {
-      start = try target.session.inbox.resolve(document.start, now: now).cursor
+      start = try target.session.inbox.resolveShown(document.start, now: now).cursor
     } catch {
       // The start of an existing consumer is ignored.
       guard target.session.consumers.settings(of: target.name) != nil else {

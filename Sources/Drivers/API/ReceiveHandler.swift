@@ -35,7 +35,7 @@ extension API {
     var acknowledged: ReadStart?
     if let cursor = parameters.acknowledged {
       do throws(CursorAheadError) {
-        acknowledged = try target.session.inbox.resolve(.cursor(cursor), now: now)
+        acknowledged = try target.session.inbox.resolveShown(.cursor(cursor), now: now)
       } catch {
         throw ProblemError(
           .invalidParameter, "ack is ahead of the newest push: use the cursor of an earlier response to a receive")

@@ -342,6 +342,16 @@ package final class SharedInbox: Sendable {
     return try result.get()
   }
 
+  /// As `resolve`, for a position that is stored, and from which others are counted: not beyond what readers see. Of a shared log, a client may have
+  /// received a push from another gateway a moment before this one shows it.
+  package func resolveShown(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
+    let start = try resolve(start, now: now)
+    let latest = latest
+    guard start.cursor.epoch == epoch, start.cursor.term == latest.term, start.cursor.position > latest.position
+    else { return start }
+    return ReadStart(latest, gap: start.gap)
+  }
+
   package func read(
     after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
   ) -> ReadResult {

@@ -1,9 +1,14 @@
 /// Cursors of earlier terms, and of terms that the log has lost.
 extension PushLog {
   /// Where a read from `cursor` starts; nil if it is ahead of this log. One of another epoch starts at the beginning.
+  ///
+  /// Of a shared log, another gateway may show a push a moment before this one, as soon as it is stored. A reader that has it from there waits here.
   func readStart(at cursor: Cursor) -> ReadStart? {
     if cursor.epoch != epoch { return ReadStart(cursor) }
-    if cursor.term == term { return cursor.position <= visible || isCopy ? ReadStart(cursor) : nil }
+    if cursor.term == term {
+      let isKnown = cursor.position <= visible || isCopy || Term.isShared(term) && cursor.position <= end
+      return isKnown ? ReadStart(cursor) : nil
+    }
     guard isKnown(cursor) else { return readStart(ofLost: cursor) }
     // An earlier term ended before the first message of the next.
     guard let next = terms.first(where: { $0.term > cursor.term }) else { return nil }

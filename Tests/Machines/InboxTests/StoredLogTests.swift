@@ -128,6 +128,33 @@ import Testing
     }
   }
 
+  /// Another gateway has shown the push before this one knows that it is stored.
+  @Test func aCursorOfAPushThatIsStillHiddenWaitsInASharedLog() throws {
+    var restored = RestoredLog(epoch: epoch)
+    let term: UInt64 = 3 << 32 | 7
+    restored.terms = [Term(term, firstMessage: 1)]
+    var log = PushLog(restoring: restored, retention: Retention())
+    var dropped: [RetainedMessage] = []
+    for _ in 1...4 { log.append(render(log.nextID), isHidden: true, dropping: &dropped) }
+    _ = log.reveal(through: 2)
+    let cursor = Cursor(epoch: epoch, term: term, sequence: 3)
+    for point in [StartingPoint.cursor(cursor), .validator(cursor)] {
+      let start = try log.resolve(point, now: now)
+      #expect(start.cursor == cursor && start.gap == nil)
+      var filtered = start
+      let (isNews, isFilteredNews) = (
+        log.hasNewData(after: start), log.hasNewData(after: &filtered, matching: TopicFilter())
+      )
+      #expect(!isNews && !isFilteredNews && filtered == start)
+      let nothing = log.read(after: start, limit: 9, maxBytes: .max)
+      #expect(!nothing.hasContent && !nothing.more && nothing.cursor == cursor)
+    }
+    #expect(throws: CursorAheadError.self) { try self.start(Cursor(epoch: epoch, term: term, sequence: 5), in: log) }
+    _ = log.reveal(through: nil)
+    let start = try start(cursor, in: log)
+    #expect(log.read(after: start, limit: 9, maxBytes: .max).messages.map(\.sequence) == [4])
+  }
+
   /// Of two terms with the same counter, one was lost with what its readers had received.
   @Test func aCursorOfALostTermGetsTheGapStoreAndTheTermBefore() throws {
     func term(_ counter: UInt64, _ random: UInt64) -> UInt64 { counter << 32 | random }

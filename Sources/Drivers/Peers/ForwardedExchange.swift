@@ -128,10 +128,12 @@ package final class ForwardedExchange: LoopTask {
       return
     }
     guard let client = await connection(of: pool, peer) else { return }
+    guard machine.begin(at: now) else { return pool.release(client) }
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
-    let result = await client.send(message, within: deadline - now, mayRepeat: request.repetition != .harmful)
+    // The client repeats it at any time after the first attempt, which the machine would not know of.
+    let result = await client.send(message, within: deadline - now, mayRepeat: request.repetition == .harmless)
     metrics.connections.add(-1)
     attempt = nil
     endFarewell()
@@ -157,9 +159,9 @@ package final class ForwardedExchange: LoopTask {
 
   /// Waits for a free connection. nil: there is none in time, the request ends, or it is for another peer now.
   private func connection(of pool: PeerConnections, _ peer: SocketAddress) async -> HTTPClient? {
-    let end = min(deadline, now + forwarder.network.limits.patience)
     while !isCancelled, holder == peer {
       if let client = pool.take(for: self) { return client }
+      let end = min(deadline, machine.beginWaiting(at: now))
       guard now < end else {
         _ = machine.ended(.unreached, now: now)
         break

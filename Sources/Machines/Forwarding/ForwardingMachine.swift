@@ -14,17 +14,18 @@ package enum ForwardingRepetition: Sendable {
 /// pass the response on, or give up.
 ///
 ///     switch machine.next(holder: …, now: …) {
-///     case .send(let peer): … then machine.ended(…)
+///     case .send(let peer): … if machine.begin(…) … then machine.ended(…)
 ///     case .wait(let end): … until there is another holder, or `end`
 ///     case .end(let failure): …
 ///     }
 package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   package struct Limits: Sendable {
-    /// How long a request waits for a holder that serves it, in all.
+    /// How long a request waits for a holder that serves it, and for a connection with one, in all. The time for which a holder has the request
+    /// does not count.
     package var patience: TimeSpan
     /// How long until a holder that did not serve the request is asked again, as long as there is no other one.
     package var pause = TimeSpan.milliseconds(100)
-    /// For how long after it was first sent a `recognised` request is sent again. Shorter than holders remember its id.
+    /// For how long after a holder may have got it a `recognised` request is sent again. Shorter than holders remember its id.
     package var recognition: TimeSpan
 
     package init(patience: TimeSpan, recognition: TimeSpan) {
@@ -69,12 +70,26 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   private var current: Peer?
   /// When the wait for a holder ends. nil: there was no reason to wait yet.
   private var patienceEnd: MonotonicTime?
-  private var firstSent: MonotonicTime?
-  private var mayHaveBeenExecuted = false
+  /// When the last attempt was begun.
+  private var begun = MonotonicTime.zero
+  /// When the first attempt was begun that a holder may have executed.
+  private var firstLost: MonotonicTime?
 
   package init(_ repetition: ForwardingRepetition, _ limits: Limits) {
     self.repetition = repetition
     self.limits = limits
+  }
+
+  private var mayHaveBeenExecuted: Bool { firstLost != nil }
+
+  /// Whether it would be done twice if it was sent again.
+  private func mustNotBeSent(at now: MonotonicTime) -> Bool {
+    guard let firstLost else { return false }
+    return switch repetition {
+    case .harmless: false
+    case .recognised: now >= firstLost + limits.recognition
+    case .harmful: true
+    }
   }
 
   /// What to give up with.
@@ -82,14 +97,10 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
 
   /// - Parameter holder: nil if the session has none at present.
   package mutating func next(holder: Peer?, now: MonotonicTime) -> Step {
-    if repetition == .harmful, mayHaveBeenExecuted { return .end(.unknown) }
+    if mustNotBeSent(at: now) { return .end(.unknown) }
     if let patienceEnd, now >= patienceEnd { return .end(failure) }
     if holder != avoided { avoided = nil }
     if let holder, avoided == nil || now >= resume {
-      if repetition == .recognised, mayHaveBeenExecuted, let firstSent, now >= firstSent + limits.recognition {
-        return .end(.unknown)
-      }
-      firstSent = firstSent ?? now
       current = holder
       return .send(holder)
     }
@@ -97,16 +108,23 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     return .wait(until: holder == nil ? end : min(end, resume))
   }
 
-  /// The attempt that `next` has begun has ended. Returns whether its response is that to the client; otherwise `next` follows.
+  /// There is a connection with the peer of `.send`. Returns false if the request must not be sent any more; then `next` follows.
+  package mutating func begin(at now: MonotonicTime) -> Bool {
+    begun = now
+    return !mustNotBeSent(at: now)
+  }
+
+  /// The attempt has ended. Returns whether its response is that to the client; otherwise `next` follows.
   package mutating func ended(_ attempt: Attempt, now: MonotonicTime) -> Bool {
     switch attempt {
-    case .response(Self.misdirected): break
-    case .response(Self.inProgress) where repetition == .recognised && mayHaveBeenExecuted:
-      // The client has sent it once.
-      if now >= beginWaiting(at: now) { return true }
+    case .response(Self.misdirected): resumeWaiting(at: now)
+    // The client has sent it once.
+    case .response(Self.inProgress) where repetition == .recognised && mayHaveBeenExecuted: break
     case .response: return true
     case .unreached: break
-    case .lost: mayHaveBeenExecuted = true
+    case .lost:
+      firstLost = firstLost ?? begun
+      resumeWaiting(at: now)
     }
     (avoided, resume) = (current, now + limits.pause)
     _ = beginWaiting(at: now)
@@ -120,7 +138,13 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     isSent && repetition != .harmless ? .unknown : failure
   }
 
-  private mutating func beginWaiting(at now: MonotonicTime) -> MonotonicTime {
+  /// A holder has had the request since the attempt was begun.
+  private mutating func resumeWaiting(at now: MonotonicTime) {
+    if let end = patienceEnd { patienceEnd = end + (now - begun) }
+  }
+
+  /// The request waits for a holder, or for a connection with one. Returns when that wait ends.
+  package mutating func beginWaiting(at now: MonotonicTime) -> MonotonicTime {
     let end = patienceEnd ?? now + limits.patience
     patienceEnd = end
     return end

@@ -14,7 +14,17 @@ import Testing
 
     init(_ machine: Machine) { self.machine = machine }
 
-    func next(holder: String?, now: MonotonicTime) -> Machine.Step { machine.next(holder: holder, now: now) }
+    /// Sends at once.
+    func next(holder: String?, now: MonotonicTime) -> Machine.Step {
+      let step = machine.next(holder: holder, now: now)
+      if case .send = step {
+        let isAllowed = machine.begin(at: now)
+        #expect(isAllowed)
+      }
+      return step
+    }
+    func wait(at now: MonotonicTime) -> MonotonicTime { machine.beginWaiting(at: now) }
+    func begin(at now: MonotonicTime) -> Bool { machine.begin(at: now) }
     func ended(_ attempt: Machine.Attempt, now: MonotonicTime) -> Bool { machine.ended(attempt, now: now) }
     func copy() -> Run { Run(machine) }
   }
@@ -58,7 +68,10 @@ import Testing
       #expect(other.next(holder: "b", now: time(20)) == .send("b"))
       #expect(machine.next(holder: "a", now: time(110)) == .send("a"))
       #expect(!machine.ended(attempt, now: time(5_000)))
-      #expect(machine.next(holder: "a", now: time(6_010)) == .end(.unavailable))
+      // The time for which a holder had it does not count.
+      let end = time(6_010) + (attempt == .unreached ? .zero : .milliseconds(4_890))
+      #expect(machine.next(holder: nil, now: time(6_000)) == .wait(until: end))
+      #expect(machine.next(holder: "a", now: end) == .end(.unavailable))
     }
   }
 
@@ -90,7 +103,7 @@ import Testing
       _ = machine.ended(.lost, now: time(10))
       _ = machine.next(holder: "b", now: time(20))
       _ = machine.ended(.response(status: Machine.misdirected), now: time(30))
-      #expect(machine.next(holder: nil, now: time(6_010)) == .end(failure))
+      #expect(machine.next(holder: nil, now: time(6_020)) == .end(failure))
     }
   }
 
@@ -107,6 +120,21 @@ import Testing
     #expect(first.next(holder: "b", now: late) == .send("b"))
   }
 
+  @Test func aWaitForAConnectionCountsAndIsNotTooLongForTheHolder() {
+    let machine = machine(.recognised)
+    #expect(machine.next(holder: "a", now: time(0)) == .send("a"))
+    #expect(machine.wait(at: time(1_000)) == time(7_000))
+    #expect(!machine.ended(.unreached, now: time(6_500)))
+    #expect(machine.next(holder: "b", now: time(7_000)) == .end(.unavailable))
+    // The id may be forgotten by the time at which there is a connection.
+    let lost = self.machine(.recognised)
+    _ = lost.next(holder: "a", now: time(0))
+    #expect(!lost.ended(.lost, now: time(44_000)))
+    #expect(lost.next(holder: "b", now: time(44_500)) == .send("b"))
+    #expect(!lost.begin(at: time(45_000)))
+    #expect(lost.next(holder: "b", now: time(45_000)) == .end(.unknown))
+  }
+
   @Test func aRepetitionWaitsUntilTheFirstRequestIsAccepted() {
     let machine = machine(.recognised)
     _ = machine.next(holder: "a", now: time(0))
@@ -116,7 +144,9 @@ import Testing
     #expect(machine.next(holder: "a", now: time(110)) == .wait(until: time(210)))
     #expect(machine.next(holder: "a", now: time(210)) == .send("a"))
     let late = machine.copy()
-    #expect(late.ended(.response(status: 409), now: time(6_000)))
+    // The client has sent it once, and cannot know what that response means.
+    #expect(!late.ended(.response(status: 409), now: time(6_000)))
+    #expect(late.next(holder: "a", now: time(6_100)) == .end(.unknown))
     #expect(machine.ended(.response(status: 202), now: time(220)))
   }
 

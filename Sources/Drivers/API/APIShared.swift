@@ -39,6 +39,7 @@ package final class APIShared: Sendable {
   let idempotency: Locked<IdempotencyTable>
   /// The ids of forwarded requests whose messages are accepted. Not among the keys of clients, whose number is a promise.
   let forwarded: Locked<IdempotencyTable>
+  let unstoredKeys = Locked(UnstoredKeys())
   /// Whether keys are stored with the messages of sessions that are.
   let storesKeys: Bool
 

@@ -98,14 +98,14 @@ struct HeldSend: WaitingRequest {
     if pending.receipt.ticket != nil {
       switch pending.withdrawal.map(StoreRejection.isRejected) ?? pending.reject() {
       case .isStored: noteStored(&pending)
-      case .isRejected:
+      case .isRejected(let withdrawal) where !pending.receipt.session.upstream.isLost(withdrawal):
         api.latencies.note(.storedSend, since: pending.start)
         noteWithdrawn(pending)
         end()
         return api.respond(with: API.storeFailed, into: &response)
-      case .isKept:
+      case .isRejected, .isKept:
         api.latencies.note(.storedSend, since: pending.start)
-        api.accept(pending, at: now)
+        api.acceptUnstored(pending, at: now)
         end()
         return api.respond(with: API.notStoredYet, into: &response)
       }
@@ -120,12 +120,12 @@ struct HeldSend: WaitingRequest {
     pending.write(isComplete: isComplete, at: now, into: &response)
   }
 
-  /// The client is gone. Its messages stay queued, and are stored, unless they were withdrawn.
+  /// The client is gone. Its messages stay queued, and are stored, unless they were withdrawn or the session is lost.
   func abandon() {
-    if pending.withdrawal != nil {
+    if let withdrawal = pending.withdrawal, !pending.receipt.session.upstream.isLost(withdrawal) {
       noteWithdrawn(pending)
     } else if pending.receipt.ticket != nil {
-      api.accept(pending, at: ProcessInformation.monotonicTime())
+      api.acceptUnstored(pending, at: ProcessInformation.monotonicTime())
     }
     end()
   }

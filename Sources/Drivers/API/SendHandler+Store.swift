@@ -61,6 +61,15 @@ extension API {
   }
 }
 
+extension API {
+  /// The messages are queued, and not stored yet: they are accepted for as long as this gateway holds the session.
+  func acceptUnstored(_ pending: PendingSend, at now: MonotonicTime) {
+    if !pending.isReplayed { shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
+    guard let key = pending.key else { return }
+    shared.acceptUnstored(key, pending.receipt.acceptance, of: pending.receipt.session, at: now)
+  }
+}
+
 extension PendingSend {
   /// Whether the messages are stored.
   var isStored: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .stored } ?? true }
@@ -96,6 +105,7 @@ extension APIShared {
     let wallClock = ProcessInformation.wallClockMilliseconds()
     let upstream = session.upstream
     // The client of a message that could not be stored got an error, and repeats it.
+    forgetUnstoredKeys(of: session.name)
     let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
     for isForwarded in [false, true] {
       let lifetime = isForwarded ? PeerNetwork.Limits.retention : IdempotencyTable.retention
@@ -122,6 +132,25 @@ extension APIShared {
     withKeys(ofForwarded: key.isForwarded) { $0.accept(key.key, acceptance, now: now) }
   }
 
+  /// As `accept`, for messages that are not stored. The next term may not have them, so their key counts only until it begins.
+  func acceptUnstored(
+    _ key: AcceptanceKey, _ acceptance: IdempotencyTable.Acceptance, of session: Session, at now: MonotonicTime
+  ) {
+    unstoredKeys.withLock { keys in
+      // Within the lock: the session is retired before `forgetUnstoredKeys` is called.
+      guard session.isHere else { return cancel(key) }
+      accept(key, acceptance, at: now)
+      keys.add(key, of: session.name, at: now)
+    }
+  }
+
+  /// A session is restored: of the keys that were accepted without being stored, those count that it has.
+  private func forgetUnstoredKeys(of name: String) {
+    unstoredKeys.withLock { keys in
+      for key in keys.take(of: name) { withKeys(ofForwarded: key.isForwarded) { $0.forget(key.key) } }
+    }
+  }
+
   func cancel(_ key: AcceptanceKey) { withKeys(ofForwarded: key.isForwarded) { $0.cancel(key.key) } }
 
   /// Who is counted for an idempotency key. The digest, which is the same in every process, is needed only if keys are stored.
@@ -133,7 +162,7 @@ extension APIShared {
 }
 
 /// The key under which a request is accepted, and whose it is.
-struct AcceptanceKey {
+struct AcceptanceKey: Sendable {
   let key: IdempotencyTable.Key
   /// Whether it is the id of a request that another gateway has forwarded.
   let isForwarded: Bool
@@ -149,4 +178,29 @@ struct AcceptanceKey {
 
 extension IdempotencyTable.Key {
   var digest: JournalKey.Digest { JournalKey.Digest(high: high, low: low) }
+}
+
+/// The keys that were accepted without being stored, by session.
+struct UnstoredKeys: Sendable {
+  private struct Entry: Sendable {
+    let key: AcceptanceKey
+    let time: MonotonicTime
+  }
+
+  private var entries: [String: RingDeque<Entry?>] = [:]
+
+  /// Keys that have expired are removed, so there are no more than in the tables.
+  mutating func add(_ key: AcceptanceKey, of session: String, at now: MonotonicTime) {
+    var keys = entries.removeValue(forKey: session) ?? RingDeque(filler: nil)
+    while !keys.isEmpty, let first = keys[keys.front], first.time + IdempotencyTable.retention < now {
+      keys.removeFirst()
+    }
+    keys.append(Entry(key: key, time: now))
+    entries[session] = keys
+  }
+
+  mutating func take(of session: String) -> [AcceptanceKey] {
+    guard let keys = entries.removeValue(forKey: session) else { return [] }
+    return (keys.front..<keys.end).compactMap { keys[$0]?.key }
+  }
 }

@@ -75,7 +75,11 @@ extension API {
         if receipt.ticket != nil {
           return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false, key: key)
         }
-        shared.accept(key, receipt.acceptance, at: now)
+        if session.upstream.isStored {
+          shared.acceptUnstored(key, receipt.acceptance, of: session, at: now)
+        } else {
+          shared.accept(key, receipt.acceptance, at: now)
+        }
         return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
       } catch {
         shared.cancel(key)

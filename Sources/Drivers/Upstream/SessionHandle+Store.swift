@@ -200,10 +200,18 @@ extension SessionHandle {
 
   package func endWaitingForStore() { shared.withLock { $0.storeWaiters -= 1 } }
 
+  /// Whether it will never be known here if the entry is stored, since another gateway continues the journal, or this one does in a new term.
+  package func isLost(_ ticket: JournalTicket) -> Bool {
+    guard let journal, journal.hasEnded else { return false }
+    return journal.outcome(of: ticket) != .stored
+  }
+
   /// Ends messages that were accepted together, and whose sender gets an error, because they are not stored.
   package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
     update { shared in
       guard let journal, journal.outcome(of: ticket) != .stored else { return .isStored }
+      // The next term may have the messages, and would not have their end.
+      guard !journal.hasEnded else { return .isKept }
       if let first = messages.first?.first, shared.acceptance(of: first)?.displacesOthers == true { return .isKept }
       for run in messages { shared.outbox.reject(from: run.first, count: run.count) }
       return .isRejected(journal.submit(contentsOf: shared.takeChanges()))

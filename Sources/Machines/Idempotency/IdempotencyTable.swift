@@ -198,6 +198,9 @@ package struct IdempotencyTable: Sendable {
     if shards[index].entries[key]?.acceptance == nil { remove(key, from: index) }
   }
 
+  /// A key counts no more, also if it was accepted.
+  package mutating func forget(_ key: Key) { remove(key, from: index(of: key)) }
+
   /// Removes expired keys, at most `removalsPerCall`. Returns whether there may be more.
   package mutating func expire(now: MonotonicTime) -> Bool {
     latest = max(latest, now)

@@ -43,6 +43,9 @@ package protocol SessionJournal: AnyObject, Sendable {
   /// Whether the store does not work: what is submitted now is kept in memory only, and messages are refused.
   var isFailed: Bool { get }
 
+  /// Whether this gateway has lost the session: nothing more is stored by this journal, and what is not stored yet may be, or not. Final.
+  var hasEnded: Bool { get }
+
   /// Whether pushes are shown that are not stored, since the store does not work. A store that several gateways share never shows them: another
   /// gateway may store other pushes in their place.
   var showsUnstored: Bool { get }
@@ -60,6 +63,11 @@ package protocol SessionJournal: AnyObject, Sendable {
 
   /// Sets who is called from now on. One observer: the session, which the journal does not keep alive.
   func observe(_ observer: any JournalObserver)
+}
+
+extension SessionJournal {
+  /// Only a session that several gateways share can be lost.
+  package var hasEnded: Bool { false }
 }
 
 /// Called on the thread of the store, so it must not block. A method that is called may submit entries.

@@ -80,6 +80,7 @@ package final class QueuedJournal: SessionJournal {
 
   package var storedPosition: UInt64 { progress.storedPosition }
   package var isFailed: Bool { queue.isFailed || progress.isLost }
+  package var hasEnded: Bool { progress.isLost }
   package var showsUnstored: Bool { !alwaysShowsStored && isFailed }
   package var isFull: Bool { queue.isFull }
   package var isOverfull: Bool { queue.isOverfull }

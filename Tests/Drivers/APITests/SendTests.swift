@@ -1,12 +1,13 @@
 import ByteStreams
 import Configuration
 import HTTPServer
+import Idempotency
 import Outbox
-import Sessions
 import Testing
 import Threading
 
 @testable import API
+@testable import Sessions
 @testable import Upstream
 
 /// `POST /v1/messages`: what is text, the options and the response.
@@ -158,6 +159,33 @@ import Threading
     #expect(api.api.pendingRequests == 0)
     for key in keys { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
     #expect(try api.session().upstream.snapshot().queuedMessages == 3)
+  }
+
+  /// The next term may have its message, which is sent then.
+  @Test func aClientWhoseSessionIsLostDoesNotLearnThatItsMessageWasRefused() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    let held = try hold(api, "", "Idempotency-Key: a\r\n")
+    journal.end()
+    #expect(held.hasNewData)
+    let answer = api.finish(held)
+    #expect(answer.problem == "store-failed" && answer.body.contains("may be sent"), "\(answer.body)")
+  }
+
+  /// Whoever holds the session next may not have the message, so a repetition must not find it accepted.
+  @Test func aKeyOfMessagesThatAreNotStoredIsForgottenWithTheTerm() throws {
+    let journal = TestJournal()
+    let api = try APIFixture(journal: journal)
+    let (session, shared) = (try api.session(), api.api.shared)
+    // Their clients are gone.
+    for key in ["a", "b"] { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
+    let late = try hold(api, "", "Idempotency-Key: c\r\n")
+    #expect(shared.idempotency.withLock { $0.count } == 3)
+    session.retire()
+    shared.restoreKeys(of: session)
+    #expect(shared.idempotency.withLock { $0.count } == 1)
+    late.abandon()
+    #expect(shared.idempotency.withLock { $0.count } == 0)
   }
 
   @Test func theResponseWaitsForTheStateAndSaysHowLong() throws {

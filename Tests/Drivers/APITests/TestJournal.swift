@@ -8,6 +8,7 @@ final class TestJournal: SessionJournal {
     var submitted: UInt64 = 0
     var stored: UInt64 = 0
     var failed: UInt64 = 0
+    var hasEnded = false
     var observer: (any JournalObserver)?
   }
 
@@ -47,6 +48,14 @@ final class TestJournal: SessionJournal {
     }
     observer?.journalChanged()
   }
+
+  /// The session is lost. What was submitted may be stored, and this gateway never knows.
+  func end() {
+    state.withLock { $0.hasEnded = true }
+    fail()
+  }
+
+  var hasEnded: Bool { state.withLock { $0.hasEnded } }
 
   func outcome(of ticket: JournalTicket) -> JournalOutcome {
     state.withLock { state in

@@ -264,10 +264,9 @@ let package = Package(
     tested(
       .drivers, "Sessions",
       [
-        "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "Inbox", "Journal", "Logging",
-        "Metrics",
-        "Outbox", "Reactor", "RedisStore", "Replication", "Store", "Threading", "Upstream", "UpstreamSession",
-        "WebSocketCodec",
+        "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "HTTPCodec", "Inbox", "Journal",
+        "Logging", "Metrics", "Outbox", "Profiles", "Reactor", "RedisStore", "Replication", "Store", "TLSEngine",
+        "Threading", "Upstream", "UpstreamSession", "WebSocketCodec", "Webhooks",
       ]),
     tested(
       .drivers, "HTTPServer",

@@ -48,20 +48,14 @@ extension GatewayServer {
     let reconnectsAll = reason == .signal && plan.settings == running.lastRequested
     let before = old.configuredSessions
     for new in effective.configuredSessions {
-      guard let planned = plan.sessions.first(where: { $0.name == new.name }), let session = sessions.find(new.name)
-      else { continue }
-      let oldConfiguration = before.first { $0.name == new.name }?.configuration
-      if new.configuration.retention != oldConfiguration?.retention { session.change(new.configuration.retention) }
-      session.webhooks?.replace(with: planned.webhooks)
-      let upstream = new.configuration.upstream
-      let old = oldConfiguration?.upstream
-      guard reconnectsAll || upstream != old else { continue }
-      let settings = planned.settings.with(upstream)
-      if !reconnectsAll, let old, !upstream.needsConnection(after: old) {
-        session.upstream.changeTopics(settings)
-      } else {
-        session.upstream.reconfigure(settings, because: upstream == old ? .credential : .configuration)
-      }
+      guard let planned = plan.sessions.first(where: { $0.name == new.name }) else { continue }
+      let old = before.first { $0.name == new.name }?.configuration
+      let retention = new.configuration.retention
+      sessions.reload(
+        new.name,
+        SessionReload(
+          retention: retention == old?.retention ? nil : retention, webhooks: planned.webhooks,
+          upstream: Self.change(of: planned, to: new.configuration.upstream, from: old?.upstream, reconnectsAll)))
     }
     // Those that exist keep the settings with which they were created.
     sessions.profiles.replace(with: plan.profiles)
@@ -72,5 +66,14 @@ extension GatewayServer {
     running.effective = effective
     if reason == .signal { running.lastRequested = plan.settings }
     return true
+  }
+
+  private static func change(
+    of planned: SessionPlan, to upstream: UpstreamSettings, from old: UpstreamSettings?, _ reconnects: Bool
+  ) -> SessionReload.Upstream {
+    guard reconnects || upstream != old else { return .unchanged }
+    let settings = planned.settings.with(upstream)
+    if !reconnects, let old, !upstream.needsConnection(after: old) { return .topics(settings) }
+    return .connection(settings, because: upstream == old ? .credential : .configuration)
   }
 }

@@ -31,7 +31,7 @@ package final class Session: Sendable {
   package let copy: FollowedCopy?
   /// Whether another session executes the requests, here or elsewhere. Final.
   private let retired: Atomic<Bool>
-  /// nil if a client created the session.
+  /// nil if a client created the session, or another gateway holds it.
   package let webhooks: SessionWebhooks?
   /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, a dot, and if it is stored the present term and a dot.
   package let deliveryPrefix: String
@@ -89,7 +89,8 @@ package final class Session: Sendable {
     upstream = SessionHandle(
       settings, named: name, sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter,
       opened: opened)
-    self.webhooks = SessionWebhooks(webhooks, of: name, inbox, consumers, logger: logger, registry: metrics)
+    self.webhooks = SessionWebhooks(
+      webhooks, inbox, consumers, logger: logger, metrics: WebhookMetricsTable(metrics, session: name))
     SessionMetrics.register(of: self, in: metrics)
     if let opened { resume(opened, settings) }
   }
@@ -103,9 +104,7 @@ package final class Session: Sendable {
   }
 
   /// A session in a slot.
-  init(
-    _ plan: SharedSlot.Plan, _ role: Role, _ placement: SessionPlacement, _ copy: FollowedCopy, metrics: UpstreamMetrics
-  ) {
+  init(_ plan: SharedSlot.Plan, _ role: Role, _ parts: SharedSlot.Parts) {
     name = plan.name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
     var opened: OpenedJournal?
@@ -122,7 +121,7 @@ package final class Session: Sendable {
       deliveryTerms = DeliveryTerms(journal.restored)
       restoredKeys = Locked(journal.restored.validKeys)
     case .followed(let followed):
-      self.copy = copy
+      self.copy = parts.copy
       inbox = followed
       consumers = SharedConsumers(inbox: inbox)
       consumers.close()
@@ -131,16 +130,19 @@ package final class Session: Sendable {
     }
     deliveryPrefix = deliveryTerms.prefix
     (number, loop) = (0, 0)
-    self.placement = placement
+    placement = parts.placement
     retired = Atomic(opened == nil)
     creation = plan.created?.creation
     created = plan.created?.directory
     sink = InboxSink(inbox, consumers)
     let logger = plan.logger.with([.text("session", name)])
     upstream = SessionHandle(
-      plan.settings, sink: sink, logger: logger, sharedMetrics: metrics, attemptLimiter: plan.attemptLimiter,
+      plan.settings, sink: sink, logger: logger, sharedMetrics: parts.metrics, attemptLimiter: plan.attemptLimiter,
       ownedBy: creation?.owner, lineLimiter: plan.created?.lineLimiter, opened: opened, permission: permission)
-    webhooks = nil
+    // Only the holder delivers: positions and leases of webhooks are in the journal.
+    webhooks =
+      opened == nil || creation != nil
+      ? nil : SessionWebhooks(plan.webhooks, inbox, consumers, logger: logger, metrics: parts.webhookMetrics)
     if let opened { resume(opened, plan.settings) }
     lastUse.store(ProcessInformation.monotonicTime().nanoseconds, ordering: .relaxed)
   }
@@ -226,6 +228,7 @@ package final class Session: Sendable {
     retired.store(true, ordering: .releasing)
     sink.sessionWillEnd()
     upstream.abort()
+    webhooks?.abort()
     consumers.close()
     upstream.deliveryNotifier.notify()
   }
@@ -241,8 +244,19 @@ package final class Session: Sendable {
     upstream.noteReader()
   }
 
+  /// Applies settings that were read again.
+  func reload(_ change: SessionReload) {
+    if let retention = change.retention { self.change(retention) }
+    webhooks?.replace(with: change.webhooks)
+    switch change.upstream {
+    case .unchanged: break
+    case .topics(let settings): upstream.changeTopics(settings)
+    case .connection(let settings, let reason): upstream.reconfigure(settings, because: reason)
+    }
+  }
+
   /// Applies other limits to the pushes that are kept.
-  package func change(_ retention: Retention) {
+  func change(_ retention: Retention) {
     if inbox.change(retention, now: ProcessInformation.monotonicTime()) { consumers.pushed() }
   }
 

@@ -28,7 +28,7 @@ package enum SessionEntry: Sendable {
   var name: String {
     switch self {
     case .fixed(let session): session.name
-    case .shared(let slot): slot.plan.name
+    case .shared(let slot): slot.name
     }
   }
 }
@@ -170,7 +170,7 @@ package final class SessionDirectory: Sendable {
       case .fixed(let session):
         session.start(on: loop, resolver: resolver)
         session.webhooks?.start(on: loop, resolver: webhookResolver)
-      case .shared(let slot): slot.start(on: loop, resolver: resolver)
+      case .shared(let slot): slot.start(on: loop, resolver: resolver, webhookResolver: webhookResolver)
       }
       loads[index % loops.count] += 1
     }
@@ -190,11 +190,25 @@ package final class SessionDirectory: Sendable {
     for session in everySession { session.upstream.networkChanged(change) }
   }
 
+  /// Applies settings of a configured session that were read again. A name that no such session has is ignored.
+  package func reload(_ name: String, _ change: SessionReload) {
+    switch configured.first(where: { $0.name == name }) {
+    case .fixed(let session): session.reload(change)
+    case .shared(let slot): slot.reload(change)
+    case nil: break
+    }
+  }
+
   /// Ends the webhooks. Requests in progress continue; `webhooksAreIdle` becomes true at the end.
   ///
   /// - Parameter end: called each time that those of a session have ended, on its loop.
   package func stopWebhooks(whenEnded end: @escaping @Sendable () -> Void) {
-    for session in all { session.webhooks?.stop(whenIdle: end) }
+    for session in configured {
+      switch session {
+      case .fixed(let session): session.webhooks?.stop(whenIdle: end)
+      case .shared(let slot): slot.stopWebhooks(whenIdle: end)
+      }
+    }
   }
 
   /// Whether no request of a webhook is in progress, nor will be. Only after `stopWebhooks`.

@@ -68,7 +68,7 @@ package final class SharedSessions: Sendable {
   package init(_ slots: [SharedSlot], in directory: SessionDirectory? = nil, _ observer: Observer = Observer()) {
     self.directory = directory
     state = Locked(
-      State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.plan.name, $0) }), observer: observer))
+      State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.name, $0) }), observer: observer))
   }
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
@@ -143,7 +143,7 @@ package final class SharedSessions: Sendable {
     case (.isCurrent, .reading):
       guard case .reading(let log)? = copies.withLock({ $0.updateValue(.inUse, forKey: name) }) else { return }
       if inbox.epoch == log.epoch, !inbox.isUnknown {
-        inbox.replaceLog(with: log)
+        slot.replaceLog(with: log)
       } else {
         slot.replace(.followed(SharedInbox(following: log, budget: slot.plan.budget)))
       }

@@ -13,11 +13,12 @@ import Upstream
 ///
 /// Readable from any thread; one look-up takes a lock, for the time of one reference. `SharedSessions` changes it, on one thread.
 package final class SharedSlot: Sendable {
-  /// What all sessions of the slot have in common.
+  /// What the next session of the slot is made of.
   package struct Plan: Sendable {
     package let name: String
-    package let settings: SharedSettings
-    package let retention: Retention
+    package fileprivate(set) var settings: SharedSettings
+    package fileprivate(set) var retention: Retention
+    fileprivate(set) var webhooks: [WebhookPlan]
     package let logger: Logger
     package let attemptLimiter: SharedAttemptLimiter
     package let budget: RetentionBudget
@@ -29,20 +30,22 @@ package final class SharedSlot: Sendable {
     package init(
       _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
       attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(),
-      isAlwaysFollowed: Bool = true
+      isAlwaysFollowed: Bool = true, webhooks: [WebhookPlan] = []
     ) {
       self.init(
         name, settings, retention: retention, logger: logger, attemptLimiter: attemptLimiter, budget: budget,
-        isAlwaysFollowed: isAlwaysFollowed, created: nil)
+        isAlwaysFollowed: isAlwaysFollowed, webhooks: webhooks, created: nil)
     }
 
     init(
       _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
-      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget, isAlwaysFollowed: Bool, created: Created?
+      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget, isAlwaysFollowed: Bool,
+      webhooks: [WebhookPlan] = [], created: Created?
     ) {
       self.name = name
       self.settings = settings
       self.retention = retention
+      self.webhooks = webhooks
       self.logger = logger
       self.attemptLimiter = attemptLimiter
       self.budget = budget
@@ -63,9 +66,19 @@ package final class SharedSlot: Sendable {
   }
 
   private struct State {
+    var plan: Plan
     var session: Session
     /// Where sessions run; nil before the start.
-    var place: (loop: EventLoop, resolver: Resolver)?
+    var place: Place?
+    /// Called when webhooks have become idle; nil until they have ended for good.
+    var onIdleWebhooks: (@Sendable () -> Void)?
+  }
+
+  private struct Place {
+    let loop: EventLoop
+    let resolver: Resolver
+    /// nil if the session has no webhooks.
+    let webhookResolver: Resolver?
   }
 
   /// The figures of all sessions of the slot: those that were replaced add to the sums that only increase.
@@ -84,16 +97,24 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  package let plan: Plan
-  /// Where the session is. Requests that are forwarded follow it.
-  package let placement = SessionPlacement(.nowhere)
-  /// What this gateway knows of the pushes of other holders.
-  package let copy: FollowedCopy
+  /// What the sessions of a slot share.
+  struct Parts: Sendable {
+    /// Where the session is. Requests that are forwarded follow it.
+    let placement = SessionPlacement(.nowhere)
+    /// What this gateway knows of the pushes of other holders.
+    let copy: FollowedCopy
+    let metrics: UpstreamMetrics
+    let webhookMetrics: WebhookMetricsTable
+  }
+
+  package let name: String
+  private let parts: Parts
   /// Whether this gateway wants to close it, since nobody uses it.
   let isIdle = Atomic(false)
   private let state: Locked<State>
+  /// Held while the session or its settings change, so that no session misses a change of the settings. Taken before `state`.
+  private let changes = Locked(())
   private let figures: Figures
-  private let metrics: UpstreamMetrics
 
   package convenience init(_ plan: Plan, metrics registry: MetricsRegistry) {
     let figures = Figures()
@@ -108,15 +129,20 @@ package final class SharedSlot: Sendable {
   }
 
   private init(_ plan: Plan, _ figures: Figures, _ metrics: UpstreamMetrics, _ registry: MetricsRegistry) {
-    self.plan = plan
-    self.metrics = metrics
-    copy = FollowedCopy(isAlwaysFollowed: plan.isAlwaysFollowed, metrics: registry)
+    name = plan.name
+    parts = Parts(
+      copy: FollowedCopy(isAlwaysFollowed: plan.isAlwaysFollowed, metrics: registry), metrics: metrics,
+      webhookMetrics: WebhookMetricsTable(registry, session: plan.name))
     let inbox = SharedInbox.unknown(retention: plan.retention, budget: plan.budget)
-    let session = Session(plan, .followed(inbox), placement, copy, metrics: metrics)
+    let session = Session(plan, .followed(inbox), parts)
     figures.begin(session)
     self.figures = figures
-    state = Locked(State(session: session))
+    state = Locked(State(plan: plan, session: session))
   }
+
+  package var placement: SessionPlacement { parts.placement }
+  package var copy: FollowedCopy { parts.copy }
+  package var plan: Plan { state.withLock { $0.plan } }
 
   package var session: Session { state.withLock { $0.session } }
 
@@ -124,30 +150,77 @@ package final class SharedSlot: Sendable {
   var figuresSum: SessionFigures { figures.sum }
 
   /// The sessions run on this loop from now on.
-  func start(on loop: EventLoop, resolver: Resolver) {
-    let session = state.withLock { state in
-      state.place = (loop, resolver)
-      return state.session
+  func start(on loop: EventLoop, resolver: Resolver, webhookResolver: Resolver? = nil) {
+    let place = Place(loop: loop, resolver: resolver, webhookResolver: webhookResolver)
+    changes.withLock { _ in
+      let (session, onIdle) = state.withLock { state in
+        state.place = place
+        return (state.session, state.onIdleWebhooks)
+      }
+      Self.start(session, at: place, endingWebhooks: onIdle)
     }
-    Self.start(session, on: loop, resolver)
   }
 
-  private static func start(_ session: Session, on loop: EventLoop, _ resolver: Resolver) {
-    if session.isRetired { session.startFollowing(on: loop) } else { session.start(on: loop, resolver: resolver) }
+  private static func start(_ session: Session, at place: Place, endingWebhooks onIdle: (@Sendable () -> Void)?) {
+    guard !session.isRetired else { return session.startFollowing(on: place.loop) }
+    session.start(on: place.loop, resolver: place.resolver)
+    if let onIdle {
+      session.webhooks?.stop(whenIdle: onIdle)
+    } else if let resolver = place.webhookResolver {
+      session.webhooks?.start(on: place.loop, resolver: resolver)
+    }
   }
 
   /// Makes a session the present one. What waits for pushes of the last one ends, with what it has, and its clients continue with this one.
   func replace(_ role: Session.Role, prepare: (Session) -> Void = { _ in }) {
-    let session = Session(plan, role, placement, copy, metrics: metrics)
-    prepare(session)
-    let (last, place) = state.withLock { state in
-      let last = state.session
-      state.session = session
-      return (last, state.place)
+    changes.withLock { _ in
+      let plan = plan
+      let session = Session(plan, role, parts)
+      // That of a copy is of the time when it was begun.
+      if session.isRetired { session.change(plan.retention) }
+      prepare(session)
+      let (last, place, onIdle) = state.withLock { state in
+        let last = state.session
+        state.session = session
+        return (last, state.place, state.onIdleWebhooks)
+      }
+      figures.begin(session)
+      last.inbox.replaced()
+      if let place { Self.start(session, at: place, endingWebhooks: onIdle) }
     }
-    figures.begin(session)
-    last.inbox.replaced()
-    if let place { Self.start(session, on: place.loop, place.resolver) }
+  }
+
+  /// The inbox continues with a log that was read anew.
+  func replaceLog(with log: FollowedLog) {
+    changes.withLock { _ in
+      let session = session
+      session.inbox.replaceLog(with: log)
+      session.change(plan.retention)
+    }
+  }
+
+  /// Applies settings that were read again: to the present session, and to those that take its place.
+  func reload(_ change: SessionReload) {
+    changes.withLock { _ in
+      let session = state.withLock { state in
+        if let retention = change.retention { state.plan.retention = retention }
+        if let settings = change.upstream.settings { state.plan.settings = settings }
+        state.plan.webhooks = change.webhooks
+        return state.session
+      }
+      session.reload(change)
+    }
+  }
+
+  /// Ends the webhooks, also of sessions that take the place of the present one.
+  func stopWebhooks(whenIdle onIdle: @escaping @Sendable () -> Void) {
+    changes.withLock { _ in
+      let session = state.withLock { state in
+        state.onIdleWebhooks = onIdle
+        return state.session
+      }
+      session.webhooks?.stop(whenIdle: onIdle)
+    }
   }
 }
 

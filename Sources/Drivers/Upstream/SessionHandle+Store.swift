@@ -113,7 +113,7 @@ struct ResumedProtocol: Sendable {
 
   /// Nothing of what another protocol has left is understood.
   init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
-    if let term = restored?.terms.last?.term { callIDBase = ((term &- 1) & 0xF_FFFF) << 32 }
+    if let term = restored?.terms.last { callIDBase = ((term.opening &- 1) & 0xF_FFFF) << 32 }
     guard let restored, restored.spoken == kind.stored else { return }
     cursor = restored.resume[.cursor]
     subscriptions = restored.subscriptions

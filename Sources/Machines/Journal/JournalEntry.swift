@@ -63,6 +63,8 @@ package enum JournalEntry: Equatable, Sendable {
 /// The opening of the store for a session. Each opening has another number, which is stored before any number of the term is issued.
 package struct JournalTerm: Hashable, Sendable {
   package let term: UInt64
+  /// Increases with each term. A session that several gateways share has random bits below its counter.
+  package var opening: UInt64 { term >> 32 > 0 ? term >> 32 : term }
   /// The number of the first push of the term.
   package let firstPush: UInt64
   /// The number of the first delivery of the term.

@@ -114,7 +114,10 @@ final class SharedSessionFixture {
   private var totals: [String: Double] = [:]
 
   /// - Parameter upstream: nil: one that echoes.
-  init(upstream: SocketAddress? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }) throws {
+  init(
+    upstream: SocketAddress? = nil, webhooks: [WebhookPlan] = [],
+    _ change: (inout UpstreamSettings) -> Void = { _ in }
+  ) throws {
     let own = try DemoUpstream(tickEvery: .hours(1))
     self.upstream = own
     loop = try EventLoop(index: 0)
@@ -124,7 +127,7 @@ final class SharedSessionFixture {
     slot = SharedSlot(
       SharedSlot.Plan(
         "default", try SharedSettings(settings), retention: Retention(), logger: logger,
-        attemptLimiter: SharedAttemptLimiter()), metrics: registry)
+        attemptLimiter: SharedAttemptLimiter(), webhooks: webhooks), metrics: registry)
     directory = SessionDirectory(
       configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
     shared = SharedSessions(
@@ -182,7 +185,7 @@ final class SharedSessionFixture {
     }
   }
 
-  func metric(_ name: String) -> Double? { figures["\(name){session=\"default\"}"] }
+  func metric(_ name: String, _ labels: String = "") -> Double? { figures["\(name){session=\"default\"\(labels)}"] }
 
   private var figures: [String: Double] {
     var page = ByteQueue()

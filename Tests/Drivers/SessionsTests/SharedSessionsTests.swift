@@ -19,11 +19,22 @@ import WebSocketCodec
 
 /// A configured session that comes to this gateway and leaves it, with a journal in memory in the place of Redis.
 @Suite struct SharedSessionsTests {
-  private static func texts(_ inbox: SharedInbox, after cursor: Cursor? = nil) throws -> [String] {
+  static func texts(_ inbox: SharedInbox, after cursor: Cursor? = nil) throws -> [String] {
     let start = try inbox.resolve(cursor.map { .cursor($0) } ?? .earliest, now: ProcessInformation.monotonicTime())
     return inbox.read(after: start, limit: 100, maxBytes: .max).messages.map {
       String(decoding: [UInt8](copying: $0.rendered.bytes), as: UTF8.self)
     }
+  }
+
+  /// A push of the first term.
+  static func push(_ number: UInt64, in store: StoredSession) -> JournalEntry {
+    var renderer = MessageRenderer()
+    let id = Cursor(epoch: Epoch(0xABC), term: store.session.terms[0].term, sequence: number)
+    let message = renderer.render([0x31].span, kind: .text, topic: Span(), id: id, time: 0, arrival: .zero)
+    return .push(
+      JournalPush(
+        number: number, time: ProcessInformation.wallClockMilliseconds(), layout: message.layout,
+        rendered: message.rendered))
   }
 
   @Test func aSessionIsHeldThenFollowedThenHeldAgain() async throws {
@@ -87,15 +98,7 @@ import WebSocketCodec
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }
     let other = fixture.store.open()
-    let push = { (number: UInt64) in
-      var renderer = MessageRenderer()
-      let id = Cursor(epoch: Epoch(0xABC), term: other.restored.terms[0].term, sequence: number)
-      let message = renderer.render([0x31].span, kind: .text, topic: Span(), id: id, time: 0, arrival: .zero)
-      return JournalEntry.push(
-        JournalPush(
-          number: number, time: ProcessInformation.wallClockMilliseconds(), layout: message.layout,
-          rendered: message.rendered))
-    }
+    let push = { (number: UInt64) in Self.push(number, in: fixture.store) }
     // What continues a copy that this gateway does not have is not used.
     fixture.shared.follow("default", .entries([push(7)]))
     fixture.shared.follow("default", .isCurrent)

@@ -14,14 +14,14 @@ package final class SessionWebhooks: Sendable {
   private struct State {
     var plans: [WebhookPlan]
     var statuses: [String: WebhookStatus] = [:]
-    /// The metrics of all webhooks since the start, including the removed ones.
-    var metrics: [String: WebhookMetrics] = [:]
     /// Where they run; nil before the session has started.
     var place: (loop: EventLoop, resolver: Resolver)?
     /// Wakes the runner; nil if there is none.
     var signal: Signal?
     var hasRunner = false
     var isStopping = false
+    /// Whether another gateway has the session.
+    var isAborted = false
     /// Whether the runner begins no attempt any more.
     var hasStopped = false
     var attempts = 0
@@ -32,23 +32,22 @@ package final class SessionWebhooks: Sendable {
   }
 
   private let state: Locked<State>
-  private let registry: MetricsRegistry
+  private let allMetrics: WebhookMetricsTable
   // The session owns this object, so a reference to the session would be a cycle.
   let consumers: SharedConsumers
   let inbox: SharedInbox
-  let sessionName: String
   let logger: Logger
 
   init(
-    _ plans: [WebhookPlan], of sessionName: String, _ inbox: SharedInbox, _ consumers: SharedConsumers,
-    logger: Logger, registry: MetricsRegistry
+    _ plans: [WebhookPlan], _ inbox: SharedInbox, _ consumers: SharedConsumers,
+    logger: Logger, metrics: WebhookMetricsTable
   ) {
     state = Locked(State(plans: plans))
-    self.registry = registry
+    allMetrics = metrics
     self.consumers = consumers
     self.inbox = inbox
-    self.sessionName = sessionName
     self.logger = logger
+    metrics.use(self)
   }
 
   // MARK: For clients
@@ -85,6 +84,16 @@ package final class SessionWebhooks: Sendable {
     wakeRunner()
   }
 
+  /// Another gateway may deliver from now on: no attempt begins, and those in progress are cancelled. Their receivers may have the pushes, which
+  /// that gateway delivers again.
+  func abort() {
+    state.withLock { state in
+      (state.isStopping, state.isAborted) = (true, true)
+      (state.plans, state.statuses) = ([], [:])
+    }
+    wakeRunner()
+  }
+
   /// Whether no attempt is in progress, nor will be. Only after `stop`.
   var isIdle: Bool { state.withLock { $0.isIdle } }
 
@@ -107,7 +116,17 @@ package final class SessionWebhooks: Sendable {
   /// The webhooks that are to run; nil if none is to begin an attempt any more.
   fileprivate var wanted: [WebhookPlan]? { state.withLock { $0.isStopping ? nil : $0.plans } }
 
-  func publish(_ status: WebhookStatus?, of name: String) { state.withLock { $0.statuses[name] = status } }
+  fileprivate var isAborted: Bool { state.withLock { $0.isAborted } }
+
+  /// Ends the cycle of references between the runner and its signal. Called on the session's loop.
+  fileprivate func detach() {
+    let signal = state.withLock { $0.signal.take() }
+    signal?.close()
+  }
+
+  func publish(_ status: WebhookStatus?, of name: String) {
+    state.withLock { state in if !state.isAborted { state.statuses[name] = status } }
+  }
 
   /// Called before an attempt begins.
   func attemptBegins() { state.withLock { $0.attempts += 1 } }
@@ -126,19 +145,10 @@ package final class SessionWebhooks: Sendable {
     onIdle?()
   }
 
-  func metrics(of name: String) -> WebhookMetrics {
-    state.withLock { state in
-      if let metrics = state.metrics[name] { return metrics }
-      let metrics = WebhookMetrics(registry, session: sessionName, webhook: name) { [weak self] in
-        guard let self, self.contains(name) else { return 0 }
-        return self.consumers.lag(of: name) ?? 0
-      } isDisabled: { [weak self] in
-        self?.status(of: name)?.isDisabled ?? false
-      }
-      state.metrics[name] = metrics
-      return metrics
-    }
-  }
+  func metrics(of name: String) -> WebhookMetrics { allMetrics.metrics(of: name) }
+
+  /// Number of pushes after the position of a webhook.
+  func lag(of name: String) -> UInt64 { contains(name) ? consumers.lag(of: name) ?? 0 : 0 }
 }
 
 /// Starts, changes and stops the drivers of a session's webhooks, on its loop.
@@ -164,6 +174,11 @@ private final class WebhookRunner: LoopTask, SignalTarget {
   func signalled() {
     guard let plans = webhooks.wanted else {
       for driver in drivers { driver.stop() }
+      if webhooks.isAborted {
+        for driver in drivers + ending { driver.abort() }
+        (drivers, ending) = ([], [])
+        webhooks.detach()
+      }
       webhooks.hasStopped()
       return
     }

@@ -31,6 +31,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private var timer: LoopTimer?
   /// Connections without a request.
   private var idle: [HTTPClient] = []
+  /// The connections of attempts in progress.
+  private var busy: [ObjectIdentifier: HTTPClient] = [:]
   private var bytesInProgress = 0
   private var lastFailureTime: Int64 = 0
   /// What could not be stored. Meanwhile no attempt begins.
@@ -99,6 +101,13 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     for client in idle { client.cancel() }
     idle = []
     pumpStopped()
+  }
+
+  /// Cancels the attempts in progress, after `stop`. Nothing can be settled any more: the session is another gateway's.
+  func abort() {
+    unsettled = []
+    setTimer(nil)
+    for client in busy.values { client.cancel() }
   }
 
   /// Creates the consumer, or makes one of this name that of the webhook.
@@ -182,6 +191,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     webhooks.attemptBegins()
     bytesInProgress += push.message.rendered.count
     let client = idle.popLast() ?? HTTPClient(plan.endpoint, resolver: resolver, loop: loop)
+    busy[ObjectIdentifier(client)] = client
     loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
   }
 
@@ -213,6 +223,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   fileprivate func ended(_ attempt: WebhookAttempt, _ outcome: HTTPClient.Outcome) {
     let push = attempt.push
     bytesInProgress -= push.message.rendered.count
+    busy[ObjectIdentifier(attempt.client)] = nil
     defer { webhooks.attemptEnded() }
     guard let outcome = WebhookOutcome(outcome) else {
       machine.abandon()

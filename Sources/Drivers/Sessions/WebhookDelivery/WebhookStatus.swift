@@ -1,6 +1,7 @@
 import ByteStreams
 import HTTPCodec
 import Metrics
+import Threading
 import Webhooks
 
 /// The state of a webhook, for clients.
@@ -25,6 +26,42 @@ package struct WebhookStatus: Sendable {
 
   /// Scheme, host and port of its URL. The rest may be secret.
   package var origin: String { url.origin }
+}
+
+/// The metrics of a session's webhooks since the start, including the removed ones. Several sessions that take each other's place share it. Thread-safe.
+final class WebhookMetricsTable: Sendable {
+  private struct State {
+    var metrics: [String: WebhookMetrics] = [:]
+    /// Of the present session. It owns this table.
+    weak var webhooks: SessionWebhooks?
+  }
+
+  private let state = Locked(State())
+  private let registry: MetricsRegistry
+  private let session: String
+
+  init(_ registry: MetricsRegistry, session: String) {
+    self.registry = registry
+    self.session = session
+  }
+
+  /// From now on, lags and states are those of these webhooks.
+  func use(_ webhooks: SessionWebhooks) { state.withLock { $0.webhooks = webhooks } }
+
+  func metrics(of name: String) -> WebhookMetrics {
+    state.withLock { state in
+      if let metrics = state.metrics[name] { return metrics }
+      let metrics = WebhookMetrics(registry, session: session, webhook: name) { [weak self] in
+        self?.present?.lag(of: name) ?? 0
+      } isDisabled: { [weak self] in
+        self?.present?.status(of: name)?.isDisabled ?? false
+      }
+      state.metrics[name] = metrics
+      return metrics
+    }
+  }
+
+  private var present: SessionWebhooks? { state.withLock { $0.webhooks } }
 }
 
 /// The metrics of one webhook. They stay when a reload removes it, since no series ends.

@@ -1,0 +1,239 @@
+import ByteStreams
+import Configuration
+import HTTPCodec
+import Inbox
+import Journal
+import Profiles
+import Reactor
+import RedisStore
+import Synchronization
+import TLSEngine
+import Testing
+import Threading
+import UpstreamSession
+import WebSocketCodec
+import Webhooks
+
+@testable import Sessions
+@testable import Upstream
+
+/// Webhooks of a session that gateways share, and settings that are read again.
+@Suite struct SharedSettingsTests {
+  /// Responds to each request with 200, or to none while it hangs.
+  private final class WebhookReceiver: Sendable {
+    private let state = Locked<(pushes: [String], hangs: Bool, ended: Int)>(([], false, 0))
+    private let loop: EventLoop
+    let address: SocketAddress
+
+    init() throws {
+      let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+      address = try Sockets.localAddress(of: descriptor)
+      loop = try EventLoop(index: 0)
+      loop.submit { [self] context in
+        guard let listener = try? Channel(descriptor: descriptor, loop: context) else { return nil }
+        return Listener(listener, self)
+      }
+    }
+
+    func stop() {
+      loop.stop()
+      loop.join()
+    }
+
+    /// The numbers of the pushes, as often as they were delivered.
+    var pushes: [String] { state.withLock { $0.pushes } }
+    /// Number of connections that have ended.
+    var ended: Int { state.withLock { $0.ended } }
+    func hang(_ hangs: Bool) { state.withLock { $0.hangs = hangs } }
+
+    /// Returns whether to respond.
+    private func note(_ id: String) -> Bool {
+      state.withLock { state in
+        state.pushes.append(String(id.split(separator: "_").last ?? ""))
+        return !state.hangs
+      }
+    }
+
+    private final class Listener: LoopTask {
+      private let listener: Channel
+      private let receiver: WebhookReceiver
+
+      init(_ listener: Channel, _ receiver: WebhookReceiver) {
+        self.listener = listener
+        self.receiver = receiver
+      }
+
+      func run() async {
+        while await listener.readable() == .ready {
+          guard case .connection(let descriptor, _) = Sockets.accept(from: listener),
+            let channel = try? Channel(descriptor: descriptor, loop: listener.loop)
+          else { continue }
+          listener.loop.spawn(Connection(channel, receiver))
+        }
+      }
+    }
+
+    private final class Connection: LoopTask {
+      private let channel: Channel
+      private let receiver: WebhookReceiver
+
+      init(_ channel: Channel, _ receiver: WebhookReceiver) {
+        self.channel = channel
+        self.receiver = receiver
+      }
+
+      func run() async {
+        let channel = channel
+        var input = ""
+        var output = OutputQueue()
+        loop: while true {
+          switch channel.receive() {
+          case .bytes: input += channel.received.text()
+          case .wouldBlock:
+            guard await channel.readable() == .ready else { break loop }
+            continue
+          case .endOfStream, .failed: break loop
+          }
+          guard let end = input.firstRange(of: "\r\n\r\n") else { continue }
+          let lines = input[..<end.lowerBound].split(separator: "\r\n")
+          func value(_ name: String) -> Substring {
+            lines.first { $0.lowercased().hasPrefix(name + ": ") }?.dropFirst(name.count + 2) ?? ""
+          }
+          guard input[end.upperBound...].utf8.count >= Int(value("content-length")) ?? 0 else { continue }
+          guard receiver.note(String(value("webhook-id"))) else { continue }
+          output.withText { $0.append("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") }
+          _ = output.flush(to: channel)
+          break
+        }
+        channel.close()
+        receiver.state.withLock { $0.ended += 1 }
+      }
+    }
+  }
+
+  private func webhook(_ name: String, _ receiver: WebhookReceiver) throws -> WebhookPlan {
+    var settings = WebhookSettings(name: name, url: try HTTPURL("http://\(receiver.address)/"))
+    settings.rules.allowed = [try #require(AddressBlock("127.0.0.0/8"))]
+    settings.retries = [.milliseconds(10)]
+    var cache = TLSContextCache(fileTimeout: .seconds(5))
+    return try WebhookPlan(settings, with: &cache)
+  }
+
+  @Test func onlyTheHolderDeliversToWebhooks() async throws {
+    let receiver = try WebhookReceiver()
+    defer { receiver.stop() }
+    let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver)])
+    defer { fixture.end() }
+    fixture.hold()
+    let first = try fixture.session
+    #expect(first.webhooks?.contains("hook") == true)
+    #expect(fixture.post("one", to: first))
+    try await fixture.eventually("the push is delivered") { receiver.pushes == ["1"] }
+    let labels = ",webhook=\"hook\""
+    let results = labels + ",result=\"delivered\""
+    try await fixture.eventually("it is settled") {
+      fixture.metric("drawbridge_webhook_attempts_total", results) == 1
+        && fixture.metric("drawbridge_webhook_lag_messages", labels) == 0
+    }
+
+    // A request is with its receiver when the session is lost.
+    receiver.hang(true)
+    #expect(fixture.post("two", to: first))
+    try await fixture.eventually("the push is sent") { receiver.pushes == ["1", "2"] }
+    #expect(fixture.metric("drawbridge_webhook_lag_messages", labels) == 1)
+    let ended = receiver.ended
+    fixture.lose()
+    try await fixture.eventually("the request has ended") { receiver.ended > ended }
+    #expect(try fixture.session.webhooks == nil)
+    try await fixture.eventually("the webhooks are idle") { first.webhooks?.isIdle == true }
+    #expect(fixture.metric("drawbridge_webhook_lag_messages", labels) == 0, "only the holder has a position")
+
+    // Its lease is that of a former holder, so the push is delivered again, and the one before is not.
+    receiver.hang(false)
+    fixture.hold()
+    let second = try fixture.session
+    try await fixture.eventually("the push is delivered again") { receiver.pushes == ["1", "2", "2"] }
+    #expect(fixture.post("three", to: second))
+    try await fixture.eventually("the push is delivered") { receiver.pushes == ["1", "2", "2", "3"] }
+    try await fixture.eventually("the metrics continue") {
+      fixture.metric("drawbridge_webhook_attempts_total", results) == 3
+    }
+  }
+
+  @Test func nothingStaysOfTheWebhooksOfALostSession() async throws {
+    let receiver = try WebhookReceiver()
+    defer { receiver.stop() }
+    let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver)])
+    defer { fixture.end() }
+    fixture.hold()
+    weak let webhooks = try fixture.session.webhooks
+    weak let session = try fixture.session
+    try await fixture.eventually("they have begun") { webhooks?.status(of: "hook") != nil }
+    fixture.lose()
+    try await fixture.eventually("they are freed") { webhooks == nil && session == nil }
+  }
+
+  @Test func settingsThatAreReadAgainAreThoseOfTheNextHolder() async throws {
+    let receiver = try WebhookReceiver()
+    defer { receiver.stop() }
+    let fixture = try SharedSessionFixture()
+    defer { fixture.end() }
+    var settings = fixture.slot.plan.settings.value
+    settings.session.onDemand = true
+    let upstream = SessionReload.Upstream.connection(try SharedSettings(settings), because: .configuration)
+    var retention = Retention()
+    retention.count = 2
+    // While another gateway holds the session.
+    fixture.directory.reload(
+      "default", SessionReload(retention: retention, webhooks: [try webhook("hook", receiver)], upstream: upstream))
+    #expect(try fixture.session.upstream.hasEnded, "nothing connects")
+    fixture.hold()
+    let held = try fixture.session
+    #expect(held.webhooks?.contains("hook") == true && held.upstream.isOnDemand.load(ordering: .relaxed))
+    for text in ["one", "two", "three"] { #expect(fixture.post(text, to: held)) }
+    try await fixture.eventually("the pushes") { held.inbox.latest.sequence == 3 }
+    #expect(try SharedSessionsTests.texts(held.inbox).count == 2)
+
+    // While this one holds it.
+    retention.count = 1
+    fixture.directory.reload("default", SessionReload(retention: retention, webhooks: [], upstream: .unchanged))
+    #expect(try SharedSessionsTests.texts(held.inbox).count == 1 && held.webhooks?.contains("hook") == false)
+    fixture.lose()
+    #expect(try SharedSessionsTests.texts(fixture.session.inbox).count == 1)
+    fixture.hold()
+    #expect(try fixture.session.webhooks?.contains("hook") == false)
+    #expect(try fixture.session.upstream.isOnDemand.load(ordering: .relaxed))
+  }
+
+  @Test func aCopyThatWasBegunBeforeAReloadHasTheNewLimits() throws {
+    let fixture = try SharedSessionFixture()
+    defer { fixture.end() }
+    fixture.hold()
+    fixture.lose()
+    fixture.shared.follow("default", .restarted(epoch: fixture.store.session.epoch, fixture.store.terms))
+    var retention = Retention()
+    retention.count = 1
+    fixture.directory.reload("default", SessionReload(retention: retention, webhooks: [], upstream: .unchanged))
+    fixture.shared.follow("default", .entries((1...3).map { SharedSessionsTests.push($0, in: fixture.store) }))
+    fixture.shared.follow("default", .isCurrent)
+    #expect(try SharedSessionsTests.texts(fixture.session.inbox).count == 1)
+  }
+
+  @Test func webhooksThatHaveEndedDoNotBeginInTheNextSession() async throws {
+    let receiver = try WebhookReceiver()
+    defer { receiver.stop() }
+    let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver)])
+    defer { fixture.end() }
+    let ends = Locked(0)
+    fixture.hold()
+    fixture.directory.stopWebhooks { ends.withLock { $0 += 1 } }
+    try await fixture.eventually("they have ended") { fixture.directory.webhooksAreIdle && ends.withLock { $0 } > 0 }
+    // The deadline passes and the session is acquired again while the gateway drains.
+    fixture.lose()
+    fixture.hold()
+    let held = try fixture.session
+    #expect(fixture.post("one", to: held))
+    try await fixture.eventually("the push") { held.inbox.latest.sequence == 1 }
+    #expect(fixture.directory.webhooksAreIdle && held.webhooks?.status(of: "hook") == nil && receiver.pushes.isEmpty)
+  }
+}

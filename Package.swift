@@ -175,7 +175,7 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "Access", "ByteStreams", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
+        "Access", "ByteStreams", "Digests", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
         "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Upstream", "Redis", "RedisProtocol", "RedisStore",
         "Replication", "Sessions", "Peers", "HTTPServer", "Store", "API",
         "Reactor", "Configuration", "Metrics", "Logging",
@@ -285,7 +285,7 @@ let package = Package(
       .drivers, "Peers",
       [
         "API", "Access", "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Journal",
-        "Logging", "Metrics", "Reactor", "Sessions", "Threading", "Upstream", "WebSocketCodec",
+        "Logging", "Metrics", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol", "WebSocketCodec",
       ]),
     tested(
       nil, "Gateway",

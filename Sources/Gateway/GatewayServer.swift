@@ -139,7 +139,7 @@ package final class GatewayServer: Sendable {
         SharedSlot(
           SharedSlot.Plan(
             planned.name, planned.settings, retention: planned.retention, logger: logger,
-            attemptLimiter: attemptLimiter, budget: budget), metrics: metrics)
+            attemptLimiter: attemptLimiter, budget: budget, webhooks: planned.webhooks), metrics: metrics)
       }
     let configured: [SessionEntry] =
       plan.redis != nil

@@ -165,8 +165,9 @@ package final class API: HTTPApplication {
       }
     }
     let pending = try accept(request, route, for: grant, &coding, &body, context)
-    guard forwarder != nil, listener.role == .peer else { return pending }
-    return acceptFromPeer(pending, route, request)
+    guard forwarder != nil else { return pending }
+    return listener.role == .peer
+      ? acceptFromPeer(pending, route, request) : movable(pending, request, route, for: grant, from: origin)
   }
 
   /// Accepts a request that this gateway executes.
@@ -296,6 +297,10 @@ package final class API: HTTPApplication {
           for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
         return .respond
       case .forward(let request): return try forward(request, body, into: &response)
+      case .movable(let request, let forward):
+        let pending = Pending(
+          request: request, grant: pending.grant, coding: pending.coding, context: pending.context)
+        return try respond(toMovable: pending, forward, body, at: now, into: &response)
       case .fromPeer(let request, let session, let movesOn):
         return respond(
           toPeer: Pending(
@@ -331,6 +336,17 @@ package final class API: HTTPApplication {
     let outcome = respond(to: pending, body, at: now, into: &response)
     guard case .wait(let request) = outcome, movesOn else { return outcome }
     return .wait(HeldPeerRequest(request, session, self))
+  }
+
+  /// Responds to a request that may wait here, unless the session has left this gateway since its head was read.
+  private func respond(
+    toMovable pending: Pending, _ forward: RequestToForward, _ body: RequestBody?, at now: MonotonicTime,
+    into response: inout Response
+  ) throws(ProblemError) -> Outcome {
+    guard forward.session.isHere else { return try self.forward(forward, body, into: &response) }
+    let outcome = respond(to: pending, body, at: now, into: &response)
+    guard case .wait(let request) = outcome else { return outcome }
+    return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, &response), self))
   }
 
   package func abandon(_ exchange: consuming Exchange) {

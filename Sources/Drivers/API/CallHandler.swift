@@ -111,6 +111,7 @@ extension API {
   /// The problem of a request that ended in the queue.
   private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
     switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
+    case .sessionClosed where !session.isHere: Self.holderUnavailable
     case .sessionClosed:
       session.inbox.isClosed
         ? .closed(session) : Problem(.sessionClosed, detail: "the gateway is shutting down: the request was not sent")

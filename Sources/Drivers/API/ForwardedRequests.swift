@@ -144,9 +144,26 @@ extension API {
       return nil
     }
     if request.framing != .none { body = RequestBody(request.framing, limit: shared.settings.http.bodyBytes) }
+    return .forward(requestToForward(request, route, of: session, for: grant, from: origin))
+  }
+
+  private func requestToForward(
+    _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for grant: Grant,
+    from origin: ClientOrigin
+  ) -> RequestToForward {
     let id = UInt128(entropy.next()) << 64 | UInt128(entropy.next())
-    return .forward(
-      RequestToForward(request, route, of: session, for: ForwardedClient(grant, from: origin), id: id))
+    return RequestToForward(request, route, of: session, for: ForwardedClient(grant, from: origin), id: id)
+  }
+
+  /// Lets a request that waits here continue at the next holder, if this gateway loses the session meanwhile: only what can be executed twice, or
+  /// takes back what it has done. Messages are stored here or not at all, and a call belongs to the connection that sends it.
+  func movable(
+    _ pending: PendingRequest, _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?,
+    from origin: ClientOrigin
+  ) -> PendingRequest {
+    guard route.endsAtDrain, pending.mayWait, let grant, let session = route.forwardedSession(in: shared.sessions)
+    else { return pending }
+    return .movable(pending, requestToForward(request, route, of: session, for: grant, from: origin))
   }
 
   /// Sends a request to the holder of its session, and waits for the response.
@@ -154,13 +171,8 @@ extension API {
     _ request: RequestToForward, _ body: RequestBody?, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
-    nameRequest(&response)
-    var lines = request.fieldLines
-    lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
-    let forwarded = ForwardedRequest(
-      request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
-      repetition: request.repetition)
-    guard let exchange = forwarder.forward(forwarded, to: request.session.placement) else {
+    let message = message(of: request, body, &response)
+    guard let exchange = forwarder.forward(message, to: request.session.placement) else {
       throw ProblemError(
         Problem(
           .tooManyBodies,
@@ -169,6 +181,16 @@ extension API {
           retryAfter: 1))
     }
     return .wait(HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain))
+  }
+
+  /// What the holder gets.
+  func message(of request: RequestToForward, _ body: RequestBody?, _ response: inout Response) -> ForwardedRequest {
+    nameRequest(&response)
+    var lines = request.fieldLines
+    lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
+    return ForwardedRequest(
+      request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
+      repetition: request.repetition)
   }
 
   static var holderUnavailable: Problem {
@@ -196,6 +218,62 @@ extension API {
     case .unavailable: respond(with: Self.holderUnavailable, into: &response)
     case .unknown: respond(with: Self.outcomeUnknown, into: &response)
     }
+  }
+}
+
+/// A request that waits here until this gateway loses the session, and then for the response of the next holder.
+final class HeldMovableRequest: WaitingRequest {
+  private let request: any WaitingRequest
+  private let session: Session
+  private let message: ForwardedRequest
+  private let api: API
+  let heldCount: Gauge?
+  let notifier: Notifier
+  private var hasMoved = false
+  /// nil before it has moved, and if too much waits for other gateways.
+  private var exchange: ForwardedExchange?
+
+  init(_ request: any WaitingRequest, _ session: Session, _ message: ForwardedRequest, _ api: API) {
+    self.request = request
+    self.session = session
+    self.message = message
+    self.api = api
+    (heldCount, notifier) = (request.heldCount, request.notifier)
+  }
+
+  var deadline: MonotonicTime {
+    if let exchange { return exchange.deadline + .seconds(1) }
+    return hasMoved ? .zero : request.deadline
+  }
+
+  var hasNewData: Bool {
+    if !hasMoved {
+      if request.hasNewData { return true }
+      guard !session.isHere else { return false }
+      moveOn()
+    }
+    return exchange.map { $0.outcome != nil } ?? true
+  }
+
+  /// It has another deadline once it has moved.
+  var isConcerned: Bool { hasMoved ? hasNewData : !session.isHere || request.isConcerned }
+  var endsAtDrain: Bool { hasMoved || request.endsAtDrain }
+
+  private func moveOn() {
+    hasMoved = true
+    request.abandon()
+    exchange = api.forwarder?.forward(message, to: session.placement, notifying: notifier)
+  }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    guard hasMoved else { return request.finish(at: now, into: &response) }
+    let outcome = exchange?.outcome ?? .unavailable
+    exchange?.cancel()
+    api.write(outcome, into: &response)
+  }
+
+  func abandon() {
+    if hasMoved { exchange?.cancel() } else { request.abandon() }
   }
 }
 

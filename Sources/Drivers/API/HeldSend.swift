@@ -77,7 +77,8 @@ struct HeldSend: WaitingRequest {
       guard pending.isStored else { return false }
       noteStored(&pending)
     }
-    guard pending.parameters.until != .queued else { return true }
+    // Another gateway sends it, and knows its states.
+    guard pending.parameters.until != .queued, pending.receipt.session.isHere else { return true }
     let before = pending.progress
     let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
     if pending.progress != before { api.sends[slot] = pending }
@@ -106,8 +107,10 @@ struct HeldSend: WaitingRequest {
       case .isRejected, .isKept:
         api.latencies.note(.storedSend, since: pending.start)
         api.acceptUnstored(pending, at: now)
+        // What a former holder has submitted may be stored, although the reply of the store is lost.
+        let isHere = pending.receipt.session.isHere
         end()
-        return api.respond(with: API.notStoredYet, into: &response)
+        return api.respond(with: isHere ? API.notStoredYet : API.outcomeUnknown, into: &response)
       }
     }
     end()

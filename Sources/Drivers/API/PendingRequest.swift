@@ -16,6 +16,8 @@ enum PendingRequest {
   indirect case read(Route, Representation)
   /// A request that another gateway executes.
   indirect case forward(RequestToForward)
+  /// A request that waits here, and continues at the next holder if this gateway loses the session meanwhile.
+  indirect case movable(PendingRequest, RequestToForward)
   /// A request that another gateway has forwarded. `movesOn`: it can be sent to the next holder while it waits here.
   indirect case fromPeer(PendingRequest, of: Session, movesOn: Bool)
   /// A request of another gateway for a session that is not here.
@@ -34,7 +36,7 @@ enum PendingRequest {
     case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.status, _): .management
     // A call that does not wait has been refused.
     case .call, .read, .forward, .misdirected, .preflight, .refused: .other
-    case .fromPeer(let request, _, _): request.kind
+    case .fromPeer(let request, _, _), .movable(let request, _): request.kind
     }
   }
 
@@ -46,7 +48,7 @@ enum PendingRequest {
     case .delivery(_, _, let wait): wait > .zero
     case .call(let call, _): call.wait > .zero
     case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
-    case .forward(let request): request.mayWait
+    case .forward(let request), .movable(_, let request): request.mayWait
     // The gateway of the client counts it.
     case .fromPeer: false
     case .change, .putSession, .closeSession, .listSessions, .read, .misdirected, .preflight, .refused: false

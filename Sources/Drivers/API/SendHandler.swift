@@ -275,6 +275,7 @@ extension API {
         retryAfter: Self.retryAfter(next, now))
     case .closed:
       if session.inbox.isClosed { return .closed(session) }
+      if !session.isHere { return Self.holderUnavailable }
       return Problem(kind, detail: "the gateway is shutting down: the message was not accepted")
     case .notStored(.failed): return Self.storeFailed
     case .notStored(.full):

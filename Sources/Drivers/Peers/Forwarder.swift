@@ -28,13 +28,17 @@ package final class Forwarder {
 
   /// Begins to forward a request. nil: the contents of those that wait take all the memory that they may.
   ///
-  /// - Parameter placement: that of the session. The exchange follows it until there is a response.
-  package func forward(_ request: ForwardedRequest, to placement: SessionPlacement) -> ForwardedExchange? {
+  /// - Parameters:
+  ///   - placement: that of the session. The exchange follows it until there is a response.
+  ///   - notifier: is notified of the outcome; nil: one of the exchange.
+  package func forward(
+    _ request: ForwardedRequest, to placement: SessionPlacement, notifying notifier: Notifier? = nil
+  ) -> ForwardedExchange? {
     let count = request.content.count
     guard count == 0 || network.metrics.bytes.current + count <= network.limits.requestBytes else { return nil }
     network.metrics.bytes.add(count)
     lastLane = (lastLane + 1) & (Self.laneCount - 1)
-    let exchange = ForwardedExchange(request, placement, self, lanes[lastLane])
+    let exchange = ForwardedExchange(request, placement, self, notifier ?? lanes[lastLane])
     network.metrics.waiting.add(1)
     loop.spawn(exchange)
     return exchange

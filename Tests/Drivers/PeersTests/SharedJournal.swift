@@ -7,6 +7,9 @@ final class SharedJournal: SessionJournal {
   private struct State {
     var session = RestoredSession(epoch: 0xABC)
     var submitted: UInt64 = 0
+    /// The last entry that is stored; nil: the last one.
+    var stored: UInt64?
+    var isLost = false
   }
 
   private let state = Locked(State())
@@ -35,7 +38,18 @@ final class SharedJournal: SessionJournal {
 
   func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
 
-  func outcome(of ticket: JournalTicket) -> JournalOutcome { .stored }
+  func outcome(of ticket: JournalTicket) -> JournalOutcome {
+    state.withLock { state in
+      if ticket.number <= state.stored ?? .max { return .stored }
+      return state.isLost ? .failed : .pending
+    }
+  }
+
+  /// From now on, it is not known whether entries are stored.
+  func stall() { state.withLock { $0.stored = $0.submitted } }
+
+  /// Nor will it ever be.
+  func lose() { state.withLock { $0.isLost = true } }
 
   var storedPosition: UInt64 { 1 << 40 }
   var showsUnstored: Bool { false }

@@ -30,6 +30,7 @@ final class TestGateway {
   /// The default session in a slot, and what decides what it is; nil unless gateways share it.
   let slot: SharedSlot?
   let shared: SharedSessions?
+  private let journal: SharedJournal?
   private let loop: EventLoop
   private let server: HTTPServer
 
@@ -38,20 +39,22 @@ final class TestGateway {
   ///   - place: where the sessions are; nil: here.
   ///   - startsSessions: whether messages expire.
   ///   - journal: where the default session is stored.
+  ///   - common: where the default session is stored, which this gateway does not hold yet.
   ///   - limits: of forwarded requests.
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
-    limits: (inout PeerNetwork.Limits) -> Void = { _ in },
+    sharing common: SharedJournal? = nil, limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")
-    if journal != nil { settings.store.engine = .sqlite }
+    if journal != nil || common != nil { settings.store.engine = .sqlite }
     change(&settings)
     let logger = Logger(level: .error, format: .json)
     let upstream = try SharedSettings(settings.session.upstream)
     let registry = registry
-    if isShared {
+    self.journal = common
+    if isShared || common != nil {
       let slot = SharedSlot(
         SharedSlot.Plan(
           "default", upstream, retention: Retention(), logger: logger, attemptLimiter: SharedAttemptLimiter()),
@@ -81,14 +84,14 @@ final class TestGateway {
     server = HTTPServer(
       settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: 1_000), logger: logger,
       metrics: httpMetrics)
-    let shared = APIShared(
+    let api = APIShared(
       settings,
       access: AccessState(
         settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
       sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
       openConnections: httpMetrics.openConnections, version: "1.2.3")
     server.start(clients: [clients], management: [], peers: [peers], on: [loop]) { [network] loop in
-      API(shared, loopIndex: 0, forwarder: Forwarder(network, loop: loop))
+      API(api, loopIndex: 0, forwarder: Forwarder(network, loop: loop))
     }
     if startsSessions { sessions.start(on: [loop]) }
   }
@@ -101,6 +104,14 @@ final class TestGateway {
   func session(_ name: String = "default") throws -> Session { try #require(sessions.all.first { $0.name == name }) }
 
   func move(to place: SessionPlace) { for session in sessions.all { session.move(to: place) } }
+
+  /// The shared session comes to this gateway.
+  func hold() { if let journal { shared?.hold("default", journal.open()) } }
+
+  /// The shared session leaves this gateway.
+  func lose() { shared?.lose("default") }
+
+  func locate(at address: SocketAddress?) { shared?.locate("default", at: address) }
 
   func drain() { server.drain([loop], releasingOver: .zero) {} }
 

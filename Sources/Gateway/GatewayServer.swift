@@ -190,10 +190,12 @@ package final class GatewayServer: Sendable {
     } else {
       replicas = nil
     }
+    let peerAddress = peers?.address?.description ?? ""
     let api = APIShared(
       settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store ?? replicas?.store,
       registry: metrics, managementConnections: descriptors.management,
-      openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text)
+      openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text,
+      gateway: replicas.map { GatewayIdentity(id: $0.id, address: peerAddress) })
     server.start(clients: clients, secure: secure, management: management, peers: peerListeners, on: loops) {
       [peers] loop in
       let application = API(

@@ -49,6 +49,13 @@ final class Replicas: Sendable {
     directory.created.share(in: store)
   }
 
+  /// This gateway among all.
+  var id: String {
+    var text = ByteQueue()
+    store.gateway.write(into: &text)
+    return text.bytes.text()
+  }
+
   /// From now on, this gateway takes sessions.
   func begin(_ api: APIShared, _ peers: PeerNetwork?) {
     sessions.begin(

@@ -265,6 +265,7 @@ package final class API: HTTPApplication {
   private func respond(
     to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
+    let isFromPeer = pending.context?.isForwarded ?? false
     do throws(ProblemError) {
       switch pending.request {
       case .send(let message, let session):
@@ -280,7 +281,7 @@ package final class API: HTTPApplication {
         try admitMessages(1, in: pending.context, at: now)
         return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)
       case .change(let session):
-        try change(session, as: body, at: now, into: &response)
+        try change(session, as: body, toPeer: isFromPeer, at: now, into: &response)
       case .putSession(let name):
         return try putSession(name, body, for: pending.grant, at: now, into: &response)
       case .closeSession(let session, let code):
@@ -290,13 +291,14 @@ package final class API: HTTPApplication {
         let outcome = try serve(request, body, for: pending.grant, at: now, into: &response)
         if !request.target.isReading { return outcome }
       case .read(let route, let representation):
-        respond(to: route, as: representation, for: pending.grant, at: now, into: &response)
+        respond(
+          to: route, as: representation, for: pending.grant, toPeer: isFromPeer, at: now, into: &response)
       case .preflight(let origin, let allowsCredentials):
         response.begin(.noContent, nil)
         shared.browsers.crossOrigin.writePreflight(
           for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
         return .respond
-      case .forward(let request): return try forward(request, body, into: &response)
+      case .forward(let request): return try forward(request, body, at: now, into: &response)
       case .movable(let request, let forward):
         let pending = Pending(
           request: request, grant: pending.grant, coding: pending.coding, context: pending.context)
@@ -334,8 +336,11 @@ package final class API: HTTPApplication {
       return .respond
     }
     let outcome = respond(to: pending, body, at: now, into: &response)
-    guard case .wait(let request) = outcome, movesOn else { return outcome }
-    return .wait(HeldPeerRequest(request, session, self))
+    guard movesOn else { return outcome }
+    if case .wait(let request) = outcome { return .wait(HeldPeerRequest(request, session, self)) }
+    // It has run into the loss of the session.
+    if case .respond = outcome, !session.isHere, !response.refusal.isEmpty { misdirect(into: &response) }
+    return outcome
   }
 
   /// Responds to a request that may wait here, unless the session has left this gateway since its head was read.
@@ -343,7 +348,7 @@ package final class API: HTTPApplication {
     toMovable pending: Pending, _ forward: RequestToForward, _ body: RequestBody?, at now: MonotonicTime,
     into response: inout Response
   ) throws(ProblemError) -> Outcome {
-    guard forward.session.isHere else { return try self.forward(forward, body, into: &response) }
+    guard forward.session.isHere else { return try self.forward(forward, body, at: now, into: &response) }
     let outcome = respond(to: pending, body, at: now, into: &response)
     guard case .wait(let request) = outcome else { return outcome }
     return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, &response), self))

@@ -21,6 +21,8 @@ package final class APIShared: Sendable {
   let lifecycle: Lifecycle
   /// nil: sessions are in memory only.
   let store: (any Journal)?
+  /// nil without other gateways that share sessions.
+  let gateway: GatewayIdentity?
   let registry: MetricsRegistry
   let metrics: APIMetrics
   /// How many connections the management listeners accept: `http.management_connections`, or fewer if the limit on open files is low.
@@ -49,7 +51,7 @@ package final class APIShared: Sendable {
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
     store: (any Journal)? = nil, registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge,
-    version: String
+    version: String, gateway: GatewayIdentity? = nil
   ) {
     self.settings = settings
     self.access = access
@@ -58,6 +60,7 @@ package final class APIShared: Sendable {
     self.sessions = sessions
     self.lifecycle = lifecycle
     self.store = store
+    self.gateway = gateway
     self.registry = registry
     self.managementConnections = managementConnections
     self.openConnections = openConnections

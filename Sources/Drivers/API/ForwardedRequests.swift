@@ -65,6 +65,8 @@ struct RequestToForward {
   /// Whether it counts as a request that may wait. Its parameters, which the holder reads, may say that it does not.
   let mayWait: Bool
   let endsAtDrain: Bool
+  /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
+  let readsDocument: Bool?
 
   /// - Parameter id: identifies the request among those of all gateways.
   init(
@@ -82,6 +84,12 @@ struct RequestToForward {
     case .send, .delivery, .distantDelivery: mayWait = hasParameters
     default: mayWait = false
     }
+    switch route {
+    case .session where session.placement.isShared: readsDocument = true
+    case .changeSession where session.placement.isShared, .putSession where session.placement.isShared:
+      readsDocument = false
+    default: readsDocument = nil
+    }
     var target = ByteQueue()
     target.append(request.path)
     if !request.query.isEmpty {
@@ -91,6 +99,8 @@ struct RequestToForward {
     self.target = target.bytes.text()
     var lines = ByteQueue()
     for index in 0..<request.fields.count where request.fields.field(at: index).isForwarded {
+      // Nothing can be added to a compressed document.
+      if readsDocument != nil, request.fields.field(at: index) == .acceptEncoding { continue }
       lines.append(request.fields.field(at: index).name)
       lines.append(": " as StaticString)
       lines.append(request.fields.value(at: index))
@@ -143,6 +153,8 @@ extension API {
     guard let grant, let session = route.forwardedSession(in: shared.sessions), !session.isHere else {
       return nil
     }
+    // This gateway says so.
+    if case .session = route, session.placement.isShared, session.placement.place == .nowhere { return nil }
     if request.framing != .none { body = RequestBody(request.framing, limit: shared.settings.http.bodyBytes) }
     return .forward(requestToForward(request, route, of: session, for: grant, from: origin))
   }
@@ -168,7 +180,7 @@ extension API {
 
   /// Sends a request to the holder of its session, and waits for the response.
   func forward(
-    _ request: RequestToForward, _ body: RequestBody?, into response: inout Response
+    _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
     let message = message(of: request, body, &response)
@@ -179,6 +191,9 @@ extension API {
           detail:
             "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes: try again after the time in Retry-After",
           retryAfter: 1))
+    }
+    if let isRead = request.readsDocument {
+      return .wait(HeldSessionDocument(self, request.session, exchange, isRead: isRead, at: now))
     }
     return .wait(HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain))
   }
@@ -209,7 +224,7 @@ extension API {
     )
   }
 
-  fileprivate func write(_ outcome: ForwardedOutcome, into response: inout Response) {
+  func write(_ outcome: ForwardedOutcome, into response: inout Response) {
     switch outcome {
     case .response(let status, let fields, let content):
       response.status = status

@@ -87,7 +87,16 @@ extension API {
     write(",\"streams\":", metrics.openStreams.current)
     write(",\"calls\":", shared.sessions.callCount)
     write(",\"connections\":", shared.openConnections.current)
-    output.append("},\"store\":")
+    output.append("},\"gateway\":")
+    if let gateway = shared.gateway {
+      output.append("{\"id\":" as StaticString)
+      output.append(jsonString: gateway.id)
+      write(",\"held_sessions\":", shared.sessions.all.count { $0.isHere })
+      output.append("}" as StaticString)
+    } else {
+      output.append("null" as StaticString)
+    }
+    output.append(",\"store\":")
     StoreStatus(shared.store).write(showingReason: shared.access.isOpen, into: &output)
     output.append(",\"stream_heartbeat_seconds\":")
     output.append(seconds: shared.settings.delivery.streamHeartbeat)
@@ -98,7 +107,14 @@ extension API {
 
   private func writeSummary(at now: MonotonicTime, into response: inout Response) {
     response.content.text.append("drawbridge \(shared.version)\n\n")
-    for session in shared.sessions.all { writeStatus(of: session, at: now, into: &response.content.text) }
+    if let gateway = shared.gateway { response.content.text.append("gateway      \(gateway.id)\n\n") }
+    for session in shared.sessions.all {
+      if let replica = SessionReplica(of: session, shared), !session.isHere {
+        replica.writeLine(showingAddress: shared.access.isOpen, into: &response.content.text)
+      } else {
+        writeStatus(of: session, at: now, into: &response.content.text)
+      }
+    }
     let created = shared.sessions.created.count
     if created > 0 { response.content.text.append("created      \(created) sessions, which GET /v1/sessions lists\n") }
     StoreStatus(shared.store).writeLine(showingReason: shared.access.isOpen, into: &response.content.text)

@@ -148,6 +148,12 @@ final class MessageStream: Source {
   /// gets those that the session still remembers (`TransitionHistory.limit`). They have no position.
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
+    let replica = SessionReplica(of: session, api.shared)
+    if let replica, !session.isHere {
+      options.format.write(replica, into: &text)
+      sentState = SentState(revision: revision, transition: 0)
+      return
+    }
     let snapshot = session.upstream.snapshot()
     let history = snapshot.status.history
     var news = history[...]
@@ -158,9 +164,11 @@ final class MessageStream: Source {
       news = news.suffix(1)
     }
     for transition in news {
-      options.format.write(snapshot, after: transition, of: session, at: now, into: &text)
+      options.format.write(snapshot, after: transition, of: session, replica, at: now, into: &text)
     }
-    if news.isEmpty { options.format.write(snapshot, after: history.last, of: session, at: now, into: &text) }
+    if news.isEmpty {
+      options.format.write(snapshot, after: history.last, of: session, replica, at: now, into: &text)
+    }
     sentState = SentState(revision: revision, transition: history.last?.sequence ?? 0)
   }
 

@@ -8,11 +8,11 @@ import Sessions
 /// Responses to requests that have no more than a path.
 extension API {
   func respond(
-    to route: Route, as representation: Representation, for grant: Grant?, at now: MonotonicTime,
+    to route: Route, as representation: Representation, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,
     into response: inout Response
   ) {
     switch route {
-    case .session(let session): respond(withStateOf: session, at: now, into: &response)
+    case .session(let session): respond(withStateOf: session, at: now, toPeer: toPeer, into: &response)
     case .document:
       response.begin(.ok, representation.contentType)
       response.content.text.append(OpenAPIDocument.text)

@@ -61,6 +61,7 @@ extension API {
   /// 421 without content: no client sees it.
   func misdirect(into response: inout Response) {
     forwarder?.network.metrics.misdirected.add()
+    response.reset()
     response.begin(.misdirectedRequest, nil)
   }
 }
@@ -88,9 +89,14 @@ final class HeldPeerRequest: WaitingRequest {
   var endsAtDrain: Bool { request.endsAtDrain }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    guard hasMoved, !request.hasNewData else { return request.finish(at: now, into: &response) }
-    request.abandon()
-    api.misdirect(into: &response)
+    guard hasMoved else { return request.finish(at: now, into: &response) }
+    guard request.hasNewData else {
+      request.abandon()
+      return api.misdirect(into: &response)
+    }
+    request.finish(at: now, into: &response)
+    // The loss of the session has ended it.
+    if !response.refusal.isEmpty { api.misdirect(into: &response) }
   }
 
   func abandon() { request.abandon() }

@@ -9,26 +9,34 @@ import UpstreamSession
 
 extension API {
   /// `GET /v1/session`.
+  ///
+  /// - Parameter toPeer: the gateway that gets the response adds its part.
   func respond(
-    withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, into response: inout Response
+    withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, toPeer: Bool = false,
+    into response: inout Response
   ) {
     response.begin(status, "application/json")
-    session.upstream.snapshot().write(
-      of: session, store: StoreStatus(session.creation == nil ? shared.store : nil), now: now,
-      into: &response.content.text)
+    let replica = toPeer ? nil : SessionReplica(of: session, shared)
+    if let replica, !session.isHere {
+      replica.writeDocument(at: now, into: &response.content.text)
+    } else {
+      session.upstream.snapshot().write(
+        of: session, store: StoreStatus(session.creation == nil ? shared.store : nil), replica: replica, now: now,
+        into: &response.content.text)
+    }
     response.content.text.append("\n" as StaticString)
   }
 
   /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and
   /// `GET /v1/session` reports it.
   func change(
-    _ session: Session, as body: RequestBody?, at now: MonotonicTime, into response: inout Response
+    _ session: Session, as body: RequestBody?, toPeer: Bool, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) {
     switch try SessionChange.desiredState(in: body) {
     case .up: session.upstream.open()
     case .down: session.upstream.close()
     }
-    respond(withStateOf: session, at: now, into: &response)
+    respond(withStateOf: session, at: now, toPeer: toPeer, into: &response)
   }
 
   /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the configuration, then those that
@@ -51,7 +59,13 @@ extension API {
     ) { page.contains($0) && grant?.allows($0) ?? false }
     for (index, session) in sessions.prefix(page.limit).enumerated() {
       if index > 0 { response.content.text.append("," as StaticString) }
-      session.upstream.snapshot().writeSummary(of: session, now: now, into: &response.content.text)
+      let replica = SessionReplica(of: session, shared)
+      if let replica, !session.isHere {
+        replica.writeSummary(at: now, into: &response.content.text)
+      } else {
+        session.upstream.snapshot().writeSummary(
+          of: session, replica: replica, now: now, into: &response.content.text)
+      }
     }
     response.content.text.append(
       sessions.count > page.limit ? "],\"more\":true}\n" as StaticString : "],\"more\":false}\n")

@@ -9,7 +9,11 @@ import UpstreamSession
 
 extension SessionSnapshot {
   /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
-  func write(of session: Session, store: StoreStatus, now: MonotonicTime, into output: inout ByteQueue) {
+  ///
+  /// - Parameter replica: nil if no other gateway shares the session, or one writes its part itself.
+  func write(
+    of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, into output: inout ByteQueue
+  ) {
     output.append("{")
     writeOverviewMembers(of: session, now: now, into: &output)
     output.append(",\"store\":")
@@ -55,11 +59,18 @@ extension SessionSnapshot {
     }
     output.append("],\"creation\":")
     Self.writeCreation(of: session, now: now, into: &output)
+    write(replica, into: &output)
     output.append("}")
   }
 
+  private func write(_ replica: SessionReplica?, into output: inout ByteQueue) {
+    guard let replica else { return }
+    output.append(",")
+    replica.write(into: &output)
+  }
+
   /// Writes how a client created the session. Only its owner and clients with the scope `admin` see it.
-  private static func writeCreation(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
+  static func writeCreation(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     guard let creation = session.creation else {
       output.append("null")
       return
@@ -83,15 +94,17 @@ extension SessionSnapshot {
   }
 
   /// Writes one element of `GET /v1/sessions`.
-  func writeSummary(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
+  func writeSummary(
+    of session: Session, replica: SessionReplica?, now: MonotonicTime, into output: inout ByteQueue
+  ) {
     output.append("{")
     writeOverviewMembers(of: session, now: now, into: &output)
+    write(replica, into: &output)
     output.append("}")
   }
 
   /// Writes the members that the elements of `GET /v1/sessions` have, and `GET /v1/session` as well.
   private func writeOverviewMembers(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
-    let inbox = session.inbox.summary
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
     output.append(seconds: now - since)
@@ -113,7 +126,13 @@ extension SessionSnapshot {
     output.append(decimal: unconfirmedMessages)
     output.append(",\"redeliveries\":")
     output.append(decimal: redeliveries)
-    output.append("},\"pushes\":{\"received\":")
+    output.append("},")
+    Self.writePushes(of: session, into: &output)
+  }
+
+  static func writePushes(of session: Session, into output: inout ByteQueue) {
+    let inbox = session.inbox.summary
+    output.append("\"pushes\":{\"received\":")
     output.append(decimal: inbox.last.sequence)
     output.append(",\"retained\":")
     output.append(decimal: inbox.count)
@@ -124,7 +143,8 @@ extension SessionSnapshot {
 
   /// Writes the members of a `session` event: the summary with the state after `transition`, and the transition or null.
   func writeState(
-    name: String, after transition: SessionTransition?, now: MonotonicTime, into output: inout ByteQueue
+    name: String, after transition: SessionTransition?, replica: SessionReplica?, now: MonotonicTime,
+    into output: inout ByteQueue
   ) {
     writeSummaryMembers(name: name, state: transition?.to, into: &output)
     output.append(",\"transition\":")
@@ -133,6 +153,7 @@ extension SessionSnapshot {
     } else {
       output.append("null")
     }
+    write(replica, into: &output)
   }
 
   /// - Parameter shown: replaces the present state.
@@ -207,7 +228,7 @@ extension ByteQueue {
     }
   }
 
-  fileprivate mutating func append(jsonStringOrNull text: String?) {
+  mutating func append(jsonStringOrNull text: String?) {
     if let text { append(jsonString: text) } else { append("null") }
   }
 }

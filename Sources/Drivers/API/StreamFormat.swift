@@ -111,11 +111,18 @@ enum StreamFormat: UInt8 {
   /// Writes the state of the session after `transition`, or its present state if that is nil. It is not a position, so a client that
   /// reconnects gets the present state again.
   func write(
-    _ snapshot: SessionSnapshot, after transition: SessionTransition?, of session: Session, at now: MonotonicTime,
-    into text: inout ByteQueue
+    _ snapshot: SessionSnapshot, after transition: SessionTransition?, of session: Session, _ replica: SessionReplica?,
+    at now: MonotonicTime, into text: inout ByteQueue
   ) {
     text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
-    snapshot.writeState(name: session.name, after: transition, now: now, into: &text)
+    snapshot.writeState(name: session.name, after: transition, replica: replica, now: now, into: &text)
+    text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
+  }
+
+  /// Writes the state of a session that is not here.
+  func write(_ replica: SessionReplica, into text: inout ByteQueue) {
+    text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
+    replica.writeState(into: &text)
     text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
   }
 

@@ -1,3 +1,4 @@
+import ByteStreams
 import Reactor
 import Synchronization
 import Threading
@@ -12,27 +13,68 @@ package enum SessionPlace: Equatable, Sendable {
   case nowhere
 }
 
+/// Who holds a session that several gateways share, for the status output.
+package struct SessionHolding: Hashable, Sendable {
+  /// The number of the term. It increases with each holder.
+  package let term: UInt64
+  /// Of another gateway; nil: this one.
+  package let peer: Peer?
+
+  package struct Peer: Hashable, Sendable {
+    /// The id of the gateway.
+    package let gateway: String
+    package let address: String
+
+    package init(gateway: String, address: String) {
+      self.gateway = gateway
+      self.address = address
+    }
+  }
+
+  package init(term: UInt64, peer: Peer? = nil) {
+    self.term = term
+    self.peer = peer
+  }
+}
+
 /// Where a session is. Its owner is who decides which sessions this gateway holds; without other gateways, every session stays here.
 ///
 /// Can be read from any thread. `isHere` takes no lock.
 package final class SessionPlacement: Sendable {
   private let here = Atomic(true)
-  private let current = Locked(SessionPlace.here)
+  /// Whether several gateways share the session.
+  package let isShared: Bool
+
+  private struct Current {
+    var place = SessionPlace.here
+    var holding: SessionHolding?
+    var since = ProcessInformation.monotonicTime()
+  }
+
+  private let current = Locked(Current())
   /// Notified when the place has changed.
   package let notifier = Notifier()
 
   /// - Parameter place: where it is at first.
-  init(_ place: SessionPlace = .here) { _ = move(to: place) }
+  init(_ place: SessionPlace = .here, isShared: Bool = false) {
+    self.isShared = isShared
+    _ = move(to: place)
+  }
 
   package var isHere: Bool { here.load(ordering: .acquiring) }
 
-  package var place: SessionPlace { current.withLock { $0 } }
+  package var place: SessionPlace { current.withLock { $0.place } }
+  /// nil if no gateway holds the session, or the session is not shared.
+  package var holding: SessionHolding? { current.withLock { $0.holding } }
+  /// When it moved to its place.
+  package var since: MonotonicTime { current.withLock { $0.since } }
 
   @discardableResult
-  func move(to place: SessionPlace) -> Bool {
+  func move(to place: SessionPlace, _ holding: SessionHolding? = nil) -> Bool {
     let isChange = current.withLock { current in
-      guard current != place else { return false }
-      current = place
+      current.holding = holding
+      guard current.place != place else { return false }
+      (current.place, current.since) = (place, ProcessInformation.monotonicTime())
       here.store(place == .here, ordering: .releasing)
       return true
     }
@@ -42,6 +84,12 @@ package final class SessionPlacement: Sendable {
 }
 
 extension Session {
+  /// Whether the pushes that this gateway has are all that were stored by now, or almost.
+  package var isCurrent: Bool { isHere || copy?.isCurrent ?? false }
+
+  /// How late the newest push became readable here; nil: none has arrived since this gateway follows the session.
+  package var lag: TimeSpan? { isHere ? .zero : copy?.lag }
+
   /// Whether this gateway holds the session, and this object is what executes its requests. Without a lock.
   package var isHere: Bool { !isRetired && placement.isHere }
 

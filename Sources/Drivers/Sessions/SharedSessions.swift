@@ -1,3 +1,4 @@
+import ByteStreams
 import Configuration
 import Inbox
 import Journal
@@ -90,7 +91,7 @@ package final class SharedSessions: Sendable {
 
   /// Other gateways are to execute the requests, since this one shuts its sessions down: those that wait here are sent on.
   package func leaveAll() {
-    for slot in state.withLock({ $0.slots }).values { slot.placement.move(to: .nowhere) }
+    for slot in state.withLock({ $0.slots }).values { slot.session.move(to: .nowhere) }
   }
 
   /// This gateway holds the session from now on.
@@ -103,7 +104,7 @@ package final class SharedSessions: Sendable {
     if !slot.session.isRetired { leave(slot) }
     let observer = state.withLock { $0.observer }
     slot.replace(.held(opened, permission)) { observer.willHold($0) }
-    slot.placement.move(to: .here)
+    slot.placement.move(to: .here, SessionHolding(term: opened.restored.terms.last?.opening ?? 0))
   }
 
   /// This gateway does not hold the session any more. Readers continue with the pushes that it has, and get more when they are reported.
@@ -121,9 +122,12 @@ package final class SharedSessions: Sendable {
   }
 
   /// Another gateway holds the session; nil: none at present. Only while this one does not.
-  package func locate(_ name: String, at address: SocketAddress?) {
-    guard let slot = slot(name), slot.session.isRetired else { return }
-    slot.placement.move(to: address.map { .at($0) } ?? .nowhere)
+  package func locate(_ name: String, at address: SocketAddress?, _ holding: SessionHolding? = nil) {
+    guard let slot = slot(name) else { return }
+    let session = slot.session
+    guard session.isRetired, slot.placement.move(to: address.map { .at($0) } ?? .nowhere, holding) else { return }
+    // For streams of the state.
+    session.upstream.noteStateChange()
   }
 
   /// More is known of the pushes of a session that another gateway holds.
@@ -194,7 +198,14 @@ extension SharedSessions: RedisStoreDelegate {
   package func store(_ store: RedisStore, follows name: String, _ change: FollowedChange) { follow(name, change) }
 
   package func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?) {
-    locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) })
+    let holding = holder.map { holder in
+      var id = ByteQueue()
+      holder.gateway.write(into: &id)
+      return SessionHolding(
+        term: UInt64(holder.term.counter),
+        peer: SessionHolding.Peer(gateway: id.bytes.text(), address: holder.address))
+    }
+    locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) }, holding)
   }
 
   package func store(_ store: RedisStore, shares secret: String) {

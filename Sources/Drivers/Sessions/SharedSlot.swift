@@ -100,7 +100,7 @@ package final class SharedSlot: Sendable {
   /// What the sessions of a slot share.
   struct Parts: Sendable {
     /// Where the session is. Requests that are forwarded follow it.
-    let placement = SessionPlacement(.nowhere)
+    let placement = SessionPlacement(.nowhere, isShared: true)
     /// What this gateway knows of the pushes of other holders.
     let copy: FollowedCopy
     let metrics: UpstreamMetrics

@@ -379,7 +379,7 @@ package final class SessionHandle: Sendable {
   /// waiter sees the change, or the notification sees the waiter.
   package var stateRevision: UInt64 { stateChanges.load(ordering: .sequentiallyConsistent) }
 
-  func noteStateChange() {
+  package func noteStateChange() {
     stateChanges.add(1, ordering: .sequentiallyConsistent)
     sink.stateChanged()
   }

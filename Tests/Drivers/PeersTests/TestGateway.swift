@@ -27,6 +27,7 @@ final class TestGateway {
   let network: PeerNetwork
   let clientAddress: SocketAddress
   let peerAddress: SocketAddress
+  let id = String(UInt64.random(in: 0...UInt64.max), radix: 16)
   /// The default session in a slot, and what decides what it is; nil unless gateways share it.
   let slot: SharedSlot?
   let shared: SharedSessions?
@@ -89,7 +90,8 @@ final class TestGateway {
       access: AccessState(
         settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
       sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
-      openConnections: httpMetrics.openConnections, version: "1.2.3")
+      openConnections: httpMetrics.openConnections, version: "1.2.3",
+      gateway: GatewayIdentity(id: id, address: peers.address.description))
     server.start(clients: [clients], management: [], peers: [peers], on: [loop]) { [network] loop in
       API(api, loopIndex: 0, forwarder: Forwarder(network, loop: loop))
     }
@@ -111,7 +113,9 @@ final class TestGateway {
   /// The shared session leaves this gateway.
   func lose() { shared?.lose("default") }
 
-  func locate(at address: SocketAddress?) { shared?.locate("default", at: address) }
+  func locate(at address: SocketAddress?, _ holding: SessionHolding? = nil) {
+    shared?.locate("default", at: address, holding)
+  }
 
   func drain() { server.drain([loop], releasingOver: .zero) {} }
 
@@ -245,6 +249,12 @@ final class Client: @unchecked Sendable {
   func readToEnd() -> String {
     while receive() {}
     return String(decoding: input, as: UTF8.self)
+  }
+
+  /// Reads until this has come. Returns false at the end of the stream.
+  func readUntil(_ text: String) -> Bool {
+    while input.firstRange(of: Array(text.utf8)) == nil { guard receive() else { return false } }
+    return true
   }
 
   /// Reads a head; nil at the end of the stream.

@@ -1,0 +1,173 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import JSONCodec
+import Metrics
+import Peers
+import Reactor
+import Sessions
+import Upstream
+
+/// How this gateway is known to the others that share its sessions.
+package struct GatewayIdentity: Sendable {
+  let id: String
+  /// Where the others reach it.
+  let address: String
+
+  package init(id: String, address: String) {
+    self.id = id
+    self.address = address
+  }
+}
+
+/// What this gateway knows of a session that several share: the part of its documents that does not come from its holder.
+struct SessionReplica {
+  private let session: Session
+  private let gateway: GatewayIdentity?
+  private let store: StoreStatus
+
+  /// nil if the session is not shared.
+  init?(of session: Session, _ shared: APIShared) {
+    guard session.placement.isShared else { return nil }
+    self.session = session
+    gateway = shared.gateway
+    store = StoreStatus(shared.store)
+  }
+
+  /// The member `replica`.
+  func write(into output: inout ByteQueue) {
+    output.append("\"replica\":{\"gateway\":" as StaticString)
+    output.append(jsonStringOrNull: gateway?.id)
+    let holding = session.placement.holding
+    output.append(",\"holder\":" as StaticString)
+    if let holding {
+      output.append("{\"gateway\":" as StaticString)
+      output.append(jsonStringOrNull: holding.peer?.gateway ?? gateway?.id)
+      output.append(",\"address\":" as StaticString)
+      output.append(jsonStringOrNull: holding.peer?.address ?? gateway?.address)
+      output.append(session.isHere ? ",\"here\":true}" as StaticString : ",\"here\":false}")
+    } else {
+      output.append("null" as StaticString)
+    }
+    output.append(",\"term\":" as StaticString)
+    if let holding { output.append(decimal: holding.term) } else { output.append("null" as StaticString) }
+    output.append(session.isCurrent ? ",\"current\":true" as StaticString : ",\"current\":false")
+    output.append(",\"lag_seconds\":" as StaticString)
+    output.append(seconds: session.lag)
+    output.append(",\"store\":" as StaticString)
+    store.write(showingReason: true, into: &output)
+    output.append("}" as StaticString)
+  }
+
+  /// The state of a session that is not here.
+  private var state: StaticString { session.placement.place == .nowhere ? "no-holder" : "elsewhere" }
+
+  /// Writes an element of `GET /v1/sessions` for a session that is not here. What only its holder knows is null.
+  func writeSummary(at now: MonotonicTime, into output: inout ByteQueue) {
+    output.append("{" as StaticString)
+    writeOverview(at: now, into: &output)
+    output.append("," as StaticString)
+    write(into: &output)
+    output.append("}" as StaticString)
+  }
+
+  /// Writes the body of `GET /v1/session` without its holder.
+  func writeDocument(at now: MonotonicTime, into output: inout ByteQueue) {
+    output.append("{" as StaticString)
+    writeOverview(at: now, into: &output)
+    output.append(",\"store\":" as StaticString)
+    store.write(showingReason: true, into: &output)
+    output.append(",\"history\":[],\"creation\":" as StaticString)
+    SessionSnapshot.writeCreation(of: session, now: now, into: &output)
+    output.append("," as StaticString)
+    write(into: &output)
+    output.append("}" as StaticString)
+  }
+
+  /// Writes the members of a `session` event of a stream, for a session that is not here.
+  func writeState(into output: inout ByteQueue) {
+    writeBeginning(into: &output)
+    output.append(",\"transition\":null," as StaticString)
+    write(into: &output)
+  }
+
+  private func writeBeginning(into output: inout ByteQueue) {
+    output.append("\"session\":" as StaticString)
+    output.append(jsonString: session.name)
+    output.append(",\"desired\":null,\"state\":\"" as StaticString)
+    output.append(state)
+    output.append("\",\"upstream\":" as StaticString)
+    output.append(jsonString: session.upstream.snapshot().url)
+  }
+
+  private func writeOverview(at now: MonotonicTime, into output: inout ByteQueue) {
+    writeBeginning(into: &output)
+    output.append(",\"seconds_in_state\":" as StaticString)
+    output.append(seconds: now - session.placement.since)
+    output.append(
+      ",\"failed_attempts\":null,\"next_attempt_in_seconds\":null,\"round_trip_seconds\":null" as StaticString)
+    output.append(",\"last_failure\":null,\"last_failure_seconds_ago\":null,\"queue\":null," as StaticString)
+    SessionSnapshot.writePushes(of: session, into: &output)
+  }
+
+  /// A line for people, of a session that is not here.
+  func writeLine(showingAddress showsAddress: Bool, into output: inout ByteQueue) {
+    output.append("session      \(session.name): \(state)")
+    if let holding = session.placement.holding, let peer = holding.peer {
+      let address = showsAddress ? " at \(peer.address)" : ""
+      output.append(", held by gateway \(peer.gateway)\(address) in term \(holding.term)")
+    }
+    output.append(session.isCurrent ? "; the copy is current" as StaticString : "; the copy is not current")
+    if let lag = session.lag { output.append(", the newest push was \(lag.nanoseconds / 1_000_000) ms late") }
+    output.append("\n" as StaticString)
+  }
+}
+
+/// The document of a session, from the gateway that holds it. This gateway adds its own part.
+final class HeldSessionDocument: WaitingRequest {
+  /// How long a client waits that reads the state of a session whose holder does not respond. It then gets what this gateway knows.
+  private static var patience: TimeSpan { .seconds(2) }
+
+  private let api: API
+  private let session: Session
+  private let exchange: ForwardedExchange
+  /// Whether the request only reads. If not, it has an outcome that only a holder knows.
+  private let isRead: Bool
+  let deadline: MonotonicTime
+
+  init(_ api: API, _ session: Session, _ exchange: ForwardedExchange, isRead: Bool, at now: MonotonicTime) {
+    self.api = api
+    self.session = session
+    self.exchange = exchange
+    self.isRead = isRead
+    deadline = isRead ? now + Self.patience : exchange.deadline + .seconds(1)
+  }
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { exchange.notifier }
+  var hasNewData: Bool { exchange.outcome != nil }
+  var isConcerned: Bool { hasNewData }
+
+  /// A change has an effect at the holder.
+  var endsAtDrain: Bool { isRead }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    let outcome = exchange.outcome ?? exchange.failure
+    exchange.cancel()
+    guard case .response(let status, let fields, let content) = outcome else {
+      guard isRead else { return api.write(outcome, into: &response) }
+      return api.respond(withStateOf: session, at: now, into: &response)
+    }
+    guard status == .ok || status == .created, let replica = SessionReplica(of: session, api.shared),
+      content.bytes.text().hasSuffix("}\n")
+    else { return api.write(outcome, into: &response) }
+    response.status = status
+    response.fields.append(fields)
+    response.content.append(SharedSlice(content, range: 0..<(content.count - 2)))
+    response.content.text.append("," as StaticString)
+    replica.write(into: &response.content.text)
+    response.content.text.append("}\n" as StaticString)
+  }
+
+  func abandon() { exchange.cancel() }
+}

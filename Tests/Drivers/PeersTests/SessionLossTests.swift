@@ -1,0 +1,258 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import Idempotency
+import Reactor
+import Testing
+import Threading
+import UpstreamProtocol
+
+@testable import API
+@testable import Peers
+@testable import Sessions
+@testable import Upstream
+
+/// Requests that wait at the gateway of their client when it loses the session.
+@Suite struct SessionLossTests {
+  private static func gateway(
+    _ journal: SharedJournal, startsSessions: Bool = false, patience: TimeSpan = .seconds(20)
+  ) throws -> TestGateway {
+    try TestGateway(startsSessions: startsSessions, sharing: journal, limits: { $0.patience = patience }) {
+      $0.session.upstream.conventions.correlation = .jsonRPC
+    }
+  }
+
+  /// A gateway that has the session, which is to lose it.
+  private static func holder(_ journal: SharedJournal, patience: TimeSpan = .seconds(20)) throws -> TestGateway {
+    let gateway = try gateway(journal, patience: patience)
+    gateway.hold()
+    return gateway
+  }
+
+  /// The session of `gateway` moves to another one, which is returned.
+  private static func move(_ journal: SharedJournal, from gateway: TestGateway) throws -> TestGateway {
+    gateway.lose()
+    let next = try Self.gateway(journal, startsSessions: true)
+    next.hold()
+    gateway.locate(at: next.peerAddress)
+    return next
+  }
+
+  @Test func aWaitForADeliveryContinuesAtTheNextHolder() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let sent = try first.request("POST", "/v1/messages?ttl=500ms", "", "x")
+    #expect(sent.status == 202, "\(sent.body)")
+    let client = try first.connect()
+    client.send("GET", try #require(sent.field("Location")) + "?wait=30s")
+    let held = try first.session()
+    #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 1 })
+    // Only the next one has started its sessions, so that messages expire.
+    let next = try Self.move(journal, from: first)
+    let answer = try client.response()
+    #expect(answer.status == 200 && answer.text("state") == "expired", "\(answer.body)")
+    #expect(try eventually { try first.isIdle() && next.isIdle() })
+  }
+
+  @Test(arguments: [false, true]) func aReceiveContinuesAtTheNextHolder(isForwarded: Bool) throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let follower = try isForwarded ? Self.gateway(journal) : first
+    if isForwarded { follower.locate(at: first.peerAddress) }
+    _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try follower.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { first.metric("drawbridge_receives_held") == 1 })
+    let next = try Self.move(journal, from: first)
+    if isForwarded { follower.locate(at: next.peerAddress) }
+    #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
+    let session = try next.session()
+    session.inbox.append(Array("push".utf8).span, kind: .text, time: 0, now: ProcessInformation.monotonicTime())
+    session.consumers.pushed()
+    let answer = try client.response()
+    #expect(answer.status == 200 && answer.body.contains("push"), "\(answer.body)")
+    #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
+  }
+
+  @Test func aWaitWithoutANextHolderEnds() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal, patience: .milliseconds(200))
+    _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try first.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { first.metric("drawbridge_receives_held") == 1 })
+    first.lose()
+    #expect(try client.response().problem == "holder-unavailable")
+    #expect(try eventually { try first.isIdle() })
+  }
+
+  @Test func aWaitThatMovesEndsWithItsClient() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try first.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { first.metric("drawbridge_receives_held") == 1 })
+    let next = try Self.move(journal, from: first)
+    #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
+    client.close()
+    #expect(try eventually { try first.isIdle() && next.isIdle() })
+  }
+
+  @Test func aWaitThatMovesEndsWhenTheGatewayDrains() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try first.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { first.metric("drawbridge_receives_held") == 1 })
+    let next = try Self.move(journal, from: first)
+    #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
+    first.drain()
+    #expect(try client.response().problem == "holder-unavailable")
+    #expect(try eventually { try next.isIdle() })
+  }
+
+  @Test func aMessageThatMayBeStoredHasAnUnknownOutcome() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    journal.stall()
+    let client = try first.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
+    journal.lose()
+    first.lose()
+    #expect(try client.response().problem == "outcome-unknown")
+    #expect(try eventually { try first.isIdle() })
+  }
+
+  @Test func aForwardedMessageThatWasNotStoredIsSentByTheNextHolder() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let follower = try Self.gateway(journal)
+    follower.locate(at: first.peerAddress)
+    journal.stall()
+    let client = try follower.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
+    journal.lose()
+    first.lose()
+    #expect(eventually { first.metric("drawbridge_peer_requests_misdirected_total") > 0 })
+    #expect(try first.onLoop { $0.shared.forwarded.withLock { $0.count } } == 0)
+    let other = SharedJournal()
+    let next = try Self.holder(other)
+    follower.locate(at: next.peerAddress)
+    #expect(try client.response().status == 202)
+    #expect(next.metric("drawbridge_messages_accepted_total") == 1)
+    #expect(first.metric("drawbridge_messages_accepted_total") == 0)
+  }
+
+  @Test func aWaitForAConfirmationEndsWithTheStateSoFar() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let client = try first.connect()
+    client.send("POST", "/v1/messages?until=confirmed&wait=30s", "", "x")
+    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
+    first.lose()
+    let answer = try client.response()
+    #expect(answer.status == 202 && answer.text("state") == "queued", "\(answer.body)")
+    #expect(try eventually { try first.isIdle() })
+  }
+
+  @Test func aCallThatWasNotSentEnds() throws {
+    let journal = SharedJournal()
+    let first = try TestGateway(startsSessions: true, sharing: journal, limits: { _ in }) {
+      $0.session.upstream.conventions.correlation = .jsonRPC
+    }
+    first.hold()
+    let client = try first.connect()
+    client.send("POST", "/v1/call?wait=30s", "", #"{"jsonrpc":"2.0","id":1,"method":"a"}"#)
+    #expect(try eventually { try first.onLoop { $0.calls.count } == 1 })
+    first.lose()
+    #expect(try client.response().problem == "holder-unavailable")
+    #expect(try eventually { try first.isIdle() })
+  }
+
+  @Test func aBodyThatIsCompleteAfterTheLossIsNotAccepted() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let clients = try (0..<2).map { _ in try first.connect() }
+    for (client, path) in zip(clients, ["messages", "call"]) {
+      client.send("POST /v1/\(path) HTTP/1.1\r\nHost: localhost\r\nContent-Length: 37\r\n\r\n")
+    }
+    #expect(try eventually { try first.onLoop { $0.pendingRequests } == 2 })
+    first.lose()
+    for client in clients {
+      client.send(#"{"jsonrpc":"2.0","id":1,"method":"a"}"#)
+      #expect(try client.response().problem == "holder-unavailable")
+    }
+  }
+
+  // MARK: The state of a session
+
+  private static func replica(_ answer: Answer) throws -> [String: Any] {
+    try #require(answer.json["replica"] as? [String: Any], "\(answer.body)")
+  }
+
+  @Test func aHolderAddsItsPartToTheStateOfASession() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let answer = try first.request("GET", "/v1/session")
+    let replica = try Self.replica(answer)
+    #expect(answer.status == 200 && answer.text("state") != "no-holder")
+    #expect(replica["term"] as? Int == 1 && replica["current"] as? Bool == true)
+    let holder = try #require(replica["holder"] as? [String: Any])
+    #expect(holder["here"] as? Bool == true && holder["gateway"] as? String == first.id)
+    let list = try #require(try first.request("GET", "/v1/sessions").json["sessions"] as? [[String: Any]])
+    #expect(list.map { $0["replica"] != nil } == [true])
+  }
+
+  @Test func theGatewayOfTheClientAddsItsPartToTheDocumentOfTheHolder() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let follower = try Self.gateway(journal)
+    follower.locate(at: first.peerAddress, SessionHolding(term: 7, peer: .init(gateway: first.id, address: "there:1")))
+    for (method, body) in [("GET", nil), ("PATCH", #"{"desired":"down"}"#)] {
+      let fields = "Accept-Encoding: gzip\r\n" + (body == nil ? "" : "Content-Type: application/json\r\n")
+      let answer = try follower.request(method, "/v1/session", fields, body)
+      #expect(answer.status == 200 && answer.json["messages"] != nil, "\(answer.body)")
+      #expect(answer.body.components(separatedBy: "\"replica\"").count == 2)
+      let replica = try Self.replica(answer)
+      #expect(replica["gateway"] as? String == follower.id && replica["term"] as? Int == 7)
+      let holder = try #require(replica["holder"] as? [String: Any])
+      #expect(holder["here"] as? Bool == false && holder["gateway"] as? String == first.id)
+      #expect(holder["address"] as? String == "there:1")
+    }
+    #expect(try follower.request("HEAD", "/v1/session").status == 200)
+    let list = try #require(try follower.request("GET", "/v1/sessions").json["sessions"] as? [[String: Any]])
+    #expect(list[0]["state"] as? String == "elsewhere" && list[0]["queue"] is NSNull)
+  }
+
+  @Test func theStateOfASessionIsShownWithoutAHolder() throws {
+    let journal = SharedJournal()
+    let gateway = try Self.gateway(journal)
+    let answer = try gateway.request("GET", "/v1/session")
+    #expect(answer.status == 200 && answer.text("state") == "no-holder", "\(answer.body)")
+    let replica = try Self.replica(answer)
+    #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false && replica["lag_seconds"] is NSNull)
+    // A holder that does not respond costs two seconds, and not the time in which another one would take its place.
+    let slow = try ScriptedPeer { client in _ = client.readToEnd() }
+    defer { slow.stop() }
+    gateway.locate(at: slow.address)
+    #expect(try gateway.request("GET", "/v1/session").text("state") == "elsewhere")
+    #expect(try eventually { try gateway.isIdle() })
+  }
+
+  @Test func aStreamShowsWhereTheSessionIs() throws {
+    let journal = SharedJournal()
+    let gateway = try Self.gateway(journal)
+    gateway.hold()
+    gateway.lose()
+    let client = try gateway.connect()
+    client.send("GET", "/v1/messages?events=session&cursor=earliest", "Accept: text/event-stream\r\n")
+    #expect(client.readUntil("\"state\":\"no-holder\""))
+    gateway.locate(at: .ipv4(0x7F00_0001, port: 1))
+    #expect(client.readUntil("\"state\":\"elsewhere\""))
+  }
+}

@@ -64,6 +64,7 @@ extension GatewayServer {
     server.accessLog.mode = effective.log.access
     logger.info("configuration reloaded", [.flag("changed", effective != old)])
     running.effective = effective
+    replicas?.use(effective)
     if reason == .signal { running.lastRequested = plan.settings }
     return true
   }

@@ -1,6 +1,7 @@
 import API
 import ByteStreams
 import Configuration
+import Digests
 import Journal
 import Logging
 import Metrics
@@ -42,12 +43,24 @@ final class Replicas: Sendable {
     redis.pendingBytes = settings.store.pendingBytes
     redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
     redis.address = address?.description ?? ""
+    redis.configuration = Self.digest(of: settings)
     sessions = SharedSessions(slots, in: directory)
     store = RedisStore.start(redis, on: self.loop, delegate: sessions, logger: logger, metrics: metrics) {
       NetworkDialer(resolver: Resolver(), loop: $0)
     }
     directory.created.share(in: store)
   }
+
+  /// Of what must be the same at all gateways: 16 hexadecimal digits.
+  private static func digest(of settings: GatewaySettings) -> String {
+    var text = ByteQueue()
+    let digest = Digest.sha256(Array(settings.sharedText.utf8).span)
+    text.append(hexadecimal: digest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }, digits: 16)
+    return text.bytes.text()
+  }
+
+  /// Settings were read again.
+  func use(_ settings: GatewaySettings) { store.use(configuration: Self.digest(of: settings)) }
 
   /// This gateway among all.
   var id: String {

@@ -77,12 +77,12 @@ struct HeldSend: WaitingRequest {
       guard pending.isStored else { return false }
       noteStored(&pending)
     }
-    // Another gateway sends it, and knows its states.
-    guard pending.parameters.until != .queued, pending.receipt.session.isHere else { return true }
+    guard pending.parameters.until != .queued else { return true }
     let before = pending.progress
     let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
     if pending.progress != before { api.sends[slot] = pending }
-    return isComplete
+    // Another gateway sends it, and knows its states.
+    return isComplete || !pending.receipt.session.isHere
   }
 
   private func noteStored(_ pending: inout PendingSend) {
@@ -94,7 +94,7 @@ struct HeldSend: WaitingRequest {
   }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    let isComplete = hasNewData
+    _ = hasNewData
     var pending = pending
     if pending.receipt.ticket != nil {
       switch pending.withdrawal.map(StoreRejection.isRejected) ?? pending.reject() {
@@ -120,6 +120,7 @@ struct HeldSend: WaitingRequest {
       let isKnown = pending.showsReplay && pending.receipt.advance(&pending.progress, to: .confirmed)
       return pending.write(isComplete: isKnown, at: now, into: &response)
     }
+    let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
     pending.write(isComplete: isComplete, at: now, into: &response)
   }
 

@@ -78,7 +78,7 @@ extension RedisFlight {
     first: GatewayID?, newList: UInt64, then: @escaping (DefinitionReply, Bool) -> Void
   ) {
     let definition = change.definition.text
-    send(parts: StoreScript.leadingParts + 12, bytes: definition.count) { parts in
+    send(.define, parts: StoreScript.leadingParts + 12, bytes: definition.count) { parts in
       StoreScript.define.begin(&parts)
       parts.append(keys.list)
       parts.append(keys.owners)
@@ -108,7 +108,7 @@ extension RedisFlight {
     then: @escaping (DefinitionReply, Bool) -> Void
   ) {
     let definition = change.definition.text
-    send(parts: StoreScript.leadingParts + 14, bytes: definition.count) { parts in
+    send(.remove, parts: StoreScript.leadingParts + 14, bytes: definition.count) { parts in
       StoreScript.remove.begin(&parts)
       parts.append(keys.list)
       parts.append(keys.owners)

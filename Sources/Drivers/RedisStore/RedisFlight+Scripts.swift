@@ -44,7 +44,7 @@ extension RedisFlight {
     then: @escaping (StreamPart?, Bool) -> Void
   ) {
     let names = SharedRecord.fieldNames
-    send(parts: StoreScript.leadingParts + 5 + names.count, bytes: bytes) { parts in
+    send(.read, parts: StoreScript.leadingParts + 5 + names.count, bytes: bytes) { parts in
       StoreScript.read.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.pushes)
@@ -79,7 +79,7 @@ extension RedisFlight {
   ) {
     let expected = acquisition.expected
     let created = SessionDefinition.parts(of: name)
-    send(parts: StoreScript.leadingParts + 19) { parts in
+    send(.acquire, parts: StoreScript.leadingParts + 19) { parts in
       StoreScript.acquire.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.pushes)
@@ -114,7 +114,7 @@ extension RedisFlight {
   ) {
     noteEntries()
     let bytes = changes.count + pushes.reduce(0) { $0 + $1.bytes.count }
-    send(parts: StoreScript.leadingParts + 10 + 2 * pushes.count, bytes: bytes) { parts in
+    send(.append, parts: StoreScript.leadingParts + 10 + 2 * pushes.count, bytes: bytes) { parts in
       StoreScript.append.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.pushes)
@@ -140,7 +140,7 @@ extension RedisFlight {
     then: @escaping (Bool, Bool) -> Void
   ) {
     noteEntries()
-    send(parts: StoreScript.leadingParts + 7, bytes: bytes.count) { parts in
+    send(.stage, parts: StoreScript.leadingParts + 7, bytes: bytes.count) { parts in
       StoreScript.stage.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.staged)
@@ -158,7 +158,7 @@ extension RedisFlight {
     _ keys: SessionKeys, _ token: HolderToken, history: String, expected: UInt64, number: UInt64, parts count: Int,
     then: @escaping (Bool, Bool) -> Void
   ) {
-    send(parts: StoreScript.leadingParts + 8) { parts in
+    send(.replace, parts: StoreScript.leadingParts + 8) { parts in
       StoreScript.replace.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.changes)
@@ -177,7 +177,7 @@ extension RedisFlight {
     _ keys: SessionKeys, _ token: HolderToken, from: String, to: String, expected: UInt64, counter: UInt32,
     then: @escaping (Bool, Bool) -> Void
   ) {
-    send(parts: StoreScript.leadingParts + 7) { parts in
+    send(.stamp, parts: StoreScript.leadingParts + 7) { parts in
       StoreScript.stamp.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.channel)
@@ -195,7 +195,7 @@ extension RedisFlight {
     _ keys: SessionKeys, _ token: HolderToken, history: String, expected: UInt64, to successor: GatewayID?,
     then: @escaping (Bool, Bool) -> Void
   ) {
-    send(parts: StoreScript.leadingParts + 6) { parts in
+    send(.release, parts: StoreScript.leadingParts + 6) { parts in
       StoreScript.release.begin(&parts)
       parts.append(keys.record)
       parts.append(keys.channel)

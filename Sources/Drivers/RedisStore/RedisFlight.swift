@@ -1,4 +1,6 @@
+import ByteStreams
 import RESPCodec
+import Reactor
 import Redis
 import RedisProtocol
 
@@ -20,6 +22,7 @@ final class RedisFlight {
 
   private let connection: RedisConnection
   private let replicas: Int
+  private let metrics: RedisStoreMetrics?
   private let landed: (RedisFlight) -> Void
   private var completions: [Completion] = []
   private var replies: [RESPReply?] = []
@@ -35,8 +38,12 @@ final class RedisFlight {
   /// Whether a command was lost, or could not be sent.
   private(set) var hasFailed = false
 
-  init(_ connection: RedisConnection, replicas: Int, landed: @escaping (RedisFlight) -> Void) {
+  init(
+    _ connection: RedisConnection, replicas: Int, metrics: RedisStoreMetrics? = nil,
+    landed: @escaping (RedisFlight) -> Void
+  ) {
     self.connection = connection
+    self.metrics = metrics
     self.replicas = replicas
     self.landed = landed
   }
@@ -53,15 +60,23 @@ final class RedisFlight {
 
   var isFull: Bool { bytes >= Self.fullBytes }
 
-  /// - Parameter bytes: about as many as the command has, or its reply, unless they are small.
-  func send(parts: Int, bytes: Int = 0, _ write: (inout RESPCommandParts) -> Void, then: @escaping Completion) {
+  /// - Parameters:
+  ///   - script: nil: another command.
+  ///   - bytes: about as many as the command has, or its reply, unless they are small.
+  func send(
+    _ script: StoreScript? = nil, parts: Int, bytes: Int = 0, _ write: (inout RESPCommandParts) -> Void,
+    then: @escaping Completion
+  ) {
+    let start = ProcessInformation.monotonicTime()
     let index = completions.count
     completions.append(then)
     replies.append(nil)
     self.bytes += bytes + Self.commandBytes
     send(parts: parts, write) { [self] outcome in
       switch outcome {
-      case .reply(let reply): replies[index] = reply
+      case .reply(let reply):
+        replies[index] = reply
+        if let script { metrics?.note(script.name, ProcessInformation.monotonicTime() - start) }
       case .refused(let error): errors.append(error)
       case .lost: hasFailed = true
       }

@@ -108,14 +108,16 @@ package final class RedisStore: Journal {
   package let gateway: GatewayID
   let submissions: SubmissionQueue
   private let condition: Locked<StoreState>
+  private let settingsDigest: Locked<String>
   /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
   private let definitionsAreKnown = Atomic(false)
 
-  private init(_ submissions: SubmissionQueue) {
+  private init(_ submissions: SubmissionQueue, configuration: String) {
     var generator = SystemRandomNumberGenerator()
     gateway = GatewayID(using: &generator)
     self.submissions = submissions
+    settingsDigest = Locked(configuration)
     condition = Locked(
       StoreState(failure: "not connected yet", since: ProcessInformation.wallClockMilliseconds()))
   }
@@ -130,7 +132,7 @@ package final class RedisStore: Journal {
     let box = SignalBox()
     let limits = SubmissionQueue.Limits(pendingBytes: settings.pendingBytes, pauseBytes: settings.pauseBytes)
     let submissions = SubmissionQueue(limits) { box.notify() }
-    let store = RedisStore(submissions)
+    let store = RedisStore(submissions, configuration: settings.configuration)
     _ = submissions.setFailed(true)
     let metrics = RedisStoreMetrics(registry, submissions)
     loop.submit { [weak delegate] loop in
@@ -205,6 +207,12 @@ package final class RedisStore: Journal {
 
   /// For the status output.
   package var state: StoreState { condition.withLock { $0 } }
+
+  /// A digest of the settings that must be the same at all gateways. The others are compared with it.
+  package var configuration: String { settingsDigest.withLock { $0 } }
+
+  /// Settings were read again.
+  package func use(configuration: String) { settingsDigest.withLock { $0 = configuration } }
 
   // MARK: For the driver
 

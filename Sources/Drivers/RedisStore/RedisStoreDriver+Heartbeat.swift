@@ -40,13 +40,13 @@ extension RedisStoreDriver {
     let entry = GatewayEntry(
       beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isDraining,
       address: settings.address,
-      configuration: settings.configuration)
+      configuration: store.configuration)
     let old = watch.forgettable(now: now)
-    let flight = RedisFlight(connection, replicas: settings.waitReplicas) { [unowned self] flight in
+    let flight = RedisFlight(connection, replicas: settings.waitReplicas, metrics: metrics) { [unowned self] flight in
       flight.report()
       if let reason = flight.refusal { noteRefusal(reason) } else { noteSuccess(ofWrite: false) }
     }
-    flight.send(parts: StoreScript.leadingParts + 3 + 2 * old.count) { parts in
+    flight.send(.heartbeat, parts: StoreScript.leadingParts + 3 + 2 * old.count) { parts in
       StoreScript.heartbeat.begin(&parts)
       parts.append(gateways)
       parts.append(text { watch.own.write(into: &$0) })
@@ -60,6 +60,14 @@ extension RedisStoreDriver {
     }
     if secret.isDue() { shareSecret(flight) }
     flight.readVersion(listKeys) { [unowned self] in definitions.compare($0) }
+    if conditions.isMemoryDue(now: now) {
+      flight.send(parts: 2) { parts in
+        parts.append("INFO")
+        parts.append("memory")
+      } then: { [unowned self] reply, _ in
+        if let notice = reply?.text.flatMap({ conditions.observed(memory: $0, now: now) }) { log([notice]) }
+      }
+    }
     flight.send(parts: 2) { parts in
       parts.append("INFO")
       parts.append("replication")
@@ -101,12 +109,17 @@ extension RedisStoreDriver {
       entries.append((gateway, text))
     }
     watch.received(entries, now: now)
+    log(conditions.observed(store.configuration, watch.otherConfigurations(now: now), now: now))
     for name in places.found(watch.addresses(now: now)) { reportPlace(of: name) }
   }
 
   /// The last part of a heartbeat.
   private func heartbeatEnded(_ reply: RESPReply?) {
-    if let history = reply?.text.flatMap({ Self.history(in: $0) }) { connected(to: history) }
+    if let text = reply?.text {
+      if let history = Self.history(in: text) { connected(to: history) }
+      let required = settings.waitReplicas
+      if let notice = conditions.observed(replication: text, required: required, now: now) { log([notice]) }
+    }
     setDeadlineTimer()
     for (name, session) in followed where loop.now >= session.lastUse + FollowedSession.idleTime { unfollow(name) }
     report(definitions.expire(now: now))

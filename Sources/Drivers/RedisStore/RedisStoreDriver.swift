@@ -31,6 +31,9 @@ final class RedisStoreDriver {
 
   var heartbeat: Heartbeat
   var watch: HistoryWatch
+  var conditions = StoreConditions()
+  /// Why connections could not be opened since the last one. Each reason is logged once.
+  private var notedFailures: Set<String> = []
 
   var secret: PeerSecret
   /// What was reported of the sessions that others hold, and the addresses of all gateways by which it was found.
@@ -130,7 +133,9 @@ final class RedisStoreDriver {
     while flight == nil {
       let hasTaken = take()
       if let connection = link.journals {
-        let flight = RedisFlight(connection, replicas: settings.waitReplicas) { [unowned self] in landed($0) }
+        let flight = RedisFlight(connection, replicas: settings.waitReplicas, metrics: metrics) {
+          [unowned self] in landed($0)
+        }
         decide(flight)
         if flight.hasFailed { return link.reset(.disconnected("too much was sent")) }
         if !flight.isEmpty {
@@ -362,6 +367,8 @@ extension RedisStoreDriver: RedisLinkOwner {
     names.formUnion(held.keys)
     names.formUnion(followed.keys)
     _ = link.notifications?.subscribe([listKeys.channel] + names.map { keys($0).channel })
+    notedFailures = []
+    metrics.setUp(true)
     setFailure(nil)
     sendHeartbeat()
     noteAll()
@@ -371,6 +378,7 @@ extension RedisStoreDriver: RedisLinkOwner {
   func linkIsDown(_ failure: RedisFailure) {
     logger.warning("the connection to Redis has ended", [.text("reason", "\(failure)")])
     lastFailure = "\(failure)"
+    metrics.setUp(false)
     setTimer(.patience, at: loop.now + Self.patience)
     heartbeat.disconnected()
     for name in followed.keys { followed[name]?.isSubscribed = false }
@@ -381,7 +389,10 @@ extension RedisStoreDriver: RedisLinkOwner {
 
   func linkAttemptFailed(_ failure: RedisFailure) {
     lastFailure = "\(failure)"
-    logger.debug("no connection to Redis", [.text("reason", "\(failure)")])
+    // Several Sentinels may fail in turn.
+    let isNews = notedFailures.count < Self.failuresNoted && notedFailures.insert(lastFailure).inserted
+    logger.log(isNews ? .warning : .debug, "no connection to Redis", [.text("reason", lastFailure)])
+    if store.submissions.isFailed { store.report(lastFailure) }
   }
 
   func link(reports event: RedisSubscriptions.Event) {
@@ -409,6 +420,8 @@ extension RedisStoreDriver: RedisLinkOwner {
     }
     turn()
   }
+
+  private static var failuresNoted: Int { 16 }
 
   /// What a notification says if not only pushes were added.
   private static var holderChanged: [UInt8] { [UInt8(ascii: "2")] }

@@ -9,6 +9,8 @@ final class RedisStoreMetrics: Sendable {
   private let writes: Histogram
   private let bytes: Counter
   private let failed: Gauge
+  private let up: Gauge
+  private let scripts: [String: Histogram]
   private let failures: Counter
   private let held: Gauge
   private let damaged: Gauge
@@ -26,6 +28,18 @@ final class RedisStoreMetrics: Sendable {
     failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
     failed = registry.gauge(
       "drawbridge_store_failed", "1 while the store does not work: messages are refused, and pushes are not shown.")
+    up = registry.gauge(
+      "drawbridge_store_up", "1 while this gateway is connected to Redis, otherwise 0.")
+    scripts = Dictionary(
+      uniqueKeysWithValues: StoreScript.names.map { name in
+        (
+          name,
+          registry.histogram(
+            "drawbridge_store_script_seconds",
+            "Time from sending a script to Redis to its reply, with the scripts that were sent before it.",
+            [("script", name)])
+        )
+      })
     held = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
     damaged = registry.gauge(
       "drawbridge_store_damaged_sessions",
@@ -52,6 +66,8 @@ final class RedisStoreMetrics: Sendable {
   func noteBytes(_ count: Int) { bytes.add(count) }
   func noteFailure() { failures.add() }
   func setFailed(_ hasFailed: Bool) { failed.set(hasFailed ? 1 : 0) }
+  func setUp(_ isUp: Bool) { up.set(isUp ? 1 : 0) }
+  func note(_ script: String, _ time: TimeSpan) { scripts[script]?.observe(time) }
   func setHeld(_ count: Int) { held.set(count) }
   func setDamaged(_ count: Int) { damaged.set(count) }
   func noteTakeOver() { takeOvers.add() }

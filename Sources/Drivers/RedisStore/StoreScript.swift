@@ -5,27 +5,35 @@ import Replication
 
 /// A script as commands name it.
 struct StoreScript {
+  /// The value of the label `script` of metrics.
+  let name: String
   let script: RedisScript
   private let keyCount: Int
 
-  private init(_ script: RedisScript, keys: Int) {
+  private init(_ name: String, _ script: RedisScript, keys: Int) {
+    self.name = name
     self.script = script
     keyCount = keys
   }
 
-  private init(_ shared: ReplicationScript) { self.init(shared.script, keys: shared.keyCount) }
+  private init(_ name: String, _ shared: ReplicationScript) {
+    self.init(name, shared.script, keys: shared.keyCount)
+  }
 
-  static let heartbeat = StoreScript(.heartbeat)
-  static let acquire = StoreScript(.acquire)
-  static let append = StoreScript(.append)
-  static let stage = StoreScript(.stage)
-  static let replace = StoreScript(.replace)
-  static let stamp = StoreScript(.stamp)
-  static let release = StoreScript(.release)
-  static let define = StoreScript(.define)
-  static let remove = StoreScript(.remove)
+  static let heartbeat = StoreScript("heartbeat", .heartbeat)
+  static let acquire = StoreScript("acquire", .acquire)
+  static let append = StoreScript("append", .append)
+  static let stage = StoreScript("stage", .stage)
+  static let replace = StoreScript("replace", .replace)
+  static let stamp = StoreScript("stamp", .stamp)
+  static let release = StoreScript("release", .release)
+  static let define = StoreScript("define", .define)
+  static let remove = StoreScript("remove", .remove)
   /// It only reads, so it is no part of the protocol.
-  static let read = StoreScript(RedisScript(String(decoding: PackageResources.read_lua, as: UTF8.self)), keys: 3)
+  static let read = StoreScript(
+    "read", RedisScript(String(decoding: PackageResources.read_lua, as: UTF8.self)), keys: 3)
+
+  static let names = [heartbeat, acquire, append, stage, replace, stamp, release, define, remove, read].map(\.name)
 
   static let all = ReplicationScript.all.map(\.script) + [read.script]
 

@@ -91,6 +91,16 @@ package struct HistoryWatch: Sendable {
     gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
   }
 
+  /// The digests of the settings of other gateways that are not gone, and say it.
+  package func otherConfigurations(now: MonotonicTime) -> [GatewayID: (configuration: String, address: String)] {
+    var result: [GatewayID: (configuration: String, address: String)] = [:]
+    for (gateway, seen) in gateways where gateway != own && !isGone(gateway, now: now) {
+      guard let entry = seen.entry, !entry.configuration.isEmpty, !entry.isDraining else { continue }
+      result[gateway] = (entry.configuration, entry.address)
+    }
+    return result
+  }
+
   /// Whether the entry of a gateway has not changed for its lease and that of this gateway, in the present history. It has no valid deadline then.
   package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
     let seen = gateways[gateway]

@@ -3,47 +3,33 @@ import Journal
 import Threading
 
 /// A journal that several gateways can continue, one after another, as they do with one in Redis. Everything is stored at once.
-final class SharedJournal: SessionJournal {
+final class SharedJournal: Sendable {
   private struct State {
     var session = RestoredSession(epoch: 0xABC)
     var submitted: UInt64 = 0
     /// The last entry that is stored; nil: the last one.
     var stored: UInt64?
     var isLost = false
+    /// What is submitted in others is not stored.
+    var term: UInt64 = 0
   }
 
   private let state = Locked(State())
 
   /// Begins another term.
   func open() -> OpenedJournal {
-    let restored = state.withLock { state in
+    state.withLock { state in
       let term = JournalTerm(
         term: (state.session.terms.last?.term ?? 0) + 1, firstPush: state.session.nextPush,
         firstDelivery: state.session.nextDelivery)
       _ = state.session.apply(.opened(term))
-      return state.session
-    }
-    return OpenedJournal(journal: self, restored: restored)
-  }
-
-  func submit(_ entry: JournalEntry) -> JournalTicket { submit(contentsOf: [entry]) }
-
-  func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
-    state.withLock { state in
-      for entry in entries { _ = state.session.apply(entry) }
-      state.submitted += UInt64(entries.count)
-      return JournalTicket(state.submitted)
+      state.term = term.term
+      return OpenedJournal(journal: Term(self, term.term), restored: state.session)
     }
   }
 
-  func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
-
-  func outcome(of ticket: JournalTicket) -> JournalOutcome {
-    state.withLock { state in
-      if ticket.number <= state.stored ?? .max { return .stored }
-      return state.isLost ? .failed : .pending
-    }
-  }
+  /// Ends the term.
+  func end() { state.withLock { $0.term = 0 } }
 
   /// From now on, it is not known whether entries are stored.
   func stall() { state.withLock { $0.stored = $0.submitted } }
@@ -51,12 +37,43 @@ final class SharedJournal: SessionJournal {
   /// Nor will it ever be.
   func lose() { state.withLock { $0.isLost = true } }
 
-  var storedPosition: UInt64 { 1 << 40 }
-  var showsUnstored: Bool { false }
-  var isFailed: Bool { false }
-  var isFull: Bool { false }
-  var isOverfull: Bool { false }
-  var mustPauseReading: Bool { false }
+  private final class Term: SessionJournal {
+    private let journal: SharedJournal
+    private let term: UInt64
 
-  func observe(_ observer: any JournalObserver) {}
+    init(_ journal: SharedJournal, _ term: UInt64) {
+      self.journal = journal
+      self.term = term
+    }
+
+    func submit(_ entry: JournalEntry) -> JournalTicket { submit(contentsOf: [entry]) }
+
+    func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
+      journal.state.withLock { state in
+        guard state.term == term else { return JournalTicket(.max) }
+        for entry in entries { _ = state.session.apply(entry) }
+        state.submitted += UInt64(entries.count)
+        return JournalTicket(state.submitted)
+      }
+    }
+
+    func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
+
+    func outcome(of ticket: JournalTicket) -> JournalOutcome {
+      journal.state.withLock { state in
+        if ticket.number == .max { return .failed }
+        if ticket.number <= state.stored ?? .max { return .stored }
+        return state.isLost ? .failed : .pending
+      }
+    }
+
+    var storedPosition: UInt64 { 1 << 40 }
+    var showsUnstored: Bool { false }
+    var isFailed: Bool { false }
+    var isFull: Bool { false }
+    var isOverfull: Bool { false }
+    var mustPauseReading: Bool { false }
+
+    func observe(_ observer: any JournalObserver) {}
+  }
 }

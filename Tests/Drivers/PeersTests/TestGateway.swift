@@ -111,7 +111,10 @@ final class TestGateway {
   func hold() { if let journal { shared?.hold("default", journal.open()) } }
 
   /// The shared session leaves this gateway.
-  func lose() { shared?.lose("default") }
+  func lose() {
+    journal?.end()
+    shared?.lose("default")
+  }
 
   func locate(at address: SocketAddress?, _ holding: SessionHolding? = nil) {
     shared?.locate("default", at: address, holding)

@@ -1,0 +1,107 @@
+import ByteStreams
+import Logging
+import Replication
+
+/// What an operator should change about Redis or the gateways. Each condition is reported when it has held for a while, and when it ends.
+struct StoreConditions {
+  struct Notice {
+    let isWarning: Bool
+    let text: StaticString
+    let fields: [LogField]
+  }
+
+  private enum Kind: Hashable {
+    case eviction
+    case replicas
+    case configuration(GatewayID)
+  }
+
+  private struct Condition {
+    let since: MonotonicTime
+    var isReported = false
+  }
+
+  /// Between two looks at the policy of eviction, which an operator may change at any time.
+  private static var memoryInterval: TimeSpan { .seconds(60) }
+  /// A replica that restarts is no reason for a warning.
+  private static var replicasPatience: TimeSpan { .seconds(10) }
+  /// While a change is rolled out, gateways have different settings. Those that end are looked at no longer.
+  private static var configurationPatience: TimeSpan { .seconds(60) }
+
+  private var conditions: [Kind: Condition] = [:]
+  private var nextMemory = MonotonicTime.zero
+
+  /// Whether `INFO memory` is to be read now.
+  mutating func isMemoryDue(now: MonotonicTime) -> Bool {
+    guard now >= nextMemory else { return false }
+    nextMemory = now + Self.memoryInterval
+    return true
+  }
+
+  /// - Parameter memory: the reply to `INFO memory`.
+  mutating func observed(memory: String, now: MonotonicTime) -> Notice? {
+    guard let policy = Self.field("maxmemory_policy", in: memory) else { return nil }
+    return note(
+      .eviction, policy != "noeviction", after: .zero, now: now,
+      "Redis may evict what is stored: set maxmemory-policy to noeviction", "Redis does not evict what is stored",
+      [.text("policy", PrintableText.escaped(String(policy.prefix(64))))])
+  }
+
+  /// - Parameters:
+  ///   - replication: the reply to `INFO replication`.
+  ///   - required: the number of replicas that must confirm each write.
+  mutating func observed(replication: String, required: Int, now: MonotonicTime) -> Notice? {
+    guard required > 0, let count = Self.field("connected_slaves", in: replication).flatMap({ Int($0) }) else {
+      return nil
+    }
+    return note(
+      .replicas, count <= required, after: Self.replicasPatience, now: now,
+      "Redis has no replica to spare: if it loses one, nothing is stored until it is back (store.wait_replicas)",
+      "Redis has replicas to spare", [.number("replicas", count), .number("wait_replicas", required)])
+  }
+
+  /// - Parameters:
+  ///   - own: the digest of the settings that must be the same everywhere.
+  ///   - others: those of other gateways.
+  mutating func observed(
+    _ own: String, _ others: [GatewayID: (configuration: String, address: String)], now: MonotonicTime
+  ) -> [Notice] {
+    for case .configuration(let gateway) in conditions.keys where others[gateway] == nil {
+      conditions[.configuration(gateway)] = nil
+    }
+    return others.compactMap { gateway, other in
+      note(
+        .configuration(gateway), other.configuration != own, after: Self.configurationPatience, now: now,
+        "another gateway has other settings of the sessions or of the lease",
+        "another gateway has the same settings again",
+        [.text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", other.address)])
+    }
+  }
+
+  private mutating func note(
+    _ kind: Kind, _ holds: Bool, after patience: TimeSpan, now: MonotonicTime, _ warning: StaticString,
+    _ end: StaticString, _ fields: [LogField]
+  ) -> Notice? {
+    guard holds else {
+      let last = conditions.removeValue(forKey: kind)
+      return last?.isReported == true ? Notice(isWarning: false, text: end, fields: fields) : nil
+    }
+    let condition = conditions[kind] ?? Condition(since: now)
+    let isDue = !condition.isReported && now >= condition.since + patience
+    conditions[kind] = Condition(since: condition.since, isReported: condition.isReported || isDue)
+    return isDue ? Notice(isWarning: true, text: warning, fields: fields) : nil
+  }
+
+  private static func field(_ name: String, in information: String) -> Substring? {
+    for line in information.split(whereSeparator: \.isNewline) where line.hasPrefix(name + ":") {
+      return line.dropFirst(name.count + 1)
+    }
+    return nil
+  }
+}
+
+extension RedisStoreDriver {
+  func log(_ notices: [StoreConditions.Notice]) {
+    for notice in notices { logger.log(notice.isWarning ? .warning : .info, notice.text, notice.fields) }
+  }
+}

@@ -1,0 +1,11 @@
+extension GatewaySettings {
+  /// The settings of which all gateways that share sessions must have the same, one a line. Without secrets and the paths of files, which may
+  /// differ between machines.
+  package var sharedText: String {
+    let shared = ["upstream.", "delivery.", "webhooks", "created_sessions.", "store.lease", "store.wait_replicas"]
+    let top = Setting.all.filter { setting in shared.contains { setting.path.hasPrefix($0) } }
+    let named = sessions.flatMap { Setting.named($0.name) } + profiles.flatMap { Setting.profile($0.name) }
+    return (top + named).filter { !$0.isSecret && !$0.path.contains(".tls.") }
+      .map { "\($0.path)=\($0.format(self))" }.joined(separator: "\n")
+  }
+}

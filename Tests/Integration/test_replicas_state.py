@@ -1,0 +1,134 @@
+"""What gateways on one Redis show of a session, the webhooks of its holder, and settings that are read again."""
+
+import json
+import signal
+
+import pytest_asyncio
+
+from harness.receiver import Receiver, webhook
+from harness.redis import RedisServer
+from harness.waiting import eventually
+
+
+@pytest_asyncio.fixture
+async def database(start, tmp_path):
+    # It evicts nothing, since it has no limit.
+    server = await start(RedisServer(tmp_path))
+    await server.client.config_set("maxmemory-policy", "allkeys-lru")
+    return server
+
+
+@pytest_asyncio.fixture
+async def pair(gateway_for, database, upstream):
+    """`await pair(webhook, …)`: two gateways, the holder of the session first."""
+
+    def configuration(*webhooks, **settings):
+        return json.dumps(
+            {
+                "upstream": {"url": upstream.url},
+                "store": {"engine": "redis", "url": f"redis://127.0.0.1:{database.port}", "lease": "2s"},
+                "listeners": {"peers": "127.0.0.1:0"},
+                "webhooks": list(webhooks),
+                **settings,
+            }
+        )
+
+    async def pair(*webhooks, **settings):
+        config = configuration(*webhooks, **settings)
+        first = await gateway_for(None, config=config)
+        await _state(first, "ready")
+        return first, await gateway_for(None, config=config)
+
+    pair.configuration = configuration
+    return pair
+
+
+async def _state(gateway, *states):
+    """The document of the session, as soon as it has one of these states."""
+
+    async def has_state():
+        answer = await gateway.client().request("GET", "/v1/session")
+        assert answer.status == 200, answer.body
+        return answer.json if answer.json["state"] in states else None
+
+    return await eventually(has_state, what=f"the session is {states}")
+
+
+async def test_each_gateway_names_the_holder_also_when_there_is_none(pair, upstream):
+    first, second = await pair()
+    document = await _state(second, "ready")
+    here = (await _state(first, "ready"))["replica"]
+    replica = document["replica"]
+    assert here["holder"] == {**replica["holder"], "here": True}
+    assert replica["holder"]["gateway"] == here["gateway"] != replica["gateway"]
+    assert replica["holder"]["address"] == ":".join(map(str, first.address("peers")))
+    assert (here["current"], here["lag_seconds"], here["store"]["state"]) == (True, 0, "working")
+    assert replica["term"] == here["term"]
+    await upstream.push("a")
+
+    async def is_late():
+        replica = (await second.client().session())["replica"]
+        return replica if replica["current"] and replica["lag_seconds"] is not None else None
+
+    assert 0 <= (await eventually(is_late, what="the push is readable"))["lag_seconds"] < 10
+    listed = (await second.client().request("GET", "/v1/sessions")).json["sessions"]
+    assert [(each["state"], each["queue"]) for each in listed] == [("elsewhere", None)]
+    page = await second.client("management").request("GET", "/", headers={"Accept": "application/json"})
+    assert page.json["gateway"] == {"id": replica["gateway"], "held_sessions": 0}
+    metrics = await second.metrics()
+    assert (metrics["drawbridge_store_up"], metrics["drawbridge_session_desired"]) == (1, 0)
+    assert metrics.samples["drawbridge_store_script_seconds_count", 'script="heartbeat"'] > 0
+
+    await first.kill()
+    # It does not respond, and is then not the holder any more.
+    alone = await _state(second, "elsewhere", "no-holder")
+    assert (alone["replica"]["holder"] is None) == (alone["state"] == "no-holder")
+    assert (alone["pushes"]["received"], alone["queue"], alone["desired"]) == (1, None, None)
+    later = await _state(second, "ready")
+    assert later["replica"]["holder"]["here"]
+    assert later["replica"]["term"] > replica["term"]
+    await second.logs(lambda record: "maxmemory-policy" in record["message"], what="it warns of eviction")
+
+
+async def test_webhooks_continue_at_the_next_holder(pair, start, upstream):
+    receiver = await start(Receiver())
+    first, second = await pair(webhook(receiver))
+    await _state(second, "ready")
+    await upstream.push("a", "b")
+    await receiver.has(2)
+
+    async def is_settled():
+        return (await first.metrics())["drawbridge_webhook_lag_messages"] == 0
+
+    await eventually(is_settled, what="the position is stored")
+    await first.kill()
+    await _state(second, "ready")
+    await upstream.push("c")
+    await receiver.has(3)
+    # The last one may have been delivered twice, since the former holder may not have stored it.
+    assert (receiver.deliveries[0].data, receiver.deliveries[-1].data) == ("a", "c")
+
+
+async def test_a_reload_is_in_effect_at_the_next_holder(pair, start, upstream):
+    receiver = await start(Receiver())
+    first, second = await pair()
+    await _state(second, "ready")
+    config = pair.configuration(webhook(receiver), delivery={"messages": 2})
+    for gateway in (first, second):
+        gateway.rewrite(config)
+        gateway.signal(signal.SIGHUP)
+        await gateway.logs(lambda record: record["message"] == "configuration reloaded", what="it is reloaded")
+    await upstream.push("a", "b", "c")
+    await receiver.has(3)
+    for gateway in (first, second):
+
+        async def has_dropped(gateway=gateway):
+            listed = (await gateway.client().request("GET", "/v1/sessions")).json["sessions"]
+            return listed[0]["pushes"]["retained"] == 2
+
+        await eventually(has_dropped, what="the copy has the new limit")
+    await first.kill()
+    await _state(second, "ready")
+    await upstream.push("d")
+    await receiver.has(4)
+    assert (await second.client().session())["pushes"]["retained"] == 2

@@ -221,6 +221,8 @@ struct Router {
     guard served.isHere else { return try reading(request, .distantDelivery(of: served)) }
     let id = path.extracting(11..<path.count)
     guard let delivery = served.deliveryTerms.read(id) else {
+      // As at a gateway that does not hold the session, and knows no ids.
+      _ = try reading(request, .distantDelivery(of: served))
       let reason =
         IdentifierKind(id) == .push
         ? "this is a cursor or the id of a push, not of a delivery" : "no delivery has this id"

@@ -96,7 +96,9 @@ async def test_the_settings_fit_in_the_limits_of_the_containers(tmp_path):
         gateway = Gateway(config=config, env=env, folder=tmp_path, prefix=prefix)
         try:
             await gateway.start()
-            assert not [record for record in gateway.records if record["level"] == "warning"]
+            warnings = [record["message"] for record in gateway.records if record["level"] == "warning"]
+            # What is at the address of Redis here is none.
+            assert set(warnings) <= {"no connection to Redis"}
         finally:
             await gateway.stop()
 

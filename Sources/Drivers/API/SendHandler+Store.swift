@@ -62,9 +62,12 @@ extension API {
 }
 
 extension API {
-  /// The messages are queued, and not stored yet: they are accepted for as long as this gateway holds the session.
+  /// The messages are queued, and not stored yet: they are accepted for as long as this gateway holds the session. When it does not, only the next
+  /// holder knows.
   func acceptUnstored(_ pending: PendingSend, at now: MonotonicTime) {
-    if !pending.isReplayed { shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
+    if !pending.isReplayed, pending.receipt.session.isHere {
+      shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount)
+    }
     guard let key = pending.key else { return }
     shared.acceptUnstored(key, pending.receipt.acceptance, of: pending.receipt.session, at: now)
   }

@@ -195,15 +195,21 @@ struct Answer {
 /// One end of a TCP connection, with calls that block.
 final class Client: @unchecked Sendable {
   private let descriptor: Int32
+  private let isAccepted: Bool
   private var input: [UInt8] = []
   private var isOpen = true
 
   struct Failed: Error {}
 
-  init(_ descriptor: Int32) { self.descriptor = descriptor }
+  /// A connection that a scripted peer has accepted: a gateway keeps it open for as long as it likes.
+  init(accepted descriptor: Int32) {
+    self.descriptor = descriptor
+    isAccepted = true
+  }
 
   init(to address: SocketAddress) throws {
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    isAccepted = false
     let descriptor = descriptor
     let result = unsafe address.withKernelAddress { unsafe Foundation.connect(descriptor, $0, $1) }
     guard result == 0 else { throw Failed() }
@@ -233,7 +239,7 @@ final class Client: @unchecked Sendable {
   private func receive() -> Bool {
     var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     guard unsafe poll(&entry, 1, 60_000) == 1 else {
-      Issue.record("nothing has come")
+      if !isAccepted { Issue.record("nothing has come") }
       return false
     }
     var room = [UInt8](repeating: 0, count: 1 << 16)
@@ -327,7 +333,7 @@ final class ScriptedPeer: Sendable {
         guard connection >= 0 else { return }
         accepted.add(1, ordering: .sequentiallyConsistent)
         let step = self.script.withLock { $0.count > 1 ? $0.removeFirst() : $0[0] }
-        Thread { step(Client(connection)) }.start()
+        Thread { step(Client(accepted: connection)) }.start()
       }
     }
     thread.start()

@@ -38,7 +38,8 @@ import Testing
       next.store.follow(name)
     }
     try await next.until("held") { $0.held.count == names.count && $0.held.allSatisfy { $0.value.model.nextPush == 2 } }
-    #expect((2...32).contains(proxy.mostCounted), "8 MiB, in first parts of 256 KiB")
+    // 8 MiB, in first parts of 256 KiB. The proxy may count the first ones of the next flight with them.
+    #expect((2..<64).contains(proxy.mostCounted))
     await next.close()
   }
 

@@ -44,8 +44,8 @@ import UpstreamSession
     permission.isOn = false
     // What was written before has arrived when the connection has ended.
     if write == .message { #expect(fixture.post("two", to: session)) }
-    try await fixture.eventually("the connection has ended") { relay.seen.ends.count == 1 }
-    #expect(relay.seen.ends == [ECONNRESET], "neither a close frame nor FIN")
+    try await fixture.eventually("the connection has ended") { !relay.seen.ends.isEmpty }
+    #expect(relay.seen.ends.first == ECONNRESET, "neither a close frame nor FIN")
     let bytes = relay.seen.bytes
     // Attempts do not write either.
     try await fixture.eventually("it has tried again") { relay.seen.ends.count >= 3 }

@@ -164,6 +164,13 @@ extension RedisStoreDriver {
     }
   }
 
+  /// Whether a client had created the session, and it does not exist any more.
+  func isRemoved(_ name: String) -> Bool {
+    guard let parts = SessionDefinition.parts(of: name) else { return false }
+    let clientName = String(parts.name)
+    return definitions.definition(of: clientName)?.storedName(clientName) != name
+  }
+
   /// The session does not exist any more.
   private func forget(_ name: String) {
     if let session = held.removeValue(forKey: name) {

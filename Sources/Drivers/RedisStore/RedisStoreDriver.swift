@@ -221,6 +221,8 @@ final class RedisStoreDriver {
 
   private func perform(_ command: RedisStore.Command) {
     switch command {
+    // It was removed while the command waited, and nothing would end it any more.
+    case .join(let name) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
     case .join(let name):
       leaving.remove(name)
       guard !isClosing, held[name] == nil, candidates[name] == nil, !damaged.contains(name) else { return }

@@ -85,6 +85,25 @@ import Testing
     await second.close()
   }
 
+  /// The commands of both changes are taken when the flight has landed.
+  @Test func nothingIsLeftOfASessionThatWasCreatedAndRemovedDuringAFlight() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let (first, second) = (try TestGateway(server), try TestGateway(server, port: proxy.port))
+    try await connected(first, second)
+    proxy.delay(after: "{drawbridge}:s:s:m")
+    second.store.join("s")
+    try await second.until("in the air") { _ in proxy.isDelaying }
+    #expect(try await outcome(first.store.define("a", definition(1), within: Self.limits)) == .done)
+    #expect(try await outcome(first.store.remove("a", definition(1), code: 1000)) == .done)
+    try await second.until("known") { $0.removals.count == 1 }
+    proxy.endDelay()
+    try await second.untilHeld("s")
+    try await TestClient(server).until("PUBSUB", "CHANNELS", "*a~*") { $0 == "*0\r\n" }
+    await first.close()
+    await second.close()
+  }
+
   @Test func onlyTheHolderRemovesAnIdleSession() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

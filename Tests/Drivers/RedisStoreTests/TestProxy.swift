@@ -12,6 +12,10 @@ final class TestProxy: Sendable {
     var lost: (text: [UInt8], isExecuted: Bool)?
     /// The descriptors of servers whose next reply does not pass.
     var losing: Set<Int32> = []
+    /// After a command with this text, no reply passes on its connection.
+    var delayed: [UInt8]?
+    /// The descriptors of servers whose replies do not pass.
+    var delaying: Set<Int32> = []
     var descriptors: Set<Int32> = []
     /// After a command with this text, nothing passes any more.
     var freezing: [UInt8]?
@@ -83,11 +87,17 @@ final class TestProxy: Sendable {
     while true {
       let count = recv(source, &buffer, buffer.count, 0)
       guard count > 0 else { break }
-      while state.withLock({ $0.isFrozen && $0.descriptors.contains(source) }) { usleep(1_000) }
+      while state.withLock({
+        $0.descriptors.contains(source) && ($0.isFrozen || areReplies && $0.delaying.contains(source))
+      }) { usleep(1_000) }
       let isLost = state.withLock { state in
         if areReplies { return state.losing.remove(source) != nil }
         if let (text, most) = state.counted {
           state.counted = (text, max(most, Self.count(text, in: buffer[..<count])))
+        }
+        if let text = state.delayed, buffer[..<count].firstRange(of: text) != nil {
+          state.delayed = nil
+          state.delaying.insert(target)
         }
         guard let lost = state.lost, buffer[..<count].firstRange(of: lost.text) != nil else { return false }
         state.lost = nil
@@ -110,6 +120,7 @@ final class TestProxy: Sendable {
     state.withLock {
       $0.descriptors.subtract([client, server])
       $0.losing.remove(server)
+      $0.delaying.remove(server)
     }
     usleep(10_000)
     close(client)
@@ -121,6 +132,13 @@ final class TestProxy: Sendable {
 
   /// The next command with this text passes, and then nothing any more.
   func freeze(after text: [UInt8]) { state.withLock { $0.freezing = text } }
+
+  /// After the next command with this text, no reply passes on its connection.
+  func delay(after text: String) { state.withLock { $0.delayed = Array(text.utf8) } }
+
+  var isDelaying: Bool { state.withLock { !$0.delaying.isEmpty } }
+
+  func endDelay() { state.withLock { $0.delaying = [] } }
 
   var isFrozen: Bool { state.withLock { $0.isFrozen } }
 

@@ -9,6 +9,8 @@ extension RedisStoreDriver {
   static var changeLimit: Int { 1_024 }
   /// Changes in one flight, so that clients that create sessions leave room for the entries of others: with WAIT in 5 ms, 12,800 per second.
   private static var changesPerFlight: Int { 64 }
+  /// Sessions that Redis has lost, and that are defined again in one flight. Other gateways remove them after the lease and a second.
+  private static var missingPerFlight: Int { 256 }
 
   // MARK: Changes
 
@@ -45,13 +47,21 @@ extension RedisStoreDriver {
         continue
       }
       room -= 1
+      if let index = changes.firstIndex(where: { $0.change === change }) { changes[index].isSent = true }
       send(change, flight)
+    }
+    room = Self.missingPerFlight
+    while room > 0, !flight.isFull, let name = missing.takeFirst() {
+      guard let definition = definitions.missingDefinition(of: name), held[definition.storedName(name)] != nil else {
+        continue
+      }
+      room -= 1
+      send(DefinitionChange(.define(limits: nil), name, definition), flight)
     }
   }
 
   private func send(_ change: DefinitionChange, _ flight: RedisFlight) {
     let storedName = change.definition.storedName(change.name)
-    if let index = changes.firstIndex(where: { $0.change === change }) { changes[index].isSent = true }
     switch change.kind {
     case .define(let limits):
       // The client waits for its session, so that the gateway that it has asked acquires it.
@@ -145,6 +155,19 @@ extension RedisStoreDriver {
         "the definition of a session in Redis cannot be read, and the session is not used", [.text("session", name)])
     }
     report(changes)
+    guard definitions.isComplete else { return }
+    noteMissing()
+    if missing.count > 0 {
+      logger.warning("Redis has lost sessions, which are defined again", [.number("sessions", missing.count)])
+    }
+  }
+
+  /// Called when the list was read, and with each heartbeat, since Redis may have refused.
+  func noteMissing() {
+    guard missing.count == 0 else { return }
+    for (name, definition) in definitions.missing where held[definition.storedName(name)] != nil {
+      missing.insert(name)
+    }
   }
 
   func report(_ changes: [DefinitionList.Change]) {
@@ -156,10 +179,6 @@ extension RedisStoreDriver {
         // First, so that what the loss ends finds the session closed.
         delegate?.store(store, removes: name, definition, code: code)
         forget(definition.storedName(name))
-      case .missing(let name, let definition):
-        guard held[definition.storedName(name)] != nil else { continue }
-        logger.warning("Redis has lost a session, which is defined again", [.text("session", name)])
-        self.change(DefinitionChange(.define(limits: nil), name, definition))
       }
     }
   }

@@ -122,7 +122,8 @@ extension RedisStoreDriver {
     }
     setDeadlineTimer()
     for (name, session) in followed where loop.now >= session.lastUse + FollowedSession.idleTime { unfollow(name) }
-    report(definitions.expire(now: now))
+    report(definitions.expire(now: now) { held[$1.storedName($0)] != nil })
+    noteMissing()
     finishCreations()
     noteAll()
     turn()

@@ -50,6 +50,8 @@ final class RedisStoreDriver {
   /// The sessions that clients have created, and how this gateway changes them.
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
+  /// Those that this gateway holds and Redis has lost, to be defined again.
+  var missing = PendingSessions()
   let listKeys: DefinitionKeys
   /// Clients that wait until the sessions are held that they have created, by their names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]

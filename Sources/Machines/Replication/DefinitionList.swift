@@ -9,8 +9,6 @@ package struct DefinitionList: Sendable {
     case defined(name: String, SessionDefinition)
     /// - code: with which the connection to the upstream is closed.
     case removed(name: String, SessionDefinition, code: UInt16)
-    /// Redis does not have it any more, and has not reported why. The holder defines it again. If nobody does, it is removed.
-    case missing(name: String, SessionDefinition)
   }
 
   /// The version of the list. It counts the changes since the list was begun; the id is another one when Redis has lost it.
@@ -95,7 +93,7 @@ package struct DefinitionList: Sendable {
   private let patience: TimeSpan
   private var entries: [String: Entry] = [:]
   /// Whether an entry may have an end: there are many, and few of them ever have one.
-  private var hasMissing = false
+  private var mayLackEntries = false
   private var state = State.unknown
   /// What a comparison has found.
   private var difference: (own: Version, other: Version)?
@@ -114,6 +112,17 @@ package struct DefinitionList: Sendable {
   package func definition(of name: String) -> SessionDefinition? { entries[name]?.definition }
 
   package var count: Int { entries.count }
+
+  /// What Redis does not have any more, and has not reported why. The holder defines it again. If nobody does, it is removed.
+  package var missing: [(name: String, definition: SessionDefinition)] {
+    guard mayLackEntries else { return [] }
+    return entries.compactMap { name, entry in entry.end == nil ? nil : (name, entry.definition) }
+  }
+
+  /// The definition of a session that is missing.
+  package func missingDefinition(of name: String) -> SessionDefinition? {
+    entries[name].flatMap { $0.end == nil ? nil : $0.definition }
+  }
 
   /// Where the next page begins, once; nil: none is to be read. The version is to be read before the first one.
   package mutating func takePage() -> (cursor: [UInt8], isFirst: Bool)? {
@@ -170,8 +179,7 @@ package struct DefinitionList: Sendable {
     }
     for (name, entry) in entries where entry.end == nil && !reading.seen.contains(name) {
       entries[name]?.end = now + patience
-      hasMissing = true
-      changes.append(.missing(name: name, entry.definition))
+      mayLackEntries = true
     }
     state = .complete(reading.version)
     for notice in reading.notices { changes += apply(notice) }
@@ -242,10 +250,16 @@ package struct DefinitionList: Sendable {
   }
 
   /// Removes what nobody has defined again.
-  package mutating func expire(now: MonotonicTime) -> [Change] {
-    guard isComplete, hasMissing else { return [] }
-    hasMissing = entries.values.contains { $0.end != nil }
-    let ended = entries.filter { $0.value.end.map { $0 <= now } ?? false }
+  ///
+  /// - Parameter isHeld: whether this gateway holds the session. It defines it again until Redis accepts that.
+  package mutating func expire(
+    now: MonotonicTime, unless isHeld: (_ name: String, SessionDefinition) -> Bool
+  ) -> [Change] {
+    guard isComplete, mayLackEntries else { return [] }
+    mayLackEntries = entries.values.contains { $0.end != nil }
+    let ended = entries.filter { name, entry in
+      entry.end.map { $0 <= now } ?? false && !isHeld(name, entry.definition)
+    }
     return ended.keys.flatMap { remove($0, code: Notice.normalClosure) }
   }
 

@@ -140,6 +140,27 @@ import Testing
     await second.close()
   }
 
+  /// More than changes may wait.
+  @Test func manySessionsThatRedisHasLostAreDefinedAgain() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await connected(gateway)
+    let count = 1_200
+    let limits = DefinitionLimits(total: count, perOwner: count)
+    for start in stride(from: 0, to: count, by: 400) {
+      let requests = (start..<start + 400).map {
+        gateway.store.define("s\($0)", definition(UInt64($0)), within: limits)
+      }
+      for request in requests { #expect(try await outcome(request) == .done) }
+    }
+    try await gateway.until("held") { $0.held.count == count }
+    let client = try TestClient(server)
+    _ = try await client.call("FLUSHALL")
+    try await client.until("HLEN", "{drawbridge}:sessions") { $0 == ":\(count + 1)\r\n" }
+    #expect(gateway.state.removals.isEmpty && gateway.state.losses.isEmpty)
+    await gateway.close()
+  }
+
   /// The other gateway has no holder to define it again.
   @Test func aSessionThatNobodyHoldsIsGoneWhenRedisHasLostIt() async throws {
     let server = try await RedisProcess.server()

@@ -130,13 +130,30 @@ import Testing
     var list = complete("f0 9", ("a", 1), ("b", 2))
     list.subscribed()
     list.began(at: Array("f1 1".utf8))
-    let changes = list.add([], next: end, now: .zero + .seconds(1)).changes
-    #expect(Set(changes) == [.missing(name: "a", definition(1)), .missing(name: "b", definition(2))])
+    #expect(list.missing.isEmpty)
+    #expect(list.add([], next: end, now: .zero + .seconds(1)).changes == [])
+    #expect(Set(list.missing.map(\.name)) == ["a", "b"] && list.missingDefinition(of: "a") == definition(1))
     #expect(list.expire(now: .zero + .seconds(6)) == [] && list.count == 2)
     // The holder of one of them defines it again.
     #expect(list.notified(notice(2, "a", 1, id: "f1").span) == [])
+    #expect(list.missing.map(\.name) == ["b"] && list.missingDefinition(of: "a") == nil)
     #expect(list.expire(now: .zero + .seconds(7)) == [.removed(name: "b", definition(2), code: 1000)])
     #expect(list.expire(now: .zero + .seconds(70)) == [] && list.definition(of: "a") == definition(1))
+  }
+
+  @Test func aHolderKeepsASessionUntilRedisAcceptsIt() {
+    var list = complete("f0 9", ("a", 1), ("b", 2))
+    list.subscribed()
+    _ = list.add([], next: end, now: .zero)
+    let changes = list.expire(now: .zero + .seconds(60)) { name, _ in name == "a" }
+    #expect(changes == [.removed(name: "b", definition(2), code: 1000)])
+    #expect(list.missing.map(\.name) == ["a"])
+    // It was defined, and Redis has lost it once more.
+    _ = list.adopt("a", definition(1), at: nil)
+    #expect(list.missing.isEmpty)
+    list.subscribed()
+    _ = list.add([], next: end, now: .zero + .seconds(60))
+    #expect(list.missing.map(\.name) == ["a"])
   }
 
   @Test func nothingExpiresWhileRedisIsAway() {
@@ -209,7 +226,6 @@ import Testing
         case .defined(let name, let definition):
           #expect(copy.updateValue(definition, forKey: name) == nil)
         case .removed(let name, let definition, _): #expect(copy.removeValue(forKey: name) == definition)
-        case .missing: break
         }
       }
     }
@@ -266,6 +282,9 @@ import Testing
 }
 
 extension DefinitionList {
+  /// At a gateway that holds nothing.
+  fileprivate mutating func expire(now: MonotonicTime) -> [Change] { expire(now: now) { _, _ in false } }
+
   /// A page of the names that there are at its beginning.
   fileprivate mutating func takePageForTest(_ rest: inout [String], _ names: [String], _ version: Int) -> Bool? {
     guard let page = takePage() else { return nil }

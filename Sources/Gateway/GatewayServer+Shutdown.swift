@@ -38,7 +38,12 @@ extension GatewayServer {
       logger.info("readiness fails, requests are served", [.fraction("seconds", limits.pause.seconds)])
       result = wait(atMost: limits.pause) { false }
     }
-    if result != .interrupted { result = drain(within: limits.drain) }
+    // The clients' listeners close with the drain: their files may belong to the next process afterwards.
+    var files = clientSocketFiles + managementSocketFiles
+    if result != .interrupted {
+      files = managementSocketFiles
+      result = drain(within: limits.drain)
+    }
     if result != .interrupted {
       // What was not complete at the end of the drain has a little more time.
       result = flush(within: limits.flush, closing: settings.longestClosing)
@@ -47,7 +52,7 @@ extension GatewayServer {
     }
     // From now on nothing is sent, even if a second signal or the timeout ended the wait.
     sessions.refuseMessages()
-    for file in clientSocketFiles + managementSocketFiles { file.remove() }
+    for file in files { file.remove() }
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()

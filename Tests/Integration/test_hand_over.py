@@ -230,7 +230,9 @@ async def test_reloads_within_the_overlap_neither_lose_double_nor_reorder(start,
 @pytest.mark.parametrize("delay", [0, 0.05], ids=["at once", "late"])
 async def test_equal_responses_are_each_delivered_across_hand_overs(start, gateway_for, delay):
     upstream = await start(Responder(delay=delay))
-    gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "200ms"})
+    # A fast machine posts more than the default number of pushes that are kept.
+    env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "200ms", "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000"}
+    gateway = await gateway_for(upstream, env=env)
     client = gateway.client()
     cursor = await client.here()
     stopped = asyncio.Event()

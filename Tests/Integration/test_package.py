@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -151,6 +152,8 @@ def machine(tmp_path):
     try:
         machine.start()
         yield machine
+        # Shown if the test has failed.
+        sys.stdout.write(machine.shell("journalctl --unit drawbridge --no-pager", check=False))
     finally:
         machine.remove()
 
@@ -187,7 +190,8 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
         machine.curl("http://127.0.0.1:8080/v1/session")
 
     # Configured, it runs as its user and keeps a message.
-    url = "sed -i 's#^  url: .*#  url: ws://127.0.0.1:1/#'"
+    # The first is that of the upstream.
+    url = "sed -i '0,/^  url: /s#^  url: .*#  url: ws://127.0.0.1:1/#'"
     # Nobody is there whom a stop could send the queue to. A container may not let a second process, which reloads,
     # join the namespaces of the first.
     drop_in = "/run/systemd/system/drawbridge.service.d"

@@ -96,7 +96,7 @@ class Traffic:
 
 @pytest.mark.timeout(180)
 async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
-    start, gateway_for, tmp_path, store_path, certificate, tokens, measured
+    start, gateway_for, replicas_for, tmp_path, store_path, certificate, tokens, measured
 ):
     upstream = await start(Replier())
     arguments, env = listening(certificate)
@@ -109,7 +109,10 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
     }
     settings = config(webhook(await start(Receiver())))
     gateway = await gateway_for(upstream, *arguments, env=env, config=settings)
-    prometheus = await start(Prometheus(tmp_path, [gateway.address("management")]))
+    # Another one, for the metrics of a store in Redis.
+    (replica,) = await replicas_for(1)
+    targets = [gateway.address("management"), replica.gateway.address("management")]
+    prometheus = await start(Prometheus(tmp_path, targets))
     traffic = asyncio.create_task(Traffic(gateway, upstream, token).run())
     try:
         queries = dashboard_queries()

@@ -208,6 +208,7 @@ package final class RedisConnection {
     while phase != .ended {
       switch transport.receive(into: &input, atMost: Self.bytesPerRead) {
       case .bytes(let count):
+        pipeline.received(bytes: count)
         processInput()
         guard phase != .ended else { return }
         // TLS may have produced output of its own.

@@ -27,13 +27,16 @@ package struct RedisPipeline {
   /// recognised before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
-  /// Bytes per second that a connection carries at least. A command, and what was sent before it, has so much more time than its timeout: otherwise one
-  /// large message would end a slow connection again and again.
+  /// Bytes per second that a connection carries at least, in each direction. A command, what was sent before it, and the replies that arrive meanwhile
+  /// have so much more time than its timeout: otherwise one large message would end a slow connection again and again.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {
     var bytes = 0
+    /// Without what arrives after the command.
     var deadline = MonotonicTime.distantFuture
+    /// `arrivals` when it was sent.
+    var start = TimeSpan.zero
     var completion: Completion?
   }
 
@@ -41,6 +44,8 @@ package struct RedisPipeline {
   private var pending = RingDeque(filler: Pending())
   /// Bytes of the unanswered commands.
   package private(set) var bytes = 0
+  /// The time that all bytes that have arrived may take.
+  private var arrivals = TimeSpan.zero
 
   package init(timeout: TimeSpan = defaultTimeout) { self.timeout = timeout }
 
@@ -50,13 +55,24 @@ package struct RedisPipeline {
   package var hasRoom: Bool { pending.count < Self.commandLimit && bytes < Self.byteLimit }
 
   /// When the oldest command times out.
-  package var deadline: MonotonicTime { pending.isEmpty ? .distantFuture : pending[pending.front].deadline }
+  package var deadline: MonotonicTime {
+    guard !pending.isEmpty else { return .distantFuture }
+    let oldest = pending[pending.front]
+    return oldest.deadline + (arrivals - oldest.start)
+  }
 
   /// Adds a command of `bytes` bytes that is sent now.
   package mutating func append(bytes: Int, now: MonotonicTime, _ completion: @escaping Completion) {
     self.bytes += bytes
-    let transfer = TimeSpan.milliseconds(Int64(self.bytes * 1000 / Self.minimumRate))
-    pending.append(Pending(bytes: bytes, deadline: now + timeout + transfer, completion: completion))
+    let deadline = now + timeout + Self.transfer(of: self.bytes)
+    pending.append(Pending(bytes: bytes, deadline: deadline, start: arrivals, completion: completion))
+  }
+
+  /// So many bytes of replies have arrived.
+  package mutating func received(bytes: Int) { arrivals = arrivals + Self.transfer(of: bytes) }
+
+  private static func transfer(of bytes: Int) -> TimeSpan {
+    .microseconds(Int64(bytes * 1_000_000 / minimumRate))
   }
 
   /// Removes the oldest command, whose reply has arrived; nil if there is none.

@@ -39,6 +39,18 @@ import Testing
     #expect(pipeline.deadline == .zero + .seconds(7), "it is sent behind the other")
   }
 
+  @Test func aLargeReplyHasMoreTimeAndOneThatStallsHasNot() {
+    var pipeline = RedisPipeline()
+    pipeline.append(bytes: 1, now: .zero) { _ in }
+    pipeline.received(bytes: 3 * RedisPipeline.minimumRate)
+    pipeline.append(bytes: 1, now: .zero + .seconds(4)) { _ in }
+    #expect(pipeline.deadline == .zero + .seconds(5))
+    pipeline.received(bytes: 1)
+    #expect(pipeline.deadline < .zero + .milliseconds(5001))
+    _ = pipeline.takeFirst()
+    #expect(pipeline.deadline < .zero + .milliseconds(6001), "what arrived before it was sent does not count")
+  }
+
   @Test func commandsAndTheirBytesAreLimited() {
     var pipeline = RedisPipeline()
     for _ in 0..<RedisPipeline.commandLimit {

@@ -50,9 +50,9 @@ final class RedisFlight {
 
   var isEmpty: Bool { completions.isEmpty }
   /// Why Redis, or its replicas, refuse what this gateway stores; nil: they do not. An error that concerns one session is none.
-  var refusal: String? {
-    if let error = errors.first(where: \.concernsAllWrites) { return error.description }
-    return isConfirmed ? nil : "fewer than \(replicas) replicas have confirmed what was written"
+  var refusal: StoreRefusal? {
+    if let error = errors.first(where: \.concernsAllWrites) { return .error(error.description) }
+    return isConfirmed ? nil : .shortage("fewer than \(replicas) replicas have confirmed what was written")
   }
 
   /// A command with entries was sent.

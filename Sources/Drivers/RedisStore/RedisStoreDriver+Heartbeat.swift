@@ -43,8 +43,8 @@ extension RedisStoreDriver {
       configuration: store.configuration)
     let old = watch.forgettable(now: now)
     let flight = RedisFlight(connection, replicas: settings.waitReplicas, metrics: metrics) { [unowned self] flight in
+      noteOutcome(of: flight)
       flight.report()
-      if let reason = flight.refusal { noteRefusal(reason) } else { noteSuccess(ofWrite: false) }
     }
     flight.send(.heartbeat, parts: StoreScript.leadingParts + 3 + 2 * old.count) { parts in
       StoreScript.heartbeat.begin(&parts)

@@ -14,8 +14,9 @@ import Upstream
 /// Everything that is to be sent for the journals leaves in one flight, and the next one when all of it is confirmed. So the entries of a burst share
 /// one append for each session, and one WAIT for all.
 final class RedisStoreDriver {
-  /// For so long Redis may not work before messages are refused. A failover that is planned is shorter.
-  private static var patience: TimeSpan { .seconds(2) }
+  /// For so long Redis may not work before messages are refused. A failover takes 2 to 3 s, and the deadline of the default lease is
+  /// after 3.5 s or more.
+  private static var patience: TimeSpan { .seconds(3) }
   /// Between two log lines about commands that Redis has refused. While it is full, it refuses several each second.
   private static var refusalInterval: TimeSpan { .seconds(30) }
 
@@ -199,24 +200,19 @@ final class RedisStoreDriver {
       nextRefusalLine = loop.now + Self.refusalInterval
       logger.warning("Redis has refused a command of the store", [.text("reason", "\(error)")])
     }
+    noteOutcome(of: flight)
     flight.report()
-    if let reason = flight.refusal {
-      noteRefusal(reason)
-    } else {
-      noteSuccess(ofWrite: flight.hasEntries)
-    }
     turn()
   }
 
-  /// Redis, or its replicas, have refused what concerns all sessions.
-  func noteRefusal(_ reason: String) {
-    if refusals.refused(at: loop.now) { setFailure(reason) }
-  }
-
-  /// - Parameter isWrite: whether entries were stored. Redis may accept everything else while it refuses those.
-  func noteSuccess(ofWrite isWrite: Bool) {
-    if isWrite { refusals.succeeded() }
-    if refusals.hasEnded(by: loop.now) { setFailure(nil) }
+  /// Call this before what has landed is reported: a session that is held is used at once, and finds that the store works.
+  func noteOutcome(of flight: RedisFlight) {
+    guard let refusal = flight.refusal else {
+      refusals.succeeded(hasEntries: flight.hasEntries)
+      if refusals.hasEnded(by: loop.now) { setFailure(nil) }
+      return
+    }
+    if refusals.refused(refusal, at: loop.now) { setFailure(refusal.reason) }
   }
 
   // MARK: Commands
@@ -315,12 +311,17 @@ final class RedisStoreDriver {
 
   private func setFailure(_ failure: String?) {
     if failure == nil { cancelTimer(.patience) }
-    guard store.submissions.setFailed(failure != nil) else { return }
+    let hasChanged = store.submissions.setFailed(failure != nil)
+    guard hasChanged || failure != reportedFailure else { return }
+    reportedFailure = failure
     store.report(failure)
-    metrics.setFailed(failure != nil)
-    if let failure {
-      metrics.noteFailure()
+    if let failure, isNews(failure) || hasChanged {
       logger.error("the store does not work: messages are refused", [.text("reason", failure)])
+    }
+    guard hasChanged else { return }
+    metrics.setFailed(failure != nil)
+    if failure != nil {
+      metrics.noteFailure()
     } else {
       logger.info("the store works")
     }
@@ -328,6 +329,7 @@ final class RedisStoreDriver {
   }
 
   private var lastFailure = "not connected"
+  private var reportedFailure: String?
 
   // MARK: Timers
 
@@ -366,14 +368,14 @@ extension RedisStoreDriver: RedisLinkOwner {
     logger.info("connected to Redis", [.text("history", history)])
     connected(to: history)
     secret.connected()
-    refusals.succeeded()
     var names = Set(candidates.keys)
     names.formUnion(held.keys)
     names.formUnion(followed.keys)
     _ = link.notifications?.subscribe([listKeys.channel] + names.map { keys($0).channel })
     notedFailures = []
     metrics.setUp(true)
-    setFailure(nil)
+    // The store works when its heartbeat is confirmed: Redis may have too few replicas.
+    lastFailure = "Redis has not confirmed a heartbeat"
     sendHeartbeat()
     noteAll()
     turn()
@@ -383,7 +385,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     logger.warning("the connection to Redis has ended", [.text("reason", "\(failure)")])
     lastFailure = "\(failure)"
     metrics.setUp(false)
-    setTimer(.patience, at: loop.now + Self.patience)
+    if timers[.patience] == nil { setTimer(.patience, at: loop.now + Self.patience) }
     heartbeat.disconnected()
     for name in followed.keys { followed[name]?.isSubscribed = false }
     definitions.disconnected()
@@ -394,9 +396,13 @@ extension RedisStoreDriver: RedisLinkOwner {
   func linkAttemptFailed(_ failure: RedisFailure) {
     lastFailure = "\(failure)"
     // Several Sentinels may fail in turn.
-    let isNews = notedFailures.count < Self.failuresNoted && notedFailures.insert(lastFailure).inserted
-    logger.log(isNews ? .warning : .debug, "no connection to Redis", [.text("reason", lastFailure)])
+    logger.log(isNews(lastFailure) ? .warning : .debug, "no connection to Redis", [.text("reason", lastFailure)])
     if store.submissions.isFailed { store.report(lastFailure) }
+  }
+
+  /// Whether the log does not have it yet, since the last connection.
+  private func isNews(_ failure: String) -> Bool {
+    notedFailures.count < Self.failuresNoted && notedFailures.insert(failure).inserted
   }
 
   func link(reports event: RedisSubscriptions.Event) {

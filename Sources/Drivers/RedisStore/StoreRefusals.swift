@@ -1,7 +1,20 @@
 import ByteStreams
 
-/// Whether Redis, or its replicas, have refused what this gateway writes for so long that messages are to be refused. Redis is full then, cannot persist,
-/// or has too few replicas, while its connections work.
+/// Why what this gateway writes is refused.
+enum StoreRefusal {
+  /// Redis is full, or cannot persist. It may accept all but entries.
+  case error(String)
+  /// Too few replicas have confirmed it.
+  case shortage(String)
+
+  var reason: String {
+    switch self {
+    case .error(let reason), .shortage(let reason): reason
+    }
+  }
+}
+
+/// Whether Redis, or its replicas, have refused what this gateway writes for so long that messages are to be refused, while its connections work.
 struct StoreRefusals {
   /// Longer than what is refused for a moment: a replica that is slow, or a snapshot. After this time without a refusal, what was refused is not
   /// written any more.
@@ -9,16 +22,21 @@ struct StoreRefusals {
 
   private var first = MonotonicTime.zero
   private var last: MonotonicTime?
+  private var isShortage = false
 
   /// Something was refused. Returns whether that has lasted too long.
-  mutating func refused(at now: MonotonicTime) -> Bool {
+  mutating func refused(_ refusal: StoreRefusal, at now: MonotonicTime) -> Bool {
     if hasEnded(by: now) { first = now }
     last = now
+    isShortage = if case .shortage = refusal { true } else { false }
     return now >= first + Self.patience
   }
 
-  /// A write has succeeded.
-  mutating func succeeded() { last = nil }
+  /// Everything in a flight has succeeded, and enough replicas have it.
+  /// - Parameter hasEntries: Redis may accept everything else while it refuses those.
+  mutating func succeeded(hasEntries: Bool) {
+    if hasEntries || isShortage { last = nil }
+  }
 
   /// Whether nothing is refused at present. What is refused is repeated about twice a second.
   func hasEnded(by now: MonotonicTime) -> Bool { last.map { now >= $0 + Self.patience } ?? true }

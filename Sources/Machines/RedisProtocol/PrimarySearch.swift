@@ -12,13 +12,14 @@ package struct PrimarySearch: Sendable {
     case wait(TimeSpan)
   }
 
-  /// A failover takes seconds, and its end must be noticed at once. So the waits are short, and many gateways must not wait equally long.
+  /// A failover takes seconds, and its end must be noticed at once: each wait delays all messages. So the waits are short, and many gateways
+  /// must not wait equally long.
   private static var backoff: BackoffSettings {
     var settings = BackoffSettings()
     settings.kind = .fullJitter
     settings.minimum = .milliseconds(50)
     settings.base = .milliseconds(100)
-    settings.maximum = .seconds(1)
+    settings.maximum = .milliseconds(500)
     return settings
   }
 

@@ -28,17 +28,29 @@ import Testing
   }
 
   @Test func aRefusalThatDoesNotLastIsNoFailure() {
-    func at(_ milliseconds: Int64) -> MonotonicTime { .zero + .milliseconds(5000 + milliseconds) }
     var refusals = StoreRefusals()
     for time in stride(from: 0, to: 2000, by: 500) as StrideTo<Int64> {
-      let isFailure = refusals.refused(at: at(time))
+      let isFailure = refusals.refused(.error("OOM"), at: at(time))
       #expect(!isFailure)
     }
-    let lasts = refusals.refused(at: at(2000))
+    let lasts = refusals.refused(.error("OOM"), at: at(2000))
     #expect(lasts && !refusals.hasEnded(by: at(3999)) && refusals.hasEnded(by: at(4000)))
-    let isLate = refusals.refused(at: at(4500))
+    let isLate = refusals.refused(.error("OOM"), at: at(4500))
     #expect(!isLate, "nothing was refused for two seconds")
-    refusals.succeeded()
+    refusals.succeeded(hasEntries: true)
     #expect(refusals.hasEnded(by: at(4500)))
   }
+
+  /// A Redis that is full accepts heartbeats; one whose replicas are back accepts everything.
+  @Test func aHeartbeatEndsAShortageAndNoError() {
+    var refusals = StoreRefusals()
+    _ = refusals.refused(.error("OOM"), at: at(0))
+    refusals.succeeded(hasEntries: false)
+    #expect(!refusals.hasEnded(by: at(1)))
+    _ = refusals.refused(.shortage("no replica"), at: at(2))
+    refusals.succeeded(hasEntries: false)
+    #expect(refusals.hasEnded(by: at(3)))
+  }
+
+  private func at(_ milliseconds: Int64) -> MonotonicTime { .zero + .milliseconds(5000 + milliseconds) }
 }

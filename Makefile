@@ -66,9 +66,10 @@ powerloss: ## Take the power from stores at hundreds of moments (SEEDS=N), let e
 	@scripts/setup test
 	@DRAWBRIDGE_POWER_FAILURES=$(or $(SEEDS),20) swift test --disable-xctest --filter "PowerFailure|aFaultAtAnyOperation"
 
-restarts: build ## Restart the gateway during 10,000 requests, with inherited sockets and behind HAProxy and Envoy; no request may fail
+restarts: build ## Restart the gateway, and several on Redis, during 10,000 requests: none may fail (OTHER=PROGRAM: also from and to this version)
 	@scripts/setup test
-	@DRAWBRIDGE_OPERATION_REQUESTS=10000 .venv/bin/python -m pytest Tests/Integration/test_graceful_operation.py
+	@DRAWBRIDGE_OPERATION_REQUESTS=10000 $(if $(OTHER),DRAWBRIDGE_OTHER_BINARY=$(OTHER)) .venv/bin/python -m pytest \
+	  Tests/Integration/test_graceful_operation.py Tests/Integration/test_replicas_restarts.py
 
 workers: build ## Kill 50 curl workers at random that share 10,000 messages, and check that each message is handled in order
 	@scripts/setup test

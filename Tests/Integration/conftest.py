@@ -20,7 +20,7 @@ from harness.https import listening
 from harness.raw import RawUpstream
 from harness.receiver import config as webhook_config
 from harness.recorder import RecordingUpstream
-from harness.replicas import Databases, Replica, Replicas
+from harness.replicas import CALM_LEASE, Databases, Replica, Replicas
 from harness.sanitizer import skip_load
 from harness.tokens import TokenFile
 from harness.upstream import Upstream
@@ -243,11 +243,14 @@ async def recorder(start):
 
 @pytest_asyncio.fixture
 async def replicas_for(start, tmp_path, recorder):
-    """`await replicas_for(count)`: gateways that are ready, on a Redis of their own."""
+    """`await replicas_for(count)`: gateways that are ready, on a Redis of their own.
 
-    async def replicas_for(count=3, *, databases=None, **options):
+    With the lease that is the default here, no gateway loses its sessions because the machine is busy.
+    """
+
+    async def replicas_for(count=3, *, databases=None, lease=CALM_LEASE, **options):
         databases = await start(databases or Databases(tmp_path))
-        members = [Replica(number, tmp_path, recorder, databases, **options) for number in range(count)]
+        members = [Replica(number, tmp_path, recorder, databases, lease=lease, **options) for number in range(count)]
         await asyncio.gather(*(start(member) for member in members))
         return await Replicas(members, databases, recorder).ready()
 

@@ -196,7 +196,7 @@ async def judge(posting, replicas, recorder):
 
 @pytest.mark.parametrize("way", ["kill", "freeze"])
 async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(replicas_for, recorder, measured, way):
-    replicas = await replicas_for()
+    replicas = await replicas_for(lease=LEASE)
     holder = await replicas.holder()
     others = await replicas.followers()
     cursor = await others[0].client().here()

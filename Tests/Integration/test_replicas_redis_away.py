@@ -199,7 +199,7 @@ async def test_a_redis_that_has_lost_everything_gets_it_from_the_holder(replicas
 
 
 async def test_a_full_redis_loses_nothing_and_recovers(replicas_for, recorder):
-    replicas = await replicas_for()
+    replicas = await replicas_for(lease=LEASE)
     ids = [(await replicas[0].client().accepted("first"))["id"]]
     redis = replicas.databases.primary.client
     await redis.config_set("maxmemory", 1)

@@ -1,4 +1,7 @@
-"""Gateways that share a session, restarted one after another behind a load balancer: nobody notices."""
+"""Gateways that share a session, restarted one after another behind a load balancer: nobody notices.
+
+DRAWBRIDGE_OTHER_BINARY names the program of another version: then the gateways are also upgraded from it, and back.
+"""
 
 import asyncio
 import collections
@@ -6,10 +9,12 @@ import os
 
 import pytest
 
+from harness.gateway import BINARY
 from harness.reverse_proxies import CheckingHAProxy
 from harness.traffic import Traffic
 from harness.waiting import eventually
 
+OTHER = os.environ.get("DRAWBRIDGE_OTHER_BINARY")
 REQUESTS = int(os.environ.get("DRAWBRIDGE_OPERATION_REQUESTS", "400"))
 # Longer than the health checks need to see that /readyz fails.
 PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "1s"}
@@ -26,11 +31,28 @@ class ReplicaTraffic(Traffic):
         return message["data"]["n"]
 
 
+# The gateways that are restarted one after another, and the program of each.
+SAME = [(number, BINARY) for number in range(3)]
+UPGRADED = [*SAME, *((number, OTHER) for number in range(3))]
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "restarts",
+    [
+        pytest.param(SAME, id="of one version"),
+        pytest.param(
+            UPGRADED,
+            id="of two versions",
+            marks=pytest.mark.skipif(OTHER is None, reason="DRAWBRIDGE_OTHER_BINARY names no other version"),
+        ),
+    ],
+)
 async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
-    replicas_for, recorder, start, tmp_path, measured
+    replicas_for, recorder, start, tmp_path, measured, restarts
 ):
-    replicas = await replicas_for(env=PAUSE)
+    # The program that ends the restarts is the one that begins.
+    replicas = await replicas_for(env=PAUSE, program=restarts[-1][1])
     proxy = await start(
         CheckingHAProxy(tmp_path, [(member.address, ("127.0.0.1", member.management_port)) for member in replicas])
     )
@@ -38,10 +60,12 @@ async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
     traffic = ReplicaTraffic(proxy.address, REQUESTS, recorder)
 
     async def restart():
-        for number, member in enumerate(replicas):
-            share = traffic.count * (number + 1) // 5
+        for turn, (number, program) in enumerate(restarts):
+            member = replicas[number]
+            share = traffic.count * (turn + 1) // (len(restarts) + 2)
             await eventually(lambda share=share: traffic.made >= share, within=600, what="progress")
             await member.drain()
+            member.program = program
             await member.run()
             await member.ready()
             before = await accepted(member)
@@ -62,7 +86,7 @@ async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
         assert await pushes(member, cursor, last) == list(range(1, last + 1))
     assert all(connection.was_closed_in_order for connection in recorder.connections[:-1])
     measured(
-        f"{traffic.made} requests, 3 restarts, {len(recorder.connections)} connections, "
+        f"{traffic.made} requests, {len(restarts)} restarts, {len(recorder.connections)} connections, "
         f"{len(traffic.accepted)} messages once each, {last} pushes, none lost, "
         f"{traffic.gaps[('store',)]} gaps that were none, 0 failed"
     )

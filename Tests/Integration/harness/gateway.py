@@ -79,7 +79,9 @@ class Gateway:
     Listeners are on port 0; the log says which ports they got, and `listening` is the one place that reads it.
     """
 
-    def __init__(self, *arguments, config=None, env=None, command="serve", folder=None, prefix=(), pass_fds=()):
+    def __init__(
+        self, *arguments, config=None, env=None, command="serve", folder=None, prefix=(), pass_fds=(), program=BINARY
+    ):
         self._arguments = list(map(str, arguments))
         self._config = config
         self._env = env
@@ -88,6 +90,7 @@ class Gateway:
         # A command that becomes the program, such as `nsenter`.
         self._prefix = prefix
         self._pass_fds = pass_fds
+        self._program = program
         self._listeners = {}
         self._readers = []
         self._clients = []
@@ -108,7 +111,7 @@ class Gateway:
                 arguments += [option, "127.0.0.1:0"]
         self.process = await asyncio.create_subprocess_exec(
             *self._prefix,
-            BINARY,
+            self._program,
             *map(str, arguments + self._arguments),
             env=_environment({**_QUICK_REDIAL, **_QUICK_CLOSE, **_HOSTS, **_RELOAD, **(self._env or {})}),
             stdin=asyncio.subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import time
 
 from redis.exceptions import RedisError
 
-from .gateway import Gateway
+from .gateway import BINARY, Gateway
 from .network import Network
 from .program import free_port
 from .redis import RedisServer, Sentinel
@@ -15,12 +15,14 @@ from .waiting import eventually
 
 #: Seconds. Short, since tests wait for it; the time in which a holder may write is a second less.
 LEASE = 3
+#: For tests in which no lease is to end.
+CALM_LEASE = 15
 
 
 class Replica:
     """One of the gateways. It may be killed and started again, and has the same addresses each time."""
 
-    def __init__(self, number, folder, upstream, databases, *, lease=LEASE, settings=None, env=None):
+    def __init__(self, number, folder, upstream, databases, *, lease=LEASE, settings=None, env=None, program=BINARY):
         self.number = number
         self._folder = folder / f"replica-{number}"
         self._folder.mkdir()
@@ -29,6 +31,8 @@ class Replica:
         self._lease = lease
         self._settings = settings or {}
         self._env = env or {}
+        #: What `run` starts.
+        self.program = program
         self.network = Network(
             [server.port for server in databases.servers], [sentinel.port for sentinel in databases.sentinels]
         )
@@ -75,7 +79,9 @@ class Replica:
     async def run(self):
         """Starts a gateway."""
         arguments = ("--listen", self.api, "--management", self._management)
-        gateway = Gateway(*arguments, config=self.configuration(), env=self._env, folder=self._folder)
+        gateway = Gateway(
+            *arguments, config=self.configuration(), env=self._env, folder=self._folder, program=self.program
+        )
         self.gateways.append(gateway)
         self._client = None
         await gateway.start()

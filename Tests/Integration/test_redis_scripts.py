@@ -448,7 +448,11 @@ async def test_definitions_and_removals_are_published(session):
         await session.remove("x", definition(1), code=4001)
         await session.define("x", definition(3))
         published = [_text((await channel.get_message(timeout=5))["data"]) for _ in range(3)]
-        assert published == [f"f0 1 x +{definition(1)}", "f0 2 x -4001", f"f0 3 x +{definition(3)}"]
+        assert published == [
+            f"f0 1 x +{definition(1)}",
+            f"f0 2 x -4001 {definition(1)[:16]}",
+            f"f0 3 x +{definition(3)}",
+        ]
 
 
 async def test_a_full_server_removes_sessions(session):

@@ -36,13 +36,16 @@ package struct DefinitionList: Sendable {
     func isFollowed(by next: Version) -> Bool { next.count == count + 1 && (id == next.id || self == .none) }
   }
 
-  /// A notified change: `id count name +definition` or `id count name -code`.
+  /// A notified change: `id count name +definition` or `id count name -code incarnation`.
   private struct Notice {
+    enum Change {
+      case defined([UInt8])
+      case removed(code: UInt16, incarnation: UInt64)
+    }
+
     let version: Version
     let name: String
-    /// nil: removed.
-    let definition: [UInt8]?
-    let code: UInt16
+    let change: Change
 
     init?(_ text: Span<UInt8>) {
       let space = UInt8(ascii: " ")
@@ -54,9 +57,13 @@ package struct DefinitionList: Sendable {
       name = text.extracting(second + 1..<third).text()
       let value = text.extracting(third + 2..<text.count)
       switch text[third + 1] {
-      case UInt8(ascii: "+"): (definition, code) = ([UInt8](copying: value), Self.normalClosure)
+      case UInt8(ascii: "+"): change = .defined([UInt8](copying: value))
       case UInt8(ascii: "-"):
-        (definition, code) = (nil, value.decimalValue().flatMap(UInt16.init(exactly:)) ?? Self.normalClosure)
+        guard let end = value.firstIndex(of: space),
+          let code = value.extracting(first: end).decimalValue().flatMap(UInt16.init(exactly:)),
+          let incarnation = value.extracting(end + 1..<value.count).hexadecimalValue()
+        else { return nil }
+        change = .removed(code: code, incarnation: incarnation)
       default: return nil
       }
     }
@@ -211,9 +218,17 @@ package struct DefinitionList: Sendable {
       return []
     }
     state = .complete(notice.version)
-    guard let text = notice.definition else { return remove(notice.name, code: notice.code) }
-    guard let definition = SessionDefinition(text.span) else { return remove(notice.name, code: notice.code) }
-    return define(notice.name, definition)
+    switch notice.change {
+    case .defined(let text):
+      guard let definition = SessionDefinition(text.span) else {
+        return remove(notice.name, code: Notice.normalClosure)
+      }
+      return define(notice.name, definition)
+    case .removed(let code, let incarnation):
+      // The copy may have the next session of this name already: from a page, or since this gateway has defined it.
+      guard entries[notice.name]?.definition.incarnation == incarnation else { return [] }
+      return remove(notice.name, code: code)
+    }
   }
 
   /// This gateway has defined the session, which made the list this version. It is notified as well, before or after.

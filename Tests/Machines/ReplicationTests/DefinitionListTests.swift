@@ -13,9 +13,13 @@ import Testing
       idleLimit: .seconds(600))
   }
 
-  private func notice(_ count: Int, _ name: String, _ incarnation: UInt64?, id: String = "f0") -> [UInt8] {
-    let change = incarnation.map { Array("+".utf8) + definition($0).text } ?? Array("-4001".utf8)
-    return Array("\(id) \(count) \(name) ".utf8) + change
+  private func notice(_ count: Int, _ name: String, _ incarnation: UInt64, id: String = "f0") -> [UInt8] {
+    Array("\(id) \(count) \(name) +".utf8) + definition(incarnation).text
+  }
+
+  private func removal(_ count: Int, _ name: String, _ incarnation: UInt64) -> [UInt8] {
+    let digits = String(incarnation, radix: 16)
+    return Array("f0 \(count) \(name) -4001 \(String(repeating: "0", count: 16 - digits.count))\(digits)".utf8)
   }
 
   private func page(_ sessions: (String, UInt64)...) -> [(name: [UInt8], text: [UInt8])] {
@@ -92,7 +96,7 @@ import Testing
     var list = complete("f0 9", ("a", 1))
     #expect(list.notified(notice(10, "b", 2).span) == [.defined(name: "b", definition(2))])
     #expect(list.notified(notice(10, "b", 2).span) == [])
-    #expect(list.notified(notice(11, "a", nil).span) == [.removed(name: "a", definition(1), code: 4001)])
+    #expect(list.notified(removal(11, "a", 1).span) == [.removed(name: "a", definition(1), code: 4001)])
     #expect(list.notified(notice(9, "a", 1).span) == [])
     #expect(list.notified(notice(12, "a", 3).span) == [.defined(name: "a", definition(3))])
     #expect(list.isComplete && list.definition(of: "a") == definition(3))
@@ -110,7 +114,7 @@ import Testing
     #expect(!list.isComplete && list.takePage()?.isFirst == true)
     list.began(at: Array("f0 11".utf8))
     // Meanwhile a change arrives that the page does not have, and one that it has.
-    #expect(list.notified(notice(12, "c", 3).span) == [] && list.notified(notice(13, "a", nil).span) == [])
+    #expect(list.notified(notice(12, "c", 3).span) == [] && list.notified(removal(13, "a", 1).span) == [])
     let changes = list.add(page(("a", 1), ("b", 2), ("c", 3)), next: end, now: .zero).changes
     #expect(
       changes == [
@@ -172,14 +176,31 @@ import Testing
     #expect(
       list.adopt(removalOf: "a", definition(1), code: 1001, at: Array("f0 11".utf8))
         == [.removed(name: "a", definition(1), code: 1001)])
-    #expect(list.notified(notice(11, "a", nil).span) == [])
+    #expect(list.notified(removal(11, "a", 1).span) == [])
     // The notifications were faster: the session was deleted and created again since.
-    #expect(list.notified(notice(12, "a", 2).span).count == 1 && list.notified(notice(13, "a", nil).span).count == 1)
+    #expect(list.notified(notice(12, "a", 2).span).count == 1 && list.notified(removal(13, "a", 2).span).count == 1)
     #expect(list.notified(notice(14, "a", 3).span).count == 1)
     #expect(list.adopt("a", definition(2), at: Array("f0 12".utf8)) == [])
     #expect(list.adopt(removalOf: "a", definition(2), code: 1000, at: Array("f0 13".utf8)) == [])
     #expect(list.adopt(removalOf: "a", definition(2), code: 1000, at: nil) == [])
     #expect(list.definition(of: "a") == definition(3))
+  }
+
+  @Test func aNoticeOfARemovalDoesNotEndTheNextSessionOfTheName() {
+    // This gateway has defined it, before the removal of the one before was notified.
+    var list = complete("f0 9", ("a", 1))
+    let changes: [DefinitionList.Change] = [
+      .removed(name: "a", definition(1), code: 1000), .defined(name: "a", definition(2)),
+    ]
+    #expect(list.adopt("a", definition(2), at: Array("f0 11".utf8)) == changes)
+    #expect(list.notified(removal(10, "a", 1).span) == [] && list.notified(notice(11, "a", 2).span) == [])
+    // A page has it.
+    list = complete("f0 9", ("a", 1))
+    list.subscribed()
+    list.began(at: Array("f0 9".utf8))
+    #expect(list.notified(removal(10, "a", 1).span) == [] && list.notified(notice(11, "a", 2).span) == [])
+    #expect(list.add(page(("a", 2)), next: end, now: .zero).changes == changes)
+    #expect(list.definition(of: "a") == definition(2) && list.isComplete)
   }
 
   @Test func aNotificationThatWasLostIsNoticed() {
@@ -206,7 +227,10 @@ import Testing
     #expect(list.takePage()?.isFirst == true)
   }
 
-  @Test(arguments: ["", "f0", "f0 1", "f0 1 a", "f0 1 a ", "f0 1 a x", "f0 x a -1000", " 1 a -1000", "f0 0 a -1000"])
+  @Test(arguments: [
+    "", "f0", "f0 1", "f0 1 a", "f0 1 a ", "f0 1 a x", "f0 x a -1000", " 1 a -1000", "f0 0 a -1000",
+    "f0 1 a -1000", "f0 1 a -1000 x",
+  ])
   func aMalformedNotificationIsIgnored(_ text: String) {
     var list = complete(nil, ("a", 1))
     #expect(list.notified(Array(text.utf8).span) == [] && list.isComplete && list.count == 1)
@@ -237,8 +261,8 @@ import Testing
       case 0..<3:
         let name = "s\(Int.random(in: 0..<8, using: &generator))"
         version += 1
-        if model.removeValue(forKey: name) != nil {
-          sent.append(notice(version, name, nil))
+        if let incarnation = model.removeValue(forKey: name) {
+          sent.append(removal(version, name, incarnation))
         } else {
           model[name] = UInt64(version)
           sent.append(notice(version, name, UInt64(version)))

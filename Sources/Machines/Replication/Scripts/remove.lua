@@ -15,5 +15,5 @@ redis.call('HSET', KEYS[1], '', version)
 if redis.call('HINCRBY', KEYS[2], ARGV[3], -1) < 1 then redis.call('HDEL', KEYS[2], ARGV[3]) end
 redis.call('ZADD', KEYS[3], count, string.sub(ARGV[2], 1, 16))
 redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -1 - tonumber(ARGV[6]))
-redis.call('PUBLISH', KEYS[4], version .. ' ' .. ARGV[1] .. ' -' .. ARGV[5])
+redis.call('PUBLISH', KEYS[4], version .. ' ' .. ARGV[1] .. ' -' .. ARGV[5] .. ' ' .. string.sub(ARGV[2], 1, 16))
 return {'OK', version}

@@ -206,6 +206,14 @@ async def test_a_full_redis_loses_nothing_and_recovers(replicas_for, recorder):
     holder = await replicas.holder()
     posts = [asyncio.create_task(member.client().send(f"full {member.number}")) for member in replicas]
     recorder.push()
+    # Redis accepts what needs no memory, such as heartbeats, and is not used for messages.
+    refused = "Redis refuses writes\n"
+
+    async def says_so():
+        answer = await holder.gateway.manage("/readyz")
+        return answer.status == 503 and answer.body.decode() == refused
+
+    await eventually(says_so, what="the holder is not ready, and says why")
     # Longer than the lease: the holder keeps the session, since its heartbeat needs no memory.
     age = time.monotonic()
     await eventually(lambda: time.monotonic() > age + LEASE + 1)

@@ -22,18 +22,20 @@ extension API {
     let sessions = shared.sessions.all
     // Another gateway has the upstream of a session that is not here.
     let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
-    let hasNoStore = shared.settings.store.engine == .redis && StoreStatus(shared.store).hasFailed
+    let store = StoreStatus(shared.store)
+    let redisProblem = shared.settings.store.engine == .redis ? store.redisProblem : nil
     let problem: StaticString? =
       switch shared.lifecycle.phase {
-      case .starting: "starting\n"
-      case .draining: "draining\n"
-      case .serving where hasNoStore: "no connection to Redis\n"
+      case .starting: "starting"
+      case .draining: "draining"
+      case .serving where redisProblem != nil: redisProblem
       case .serving:
-        excludingUpstream || unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected\n"
+        excludingUpstream || unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected"
       }
     response.begin(problem == nil ? .ok : .serviceUnavailable, .plainText)
-    response.content.text.append(problem ?? "ok\n")
-    if !hasNoStore, StoreStatus(shared.store).hasFailed {
+    response.content.text.append(problem ?? "ok")
+    response.content.text.append("\n" as StaticString)
+    if redisProblem == nil, store.hasFailed {
       response.content.text.append("the store does not work: messages are refused, and pushes are not stored\n")
     }
     guard sessions.count > 1 else { return }

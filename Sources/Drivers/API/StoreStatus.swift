@@ -11,6 +11,16 @@ struct StoreStatus {
 
   var hasFailed: Bool { state?.failure != nil }
 
+  /// Why a store in Redis does not work, for anybody; nil: it does.
+  var redisProblem: StaticString? {
+    guard let state, state.failure != nil else { return nil }
+    return switch state.cause {
+    case .unreachable: "no connection to Redis"
+    case .refused: "Redis refuses writes"
+    case .tooFewReplicas: "too few replicas of Redis confirm writes"
+    }
+  }
+
   /// - Parameter showsReason: not where no credentials are needed, but others need some.
   func write(showingReason showsReason: Bool, into output: inout ByteQueue) {
     guard let state else {

@@ -220,10 +220,10 @@ package final class RedisStore: Journal {
 
   func setKnowsDefinitions(_ knows: Bool) { definitionsAreKnown.store(knows, ordering: .releasing) }
 
-  func report(_ failure: String?) {
+  func report(_ failure: String?, _ cause: StoreState.Cause = .unreachable) {
     condition.withLock { state in
       if (state.failure == nil) != (failure == nil) { state.since = ProcessInformation.wallClockMilliseconds() }
-      state.failure = failure
+      (state.failure, state.cause) = (failure, cause)
     }
   }
 

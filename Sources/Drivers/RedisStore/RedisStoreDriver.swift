@@ -212,7 +212,7 @@ final class RedisStoreDriver {
       if refusals.hasEnded(by: loop.now) { setFailure(nil) }
       return
     }
-    if refusals.refused(refusal, at: loop.now) { setFailure(refusal.reason) }
+    if refusals.refused(refusal, at: loop.now) { setFailure(refusal.reason, refusal.cause) }
   }
 
   // MARK: Commands
@@ -309,12 +309,12 @@ final class RedisStoreDriver {
 
   // MARK: State
 
-  private func setFailure(_ failure: String?) {
+  private func setFailure(_ failure: String?, _ cause: StoreState.Cause = .unreachable) {
     if failure == nil { cancelTimer(.patience) }
     let hasChanged = store.submissions.setFailed(failure != nil)
     guard hasChanged || failure != reportedFailure else { return }
     reportedFailure = failure
-    store.report(failure)
+    store.report(failure, cause)
     if let failure, isNews(failure) || hasChanged {
       logger.error("the store does not work: messages are refused", [.text("reason", failure)])
     }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Journal
 
 /// Why what this gateway writes is refused.
 enum StoreRefusal {
@@ -10,6 +11,13 @@ enum StoreRefusal {
   var reason: String {
     switch self {
     case .error(let reason), .shortage(let reason): reason
+    }
+  }
+
+  var cause: StoreState.Cause {
+    switch self {
+    case .error(let reason): reason.hasPrefix("NOREPLICAS") ? .tooFewReplicas : .refused
+    case .shortage: .tooFewReplicas
     }
   }
 }

@@ -32,8 +32,17 @@ package struct StoreSettings: Hashable, Sendable {
 
 /// Whether the store works.
 package struct StoreState: Equatable, Sendable {
+  /// Why a store in Redis does not work, for those who may not read the reason in full.
+  package enum Cause: Sendable {
+    case unreachable
+    /// Redis is full, or cannot persist.
+    case refused
+    case tooFewReplicas
+  }
+
   /// Why it does not; nil: it does.
   package var failure: String?
+  package var cause = Cause.unreachable
   /// Since when, in milliseconds of UNIX time.
   package var since: Int64
   /// Which session cannot be used because what is stored of it is damaged, the last one that was found; nil: none. All others work.

@@ -1,3 +1,4 @@
+import Configuration
 import Journal
 import Reactor
 import Testing
@@ -10,9 +11,9 @@ import Testing
   private final class StateOnly: Journal {
     let state: StoreState
 
-    init(failure: String?, damage: String? = nil) {
+    init(failure: String?, damage: String? = nil, cause: StoreState.Cause = .unreachable) {
       var state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
-      state.damage = damage
+      (state.damage, state.cause) = (damage, cause)
       self.state = state
     }
   }
@@ -62,5 +63,18 @@ import Testing
     #expect(
       text.contains("store        failed for 90 s: the disk is full\n") || text.contains("store        failed for 91 s")
     )
+  }
+
+  /// Another gateway may reach it. The reason in full is not for everybody.
+  @Test func aGatewayIsNotReadyWithoutItsRedisAndSaysWhy() throws {
+    for (cause, text) in [
+      (StoreState.Cause.unreachable, "no connection to Redis\n"), (.refused, "Redis refuses writes\n"),
+      (.tooFewReplicas, "too few replicas of Redis confirm writes\n"),
+    ] {
+      let api = try APIFixture(store: StateOnly(failure: "10.0.0.1: secret", cause: cause)) { $0.store.engine = .redis }
+      api.lifecycle.enter(.serving)
+      let ready = try api.respond("GET", "/readyz?exclude=upstream", "", .management)
+      #expect(ready.status == 503 && ready.body == text)
+    }
   }
 }

@@ -507,6 +507,7 @@ import Upstream
     let journal = try #require(gateway.state.held["s"]).opened.journal
     #expect(journal.outcome(of: ticket) != .stored)
     try await gateway.until("failed") { _ in gateway.store.state.failure?.contains("replicas") == true }
+    #expect(gateway.store.state.cause == .tooFewReplicas)
     replica.signal(SIGCONT)
     try await gateway.untilStored(ticket)
     await gateway.close()

@@ -1,4 +1,5 @@
 import ByteStreams
+import Foundation
 import Journal
 import JournalSupport
 import RedisSupport
@@ -19,7 +20,11 @@ import Testing
     _ = try await client.call("CONFIG", "SET", "maxmemory", "1")
     let ticket = try gateway.submit([.accepted(RandomSession.message(1))])
     try await gateway.until("failed") { _ in gateway.store.state.failure?.hasPrefix("OOM") == true }
-    #expect(journal.isFailed && gateway.store.mayWrite)
+    #expect(journal.isFailed && gateway.store.mayWrite && gateway.store.state.cause == .refused)
+    server.signal(SIGSTOP)
+    try await gateway.until("away") { _ in gateway.store.state.cause == .unreachable }
+    #expect(journal.isFailed)
+    server.signal(SIGCONT)
     _ = try await client.call("CONFIG", "SET", "maxmemory", "0")
     try await gateway.untilStored(ticket)
     try await gateway.until("works") { _ in gateway.store.state.failure == nil }

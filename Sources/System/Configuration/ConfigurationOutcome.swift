@@ -151,6 +151,6 @@ extension Setting {
 
   /// Returns `value` as written, a URL without userinfo and query.
   func masked(_ value: WrittenValue) -> String {
-    isURL && !value.isReference ? MaskedURL.text(value.text) : value.text
+    isURL && !value.isReference ? MaskedURL.text(value.text, impliedScheme: impliedScheme) : value.text
   }
 }

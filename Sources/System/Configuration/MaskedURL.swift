@@ -7,8 +7,13 @@ package enum MaskedURL {
 
   /// `text` with userinfo, query and fragment replaced. If the parts are ambiguous, more is replaced: the text may be
   /// a misspelt URL.
-  package static func text(_ text: String) -> String {
+  ///
+  /// - Parameter impliedScheme: what a text without a scheme has as its scheme, such as `redis`; nil: such a text is not a URL.
+  package static func text(_ text: String, impliedScheme: String? = nil) -> String {
     if text.isEmpty { return "" }
+    if let impliedScheme, !text.contains("://") {
+      return String(self.text("\(impliedScheme)://\(text)").dropFirst(impliedScheme.count + 3))
+    }
     let text = Substring(text)
     guard let separator = text.firstRange(of: "://") else { return mask }
     let scheme = text[..<separator.lowerBound]

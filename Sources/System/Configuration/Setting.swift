@@ -17,6 +17,8 @@ package struct Setting {
   package let isReloadable: Bool
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   let isURL: Bool
+  /// The scheme of URLs that are written without one; nil: they have one.
+  let impliedScheme: String?
   let shape: Shape
   /// Returns the value as it is written in the file.
   package let format: (GatewaySettings) -> String
@@ -45,6 +47,7 @@ package struct Setting {
     expectation = form.expectation
     words = form.words
     isURL = form.isURL
+    impliedScheme = form.impliedScheme
     format = { form.format($0[keyPath: value]) }
     copy = { $1[keyPath: value] = $0[keyPath: value] }
     shape =

@@ -52,8 +52,11 @@ extension ValueFormat where Value == SharedStoreSettings.Location? {
 extension ValueFormat where Value == [SharedStoreSettings.Location] {
   /// `host:port`, or URLs.
   static var sentinels: ValueFormat {
-    .list("Sentinels as host:port, such as 10.0.0.5:26379, or as URLs", isURL: true) { text throws(InvalidValue) in
-      try readRedisURL(text.contains("://") ? text : "redis://" + text, as: text, defaultPort: 26379)
+    let scheme = "redis"
+    return .list(
+      "Sentinels as host:port, such as 10.0.0.5:26379, or as URLs", isURL: true, impliedScheme: scheme
+    ) { text throws(InvalidValue) in
+      try readRedisURL(text.contains("://") ? text : "\(scheme)://\(text)", as: text, defaultPort: 26379)
     } format: {
       $0.text
     }

@@ -17,6 +17,8 @@ struct ValueFormat<Value> {
   var words: [String] = []
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   var isURL = false
+  /// The scheme of URLs that are written without one; nil: they have one.
+  var impliedScheme: String?
   let reader: Reader
   /// Returns the value as it is written in the file.
   let format: (Value) -> String
@@ -57,11 +59,11 @@ extension ValueFormat {
 
   /// A list whose elements are read and formatted by these functions.
   static func list<Element>(
-    _ expectation: String = "a list", isMapping: Bool = false, isURL: Bool = false,
+    _ expectation: String = "a list", isMapping: Bool = false, isURL: Bool = false, impliedScheme: String? = nil,
     read: @escaping (String) throws(InvalidValue) -> Element, format: @escaping (Element) -> String
   ) -> ValueFormat where Value == [Element] {
     ValueFormat(
-      expectation: expectation, isURL: isURL,
+      expectation: expectation, isURL: isURL, impliedScheme: impliedScheme,
       reader: .list(isMapping: isMapping) { texts throws(InvalidValue) in
         var values: [Element] = []
         for (index, text) in texts.enumerated() {

@@ -37,6 +37,16 @@ import WebSocketCodec
     #expect(MaskedURL.text(text) == masked)
   }
 
+  @Test func showsTheAddressesOfSentinels() throws {
+    let outcome = try load(
+      "store: {sentinels: [\"10.0.0.5:26379\", \"redis.example\", \"[::1]:1\", \"u:s3cret@b:1\", \"rediss://:s3cret@c\"]}\n"
+    )
+    #expect(
+      try shown("store.sentinels", outcome)
+        == #"["10.0.0.5:26379", "redis.example", "[::1]:1", "***@b:1", "rediss://***@c"]"#)
+    #expect(MaskedURL.text("a:s3cret", impliedScheme: "redis") == "***")
+  }
+
   @Test func showsURLsWithoutUserinfoAndQuery() throws {
     let outcome = try load(
       "upstream:\n  url: wss://u:s3cret@a/x?s3cret\n  fallback_urls: [wss://u:s3cret@b/, ws://c/?s3cret]\n")

@@ -42,7 +42,10 @@ private struct WaitingDelivery: WaitingRequest {
   var notifier: Notifier { session.upstream.deliveryNotifier }
 
   /// Also true for an unknown message: it never existed, or its final state was forgotten.
-  var hasNewData: Bool { id.isLost || session.upstream.isSettled(sequence) }
+  var hasNewData: Bool { id.isLost || session.upstream.isSettled(sequence) || isClosed }
+
+  /// Whether a client has closed the session, and no message gets a state any more. One that is not stored gives each message a final state when it ends.
+  private var isClosed: Bool { session.inbox.isClosed && session.upstream.isStored }
 
   private var sequence: UInt64 { id.number }
 
@@ -55,6 +58,7 @@ private struct WaitingDelivery: WaitingRequest {
   }
 
   func write(into response: inout Response) {
+    if isClosed, !session.upstream.isSettled(sequence) { return api.respond(with: .closed(session), into: &response) }
     let now = ProcessInformation.monotonicTime()
     let found = id.isLost ? nil : session.upstream.deliveryRecord(sequence, now: now)
     if found == nil, session.upstream.isStored, id.isLost || sequence <= session.upstream.lastDelivery {

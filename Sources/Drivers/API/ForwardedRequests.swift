@@ -231,6 +231,10 @@ extension API {
       response.fields.append(fields)
       if content.count > 0 { response.content.append(SharedSlice(content)) }
     case .unavailable: respond(with: Self.holderUnavailable, into: &response)
+    case .closed:
+      respond(
+        with: Problem(.sessionClosed, detail: "the session is closed: create it again with PUT /v1/sessions/{session}"),
+        into: &response)
     case .unknown: respond(with: Self.outcomeUnknown, into: &response)
     }
   }
@@ -264,7 +268,8 @@ final class HeldMovableRequest: WaitingRequest {
   var hasNewData: Bool {
     if !hasMoved {
       if request.hasNewData { return true }
-      guard !session.isHere else { return false }
+      // A session that is closed ends what waits for it.
+      guard !session.isHere, !session.inbox.isClosed else { return false }
       moveOn()
     }
     return exchange.map { $0.outcome != nil } ?? true

@@ -128,8 +128,8 @@ struct HeldConsumerRequest: WaitingRequest {
     var pending = pending
     switch pending.phase {
     case .receiving(var receive):
-      // The next holder has the pushes.
-      guard pending.target.session.isHere else { return false }
+      // The next holder has the pushes. A session that is closed has none.
+      guard pending.target.session.isHere || pending.target.session.inbox.isClosed else { return false }
       let hasNews = receive.hasNews()
       if receive.acknowledgement != nil, !pending.isUnstored(receive.acknowledgement) {
         receive.acknowledgement = nil

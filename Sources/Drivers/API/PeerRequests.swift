@@ -79,7 +79,8 @@ final class HeldPeerRequest: WaitingRequest {
     self.api = api
   }
 
-  private var hasMoved: Bool { !session.isHere }
+  /// A session that is closed is nowhere, and ends what waits for it.
+  private var hasMoved: Bool { !session.isHere && !session.inbox.isClosed }
 
   var heldCount: Gauge? { request.heldCount }
   var notifier: Notifier { request.notifier }

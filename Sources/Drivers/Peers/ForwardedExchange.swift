@@ -96,6 +96,10 @@ package final class ForwardedExchange: LoopTask {
         outcome = outcome(machine.expired(isSent: false))
         break
       }
+      guard !placement.isClosed else {
+        outcome = machine.failure == .unavailable ? .closed : .unknown
+        break
+      }
       switch machine.next(holder: holder, now: now) {
       case .send(let peer): await send(to: peer)
       case .wait(let end): _ = await event.wait(until: min(end, deadline))
@@ -108,7 +112,7 @@ package final class ForwardedExchange: LoopTask {
     metrics.waiting.add(-1)
     switch outcome {
     case .response: metrics.responses.add()
-    case .unavailable: metrics.unavailable.add()
+    case .unavailable, .closed: metrics.unavailable.add()
     case .unknown: metrics.unknown.add()
     case nil: metrics.abandoned.add()
     }

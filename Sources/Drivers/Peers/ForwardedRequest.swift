@@ -31,6 +31,8 @@ package enum ForwardedOutcome: Sendable {
   case response(HTTPStatus, fields: [UInt8], content: SharedBytes)
   /// It was not executed, or repeating it is harmless.
   case unavailable
+  /// As `unavailable`, and no gateway will execute it: the session is closed.
+  case closed
   /// It may have been executed.
   case unknown
 }

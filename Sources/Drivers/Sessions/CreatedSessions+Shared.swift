@@ -136,7 +136,6 @@ extension CreatedSessions {
     }
     guard wasOpen else { return }
     if slot.isIdle.load(ordering: .relaxed) { noteClosing(of: name, because: .idle) }
-    slot.session.close(code: code)
-    slot.placement.move(to: .nowhere)
+    slot.close(code: code)
   }
 }

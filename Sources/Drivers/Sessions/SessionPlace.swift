@@ -49,6 +49,7 @@ package final class SessionPlacement: Sendable {
     var place = SessionPlace.here
     var holding: SessionHolding?
     var since = ProcessInformation.monotonicTime()
+    var isClosed = false
   }
 
   private let current = Locked(Current())
@@ -66,6 +67,8 @@ package final class SessionPlacement: Sendable {
   package var place: SessionPlace { current.withLock { $0.place } }
   /// nil if no gateway holds the session, or the session is not shared.
   package var holding: SessionHolding? { current.withLock { $0.holding } }
+  /// Whether no gateway will hold it any more: a client has closed it, or it was idle.
+  package var isClosed: Bool { current.withLock { $0.isClosed } }
   /// When it moved to its place.
   package var since: MonotonicTime { current.withLock { $0.since } }
 
@@ -80,6 +83,12 @@ package final class SessionPlacement: Sendable {
     }
     if isChange { notifier.notify() }
     return isChange
+  }
+
+  /// The session is closed.
+  func close() {
+    current.withLock { $0.isClosed = true }
+    if !move(to: .nowhere) { notifier.notify() }
   }
 }
 

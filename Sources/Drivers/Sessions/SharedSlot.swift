@@ -212,6 +212,13 @@ package final class SharedSlot: Sendable {
     }
   }
 
+  /// A client has closed the session at some gateway, or it was idle. What waits for it ends, also for a holder.
+  func close(code: UInt16) {
+    session.close(code: code)
+    placement.close()
+    session.upstream.deliveryNotifier.notify()
+  }
+
   /// Ends the webhooks, also of sessions that take the place of the present one.
   func stopWebhooks(whenIdle onIdle: @escaping @Sendable () -> Void) {
     changes.withLock { _ in

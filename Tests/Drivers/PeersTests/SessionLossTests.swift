@@ -3,6 +3,7 @@ import Configuration
 import Foundation
 import HTTPCodec
 import Idempotency
+import Metrics
 import Reactor
 import Testing
 import Threading
@@ -69,6 +70,51 @@ import UpstreamProtocol
     #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
     client.close()
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
+  }
+
+  /// A client has closed the session at another gateway. The two learn that one after the other.
+  @Test(arguments: [false, true]) func waitsEndWhenTheSessionIsClosed(holderIsFirst: Bool) throws {
+    let journal = SharedJournal()
+    let first = try Self.gateway(journal, startsSessions: true)
+    first.hold()
+    let follower = try Self.gateway(journal)
+    follower.locate(at: first.peerAddress)
+    _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let sent = try first.request("POST", "/v1/messages", "", "x")
+    var waiting: [Client] = []
+    for gateway in [first, follower] {
+      for (method, target) in [
+        ("POST", "/v1/consumers/c/receive?wait=30s"), ("GET", try #require(sent.field("Location")) + "?wait=30s"),
+      ] {
+        let client = try gateway.connect()
+        client.send(method, target)
+        waiting.append(client)
+      }
+    }
+    let held = try first.session()
+    #expect(eventually { first.metric("drawbridge_receives_held") == 2 })
+    #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 2 })
+    for gateway in holderIsFirst ? [first, follower] : [follower, first] {
+      try #require(gateway.slot).close(code: 1000)
+      // Before the second one knows it.
+      #expect(eventually { first.metric("drawbridge_receives_held") == 0 || gateway === follower })
+    }
+    for client in waiting {
+      let answer = try client.response()
+      #expect(answer.status == 410 && answer.problem == "session-closed", "\(answer.body)")
+    }
+    #expect(try eventually { try first.isIdle() && follower.isIdle() })
+  }
+
+  @Test func aRequestThatWaitsForAHolderEndsWhenTheSessionIsClosed() throws {
+    let follower = try Self.gateway(SharedJournal())
+    let client = try follower.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(eventually { follower.network.metrics.waiting.current == 1 })
+    try #require(follower.slot).close(code: 1000)
+    let answer = try client.response()
+    #expect(answer.status == 410 && answer.problem == "session-closed", "\(answer.body)")
+    #expect(try eventually { try follower.isIdle() })
   }
 
   @Test func aWaitWithoutANextHolderEnds() throws {

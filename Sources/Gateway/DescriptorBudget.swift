@@ -34,7 +34,7 @@ struct DescriptorBudget: Equatable {
   /// Maximum open connections of clients and on the management listeners.
   let clients: Int
   let management: Int
-  /// Maximum connections with other gateways in one direction.
+  /// Maximum connections with all other gateways in one direction: one for each event loop at least.
   let peers: Int
   /// Number of sessions that clients can create: what the others leave, and a quarter of a low limit at least.
   let created: Int
@@ -57,7 +57,7 @@ struct DescriptorBudget: Equatable {
   ) {
     let all = limit - inUse - loops
     // At most a quarter of a low limit each.
-    peers = hasPeers ? min(Self.connectionsWithPeers, max(1, all / 4)) : 0
+    peers = hasPeers ? min(Self.connectionsWithPeers, max(loops, all / 4)) : 0
     let reserved =
       Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + (hasPeers ? 2 * peers + Self.redis : 0)
     let available = max(2, all - reserved)

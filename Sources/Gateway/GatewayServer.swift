@@ -232,7 +232,7 @@ package final class GatewayServer: Sendable {
     var limits = PeerNetwork.Limits()
     limits.patience = settings.sharedStore.lease + .seconds(1)
     limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
-    limits.connections = max(1, connections)
+    limits.connections = connections
     limits.requestBytes = settings.http.pendingBodyBytes
     let reachable = listeners.map(\.address).first { $0.ip?.isUnspecified == false }
     return PeerNetwork(address: settings.listeners.peerAddress ?? reachable, limits: limits, metrics)

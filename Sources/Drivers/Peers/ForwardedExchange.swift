@@ -22,8 +22,8 @@ package final class ForwardedExchange: LoopTask {
   private var isCancelled = false
   /// The connection that has the request, and whose it is.
   private var attempt: (client: HTTPClient, peer: SocketAddress)?
-  /// What has no free connection for the request.
-  private(set) var awaited: PeerConnections?
+  /// The number of the wait for a connection; nil: it does not wait for one, or has it.
+  private(set) var awaited: UInt64?
   private var farewell: Farewell?
 
   init(
@@ -79,8 +79,8 @@ package final class ForwardedExchange: LoopTask {
     }
   }
 
-  /// Called once per wait.
-  func connectionIsFree() {
+  /// It has a connection. Called once per wait.
+  func granted() {
     awaited = nil
     event.signal()
   }
@@ -132,7 +132,7 @@ package final class ForwardedExchange: LoopTask {
       return
     }
     guard let client = await connection(of: pool, peer) else { return }
-    guard machine.begin(at: now) else { return pool.release(client) }
+    guard machine.begin(at: now) else { return forwarder.release(client, of: pool) }
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
@@ -141,7 +141,7 @@ package final class ForwardedExchange: LoopTask {
     metrics.connections.add(-1)
     attempt = nil
     endFarewell()
-    pool.release(client)
+    forwarder.release(client, of: pool)
     guard !isCancelled else { return }
     end(with: result, mayHaveArrived: client.mayHaveArrived)
   }
@@ -163,20 +163,22 @@ package final class ForwardedExchange: LoopTask {
 
   /// Waits for a free connection. nil: there is none in time, the request ends, or it is for another peer now.
   private func connection(of pool: PeerConnections, _ peer: SocketAddress) async -> HTTPClient? {
-    while !isCancelled, holder == peer {
-      if let client = pool.take(for: self) { return client }
-      let end = min(deadline, machine.beginWaiting(at: now))
-      guard now < end else {
-        _ = machine.ended(.unreached, now: now)
-        break
-      }
-      awaited = pool
-      _ = await event.wait(until: end)
+    if let client = forwarder.take(from: pool) { return client }
+    let end = min(deadline, machine.beginWaiting(at: now))
+    awaited = forwarder.wait(self, for: pool)
+    while awaited != nil, !isCancelled, holder == peer, now < end { _ = await event.wait(until: end) }
+    guard awaited == nil else {
       awaited = nil
+      // What has ended is not kept.
+      _ = pool.firstWait
+      if now >= end { _ = machine.ended(.unreached, now: now) }
+      return nil
     }
-    // It may have been woken for a connection that another one can use.
-    pool.wakeNext()
-    return nil
+    guard !isCancelled, holder == peer else {
+      forwarder.release(nil, of: pool)
+      return nil
+    }
+    return forwarder.client(of: pool)
   }
 
   private func message(_ request: ForwardedRequest, _ host: String) -> HTTPClientRequest? {

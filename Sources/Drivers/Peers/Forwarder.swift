@@ -19,6 +19,9 @@ package final class Forwarder {
   private let lanes = (0..<laneCount).map { _ in Notifier() }
   private var lastLane = 0
   private var pools: [SocketAddress: PeerConnections] = [:]
+  /// Number of connections with a request.
+  private var inUse = 0
+  private var lastWait: UInt64 = 0
   private var watches: [ObjectIdentifier: PlaceWatch] = [:]
 
   package init(_ network: PeerNetwork, loop: LoopContext) {
@@ -52,6 +55,55 @@ package final class Forwarder {
     let pool = PeerConnections(endpoint, network.limits, resolver, loop)
     pools[address] = pool
     return pool
+  }
+
+  // MARK: Connections
+
+  /// A connection for one request, after which `release` follows. nil: there are too many, and the request must wait.
+  func take(from pool: PeerConnections) -> HTTPClient? {
+    guard inUse < network.limits.connections, pool.hasRoom else { return nil }
+    begin(in: pool)
+    return client(of: pool)
+  }
+
+  /// The request waits until `ForwardedExchange.granted` is called: then it has a connection of `pool`, which is `client(of:)`, or `release` follows at once.
+  /// Returns the number of the wait.
+  func wait(_ exchange: ForwardedExchange, for pool: PeerConnections) -> UInt64 {
+    lastWait += 1
+    pool.add(exchange, lastWait)
+    return lastWait
+  }
+
+  /// The connection of a request that has taken one.
+  func client(of pool: PeerConnections) -> HTTPClient {
+    if let client = pool.takeIdle() { return client }
+    // Those with requests are never too many.
+    if pools.values.reduce(0, { $0 + $1.open }) > network.limits.connections {
+      pools.values.first { $0.hasIdle }?.closeIdle()
+    }
+    return pool.makeClient()
+  }
+
+  /// - Parameter client: nil: the request did not need one any more.
+  func release(_ client: HTTPClient?, of pool: PeerConnections) {
+    pool.end(client)
+    inUse -= 1
+    grant()
+  }
+
+  private func begin(in pool: PeerConnections) {
+    pool.begin()
+    inUse += 1
+  }
+
+  /// Gives free connections to the requests that have waited longest.
+  private func grant() {
+    while inUse < network.limits.connections {
+      let waiting = pools.values.lazy.filter { $0.hasRoom }.compactMap { pool in pool.firstWait.map { ($0, pool) } }
+      guard let (_, pool) = waiting.min(by: { $0.0 < $1.0 }), let next = pool.removeFirst() else { return }
+      begin(in: pool)
+      next.granted()
+    }
   }
 
   func watch(_ placement: SessionPlacement, for exchange: ForwardedExchange) {
@@ -107,7 +159,7 @@ private final class PlaceWatch: SignalTarget {
   }
 }
 
-/// The connections of one loop with one gateway: kept for reuse, and limited in number.
+/// The connections of one loop with one gateway, which are kept for reuse, and the requests that wait for one, in order. `Forwarder` limits their number.
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
@@ -117,8 +169,8 @@ final class PeerConnections {
   private var idle: [HTTPClient] = []
   /// Number of those with a request.
   private(set) var inUse = 0
-  /// The requests that wait for a connection, in order. Some of them have stopped waiting.
-  private var waiting = RingDeque<ForwardedExchange?>(filler: nil)
+  /// With the numbers of their waits. Some of them have stopped waiting.
+  private var waiting = RingDeque<(exchange: ForwardedExchange, number: UInt64)?>(filler: nil)
 
   init(_ endpoint: HTTPEndpoint, _ limits: PeerNetwork.Limits, _ resolver: Resolver, _ loop: LoopContext) {
     self.endpoint = endpoint
@@ -127,41 +179,55 @@ final class PeerConnections {
     self.loop = loop
   }
 
-  var isInUse: Bool { inUse > 0 || !waiting.isEmpty }
+  var isInUse: Bool { inUse > 0 || firstWait != nil }
   var waitingCount: Int { waiting.count }
+  var hasRoom: Bool { inUse < limits.connectionsPerPeer }
+  var hasIdle: Bool { idle.contains { $0.isConnected } }
+  /// Number of those that are open, or are about to be.
+  var open: Int { inUse + idle.count { $0.isConnected } }
   /// The value of Host.
   var host: String { endpoint.url.hostField }
 
-  /// A connection for one request, after which `release` follows. nil: there are too many, and the request is woken when one is free.
-  func take(for exchange: ForwardedExchange) -> HTTPClient? {
-    guard inUse < limits.connections else {
-      waiting.append(exchange)
-      return nil
+  func begin() { inUse += 1 }
+
+  func end(_ client: HTTPClient?) {
+    inUse -= 1
+    // The longest idle ones are first, and have been closed.
+    while let first = idle.first, !first.isConnected { idle.removeFirst() }
+    if let client, client.isConnected { idle.append(client) }
+  }
+
+  func takeIdle() -> HTTPClient? { idle.popLast() }
+
+  func closeIdle() {
+    while !idle.isEmpty {
+      let client = idle.removeFirst()
+      guard client.isConnected else { continue }
+      return client.cancel()
     }
-    inUse += 1
-    if let client = idle.popLast() { return client }
+  }
+
+  func makeClient() -> HTTPClient {
     var limits = HTTPClient.Limits()
     limits.connectTimeout = self.limits.connect
     limits.contentBytes = self.limits.responseBytes
     return HTTPClient(endpoint, limits: limits, resolver: resolver, loop: loop)
   }
 
-  func release(_ client: HTTPClient) {
-    inUse -= 1
-    // The longest idle ones are first, and have been closed.
-    while let first = idle.first, !first.isConnected { idle.removeFirst() }
-    if client.isConnected { idle.append(client) }
-    wakeNext()
+  func add(_ exchange: ForwardedExchange, _ number: UInt64) { waiting.append((exchange, number)) }
+
+  /// The number of the first wait that has not ended; nil: nothing waits.
+  var firstWait: UInt64? {
+    while !waiting.isEmpty {
+      if let first = waiting[waiting.front], first.exchange.awaited == first.number { return first.number }
+      waiting.removeFirst()
+    }
+    return nil
   }
 
-  /// A request that was woken does not need the connection any more.
-  func wakeNext() {
-    while !waiting.isEmpty {
-      let next = waiting[waiting.front]
-      waiting.removeFirst()
-      guard let next, next.awaited === self else { continue }
-      next.connectionIsFree()
-      return
-    }
+  func removeFirst() -> ForwardedExchange? {
+    guard firstWait != nil, let first = waiting[waiting.front] else { return nil }
+    waiting.removeFirst()
+    return first.exchange
   }
 }

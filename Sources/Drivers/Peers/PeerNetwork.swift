@@ -18,8 +18,10 @@ package final class PeerNetwork: Sendable {
     /// How long a former holder has for its response after another gateway, or none, has taken its place. It may have executed the request, and a
     /// response is better than none. One that hangs has no more time.
     package var farewell = TimeSpan.seconds(1)
-    /// Maximum connections of one event loop with one peer. A request that waits at its holder has one. More requests wait for a free one.
+    /// Maximum connections of one event loop with all peers. A request that waits at its holder has one. More requests wait for a free one.
     package var connections = 1_024
+    /// Maximum connections of one event loop with one peer, so that one that hangs leaves some for the others.
+    var connectionsPerPeer: Int { max(1, connections * 3 / 4) }
     /// Maximum size of the contents of all forwarded requests without a response, in bytes: they are kept until then, to be sent again. Above it,
     /// further requests with content are refused.
     package var requestBytes = 256 << 20

@@ -7,6 +7,7 @@ import Reactor
 import Synchronization
 import Testing
 import Threading
+import Upstream
 
 @testable import API
 @testable import Peers
@@ -306,7 +307,7 @@ import Threading
   // MARK: Limits
 
   @Test func requestsShareFewConnections() throws {
-    let pair = try Pair(limits: { $0.connections = 2 })
+    let pair = try Pair(limits: { $0.connections = 3 })
     let clients = try (0..<20).map { _ in try pair.follower.connect() }
     for client in clients { client.send("POST", "/v1/messages", "", "x") }
     for client in clients { #expect(try client.response().status == 202) }
@@ -326,6 +327,64 @@ import Threading
     #expect(try eventually { try pair.follower.onLoop { $0.forwarder?.held ?? 0 } > 2 })
     receive.close()
     #expect(try waiting.response().status == 202)
+    #expect(try eventually { try pair.follower.isIdle() })
+  }
+
+  /// One that hangs leaves some for the others. Idle ones are closed if there would be too many.
+  @Test func peersShareTheConnectionsOfALoop() throws {
+    let hanging = try ScriptedPeer { client in
+      _ = client.readMessage()
+      _ = client.readToEnd()
+    }
+    let hasEnded = Atomic(false)
+    let small = try ScriptedPeer { client in
+      while client.readMessage() != nil { client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") }
+      hasEnded.store(true, ordering: .sequentiallyConsistent)
+    }
+    defer {
+      hanging.stop()
+      small.stop()
+    }
+    let holder = try TestGateway()
+    let follower = try TestGateway(.at(hanging.address), limits: { ($0.connections, $0.patience) = (4, .seconds(30)) })
+    let clients = try (0..<10).map { _ in try follower.connect() }
+    for client in clients { client.send("POST", "/v1/call", "", "{}") }
+    #expect(try eventually { try follower.onLoop { $0.forwarder?.held ?? 0 } == 1 + 10 })
+    #expect(eventually { hanging.connections == 3 })
+    let market = try follower.session("market")
+    market.move(to: .at(small.address))
+    #expect(try follower.request("GET", "/v1/sessions/market").status == 200)
+    #expect(hasEnded.load(ordering: .sequentiallyConsistent) == false)
+    market.move(to: .at(holder.peerAddress))
+    #expect(try follower.request("GET", "/v1/sessions/market").status == 200)
+    #expect(eventually { hasEnded.load(ordering: .sequentiallyConsistent) })
+    #expect(hanging.connections == 3)
+    for client in clients { client.close() }
+    #expect(try eventually { try follower.isIdle() })
+  }
+
+  /// For what lives on a loop.
+  private final class LoopBox: @unchecked Sendable { var connection: (pool: PeerConnections, client: HTTPClient)? }
+
+  @Test func aFreeConnectionIsThatOfTheRequestThatHasWaited() throws {
+    let pair = try Pair(limits: { $0.connections = 1 })
+    let (address, box) = (pair.holder.peerAddress, LoopBox())
+    _ = try pair.follower.onLoop { api in
+      guard let forwarder = api.forwarder, let pool = forwarder.connections(with: address) else { return }
+      box.connection = forwarder.take(from: pool).map { (pool, $0) }
+    }
+    let client = try pair.follower.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try pair.follower.onLoop { $0.forwarder?.held ?? 0 } == 3 })
+    // One that comes at the same time has to wait.
+    let isTaken = try pair.follower.onLoop { api in
+      guard let forwarder = api.forwarder, let (pool, client) = box.connection else { return false }
+      box.connection = nil
+      forwarder.release(client, of: pool)
+      return forwarder.take(from: pool) == nil
+    }
+    #expect(isTaken)
+    #expect(try client.response().status == 202)
     #expect(try eventually { try pair.follower.isIdle() })
   }
 

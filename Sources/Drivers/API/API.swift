@@ -398,7 +398,11 @@ package final class API: HTTPApplication {
     let id = response.requestID.bytes.text()
     response.begin(problem.status, "application/problem+json")
     if let seconds = problem.retryAfter { response.fields.appendField("Retry-After", decimal: seconds) }
-    if let challenge = problem.challenge { challenge.write(into: &response.fields) }
+    if let challenge = problem.challenge {
+      challenge.write(into: &response.fields)
+      // Nobody but gateways has a use for connections that are meant for them.
+      if case .gateway = challenge { response.closesConnection = true }
+    }
     if let methods = problem.allow { response.fields.appendField("Allow", methods) }
     problem.write(requestID: id, into: &response.content.text)
     response.refusal = [

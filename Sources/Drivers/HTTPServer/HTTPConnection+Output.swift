@@ -21,7 +21,7 @@ extension HTTPConnection {
   /// Writes `worker.response` and empties it, so that it does not keep its shared content alive until the next response.
   func writeResponse() {
     let worker = worker
-    if worker.isDraining { http.closeAfterThisResponse() }
+    if worker.isDraining || worker.response.closesConnection { http.closeAfterThisResponse() }
     if !worker.response.refusal.isEmpty { logRefusal() }
     if let access { recordResponse(in: access) }
     let start = worker.output.count

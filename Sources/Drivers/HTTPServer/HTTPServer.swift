@@ -56,7 +56,9 @@ package final class HTTPServer: Sendable {
       ConnectionLimiter(limit: connections.clients, limitPerOrigin: settings.connectionsPerAddress))
     managementLimiter = Locked(
       ConnectionLimiter(limit: connections.management, limitPerOrigin: connections.management))
-    peerLimiter = Locked(ConnectionLimiter(limit: connections.peers, limitPerOrigin: connections.peers))
+    // As many as a gateway opens to another one. The rest is for others.
+    let perPeer = max(1, connections.peers - connections.peers / 4)
+    peerLimiter = Locked(ConnectionLimiter(limit: connections.peers, limitPerOrigin: perPeer))
   }
 
   /// Starts accepting: clients and peers on every loop, management on the first.

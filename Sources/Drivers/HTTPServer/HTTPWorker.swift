@@ -174,6 +174,7 @@ final class HTTPWorker: TurnEndTarget {
     nextWarning = loop.now + Self.warningInterval
     let key =
       switch (verdict, role) {
+      case (.tooManyFromOrigin, .peer): "that of one other gateway"
       case (.tooManyFromOrigin, _): "http.connections_per_address"
       case (_, .client): "http.connections"
       case (_, .management): "http.management_connections"

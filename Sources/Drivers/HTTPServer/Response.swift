@@ -24,6 +24,9 @@ package struct Response: ~Copyable {
   /// Ends a stream with its connection instead of a last chunk.
   package var endsWithConnection = false
 
+  /// Whether the connection is closed after it.
+  package var closesConnection = false
+
   package init() {}
 
   /// Resets to an empty 200. Allocated memory is kept.
@@ -35,6 +38,7 @@ package struct Response: ~Copyable {
     prepared = nil
     if !refusal.isEmpty { refusal = [] }
     endsWithConnection = false
+    closesConnection = false
   }
 
   func writeFields(into output: inout ByteQueue) {

@@ -227,6 +227,10 @@ import Testing
       let client = try gateway.connectAsPeer()
       client.send(wrong)
       #expect(try client.response().status == status, "\(wrong)")
+      // Others do not keep the connections of gateways.
+      if status == 403 { #expect(client.readToEnd().isEmpty) }
+      client.send(good)
+      #expect((try? client.response().status) == (status == 403 ? nil : 200), "\(wrong)")
     }
     #expect(gateway.network.metrics.refused.total == 6)
     // The listener for clients believes no field.
@@ -236,6 +240,14 @@ import Testing
     let other = PeerNetwork(MetricsRegistry())
     let recognises = other.recognises(Array("Drawbridge ".utf8).span) || other.recognises(nil)
     #expect(!recognises)
+  }
+
+  @Test func oneAddressHasNotAllConnectionsOfGateways() throws {
+    let gateway = try TestGateway(peerConnections: 4)
+    let clients = try (0..<4).map { _ in try gateway.connectAsPeer() }
+    #expect(eventually { gateway.metric("drawbridge_http_connections_refused_total") == 1 })
+    #expect(clients.count == 4)
+    #expect(gateway.metric("drawbridge_http_connections ") == 3)
   }
 
   @Test func aGatewayWithoutTheSecretIsNotServed() throws {

@@ -41,10 +41,11 @@ final class TestGateway {
   ///   - startsSessions: whether messages expire.
   ///   - journal: where the default session is stored.
   ///   - common: where the default session is stored, which this gateway does not hold yet.
+  ///   - peerConnections: maximum number of connections of other gateways.
   ///   - limits: of forwarded requests.
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
-    sharing common: SharedJournal? = nil, limits: (inout PeerNetwork.Limits) -> Void = { _ in },
+    sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
@@ -83,7 +84,7 @@ final class TestGateway {
     network.use(secret: Self.secret)
     let httpMetrics = HTTPServerMetrics(registry)
     server = HTTPServer(
-      settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: 1_000), logger: logger,
+      settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: peerConnections), logger: logger,
       metrics: httpMetrics)
     let api = APIShared(
       settings,

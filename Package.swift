@@ -152,7 +152,10 @@ let package = Package(
       ]),
     target(
       .drivers, "Peers",
-      ["ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Upstream", "Sessions", "Reactor", "Metrics"]),
+      [
+        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Upstream", "Sessions", "Reactor", "Metrics",
+        "Logging",
+      ]),
     target(
       .drivers, "HTTPServer",
       [

@@ -183,7 +183,7 @@ package final class GatewayServer: Sendable {
     peers =
       peerListeners.isEmpty
       ? nil
-      : Self.makePeers(settings, peerListeners, connections: descriptors.peers / loopCount, metrics)
+      : Self.makePeers(settings, peerListeners, connections: descriptors.peers / loopCount, logger, metrics)
     if let target = plan.redis {
       replicas = try Replicas(
         target, settings, slots, in: sessions, address: peers?.address, loop: loopCount, logger: logger, metrics)
@@ -227,7 +227,8 @@ package final class GatewayServer: Sendable {
 
   /// Until a store gives the gateways their secret, every request of a peer is refused.
   private static func makePeers(
-    _ settings: GatewaySettings, _ listeners: [BoundListener], connections: Int, _ metrics: MetricsRegistry
+    _ settings: GatewaySettings, _ listeners: [BoundListener], connections: Int, _ logger: Logger,
+    _ metrics: MetricsRegistry
   ) -> PeerNetwork {
     var limits = PeerNetwork.Limits()
     limits.patience = settings.sharedStore.lease + .seconds(1)
@@ -235,7 +236,7 @@ package final class GatewayServer: Sendable {
     limits.connections = connections
     limits.requestBytes = settings.http.pendingBodyBytes
     let reachable = listeners.map(\.address).first { $0.ip?.isUnspecified == false }
-    return PeerNetwork(address: settings.listeners.peerAddress ?? reachable, limits: limits, metrics)
+    return PeerNetwork(address: settings.listeners.peerAddress ?? reachable, limits: limits, logger: logger, metrics)
   }
 
   private static func bind(

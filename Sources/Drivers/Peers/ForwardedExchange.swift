@@ -25,6 +25,8 @@ package final class ForwardedExchange: LoopTask {
   /// The number of the wait for a connection; nil: it does not wait for one, or has it.
   private(set) var awaited: UInt64?
   private var farewell: Farewell?
+  /// The gateway that has refused it last, since it has another secret. After a loss of all data, that lasts for seconds.
+  private var stranger: SocketAddress?
 
   init(
     _ request: ForwardedRequest, _ placement: SessionPlacement, _ forwarder: Forwarder, _ notifier: Notifier
@@ -112,7 +114,9 @@ package final class ForwardedExchange: LoopTask {
     metrics.waiting.add(-1)
     switch outcome {
     case .response: metrics.responses.add()
-    case .unavailable, .closed: metrics.unavailable.add()
+    case .unavailable, .closed:
+      metrics.unavailable.add()
+      if let stranger { forwarder.network.noteOtherSecret(of: stranger, at: now) }
     case .unknown: metrics.unknown.add()
     case nil: metrics.abandoned.add()
     }
@@ -143,13 +147,15 @@ package final class ForwardedExchange: LoopTask {
     endFarewell()
     forwarder.release(client, of: pool)
     guard !isCancelled else { return }
-    end(with: result, mayHaveArrived: client.mayHaveArrived)
+    end(with: result, of: peer, mayHaveArrived: client.mayHaveArrived)
   }
 
-  private func end(with result: HTTPClient.Outcome, mayHaveArrived: Bool) {
+  private func end(with result: HTTPClient.Outcome, of peer: SocketAddress, mayHaveArrived: Bool) {
+    stranger = nil
     switch result {
     // It has another secret, which is between the gateways, and not for the client.
     case .response(let response) where response.challenge == "Drawbridge":
+      stranger = peer
       _ = machine.ended(.unreached, now: now)
     case .response(let response) where HTTPStatus.final.contains(response.status):
       guard machine.ended(.response(status: response.status), now: now) else { return }

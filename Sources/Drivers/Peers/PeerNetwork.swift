@@ -1,6 +1,7 @@
 import ByteStreams
 import Digests
 import Forwarding
+import Logging
 import Metrics
 import Reactor
 import Threading
@@ -41,16 +42,24 @@ package final class PeerNetwork: Sendable {
 
   package let limits: Limits
   package let metrics: PeerMetrics
+  let logger: Logger?
   private let state: Locked<State>
 
   private struct State: Sendable {
     var address: SocketAddress?
     var secret: (text: String, digest: SecretDigest)?
+    var nextWarning = MonotonicTime.zero
   }
 
+  /// Between two log lines about gateways with another secret.
+  private static var warningInterval: TimeSpan { .seconds(60) }
+
   /// - Parameter address: the one at which the others reach this gateway.
-  package init(address: SocketAddress? = nil, limits: Limits = Limits(), _ registry: MetricsRegistry) {
+  package init(
+    address: SocketAddress? = nil, limits: Limits = Limits(), logger: Logger? = nil, _ registry: MetricsRegistry
+  ) {
     self.limits = limits
+    self.logger = logger
     metrics = PeerMetrics(registry)
     state = Locked(State(address: address, secret: nil))
   }
@@ -71,6 +80,19 @@ package final class PeerNetwork: Sendable {
 
   /// The value of Authorization of a forwarded request; nil while there is no secret.
   var authorization: String? { state.withLock { $0.secret.map { "\(Self.secretScheme)\($0.text)" } } }
+
+  /// A request could not be forwarded, since the gateway at `peer` has another secret.
+  func noteOtherSecret(of peer: SocketAddress, at now: MonotonicTime) {
+    let isDue = state.withLock { state in
+      guard now >= state.nextWarning else { return false }
+      state.nextWarning = now + Self.warningInterval
+      return true
+    }
+    guard isDue else { return }
+    logger?.warning(
+      "a gateway refuses the requests of this one, since it has another secret: let them use the same Redis",
+      [.text("address", peer.description)])
+  }
 
   /// Whether the value of Authorization is that of a gateway. Takes the same time for all wrong secrets of one length.
   package func recognises(_ authorization: Span<UInt8>?) -> Bool {

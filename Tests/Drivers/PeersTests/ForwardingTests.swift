@@ -4,6 +4,7 @@ import Configuration
 import Foundation
 import HTTPCodec
 import Inbox
+import Logging
 import Metrics
 import Reactor
 import Testing
@@ -251,11 +252,21 @@ import Testing
   }
 
   @Test func aGatewayWithoutTheSecretIsNotServed() throws {
-    let pair = try Pair(limits: { $0.patience = .milliseconds(300) })
-    pair.follower.network.use(secret: String(repeating: "x", count: 40))
-    #expect(try pair.follower.request("POST", "/v1/messages", "", "x").problem == "holder-unavailable")
-    #expect(pair.holder.network.metrics.refused.total > 0)
-    #expect(pair.holder.metric("drawbridge_messages_accepted_total") == 0)
+    let (pipe, holder) = (Pipe(), try TestGateway())
+    let follower = try TestGateway(
+      .at(holder.peerAddress), log: pipe.fileHandleForWriting.fileDescriptor,
+      limits: { $0.patience = .milliseconds(300) })
+    follower.network.use(secret: String(repeating: "x", count: 40))
+    for _ in 0..<2 {
+      #expect(try follower.request("POST", "/v1/messages", "", "x").problem == "holder-unavailable")
+    }
+    #expect(holder.network.metrics.refused.total > 0)
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 0)
+    // One line, which names the other one.
+    follower.network.logger?.flush()
+    pipe.fileHandleForWriting.closeFile()
+    let log = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    #expect(log.split(separator: "\n").count == 1 && log.contains("\"address\":\"\(holder.peerAddress)\""), "\(log)")
   }
 
   @Test func requestsAreCountedWhereTheClientIsAndMessagesByTheHolder() throws {

@@ -42,10 +42,12 @@ final class TestGateway {
   ///   - journal: where the default session is stored.
   ///   - common: where the default session is stored, which this gateway does not hold yet.
   ///   - peerConnections: maximum number of connections of other gateways.
+  ///   - log: where warnings of forwarded requests go.
   ///   - limits: of forwarded requests.
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
-    sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, limits: (inout PeerNetwork.Limits) -> Void = { _ in },
+    sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, log: Int32? = nil,
+    limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
@@ -80,11 +82,14 @@ final class TestGateway {
     (clientAddress, peerAddress) = (clients.address, peers.address)
     var peerLimits = PeerNetwork.Limits()
     limits(&peerLimits)
-    network = PeerNetwork(address: peers.address, limits: peerLimits, registry)
+    network = PeerNetwork(
+      address: peers.address, limits: peerLimits,
+      logger: log.map { Logger(level: .warning, format: .json, output: $0) }, registry)
     network.use(secret: Self.secret)
     let httpMetrics = HTTPServerMetrics(registry)
     server = HTTPServer(
-      settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: peerConnections), logger: logger,
+      settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: peerConnections),
+      logger: logger,
       metrics: httpMetrics)
     let api = APIShared(
       settings,

@@ -26,6 +26,9 @@ extension PushLog {
     cursor.epoch != epoch || cursor.term == term || terms.contains { $0.term == cursor.term }
   }
 
+  /// Terms that a branch of a shared log may have, which the store has lost. The counter of the term after it is twice as far away.
+  private static var branchTerms: Int64 { 512 }
+
   /// Where a read from a cursor of a term starts that was forgotten, or that the store has lost with its beginning; nil if the log is not shared and
   /// the term is yet to come.
   private func readStart(ofLost cursor: Cursor) -> ReadStart? {
@@ -36,6 +39,10 @@ extension PushLog {
     }
     // The lost messages may begin anywhere in the last term before: of what the log has in their place, none may be missing.
     let last = (next ?? terms.count) - 1
+    if last < 0, let first = terms.first, 1...Self.branchTerms ~= Int64(first.counter) - Int64(cursor.term >> 32) {
+      // Its term was forgotten: a log keeps the latest ones. Whether the end of it was lost is not known.
+      return ReadStart(self.cursor(after: min(cursor.sequence, first.firstMessage - 1)), gap: .store)
+    }
     let start = last < 0 ? 0 : terms[last].firstMessage - 1
     return ReadStart(self.cursor(after: min(cursor.sequence, start)), gap: .store)
   }

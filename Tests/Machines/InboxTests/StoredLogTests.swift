@@ -155,6 +155,30 @@ import Testing
     #expect(log.read(after: start, limit: 9, maxBytes: .max).messages.map(\.sequence) == [4])
   }
 
+  /// Each interruption of the store begins a term, so a reader may come back with a cursor of one that the log does not keep any more.
+  @Test func aCursorOfAForgottenTermContinuesWhereItWas() throws {
+    func term(_ counter: UInt64) -> UInt64 { counter << 32 | 7 }
+    var restored = RestoredLog(epoch: epoch)
+    restored.terms = (1_100...1_163).map { Term(term($0), firstMessage: $0 - 1_097) }
+    restored.messages = (1...66).map { (render(Cursor(epoch: epoch, term: term(1_163), sequence: $0)), []) }
+    let log = PushLog(restoring: restored, retention: Retention())
+    func read(_ counter: UInt64, _ sequence: UInt64) throws -> ReadResult {
+      let cursor = Cursor(epoch: epoch, term: term(counter), sequence: sequence)
+      return log.read(after: try start(cursor, in: log), limit: 100, maxBytes: 1 << 20)
+    }
+    for counter in [1_099, 600] as [UInt64] {
+      let result = try read(counter, 2)
+      #expect(result.messages.first?.sequence == 3 && result.gap?.reasons == [.store], "\(counter)")
+      // The end of its term, at the latest.
+      #expect(try read(counter, 9).messages.first?.sequence == 3, "\(counter)")
+    }
+    // One of a branch that was lost: other messages are in the place of those that its reader has.
+    for counter in [587, 80] as [UInt64] {
+      let result = try read(counter, 2)
+      #expect(result.messages.first?.sequence == 1 && result.gap?.reasons == [.store], "\(counter)")
+    }
+  }
+
   /// Of two terms with the same counter, one was lost with what its readers had received.
   @Test func aCursorOfALostTermGetsTheGapStoreAndTheTermBefore() throws {
     func term(_ counter: UInt64, _ random: UInt64) -> UInt64 { counter << 32 | random }

@@ -112,7 +112,7 @@ extension APIShared {
     let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
     for isForwarded in [false, true] {
       let lifetime = isForwarded ? PeerNetwork.Limits.retention : IdempotencyTable.retention
-      let restored = keys.filter { ($0.principal == AcceptanceKey.forwarder) == isForwarded }.map { stored in
+      var restored = keys.filter { ($0.principal == AcceptanceKey.forwarder) == isForwarded }.map { stored in
         IdempotencyTable.Restored(
           key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
           fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
@@ -121,8 +121,9 @@ extension APIShared {
             first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
           // A clock that was set back does not extend it.
           end: now + min(.milliseconds(stored.end - wallClock), lifetime))
-      }
-      withKeys(ofForwarded: isForwarded) { $0.restore(restored) }
+      }[...]
+      // In between, requests of other sessions use the table. Those of this one are not served yet.
+      while !restored.isEmpty { restored = withKeys(ofForwarded: isForwarded) { $0.restore(restored) } }
     }
   }
 

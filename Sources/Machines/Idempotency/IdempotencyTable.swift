@@ -12,7 +12,7 @@ package struct IdempotencyTable: Sendable {
   /// How long an accepted key of a client is remembered.
   package static var retention: TimeSpan { .minutes(10) }
   private static var shardCount: Int { 64 }
-  /// Maximum number of expired keys that one call removes, since other callers wait for the lock meanwhile.
+  /// Maximum number of expired keys that one call removes, and of keys that one restores, since other callers wait for the lock meanwhile.
   package static var removalsPerCall: Int { 1_024 }
 
   /// The first 128 bits of a SHA-256. Everything that a key is scoped to is part of the hashed text.
@@ -179,8 +179,9 @@ package struct IdempotencyTable: Sendable {
   }
 
   /// Remembers keys of an earlier process or another gateway, in the order in which they expire. They were promised, so no limit refuses them.
-  package mutating func restore(_ keys: [Restored]) {
-    for restored in keys {
+  /// Returns those that another call must restore.
+  package mutating func restore(_ keys: ArraySlice<Restored>) -> ArraySlice<Restored> {
+    for restored in keys.prefix(Self.removalsPerCall) {
       let index = index(of: restored.key)
       remove(restored.key, from: index)
       var entry = Entry(fingerprint: restored.fingerprint, principal: restored.principal)
@@ -190,6 +191,7 @@ package struct IdempotencyTable: Sendable {
       count += 1
       countsByPrincipal[restored.principal, default: 0] += 1
     }
+    return keys.dropFirst(Self.removalsPerCall)
   }
 
   /// The first request with `key` is refused, and the key is free again, unless it was restored as accepted while the request waited.

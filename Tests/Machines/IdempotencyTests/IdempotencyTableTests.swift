@@ -67,7 +67,7 @@ import Testing
   @Test(arguments: [true, false]) func aKeyThatIsRestoredWhileItsRequestWaitsStaysAccepted(isAccepted: Bool) {
     var table = table()
     _ = table.begin(key(1), key(9), principal: 0, now: start)
-    table.restore([
+    _ = table.restore([
       Table.Restored(
         key: key(1), fingerprint: key(9), principal: 0, acceptance: acceptance(7), end: start + .seconds(60))
     ])
@@ -85,6 +85,23 @@ import Testing
     let end = accepted + Table.retention
     #expect(table.begin(key(1), key(9), principal: 0, now: end - .nanoseconds(1)) == .repeated(acceptance(7)))
     #expect(table.begin(key(1), key(8), principal: 0, now: end) == .first)
+  }
+
+  /// Requests of other sessions use the table in between.
+  @Test func oneCallRestoresALimitedNumber() {
+    let count = 2 * Table.removalsPerCall + 1
+    var table = table(count, perPrincipal: count)
+    var keys = (0..<count).map {
+      Table.Restored(
+        key: key($0), fingerprint: key(9), principal: 0, acceptance: acceptance(7), end: start + .seconds(60))
+    }[...]
+    for calls in 1...3 {
+      keys = table.restore(keys)
+      #expect(table.count == min(count, calls * Table.removalsPerCall) && table.count + keys.count == count)
+    }
+    for number in 0..<count {
+      #expect(table.begin(key(number), key(9), principal: 0, now: start) == .repeated(acceptance(7)))
+    }
   }
 
   // MARK: Expiry

@@ -15,6 +15,8 @@ extension RedisStoreDriver {
       let command = candidates[name]?.next(
         isDraining: isDraining, watch, heartbeat, now: now, using: &loop.entropy)
     else { return }
+    // Nearly all have nothing to do, and each heartbeat asks all.
+    if case .none = command { return }
     let keys = keys(name)
     switch command {
     case .none: break

@@ -92,7 +92,7 @@ package enum FollowedChange: Sendable {
 /// `RedisStoreDriver` does the work, on an event loop that serves nothing else.
 package final class RedisStore: Journal {
   enum Command: StoreCommand {
-    case join(String)
+    case join(String, mayAcquire: Bool)
     case release(String)
     case follow(String, refresh: UInt64, hasReaders: Bool)
     case unfollow(String)
@@ -147,8 +147,12 @@ package final class RedisStore: Journal {
 
   // MARK: For the gateway
 
-  /// From now on, this gateway takes the session when nobody holds it.
-  package func join(_ name: String) { _ = submissions.add(Command.join(name)) }
+  /// From now on, this gateway takes the session when nobody holds it, and `finds` is called when another one does.
+  ///
+  /// - Parameter mayAcquire: whether it takes the session; false has no effect on one that it holds.
+  package func join(_ name: String, mayAcquire: Bool = true) {
+    _ = submissions.add(Command.join(name, mayAcquire: mayAcquire))
+  }
 
   /// Gives the session up, once everything that was submitted is stored, and does not take it again. Its socket must be closed before: the next
   /// holder may be connected before `lost` is reported.

@@ -220,12 +220,15 @@ final class RedisStoreDriver {
   private func perform(_ command: RedisStore.Command) {
     switch command {
     // It was removed while the command waited, and nothing would end it any more.
-    case .join(let name) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
-    case .join(let name):
+    case .join(let name, _) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
+    case .join(let name, let mayAcquire):
       leaving.remove(name)
-      guard !isClosing, held[name] == nil, candidates[name] == nil, !damaged.contains(name) else { return }
-      candidates[name] = Candidate(session: name)
-      subscribe(name)
+      guard !isClosing, held[name] == nil, !damaged.contains(name) else { return }
+      if candidates[name] == nil {
+        candidates[name] = Candidate(session: name)
+        subscribe(name)
+      }
+      candidates[name]?.mayAcquire = mayAcquire
       note(name)
     case .release(let name):
       stopLoading(name)

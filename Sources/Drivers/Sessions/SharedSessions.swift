@@ -74,7 +74,7 @@ package final class SharedSessions: Sendable {
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
-  /// From now on, this gateway takes each session that nobody holds, and follows the others. `store` reports to this object.
+  /// From now on, this gateway takes each session that nobody holds and that it may hold, and follows the others. `store` reports to this object.
   package func begin(in store: RedisStore, _ observer: Observer) {
     let slots = state.withLock { state in
       state.observer = observer
@@ -86,7 +86,7 @@ package final class SharedSessions: Sendable {
 
   private func take(_ slot: SharedSlot, _ name: String, _ store: RedisStore) {
     slot.copy.follow(name, in: store)
-    if slot.plan.created?.mayBeHeld != false { store.join(name) }
+    store.join(name, mayAcquire: slot.plan.created?.mayBeHeld != false)
   }
 
   /// Other gateways are to execute the requests, since this one shuts its sessions down: those that wait here are sent on.

@@ -13,6 +13,8 @@ package struct Candidate: Sendable {
     case acquire(Acquisition)
   }
 
+  /// Whether this gateway may hold the session. If not, it only reads who does.
+  package var mayAcquire = true
   private let session: String
   /// nil: not known, or it has changed.
   private var record: SharedRecord?
@@ -91,7 +93,7 @@ package struct Candidate: Sendable {
       isReading = true
       return .read
     }
-    guard !isDraining, isFree(record, watch, now: now) else {
+    guard mayAcquire, !isDraining, isFree(record, watch, now: now) else {
       freeSince = nil
       return .none
     }

@@ -136,6 +136,27 @@ import Upstream
     await second.close()
   }
 
+  @Test func aGatewayThatMayNotHoldASessionKnowsWhoDoes() async throws {
+    let server = try await RedisProcess.server()
+    let (first, observer) = (try TestGateway(server) { $0.address = "a:1" }, try TestGateway(server))
+    try await first.hold()
+    observer.store.join("s", mayAcquire: false)
+    try await observer.until("found") { $0.holders["s"]?.gateway == first.store.gateway }
+    // Nobody reads the session there any more.
+    observer.store.follow("s")
+    observer.store.unfollow("s")
+    await first.close()
+    let second = try TestGateway(server) { $0.address = "b:1" }
+    try await second.hold()
+    try await observer.until("found") { $0.holders["s"]?.gateway == second.store.gateway }
+    await second.close()
+    try await observer.until("lost") { $0.holders["s"] == nil }
+    #expect(observer.state.holdings == 0)
+    observer.store.join("s")
+    try await observer.untilHeld()
+    await observer.close()
+  }
+
   /// The first gateway is stopped beyond its lease: what it submits afterwards is not stored.
   @Test func aGatewayWhoseSessionWasTakenStoresNothingMore() async throws {
     let server = try await RedisProcess.server()

@@ -1,10 +1,12 @@
 """Sessions that clients create, shared by gateways on one Redis: created at one, used at all, and closed at any."""
 
 import asyncio
+import re
 
 import pytest_asyncio
 
 from harness.created_sessions import Sessions, profile
+from harness.gateway import PROJECT
 from harness.redis import RedisServer
 from harness.waiting import eventually
 
@@ -20,12 +22,12 @@ async def database(start, tmp_path):
 async def shared_by(start, gateway_for, database, upstream):
     """`await shared_by(count)`: the sessions that clients create at each of the gateways."""
 
-    async def shared_by(count, *, total=100, idle="10m", profiles=None, store=""):
+    async def shared_by(count, *, total=100, idle="10m", profiles=None, store="", database=database, user=""):
         members = []
         for number in range(count):
             config = (profiles or {}).get(number, profile(f"{upstream.url}{{symbol}}"))
             config += _LIMITS.format(total=total, idle=idle)
-            config += f"store: {{engine: redis, url: 'redis://127.0.0.1:{database.port}', lease: 3s{store}}}\n"
+            config += f"store: {{engine: redis, url: 'redis://{user}127.0.0.1:{database.port}', lease: 3s{store}}}\n"
             config += "listeners: {peers: '127.0.0.1:0'}\n"
             members.append(Sessions(await gateway_for(None, config=config, ready=False)))
         for member in members:
@@ -237,3 +239,33 @@ async def test_a_gateway_without_the_profile_serves_the_session_and_never_holds_
     await members[0].gateway.kill()
     await eventually(lambda: len(upstream.requests) == 2, what="the third gateway has the connection")
     assert await _holders(members[1:]) == [0, 1]
+
+
+async def test_the_rights_in_the_documentation_are_enough(shared_by, start, tmp_path, upstream):
+    text = (PROJECT / "docs/scaling.md").read_text()
+    rights = re.search(r"^user drawbridge on (.*)$", text, re.MULTILINE)[1]
+    rights = rights.replace("PASSWORD", "secret").replace("PREFIX", "drawbridge")
+    folder = tmp_path / "restricted"
+    folder.mkdir()
+    database = await start(RedisServer(folder, options=["--user", "drawbridge", "on", *rights.split()]))
+    members = await shared_by(2, database=database, user="drawbridge@", store=", password: secret", idle="1s")
+    # Everything with a script: a session that has pushes and messages, changes its holder, and is removed.
+    await members[0].created("btc", symbol="BTC")
+    await members[1].ready("btc")
+    client = members[1].gateway.client(session="btc")
+    cursor = await client.here()
+    await upstream.push("push")
+    assert await _collect(client, cursor, 1) == ["push"]
+    sent = (await client.accepted("message", headers={"Idempotency-Key": "key"}))["id"]
+    await members[0].gateway.stop()
+
+    async def is_confirmed():
+        answer = await client.request("GET", f"{client.root}/deliveries/{sent}")
+        return answer.status == 200 and answer.json["state"] == "confirmed"
+
+    await eventually(is_confirmed, what="the next holder knows the message")
+    assert (await members[1].delete("btc")).status == 204
+    await _status(members[1], "btc", 404)
+    log = await database.client.acl_log()
+    assert log == []
+    assert [line for gateway in members for line in gateway.gateway.log if "refused" in str(line)] == []

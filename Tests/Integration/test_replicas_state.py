@@ -1,11 +1,14 @@
 """What gateways on one Redis show of a session, the webhooks of its holder, and settings that are read again."""
 
+import asyncio
+import contextlib
 import json
 import signal
 
 import pytest_asyncio
+from standardwebhooks.webhooks import WebhookVerificationError
 
-from harness.receiver import Receiver, webhook
+from harness.receiver import Receiver, new_secret, webhook
 from harness.redis import RedisServer
 from harness.waiting import eventually
 
@@ -107,6 +110,58 @@ async def test_webhooks_continue_at_the_next_holder(pair, start, upstream):
     await receiver.has(3)
     # The last one may have been delivered twice, since the former holder may not have stored it.
     assert (receiver.deliveries[0].data, receiver.deliveries[-1].data) == ("a", "c")
+
+
+async def test_a_holder_that_was_stopped_begins_no_request_of_a_webhook(gateway_for, pair, start, upstream):
+    # Each gateway has a secret of its own, so a request shows who has sent it.
+    secrets = {"first": new_secret(), "second": new_secret()}
+    is_stopped = asyncio.Event()
+    begun = {"first": [], "second": []}
+
+    async def respond(n, delivery):
+        for sender, secret in secrets.items():
+            with contextlib.suppress(WebhookVerificationError):
+                delivery.is_signed_with(secret)
+                begun[sender].append(delivery.data)
+                if sender == "first":
+                    await is_stopped.wait()
+        return 204
+
+    receiver = await start(Receiver(respond))
+    hooks = {
+        sender: [webhook(receiver, name=f"hook{n}", secrets=[secret], concurrency=2) for n in range(4)]
+        for sender, secret in secrets.items()
+    }
+    first = await gateway_for(None, config=pair.configuration(*hooks["first"]))
+    await _state(first, "ready")
+    second = await gateway_for(None, config=pair.configuration(*hooks["second"]))
+    await _state(second, "ready")
+    pushes = list(range(40))
+    await upstream.push(*map(str, pushes))
+    await eventually(lambda: len(begun["first"]) == 8, what="the receiver has a request for each place")
+
+    async def are_stored():
+        return len((await second.client().poll(cursor="earliest", wait=0)).messages) == len(pushes)
+
+    await eventually(are_stored, what="all pushes are stored")
+    first.signal(signal.SIGSTOP)
+    await eventually(lambda: len(begun["second"]) >= 4 * len(pushes), within=30, what="the next holder delivers")
+    # These responses, which would make room for other requests, are there before the gateway continues.
+    is_stopped.set()
+    await upstream.push("more")
+    await eventually(lambda: begun["second"].count("more") == 4, what="the next holder delivers")
+    before = list(begun["first"])
+    first.signal(signal.SIGCONT)
+
+    async def has_lost_it():
+        holder = (await first.client().session())["replica"]["holder"]
+        return holder is not None and not holder["here"]
+
+    await eventually(has_lost_it, what="it knows the next holder")
+    await upstream.push("last")
+    await eventually(lambda: begun["second"].count("last") == 4, what="the next holder delivers")
+    assert begun["first"] == before
+    assert set(begun["second"]) == {*pushes, "more", "last"}
 
 
 async def test_a_reload_is_in_effect_at_the_next_holder(pair, start, upstream):

@@ -142,7 +142,9 @@ package final class Session: Sendable {
     // Only the holder delivers: positions and leases of webhooks are in the journal.
     webhooks =
       opened == nil || creation != nil
-      ? nil : SessionWebhooks(plan.webhooks, inbox, consumers, logger: logger, metrics: parts.webhookMetrics)
+      ? nil
+      : SessionWebhooks(
+        plan.webhooks, inbox, consumers, permission: permission, logger: logger, metrics: parts.webhookMetrics)
     if let opened { resume(opened, plan.settings) }
     lastUse.store(ProcessInformation.monotonicTime().nanoseconds, ordering: .relaxed)
   }

@@ -62,7 +62,13 @@ final class StoredSession: Sendable {
 
 final class TermJournal: SessionJournal {
   private let store: StoredSession
-  private let state = Locked<(submitted: UInt64, stored: UInt64, observer: (any JournalObserver)?)>((0, 0, nil))
+  private struct State {
+    var submitted: UInt64 = 0
+    var stored: UInt64 = 0
+    weak var observer: (any JournalObserver)?
+  }
+
+  private let state = Locked(State())
 
   init(_ store: StoredSession) { self.store = store }
 
@@ -170,6 +176,13 @@ final class SharedSessionFixture {
     if case .queued = receipt.result { return true } else { return false }
   }
 
+  /// A push of the upstream, with or without a connection.
+  func append(_ text: String, to session: Session) {
+    session.inbox.append(
+      Array(text.utf8).span, kind: .text, time: ProcessInformation.wallClockMilliseconds(),
+      now: ProcessInformation.monotonicTime())
+  }
+
   /// Waits for a fact.
   ///
   /// This is what says that changes are stored. Other tests may keep this one from running for longer than any deadline, so the number of rounds counts as well.
@@ -186,6 +199,11 @@ final class SharedSessionFixture {
   }
 
   func metric(_ name: String, _ labels: String = "") -> Double? { figures["\(name){session=\"default\"\(labels)}"] }
+
+  /// Those that have ended, of all webhooks.
+  var webhookAttempts: Double {
+    figures.filter { $0.key.hasPrefix("drawbridge_webhook_attempts_total") }.values.reduce(0, +)
+  }
 
   private var figures: [String: Double] {
     var page = ByteQueue()

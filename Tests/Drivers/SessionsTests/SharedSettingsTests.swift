@@ -111,10 +111,13 @@ import Webhooks
     }
   }
 
-  private func webhook(_ name: String, _ receiver: WebhookReceiver) throws -> WebhookPlan {
+  private func webhook(
+    _ name: String, _ receiver: WebhookReceiver, _ change: (inout WebhookSettings) -> Void = { _ in }
+  ) throws -> WebhookPlan {
     var settings = WebhookSettings(name: name, url: try HTTPURL("http://\(receiver.address)/"))
     settings.rules.allowed = [try #require(AddressBlock("127.0.0.0/8"))]
     settings.retries = [.milliseconds(10)]
+    change(&settings)
     var cache = TLSContextCache(fileTimeout: .seconds(5))
     return try WebhookPlan(settings, with: &cache)
   }
@@ -157,6 +160,65 @@ import Webhooks
     try await fixture.eventually("the push is delivered") { receiver.pushes == ["1", "2", "2", "3"] }
     try await fixture.eventually("the metrics continue") {
       fixture.metric("drawbridge_webhook_attempts_total", results) == 3
+    }
+  }
+
+  /// When the permission ends.
+  enum End: CaseIterable { case beforeAnAttempt, beforeItIsWritten }
+
+  @Test(arguments: End.allCases) func nothingIsDeliveredWithoutPermission(_ end: End) async throws {
+    let receiver = try WebhookReceiver()
+    defer { receiver.stop() }
+    let fixture = try SharedSessionFixture(webhooks: [
+      try webhook("hook", receiver) { $0.timeout = .milliseconds(100) }
+    ]) {
+      $0.session.liveness.interval = .hours(1)
+    }
+    defer { fixture.end() }
+    // How often it is still given, and how often it was refused.
+    let permission = Locked((left: Int.max, refusals: 0))
+    fixture.shared.hold(
+      "default", fixture.store.open(),
+      WritePermission {
+        permission.withLock { state in
+          if state.left > 0 { state.left -= 1 } else { state.refusals += 1 }
+          return state.left > 0
+        }
+      })
+    let held = try fixture.session
+    #expect(fixture.post("one", to: held))
+    try await fixture.eventually("the push is delivered") { receiver.pushes == ["1"] }
+    try await fixture.eventually("it is settled") { held.webhooks?.lag(of: "hook") == 0 }
+    let attempts = fixture.webhookAttempts
+
+    permission.withLock { $0.left = end == .beforeAnAttempt ? 0 : 2 }
+    fixture.append("two", to: held)
+    // Some for the attempt, and others for those after it.
+    try await fixture.eventually("it was refused") {
+      permission.withLock { $0.refusals } > 8 && held.webhooks?.status(of: "hook")?.inProgress == 0
+        || receiver.pushes.count > 1
+    }
+    #expect(receiver.pushes == ["1"] && fixture.webhookAttempts == attempts, "that is no failure of the receiver")
+    permission.withLock { $0.left = .max }
+    try await fixture.eventually("the push is delivered") { receiver.pushes == ["1", "2"] }
+  }
+
+  @Test func nothingIsLeftOfWebhooksWhoseSessionIsLost() async throws {
+    let receiver = try WebhookReceiver()
+    defer { receiver.stop() }
+    let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver), try webhook("other", receiver)])
+    defer { fixture.end() }
+    receiver.hang(true)
+    for _ in 0..<3 {
+      let sent = receiver.pushes.count
+      fixture.hold()
+      weak let session = try fixture.session
+      weak let webhooks = session?.webhooks
+      try await fixture.eventually("they have positions") { session?.consumers.statuses.count == 2 }
+      fixture.append("x", to: try #require(session))
+      try await fixture.eventually("requests are in progress") { receiver.pushes.count >= sent + 2 }
+      fixture.lose()
+      try await fixture.eventually("all is freed") { session == nil && webhooks == nil }
     }
   }
 

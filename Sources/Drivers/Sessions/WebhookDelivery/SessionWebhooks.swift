@@ -36,13 +36,16 @@ package final class SessionWebhooks: Sendable {
   // The session owns this object, so a reference to the session would be a cycle.
   let consumers: SharedConsumers
   let inbox: SharedInbox
+  /// Asked before each attempt, and before each write of one; nil: attempts are always allowed.
+  let permission: WritePermission?
   let logger: Logger
 
   init(
-    _ plans: [WebhookPlan], _ inbox: SharedInbox, _ consumers: SharedConsumers,
+    _ plans: [WebhookPlan], _ inbox: SharedInbox, _ consumers: SharedConsumers, permission: WritePermission? = nil,
     logger: Logger, metrics: WebhookMetricsTable
   ) {
     state = Locked(State(plans: plans))
+    self.permission = permission
     allMetrics = metrics
     self.consumers = consumers
     self.inbox = inbox

@@ -163,7 +163,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
           break
         }
       }
-      if !unsettled.isEmpty {
+      if !unsettled.isEmpty || !isPermitted {
         setTimer(loop.now + Self.pauseAfterRefusal)
       } else if machine.pausedUntil > loop.now {
         setTimer(machine.pausedUntil)
@@ -182,15 +182,21 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     if !unsettled.isEmpty { setTimer(loop.now + Self.pauseAfterRefusal) }
   }
 
+  /// Without permission, another gateway may deliver.
+  private var isPermitted: Bool { webhooks.permission?.isGiven ?? true }
+
   private var room: Int {
-    unsettled.isEmpty && bytesInProgress < WebhookSettings.bytesInProgress ? machine.room(at: loop.now) : 0
+    isPermitted && unsettled.isEmpty && bytesInProgress < WebhookSettings.bytesInProgress
+      ? machine.room(at: loop.now) : 0
   }
 
   private func begin(_ push: LeasedMessage) {
     machine.begin()
     webhooks.attemptBegins()
     bytesInProgress += push.message.rendered.count
-    let client = idle.popLast() ?? HTTPClient(plan.endpoint, resolver: resolver, loop: loop)
+    let client =
+      idle.popLast()
+      ?? HTTPClient(plan.endpoint, resolver: resolver, permission: webhooks.permission, loop: loop)
     busy[ObjectIdentifier(client)] = client
     loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
   }
@@ -227,7 +233,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     defer { webhooks.attemptEnded() }
     guard let outcome = WebhookOutcome(outcome) else {
       machine.abandon()
-      return publish()
+      return pump()
     }
     let wasDisabled = machine.isDisabled
     let isCurrent = attempt.client.endpoint === plan.endpoint

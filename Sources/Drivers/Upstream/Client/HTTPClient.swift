@@ -47,6 +47,8 @@ package final class HTTPClient: TimerTarget {
   private let dialer: any Dialer
   private let loop: LoopContext
   private let limits: Limits
+  /// Asked before each write; nil: it may write at any time.
+  private let permission: WritePermission?
   private var phase = Phase.idle
   private var deadline = MonotonicTime.distantFuture
   private var timer: LoopTimer?
@@ -60,15 +62,23 @@ package final class HTTPClient: TimerTarget {
   /// Whether the server may have received all of the last request, however it ended. It does not execute a part of one.
   package private(set) var mayHaveArrived = false
 
+  /// - Parameter permission: asked before each write. What fails without it counts as cancelled. nil: it may write at any time.
   package convenience init(
-    _ endpoint: HTTPEndpoint, limits: Limits = Limits(), resolver: Resolver, loop: LoopContext
+    _ endpoint: HTTPEndpoint, limits: Limits = Limits(), resolver: Resolver, permission: WritePermission? = nil,
+    loop: LoopContext
   ) {
-    self.init(endpoint, limits: limits, dialer: NetworkDialer(resolver: resolver, loop: loop), loop: loop)
+    self.init(
+      endpoint, limits: limits, dialer: NetworkDialer(resolver: resolver, loop: loop), permission: permission,
+      loop: loop)
   }
 
-  init(_ endpoint: HTTPEndpoint, limits: Limits = Limits(), dialer: any Dialer, loop: LoopContext) {
+  init(
+    _ endpoint: HTTPEndpoint, limits: Limits = Limits(), dialer: any Dialer, permission: WritePermission? = nil,
+    loop: LoopContext
+  ) {
     self.endpoint = endpoint
     self.limits = limits
+    self.permission = permission
     self.dialer = dialer
     self.loop = loop
   }
@@ -142,6 +152,7 @@ package final class HTTPClient: TimerTarget {
       let transport = try await connect(cancellation)
       return .response(try await exchange(request, over: transport))
     } catch {
+      if permission?.isGiven == false { return .cancelled }
       switch error {
       case .cancelled: return .cancelled
       case .unanswered(let detail), .failed(let detail): return .failed(detail)
@@ -172,10 +183,11 @@ package final class HTTPClient: TimerTarget {
     enter(.connecting, until: connected)
     var input = ByteQueue()
     do throws(DialError) {
-      let destination = DialDestination(
+      var destination = DialDestination(
         host: endpoint.url.host, port: endpoint.url.port, authority: endpoint.url.authority, proxy: nil,
         tls: try await endpoint.tlsContext?.refreshed(until: connected, cancellation, on: loop),
         userTimeout: max(deadline - loop.now, .seconds(1)), rules: endpoint.rules)
+      destination.permission = permission
       let transport = try await dialer.dial(destination, cancellation, &input) { _ in }
       cancellation.setTransport(transport)
       guard !cancellation.isCancelled else { throw .cancelled }
@@ -200,6 +212,10 @@ package final class HTTPClient: TimerTarget {
       mayHaveArrived = true
     } catch {
       if case .closed = error { throw .cancelled }
+      guard !transport.isForbidden else {
+        transport.close()
+        throw .cancelled
+      }
       // A server may respond before it has read everything, and close.
       sendError = error
     }

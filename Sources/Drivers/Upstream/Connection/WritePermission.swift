@@ -1,7 +1,7 @@
 import Synchronization
 
-/// Whether a session may write to its upstream: until the deadline of the gateway that holds it, and not after the session is lost. Read from any
-/// thread, right before each system call that writes.
+/// Whether a session may write to its upstream, and to the receivers of its webhooks: until the deadline of the gateway that holds it, and not
+/// after the session is lost. Read from any thread, right before each system call that writes.
 package final class WritePermission: Sendable {
   private let isRevoked = Atomic(false)
   private let condition: @Sendable () -> Bool

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import HTTPServer
 import Logging
+import Peers
 import Reactor
 import Sessions
 import UpstreamSession
@@ -47,7 +48,7 @@ extension GatewayServer {
     if result != .interrupted {
       // What was not complete at the end of the drain has a little more time.
       result = flush(within: limits.flush, closing: settings.longestClosing)
-      let last = result == .interrupted ? result : wait(atMost: Self.lastResponses) { server.isDrained }
+      let last = result == .interrupted ? result : wait(atMost: Self.lastResponses) { server.isDrained && haveMovedOn }
       if last != .reached { result = last }
     }
     // From now on nothing is sent, even if a second signal or the timeout ended the wait.
@@ -77,10 +78,14 @@ extension GatewayServer {
     logger.info(
       "sending queued messages",
       [.number("connections", server.clientConnections), .fraction("seconds", limit.seconds)])
+    peers?.whenHoldingEnds { [events] in events.wake() }
     replicas?.leave()
     sessions.shutDown(flushWithin: limit) { [events] in events.wake() }
     return wait(atMost: limit + closing) { sessions.haveEnded }
   }
+
+  /// Whether the requests of other gateways that waited here are on their way to the next holders.
+  private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
   /// Other gateways take the sessions at once.
   private func releaseSessions() {

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 
+import aiohttp
 import pytest
 
 from harness.replicas import LEASE
@@ -263,3 +264,63 @@ async def test_a_holder_that_ends_in_order_is_replaced_at_once(replicas_for, rec
     assert len(seen) == recorder.pushed - seen[0] + 1 == last - seen[0] + 1
     measured(f"{', '.join(f'{time:.2f}' for time in times)} s without a connection")
     assert max(times) < 0.5 + SLACK
+
+
+@pytest.mark.parametrize("way", ["drain", "kill", "freeze"])
+async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, recorder, way):
+    replicas = await replicas_for()
+    holder = await replicas.holder()
+    others = await replicas.followers()
+    for member in replicas:
+        created = await member.client().request("PUT", f"/v1/consumers/c{member.number}", json={"share": True})
+        assert created.status == 201, created.body
+
+    def receive(member):
+        path = f"/v1/consumers/c{member.number}/receive?wait=50s"
+        return asyncio.create_task(member.client().request("POST", path))
+
+    async def hold(member, count):
+        async def holds():
+            return (await member.gateway.metrics())["drawbridge_receives_held"] == count
+
+        await eventually(holds, what=f"{count} receives wait")
+
+    waits = {member: receive(member) for member in replicas}
+    await hold(holder, len(waits))
+    if way == "drain":
+        holder.gateway.signal()
+        # Its own client gets what there is.
+        assert (await waits.pop(holder)).json["messages"] == []
+        await holder.drain()
+    elif way == "kill":
+        await holder.kill()
+        with pytest.raises(aiohttp.ClientError):
+            await waits.pop(holder)
+    else:
+        holder.freeze()
+    following = await replicas.holder(of=others)
+    if way != "drain":
+        # The holder that is lost may have leased pushes for these.
+        for member in others:
+            (await waits.pop(member)).problem(502)
+    if way == "freeze":
+        holder.thaw()
+    for waiting in waits.values():
+        # What it has waited for, at the next holder: pushes may be missing.
+        answer = await asyncio.wait_for(waiting, 20)
+        assert (answer.status, answer.json["gap"]["reason"]) == (200, "upstream")
+    # Of the others, too.
+    for member in others if way != "drain" else []:
+        assert (await receive(member)).json["gap"]["reason"] == "upstream"
+    waits = {member: receive(member) for member in replicas.running}
+    await hold(following, len(waits))
+    number = await recorder.push_one()
+    for member, waiting in waits.items():
+        answer = await asyncio.wait_for(waiting, 10)
+        assert answer.status == 200, answer.body
+        (message,) = answer.json["messages"]
+        assert message["data"]["n"] == number
+        path = f"/v1/consumers/c{member.number}"
+        settled = await member.client().request("POST", f"{path}/settle", json={"ack": [message["lease"]]})
+        assert settled.status == 200, settled.body
+        assert (await others[0].client().request("GET", path)).json["leases"] == 0

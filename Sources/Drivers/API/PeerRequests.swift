@@ -77,7 +77,10 @@ final class HeldPeerRequest: WaitingRequest {
     self.request = request
     self.session = session
     self.api = api
+    api.forwarder?.network.beginHolding()
   }
+
+  deinit { api.forwarder?.network.endHolding() }
 
   /// A session that is closed is nowhere, and ends what waits for it.
   private var hasMoved: Bool { !session.isHere && !session.inbox.isClosed }
@@ -87,7 +90,8 @@ final class HeldPeerRequest: WaitingRequest {
   var deadline: MonotonicTime { request.deadline }
   var hasNewData: Bool { hasMoved || request.hasNewData }
   var isConcerned: Bool { hasMoved || request.isConcerned }
-  var endsAtDrain: Bool { request.endsAtDrain }
+  /// It continues at the next holder when this gateway shuts its sessions down.
+  var endsAtDrain: Bool { false }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     guard hasMoved else { return request.finish(at: now, into: &response) }

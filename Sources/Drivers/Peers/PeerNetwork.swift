@@ -44,6 +44,7 @@ package final class PeerNetwork: Sendable {
   package let metrics: PeerMetrics
   let logger: Logger?
   private let state: Locked<State>
+  private let held = Locked<(count: Int, onEnd: (@Sendable () -> Void)?)>((0, nil))
 
   private struct State: Sendable {
     var address: SocketAddress?
@@ -77,6 +78,22 @@ package final class PeerNetwork: Sendable {
     let digest = SecretDigest(of: Array(secret.utf8).span)
     state.withLock { $0.secret = (secret, digest) }
   }
+
+  /// A request of another gateway waits here until `endHolding`. It is sent on if the session leaves this gateway.
+  package func beginHolding() { held.withLock { $0.count += 1 } }
+
+  package func endHolding() {
+    let onEnd = held.withLock { held in
+      held.count -= 1
+      return held.count == 0 ? held.onEnd : nil
+    }
+    onEnd?()
+  }
+
+  package var holdsRequests: Bool { held.withLock { $0.count > 0 } }
+
+  /// - Parameter onEnd: called when `holdsRequests` becomes false, on any thread.
+  package func whenHoldingEnds(_ onEnd: @escaping @Sendable () -> Void) { held.withLock { $0.onEnd = onEnd } }
 
   /// The value of Authorization of a forwarded request; nil while there is no secret.
   var authorization: String? { state.withLock { $0.secret.map { "\(Self.secretScheme)\($0.text)" } } }

@@ -5,6 +5,7 @@ import HTTPCodec
 import Idempotency
 import Metrics
 import Reactor
+import Synchronization
 import Testing
 import Threading
 import UpstreamProtocol
@@ -68,7 +69,13 @@ import UpstreamProtocol
     let next = try Self.move(journal, from: first)
     if isForwarded { follower.locate(at: next.peerAddress) }
     #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
-    client.close()
+    try next.push("x")
+    let answer = try client.response()
+    let messages = try #require(answer.json["messages"] as? [[String: Any]], "\(answer.body)")
+    #expect(answer.status == 200 && messages.map { $0["data"] as? String } == ["x"])
+    let lease = try #require(messages.first?["lease"] as? String)
+    #expect(try follower.request("POST", "/v1/consumers/c/settle", "", #"{"ack":["\#(lease)"]}"#).status == 200)
+    #expect(try next.request("GET", "/v1/consumers/c").json["leases"] as? Int == 0)
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
 
@@ -115,6 +122,32 @@ import UpstreamProtocol
     let answer = try client.response()
     #expect(answer.status == 410 && answer.problem == "session-closed", "\(answer.body)")
     #expect(try eventually { try follower.isIdle() })
+  }
+
+  @Test func aForwardedReceiveWaitsWhileItsHolderDrains() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let follower = try Self.gateway(journal)
+    follower.locate(at: first.peerAddress)
+    _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
+    let client = try follower.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { first.metric("drawbridge_receives_held") == 1 })
+    // Its own clients are released.
+    let own = try first.connect()
+    own.send("POST", "/v1/consumers/c/receive?wait=30s")
+    #expect(eventually { first.metric("drawbridge_receives_held") == 2 })
+    first.drain()
+    #expect(try own.response().status == 200)
+    #expect(!client.isReadable && first.network.holdsRequests)
+    let hasEnded = Atomic(false)
+    first.network.whenHoldingEnds { hasEnded.store(true, ordering: .sequentiallyConsistent) }
+    let next = try Self.move(journal, from: first)
+    follower.locate(at: next.peerAddress)
+    #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
+    #expect(hasEnded.load(ordering: .sequentiallyConsistent) && !first.network.holdsRequests)
+    try next.push("x")
+    #expect(try client.response().body.contains(#""data":"x""#))
   }
 
   @Test func aWaitWithoutANextHolderEnds() throws {

@@ -122,6 +122,15 @@ final class TestGateway {
     shared?.lose("default")
   }
 
+  /// The upstream of the session pushes, and that is stored.
+  func push(_ text: String) throws {
+    let session = try session()
+    session.inbox.append(
+      Array(text.utf8).span, kind: .text, time: ProcessInformation.wallClockMilliseconds(),
+      now: ProcessInformation.monotonicTime())
+    session.journalChanged()
+  }
+
   func locate(at address: SocketAddress?, _ holding: SessionHolding? = nil) {
     shared?.locate("default", at: address, holding)
   }

@@ -31,6 +31,12 @@ extension RedisStoreDriver {
     note(name)
   }
 
+  /// This gateway drains.
+  func stopAcquiring(_ name: String) {
+    stopLoading(name)
+    candidates[name]?.failed(now: now)
+  }
+
   func noteDamage(_ name: String, _ what: String) {
     damaged.insert(name)
     candidates[name] = nil

@@ -34,6 +34,7 @@ extension RedisStoreDriver {
       flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
         if isOK, candidates[name] != nil {
           loading[name] = SessionLoading(acquisition)
+          if isDraining { stopAcquiring(name) }
         } else {
           candidates[name]?.failed(now: now)
         }
@@ -164,8 +165,8 @@ extension RedisStoreDriver {
           if isOK { session.holding.stamped() } else { session.holding.failed(now: now) }
         }
       }
-    case .release(let history, let successor):
-      flight.release(session.keys, token, history: history, expected: session.holding.sequence, to: successor) {
+    case .release(let history, let expected, let successor):
+      flight.release(session.keys, token, history: history, expected: expected, to: successor) {
         [unowned self] isOK, _ in
         ifHeld(session) { session in
           if isOK { remove(session, .released) } else { session.holding.failed(now: now) }

@@ -245,10 +245,7 @@ final class RedisStoreDriver {
     case .change(let change): self.change(change)
     case .drain:
       isDraining = true
-      for name in Array(loading.keys) {
-        stopLoading(name)
-        candidates[name]?.failed(now: now)
-      }
+      for name in Array(loading.keys) { stopAcquiring(name) }
       for session in held.values where !session.isReported { releaseSoon(session) }
       // Before any session is released, so that nobody names this gateway as successor.
       heartbeat.hasten()

@@ -82,7 +82,8 @@ package struct Candidate: Sendable {
 
   // MARK: Decision
 
-  /// - Parameter isDraining: whether this gateway ends: it only reads who has the session.
+  /// - Parameter isDraining: whether this gateway ends: it only reads who has the session. What it has itself without knowing it, since a reply was
+  ///   lost, it acquires to release it.
   package mutating func next(
     isDraining: Bool, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -93,7 +94,7 @@ package struct Candidate: Sendable {
       isReading = true
       return .read
     }
-    guard mayAcquire, !isDraining, isFree(record, watch, now: now) else {
+    guard mayAcquire, !isDraining || record.token?.gateway == watch.own, isFree(record, watch, now: now) else {
       freeSince = nil
       return .none
     }

@@ -23,7 +23,7 @@ package struct Holding: Sendable {
     /// The session continues in the present history; report `stamped` or `failed`.
     case stamp(from: String, to: String, counter: UInt32)
     /// Give the session up and name the next holder; report `released` or `failed`.
-    case release(history: String, to: GatewayID?)
+    case release(history: String, expected: UInt64, to: GatewayID?)
     /// Another gateway has the session. Close the socket and forget it.
     case giveUp
   }
@@ -208,7 +208,9 @@ package struct Holding: Sendable {
       // Another gateway may have held the session since, and Redis may have lost that.
       guard watch.haveOthersSettled(now: now) else { return .none }
       guard watch.haveOthersReported else {
-        return release.isWanted ? .release(history: record.history, to: nil) : .giveUp
+        // Redis may have lost the last writes. Who acquires the session notes that.
+        return release.isWanted
+          ? .release(history: record.history, expected: record.sequence, to: nil) : .giveUp
       }
     }
     if mustReplace || record.sequence != sequence { return .replace(number: newest + 1, over: record) }
@@ -226,7 +228,7 @@ package struct Holding: Sendable {
         from: record.history, to: history, counter: record.counter &+ SharedRecord.counterDistance)
     }
     if hasEntries { return append }
-    if release.isWanted { return .release(history: history, to: release.to) }
+    if release.isWanted { return .release(history: history, expected: sequence, to: release.to) }
     return confirmed < sequence && now >= notBefore ? .read : .none
   }
 

@@ -66,6 +66,24 @@ import Testing
     await gateway.close()
   }
 
+  /// Others would wait for the end of a gateway that drains, and then for its lease.
+  @Test func aSessionWhoseAcquisitionHadNoReplyIsReleasedWhileTheGatewayDrains() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port)
+    try await gateway.until("connected") { _ in gateway.store.mayWrite }
+    proxy.freeze(after: StoreScript.acquire.script.digest)
+    gateway.store.join("s")
+    let client = try TestClient(server)
+    try await client.until("HGET", "{drawbridge}:s:s:m", "token") { $0.contains(":") }
+    gateway.store.drain()
+    proxy.redirect(to: server.port)
+    proxy.thaw()
+    try await client.until("HGET", "{drawbridge}:s:s:m", "token") { $0 == "$0\r\n\r\n" }
+    #expect(gateway.state.holdings == 0)
+    await gateway.close()
+  }
+
   @Test func nothingIsKeptOfASessionThatIsNotUsed() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)

@@ -74,7 +74,7 @@ import Testing
   }
 
   private func takeOver(seed: UInt64, _ end: (ReplicationWorld, SimulatedGateway) -> Void) throws -> Int {
-    let world = ReplicationWorld(seed: seed, waits: true, duration: 1_000_000)
+    let world = ReplicationWorld(seed: seed, waits: true, duration: 1_000_000, leases: [5])
     while world.time < 3000 + Int(seed % 10) * 25 { try world.turn(withFaults: false) }
     let holder = try #require(world.gateways.first { $0.mayWrite })
     end(world, holder)
@@ -89,9 +89,8 @@ import Testing
 
   @Test(arguments: 0..<10 as Range<UInt64>)
   func aTakeOverIsQuick(seed: UInt64) throws {
-    let planned = try takeOver(seed: seed) { _, holder in
-      holder.isDraining = true
-      holder.holding?.releaseSoon(to: holder.watch.successor(for: "s", now: holder.now))
+    let planned = try takeOver(seed: seed) { world, holder in
+      holder.drain(until: world.time)
     }
     #expect(planned <= 500)
     let afterCrash = try takeOver(seed: seed) { world, holder in world.kill(holder) }

@@ -21,6 +21,12 @@ extension ReplicationWorld {
       case .none: guard !waits else { throw Violation(description: "message \(message) is lost") }
       }
     }
+    if waits {
+      let stored = Set(log.pushes.compactMap(\.content))
+      for (key, content) in revealed where !stored.contains(content) {
+        throw Violation(description: "push \(key.number) was shown and is lost")
+      }
+    }
     for reader in readers {
       for _ in 0..<400 { reader.read(holder, self) }
       try check(reader, log)

@@ -18,6 +18,8 @@ final class ReplicationWorld {
   let bug: PlantedBug?
   let waits: Bool
   let duration: Int
+  /// In seconds, of which each gateway has one. A changed one is being deployed.
+  let leases: [Int64]
   var random: SeededGenerator
   var time = 0
   /// When the last fault is over.
@@ -62,10 +64,11 @@ final class ReplicationWorld {
   private(set) var openings: [(time: Int, gateway: GatewayID)] = []
   private(set) var failovers = 0
 
-  init(seed: UInt64, bug: PlantedBug? = nil, waits: Bool, duration: Int = 40_000) {
+  init(seed: UInt64, bug: PlantedBug? = nil, waits: Bool, duration: Int = 40_000, leases: [Int64] = [5, 5, 5, 7]) {
     self.bug = bug
     self.waits = waits
     self.duration = duration
+    self.leases = leases
     random = SeededGenerator(seed: seed)
     primary = servers[0]
     primary.isPrimary = true
@@ -254,9 +257,12 @@ final class ReplicationWorld {
       plannedFailover = time + number(5200...7400)
       calm(plannedFailover - time + 11_000)
     case 12:
-      holder?.isDraining = true
-      holder?.holding?.releaseSoon(to: holder?.watch.successor(for: "s", now: holder?.now ?? .zero))
-      calm(5000)
+      let isLast = gateways.contains(where: \.isDraining)
+      let span = isLast || chance(70) ? number(0...8000) : 1_000_000
+      let chosen = chance(70) ? holder ?? gateway : gateway
+      guard chosen.isRunning else { return }
+      chosen.drain(until: time + span)
+      if span < 1_000_000 { calm(span + 5000) }
     case 13:
       unlinkedUntil = time + number(500...5000)
       calm(unlinkedUntil - time)

@@ -10,6 +10,7 @@ final class SimulatedGateway {
   let id: GatewayID
   let rate: Double
   let offset: Double
+  let times: LeaseTimes
   var bug: PlantedBug? { world.bug }
 
   var isDead = false
@@ -18,7 +19,11 @@ final class SimulatedGateway {
   var partitionedUntil = 0
   /// When it notices that the primary is another server.
   var noticeTime = 0
-  var isDraining = false
+  /// When it ends; nil: it does not drain.
+  private var endTime: Int?
+  var isDraining: Bool { endTime != nil }
+  /// It drains, and holds nothing that it may connect any more.
+  private(set) var isSilent = false
 
   var connection: RedisConnection?
   var heartbeat: Heartbeat
@@ -26,6 +31,8 @@ final class SimulatedGateway {
   /// Sees no other gateway.
   private var blind: HistoryWatch
   var candidate: Candidate? = Candidate(session: "s")
+  /// It was acquired, and is read.
+  private var loading: Acquisition?
   var holding: Holding?
   /// The deadline by the test's own account: when the last confirmed heartbeat was sent.
   var lastConfirmedBeat: MonotonicTime?
@@ -70,9 +77,9 @@ final class SimulatedGateway {
     id = GatewayID(using: &world.random)
     rate = Double.random(in: 0.96...1.04, using: &world.random)
     offset = Double.random(in: 1...100_000, using: &world.random)
-    heartbeat = Heartbeat(
-      world.bug == .noDeadline ? LeaseTimes(lease: .seconds(10_000), margin: .zero) : LeaseTimes())
-    watch = HistoryWatch(own: id)
+    times = LeaseTimes(lease: .seconds(world.leases.randomElement(using: &world.random) ?? 5))
+    heartbeat = Heartbeat(world.bug == .noDeadline ? LeaseTimes(lease: .seconds(10_000), margin: .zero) : times)
+    watch = HistoryWatch(own: id, times)
     blind = watch
   }
 
@@ -84,7 +91,8 @@ final class SimulatedGateway {
 
   func turn() throws {
     guard isRunning else { return }
-    if heartbeat.check(now: now) { closeSocket() }
+    if heartbeat.check(now: now) { endTerm() }
+    if let endTime, world.time >= endTime { leave() }
     try connect()
     if let connection, connection.isOpen {
       let received = connection.received
@@ -109,7 +117,7 @@ final class SimulatedGateway {
         heartbeat.disconnected()
         holding?.disconnected()
         candidate?.disconnected()
-        isLoading = false
+        (loading, isLoading) = (nil, false)
       }
     }
     guard connection == nil, world.time >= partitionedUntil, world.time >= world.downUntil else { return }
@@ -154,14 +162,17 @@ final class SimulatedGateway {
     let time = now
     let beat = heartbeat.send(now: time)
     var text = ByteQueue()
-    GatewayEntry(beat: beat, history: watch.settledHistory, isDraining: isDraining).write(into: &text)
+    GatewayEntry(
+      beat: beat, history: watch.settledHistory,
+      lease: bug == .leaseNotStored ? LeaseTimes().lease : times.lease, isDraining: isDraining
+    ).write(into: &text)
     let (own, bytes, old) = (id, text.copyBytes(), watch.forgettable(now: now))
     send(connection, { $0.heartbeat(own, bytes, forgetting: old) }) { [unowned self] reply, isConfirmed in
       guard case .entries(let entries) = reply else { return }
       if isConfirmed { (self.lastConfirmedBeat, self.leaseServer) = (time, connection.server) }
       let lapses = self.heartbeat.lapses
       self.heartbeat.finished(isConfirmed: isConfirmed, now: self.now)
-      if self.heartbeat.lapses != lapses { self.closeSocket() }
+      if self.heartbeat.lapses != lapses { self.endTerm() }
       self.watch.received(entries, now: self.now)
       self.blind.received([], now: self.now)
     }
@@ -177,8 +188,9 @@ final class SimulatedGateway {
         ?? .none
       try perform(command, connection)
     } else if let command = candidate?.next(
-      isDraining: false, watch, heartbeat, now: now, using: &world.random), !isDraining
+      isDraining: isDraining && bug != .drainingAcquires, watch, heartbeat, now: now, using: &world.random)
     {
+      if bug == .drainingKeepsToken, isDraining, case .acquire = command { return }
       perform(command, connection)
     }
   }
@@ -192,13 +204,20 @@ final class SimulatedGateway {
       }
     case .acquire(let acquisition):
       let bug = bug
+      if isDraining, acquisition.expected.token?.gateway != id {
+        world.problem = Violation(description: "a gateway that drains acquires the session")
+      }
       if acquisition.mayHaveLostEntries { world.acquires(self) }
       send(connection, publishing: 2, { $0.acquire(acquisition, bug) }) { [unowned self] reply, _ in
         guard case .ok = reply else {
           self.candidate?.failed(now: self.now)
           return
         }
+        guard !self.isDraining || bug == .drainingAcquires else { return self.release(acquisition, connection) }
+        self.loading = acquisition
         self.send(connection, { .content($0.content) }) { [unowned self] reply, _ in
+          guard self.loading == acquisition else { return }
+          self.loading = nil
           guard case .content(let content) = reply, let holding = self.candidate?.acquired() else { return }
           self.begin(acquisition, holding, content)
         }
@@ -206,8 +225,22 @@ final class SimulatedGateway {
     }
   }
 
+  /// Gives up what was acquired and is not wanted.
+  private func release(_ acquisition: Acquisition, _ connection: RedisConnection) {
+    candidate?.failed(now: now)
+    let (successor, bug) = (watch.successor(for: "s", now: now), bug)
+    send(
+      connection, publishing: 2,
+      {
+        $0.release(
+          acquisition.token, acquisition.history, expected: acquisition.expected.sequence, to: successor, bug)
+      }
+    ) { _, _ in }
+  }
+
   private func perform(_ command: Holding.Command, _ connection: RedisConnection) throws {
-    guard let token = holding?.token else { return }
+    guard let holding else { return }
+    let (token, sequence) = (holding.token, holding.sequence)
     let bug = bug
     switch command {
     case .none: break
@@ -215,6 +248,9 @@ final class SimulatedGateway {
       send(connection, { .record($0.content.record) }) { [unowned self] reply, isConfirmed in
         guard case .record(var record) = reply else { return }
         if bug == .tokenByCounter, record.token?.term.counter == token.term.counter { record.token = token }
+        if bug == .laterTermWins, let other = record.token, other != token, other.term < token.term {
+          record.terms = ShareTerms()
+        }
         self.holding?.observed(record, isConfirmed: isConfirmed || bug == .noWait)
         self.writesChanged()
       }
@@ -231,7 +267,7 @@ final class SimulatedGateway {
       let counter = record.counter + SharedRecord.counterDistance
       send(
         connection, publishing: 2,
-        { $0.stamp(token, from: record.history, to: history, counter: counter, bug) }
+        { $0.stamp(token, from: record.history, to: history, expected: record.sequence, counter: counter, bug) }
       ) { [unowned self] _, _ in self.replace(connection, token, record, history, number) }
     case .acquire(let acquisition):
       send(connection, publishing: 2, { $0.acquire(acquisition, bug) }) { [unowned self] reply, _ in
@@ -245,15 +281,20 @@ final class SimulatedGateway {
         self.beginTerm(.upstream, unknown: [])
       }
     case .stamp(let from, let to, let counter):
-      send(connection, publishing: 2, { $0.stamp(token, from: from, to: to, counter: counter, bug) }) {
-        [unowned self] reply, _ in
+      send(
+        connection, publishing: 2,
+        { $0.stamp(token, from: from, to: to, expected: sequence, counter: counter, bug) }
+      ) { [unowned self] reply, _ in
         if case .ok = reply { self.holding?.stamped() } else { self.holding?.failed(now: self.now) }
       }
-    case .release(let history, let successor):
+    case .release(let history, var expected, let successor):
+      if bug == .ownWriteAwaited { expected = sequence }
       world.releaseTime = world.time
       closeSocket()
-      send(connection, publishing: 2, { $0.release(token, history, to: successor, bug) }) { [unowned self] reply, _ in
-        if case .ok = reply { self.isDead = true } else { self.holding?.failed(now: self.now) }
+      send(
+        connection, publishing: 2, { [expected] in $0.release(token, history, expected: expected, to: successor, bug) }
+      ) { [unowned self] reply, _ in
+        if case .ok = reply { self.giveUp() } else { self.holding?.failed(now: self.now) }
       }
     case .giveUp: giveUp()
     }
@@ -277,7 +318,11 @@ final class SimulatedGateway {
     ) { [unowned self] reply, _ in
       guard case .ok = reply else { return self.written(reply, false) }
       self.send(
-        connection, { $0.replace(token, history, expected: sequence, number: number, state, bug) }, then: self.written)
+        connection,
+        {
+          let state = bug == .stateNotReplaced ? $0.content.state : state
+          return $0.replace(token, history, expected: sequence, number: number, state, bug)
+        }, then: self.written)
     }
   }
 
@@ -352,7 +397,7 @@ final class SimulatedGateway {
     let isLost = acquisition.mayHaveLostEntries
     let marks: GapMarks = isLost && bug != .noGapAfterUnstamped ? [.upstream, .store] : .upstream
     // Those of which an intent may be stored, or lost.
-    beginTerm(marks, unknown: state.queue.filter { isLost || $0 <= state.intended })
+    beginTerm(marks, unknown: state.queue.filter { isLost && bug != .queueSentAfterLoss || $0 <= state.intended })
   }
 
   private func begun(_ acquisition: Acquisition) -> ShareTerms {
@@ -379,12 +424,42 @@ final class SimulatedGateway {
     written = []
   }
 
+  /// The deadline has passed.
+  private func endTerm() {
+    closeSocket()
+    if isDraining { releaseSoon() }
+  }
+
+  /// Takes no session any more, and ends later.
+  func drain(until time: Int) {
+    endTime = time
+    heartbeat.hasten()
+    if let connection, let acquisition = loading, bug != .drainingAcquires {
+      loading = nil
+      release(acquisition, connection)
+    }
+    if !mayWrite { releaseSoon() }
+  }
+
+  private func leave() {
+    if holding == nil {
+      isDead = true
+    } else if !isSilent {
+      releaseSoon()
+    }
+  }
+
+  private func releaseSoon() {
+    isSilent = true
+    if bug == .drainingRenews, let endTime, world.time < endTime { return }
+    holding?.releaseSoon(to: watch.successor(for: "s", now: now))
+  }
+
   private func giveUp() {
     candidate = Candidate(session: "s", counter: holding?.token.term.counter ?? 0)
     closeSocket()
     holding = nil
     (pendingPushes, pendingChanges, pendingActions, write, unconfirmed) = ([], [], [], nil, [])
     needsLoad = true
-    if isDraining { isDead = true }
   }
 }

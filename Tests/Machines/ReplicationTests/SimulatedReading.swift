@@ -23,8 +23,13 @@ extension SimulatedGateway {
         let start = Self.shared(record, known, last, bug)
         return .pushes(record, server.pushes(after: start))
       }
-    ) { [unowned self] reply, _ in
+    ) { [unowned self] reply, isConfirmed in
       self.isLoading = false
+      // A failover may lose it.
+      guard isConfirmed || bug == .unconfirmedFollowed else {
+        self.needsLoad = true
+        return
+      }
       self.loads += 1
       guard self.holding == nil, case .pushes(let record, let entries) = reply else { return }
       if bug == .loadBeforeSubscribe, !connection.isSubscribed {

@@ -142,15 +142,22 @@ final class RedisServer {
     return .ok
   }
 
-  func stamp(_ token: HolderToken, from: String, to: String, counter: UInt32, _ bug: PlantedBug?) -> RedisReply {
-    guard isSame(content.record.token, token, bug), content.record.history == from else { return .refused }
+  func stamp(
+    _ token: HolderToken, from: String, to: String, expected: UInt64, counter: UInt32, _ bug: PlantedBug?
+  ) -> RedisReply {
+    guard isSame(content.record.token, token, bug), content.record.history == from, content.record.sequence == expected
+    else { return .refused }
     content.record.history = to
     content.record.counter = counter
     return .ok
   }
 
-  func release(_ token: HolderToken, _ history: String, to successor: GatewayID?, _ bug: PlantedBug?) -> RedisReply {
-    guard isSame(content.record.token, token, bug), content.record.history == history else { return .refused }
+  func release(
+    _ token: HolderToken, _ history: String, expected: UInt64, to successor: GatewayID?, _ bug: PlantedBug?
+  ) -> RedisReply {
+    guard isSame(content.record.token, token, bug), content.record.history == history,
+      content.record.sequence == expected
+    else { return .refused }
     content.record.token = nil
     content.record.successor = successor
     return .ok

@@ -19,6 +19,7 @@ extension SimulatedGateway {
     guard mayWrite else { return }
     if !isSocketOpen {
       guard let socketTime, now >= socketTime else { return }
+      if isSilent { throw Violation(description: "a gateway that drains connects after its deadline") }
       isSocketOpen = true
       world.opened(self)
     }
@@ -42,7 +43,7 @@ extension SimulatedGateway {
           if self.state.outcome(message) == .queued { self.submit(.settled(message, .unknown)) }
           continue
         }
-        guard let beat = self.lastConfirmedBeat, self.now < beat + .seconds(4) else {
+        guard let beat = self.lastConfirmedBeat, self.now < beat + self.times.lease - self.times.margin else {
           throw Violation(description: "a write began after the deadline")
         }
         try self.world.sent(message, by: self)

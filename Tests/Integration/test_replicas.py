@@ -291,6 +291,8 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
         holder.gateway.signal()
         # Its own client gets what there is.
         assert (await waits.pop(holder)).json["messages"] == []
+        # A second signal would end the shutdown at once.
+        await holder.gateway.exit_status()
         await holder.drain()
     elif way == "kill":
         await holder.kill()
@@ -308,6 +310,7 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
     for waiting in waits.values():
         # What it has waited for, at the next holder: pushes may be missing.
         answer = await asyncio.wait_for(waiting, 20)
+        assert answer.status == 200, answer.body
         assert (answer.status, answer.json["gap"]["reason"]) == (200, "upstream")
     # Of the others, too.
     for member in others if way != "drain" else []:

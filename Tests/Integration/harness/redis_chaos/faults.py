@@ -97,8 +97,8 @@ class Faults:
         finally:
             self._busy.discard(chosen)
 
-    async def _last(self, longest):
-        await asyncio.sleep(self._chance.uniform(0.2, longest))
+    async def _last(self, longest, shortest=0.2):
+        await asyncio.sleep(self._chance.uniform(shortest, longest))
 
     # -- Gateways ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,8 @@ class Faults:
             if member is None:
                 return False
             member.network.stall()
-            await self._last(2 * self._lease)
+            # The holder for so long that another one takes the session, while this one runs and knows nothing of it.
+            await self._last(2 * self._lease, self._lease + 1 if holder else 0.2)
             member.network.heal()
         return True
 

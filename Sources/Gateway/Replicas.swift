@@ -40,6 +40,7 @@ final class Replicas: Sendable {
     redis.prefix = settings.sharedStore.prefix
     redis.waitReplicas = settings.sharedStore.replicas
     redis.times = LeaseTimes(lease: settings.sharedStore.lease)
+    redis.createdSessions = directory.created.limits.descriptors
     redis.pendingBytes = settings.store.pendingBytes
     redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
     redis.address = address?.description ?? ""

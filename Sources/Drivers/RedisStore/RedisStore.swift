@@ -112,6 +112,7 @@ package final class RedisStore: Journal {
   /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
   private let definitionsAreKnown = Atomic(false)
+  private let hasNoDescriptors = Atomic(false)
 
   private init(_ submissions: SubmissionQueue, configuration: String) {
     var generator = SystemRandomNumberGenerator()
@@ -193,6 +194,9 @@ package final class RedisStore: Journal {
   /// Whether this gateway knows all sessions that clients have created at any gateway.
   package var knowsDefinitions: Bool { definitionsAreKnown.load(ordering: .acquiring) }
 
+  /// Whether this gateway holds as many sessions of clients as it has descriptors for.
+  package var isFull: Bool { hasNoDescriptors.load(ordering: .relaxed) }
+
   /// The gateway will end: other gateways name it as successor of no session, and it takes none, also not again those that it loses. What it holds
   /// continues.
   package func drain() { _ = submissions.add(Command.drain) }
@@ -221,6 +225,8 @@ package final class RedisStore: Journal {
   // MARK: For the driver
 
   func setDeadline(_ time: MonotonicTime) { deadline.store(time.nanoseconds, ordering: .releasing) }
+
+  func setFull(_ isFull: Bool) { hasNoDescriptors.store(isFull, ordering: .relaxed) }
 
   func setKnowsDefinitions(_ knows: Bool) { definitionsAreKnown.store(knows, ordering: .releasing) }
 

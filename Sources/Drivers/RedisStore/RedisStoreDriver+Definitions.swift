@@ -195,7 +195,7 @@ extension RedisStoreDriver {
     if let session = held.removeValue(forKey: name) {
       journals[session.index] = nil
       release(session.abandon())
-      metrics.setHeld(held.count)
+      noteHeld(session, -1)
     }
     finishCreation(of: name)
     candidates[name] = nil

@@ -10,7 +10,7 @@ extension RedisStoreDriver {
     release(session.abandon())
     held[session.name] = nil
     journals[session.index] = nil
-    metrics.setHeld(held.count)
+    noteHeld(session, -1)
     if leaving.remove(session.name) == nil, !isClosing {
       candidates[session.name] = Candidate(session: session.name, counter: session.holding.token.term.counter)
       note(session.name)

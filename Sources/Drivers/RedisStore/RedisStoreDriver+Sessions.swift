@@ -13,7 +13,7 @@ extension RedisStoreDriver {
     if let loading = loading[name] { return load(name, loading, flight) }
     guard
       let command = candidates[name]?.next(
-        isDraining: isDraining, watch, heartbeat, now: now, using: &loop.entropy)
+        isDraining: isDraining || hasNoRoom(for: name), watch, heartbeat, now: now, using: &loop.entropy)
     else { return }
     // Nearly all have nothing to do, and each heartbeat asks all.
     if case .none = command { return }
@@ -31,6 +31,7 @@ extension RedisStoreDriver {
         note(name)
       }
     case .acquire(let acquisition):
+      acquiring += 1
       flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
         if isOK, candidates[name] != nil {
           loading[name] = SessionLoading(acquisition)
@@ -41,6 +42,18 @@ extension RedisStoreDriver {
         note(name)
       }
     }
+  }
+
+  /// Whether a client has created the session, and there are no descriptors for its connection. It is asked for again with each heartbeat.
+  private func hasNoRoom(for name: String) -> Bool {
+    createdHeld + loading.count + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
+  }
+
+  /// The sessions that are held have changed.
+  func noteHeld(_ session: HeldSession, _ change: Int) {
+    if SessionDefinition.parts(of: session.name) != nil { createdHeld += change }
+    metrics.setHeld(held.count)
+    store.setFull(createdHeld >= settings.createdSessions)
   }
 
   /// Other gateways need not wait for the lease.
@@ -102,10 +115,10 @@ extension RedisStoreDriver {
 
   private func hold(_ session: HeldSession) {
     places.forget(session.name)
-    if let last = held[session.name] { journals[last.index] = nil }
-    held[session.name] = session
+    let last = held.updateValue(session, forKey: session.name)
+    if let last { journals[last.index] = nil }
     journals[session.index] = session
-    metrics.setHeld(held.count)
+    noteHeld(session, last == nil ? 1 : 0)
     note(session.name)
   }
 

@@ -43,6 +43,10 @@ final class RedisStoreDriver {
   /// Sessions that this gateway takes when it can, and those that it holds. The name of a session is in one of them at most.
   var candidates: [String: Candidate] = [:]
   var loading: [String: SessionLoading] = [:]
+  /// Candidates that are acquired by the flight.
+  var acquiring = 0
+  /// How many of the held ones clients have created.
+  var createdHeld = 0
   var held: [String: HeldSession] = [:]
   /// By the number in the queue.
   var journals: [Int32: HeldSession] = [:]
@@ -177,6 +181,7 @@ final class RedisStoreDriver {
   }
 
   private func decide(_ flight: RedisFlight) {
+    acquiring = 0
     decideDefinitions(flight)
     // Those that are noted meanwhile are served by the next flight.
     for _ in 0..<pending.count {

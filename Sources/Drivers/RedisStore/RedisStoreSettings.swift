@@ -10,6 +10,8 @@ package struct RedisStoreSettings: Sendable {
   /// Number of replicas that must have a change before it counts as stored.
   package var waitReplicas = 0
   package var times = LeaseTimes()
+  /// Maximum number of sessions of clients that this gateway holds: those for whose connections there are descriptors.
+  package var createdSessions = Int.max
   /// Maximum bytes that wait to be stored. Above it, messages are refused.
   package var pendingBytes = 64 << 20
   /// Above this, nothing is read from upstreams. What is not stored is not shown, so there is no reason to collect more.

@@ -32,6 +32,8 @@ extension CreatedSessions {
     guard definition.text.count <= SessionDefinition.maximumTextLength else {
       throw .tooLarge(limit: SessionDefinition.maximumTextLength)
     }
+    // Others may have some left, but are likely to be as full.
+    guard !store.isFull else { throw .noDescriptors(limit: limits.descriptors) }
     let settings = limits.settings
     return store.define(name, definition, within: DefinitionLimits(total: settings.total, perOwner: settings.perOwner))
   }
@@ -103,7 +105,7 @@ extension CreatedSessions {
         attemptLimiter: surroundings.attemptLimiter, budget: surroundings.budget, isAlwaysFollowed: false,
         created: SharedSlot.Created(
           creation: creation, definition: definition, directory: self, lineLimiter: lineLimiter,
-          mayBeHeld: settings != nil && state.open.count < limits.descriptors))
+          mayBeHeld: settings != nil))
       let slot = SharedSlot(plan, sharing: metrics, registry)
       insert(.shared(slot), at: position, &state)
       start(slot, &state)

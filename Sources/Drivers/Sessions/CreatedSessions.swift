@@ -85,7 +85,7 @@ package final class CreatedSessions: Sendable {
     let sessions = Locked<[String: SessionEntry]>([:])
   }
 
-  let limits: Limits
+  package let limits: Limits
   let surroundings: Surroundings
   /// Whether there was ever a session.
   private let isUsed = Atomic(false)

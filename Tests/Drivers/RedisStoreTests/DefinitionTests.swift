@@ -61,6 +61,26 @@ import Testing
     await second.close()
   }
 
+  @Test func aGatewayHoldsOnlySessionsForWhichItHasDescriptors() async throws {
+    let server = try await RedisProcess.server()
+    let (small, large) = (try TestGateway(server) { $0.createdSessions = 2 }, try TestGateway(server))
+    try await connected(small, large)
+    for number in 1...4 as ClosedRange<UInt64> {
+      #expect(try await outcome(small.store.define("s\(number)", definition(number), within: Self.limits)) == .done)
+    }
+    try await small.until("full") { $0.held.count == 2 && small.store.isFull }
+    try await large.until("the others") { $0.held.count == 2 }
+    // A configured session is held nevertheless.
+    try await small.hold("configured")
+    large.kill()
+    // There is room again for one that nobody holds.
+    let name = try #require(small.state.held.keys.first { $0 != "configured" }?.split(separator: "~").first)
+    let held = try #require(small.state.definitions[String(name)])
+    #expect(try await outcome(small.store.remove(String(name), held, code: 1000)) == .done)
+    try await small.until("another one") { $0.held.count == 3 && $0.holdings == 4 }
+    await small.close()
+  }
+
   @Test func nothingIsLeftOfASessionThatIsRemovedElsewhere() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

@@ -60,8 +60,11 @@ final class Replicas: Sendable {
     return text.bytes.text()
   }
 
-  /// Settings were read again.
-  func use(_ settings: GatewaySettings) { store.use(configuration: Self.digest(of: settings)) }
+  /// Settings were read again, and profiles are in the directory.
+  func use(_ settings: GatewaySettings) {
+    store.use(configuration: Self.digest(of: settings))
+    sessions.useProfiles(in: store)
+  }
 
   /// This gateway among all.
   var id: String {

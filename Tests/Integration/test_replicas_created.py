@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 
 import pytest_asyncio
 
@@ -269,3 +270,17 @@ async def test_the_rights_in_the_documentation_are_enough(shared_by, start, tmp_
     log = await database.client.acl_log()
     assert log == []
     assert [line for gateway in members for line in gateway.gateway.log if "refused" in str(line)] == []
+
+
+async def test_a_gateway_that_gets_the_profile_takes_the_session(shared_by, upstream):
+    other = profile(f"{upstream.url}{{symbol}}", name="other")
+    members = await shared_by(2, profiles={1: other})
+    await members[0].created("btc", symbol="BTC")
+    await members[1].ready("btc")
+    gateway = members[1].gateway
+    gateway.rewrite(gateway.config.replace("{other:", "{market:"))
+    gateway.signal(signal.SIGHUP)
+    await gateway.logs(lambda record: record["message"] == "configuration reloaded", what="the reload")
+    await members[0].gateway.kill()
+    await eventually(lambda: len(upstream.requests) == 2, what="the other gateway has the connection")
+    assert await _holders(members[1:]) == [1]

@@ -1,6 +1,7 @@
 import Configuration
 import Inbox
 import Profiles
+import Replication
 import Threading
 import Upstream
 
@@ -37,6 +38,16 @@ package final class ProfileBook: Sendable {
   package var all: [ProfilePlan] { plans.withLock { $0 } }
 
   package func find(_ name: String) -> ProfilePlan? { all.first { $0.profile.name == name } }
+
+  /// Of a session that a client has created at any gateway; nil if its profile is missing here or does not allow its variables.
+  func plan(of definition: SessionDefinition) -> (settings: SharedSettings, retention: Retention)? {
+    guard let plan = find(definition.profile) else { return nil }
+    do throws(VariableError) {
+      return (try plan.session(definition.variables).settings, plan.retention)
+    } catch {
+      return nil
+    }
+  }
 
   package func replace(with plans: [ProfilePlan]) { self.plans.withLock { $0 = plans } }
 }

@@ -131,19 +131,14 @@ package final class SessionDirectory: Sendable {
         "a client has created a session at another gateway whose name is configured here", [.text("session", name)])
       return nil
     }
-    let plan = profiles.find(definition.profile)
-    let settings: SharedSettings?
-    do throws(VariableError) {
-      settings = try plan?.session(definition.variables).settings
-    } catch {
-      settings = nil
-    }
-    if settings == nil {
+    let plan = profiles.plan(of: definition)
+    if plan == nil {
       created.log(
         "this gateway cannot hold a session that a client has created, since its profile is missing or does not allow its variables",
         [.text("session", name), .text("profile", definition.profile)])
     }
-    return created.add(name, definition, settings, orElse: standIn, retention: plan?.retention ?? Retention())
+    return created.add(
+      name, definition, plan?.settings, orElse: standIn, retention: plan?.retention ?? Retention())
   }
 
   /// Whether the configuration has a session of this name.

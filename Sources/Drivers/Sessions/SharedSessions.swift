@@ -86,7 +86,22 @@ package final class SharedSessions: Sendable {
 
   private func take(_ slot: SharedSlot, _ name: String, _ store: RedisStore) {
     slot.copy.follow(name, in: store)
+    join(slot, name, store)
+  }
+
+  private func join(_ slot: SharedSlot, _ name: String, _ store: RedisStore) {
+    if let created = slot.plan.created, !created.mayBeHeld,
+      let plan = directory?.profiles.plan(of: created.definition)
+    {
+      slot.allowHolding(with: plan.settings, retention: plan.retention)
+    }
     store.join(name, mayAcquire: slot.plan.created?.mayBeHeld != false)
+  }
+
+  /// Profiles were read again: this gateway takes sessions whose profile it lacked. Callable from any thread.
+  package func useProfiles(in store: RedisStore) {
+    let slots = state.withLock { $0.hasBegun ? $0.slots : [:] }
+    for (name, slot) in slots where slot.plan.created?.mayBeHeld == false { join(slot, name, store) }
   }
 
   /// Other gateways are to execute the requests, since this one shuts its sessions down: those that wait here are sent on.

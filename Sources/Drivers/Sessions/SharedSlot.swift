@@ -25,7 +25,7 @@ package final class SharedSlot: Sendable {
     /// Whether the session is followed while nobody reads it here.
     package let isAlwaysFollowed: Bool
     /// nil if the session is configured.
-    let created: Created?
+    fileprivate(set) var created: Created?
 
     package init(
       _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
@@ -62,7 +62,18 @@ package final class SharedSlot: Sendable {
     let directory: CreatedSessions
     let lineLimiter: LogLineLimiter
     /// Whether this gateway may hold it: it has the profile, and descriptors.
-    let mayBeHeld: Bool
+    fileprivate(set) var mayBeHeld: Bool
+
+    init(
+      creation: SessionCreation, definition: SessionDefinition, directory: CreatedSessions, lineLimiter: LogLineLimiter,
+      mayBeHeld: Bool
+    ) {
+      self.creation = creation
+      self.definition = definition
+      self.directory = directory
+      self.lineLimiter = lineLimiter
+      self.mayBeHeld = mayBeHeld
+    }
   }
 
   private struct State {
@@ -217,6 +228,19 @@ package final class SharedSlot: Sendable {
     session.close(code: code)
     placement.close()
     session.upstream.deliveryNotifier.notify()
+  }
+
+  /// This gateway may hold the session from now on.
+  func allowHolding(with settings: SharedSettings, retention: Retention) {
+    changes.withLock { _ in
+      let session = state.withLock { state in
+        state.plan.settings = settings
+        state.plan.retention = retention
+        state.plan.created?.mayBeHeld = true
+        return state.session
+      }
+      session.change(retention)
+    }
   }
 
   /// Ends the webhooks, also of sessions that take the place of the present one.

@@ -162,6 +162,11 @@ class Gateway:
             lambda: next((record for record in self.records if matches(record)), None), what=f"the log reports {what}"
         )
 
+    @property
+    def config(self):
+        """The content of the configuration file at the start."""
+        return self._config
+
     def rewrite(self, config):
         """Another content for the configuration file; SIGHUP makes the gateway read it."""
         (Path(self._folder) / "drawbridge.yaml").write_text(config)

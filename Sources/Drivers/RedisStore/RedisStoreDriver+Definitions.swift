@@ -138,10 +138,10 @@ extension RedisStoreDriver {
     case .done(let version):
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: version))
       end(change, isConfirmed ? .done : .failed)
-    case .other:
-      // Another request was faster.
+    case .other(let text, _):
+      // Another request was faster. If there is another session of this name by now, its client must be able to remove that one.
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: nil))
-      end(change, .done)
+      end(change, text.isEmpty ? .done : .failed)
     case .removed, .tooMany, .tooManyOfOwner, .fenced, .refused: end(change, .failed)
     }
   }

@@ -141,6 +141,17 @@ import Testing
     await second.close()
   }
 
+  @Test func aRemovalOfAnotherSessionOfTheNameHasFailed() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await connected(gateway)
+    _ = try await outcome(gateway.store.define("a", definition(2), within: Self.limits))
+    #expect(try await outcome(gateway.store.remove("a", definition(1), code: 1000)) == .failed)
+    #expect(try await outcome(gateway.store.remove("a", definition(2), code: 1000)) == .done)
+    #expect(try await outcome(gateway.store.remove("a", definition(2), code: 1000)) == .done)
+    await gateway.close()
+  }
+
   @Test func aSessionThatRedisHasLostIsDefinedAgainByItsHolder() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

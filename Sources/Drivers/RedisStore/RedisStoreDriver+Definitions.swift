@@ -22,11 +22,10 @@ extension RedisStoreDriver {
       change.request?.finish(.failed)
       return
     }
-    // The upkeep of a session asks again and again.
-    if change.request == nil,
-      changes.contains(where: { $0.change.request == nil && $0.change.definition == change.definition })
-    {
-      return
+    if case .removeIdle = change.kind {
+      // The upkeep of a session asks again and again. What waits for Redis would remove a session that clients use again by then.
+      let isPending = changes.contains { $0.change.request == nil && $0.change.definition == change.definition }
+      guard link.journals != nil, !isPending else { return }
     }
     changes.append((change, false))
   }
@@ -206,8 +205,9 @@ extension RedisStoreDriver {
     unsubscribe(name)
   }
 
-  /// The outcome of what was sent is not known. It is sent again.
+  /// The outcome of what was sent is not known. It is sent again if a client waits for it.
   func disconnectDefinitions() {
+    changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }
     for index in changes.indices { changes[index].isSent = false }
   }
 }

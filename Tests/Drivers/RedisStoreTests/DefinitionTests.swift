@@ -141,6 +141,24 @@ import Testing
     await second.close()
   }
 
+  /// The session was used again while Redis was away.
+  @Test func aSessionThatWasIdleWhileRedisWasAwayIsNotRemovedAfterwards() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port)
+    try await connected(gateway)
+    _ = try await outcome(gateway.store.define("a", definition(1), within: Self.limits))
+    try await gateway.untilHeld("a~0000000000000001")
+    proxy.freeze()
+    try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
+    gateway.store.removeIdle("a", definition(1))
+    let next = gateway.store.define("b", definition(2), within: Self.limits)
+    proxy.thaw()
+    #expect(try await outcome(next) == .done)
+    #expect(gateway.state.definitions.keys.sorted() == ["a", "b"])
+    await gateway.close()
+  }
+
   @Test func aRemovalOfAnotherSessionOfTheNameHasFailed() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)

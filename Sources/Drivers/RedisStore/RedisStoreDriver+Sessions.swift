@@ -102,8 +102,9 @@ extension RedisStoreDriver {
     hold(session)
   }
 
+  /// The session may have been removed since the record was read.
   private func observed(_ record: SharedRecord, of name: String) {
-    guard held[name] == nil else { return }
+    guard held[name] == nil, candidates[name] != nil || followed[name] != nil else { return }
     places.observed(record.token, of: name)
     reportPlace(of: name)
   }

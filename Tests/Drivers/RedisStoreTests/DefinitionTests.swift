@@ -170,6 +170,27 @@ import Testing
     await gateway.close()
   }
 
+  @Test func aRecordThatIsReadAfterTheRemovalIsForgotten() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let first = try TestGateway(server) { $0.address = "a:1" }
+    try await connected(first)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    let name = "a~0000000000000001"
+    try await first.untilHeld(name)
+    proxy.delay(after: "{drawbridge}:s:\(name):m")
+    let second = try TestGateway(server, port: proxy.port)
+    try await second.until("in the air") { _ in proxy.isDelaying }
+    second.store.join("s")
+    #expect(try await outcome(first.store.remove("a", definition(1), code: 1000)) == .done)
+    try await second.until("removed") { $0.removals.count == 1 }
+    proxy.endDelay()
+    try await second.untilHeld("s")
+    #expect(second.state.holders[name] == nil)
+    await first.close()
+    await second.close()
+  }
+
   @Test func aSessionThatRedisHasLostIsDefinedAgainByItsHolder() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

@@ -100,6 +100,7 @@ package final class FollowedCopy: Sendable {
 
     /// - Parameter inbox: that of the present session, which is followed.
     package func isOver(in inbox: SharedInbox) -> Bool {
+      if inbox.isClosed { return true }
       if inbox.isUnknown { return false }
       return refresh == 0 ? copy.isCurrent : copy.refreshed.load(ordering: .acquiring) >= refresh
     }

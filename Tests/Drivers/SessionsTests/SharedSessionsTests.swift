@@ -94,6 +94,16 @@ import WebSocketCodec
     #expect(!followed.inbox.hasNewData(after: try followed.inbox.resolve(.cursor(cursor), now: now)))
   }
 
+  @Test func aReaderOfAnUnknownSessionThatIsClosedWaitsNoLonger() throws {
+    let fixture = try SharedSessionFixture()
+    defer { fixture.end() }
+    let session = try fixture.session
+    let wait = try #require(fixture.slot.copy.wait(for: .earliest, in: session.inbox, isPrompt: false))
+    #expect(!wait.isOver(in: session.inbox))
+    session.close(code: 1000)
+    #expect(wait.isOver(in: session.inbox))
+  }
+
   @Test func pushesOfAnotherGatewayAreReadInTheSameInbox() async throws {
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }

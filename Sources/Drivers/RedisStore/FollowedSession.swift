@@ -32,6 +32,8 @@ struct FollowedSession {
   private(set) var nextRead = MonotonicTime.zero
   /// Pushes that were dropped while the log was read are not missing when it is read anew. A damaged entry is, until it is dropped too.
   private static var damagePause: TimeSpan { .seconds(10) }
+  /// Before a read is repeated that Redis has refused, or whose reply was malformed.
+  private static var refusalPause: TimeSpan { .seconds(1) }
 
   private var epoch: UInt64 = 0
   private var terms = ShareTerms()
@@ -43,6 +45,12 @@ struct FollowedSession {
   init(_ keys: SessionKeys, now: MonotonicTime) {
     self.keys = keys
     lastUse = now
+  }
+
+  /// The part could not be read.
+  mutating func refused(now: MonotonicTime) {
+    needsRead = true
+    nextRead = now + Self.refusalPause
   }
 
   /// Reads a part. Returns what has changed.

@@ -290,8 +290,10 @@ extension RedisStoreDriver {
     flight.read(session.keys, session.keys.pushes, after: session.last, bytes: session.partBytes) {
       [unowned self] part, isConfirmed in
       followed[name]?.isReading = false
-      // A malformed record is read again when something is notified.
-      guard let part else { return }
+      guard let part else {
+        followed[name]?.refused(now: loop.now)
+        return
+      }
       observed(part.record, of: name)
       // The holder stores and then notifies, and does not show before its replicas have it: a failover may lose it.
       guard isConfirmed else {

@@ -47,6 +47,26 @@ import Testing
     await second.close()
   }
 
+  @Test func aReadThatRedisHasRefusedIsRepeated() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await first.hold()
+    try await first.store([.push(RandomSession.push(1))])
+    second.store.follow("s")
+    try await second.until("current") { $0.copies["s"]?.isCurrent == true }
+    let client = try TestClient(server)
+    let key = "{drawbridge}:s:s:p"
+    _ = try await client.call("RENAME", key, "elsewhere")
+    _ = try await client.call("SET", key, "no stream")
+    second.store.follow("s", refresh: 1)
+    try await client.until("INFO", "errorstats") { $0.contains("errorstat_WRONGTYPE") }
+    // Nothing is notified.
+    _ = try await client.call("RENAME", "elsewhere", key)
+    try await second.until("refreshed") { $0.copies["s"]?.refreshed == 1 }
+    await first.close()
+    await second.close()
+  }
+
   @Test func theHolderIsNotifiedOfReadersElsewhere() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

@@ -35,7 +35,8 @@ class Sessions:
 
     async def ready(self, name):
         async def is_ready():
-            return (await self.get(name)).json["state"] == "ready"
+            # Another gateway may not know of it yet.
+            return (await self.get(name)).json.get("state") == "ready"
 
         await eventually(is_ready, what=f"session {name} is ready")
 

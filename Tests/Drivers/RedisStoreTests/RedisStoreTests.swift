@@ -119,18 +119,18 @@ import Upstream
 
   @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {
     let server = try await RedisProcess.server()
-    let first = try TestGateway(server)
+    // Longer than the test waits.
+    let times = LeaseTimes(lease: .minutes(10))
+    let first = try TestGateway(server) { $0.times = times }
     try await first.hold()
-    let second = try TestGateway(server)
+    let second = try TestGateway(server) { $0.times = times }
     second.store.join("s")
     try await first.store([.push(RandomSession.push(1))])
     // Both have seen each other.
     try await second.until("seen") { _ in second.metric("drawbridge_store_heartbeat_age_seconds") > 0 }
     #expect(second.state.held.isEmpty)
-    let start = ContinuousClock.now
     await first.close()
     let restored = try await second.untilHeld().restored
-    #expect(ContinuousClock.now - start < .seconds(2))
     #expect(restored.nextPush == 2 && restored.terms.count == 2)
     #expect(first.state.losses == [.released])
     await second.close()

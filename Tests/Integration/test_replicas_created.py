@@ -269,7 +269,7 @@ async def test_the_rights_in_the_documentation_are_enough(shared_by, start, tmp_
     await _status(members[1], "btc", 404)
     log = await database.client.acl_log()
     assert log == []
-    assert [line for gateway in members for line in gateway.gateway.log if "refused" in str(line)] == []
+    assert [line for gateway in members for line in gateway.gateway.log if "Redis has refused" in str(line)] == []
 
 
 async def test_a_gateway_that_gets_the_profile_takes_the_session(shared_by, upstream):

@@ -15,6 +15,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   case contentLength
   case contentType
   case date
+  case drawbridgeWaited
   case expect
   case host
   case idempotencyKey
@@ -61,6 +62,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     case .contentLength: "content-length"
     case .contentType: "content-type"
     case .date: "date"
+    case .drawbridgeWaited: "drawbridge-waited"
     case .expect: "expect"
     case .host: "host"
     case .idempotencyKey: "idempotency-key"
@@ -97,7 +99,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
   /// Whether a request may contain the field only once. With two values, the next server could use the other one (RFC 9110 §5.3).
   var isSingleton: Bool {
     switch self {
-    case .authorization, .contentLength, .contentType, .host, .idempotencyKey, .lastEventID, .origin, .secFetchSite,
+    case .authorization, .contentLength, .contentType, .drawbridgeWaited, .host, .idempotencyKey, .lastEventID, .origin,
+      .secFetchSite,
       .topic,
       .ttl, .userAgent, .xEnvoyExpectedTimeout:
       true
@@ -127,7 +130,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
       .wwwAuthenticate:
       true
     case .other, .accept, .acceptEncoding, .accessControlRequestHeaders, .accessControlRequestMethod, .date,
-      .idempotencyKey, .lastEventID, .location, .origin, .prefer, .retryAfter, .secFetchSite,
+      .drawbridgeWaited, .idempotencyKey, .lastEventID, .location, .origin, .prefer, .retryAfter, .secFetchSite,
       .secWebSocketAccept, .secWebSocketExtensions, .secWebSocketProtocol, .topic, .traceparent, .tracestate, .ttl,
       .userAgent,
       .xEnvoyExpectedTimeout, .xForwardedFor, .xRequestID:
@@ -152,7 +155,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     case 14: match(name, .contentLength, .secFetchSite)
     case 15: match(name, .acceptEncoding, .idempotencyKey, .xForwardedFor)
     case 16: match(name, .contentEncoding, .wwwAuthenticate)
-    case 17: match(name, .transferEncoding)
+    case 17: match(name, .transferEncoding, .drawbridgeWaited)
     case 18: match(name, .proxyAuthenticate)
     case 20: match(name, .secWebSocketAccept)
     case 22: match(name, .secWebSocketProtocol)

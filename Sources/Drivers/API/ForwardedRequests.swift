@@ -67,6 +67,7 @@ struct RequestToForward {
   let endsAtDrain: Bool
   /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
   let readsDocument: Bool?
+  let start = ProcessInformation.monotonicTime()
 
   /// - Parameter id: identifies the request among those of all gateways.
   init(
@@ -205,7 +206,7 @@ extension API {
     lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
     return ForwardedRequest(
       request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
-      repetition: request.repetition)
+      repetition: request.repetition, start: request.start)
   }
 
   static var holderUnavailable: Problem {

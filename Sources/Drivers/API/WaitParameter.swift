@@ -34,14 +34,21 @@ enum WaitParameter {
     HTTPPreferences(request.fields).wait.map { .seconds(Int64($0)) }
   }
 
-  /// Limits `wait` to `maximum`, if there is one, and to the timeout of a proxy on the path.
+  /// Limits `wait` to `maximum`, if there is one, and to the timeout of a proxy on the path. Where another gateway has the client, the time that
+  /// the client has waited already is subtracted: at this gateway's predecessor, or for it.
   static func granted(
     _ wait: TimeSpan, for request: borrowing HTTPRequestHead, maximum: TimeSpan? = nil
   ) -> TimeSpan {
-    let wait = min(wait, maximum ?? wait)
+    var wait = min(wait, maximum ?? wait)
     // A sidecar proxy states its timeout in this field. A response after it would be lost.
-    guard let expected = request.fields.first(.xEnvoyExpectedTimeout)?.decimalValue(), expected > 0 else { return wait }
-    let timeout = TimeSpan.milliseconds(Int64(clamping: min(expected, 1 << 40)))
-    return min(wait, timeout - min(proxyMargin, timeout / 2))
+    if let expected = milliseconds(.xEnvoyExpectedTimeout, of: request), expected > .zero {
+      wait = min(wait, expected - min(proxyMargin, expected / 2))
+    }
+    guard let waited = milliseconds(.drawbridgeWaited, of: request) else { return wait }
+    return max(.zero, wait - waited)
+  }
+
+  private static func milliseconds(_ field: HTTPFieldName, of request: borrowing HTTPRequestHead) -> TimeSpan? {
+    request.fields.first(field)?.decimalValue().map { .milliseconds(Int64(clamping: min($0, 1 << 40))) }
   }
 }

@@ -187,12 +187,19 @@ package final class ForwardedExchange: LoopTask {
     return forwarder.client(of: pool)
   }
 
+  /// Shorter waits for the holder do not count.
+  private static var notedWait: TimeSpan { .milliseconds(100) }
+
   private func message(_ request: ForwardedRequest, _ host: String) -> HTTPClientRequest? {
     guard let authorization = forwarder.network.authorization else { return nil }
     var message = HTTPClientRequest(
       request.method, target: request.target, host: host, content: SharedBytes(request.content))
     message.add("Authorization", authorization)
     message.fieldLines = request.fieldLines
+    let waited = now - request.start
+    if waited >= Self.notedWait {
+      message.fieldLines += Array("\(HTTPFieldName.drawbridgeWaited.name): \(waited.nanoseconds / 1_000_000)\r\n".utf8)
+    }
     return message
   }
 }

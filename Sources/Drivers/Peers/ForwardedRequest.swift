@@ -12,11 +12,14 @@ package struct ForwardedRequest: Sendable {
   package let fieldLines: [UInt8]
   package let content: [UInt8]
   package let repetition: ForwardingRepetition
+  /// When the client has sent it. Its wait ends so much earlier at the gateway that gets it.
+  package let start: MonotonicTime
 
   package init(
     _ method: HTTPMethod, target: String, fieldLines: [UInt8], content: [UInt8],
-    repetition: ForwardingRepetition
+    repetition: ForwardingRepetition, start: MonotonicTime
   ) {
+    self.start = start
     self.method = method
     self.target = target
     self.fieldLines = fieldLines

@@ -136,6 +136,9 @@ import UpstreamProtocol
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .milliseconds(9500))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 100\r\n") == .milliseconds(50))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 1\r\n") < .milliseconds(1))
+    // Another gateway has the client, which has waited there.
+    #expect(try wait("wait=3", "Drawbridge-Waited: 1200\r\n") == .milliseconds(1800))
+    #expect(try wait("wait=3", "Drawbridge-Waited: 3001\r\n") == .zero)
     // It only shortens, and what is not a number of milliseconds says nothing.
     #expect(try wait("wait=3", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .seconds(3))
     for ignored in ["0", "-1", "+5", "1.5", "1e3", "soon", "", "100, 200", "18446744073709551616", "0x10"] {

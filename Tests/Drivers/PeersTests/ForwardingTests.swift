@@ -187,6 +187,20 @@ import Testing
     #expect(try pair.follower.request("GET", "/v1/session", long).status == 200)
   }
 
+  /// A wait that moves on is not longer than the client has asked for.
+  @Test func theNextGatewayLearnsHowLongTheClientHasWaited() throws {
+    let peer = try ScriptedPeer { client in
+      let first = client.readMessage()?.head ?? ""
+      client.send("HTTP/1.1 421 Misdirected Request\r\nContent-Length: 0\r\n\r\n")
+      // After a pause of 100 ms.
+      let second = client.readMessage()?.head ?? ""
+      client.send(Self.respond("\(first.contains("drawbridge-waited: ")) \(second.contains("drawbridge-waited: 1"))"))
+    }
+    defer { peer.stop() }
+    let follower = try TestGateway(.at(peer.address))
+    #expect(try follower.request("POST", "/v1/consumers/c/receive?wait=9", "").body == "false true")
+  }
+
   @Test func aLargeResponseArrivesWhole() throws {
     let body = #"{"a":""# + String(repeating: "y", count: 3 << 20) + #""}"#
     let peer = try ScriptedPeer { client in

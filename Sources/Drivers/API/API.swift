@@ -351,7 +351,7 @@ package final class API: HTTPApplication {
     guard forward.session.isHere else { return try self.forward(forward, body, at: now, into: &response) }
     let outcome = respond(to: pending, body, at: now, into: &response)
     guard case .wait(let request) = outcome else { return outcome }
-    return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, &response), self))
+    return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, at: now, &response), self))
   }
 
   package func abandon(_ exchange: consuming Exchange) {

@@ -67,7 +67,6 @@ struct RequestToForward {
   let endsAtDrain: Bool
   /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
   let readsDocument: Bool?
-  let start = ProcessInformation.monotonicTime()
 
   /// - Parameter id: identifies the request among those of all gateways.
   init(
@@ -184,7 +183,7 @@ extension API {
     _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
-    let message = message(of: request, body, &response)
+    let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
       throw ProblemError(
         Problem(
@@ -199,14 +198,16 @@ extension API {
     return .wait(HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain))
   }
 
-  /// What the holder gets.
-  func message(of request: RequestToForward, _ body: RequestBody?, _ response: inout Response) -> ForwardedRequest {
+  /// What the holder gets of a request that is complete now.
+  func message(
+    of request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, _ response: inout Response
+  ) -> ForwardedRequest {
     nameRequest(&response)
     var lines = request.fieldLines
     lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
     return ForwardedRequest(
       request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
-      repetition: request.repetition, start: request.start)
+      repetition: request.repetition, start: now)
   }
 
   static var holderUnavailable: Problem {

@@ -30,5 +30,6 @@ struct ReceiveParameters {
       }
     }
     wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
+    wait = WaitParameter.left(of: wait, for: request)
   }
 }

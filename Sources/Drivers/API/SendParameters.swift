@@ -80,6 +80,7 @@ struct SendParameters {
     let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
     isPreferenceApplied = preferred != nil
     wait = WaitParameter.granted(asked ?? preferred ?? standard, for: request, maximum: maximum)
+    wait = WaitParameter.left(of: wait, for: request)
   }
 
   // MARK: Values

@@ -15,7 +15,8 @@ enum WaitParameter {
     try QueryParameter.forEach(of: request, accepting: .delivery) { _, value throws(ProblemError) in
       wait = try read(value)
     }
-    return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)
+    let granted = granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)
+    return left(of: granted, for: request)
   }
 
   /// Parses the value of the query parameter.
@@ -34,16 +35,18 @@ enum WaitParameter {
     HTTPPreferences(request.fields).wait.map { .seconds(Int64($0)) }
   }
 
-  /// Limits `wait` to `maximum`, if there is one, and to the timeout of a proxy on the path. Where another gateway has the client, the time that
-  /// the client has waited already is subtracted: at this gateway's predecessor, or for it.
+  /// Limits `wait` to `maximum`, if there is one, and to the timeout of a proxy on the path.
   static func granted(
     _ wait: TimeSpan, for request: borrowing HTTPRequestHead, maximum: TimeSpan? = nil
   ) -> TimeSpan {
-    var wait = min(wait, maximum ?? wait)
+    let wait = min(wait, maximum ?? wait)
     // A sidecar proxy states its timeout in this field. A response after it would be lost.
-    if let expected = milliseconds(.xEnvoyExpectedTimeout, of: request), expected > .zero {
-      wait = min(wait, expected - min(proxyMargin, expected / 2))
-    }
+    guard let timeout = milliseconds(.xEnvoyExpectedTimeout, of: request), timeout > .zero else { return wait }
+    return min(wait, timeout - min(proxyMargin, timeout / 2))
+  }
+
+  /// What is left of the `wait` for which a client has asked, where it has waited at another gateway already, or for this one.
+  static func left(of wait: TimeSpan, for request: borrowing HTTPRequestHead) -> TimeSpan {
     guard let waited = milliseconds(.drawbridgeWaited, of: request) else { return wait }
     return max(.zero, wait - waited)
   }

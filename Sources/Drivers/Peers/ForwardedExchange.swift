@@ -131,12 +131,15 @@ package final class ForwardedExchange: LoopTask {
   }
 
   private func send(to peer: SocketAddress) async {
-    guard let pool = forwarder.connections(with: peer), let request, let message = message(request, pool.host) else {
+    guard let pool = forwarder.connections(with: peer), let request,
+      let authorization = forwarder.network.authorization
+    else {
       _ = machine.ended(.unreached, now: now)
       return
     }
     guard let client = await connection(of: pool, peer) else { return }
     guard machine.begin(at: now) else { return forwarder.release(client, of: pool) }
+    let message = message(request, pool.host, authorization)
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
@@ -190,8 +193,7 @@ package final class ForwardedExchange: LoopTask {
   /// Shorter waits for the holder do not count.
   private static var notedWait: TimeSpan { .milliseconds(100) }
 
-  private func message(_ request: ForwardedRequest, _ host: String) -> HTTPClientRequest? {
-    guard let authorization = forwarder.network.authorization else { return nil }
+  private func message(_ request: ForwardedRequest, _ host: String, _ authorization: String) -> HTTPClientRequest {
     var message = HTTPClientRequest(
       request.method, target: request.target, host: host, content: SharedBytes(request.content))
     message.add("Authorization", authorization)

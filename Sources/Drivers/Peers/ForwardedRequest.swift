@@ -12,7 +12,7 @@ package struct ForwardedRequest: Sendable {
   package let fieldLines: [UInt8]
   package let content: [UInt8]
   package let repetition: ForwardingRepetition
-  /// When the client has sent it. Its wait ends so much earlier at the gateway that gets it.
+  /// When it was complete. The wait of the client ends so much earlier at the gateway that gets it.
   package let start: MonotonicTime
 
   package init(

@@ -197,7 +197,13 @@ final class PeerConnections {
     if let client, client.isConnected { idle.append(client) }
   }
 
-  func takeIdle() -> HTTPClient? { idle.popLast() }
+  func takeIdle() -> HTTPClient? {
+    while let client = idle.popLast() {
+      // The idle time of one may have ended.
+      if client.isConnected { return client }
+    }
+    return nil
+  }
 
   func closeIdle() {
     while !idle.isEmpty {

@@ -35,7 +35,8 @@ extension RedisStoreDriver {
       flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
         if isOK, candidates[name] != nil {
           loading[name] = SessionLoading(acquisition)
-          if isDraining { stopAcquiring(name) }
+          // A full gateway acquires what was its own already, too.
+          if isDraining || hasTooMany(with: name) { stopAcquiring(name) }
         } else {
           candidates[name]?.failed(now: now)
         }
@@ -47,6 +48,10 @@ extension RedisStoreDriver {
   /// Whether a client has created the session, and there are no descriptors for its connection. It is asked for again with each heartbeat.
   private func hasNoRoom(for name: String) -> Bool {
     createdHeld + loading.count + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
+  }
+
+  private func hasTooMany(with name: String) -> Bool {
+    createdHeld + loading.count > settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
 
   /// The sessions that are held have changed.

@@ -359,7 +359,9 @@ extension RedisStoreDriver: TimerTarget {
     case .notes:
       areNotesDue = true
       turn()
-    case .patience: setFailure(lastFailure)
+    case .patience:
+      // Refusals say more, and have a patience of their own.
+      if refusals.hasEnded(by: loop.now) { setFailure(lastFailure) }
     }
   }
 }
@@ -402,7 +404,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     lastFailure = "\(failure)"
     // Several Sentinels may fail in turn.
     logger.log(isNews(lastFailure) ? .warning : .debug, "no connection to Redis", [.text("reason", lastFailure)])
-    if store.submissions.isFailed { store.report(lastFailure) }
+    if store.submissions.isFailed { setFailure(lastFailure) }
   }
 
   /// Whether the log does not have it yet, since the last connection.

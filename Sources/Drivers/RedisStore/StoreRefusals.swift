@@ -29,23 +29,28 @@ struct StoreRefusals {
   private static var patience: TimeSpan { .seconds(2) }
 
   private var first = MonotonicTime.zero
-  private var last: MonotonicTime?
-  private var isShortage = false
+  private var lastError: MonotonicTime?
+  private var lastShortage: MonotonicTime?
 
   /// Something was refused. Returns whether that has lasted too long.
   mutating func refused(_ refusal: StoreRefusal, at now: MonotonicTime) -> Bool {
     if hasEnded(by: now) { first = now }
-    last = now
-    isShortage = if case .shortage = refusal { true } else { false }
+    switch refusal {
+    case .error: lastError = now
+    case .shortage: lastShortage = now
+    }
     return now >= first + Self.patience
   }
 
   /// Everything in a flight has succeeded, and enough replicas have it.
   /// - Parameter hasEntries: Redis may accept everything else while it refuses those.
   mutating func succeeded(hasEntries: Bool) {
-    if hasEntries || isShortage { last = nil }
+    lastShortage = nil
+    if hasEntries { lastError = nil }
   }
 
   /// Whether nothing is refused at present. What is refused is repeated about twice a second.
-  func hasEnded(by now: MonotonicTime) -> Bool { last.map { now >= $0 + Self.patience } ?? true }
+  func hasEnded(by now: MonotonicTime) -> Bool {
+    [lastError, lastShortage].allSatisfy { last in last.map { now >= $0 + Self.patience } ?? true }
+  }
 }

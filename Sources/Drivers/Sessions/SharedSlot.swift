@@ -61,7 +61,7 @@ package final class SharedSlot: Sendable {
     let definition: SessionDefinition
     let directory: CreatedSessions
     let lineLimiter: LogLineLimiter
-    /// Whether this gateway may hold it: it has the profile, and descriptors.
+    /// Whether this gateway may hold it: it has the profile.
     fileprivate(set) var mayBeHeld: Bool
 
     init(

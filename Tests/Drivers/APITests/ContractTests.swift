@@ -123,6 +123,21 @@ import UpstreamProtocol
     }
   }
 
+  /// Another gateway has the client, which has waited there. What the gateway waits for by itself is not shorter.
+  @Test func theWaitOfAForwardedRequestIsWhatIsLeft() throws {
+    func waits(_ field: String) throws -> [TimeSpan] {
+      try withRequest("/v1/messages?until=confirmed&wait=3", fields: field) { request in
+        let parameters = try SendParameters(request, wait: .zero, maximum: .minutes(1))
+        let receive = WaitParameter.left(of: .seconds(3), for: request)
+        return [parameters.wait, receive, parameters.storeWait]
+      }
+    }
+    let storeWait = try waits("")[2]
+    #expect(try waits("") == [.seconds(3), .seconds(3), storeWait])
+    #expect(try waits("Drawbridge-Waited: 1200\r\n") == [.milliseconds(1800), .milliseconds(1800), storeWait])
+    #expect(try waits("Drawbridge-Waited: 3001\r\n") == [.zero, .zero, storeWait])
+  }
+
   @Test func theWaitIsTheShortestOfWhatAllSidesGrant() throws {
     let settings = GatewaySettings().delivery
     func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
@@ -136,9 +151,6 @@ import UpstreamProtocol
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .milliseconds(9500))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 100\r\n") == .milliseconds(50))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 1\r\n") < .milliseconds(1))
-    // Another gateway has the client, which has waited there.
-    #expect(try wait("wait=3", "Drawbridge-Waited: 1200\r\n") == .milliseconds(1800))
-    #expect(try wait("wait=3", "Drawbridge-Waited: 3001\r\n") == .zero)
     // It only shortens, and what is not a number of milliseconds says nothing.
     #expect(try wait("wait=3", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .seconds(3))
     for ignored in ["0", "-1", "+5", "1.5", "1e3", "soon", "", "100, 200", "18446744073709551616", "0x10"] {

@@ -54,7 +54,11 @@ import Testing
     #expect(!refusals.hasEnded(by: at(1)))
     _ = refusals.refused(.shortage("no replica"), at: at(2))
     refusals.succeeded(hasEntries: false)
-    #expect(refusals.hasEnded(by: at(3)))
+    #expect(!refusals.hasEnded(by: at(3)), "a heartbeat says nothing of the error before")
+    refusals.succeeded(hasEntries: true)
+    _ = refusals.refused(.shortage("no replica"), at: at(4))
+    refusals.succeeded(hasEntries: false)
+    #expect(refusals.hasEnded(by: at(5)))
   }
 
   private func at(_ milliseconds: Int64) -> MonotonicTime { .zero + .milliseconds(5000 + milliseconds) }

@@ -11,7 +11,7 @@ package final class RedisProcess: Sendable {
 
   package let port: UInt16
   package let directory: URL
-  private let process: Process
+  private let process: ChildProcess
 
   /// `arguments`: options of the command line. `configuration`: for a Sentinel, which needs a file that it can write.
   private init(
@@ -19,22 +19,17 @@ package final class RedisProcess: Sendable {
   ) throws {
     self.port = port
     self.directory = directory
-    process = Process()
-    process.executableURL = URL(fileURLWithPath: try #require(Self.program))
     var all = arguments + ["--logfile", "redis.log", "--dir", directory.path]
     if let configuration {
       let file = directory.appendingPathComponent("sentinel.conf")
       try configuration.write(to: file, atomically: false, encoding: .utf8)
       all = [file.path, "--sentinel"] + all
     }
-    process.arguments = all
-    process.standardOutput = FileHandle.nullDevice
-    process.standardError = FileHandle.nullDevice
-    try process.run()
+    process = try ChildProcess(#require(Self.program), all)
   }
 
   deinit {
-    kill(process.processIdentifier, SIGKILL)
+    kill(process.id, SIGKILL)
     process.waitUntilExit()
     try? FileManager.default.removeItem(at: directory)
   }
@@ -102,7 +97,7 @@ package final class RedisProcess: Sendable {
 
   package var address: RedisAddress { RedisAddress(host: "127.0.0.1", port: port) }
 
-  package func signal(_ number: Int32) { kill(process.processIdentifier, number) }
+  package func signal(_ number: Int32) { kill(process.id, number) }
 
   /// Kills it, and returns when it is gone.
   package func stop() {

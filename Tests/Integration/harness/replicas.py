@@ -190,7 +190,9 @@ class Databases:
         with contextlib.suppress(RedisError):
             primary = await self.present_primary()
             state = await primary.client.info("replication")
-            links = [state[f"slave{number}"]["state"] for number in range(state["connected_slaves"])]
+            # One that connects is counted, and has no state yet.
+            slaves = [state.get(f"slave{number}", {}) for number in range(state["connected_slaves"])]
+            links = [slave.get("state") for slave in slaves]
             return state["role"] == "master" and links == ["online"] * (len(self.servers) - 1)
         return False
 

@@ -268,8 +268,8 @@ let package = Package(
       .drivers, "Sessions",
       [
         "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "HTTPCodec", "Inbox", "Journal",
-        "Logging", "Metrics", "Outbox", "Profiles", "Reactor", "RedisStore", "Replication", "Store", "TLSEngine",
-        "Threading", "Upstream", "UpstreamSession", "WebSocketCodec", "Webhooks",
+        "Logging", "Metrics", "Outbox", "Profiles", "Reactor", "Redis", "RedisProtocol", "RedisStore", "RedisSupport",
+        "Replication", "Store", "TLSEngine", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec", "Webhooks",
       ]),
     tested(
       .drivers, "HTTPServer",

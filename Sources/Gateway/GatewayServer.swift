@@ -186,7 +186,7 @@ package final class GatewayServer: Sendable {
       : Self.makePeers(settings, peerListeners, connections: descriptors.peers / loopCount, logger, metrics)
     if let target = plan.redis {
       replicas = try Replicas(
-        target, settings, slots, in: sessions, address: peers?.address, loop: loopCount, logger: logger, metrics)
+        target, settings, slots, in: sessions, peers: peers, loop: loopCount, logger: logger, metrics)
     } else {
       replicas = nil
     }
@@ -204,7 +204,7 @@ package final class GatewayServer: Sendable {
       return application
     }
     sessions.start(on: loops)
-    replicas?.begin(api, peers)
+    replicas?.begin(api)
     let network = settings.network
     if network.changes == .watch {
       NetworkWatcher.start(settle: network.settle, logger: logger, metrics: metrics, on: loops[0]) { [sessions] in

@@ -24,12 +24,11 @@ final class Replicas: Sendable {
   /// Connects in the background.
   ///
   /// - Parameters:
-  ///   - address: where other gateways reach this one.
+  ///   - peers: how this gateway is reached by the others.
   ///   - loop: the index of the loop, after those of clients.
   init(
     _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], in directory: SessionDirectory,
-    address: SocketAddress?,
-    loop: Int, logger: Logger, _ metrics: MetricsRegistry
+    peers: PeerNetwork?, loop: Int, logger: Logger, _ metrics: MetricsRegistry
   ) throws(StartError) {
     do throws(SystemError) {
       self.loop = try EventLoop(index: loop)
@@ -43,9 +42,9 @@ final class Replicas: Sendable {
     redis.createdSessions = directory.created.limits.descriptors
     redis.pendingBytes = settings.store.pendingBytes
     redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
-    redis.address = address?.description ?? ""
+    redis.address = peers?.address?.description ?? ""
     redis.configuration = Self.digest(of: settings)
-    sessions = SharedSessions(slots, in: directory)
+    sessions = SharedSessions(slots, in: directory) { peers?.use(secret: $0) }
     store = RedisStore.start(redis, on: self.loop, delegate: sessions, logger: logger, metrics: metrics) {
       NetworkDialer(resolver: Resolver(), loop: $0)
     }
@@ -74,12 +73,7 @@ final class Replicas: Sendable {
   }
 
   /// From now on, this gateway takes sessions.
-  func begin(_ api: APIShared, _ peers: PeerNetwork?) {
-    sessions.begin(
-      in: store,
-      SharedSessions.Observer(
-        willHold: { api.restoreKeys(of: $0) }, usesSecret: { peers?.use(secret: $0) }))
-  }
+  func begin(_ api: APIShared) { sessions.begin(in: store) { api.restoreKeys(of: $0) } }
 
   /// The gateway will end: it takes no session any more.
   func drain() { store.drain() }

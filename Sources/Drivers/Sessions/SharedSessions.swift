@@ -36,49 +36,41 @@ package final class SharedSessions: Sendable {
     case void
   }
 
-  /// What the store tells that concerns not only sessions.
-  package struct Observer: Sendable {
-    /// Called with each restored session before it executes a request.
-    let willHold: @Sendable (Session) -> Void
-    /// The gateways recognise each other by this secret from now on.
-    let usesSecret: @Sendable (String) -> Void
-
-    package init(
-      willHold: @escaping @Sendable (Session) -> Void = { _ in },
-      usesSecret: @escaping @Sendable (String) -> Void = { _ in }
-    ) {
-      self.willHold = willHold
-      self.usesSecret = usesSecret
-    }
-  }
-
   private struct State {
     /// By the names of the store.
     var slots: [String: SharedSlot]
-    var observer: Observer
-    /// Whether this gateway takes sessions.
-    var hasBegun = false
+    /// Called with each restored session before it executes a request. nil: this gateway takes no sessions yet.
+    var willHold: (@Sendable (Session) -> Void)?
   }
 
   private let state: Locked<State>
   /// Where sessions are that clients create; nil: nowhere.
   private let directory: SessionDirectory?
   private let copies = Locked<[String: Copy]>([:])
+  private let usesSecret: @Sendable (String) -> Void
 
-  /// - Parameter slots: of the configured sessions.
-  package init(_ slots: [SharedSlot], in directory: SessionDirectory? = nil, _ observer: Observer = Observer()) {
+  /// - Parameters:
+  ///   - slots: of the configured sessions.
+  ///   - usesSecret: called with the secret by which the gateways recognise each other from now on, also before `begin`: the store is
+  ///     connected by then, and repeats it only after seconds.
+  ///   - willHold: as of `begin`; nil: this gateway takes no sessions until then.
+  package init(
+    _ slots: [SharedSlot], in directory: SessionDirectory? = nil,
+    usesSecret: @escaping @Sendable (String) -> Void = { _ in }, willHold: (@Sendable (Session) -> Void)? = nil
+  ) {
     self.directory = directory
-    state = Locked(
-      State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.name, $0) }), observer: observer))
+    self.usesSecret = usesSecret
+    state = Locked(State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.name, $0) }), willHold: willHold))
   }
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
   /// From now on, this gateway takes each session that nobody holds and that it may hold, and follows the others. `store` reports to this object.
-  package func begin(in store: RedisStore, _ observer: Observer) {
+  ///
+  /// - Parameter willHold: called with each restored session before it executes a request.
+  package func begin(in store: RedisStore, willHold: @escaping @Sendable (Session) -> Void) {
     let slots = state.withLock { state in
-      state.observer = observer
-      state.hasBegun = true
+      state.willHold = willHold
       return state.slots
     }
     for (name, slot) in slots { take(slot, name, store) }
@@ -100,7 +92,7 @@ package final class SharedSessions: Sendable {
 
   /// Profiles were read again: this gateway takes sessions whose profile it lacked. Callable from any thread.
   package func useProfiles(in store: RedisStore) {
-    let slots = state.withLock { $0.hasBegun ? $0.slots : [:] }
+    let slots = state.withLock { $0.willHold == nil ? [:] : $0.slots }
     for (name, slot) in slots where slot.plan.created?.mayBeHeld == false { join(slot, name, store) }
   }
 
@@ -117,8 +109,8 @@ package final class SharedSessions: Sendable {
     copies.withLock { $0[name] = .void }
     _ = slot.copy.setCurrent(false)
     if !slot.session.isRetired { leave(slot) }
-    let observer = state.withLock { $0.observer }
-    slot.replace(.held(opened, permission)) { observer.willHold($0) }
+    let willHold = state.withLock { $0.willHold }
+    slot.replace(.held(opened, permission)) { willHold?($0) }
     slot.placement.move(to: .here, SessionHolding(term: opened.restored.terms.last?.opening ?? 0))
   }
 
@@ -223,9 +215,7 @@ extension SharedSessions: RedisStoreDelegate {
     locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) }, holding)
   }
 
-  package func store(_ store: RedisStore, shares secret: String) {
-    state.withLock { $0.observer }.usesSecret(secret)
-  }
+  package func store(_ store: RedisStore, shares secret: String) { usesSecret(secret) }
 
   package func store(_ store: RedisStore, servesReadersOf name: String) { noteDistantReaders(name) }
 
@@ -234,7 +224,7 @@ extension SharedSessions: RedisStoreDelegate {
     let name = definition.storedName(name)
     let hasBegun = state.withLock { state in
       state.slots[name] = slot
-      return state.hasBegun
+      return state.willHold != nil
     }
     if hasBegun { take(slot, name, store) }
   }

@@ -137,10 +137,7 @@ final class SharedSessionFixture {
     directory = SessionDirectory(
       configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
     shared = SharedSessions(
-      [slot],
-      SharedSessions.Observer(willHold: { [prepared] session in
-        prepared.list.withLock { $0.append(session.isHere) }
-      }))
+      [slot], willHold: { [prepared] session in prepared.list.withLock { $0.append(session.isHere) } })
     directory.start(on: [loop])
   }
 

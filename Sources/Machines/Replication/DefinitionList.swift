@@ -84,6 +84,8 @@ package struct DefinitionList: Sendable {
     var seen: Set<String> = []
     /// What was notified meanwhile.
     var notices: [Notice] = []
+    /// Whether there was too much of that. The page that is on its way is of no use, and then everything is read again.
+    var isOverrun = false
   }
 
   private enum State {
@@ -93,7 +95,7 @@ package struct DefinitionList: Sendable {
     case complete(Version)
   }
 
-  /// Changes that are kept while the hash is read. With more, it is read again.
+  /// Changes that are kept while the hash is read, or as many as sessions were read. With more, it is read again.
   private static var noticeLimit: Int { 4_096 }
 
   /// How long a session is kept that Redis has lost: the holder has the lease to define it again.
@@ -168,6 +170,10 @@ package struct DefinitionList: Sendable {
     _ page: [(name: [UInt8], text: [UInt8])], next cursor: [UInt8], now: MonotonicTime
   ) -> (changes: [Change], unreadable: [String]) {
     guard case .reading(var reading) = state else { return ([], []) }
+    guard !reading.isOverrun else {
+      subscribed()
+      return ([], [])
+    }
     var changes: [Change] = []
     var unreadable: [String] = []
     for (name, text) in page where !name.isEmpty {
@@ -203,9 +209,11 @@ package struct DefinitionList: Sendable {
   package mutating func notified(_ text: Span<UInt8>) -> [Change] {
     guard let notice = Notice(text) else { return [] }
     guard case .reading(var reading) = state else { return apply(notice) }
-    reading.notices.append(notice)
+    if !reading.isOverrun { reading.notices.append(notice) }
+    if reading.notices.count > max(Self.noticeLimit, reading.seen.count) {
+      (reading.notices, reading.isOverrun) = ([], true)
+    }
     state = .reading(reading)
-    if reading.notices.count > Self.noticeLimit { subscribed() }
     return []
   }
 

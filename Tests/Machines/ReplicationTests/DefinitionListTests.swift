@@ -224,7 +224,27 @@ import Testing
     list.subscribed()
     _ = list.takePage()
     for count in 1...5_000 { _ = list.notified(notice(count, "a", UInt64(count)).span) }
+    // The page on its way is not one of the next reading.
+    #expect(list.takePage() == nil)
+    #expect(list.add(page(("b", 1)), next: Array("7".utf8), now: .zero).changes.isEmpty)
     #expect(list.takePage()?.isFirst == true)
+    list.began(at: Array("f0 5000".utf8))
+    #expect(
+      list.add(page(("a", 5_000)), next: end, now: .zero).changes == [.defined(name: "a", definition(5_000))])
+    #expect(list.isComplete)
+  }
+
+  @Test func aLongListIsReadAlthoughMuchChanges() {
+    var list = DefinitionList(patience: .seconds(6))
+    list.subscribed()
+    _ = list.takePage()
+    let many = (0..<10_000).map { (name: Array("s\($0)".utf8), text: definition(1).text) }
+    #expect(list.add(many, next: Array("7".utf8), now: .zero).changes.count == 10_000)
+    _ = list.takePage()
+    for count in 1...9_000 { _ = list.notified(notice(count, "a", UInt64(count)).span) }
+    #expect(list.add(page(("a", 9_000)), next: end, now: .zero).changes.count >= 1)
+    #expect(list.isComplete)
+    #expect(list.definition(of: "a") == definition(9_000))
   }
 
   @Test(arguments: [

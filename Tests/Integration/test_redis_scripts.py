@@ -127,10 +127,12 @@ async def held(session):
     return session
 
 
-async def test_a_heartbeat_returns_all_and_forgets_what_has_not_changed(session):
-    assert await session.heartbeat(_A, "beat=1") == {_A: "beat=1"}
-    assert await session.heartbeat(_B, "beat=1", _A, "beat=0") == {_A: "beat=1", _B: "beat=1"}
-    assert await session.heartbeat(_B, "beat=2", _A, "beat=1") == {_B: "beat=2"}
+async def test_a_heartbeat_returns_all_before_it_and_forgets_what_has_not_changed(session):
+    assert await session.heartbeat(_A, "beat=1") == {}
+    assert await session.heartbeat(_B, "beat=1", _A, "beat=0") == {_A: "beat=1"}
+    assert await session.heartbeat(_B, "beat=2", _A, "beat=1") == {_B: "beat=1"}
+    await session.client.flushall()
+    assert await session.heartbeat(_B, "beat=3") == {}
 
 
 async def test_a_session_is_acquired_once(held):

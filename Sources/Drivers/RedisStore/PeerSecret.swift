@@ -16,7 +16,7 @@ struct PeerSecret {
     text = digits.bytes.text()
   }
 
-  /// The connection is another one.
+  /// The connection is another one, or Redis has lost its data.
   mutating func connected() { dueIn = 0 }
 
   /// Whether it is read with this heartbeat.

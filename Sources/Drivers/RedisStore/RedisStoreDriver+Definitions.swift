@@ -209,5 +209,7 @@ extension RedisStoreDriver {
   func disconnectDefinitions() {
     changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }
     for index in changes.indices { changes[index].isSent = false }
+    // A page may have been on its way, or Redis may have another list.
+    definitions.failed()
   }
 }

@@ -108,7 +108,11 @@ extension RedisStoreDriver {
       else { continue }
       entries.append((gateway, text))
     }
-    watch.received(entries, now: now)
+    if watch.received(entries, now: now) {
+      logger.warning("Redis has lost its data: this gateway stores again what it holds")
+      secret.connected()
+      disconnectAll()
+    }
     log(conditions.observed(store.configuration, watch.otherConfigurations(now: now), now: now))
     for name in places.found(watch.addresses(now: now)) { reportPlace(of: name) }
   }

@@ -295,7 +295,7 @@ final class RedisStoreDriver {
   }
 
   /// The outcome of what was sent is not known.
-  private func disconnectAll() {
+  func disconnectAll() {
     flight = nil
     disconnectDefinitions()
     loading = [:]

@@ -24,8 +24,8 @@ package struct Candidate: Sendable {
   private var isReading = false
   /// Whether the record has changed since the read was sent.
   private var isStale = false
-  /// Since when the session could be acquired.
-  private var freeSince: MonotonicTime?
+  /// Since when the session could be acquired, and `HistoryWatch.readings` then.
+  private var free: (since: MonotonicTime, readings: UInt64)?
   private var notBefore = MonotonicTime.zero
   /// The largest counter of a term that this process has seen of the session. Redis may have lost it.
   private var counter: UInt32
@@ -50,14 +50,14 @@ package struct Candidate: Sendable {
     counter = max(counter, record.counter)
     self.record = isStale ? nil : record
     isStale = false
-    freeSince = self.record == nil ? nil : freeSince
+    if self.record == nil { free = nil }
   }
 
   /// Another gateway has changed the record. What was sent goes on.
   package mutating func changed() {
     record = nil
     isStale = isReading
-    freeSince = nil
+    free = nil
   }
 
   /// The connection was lost, or the history is another one. The outcome of what was sent is never known.
@@ -95,12 +95,15 @@ package struct Candidate: Sendable {
       return .read
     }
     guard mayAcquire, !isDraining || record.token?.gateway == watch.own, isFree(record, watch, now: now) else {
-      freeSince = nil
+      free = nil
       return .none
     }
-    let free = freeSince ?? now
-    freeSince = free
-    guard heartbeat.isValid(now: now), now >= free + delay(record, watch, now: now) else { return .none }
+    let free = free ?? (now, watch.readings)
+    self.free = free
+    guard heartbeat.isValid(now: now), now >= free.since + delay(record, watch, now: now) else { return .none }
+    if record.isNew, record.successor != watch.own, !watch.wereHoldersSeen(since: free.readings) {
+      return .none
+    }
     let acquisition = acquisition(of: record, watch, using: &generator)
     pending = acquisition
     lapses = heartbeat.lapses
@@ -109,7 +112,8 @@ package struct Candidate: Sendable {
 
   private func isFree(_ record: SharedRecord, _ watch: HistoryWatch, now: MonotonicTime) -> Bool {
     guard record.format <= SharedRecord.newestFormat else { return false }
-    if record.isNew { return !watch.mayHaveLostSessions(now: now) }
+    // What a client has just created here is not older than the loss.
+    if record.isNew { return record.successor == watch.own || !watch.mayHaveLostSessions(now: now) }
     // Not stamped: a gateway that has more of the session than Redis acquires it first.
     if record.history != watch.history, !watch.haveOthersSettled(now: now) { return false }
     guard let owner = record.token?.gateway, owner != watch.own else { return true }

@@ -199,7 +199,7 @@ package struct DefinitionList: Sendable {
     return (changes, unreadable)
   }
 
-  /// The page could not be read: everything is read again.
+  /// The page could not be read, or may be that of another list: everything is read again.
   package mutating func failed() {
     if case .unknown = state { return }
     subscribed()

@@ -25,6 +25,10 @@ package struct HistoryWatch: Sendable {
   private var hasChanged = false
   /// Whether the entries were read in the present history.
   private var hasEntries = false
+  /// How often the entries were read.
+  package private(set) var readings: UInt64 = 0
+  /// When Redis had lost the entry of this gateway; nil: never.
+  private var lossTime: MonotonicTime?
   private var gateways: [GatewayID: Seen] = [:]
   /// The longest lease of all gateways that were seen. It counts for those of which nothing is known.
   private var longestLease: TimeSpan
@@ -55,9 +59,14 @@ package struct HistoryWatch: Sendable {
     return true
   }
 
-  /// The entries in the reply to a heartbeat.
-  package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) {
+  /// The entries in the reply to a heartbeat: those before it. Returns whether Redis has lost data in the present history, by FLUSHALL: each
+  /// session is to be read again.
+  @discardableResult
+  package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
+    let hasLoss = hasEntries && isMissing(own, from: entries, now: now)
+    if hasLoss { lossTime = now }
     hasEntries = true
+    readings += 1
     isOverfull = entries.count > Self.maximumGateways
     var absent = Set(gateways.keys)
     for (gateway, text) in entries.prefix(Self.maximumGateways) {
@@ -75,6 +84,15 @@ package struct HistoryWatch: Sendable {
       }
     }
     longestLease = gateways.values.reduce(times.lease) { max($0, $1.lease ?? .zero) }
+    return hasLoss
+  }
+
+  /// Whether an entry is missing that was there, and that nobody has deleted yet.
+  private func isMissing(
+    _ gateway: GatewayID, from entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime
+  ) -> Bool {
+    guard let last = gateways[gateway], last.text != nil, now < last.since + Self.keptGone else { return false }
+    return !entries.contains { $0.gateway == gateway }
   }
 
   /// Each session that this gateway holds is settled now (`Holding.isSettled`). It acquires no other one of before this history without the
@@ -120,7 +138,14 @@ package struct HistoryWatch: Sendable {
   }
 
   /// Whether a session that Redis does not have may be one that it has lost, and whose holder has not had its turn.
-  package func mayHaveLostSessions(now: MonotonicTime) -> Bool { hasChanged && now < since + longestLease }
+  package func mayHaveLostSessions(now: MonotonicTime) -> Bool {
+    hasChanged && now < since + longestLease || lossTime.map { now < $0 + longestLease } ?? false
+  }
+
+  /// Whether each holder whose session Redis had lost has had its turn since `readings` was this number.
+  package func wereHoldersSeen(since readings: UInt64) -> Bool {
+    self.readings >= readings + times.readingsBeforeCreation
+  }
 
   /// The place of this gateway among those that can acquire a session, from 0.
   package func rank(for session: String, now: MonotonicTime) -> Int {

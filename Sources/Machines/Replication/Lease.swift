@@ -8,6 +8,9 @@ package struct LeaseTimes: Hashable, Sendable {
   package var margin: TimeSpan
   /// Between two heartbeats.
   package var interval: TimeSpan
+  /// How often the entries of gateways are read before a session is created that nobody was to create first. Redis may have lost one whose holder
+  /// has not noticed it, and does with its next heartbeat.
+  package var readingsBeforeCreation: UInt64 = 3
 
   /// The longest lease of another gateway that counts, so that a wrong entry does not keep sessions for ever.
   package static let maximumLease = TimeSpan.seconds(600)

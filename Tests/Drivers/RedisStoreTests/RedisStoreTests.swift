@@ -534,11 +534,33 @@ import Upstream
     await gateway.close()
   }
 
+  /// Also if nothing happens in the session, and a gateway begins that has never seen it.
+  @Test func aSessionThatRedisHasLostIsStoredAgainByItsHolder() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await first.hold()
+    try await first.store([.push(RandomSession.push(1))])
+    second.store.join("s")
+    second.store.follow("s")
+    try await second.until("current") { $0.copies["s"]?.isCurrent == true }
+    _ = try await TestClient(server).call("FLUSHALL")
+    let third = try TestGateway(server)
+    third.store.join("s")
+    third.store.follow("s")
+    for gateway in [third, second] {
+      try await gateway.until("current again") { $0.copies["s"]?.isCurrent == true }
+      #expect(gateway.state.copies["s"]?.last == 1 && gateway.state.holdings == 0)
+    }
+    #expect(first.state.losses.isEmpty && first.state.holdings == 1)
+    for gateway in [third, second, first] { await gateway.close() }
+  }
+
   @Test func theDeadlineIsNoticedAlsoIfItsTimerFiresBeforeIt() async throws {
     let server = try await RedisProcess.server()
     // One heartbeat only. The loop is busy between it and the setting of the timer.
     let gateway = try TestGateway(server) {
       $0.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .seconds(600))
+      $0.times.readingsBeforeCreation = 0
     }
     gateway.delay.withLock { $0 = 100_000 }
     try await gateway.hold()

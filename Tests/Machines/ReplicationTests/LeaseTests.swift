@@ -1,4 +1,5 @@
 import ByteStreams
+import TestSupport
 import Testing
 
 @testable import Replication
@@ -71,6 +72,61 @@ import Testing
     #expect(!without.isGone(other, now: at(10_999)) && without.isGone(other, now: at(11_000)))
     let slow = watch("beat=1 history=h lease=60000", lease: .seconds(5))
     #expect(slow.forgettable(now: at(85_999)).isEmpty && slow.forgettable(now: at(86_000)).count == 1)
+  }
+
+  @Test func aLossOfDataIsNoticedByTheEntriesThatAreMissing() {
+    let (own, other) = (GatewayID(1), GatewayID(2))
+    let both = [(own, "beat=1 history=h lease=5000"), (other, "beat=1 history=h lease=9000")].map {
+      ($0, Array($1.utf8))
+    }
+    /// Whether each reply reports a loss.
+    func losses(_ watch: inout HistoryWatch, _ replies: [([(GatewayID, [UInt8])], Int64)]) -> [Bool] {
+      replies.map { entries, time in watch.received(entries, now: at(time)) }
+    }
+    for remaining in [[], [both[1]]] {
+      var watch = HistoryWatch(own: own)
+      _ = watch.connected(to: "h", now: at(0))
+      #expect(losses(&watch, [([], 0), (both, 250)]) == [false, false])
+      #expect(!watch.mayHaveLostSessions(now: at(250)))
+      #expect(losses(&watch, [(remaining, 500), (both, 750)]) == [true, false])
+      #expect(watch.mayHaveLostSessions(now: at(9499)) && !watch.mayHaveLostSessions(now: at(9500)))
+    }
+    // Entries of others are deleted when those have ended, and that of a gateway that was away for long. In another history, anything may be
+    // missing.
+    var watch = HistoryWatch(own: own)
+    _ = watch.connected(to: "h", now: at(0))
+    #expect(losses(&watch, [(both, 250), ([both[0]], 500), ([], 25_300)]) == [false, false, false])
+    #expect(losses(&watch, [(both, 25_500)]) == [false])
+    _ = watch.connected(to: "i", now: at(25_600))
+    #expect(losses(&watch, [([], 25_700)]) == [false])
+  }
+
+  /// Redis may have lost it, and its holder notices that with its next heartbeat.
+  @Test func aSessionIsCreatedAfterTheHeartbeatOfAHolder() {
+    let own = GatewayID(1)
+    var generator = SeededGenerator(seed: 1)
+    var watch = HistoryWatch(own: own)
+    _ = watch.connected(to: "h", now: at(0))
+    watch.received([], now: at(0))
+    var heartbeat = Heartbeat()
+    _ = heartbeat.send(now: at(0))
+    heartbeat.finished(isConfirmed: true, now: at(0))
+    var record = SharedRecord()
+    func commands() -> [Bool] {
+      var candidate = Candidate(session: "s")
+      var watch = watch
+      return (0..<5 as Range<Int64>).map { step in
+        let command = candidate.next(isDraining: false, watch, heartbeat, now: at(100 * step), using: &generator)
+        if case .read = command { candidate.observed(record) }
+        if step > 0 { watch.received([], now: at(100 * step)) }
+        if case .acquire = command { return true }
+        return false
+      }
+    }
+    #expect(commands() == [false, false, false, false, true])
+    // A client has created it at this gateway.
+    record.successor = own
+    #expect(commands() == [false, true, false, false, false])
   }
 
   private func takeOver(seed: UInt64, _ end: (ReplicationWorld, SimulatedGateway) -> Void) throws -> Int {

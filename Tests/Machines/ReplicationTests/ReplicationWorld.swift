@@ -37,7 +37,8 @@ final class ReplicationWorld {
   private var plannedFailover = 0
   private var killTimes: [(time: Int, gateway: SimulatedGateway)] = []
   private var freezeTimes: [(time: Int, gateway: SimulatedGateway)] = []
-  private var hasEnded = false
+  /// When the last push arrived; nil: not yet.
+  private var endTime: Int?
   var connections: [RedisConnection] = []
   /// Commands of closed connections that still arrive.
   private var late: [(time: Int, server: RedisServer, command: RedisConnection.Command)] = []
@@ -77,7 +78,8 @@ final class ReplicationWorld {
   }
 
   var isBusy: Bool { time < duration }
-  var isCalm: Bool { time >= max(duration, calmTime) + 10_000 }
+  /// The session must have a holder in time, and followers have its last push some seconds later.
+  var isCalm: Bool { time >= max(max(duration, calmTime) + 10_000, (endTime ?? 0) + 5000) }
 
   func other(_ server: RedisServer) -> RedisServer { server === servers[0] ? servers[1] : servers[0] }
   func chance(_ percent: Double) -> Bool { Double.random(in: 0..<100, using: &random) < percent }
@@ -303,12 +305,12 @@ final class ReplicationWorld {
   /// The last push arrives while the followers connect again.
   private func end() {
     let last = max(duration, calmTime) + 4000
-    guard !isBusy, time >= last - 100, !hasEnded else { return }
+    guard !isBusy, time >= last - 100, endTime == nil else { return }
     for gateway in gateways where gateway.holding == nil && chance(30) {
       if let connection = gateway.connection { close(connection, late: 0) }
     }
     guard time >= last, let holder = gateways.first(where: { $0.mayWrite }) else { return }
-    hasEnded = true
+    endTime = time
     holder.push()
   }
 

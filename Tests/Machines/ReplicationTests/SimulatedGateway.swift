@@ -77,7 +77,10 @@ final class SimulatedGateway {
     id = GatewayID(using: &world.random)
     rate = Double.random(in: 0.96...1.04, using: &world.random)
     offset = Double.random(in: 1...100_000, using: &world.random)
-    times = LeaseTimes(lease: .seconds(world.leases.randomElement(using: &world.random) ?? 5))
+    var times = LeaseTimes(lease: .seconds(world.leases.randomElement(using: &world.random) ?? 5))
+    // No server loses all of its data.
+    times.readingsBeforeCreation = 0
+    self.times = times
     heartbeat = Heartbeat(world.bug == .noDeadline ? LeaseTimes(lease: .seconds(10_000), margin: .zero) : times)
     watch = HistoryWatch(own: id, times)
     blind = watch

@@ -93,8 +93,9 @@ final class RedisServer {
     -> RedisReply
   {
     for (gateway, text) in old where content.gateways[gateway] == text { content.gateways[gateway] = nil }
+    let entries = content.gateways.map { ($0.key, $0.value) }
     content.gateways[gateway] = text
-    return .entries(content.gateways.map { ($0.key, $0.value) })
+    return .entries(entries)
   }
 
   func acquire(_ acquisition: Acquisition, _ bug: PlantedBug?) -> RedisReply {

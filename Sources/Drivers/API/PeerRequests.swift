@@ -58,11 +58,13 @@ extension API {
     return !session.isHere
   }
 
-  /// 421 without content: no client sees it.
-  func misdirect(into response: inout Response) {
+  /// 421 without content: no client sees it, and nothing was done. With content, messages may be stored and sent, though the next holder accepts them
+  /// once.
+  func misdirect(mayBeStored: Bool = false, into response: inout Response) {
     forwarder?.network.metrics.misdirected.add()
     response.reset()
     response.begin(.misdirectedRequest, nil)
+    if mayBeStored { response.content.text.append("the messages may be stored\n" as StaticString) }
   }
 }
 
@@ -97,11 +99,11 @@ final class HeldPeerRequest: WaitingRequest {
     guard hasMoved else { return request.finish(at: now, into: &response) }
     guard request.hasNewData else {
       request.abandon()
-      return api.misdirect(into: &response)
+      return api.misdirect(mayBeStored: request is HeldSend, into: &response)
     }
     request.finish(at: now, into: &response)
     // The loss of the session has ended it.
-    if !response.refusal.isEmpty { api.misdirect(into: &response) }
+    if !response.refusal.isEmpty { api.misdirect(mayBeStored: request is HeldSend, into: &response) }
   }
 
   func abandon() { request.abandon() }

@@ -160,6 +160,10 @@ package final class ForwardedExchange: LoopTask {
     case .response(let response) where response.challenge == "Drawbridge":
       stranger = peer
       _ = machine.ended(.unreached, now: now)
+    // It had the messages when it lost the session.
+    case .response(let response)
+    where response.status == ForwardingMachine<SocketAddress>.misdirected && !response.content.isEmpty:
+      _ = machine.ended(.lost, now: now)
     case .response(let response) where HTTPStatus.final.contains(response.status):
       guard machine.ended(.response(status: response.status), now: now) else { return }
       outcome = .response(

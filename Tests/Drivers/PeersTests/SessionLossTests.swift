@@ -223,6 +223,25 @@ import UpstreamProtocol
     #expect(first.metric("drawbridge_messages_accepted_total") == 0)
   }
 
+  /// There is no next holder in time. The journal may have the message, and then a later one sends it.
+  @Test func aForwardedMessageThatMayBeStoredHasAnUnknownOutcome() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let follower = try TestGateway(.at(first.peerAddress), limits: { $0.patience = .milliseconds(300) })
+    journal.stall()
+    let client = try follower.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
+    journal.lose()
+    first.lose()
+    #expect(try client.response().problem == "outcome-unknown")
+    #expect(first.metric("drawbridge_peer_requests_misdirected_total") > 0)
+    // A gateway that never had it says that nothing was done.
+    let other = try follower.connect()
+    other.send("POST", "/v1/messages", "", "x")
+    #expect(try other.response().problem == "holder-unavailable")
+  }
+
   @Test func aWaitForAConfirmationEndsWithTheStateSoFar() throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)

@@ -290,13 +290,14 @@ async def test_a_response_that_is_cut_has_no_close_notify(https_for, upstream, a
     """A stream for HTTP/1.0 ends with its connection: nothing else shows whether it is complete."""
     settings = {"HTTP_WRITE_TIMEOUT": "1s"} if cause == "write timeout" else {"SHUTDOWN_DRAIN": "200ms"}
     gateway = await https_for(HTTP_WRITE_MINIMUM_RATE="0", **settings)
-    await upstream.push(*["x" * 500_000] * 20)
+    # More than the kernel takes for a client that does not read. After a smaller one, the stream could end in order.
+    await upstream.push("x" * 12_000_000)
     client = gateway.client()
 
     async def has_all():
-        return len((await client.get(cursor="earliest", wait=0, max_bytes=67108864)).json["messages"]) == 20
+        return (await client.get(cursor="earliest", wait=0, max_bytes=67108864)).json["messages"]
 
-    await eventually(has_all, what="the pushes are there")
+    await eventually(has_all, what="the push is there")
 
     def open_stream():
         connection = blocking(gateway, trusting(authority), receive_buffer=4096)

@@ -97,13 +97,14 @@ final class HeldPeerRequest: WaitingRequest {
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     guard hasMoved else { return request.finish(at: now, into: &response) }
-    guard request.hasNewData else {
+    if request.hasNewData {
+      request.finish(at: now, into: &response)
+      // If not, the loss of the session has ended it.
+      if response.refusal.isEmpty { return }
+    } else {
       request.abandon()
-      return api.misdirect(mayBeStored: request is HeldSend, into: &response)
     }
-    request.finish(at: now, into: &response)
-    // The loss of the session has ended it.
-    if !response.refusal.isEmpty { api.misdirect(mayBeStored: request is HeldSend, into: &response) }
+    api.misdirect(mayBeStored: request is HeldSend, into: &response)
   }
 
   func abandon() { request.abandon() }

@@ -21,13 +21,11 @@ package struct HistoryWatch: Sendable {
   package private(set) var history = ""
   /// When this process saw it first.
   private var since = MonotonicTime.zero
-  /// Whether this process was connected in an earlier history.
-  private var hasChanged = false
   /// Whether the entries were read in the present history.
   private var hasEntries = false
   /// How often the entries were read.
   package private(set) var readings: UInt64 = 0
-  /// When Redis had lost the entry of this gateway; nil: never.
+  /// When this process found another history, or that Redis had lost its entry; nil: never.
   private var lossTime: MonotonicTime?
   private var gateways: [GatewayID: Seen] = [:]
   /// The longest lease of all gateways that were seen. It counts for those of which nothing is known.
@@ -50,7 +48,7 @@ package struct HistoryWatch: Sendable {
   /// each session is to be read again.
   package mutating func connected(to history: String, now: MonotonicTime) -> Bool {
     guard history != self.history else { return false }
-    hasChanged = !self.history.isEmpty
+    if !self.history.isEmpty { lossTime = now }
     self.history = history
     since = now
     hasEntries = false
@@ -63,7 +61,7 @@ package struct HistoryWatch: Sendable {
   /// session is to be read again.
   @discardableResult
   package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
-    let hasLoss = hasEntries && isMissing(own, from: entries, now: now)
+    let hasLoss = hasEntries && isOwnMissing(from: entries, now: now)
     if hasLoss { lossTime = now }
     hasEntries = true
     readings += 1
@@ -87,12 +85,10 @@ package struct HistoryWatch: Sendable {
     return hasLoss
   }
 
-  /// Whether an entry is missing that was there, and that nobody has deleted yet.
-  private func isMissing(
-    _ gateway: GatewayID, from entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime
-  ) -> Bool {
-    guard let last = gateways[gateway], last.text != nil, now < last.since + Self.keptGone else { return false }
-    return !entries.contains { $0.gateway == gateway }
+  /// Whether the entry of this gateway is missing, which was there, and which nobody has deleted yet.
+  private func isOwnMissing(from entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
+    guard let last = gateways[own], last.text != nil, now < last.since + Self.keptGone else { return false }
+    return !entries.contains { $0.gateway == own }
   }
 
   /// Each session that this gateway holds is settled now (`Holding.isSettled`). It acquires no other one of before this history without the
@@ -139,7 +135,7 @@ package struct HistoryWatch: Sendable {
 
   /// Whether a session that Redis does not have may be one that it has lost, and whose holder has not had its turn.
   package func mayHaveLostSessions(now: MonotonicTime) -> Bool {
-    hasChanged && now < since + longestLease || lossTime.map { now < $0 + longestLease } ?? false
+    lossTime.map { now < $0 + longestLease } ?? false
   }
 
   /// Whether each holder whose session Redis had lost has had its turn since `readings` was this number.

@@ -189,15 +189,23 @@ import UpstreamProtocol
     #expect(try eventually { try next.isIdle() })
   }
 
+  /// Sends a message by a gateway to the holder, which loses the session while the journal stores it.
+  private static func sendToLoser(
+    _ holder: TestGateway, _ journal: SharedJournal, by gateway: TestGateway
+  ) throws -> Client {
+    journal.stall()
+    let client = try gateway.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try holder.onLoop { $0.sends.count } == 1 })
+    journal.lose()
+    holder.lose()
+    return client
+  }
+
   @Test func aMessageThatMayBeStoredHasAnUnknownOutcome() throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)
-    journal.stall()
-    let client = try first.connect()
-    client.send("POST", "/v1/messages", "", "x")
-    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
-    journal.lose()
-    first.lose()
+    let client = try Self.sendToLoser(first, journal, by: first)
     #expect(try client.response().problem == "outcome-unknown")
     #expect(try eventually { try first.isIdle() })
   }
@@ -207,12 +215,7 @@ import UpstreamProtocol
     let first = try Self.holder(journal)
     let follower = try Self.gateway(journal)
     follower.locate(at: first.peerAddress)
-    journal.stall()
-    let client = try follower.connect()
-    client.send("POST", "/v1/messages", "", "x")
-    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
-    journal.lose()
-    first.lose()
+    let client = try Self.sendToLoser(first, journal, by: follower)
     #expect(eventually { first.metric("drawbridge_peer_requests_misdirected_total") > 0 })
     #expect(try first.onLoop { $0.shared.forwarded.withLock { $0.count } } == 0)
     let other = SharedJournal()
@@ -228,12 +231,7 @@ import UpstreamProtocol
     let journal = SharedJournal()
     let first = try Self.holder(journal)
     let follower = try TestGateway(.at(first.peerAddress), limits: { $0.patience = .milliseconds(300) })
-    journal.stall()
-    let client = try follower.connect()
-    client.send("POST", "/v1/messages", "", "x")
-    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
-    journal.lose()
-    first.lose()
+    let client = try Self.sendToLoser(first, journal, by: follower)
     #expect(try client.response().problem == "outcome-unknown")
     #expect(first.metric("drawbridge_peer_requests_misdirected_total") > 0)
     // A gateway that never had it says that nothing was done.

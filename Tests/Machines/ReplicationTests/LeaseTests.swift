@@ -74,7 +74,7 @@ import Testing
     #expect(slow.forgettable(now: at(85_999)).isEmpty && slow.forgettable(now: at(86_000)).count == 1)
   }
 
-  @Test func aLossOfDataIsNoticedByTheEntriesThatAreMissing() {
+  @Test func aLossOfDataIsNoticedByTheOwnEntryThatIsMissing() {
     let (own, other) = (GatewayID(1), GatewayID(2))
     let both = [(own, "beat=1 history=h lease=5000"), (other, "beat=1 history=h lease=9000")].map {
       ($0, Array($1.utf8))

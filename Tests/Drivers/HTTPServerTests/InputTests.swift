@@ -111,7 +111,9 @@ import Testing
     served.inOneTurn {
       served.loop.submit { context in
         // The connection has been idle for long. In an earlier turn, its time limit could end it first.
-        for connection in (context.userObject as? HTTPWorker)?.connections ?? [] { connection.phase = .idle(.zero) }
+        for connection in (context.userObject as? HTTPWorker)?.connections ?? [] {
+          connection.phase = .idle(context.now - HTTPWorker.drainIdle)
+        }
         isInTurn.signal()
         goesOn.wait()
         return nil

@@ -110,11 +110,12 @@ import Testing
       #expect(client.read(through: "\r\n\r\n") != nil)
     }
     #expect(served.isHolding(5))
-    served.drain(releasingOver: .hours(1))
+    served.drain(releasingOver: .hours(1_000))
     #expect(served.onLoop { $0.isDraining } == true)
     served.board.publish()
-    for client in clients { #expect(client.read(through: "news 1\n\r\n") != nil) }
-    #expect(served.isHolding(5))
+    // One may have a descriptor whose time is the first.
+    let count = clients.count { $0.read(through: "news 1\n\r\n") != nil }
+    #expect(count >= 4 && served.isHolding(count))
     // Of any 64 descriptors in a row, about four are in each sixteenth of the time.
     for first in [3, 1_000, 40_000] as [Int32] {
       var counts = [Int](repeating: 0, count: 16)

@@ -496,6 +496,8 @@ import Upstream
       for _ in 0..<5 { last = try holder.submit(writer.nextEntries() + [writer.nextPushEntry()]) }
       try await holder.untilStored(last)
       let model = try holder.model()
+      // As a reader does: a session is followed for a minute.
+      follower.store.follow("s")
       try await follower.until("equal in round \(round)") { $0.copies["s"]?.equals(model) == true }
     }
     #expect(holder.state.losses.isEmpty)

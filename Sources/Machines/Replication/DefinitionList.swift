@@ -104,6 +104,9 @@ package struct DefinitionList: Sendable {
   /// Whether an entry may have an end: there are many, and few of them ever have one.
   private var mayLackEntries = false
   private var state = State.unknown
+  /// The versions that this gateway has made of the list, by the names that it has changed, until they are notified: older changes of these names are
+  /// void.
+  private var adopted: [String: Version] = [:]
   /// What a comparison has found.
   private var difference: (own: Version, other: Version)?
   /// Where the next page begins; nil: none is to be read.
@@ -153,6 +156,7 @@ package struct DefinitionList: Sendable {
   /// Nothing is notified any more. What is known stays.
   package mutating func disconnected() {
     (state, next, difference) = (.unknown, nil, nil)
+    adopted = [:]
   }
 
   /// The version before the first page; nil: Redis has no list.
@@ -195,6 +199,7 @@ package struct DefinitionList: Sendable {
       mayLackEntries = true
     }
     state = .complete(reading.version)
+    adopted = adopted.filter { $0.value.id == reading.version.id && $0.value.count > reading.version.count }
     for notice in reading.notices { changes += apply(notice) }
     return (changes, unreadable)
   }
@@ -226,6 +231,10 @@ package struct DefinitionList: Sendable {
       return []
     }
     state = .complete(notice.version)
+    if let own = adopted[notice.name] {
+      if own.id == notice.version.id, own.count > notice.version.count { return [] }
+      adopted[notice.name] = nil
+    }
     switch notice.change {
     case .defined(let text):
       guard let definition = SessionDefinition(text.span) else {
@@ -241,7 +250,9 @@ package struct DefinitionList: Sendable {
 
   /// This gateway has defined the session, which made the list this version. It is notified as well, before or after.
   package mutating func adopt(_ name: String, _ definition: SessionDefinition, at version: [UInt8]?) -> [Change] {
-    isKnown(version) ? [] : define(name, definition)
+    if isKnown(version) { return [] }
+    note(version, of: name)
+    return define(name, definition)
   }
 
   /// This gateway has removed the session, or found that it was removed.
@@ -251,7 +262,14 @@ package struct DefinitionList: Sendable {
     removalOf name: String, _ definition: SessionDefinition, code: UInt16, at version: [UInt8]?
   ) -> [Change] {
     guard !isKnown(version), entries[name]?.definition == definition else { return [] }
+    note(version, of: name)
     return remove(name, code: code)
+  }
+
+  private mutating func note(_ version: [UInt8]?, of name: String) {
+    guard let version = version.flatMap({ Version($0.span) }) else { return }
+    if let last = adopted[name], last.id == version.id, last.count > version.count { return }
+    adopted[name] = version
   }
 
   private func isKnown(_ version: [UInt8]?) -> Bool {

@@ -203,6 +203,26 @@ import Testing
     #expect(list.definition(of: "a") == definition(2) && list.isComplete)
   }
 
+  /// The replies to this gateway's own changes arrived before.
+  @Test func lateNoticesDoNotUndoWhatThisGatewayHasDone() {
+    var list = complete("f0 6")
+    var changes = list.adopt("a", definition(1), at: Array("f0 7".utf8))
+    changes += list.adopt(removalOf: "a", definition(1), code: 4001, at: Array("f0 8".utf8))
+    changes += list.adopt("a", definition(2), at: Array("f0 9".utf8))
+    #expect(changes.count == 3)
+    for late in [notice(7, "a", 1), removal(8, "a", 1), notice(9, "a", 2)] { #expect(list.notified(late.span).isEmpty) }
+    #expect(list.definition(of: "a") == definition(2))
+    #expect(
+      list.notified(removal(10, "a", 2).span) == [.removed(name: "a", definition(2), code: 4001)],
+      "it is younger than what this gateway has done")
+    _ = list.adopt("b", definition(3), at: Array("f0 12".utf8))
+    list.subscribed()
+    _ = list.takePage()
+    list.began(at: Array("f0 10".utf8))
+    _ = list.add(page(("b", 3)), next: end, now: .zero)
+    #expect(list.notified(notice(11, "b", 4).span).isEmpty && list.definition(of: "b") == definition(3))
+  }
+
   @Test func aNotificationThatWasLostIsNoticed() {
     var list = complete("f0 9", ("a", 1))
     list.compare(Array("f0 10".utf8))

@@ -52,6 +52,7 @@ extension CreatedSessions {
     guard let store = shared.withLock({ $0 }), let slot = slot(of: session), let created = slot.plan.created else {
       return nil
     }
+    slot.isIdle.store(false, ordering: .relaxed)
     return store.remove(session.name, created.definition, code: code)
   }
 
@@ -59,10 +60,11 @@ extension CreatedSessions {
   package func noteRemoval(of session: Session) { noteClosing(of: session.name, because: .request) }
 
   func removeIfIdle(_ session: Session, from store: RedisStore, at now: MonotonicTime) {
-    guard let deadline = session.idleDeadline(at: now), now >= deadline, let slot = slot(of: session),
-      let created = slot.plan.created
-    else { return }
-    slot.isIdle.store(true, ordering: .relaxed)
+    guard let slot = slot(of: session), let created = slot.plan.created else { return }
+    // It may have been used since Redis was asked to remove it, and that has failed.
+    let isIdle = session.idleDeadline(at: now).map { now >= $0 } ?? false
+    slot.isIdle.store(isIdle, ordering: .relaxed)
+    guard isIdle else { return }
     store.removeIdle(session.name, created.definition)
   }
 

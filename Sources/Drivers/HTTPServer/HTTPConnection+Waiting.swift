@@ -92,9 +92,16 @@ extension HTTPConnection {
       if hasNewData { return false }
       worker.heldConnections.unregister(registration)
     }
-    guard let notifier else { return false }
-    registration = worker.heldConnections.register(self, for: notifier)
-    return !hasNewData
+    guard var notifier else { return false }
+    while true {
+      let registration = worker.heldConnections.register(self, for: notifier)
+      self.registration = registration
+      if hasNewData { return false }
+      // What is awaited may have been replaced until the check.
+      guard let next = self.notifier, next !== notifier else { return true }
+      worker.heldConnections.unregister(registration)
+      notifier = next
+    }
   }
 
   @inline(never)

@@ -173,11 +173,14 @@ package final class RedisConnection {
 
   /// Sends a command of `parts` parts at the end of this turn, with the other commands of the turn. `completion` is called if the result is
   /// `.sent`, and not before `send` has returned.
+  ///
+  /// - Parameter isShort: see `RedisPipeline.hasRoom`.
   package func send(
-    parts: Int, _ write: (inout RESPCommandParts) -> Void, completion: @escaping RedisPipeline.Completion
+    parts: Int, isShort: Bool = false, _ write: (inout RESPCommandParts) -> Void,
+    completion: @escaping RedisPipeline.Completion
   ) -> SendResult {
     guard phase == .ready, subscriptions == nil, let transport else { return .notReady }
-    guard pipeline.hasRoom else { return .full }
+    guard pipeline.hasRoom(isShort: isShort) else { return .full }
     let before = transport.output.count
     transport.output.appendCommand(parts: parts, write)
     pipeline.append(bytes: transport.output.count - before, now: loop.now, completion)

@@ -19,8 +19,8 @@ package struct RedisPipeline {
   /// within the timeout. Stops: a queue that grows while Redis is slow.
   package static var commandLimit: Int { 65_536 }
 
-  /// Once unanswered commands have this many bytes, no further one is accepted. Four of the largest messages (16 MiB). Stops: memory that
-  /// grows while Redis does not read.
+  /// Once unanswered commands have this many bytes, only short ones are accepted (`hasRoom`). Stops: memory that grows while Redis does not
+  /// read. One command may have more: a text of 16 MiB has up to 96 MiB as JSON.
   package static var byteLimit: Int { 64 << 20 }
 
   /// How long the oldest command may have no reply, by default. A Redis that is slower is of no use, and one that is stopped must be
@@ -52,7 +52,11 @@ package struct RedisPipeline {
   package var count: Int { pending.count }
 
   /// Whether another command is accepted.
-  package var hasRoom: Bool { pending.count < Self.commandLimit && bytes < Self.byteLimit }
+  ///
+  /// - Parameter isShort: whether it has a few KiB at most. Those are limited by their number alone: WAIT must always be possible.
+  package func hasRoom(isShort: Bool) -> Bool {
+    pending.count < Self.commandLimit && (isShort || bytes < Self.byteLimit)
+  }
 
   /// When the oldest command times out.
   package var deadline: MonotonicTime {

@@ -39,6 +39,20 @@ extension RestoredLog {
   }
 }
 
+extension RestoredLog {
+  /// What is known of dropped pushes.
+  init(epoch: Epoch, _ retention: JournalRetention, _ clock: JournalClock) {
+    self.init(epoch: epoch)
+    firstRetained = retention.first
+    firstArrival = retention.firstArrival.map { clock.time(of: $0) }
+    newestTrimmedArrival = retention.newestTrimmedArrival.map { clock.time(of: $0) }
+    if let gap = retention.newestTrimmedGap {
+      newestTrimmedGap = gap.after << 1 | 1
+      newestTrimmedMarks = GapMarks(gap.reasons)
+    }
+  }
+}
+
 extension GapMarks {
   init(_ gaps: JournalGaps) {
     self = []

@@ -110,6 +110,7 @@ extension PushLog {
         skip(unreadable: push.number, dropping: &dropped)
       }
     case .gap(let reasons): recordGap(GapMarks(reasons))
+    case .retained(let retention): skip(to: RestoredLog(epoch: epoch, retention, clock), dropping: &dropped)
     default: break
     }
   }

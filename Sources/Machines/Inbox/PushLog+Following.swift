@@ -79,6 +79,20 @@ extension PushLog {
     visible = end
   }
 
+  /// The other log has dropped all messages before one, some of which this copy has not seen.
+  ///
+  /// - Parameter log: what the other one knows of them. It has no messages.
+  package mutating func skip(to log: RestoredLog, dropping dropped: inout [RetainedMessage]) {
+    guard log.firstRetained > next, log.firstRetained < UInt64(Int.max) else { return }
+    while first < next { dropFirst(&dropped) }
+    restart(at: log.firstRetained)
+    endGap = []
+    (newestTrimmedGap, newestTrimmedMarks) = (log.newestTrimmedGap, log.newestTrimmedMarks)
+    newestTrimmedArrival = log.newestTrimmedArrival
+    firstArrival = log.firstArrival
+    visible = end
+  }
+
   /// Where a reader is in the present terms.
   func present(_ start: ReadStart) -> ReadStart {
     guard start.cursor.epoch == epoch, start.cursor.term != term else { return start }

@@ -121,13 +121,19 @@ package struct JournaledSession: ~Copyable {
   }
 
   /// Calls `body` with rows of all pushes and gaps after push `stored`, made from the state.
+  ///
+  /// - Parameter notesRetention: whether the first row begins with `retained` if pushes after `stored` were dropped. Then the rows follow what is
+  ///   stored also for those who read no changes, and their end is that of the log.
   package func forEachPushRow<Failure>(
-    after stored: UInt64,
+    after stored: UInt64, notesRetention: Bool = false,
     _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void
   ) throws(Failure) {
     var first = max(stored + 1, state.firstRetained)
     var next = state.firstRetained
     var bytes = ByteQueue()
+    if notesRetention, stored + 1 < state.firstRetained {
+      JournalCoder.append(.retained(state.retention), to: &bytes)
+    }
     for entry in state.pushEntries {
       if case .push(let push) = entry {
         if push.number <= stored {

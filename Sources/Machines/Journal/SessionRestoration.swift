@@ -25,14 +25,19 @@ package struct SessionRestoration {
     beginPushes()
     var next = first
     return Self.read(bytes) { entry in
-      if case .push(let push) = entry {
+      switch entry {
+      case .push(let push):
         guard push.number == next else { return false }
         next += 1
         return push.number < state.nextPush || state.apply(entry)
+      case .gap:
+        // A gap before a dropped push was dropped with it.
+        return next < state.nextPush || state.apply(entry)
+      case .retained(let retention):
+        next = max(next, retention.first)
+        return state.apply(entry)
+      default: return false
       }
-      guard case .gap = entry else { return false }
-      // A gap before a dropped push was dropped with it.
-      return next < state.nextPush || state.apply(entry)
     }
   }
 

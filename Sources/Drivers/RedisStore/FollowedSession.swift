@@ -8,6 +8,8 @@ struct FollowedSession {
   static var idleTime: TimeSpan { .seconds(60) }
 
   let keys: SessionKeys
+  /// Another one each time that a session begins to be followed.
+  let number: UInt64
   var lastUse: MonotonicTime
   /// Whether everything is notified from now on. What is read before may miss an entry that nobody notifies.
   var isSubscribed = false
@@ -34,6 +36,8 @@ struct FollowedSession {
   private static var damagePause: TimeSpan { .seconds(10) }
   /// Before a read is repeated that Redis has refused, or whose reply was malformed.
   private static var refusalPause: TimeSpan { .seconds(1) }
+  /// Before a read is repeated that too few replicas have confirmed. Redis may refuse WAIT at once.
+  private static var confirmationPause: TimeSpan { .milliseconds(100) }
 
   private var epoch: UInt64 = 0
   private var terms = ShareTerms()
@@ -42,15 +46,31 @@ struct FollowedSession {
   /// The number of the next push; nil: any.
   private var next: UInt64?
 
-  init(_ keys: SessionKeys, now: MonotonicTime) {
+  /// Whether the holder may have written the last entry again, with gaps that followed it.
+  private var mayLackGaps = false
+
+  init(_ keys: SessionKeys, number: UInt64, now: MonotonicTime) {
     self.keys = keys
+    self.number = number
     lastUse = now
   }
 
-  /// The part could not be read.
-  mutating func refused(now: MonotonicTime) {
+  /// The connection was lost, or Redis has lost data: the session is read again.
+  mutating func disconnected() {
+    isReading = false
     needsRead = true
-    nextRead = now + Self.refusalPause
+    mayLackGaps = true
+  }
+
+  /// The part could not be read.
+  mutating func refused(now: MonotonicTime) { readAgain(at: now + Self.refusalPause) }
+
+  /// A failover may lose what was read. It is read again with the next heartbeat.
+  mutating func unconfirmed(now: MonotonicTime) { readAgain(at: now + Self.confirmationPause) }
+
+  private mutating func readAgain(at time: MonotonicTime) {
+    needsRead = true
+    nextRead = time
   }
 
   /// Reads a part. Returns what has changed.
@@ -62,12 +82,12 @@ struct FollowedSession {
     guard record.history == history, !record.isNew, record.format <= SharedRecord.newestFormat else { return [] }
     hasMore = part.hasMore
     var changes: [FollowedChange] = []
-    if record.epoch != epoch || record.terms != terms {
+    if record.epoch != epoch || record.terms != terms || mayLackGaps {
+      mayLackGaps = false
       let common = common(with: record)
       (epoch, terms) = (record.epoch, record.terms)
       let end = last
       switch common {
-      case .all: changes.append(.continued(after: nil, terms))
       case .nothing: changes += restart()
       case .through(let number):
         changes.append(.continued(after: number, terms))
@@ -108,8 +128,7 @@ struct FollowedSession {
   /// What the copy and the log have in common.
   private enum Common {
     case nothing
-    case all
-    /// The pushes up to this number, and perhaps not the gaps after it.
+    /// The pushes up to this number, and perhaps not the gaps after it. An entry that was written again with others has the id of the first one.
     case through(UInt64)
   }
 
@@ -117,11 +136,9 @@ struct FollowedSession {
     guard record.epoch == epoch, let term = terms.last?.term,
       let index = record.terms.begins.firstIndex(where: { $0.term == term })
     else { return .nothing }
-    guard index + 1 < record.terms.begins.count else { return .all }
-    let end = record.terms.begins[index + 1].firstPush - 1
-    if last.push > end { return .nothing }
-    // Entries that have only gaps may be those of a branch that was lost.
-    return last.count == 0 ? .all : .through(last.push)
+    let next = index + 1
+    if next < record.terms.begins.count, last.push >= record.terms.begins[next].firstPush { return .nothing }
+    return .through(last.push)
   }
 
   /// The entries that follow; nil if pushes are missing between the copy and them, because they were dropped, or an entry is damaged.
@@ -131,7 +148,16 @@ struct FollowedSession {
       // A gap belongs to the push after it.
       var gaps: [JournalEntry] = []
       let follows = SessionRestoration.read(bytes.span) { entry in
-        guard case .push(let push) = entry else {
+        let push: JournalPush
+        switch entry {
+        case .push(let value): push = value
+        // The holder had dropped pushes that Redis had lost.
+        case .retained(let retention):
+          guard retention.first > next ?? 0 else { return true }
+          result.append(entry)
+          next = retention.first
+          return true
+        default:
           gaps.append(entry)
           return true
         }

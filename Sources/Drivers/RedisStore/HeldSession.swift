@@ -42,6 +42,8 @@ final class HeldSession {
   private(set) var isBegun = false
   /// A state that is being written.
   var replacement: StateReplacement?
+  /// One that is to be written when others are, and what Redis has.
+  var plannedState: (number: UInt64, record: SharedRecord)?
 
   init(
     _ name: String, _ keys: SessionKeys, _ holding: Holding, _ content: consuming JournaledSession,
@@ -146,7 +148,7 @@ final class HeldSession {
       position: content.state.lastPosition, cost: cost)
     made.isState = true
     lastPush = last
-    content.forEachPushRow(after: last.push) { [self] bytes, range, _, last in
+    content.forEachPushRow(after: last.push, notesRetention: true) { [self] bytes, range, _, last in
       made.pushes.append(row(bytes.bytes.extracting(range), last: last))
     }
     content.forEachStateRow { made.changes.append($0.copyBytes()) }

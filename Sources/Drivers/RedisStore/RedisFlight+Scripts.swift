@@ -2,6 +2,14 @@ import ByteStreams
 import RESPCodec
 import Replication
 
+/// What became of a `read`.
+enum StreamReading {
+  case part(StreamPart)
+  case refused
+  /// The session is damaged, or of another format.
+  case malformed
+}
+
 /// What a `read` returns: the record of a session, and a part of a stream.
 struct StreamPart {
   let record: SharedRecord
@@ -12,7 +20,7 @@ struct StreamPart {
   /// short or have changed by little.
   static func bytes(isFirst: Bool) -> Int { isFirst ? 256 << 10 : 4 << 20 }
 
-  /// Returns nil if the reply is malformed: the session is damaged, or of another format.
+  /// Returns nil if the reply is malformed.
   init?(_ reply: RESPReply) {
     guard let parts = reply.elements, parts.count == 4, let values = parts[0].elements, let last = parts[1].bytes,
       let list = parts[2].elements, let more = parts[3].integer, list.count % 2 == 0
@@ -41,7 +49,7 @@ extension RedisFlight {
   ///   - bytes: about how many; 0: only the record.
   func read(
     _ keys: SessionKeys, _ stream: String, after last: PushEntryID, bytes: Int,
-    then: @escaping (StreamPart?, Bool) -> Void
+    then: @escaping (StreamReading, Bool) -> Void
   ) {
     let names = SharedRecord.fieldNames
     send(.read, parts: StoreScript.leadingParts + 5 + names.count, bytes: bytes) { parts in
@@ -57,7 +65,8 @@ extension RedisFlight {
       parts.append(decimal: UInt64(bytes))
       for name in names { parts.append(name) }
     } then: { reply, isConfirmed in
-      then(reply.flatMap { StreamPart($0) }, isConfirmed)
+      guard let reply else { return then(.refused, isConfirmed) }
+      then(StreamPart(reply).map { .part($0) } ?? .malformed, isConfirmed)
     }
   }
 

@@ -62,7 +62,7 @@ final class RedisFlight {
 
   /// - Parameters:
   ///   - script: nil: another command.
-  ///   - bytes: about as many as the command has, or its reply, unless they are small.
+  ///   - bytes: about as many as the command has, or its reply; 0: a few KiB at most.
   func send(
     _ script: StoreScript? = nil, parts: Int, bytes: Int = 0, _ write: (inout RESPCommandParts) -> Void,
     then: @escaping Completion
@@ -72,7 +72,7 @@ final class RedisFlight {
     completions.append(then)
     replies.append(nil)
     self.bytes += bytes + Self.commandBytes
-    send(parts: parts, write) { [self] outcome in
+    send(parts: parts, isShort: bytes == 0, write) { [self] outcome in
       switch outcome {
       case .reply(let reply):
         replies[index] = reply
@@ -84,9 +84,9 @@ final class RedisFlight {
   }
 
   private func send(
-    parts: Int, _ write: (inout RESPCommandParts) -> Void, _ record: @escaping (RedisOutcome) -> Void
+    parts: Int, isShort: Bool, _ write: (inout RESPCommandParts) -> Void, _ record: @escaping (RedisOutcome) -> Void
   ) {
-    let result = connection.send(parts: parts, write) { [self] outcome in
+    let result = connection.send(parts: parts, isShort: isShort, write) { [self] outcome in
       record(outcome)
       unanswered -= 1
       if unanswered == 0, !hasFailed { landed(self) }
@@ -94,17 +94,19 @@ final class RedisFlight {
     if result == .sent { unanswered += 1 } else { hasFailed = true }
   }
 
-  /// To be called after the last command.
+  /// To be called after the last command. Then `hasFailed` says whether all could be sent.
   func depart() {
     guard replicas > 0 else { return }
-    send(parts: 3) { parts in
+    send(parts: 3, isShort: true) { parts in
       parts.append("WAIT")
       parts.append(decimal: UInt64(replicas))
       parts.append(decimal: Self.waitMilliseconds)
     } _: { [self] outcome in
       switch outcome {
       case .reply(let reply): isConfirmed = reply.integer ?? 0 >= Int64(replicas)
-      case .refused: isConfirmed = false
+      case .refused(let error):
+        isConfirmed = false
+        errors.append(error)
       case .lost: hasFailed = true
       }
     }

@@ -199,6 +199,8 @@ extension RedisStoreDriver {
     finishCreation(of: name)
     candidates[name] = nil
     loading[name] = nil
+    loads.end(name)
+    replacements.end(name)
     if damaged.remove(name) != nil { reportDamage() }
     leaving.remove(name)
     followed[name] = nil

@@ -21,6 +21,8 @@ extension RedisStoreDriver {
 
   private func endTerms() {
     let last = store.submissions.lastSubmitted
+    // What nobody awaits is taken now, before the next term has another journal.
+    areNotesDue = true
     for session in held.values {
       let wasReported = session.isReported
       session.endTerm(after: last)

@@ -8,6 +8,7 @@ extension RedisStoreDriver {
   func remove(_ session: HeldSession, _ loss: SessionLoss) {
     let wasReported = session.isReported
     release(session.abandon())
+    replacements.end(session.name)
     held[session.name] = nil
     journals[session.index] = nil
     noteHeld(session, -1)
@@ -27,6 +28,7 @@ extension RedisStoreDriver {
   /// What was acquired is not to be used.
   func stopLoading(_ name: String) {
     guard let loading = loading.removeValue(forKey: name) else { return }
+    loads.end(name)
     unwanted[name] = loading.acquisition
     note(name)
   }
@@ -41,6 +43,7 @@ extension RedisStoreDriver {
     damaged.insert(name)
     candidates[name] = nil
     loading[name] = nil
+    loads.end(name)
     logger.error("a session in Redis is damaged, and is not used", [.text("session", name), .text("reason", what)])
     reportDamage("session '\(name)' is damaged: \(what)")
   }

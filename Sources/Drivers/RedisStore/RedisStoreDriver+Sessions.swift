@@ -13,31 +13,36 @@ extension RedisStoreDriver {
     if let loading = loading[name] { return load(name, loading, flight) }
     guard
       let command = candidates[name]?.next(
-        isDraining: isDraining || hasNoRoom(for: name), watch, heartbeat, now: now, using: &loop.entropy)
+        isDraining: isDraining || hasNoRoom(for: name), isBusy: !loads.hasRoom, watch, heartbeat, now: now,
+        using: &loop.entropy)
     else { return }
     // Nearly all have nothing to do, and each heartbeat asks all.
     if case .none = command { return }
     let keys = keys(name)
     switch command {
     case .none: break
+    case .wait: loads.wait(name)
     case .read:
-      flight.read(keys, keys.pushes, after: .none, bytes: 0) { [unowned self] part, _ in
-        if let part {
+      flight.read(keys, keys.pushes, after: .none, bytes: 0) { [unowned self] reading, _ in
+        switch reading {
+        case .part(let part):
           candidates[name]?.observed(part.record)
           observed(part.record, of: name)
-        } else {
-          candidates[name]?.failed(now: now)
+        case .refused: candidates[name]?.failed(now: now)
+        case .malformed: if candidates[name] != nil { noteDamage(name, "its record") }
         }
         note(name)
       }
     case .acquire(let acquisition):
       acquiring += 1
+      _ = loads.begin(name)
       flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
-        if isOK, candidates[name] != nil {
+        if isOK {
           loading[name] = SessionLoading(acquisition)
           // A full gateway acquires what was its own already, too.
-          if isDraining || hasTooMany(with: name) { stopAcquiring(name) }
+          if candidates[name] == nil || isDraining || hasTooMany(with: name) { stopAcquiring(name) }
         } else {
+          loads.end(name)
           candidates[name]?.failed(now: now)
         }
         note(name)
@@ -63,11 +68,12 @@ extension RedisStoreDriver {
 
   /// Other gateways need not wait for the lease.
   func releaseUnwanted(_ name: String, _ flight: RedisFlight) {
-    guard let acquisition = unwanted.removeValue(forKey: name) else { return }
+    guard let acquisition = unwanted[name] else { return }
     flight.release(
       keys(name), acquisition.token, history: acquisition.history, expected: acquisition.expected.sequence,
       to: watch.successor(for: name, now: now)
     ) { [unowned self] _, _ in
+      unwanted[name] = nil
       unsubscribe(name)
       note(name)
     }
@@ -78,24 +84,28 @@ extension RedisStoreDriver {
     let keys = keys(name)
     flight.read(
       keys, loading.readsPushes ? keys.pushes : keys.changes, after: loading.last, bytes: loading.partBytes
-    ) { [unowned self] part, _ in
+    ) { [unowned self] reading, _ in
       guard self.loading[name] === loading else { return }
       note(name)
-      guard let part, part.record.token == loading.acquisition.token else {
+      switch reading {
+      case .part(let part) where part.record.token == loading.acquisition.token:
+        switch loading.add(part) {
+        case .reads: break
+        case .damaged(let what): noteDamage(name, what)
+        case .loaded(let restored): begin(name, loading, restored)
+        }
+      case .part, .refused:
         self.loading[name] = nil
+        loads.end(name)
         candidates[name]?.failed(now: now)
-        return
-      }
-      switch loading.add(part) {
-      case .reads: break
-      case .damaged(let what): noteDamage(name, what)
-      case .loaded(let restored): begin(name, loading, restored)
+      case .malformed: noteDamage(name, "an entry of a stream")
       }
     }
   }
 
   private func begin(_ name: String, _ loading: SessionLoading, _ restored: RestoredSession) {
     self.loading[name] = nil
+    loads.end(name)
     guard let holding = candidates[name]?.acquired() else { return }
     let session = HeldSession(
       name, keys(name), holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
@@ -139,12 +149,13 @@ extension RedisStoreDriver {
     switch command {
     case .none: break
     case .read:
-      flight.read(session.keys, session.keys.pushes, after: .none, bytes: 0) { [unowned self] part, isConfirmed in
+      flight.read(session.keys, session.keys.pushes, after: .none, bytes: 0) { [unowned self] reading, isConfirmed in
         ifHeld(session) { session in
-          if let part {
-            session.holding.observed(part.record, isConfirmed: isConfirmed)
-          } else {
-            session.holding.failed(now: now)
+          switch reading {
+          case .part(let part): session.holding.observed(part.record, isConfirmed: isConfirmed)
+          case .refused: session.holding.failed(now: now)
+          // It is read once more, as that of a session to be acquired, and not used.
+          case .malformed: remove(session, .fault)
           }
         }
       }
@@ -164,9 +175,8 @@ extension RedisStoreDriver {
         written(session, isOK, isConfirmed)
       }
     case .replace(let number, let record):
-      let write = session.prepareState(number: number, after: record.last)
-      guard !stopIfFaulty(session) else { return }
-      session.replacement = StateReplacement(write, record, token)
+      session.plannedState = (number, record)
+      guard beginReplacement(of: session) else { return }
       advance(session, flight)
     case .acquire(let acquisition):
       flight.acquire(acquisition, of: session.name, session.keys, gateways: gateways, listKeys) {
@@ -196,7 +206,7 @@ extension RedisStoreDriver {
       logger.warning("another gateway has taken a session", [.text("session", session.name)])
       remove(session, .fenced)
     }
-    if session.replacement != nil, case .none = command { advance(session, flight) }
+    if case .none = command, beginReplacement(of: session) { advance(session, flight) }
   }
 
   /// Calls `body` after a report, unless the session was lost meanwhile.
@@ -223,6 +233,8 @@ extension RedisStoreDriver {
   private func reportIfHeld(_ session: HeldSession) {
     guard !session.isReported, session.isBegun, session.holding.mayWrite(heartbeat, now: now) else { return }
     session.isReported = true
+    // From now on it is followed no more, also if a reader has just asked for it.
+    unfollow(session.name)
     metrics.noteTakeOver()
     logger.info(
       "this gateway holds the session",
@@ -253,6 +265,17 @@ extension RedisStoreDriver {
 
   // MARK: Replacing the state
 
+  /// Returns whether there is one that is not complete.
+  private func beginReplacement(of session: HeldSession) -> Bool {
+    guard let (number, record) = session.plannedState else { return session.replacement != nil }
+    guard replacements.begin(session.name) else { return false }
+    session.plannedState = nil
+    let write = session.prepareState(number: number, after: record.last)
+    guard !stopIfFaulty(session) else { return false }
+    session.replacement = StateReplacement(write, record, session.holding.token)
+    return true
+  }
+
   /// Sends the next commands of a replacement. Each group is sent when all before have succeeded, since what is not stored must not be
   /// referred to.
   private func advance(_ session: HeldSession, _ flight: RedisFlight) {
@@ -263,6 +286,7 @@ extension RedisStoreDriver {
       replacement.isWaiting = false
       if isOK, !replacement.isComplete { return note(session.name) }
       session.replacement = nil
+      replacements.end(session.name)
       written(session, isOK, isConfirmed)
     }
   }
@@ -270,7 +294,9 @@ extension RedisStoreDriver {
   // MARK: Following
 
   func follow(_ name: String, refresh: UInt64, hasReaders: Bool) {
-    var session = followed[name] ?? FollowedSession(keys(name), now: loop.now)
+    if held[name]?.isReported == true { return }
+    if followed[name] == nil { followings += 1 }
+    var session = followed[name] ?? FollowedSession(keys(name), number: followings, now: loop.now)
     if followed[name] == nil { subscribe(name) }
     session.lastUse = loop.now
     if refresh > session.asked {
@@ -293,17 +319,18 @@ extension RedisStoreDriver {
     followed[name]?.isReading = true
     followed[name]?.reading = session.asked
     flight.read(session.keys, session.keys.pushes, after: session.last, bytes: session.partBytes) {
-      [unowned self] part, isConfirmed in
+      [unowned self] reading, isConfirmed in
+      // It may be followed anew, from the beginning.
+      guard followed[name]?.number == session.number else { return }
       followed[name]?.isReading = false
-      guard let part else {
+      guard case .part(let part) = reading else {
         followed[name]?.refused(now: loop.now)
         return
       }
       observed(part.record, of: name)
       // The holder stores and then notifies, and does not show before its replicas have it: a failover may lose it.
       guard isConfirmed else {
-        followed[name]?.needsRead = true
-        note(name)
+        followed[name]?.unconfirmed(now: loop.now)
         return
       }
       guard let changes = followed[name]?.add(part, history: watch.history, now: loop.now) else { return }

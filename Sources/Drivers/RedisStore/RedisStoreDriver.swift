@@ -43,6 +43,10 @@ final class RedisStoreDriver {
   /// Sessions that this gateway takes when it can, and those that it holds. The name of a session is in one of them at most.
   var candidates: [String: Candidate] = [:]
   var loading: [String: SessionLoading] = [:]
+  /// Sessions that are acquired and read. What is read of one is in memory until all of it is.
+  var loads: LimitedTurns
+  /// Sessions whose whole state is written. It is in memory meanwhile.
+  var replacements: LimitedTurns
   /// Candidates that are acquired by the flight.
   var acquiring = 0
   /// How many of the held ones clients have created.
@@ -52,6 +56,8 @@ final class RedisStoreDriver {
   var journals: [Int32: HeldSession] = [:]
   private var lastIndex: Int32 = 0
   var followed: [String: FollowedSession] = [:]
+  /// How often a session began to be followed.
+  var followings: UInt64 = 0
   /// The sessions that clients have created, and how this gateway changes them.
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
@@ -70,7 +76,7 @@ final class RedisStoreDriver {
 
   private let batch = SubmissionBatch()
   /// Whether entries that nobody awaits have waited long enough.
-  private var areNotesDue = false
+  var areNotesDue = false
   private var flight: RedisFlight?
   private var refusals = StoreRefusals()
   private var departure = MonotonicTime.zero
@@ -99,6 +105,8 @@ final class RedisStoreDriver {
     self.loop = loop
     self.logger = logger
     self.metrics = metrics
+    loads = LimitedTurns(limit: settings.concurrentLoads)
+    replacements = LimitedTurns(limit: settings.concurrentReplacements)
     gateways = SessionKeys.gateways(prefix: settings.prefix)
     listKeys = DefinitionKeys(prefix: settings.prefix)
     definitions = DefinitionList(patience: settings.times.lease + .seconds(1))
@@ -132,6 +140,7 @@ final class RedisStoreDriver {
     pending.insert(candidates.keys)
     pending.insert(held.keys)
     pending.insert(followed.keys)
+    pending.insert(unwanted.keys)
   }
 
   /// Sends what is to be sent, unless the last flight has not landed. Then its landing is the next turn.
@@ -144,11 +153,11 @@ final class RedisStoreDriver {
           [unowned self] in landed($0)
         }
         decide(flight)
-        if flight.hasFailed { return link.reset(.disconnected("too much was sent")) }
         if !flight.isEmpty {
           self.flight = flight
           departure = loop.now
           flight.depart()
+          if flight.hasFailed { return link.reset(.disconnected("too much was sent")) }
         }
       }
       guard hasTaken else { break }
@@ -183,6 +192,8 @@ final class RedisStoreDriver {
   private func decide(_ flight: RedisFlight) {
     acquiring = 0
     decideDefinitions(flight)
+    pending.insert(loads.next())
+    pending.insert(replacements.next())
     // Those that are noted meanwhile are served by the next flight.
     for _ in 0..<pending.count {
       guard !flight.isFull, let name = pending.takeFirst() else { return }
@@ -214,6 +225,8 @@ final class RedisStoreDriver {
   func noteOutcome(of flight: RedisFlight) {
     guard let refusal = flight.refusal else {
       refusals.succeeded(hasEntries: flight.hasEntries)
+      // It counts from the loss of the connection.
+      cancelTimer(.patience)
       if refusals.hasEnded(by: loop.now) { setFailure(nil) }
       return
     }
@@ -270,6 +283,8 @@ final class RedisStoreDriver {
     let closing = closing
     self.closing = []
     guard !closing.isEmpty else { return }
+    for (change, _) in changes { change.request?.finish(.failed) }
+    changes = []
     link.close()
     for timer in timers.values { loop.cancel(timer) }
     timers = [:]
@@ -299,14 +314,16 @@ final class RedisStoreDriver {
     flight = nil
     disconnectDefinitions()
     loading = [:]
+    loads.endAll()
+    replacements.endAll()
     for name in candidates.keys { candidates[name]?.disconnected() }
     for session in held.values {
       session.holding.disconnected()
       session.replacement = nil
+      session.plannedState = nil
     }
     for name in followed.keys {
-      followed[name]?.isReading = false
-      followed[name]?.needsRead = true
+      followed[name]?.disconnected()
       delegate?.store(store, follows: name, .isOutdated)
     }
     noteAll()
@@ -315,7 +332,6 @@ final class RedisStoreDriver {
   // MARK: State
 
   private func setFailure(_ failure: String?, _ cause: StoreState.Cause = .unreachable) {
-    if failure == nil { cancelTimer(.patience) }
     let hasChanged = store.submissions.setFailed(failure != nil)
     guard hasChanged || failure != reportedFailure else { return }
     reportedFailure = failure
@@ -360,8 +376,12 @@ extension RedisStoreDriver: TimerTarget {
       areNotesDue = true
       turn()
     case .patience:
-      // Refusals say more, and have a patience of their own.
-      if refusals.hasEnded(by: loop.now) { setFailure(lastFailure) }
+      // Refusals say more, and have a patience of their own. They may have ended with the connection.
+      if refusals.hasEnded(by: loop.now) {
+        setFailure(lastFailure)
+      } else {
+        setTimer(.patience, at: loop.now + Self.patience)
+      }
     }
   }
 }

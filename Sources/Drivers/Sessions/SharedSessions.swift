@@ -193,7 +193,6 @@ package final class SharedSessions: Sendable {
 
 extension SharedSessions: RedisStoreDelegate {
   package func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal) {
-    store.unfollow(name)
     hold(name, opened, WritePermission { [weak store] in store?.mayWrite ?? false })
   }
 

@@ -11,6 +11,8 @@ package struct Candidate: Sendable {
     case read
     /// Run the script and load the journal, then report `acquired` or `failed`.
     case acquire(Acquisition)
+    /// It could be acquired, but this gateway is busy: call `next` when it is not.
+    case wait
   }
 
   /// Whether this gateway may hold the session. If not, it only reads who does.
@@ -82,10 +84,12 @@ package struct Candidate: Sendable {
 
   // MARK: Decision
 
-  /// - Parameter isDraining: whether this gateway ends: it only reads who has the session. What it has itself without knowing it, since a reply was
-  ///   lost, it acquires to release it.
+  /// - Parameters:
+  ///   - isDraining: whether this gateway ends: it only reads who has the session. What it has itself without knowing it, since a reply was
+  ///     lost, it acquires to release it.
+  ///   - isBusy: whether this gateway is acquiring as many sessions as it can at a time.
   package mutating func next(
-    isDraining: Bool, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
+    isDraining: Bool, isBusy: Bool = false, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
   ) -> Command {
     guard pending == nil, !isReading else { return .none }
@@ -104,6 +108,7 @@ package struct Candidate: Sendable {
     if record.isNew, record.successor != watch.own, !watch.wereHoldersSeen(since: free.readings) {
       return .none
     }
+    if isBusy { return .wait }
     let acquisition = acquisition(of: record, watch, using: &generator)
     pending = acquisition
     lapses = heartbeat.lapses

@@ -124,6 +124,25 @@ import Testing
     await second.close()
   }
 
+  /// Others have their turn to be read.
+  @Test func aSessionThatIsRemovedWhileItIsReadKeepsNoTurn() async throws {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let first = try TestGateway(server) { $0.createdSessions = 0 }
+    let second = try TestGateway(server, port: proxy.port) { $0.concurrentLoads = 1 }
+    try await connected(first, second)
+    proxy.delay(after: "{drawbridge}:s:a~0000000000000001:c\r\n")
+    let request = second.store.define("a", definition(1), within: Self.limits)
+    try await second.until("being read") { _ in proxy.isDelaying }
+    #expect(try await outcome(first.store.remove("a", definition(1), code: 4001)) == .done)
+    try await second.until("removed") { $0.removals.count == 1 }
+    proxy.endDelay()
+    _ = try await outcome(request)
+    try await second.hold("s")
+    await first.close()
+    await second.close()
+  }
+
   @Test func onlyTheHolderRemovesAnIdleSession() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))

@@ -2,6 +2,7 @@ import ByteStreams
 import Foundation
 import Journal
 import JournalSupport
+import RedisProtocol
 import RedisSupport
 import Replication
 import Submissions
@@ -19,6 +20,34 @@ import Testing
     pending.insert("a")
     #expect(
       pending.count == 2 && pending.takeFirst() == "b" && pending.takeFirst() == "a" && pending.takeFirst() == nil)
+  }
+
+  @Test func turnsAreLimitedAndGivenInOrder() {
+    var turns = LimitedTurns(limit: 2)
+    let begun = ["a", "b", "a", "c", "d"].map { turns.begin($0) }
+    #expect(begun == [true, true, true, false, false] && !turns.hasRoom && turns.next().isEmpty)
+    turns.end("a")
+    turns.end("a")
+    #expect(turns.hasRoom && turns.next() == ["c"])
+    turns.wait("e")
+    turns.endAll()
+    #expect(turns.next() == ["d", "e"] && turns.next().isEmpty)
+  }
+
+  /// Its WAIT has room behind any number of bytes. Otherwise nothing would ever be sent again.
+  @Test func aPushOfAnySizeIsStored() async throws {
+    let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let gateway = try TestGateway(primary) {
+      $0.times = LeaseTimes(lease: .seconds(60))
+      $0.waitReplicas = 1
+    }
+    try await gateway.hold()
+    try await gateway.store([.push(RandomSession.push(1, size: RedisPipeline.byteLimit + 1))])
+    try await gateway.store([.push(RandomSession.push(2))])
+    #expect(gateway.state.losses.isEmpty)
+    await gateway.close()
+    replica.stop()
   }
 
   /// A gateway that takes many sessions reads few of them at once: Redis, and the loop of the heartbeat, have time for other things in between.

@@ -115,6 +115,22 @@ import Upstream
     #expect(next.metric("drawbridge_store_damaged_sessions") == 1)
   }
 
+  /// It is read once, and not again and again.
+  @Test func aSessionWithADamagedRecordIsNotUsed() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await gateway.hold()
+    try await gateway.store([.push(RandomSession.push(1))])
+    let client = try TestClient(server)
+    _ = try await client.call("HSET", "{drawbridge}:s:s:m", "token", "garbage")
+    _ = try gateway.submit([.push(RandomSession.push(2))])
+    try await gateway.until("damaged") { _ in gateway.store.state.damage?.contains("'s' is damaged: its record") == true
+    }
+    #expect(gateway.state.losses == [.fault] && gateway.store.state.failure == nil)
+    #expect(gateway.metric("drawbridge_store_damaged_sessions") == 1)
+    await gateway.close()
+  }
+
   // MARK: Several gateways
 
   @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {
@@ -263,6 +279,46 @@ import Upstream
     let restored = try await next.hold().restored
     #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
     await next.close()
+  }
+
+  /// What retention has dropped is not written again. Readers of the log, and the next holder, find where it continues.
+  @Test(arguments: [40, 50] as [UInt64]) func whatRedisHasLostMayHaveBeenDroppedMeanwhile(dropped: UInt64) async throws
+  {
+    let server = try await RedisProcess.server()
+    let proxy = try TestProxy(to: server.port)
+    let times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    let gateway = try TestGateway(server, port: proxy.port) { $0.times = times }
+    try await gateway.hold()
+    let client = try TestClient(server)
+    for number in 1...50 as ClosedRange<UInt64> {
+      try await gateway.store([.push(RandomSession.push(number)), .gap(.upstream)])
+    }
+    let follower = try TestGateway(server) { $0.times = times }
+    follower.store.follow("s")
+    let early = try gateway.model()
+    try await follower.until("current") { $0.copies["s"]?.equals(early) == true }
+    try await gateway.store([.trimmed(before: dropped + 1), .accepted(RandomSession.message(1))])
+    // As after an old snapshot, which has 10 pushes.
+    for number in 11...50 {
+      for count in 0...1 { _ = try await client.call("XDEL", "{drawbridge}:s:s:p", "\(number)-\(count)") }
+    }
+    _ = try await client.call("XSETID", "{drawbridge}:s:s:p", "10-1")
+    _ = try await client.call("HSET", "{drawbridge}:s:s:m", "sequence", "1")
+    proxy.redirect(to: server.port)
+    try await gateway.store([.accepted(RandomSession.message(2))])
+    let expected = try gateway.model()
+    let late = try TestGateway(server) { $0.times = times }
+    late.store.follow("s")
+    try await late.until("current") { $0.copies["s"]?.equals(expected) == true }
+    try await gateway.store([.push(RandomSession.push(51))])
+    let last = try gateway.model()
+    for gateway in [follower, late] { try await gateway.until("current") { $0.copies["s"]?.equals(last) == true } }
+    #expect(late.state.copies["s"]?.restarts == 1 && gateway.state.losses.isEmpty)
+    await gateway.close()
+    late.store.join("s")
+    let restored = try await late.untilHeld().restored
+    #expect(restored.trimmed(as: last) == last.reopened(restored.terms))
+    for gateway in [follower, late] { await gateway.close() }
   }
 
   /// The connection ends with a command that is executed or not: the holder cannot know.

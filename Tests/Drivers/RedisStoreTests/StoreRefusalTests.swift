@@ -32,6 +32,39 @@ import Testing
     await gateway.close()
   }
 
+  /// One that has refused a little and is lost then is one that cannot be reached.
+  @Test func aRedisThatRefusesAndIsLostIsAFailure() async throws {
+    let server = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
+    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(server.port)"] }
+    let proxy = try TestProxy(to: server.port)
+    let gateway = try TestGateway(server, port: proxy.port) {
+      $0.times = LeaseTimes(lease: .seconds(60))
+      $0.waitReplicas = 1
+    }
+    try await gateway.hold()
+    replica.stop()
+    proxy.redirect(to: server.port)
+    _ = try gateway.submit([.push(RandomSession.push(1))])
+    let before = gateway.metric("drawbridge_store_wait_short_total")
+    try await gateway.until("refused") { _ in gateway.metric("drawbridge_store_wait_short_total") >= before + 3 }
+    server.stop()
+    try await gateway.until("away") { _ in
+      gateway.store.state.failure?.contains("replicas") == false && gateway.store.state.cause == .unreachable
+    }
+    gateway.kill()
+  }
+
+  @Test func aRedisThatRefusesToWaitIsAFailureWithThatReason() async throws {
+    let server = try await RedisProcess.server()
+    _ = try await TestClient(server).call("ACL", "SETUSER", "default", "-wait")
+    let gateway = try TestGateway(server) { $0.waitReplicas = 1 }
+    gateway.store.join("s")
+    gateway.store.follow("s")
+    try await gateway.until("failed") { _ in gateway.store.state.failure?.hasPrefix("NOPERM") == true }
+    #expect(gateway.store.state.cause == .refused)
+    gateway.kill()
+  }
+
   @Test func aRefusalThatDoesNotLastIsNoFailure() {
     var refusals = StoreRefusals()
     for time in stride(from: 0, to: 2000, by: 500) as StrideTo<Int64> {

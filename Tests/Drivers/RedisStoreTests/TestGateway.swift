@@ -229,6 +229,9 @@ struct Copy: Sendable, Equatable {
           last = push.number
         } else if case .gap(let reasons) = entry {
           gaps[last, default: []].formUnion(reasons)
+        } else if case .retained(let retention) = entry {
+          pushes = [:]
+          last = retention.first - 1
         }
       }
     case .ended: (isCurrent, hasEnded) = (false, true)

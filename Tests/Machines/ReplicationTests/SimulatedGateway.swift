@@ -200,7 +200,7 @@ final class SimulatedGateway {
 
   private func perform(_ command: Candidate.Command, _ connection: RedisConnection) {
     switch command {
-    case .none: break
+    case .none, .wait: break
     case .read:
       send(connection, { .record($0.content.record) }) { [unowned self] reply, _ in
         if case .record(let record) = reply { self.candidate?.observed(record) }

@@ -1,0 +1,34 @@
+/// Sessions that do something of which only a few may do it at a time, since each needs memory meanwhile. The others have their turns in the order in which
+/// they asked.
+struct LimitedTurns {
+  private let limit: Int
+  private var active: Set<String> = []
+  private var waiting = PendingSessions()
+
+  init(limit: Int) { self.limit = limit }
+
+  var hasRoom: Bool { active.count < limit }
+
+  /// Returns false if the session has to wait. `next` returns it later.
+  mutating func begin(_ name: String) -> Bool {
+    guard hasRoom || active.contains(name) else {
+      wait(name)
+      return false
+    }
+    active.insert(name)
+    return true
+  }
+
+  mutating func wait(_ name: String) { waiting.insert(name) }
+
+  mutating func end(_ name: String) { active.remove(name) }
+
+  mutating func endAll() { active = [] }
+
+  /// Sessions that may ask again, as many as there is room for.
+  mutating func next() -> [String] {
+    var names: [String] = []
+    while names.count < limit - active.count, let name = waiting.takeFirst() { names.append(name) }
+    return names
+  }
+}

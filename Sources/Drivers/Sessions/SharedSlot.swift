@@ -132,6 +132,15 @@ package final class SharedSlot: Sendable {
     let metrics = SessionMetrics.register(
       registry.figures { figures.sum }, session: plan.name, in: registry)
     self.init(plan, figures, metrics, registry)
+    let placement = placement
+    let labels: MetricsRegistry.Labels = [("session", plan.name)]
+    registry.gauge("drawbridge_session_held", "1 while this gateway holds the session, otherwise 0.", labels) {
+      placement.isHere ? 1 : 0
+    }
+    registry.gauge(
+      "drawbridge_session_term", "Term of the session's holder, as this gateway knows it; 0 while there is none.",
+      labels
+    ) { Double(placement.holding?.term ?? 0) }
   }
 
   /// The slot of a session that a client has created. Its directory registers the metrics, which all of them share.

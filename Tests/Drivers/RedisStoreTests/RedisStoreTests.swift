@@ -115,6 +115,32 @@ import Upstream
     #expect(next.metric("drawbridge_store_damaged_sessions") == 1)
   }
 
+  /// As when a newer version has held it.
+  @Test func aSessionOfANewerFormatIsLeftToOthers() async throws {
+    let server = try await RedisProcess.server()
+    let first = try TestGateway(server)
+    try await first.hold()
+    try await first.store([.push(RandomSession.push(1))])
+    await first.close()
+    let client = try TestClient(server)
+    _ = try await client.call("HSET", "{drawbridge}:s:s:m", "format", "2")
+    let next = try TestGateway(server)
+    next.store.join("s")
+    next.store.follow("s")
+    try await next.hold("other")
+    // It was seen with these heartbeats.
+    let beats = next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}")
+    try await next.until("seen") { _ in
+      next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}") > beats + 10
+    }
+    #expect(next.state.held["s"] == nil && next.state.copies["s"]?.last ?? 0 == 0)
+    #expect(next.store.state.damage == nil && next.store.state.failure == nil)
+    _ = try await client.call("HSET", "{drawbridge}:s:s:m", "format", "1")
+    _ = try await client.call("PUBLISH", "{drawbridge}:s:s:n", "2")
+    #expect(try await next.untilHeld().restored.nextPush == 2)
+    await next.close()
+  }
+
   /// It is read once, and not again and again.
   @Test func aSessionWithADamagedRecordIsNotUsed() async throws {
     let server = try await RedisProcess.server()

@@ -44,6 +44,7 @@ import WebSocketCodec
     let first = try fixture.session
     #expect(first.isHere && fixture.slot.placement.place == .here)
     #expect(fixture.prepared.list.withLock { $0 } == [false], "it is prepared before it executes requests")
+    #expect(fixture.metric("drawbridge_session_held") == 1 && fixture.metric("drawbridge_session_term") == 1)
     #expect(fixture.post("one", to: first))
     try await fixture.eventually("the push") { first.inbox.latest.sequence == 1 }
     fixture.checkCounters()
@@ -54,6 +55,7 @@ import WebSocketCodec
     fixture.lose()
     let followed = try fixture.session
     #expect(followed !== first && !followed.isHere && !first.isHere && fixture.slot.placement.place == .nowhere)
+    #expect(fixture.metric("drawbridge_session_held") == 0 && fixture.metric("drawbridge_session_term") == 0)
     #expect(!fixture.post("lost", to: first) && !fixture.post("lost", to: followed))
     #expect(first.inbox.hasNewData(after: waiting) && first.inbox.hasEnded && !first.inbox.isClosed)
     #expect(first.inbox.read(after: waiting, limit: 9, maxBytes: .max).cursor == cursor)
@@ -66,6 +68,7 @@ import WebSocketCodec
     fixture.hold()
     let second = try fixture.session
     #expect(second.isHere && !first.isHere && !followed.isHere, "a session that was replaced executes nothing")
+    #expect(fixture.metric("drawbridge_session_term") == 2)
     #expect(followed.inbox.hasNewData(after: again))
     #expect(fixture.post("two", to: second))
     try await fixture.eventually("the push") { second.inbox.latest.sequence == 2 }

@@ -1,0 +1,38 @@
+"""What has waited for the next holder of its session ends when its client said so."""
+
+import asyncio
+import json
+
+from harness.replicas import LEASE
+from harness.waiting import eventually
+
+
+async def test_nothing_is_sent_after_its_time_because_its_holder_was_lost(replicas_for, recorder):
+    recorder.respond = lambda text: json.dumps({"jsonrpc": "2.0", "result": True, "id": json.loads(text).get("id")})
+    settings = {"upstream": {"url": recorder.url, "correlation": "jsonrpc"}}
+    replicas = await replicas_for(lease=LEASE, settings=settings)
+    holder = await replicas.holder()
+    clients = [member.client() for member in await replicas.followers()]
+
+    def call(client, number, wait):
+        body = {"jsonrpc": "2.0", "id": number, "method": "m"}
+        return client.request("POST", f"/v1/call?wait={wait}", json=body)
+
+    assert (await call(clients[0], 0, "10s")).status == 200
+    await holder.kill()
+    # Each waits until the lease of the holder has ended, for much longer than its own time.
+    late = [client.send(json.dumps({"late": n}), headers={"TTL": "1"}) for n, client in enumerate(clients)]
+    late += [client.send(json.dumps({"late": 2 + n}), headers={"TTL": "0"}) for n, client in enumerate(clients)]
+    calls = [call(client, 100 + n, "500ms") for n, client in enumerate(clients)]
+    patient = [client.send(json.dumps({"patient": n})) for n, client in enumerate(clients)]
+    late, calls, patient = await asyncio.gather(asyncio.gather(*late), asyncio.gather(*calls), asyncio.gather(*patient))
+    assert {answer.problem(503)["type"].rpartition("/")[2] for answer in late} == {"upstream-down"}
+    # The holder may have executed one that was written to its connection, as far as the other gateway knows.
+    assert {answer.problem(answer.status)["type"].rpartition("/")[2] for answer in calls} <= {
+        "holder-unavailable",
+        "outcome-unknown",
+    }
+    assert [answer.status for answer in patient[:2]] == [202, 202]
+    expected = {json.dumps({"patient": n}) for n in range(2)}
+    await eventually(lambda: expected <= set(recorder.received), what="the patient messages are sent")
+    assert not [text for text in recorder.received if "late" in text or json.loads(text).get("id", 0) in (100, 101)]

@@ -45,8 +45,8 @@ package final class APIShared: Sendable {
   /// Whether keys are stored with the messages of sessions that are.
   let storesKeys: Bool
 
-  /// Maximum number of ids of forwarded requests that are remembered, each for a minute: 17,000 new ones a second, and about 200 MiB then.
-  private static var forwardedIDs: Int { 1 << 20 }
+  /// Maximum number of ids of forwarded requests that are remembered, each for a minute: 8,700 new ones a second, and about 100 MiB.
+  private static var forwardedIDs: Int { 1 << 19 }
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
@@ -71,11 +71,11 @@ package final class APIShared: Sendable {
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
-    // No share protects one principal from another: none chooses to have ids, and gateways are few.
     let ids = Self.forwardedIDs
     forwarded = Locked(
       IdempotencyTable(
-        IdempotencyTable.Limits(keys: ids, keysPerPrincipal: ids, retention: PeerNetwork.Limits.retention)))
+        IdempotencyTable.Limits(
+          keys: ids, keysPerPrincipal: access.isOpen ? ids : ids / 4, retention: PeerNetwork.Limits.retention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)

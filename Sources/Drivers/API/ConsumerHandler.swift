@@ -28,7 +28,7 @@ extension API {
       body = RequestBody(request.framing, limit: limit)
     }
     var pending = PendingConsumerRequest(target: target)
-    pending.target.longestWait = WaitParameter.untilProxyEnds(target.longestWait, for: request)
+    pending.target.longestWait = WaitParameter.granted(target.longestWait, for: request)
     switch target.action {
     case .receive: pending.parameters = try ReceiveParameters(request, shared.settings.delivery)
     case .list: pending.page = try ConsumerListParameters(request)

@@ -53,7 +53,7 @@ extension API {
       }
       try EventForm.check(sizeOf: parts, settings, for: session)
       try admitMessages(1, in: context, at: now)
-      let timeToLive = try queueTime(of: message, in: session)
+      let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
       switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, now: now) {
       case .posted(let receipt): return .single(try accepted(receipt, 1, by: session, at: now), .text)
       case .notYet:

@@ -64,11 +64,7 @@ struct IncomingCall {
     self.timeToLive = timeToLive
     let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
     isPreferenceApplied = preferred != nil
-    let granted = WaitParameter.granted(
-      asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
-    wait = WaitParameter.left(of: granted, for: request)
-    // Nobody waits for the reply any more.
-    guard wait > .zero || granted == .zero else { throw ProblemError(API.holderUnavailable) }
+    wait = WaitParameter.granted(asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
   }
 
   /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.

@@ -93,13 +93,6 @@ extension API {
       throw ProblemError(
         .idempotencyKeyReused,
         "this Idempotency-Key was used with another body, Content-Type, TTL or Topic: use a new key for a new message")
-    case .full(let until) where field.isForwarded:
-      throw ProblemError(
-        Problem(
-          .tooManyKeys,
-          detail:
-            "the gateway that holds the session accepts no more requests through other gateways at present: it remembers each for a minute. Try again after the time in Retry-After",
-          retryAfter: Self.retryAfter(until, now)))
     case .full(let until):
       throw ProblemError(
         Problem(
@@ -131,21 +124,6 @@ extension API {
     if parameters.wait > .zero, !held.hasNewData { return .wait(held) }
     held.finish(at: now, into: &response)
     return .respond
-  }
-
-  /// What is left of the TTL of the messages: another gateway may have waited for this one.
-  func queueTime(of message: IncomingMessage, in session: Session) throws(ProblemError) -> TimeSpan {
-    let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
-    let waited = message.parameters.waited
-    if waited == .zero { return timeToLive }
-    guard waited < timeToLive else {
-      throw ProblemError(
-        Problem(
-          .upstreamDown,
-          detail: "no gateway had the connection to the upstream before the TTL ended: nothing was accepted",
-          retryAfter: 1))
-    }
-    return timeToLive - waited
   }
 
   private func accept(
@@ -180,7 +158,7 @@ extension API {
     at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let receipt = session.upstream.post(
-      lines, kind: .text, timeToLive: try queueTime(of: message, in: session),
+      lines, kind: .text, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
       topic: message.parameters.topic, now: now)
     ticket = receipt.ticket
     var runs: [BatchResults.Run] = []
@@ -216,7 +194,7 @@ extension API {
     _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
-    let timeToLive = try queueTime(of: message, in: session)
+    let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
     let topic = message.parameters.topic
     if let limit = session.upstream.queueSettings.batchLimit(for: lines, timeToLive: timeToLive, topic: topic) {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
@@ -245,7 +223,7 @@ extension API {
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     let receipt = session.upstream.post(
-      item.payload, kind: item.kind, timeToLive: try queueTime(of: message, in: session),
+      item.payload, kind: item.kind, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
       topic: message.parameters.topic, key: key, now: now)
     ticket = receipt.ticket
     return try accepted(receipt, 1, by: session, at: now)

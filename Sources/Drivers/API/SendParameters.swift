@@ -22,10 +22,7 @@ struct SendParameters {
     }
   }
 
-  /// As the client has sent it.
   private(set) var timeToLive: TimeSpan?
-  /// How long the request has waited at another gateway, for this one.
-  let waited: TimeSpan
   /// Whether less was granted than the TTL that was asked for, so that the response states it (RFC 8030 §5.2).
   private(set) var isTimeToLiveReduced = false
   private(set) var topic: String?
@@ -49,14 +46,13 @@ struct SendParameters {
     _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
   ) throws(ProblemError) {
     wait = .zero
-    waited = WaitParameter.waited(request)
     if let value = request.fields.first(.ttl) {
       let granted = try Self.timeToLive(inField: value)
       timeToLive = granted
       isTimeToLiveReduced = granted == .longestParsable && TimeSpan(value) != granted
     }
     if let value = request.fields.first(.topic) { topic = try Self.topic("Topic", value) }
-    storeWait = WaitParameter.untilProxyEnds(storeWait, for: request)
+    storeWait = WaitParameter.granted(storeWait, for: request)
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?
     var milestone: Milestone?

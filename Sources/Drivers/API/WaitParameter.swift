@@ -45,21 +45,10 @@ enum WaitParameter {
     return min(wait, timeout - min(proxyMargin, timeout / 2))
   }
 
-  /// As `granted`, for what does not depend on the client: it may take `wait` at this gateway, also if the request has waited at another one, but no
-  /// longer than a proxy on the path waits.
-  static func untilProxyEnds(_ wait: TimeSpan, for request: borrowing HTTPRequestHead) -> TimeSpan {
-    let granted = granted(.longestParsable, for: request)
-    return granted == .longestParsable ? wait : min(wait, left(of: granted, for: request))
-  }
-
-  /// How long a request has waited at another gateway, for this one.
-  static func waited(_ request: borrowing HTTPRequestHead) -> TimeSpan {
-    milliseconds(.drawbridgeWaited, of: request) ?? .zero
-  }
-
   /// What is left of the `wait` for which a client has asked, where it has waited at another gateway already, or for this one.
   static func left(of wait: TimeSpan, for request: borrowing HTTPRequestHead) -> TimeSpan {
-    max(.zero, wait - waited(request))
+    guard let waited = milliseconds(.drawbridgeWaited, of: request) else { return wait }
+    return max(.zero, wait - waited)
   }
 
   private static func milliseconds(_ field: HTTPFieldName, of request: borrowing HTTPRequestHead) -> TimeSpan? {

@@ -15,6 +15,9 @@ extension GatewayServer {
   /// Held requests and streams are released at this interval, and their clients return at this rate, unless there are so many that half of
   /// `shutdown.drain` is not enough.
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
+  /// How long requests of other gateways get 421 after the sessions were released. By then the others have heard of that from Redis, which takes one
+  /// notification and one read, a few milliseconds in one network. A request that one of them sends later is not read, and may have to count as executed.
+  private static var lastReferrals: TimeSpan { .milliseconds(150) }
   /// Timeout for writing the last log lines: a pipe that nobody reads must not prevent the process from exiting.
   package static var logFlushTimeout: TimeSpan { .seconds(2) }
 
@@ -26,6 +29,7 @@ extension GatewayServer {
   /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have been responded to before, except those that were
   ///    not complete in time: a message is refused once nothing can be sent.
   /// 4. The upstream connections close with 1001, and the responses that waited for that are sent.
+  /// 5. Sessions that several gateways share are released to the next holders. Until the others know that, their requests for these sessions get 421.
   ///
   /// A second signal ends the wait of each step.
   func shutDown(after signal: Int32, _ settings: GatewaySettings) {
@@ -54,10 +58,12 @@ extension GatewayServer {
     // From now on nothing is sent, even if a second signal or the timeout ended the wait.
     sessions.refuseMessages()
     for file in files { file.remove() }
+    releaseSessions()
+    if replicas != nil, result != .interrupted { _ = wait(atMost: Self.lastReferrals) { false } }
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()
-    releaseSessions()
+    replicas?.stop()
     closeStore()
     logger.info("stopped", [.flag("orderly", result == .reached)])
     Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
@@ -87,14 +93,19 @@ extension GatewayServer {
   /// Whether the requests of other gateways that waited here are on their way to the next holders.
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
-  /// Other gateways take the sessions at once.
+  /// Other gateways take the sessions at once. The loops still run: a request of another gateway that was sent before it knows that is referred to the
+  /// next holder. If nobody read it, its gateway could not tell whether it was executed.
   private func releaseSessions() {
     guard let replicas else { return }
+    replicas.leave()
+    // Once the release is on its way, the next holder may connect to the upstream.
+    sessions.abort { [events] in events.wake() }
+    _ = wait(atMost: Self.lastResponses) { sessions.haveEnded }
+    sessions.abandon()
     replicas.release { [events] in events.wake() }
     if wait(atMost: Self.storeClosing, until: { replicas.isReleased }) != .reached {
       logger.error("the sessions were not released in time: other gateways take them when the lease has passed", [])
     }
-    replicas.stop()
   }
 
   /// Waits until the log is written, the timeout expires or a signal arrives.

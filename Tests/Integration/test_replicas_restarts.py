@@ -5,6 +5,7 @@ DRAWBRIDGE_OTHER_BINARY names the program of another version: then the gateways 
 
 import asyncio
 import collections
+import json
 import os
 
 import pytest
@@ -88,6 +89,59 @@ async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
         f"{traffic.made} requests, {len(restarts)} restarts, {len(recorder.connections)} connections, "
         f"{len(traffic.accepted)} messages once each, {last} pushes, none lost, 0 failed"
     )
+
+
+BODIES = {
+    "/v1/call": {"jsonrpc": "2.0", "id": 1, "method": "m"},
+    # Of a lease that has ended: 409.
+    "/v1/consumers/c/settle": {"ack": ["l-1.1.0123456789abcdef"]},
+}
+
+
+class Requests:
+    """Requests that no gateway repeats, since they would be executed twice, one after another at each client."""
+
+    def __init__(self, clients):
+        #: How many had each status.
+        self.statuses = collections.Counter()
+        self.unknown = []
+        self._tasks = [asyncio.create_task(self._run(client, path)) for client in clients for path in BODIES]
+
+    async def _run(self, client, path):
+        while True:
+            answer = await client.request("POST", path, json=BODIES[path])
+            self.statuses[answer.status] += 1
+            if answer.status == 502:
+                self.unknown.append((path, answer.body))
+            await asyncio.sleep(0.002)
+
+    async def end(self):
+        for task in self._tasks:
+            if task.done():
+                task.result()
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def test_no_outcome_is_unknown_while_the_release_of_a_session_is_stored_late(replicas_for, recorder, measured):
+    recorder.respond = lambda text: json.dumps({"jsonrpc": "2.0", "result": 0, "id": json.loads(text)["id"]})
+    replicas = await replicas_for(settings={"upstream": {"url": recorder.url, "correlation": "jsonrpc"}})
+    holder = await replicas.holder()
+    created = await holder.client().request("PUT", "/v1/consumers/c", json={"share": True})
+    assert created.status == 201, created.body
+    requests = Requests([member.client() for member in await replicas.followers()])
+    await eventually(lambda: min(requests.statuses[200], requests.statuses[409]) >= 20, what="requests are executed")
+    # Until then, the others do not hear that nobody holds the session.
+    await replicas.databases.primary.client.client_pause(300, all=False)
+    await holder.drain()
+    statuses = requests.statuses.copy()
+    await eventually(
+        lambda: min(requests.statuses[200] - statuses[200], requests.statuses[409] - statuses[409]) >= 20,
+        what="requests are executed by the next holder",
+    )
+    await requests.end()
+    assert requests.unknown == []
+    measured(f"{dict(requests.statuses)}")
 
 
 async def accepted(member):

@@ -270,6 +270,14 @@ package final class Session: Sendable {
     upstream.close(flushWithin: limit, whenEnded: end)
   }
 
+  /// Ends the session without a closing handshake. This does not count as a gap either.
+  ///
+  /// - Parameter end: called on the session's loop when that is complete.
+  func abort(whenEnded end: @escaping @Sendable () -> Void) {
+    sink.sessionWillEnd()
+    upstream.abort(whenEnded: end)
+  }
+
   // MARK: Sessions that clients create
 
   /// A client sends, or receives pushes.

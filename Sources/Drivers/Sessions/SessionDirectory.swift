@@ -226,7 +226,14 @@ package final class SessionDirectory: Sendable {
     for session in everySession { session.upstream.refuseMessages() }
   }
 
-  /// Gives every message without a final state one. Called after the loops have ended.
+  /// Ends the sessions that have not ended by themselves: their connections close without a handshake, and nothing more is written.
+  ///
+  /// - Parameter end: called each time that one of them has ended, on its loop.
+  package func abort(whenEnded end: @escaping @Sendable () -> Void) {
+    for session in everySession where !session.upstream.hasEnded { session.abort(whenEnded: end) }
+  }
+
+  /// Gives every message without a final state one. Called after the loops, or all sessions, have ended.
   package func abandon() {
     for session in everySession { session.upstream.abandon() }
   }

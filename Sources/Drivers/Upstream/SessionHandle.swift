@@ -452,11 +452,14 @@ package final class SessionHandle: Sendable {
 
   /// Another gateway may connect to the upstream from now on: refuses every post, and closes the connection at once, without a handshake. Stored
   /// messages stay as they are, for that gateway.
-  package func abort() {
+  ///
+  /// - Parameter end: called on the session's loop when the connection is closed; nil: as of `close`.
+  package func abort(whenEnded end: (@Sendable () -> Void)? = nil) {
     // First, so that the loop of the session writes nothing more in this turn.
     permission?.revoke()
     update { shared in
       shared.isShuttingDown = true
+      shared.whenEnded = end ?? shared.whenEnded
       shared.outbox.close()
     }
     send(.abort, .down)

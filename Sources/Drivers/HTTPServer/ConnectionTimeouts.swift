@@ -14,8 +14,12 @@ struct ConnectionTimeouts {
   let writeMinimumRate: Int
   let linger: TimeSpan
 
-  init(_ settings: GatewaySettings.HTTP) {
-    idle = settings.idleTimeout
+  /// Shortest idle time of a connection of another gateway. Gateways keep them for 15 s (`HTTPClient`), and the one that sends requests must be the first to
+  /// close: it cannot know whether a request was read that arrives while the other one closes.
+  private static var peerIdle: TimeSpan { .seconds(20) }
+
+  init(_ settings: GatewaySettings.HTTP, for role: HTTPListener.Role = .client) {
+    idle = role == .peer ? max(settings.idleTimeout, Self.peerIdle) : settings.idleTimeout
     head = settings.headTimeout
     body = settings.bodyTimeout
     bodyMinimumRate = settings.bodyMinimumRate

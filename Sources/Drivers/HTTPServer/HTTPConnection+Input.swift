@@ -38,6 +38,8 @@ extension HTTPConnection: InputTarget {
 
   var inputDeadline: MonotonicTime {
     if isHeld { return waitingDeadline() }
+    // Not closed by a drain either: other gateways send requests until they know the next holder.
+    if listener.role == .peer { return phase.deadline(worker.peerTimeouts) }
     let deadline = phase.deadline(worker.timeouts)
     guard worker.isDraining, http.isIdle else { return deadline }
     let end = worker.drainEnd(of: channel)

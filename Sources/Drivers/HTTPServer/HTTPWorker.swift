@@ -28,6 +28,8 @@ final class HTTPWorker: TurnEndTarget {
   let slowReaders: SlowReaders
   let accessLog: AccessLog
   let timeouts: ConnectionTimeouts
+  /// Of the connections of other gateways.
+  let peerTimeouts: ConnectionTimeouts
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
   /// the kernel does not take at once moves to the connection's own queue.
   var output = OutputQueue()
@@ -59,6 +61,7 @@ final class HTTPWorker: TurnEndTarget {
     heldConnections = HeldConnections(loop: loop)
     slowReaders = SlowReaders(server.unsentResponses, loop: loop)
     timeouts = ConnectionTimeouts(server.settings)
+    peerTimeouts = ConnectionTimeouts(server.settings, for: .peer)
     accessLog = server.accessLog
   }
 

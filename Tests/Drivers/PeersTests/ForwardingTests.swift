@@ -111,6 +111,24 @@ import Testing
     #expect(pair.follower.network.metrics.attempts.total == 0)
   }
 
+  // MARK: Connections
+
+  /// A request that arrives while the holder closes its connection has an unknown outcome. The client's connection, which was idle for less long, shows that the
+  /// time has passed.
+  @Test(arguments: [false, true]) func idleConnectionsOfOtherGatewaysAreKept(whileDraining: Bool) throws {
+    let holder = try TestGateway(settings: { if !whileDraining { $0.http.idleTimeout = .milliseconds(50) } })
+    let (peer, client) = (try holder.connectAsPeer(), try holder.connect())
+    peer.send(TestGateway.forwarded("GET", "/v1/session"))
+    #expect(try peer.response().status == 200)
+    client.send("GET", "/v1/session")
+    #expect(try client.response().status == 200)
+    if whileDraining { holder.drain() }
+    #expect(client.readToEnd().isEmpty)
+    #expect(!peer.isReadable)
+    peer.send(TestGateway.forwarded("GET", "/v1/session"))
+    #expect(try peer.response().status == 200)
+  }
+
   // MARK: What is forwarded
 
   private static func respond(_ body: String = "{}", _ fields: String = "") -> String {

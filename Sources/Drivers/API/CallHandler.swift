@@ -28,7 +28,7 @@ extension API {
     }
     let pending = PendingCall(
       session: session, call: registered, caller: grant?.principal ?? "", start: now,
-      preferredWait: call.isPreferenceApplied ? call.wait : nil)
+      preferredWait: call.preferredWait)
     let deadline = deadline(after: call.wait, for: grant, at: now)
     let held = HeldCall(api: self, slot: calls.insert(pending), deadline: deadline)
     if call.wait > .zero, !held.hasNewData { return .wait(held) }

@@ -28,7 +28,9 @@ extension API {
       body = RequestBody(request.framing, limit: limit)
     }
     var pending = PendingConsumerRequest(target: target)
-    pending.target.longestWait = WaitParameter.granted(target.longestWait, for: request)
+    pending.target.longestWait = WaitParameter.left(
+      of: WaitParameter.granted(target.longestWait, for: request), for: request)
+    pending.target.storeWait = WaitParameter.storeWait(for: request)
     switch target.action {
     case .receive: pending.parameters = try ReceiveParameters(request, shared.settings.delivery)
     case .list: pending.page = try ConsumerListParameters(request)

@@ -15,6 +15,8 @@ struct ConsumerTarget {
   let action: Action
   /// How long a proxy on the path lets the request take.
   var longestWait = TimeSpan(nanoseconds: .max)
+  /// How long it may wait until its change is stored.
+  var storeWait = API.storeWait
 
   /// Whether the method is GET or HEAD.
   var isReading: Bool { action == .list || action == .show || action == .deadLetters }

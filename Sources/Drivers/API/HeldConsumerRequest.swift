@@ -26,7 +26,7 @@ struct HeldConsumerRequest: WaitingRequest {
     init(_ receive: PendingReceive, at now: MonotonicTime) {
       (target, isReceive, turn) = (receive.target, true, receive.turn)
       phase = .receiving(receive)
-      (start, storeDeadline) = (now, now + min(API.storeWait, target.longestWait))
+      (start, storeDeadline) = (now, now + target.storeWait)
       if receive.acknowledgement != nil { beginStoring() }
     }
 
@@ -35,7 +35,7 @@ struct HeldConsumerRequest: WaitingRequest {
       (self.target, turn) = (target, nil)
       isReceive = target.action == .receive
       phase = .storing(result, ticket)
-      (start, storeDeadline) = (now, now + min(API.storeWait, target.longestWait))
+      (start, storeDeadline) = (now, now + target.storeWait)
       beginStoring()
     }
 
@@ -167,7 +167,7 @@ struct HeldConsumerRequest: WaitingRequest {
       }
       pending.phase = .storing(result, ticket)
       // It may have waited for the push longer than for the store.
-      pending.storeDeadline = min(now + API.storeWait, pending.start + pending.target.longestWait)
+      pending.storeDeadline = min(now + pending.target.storeWait, pending.start + pending.target.longestWait)
       pending.beginStoring()
     } catch {
       pending.phase = .refused(error.problem)

@@ -20,8 +20,8 @@ struct IncomingCall {
   /// How the body becomes an event of a Socket.IO upstream; nil for another one.
   let event: EventForm?
   let wait: TimeSpan
-  /// Whether `wait` is from `Prefer`, which the response confirms.
-  let isPreferenceApplied: Bool
+  /// The wait for which `Prefer` has asked, as far as it is granted, which the response confirms; nil if there is none.
+  let preferredWait: TimeSpan?
 
   init(
     _ request: borrowing HTTPRequestHead, of session: Session, _ limits: IncomingMessage.Limits
@@ -63,8 +63,12 @@ struct IncomingCall {
     self.event = hasEvents ? event : nil
     self.timeToLive = timeToLive
     let preferred = asked == nil ? WaitParameter.preference(of: request) : nil
-    isPreferenceApplied = preferred != nil
-    wait = WaitParameter.granted(asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
+    let granted = WaitParameter.granted(
+      asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
+    preferredWait = preferred == nil ? nil : granted
+    wait = WaitParameter.left(of: granted, for: request)
+    // Nobody would get the reply.
+    if wait == .zero, WaitParameter.waited(request) > .zero { throw ProblemError(API.holderUnavailable) }
   }
 
   /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.

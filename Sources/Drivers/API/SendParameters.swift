@@ -52,7 +52,7 @@ struct SendParameters {
       isTimeToLiveReduced = granted == .longestParsable && TimeSpan(value) != granted
     }
     if let value = request.fields.first(.topic) { topic = try Self.topic("Topic", value) }
-    storeWait = WaitParameter.granted(storeWait, for: request)
+    storeWait = WaitParameter.storeWait(for: request)
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?
     var milestone: Milestone?

@@ -6,6 +6,9 @@ enum WaitParameter {
   /// Subtracted from the timeout of a proxy, to leave time for the response; half of a timeout that is shorter than a second.
   private static let proxyMargin = TimeSpan.milliseconds(500)
 
+  /// Storing takes milliseconds. A take-over with the longest lease takes longer than `API.storeWait`.
+  private static let leastStoreWait = TimeSpan.seconds(5)
+
   /// Returns the wait of a request whose only query parameter is `wait`: from the query, else from `Prefer: wait=n`, else
   /// `standard`.
   static func read(
@@ -49,6 +52,18 @@ enum WaitParameter {
   static func left(of wait: TimeSpan, for request: borrowing HTTPRequestHead) -> TimeSpan {
     guard let waited = milliseconds(.drawbridgeWaited, of: request) else { return wait }
     return max(.zero, wait - waited)
+  }
+
+  /// How long a request may wait until what it has submitted is stored. What has waited for a holder for so long that little is left still has a moment,
+  /// unless a proxy on the path does not allow that.
+  static func storeWait(for request: borrowing HTTPRequestHead) -> TimeSpan {
+    let own = max(leastStoreWait, left(of: API.storeWait, for: request))
+    return min(own, left(of: granted(TimeSpan(nanoseconds: .max), for: request), for: request))
+  }
+
+  /// How long the client has waited at another gateway already, or for this one. Zero for a request of a client of this gateway.
+  static func waited(_ request: borrowing HTTPRequestHead) -> TimeSpan {
+    milliseconds(.drawbridgeWaited, of: request) ?? .zero
   }
 
   private static func milliseconds(_ field: HTTPFieldName, of request: borrowing HTTPRequestHead) -> TimeSpan? {

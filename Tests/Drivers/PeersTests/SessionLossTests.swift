@@ -266,6 +266,47 @@ import UpstreamProtocol
     #expect(try eventually { try first.isIdle() })
   }
 
+  // MARK: Time that has passed at other gateways
+
+  private static let call = #"{"jsonrpc":"2.0","id":1,"method":"a"}"#
+
+  @Test func aCallEndsWhenItsClientHasWaitedForItsTime() throws {
+    let holder = try TestGateway(
+      startsSessions: true, settings: { $0.session.upstream.conventions.correlation = .jsonRPC })
+    let (long, late, over) = (try holder.connectAsPeer(), try holder.connectAsPeer(), try holder.connectAsPeer())
+    long.send(TestGateway.forwarded("POST", "/v1/call?wait=40s", body: Self.call))
+    #expect(try eventually { try holder.onLoop { $0.calls.count } == 1 })
+    over.send(
+      TestGateway.forwarded("POST", "/v1/call?wait=6s", fields: "Drawbridge-Waited: 6000\r\n", body: Self.call))
+    let answer = try over.response()
+    #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 1)
+    late.send(
+      TestGateway.forwarded(
+        "POST", "/v1/call?wait=40s&ttl=60s", fields: "Drawbridge-Waited: 39800\r\n", body: Self.call))
+    #expect(try late.response().problem == "upstream-down")
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 2)
+    #expect(!long.isReadable)
+  }
+
+  /// A proxy of the client states its timeout, which began at the other gateway.
+  @Test func aWaitForTheStoreEndsWhenItsClientHasWaitedForItsTime() throws {
+    let journal = SharedJournal()
+    let holder = try Self.holder(journal)
+    journal.stall()
+    let late = "X-Envoy-Expected-Rq-Timeout-Ms: 20000\r\nDrawbridge-Waited: 19300\r\n"
+    for (number, (method, target, body)) in [
+      ("POST", "/v1/messages", "x"), ("PUT", "/v1/consumers/c", #"{"share":true}"#),
+    ].enumerated() {
+      let (first, second) = (try holder.connectAsPeer(), try holder.connectAsPeer())
+      let id = { String(repeating: "\(2 * number + $0)", count: 32) }
+      first.send(TestGateway.forwarded(method, target, id: id(0), body: body))
+      second.send(TestGateway.forwarded(method, target, id: id(1), fields: late, body: body))
+      #expect(try second.response().problem == "store-failed")
+      #expect(!first.isReadable)
+    }
+  }
+
   @Test func aBodyThatIsCompleteAfterTheLossIsNotAccepted() throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)

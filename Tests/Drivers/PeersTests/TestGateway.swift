@@ -181,10 +181,11 @@ final class TestGateway {
 
   /// What another gateway sends.
   static func forwarded(
-    _ method: String, _ target: String, id: String = String(repeating: "0", count: 32), body: String? = nil
+    _ method: String, _ target: String, id: String = String(repeating: "0", count: 32), fields: String = "",
+    body: String? = nil
   ) -> String {
     var text = "\(method) \(target) HTTP/1.1\r\nHost: localhost\r\nAuthorization: Drawbridge \(secret)\r\n"
-    text += "drawbridge-client: ;15;Kg==;Kg==;;4:7f000001\r\ndrawbridge-forwarded: \(id)\r\n"
+    text += "drawbridge-client: ;15;Kg==;Kg==;;4:7f000001\r\ndrawbridge-forwarded: \(id)\r\n\(fields)"
     if let body { text += "Content-Length: \(body.utf8.count)\r\n" }
     return text + "\r\n" + (body ?? "")
   }

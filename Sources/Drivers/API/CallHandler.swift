@@ -36,12 +36,17 @@ extension API {
     return .respond
   }
 
+  /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.
+  func timeToLive(of call: IncomingCall, to session: Session) throws(ProblemError) -> TimeSpan {
+    min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
+  }
+
   private func register(
     _ call: IncomingCall, _ request: [UInt8], _ id: Range<Int>, of session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.RegisteredCall {
     let token = SharedBytes(copying: request.span.extracting(id))
     let form = CallID.form(of: token.bytes)
-    let timeToLive = call.timeToLive(default: session.upstream.defaultTimeToLive)
+    let timeToLive = try timeToLive(of: call, to: session)
     while true {
       let new = CallID(form, random: UInt128(entropy.next()) << 64 | UInt128(entropy.next()))
       let message = SharedSlice(SharedBytes(new.replacing(id, in: request.span)))

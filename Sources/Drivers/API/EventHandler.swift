@@ -53,7 +53,7 @@ extension API {
       }
       try EventForm.check(sizeOf: parts, settings, for: session)
       try admitMessages(1, in: context, at: now)
-      let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
+      let timeToLive = try timeToLive(of: message.parameters, to: session)
       switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, now: now) {
       case .posted(let receipt): return .single(try accepted(receipt, 1, by: session, at: now), .text)
       case .notYet:
@@ -91,7 +91,7 @@ extension API {
       throw ProblemError(.invalidDocument, "a call emits an event: send an acknowledgement with POST /v1/messages")
     }
     try EventForm.check(event, settings, for: session)
-    let timeToLive = call.timeToLive(default: session.upstream.defaultTimeToLive)
+    let timeToLive = try timeToLive(of: call, to: session)
     return session.upstream.call(event, timeToLive: timeToLive, now: now)
   }
 }

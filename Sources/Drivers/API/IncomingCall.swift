@@ -14,7 +14,9 @@ struct IncomingCall {
 
   private let isCompressed: Bool
   private let bodyLimit: Int
-  private let timeToLive: TimeSpan?
+  let timeToLive: TimeSpan?
+  /// For how long it has waited at another gateway, which counts.
+  let waited: TimeSpan
   /// nil for an event.
   private let correlation: Correlation?
   /// How the body becomes an event of a Socket.IO upstream; nil for another one.
@@ -40,6 +42,7 @@ struct IncomingCall {
         .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
     }
     isCompressed = try IncomingMessage.isCompressed(request)
+    waited = WaitParameter.waited(request)
     bodyLimit = limits.bodyBytes
     if request.fields.contains(.topic) {
       throw ProblemError(
@@ -68,11 +71,8 @@ struct IncomingCall {
     preferredWait = preferred == nil ? nil : granted
     wait = WaitParameter.left(of: granted, for: request)
     // Nobody would get the reply.
-    if wait == .zero, WaitParameter.waited(request) > .zero { throw ProblemError(API.holderUnavailable) }
+    if wait == .zero, waited > .zero { throw ProblemError(API.holderUnavailable) }
   }
-
-  /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.
-  func timeToLive(default standard: TimeSpan) -> TimeSpan { min(timeToLive ?? standard, wait) }
 
   /// Returns the body without its content coding.
   func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {

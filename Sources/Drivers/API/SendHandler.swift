@@ -157,8 +157,9 @@ extension API {
     _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, _ ticket: inout JournalTicket?,
     at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
+    let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let receipt = session.upstream.post(
-      lines, kind: .text, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
+      lines, kind: .text, timeToLive: timeToLive,
       topic: message.parameters.topic, now: now)
     ticket = receipt.ticket
     var runs: [BatchResults.Run] = []
@@ -189,12 +190,35 @@ extension API {
     return BatchResults(runs)
   }
 
+  /// How long the messages of a request may be queued. Throws 503 if their TTL has ended while the request waited at another gateway.
+  func timeToLive(
+    of parameters: SendParameters, to session: Session, _ count: Int = 1
+  ) throws(ProblemError) -> TimeSpan {
+    try timeLeft(
+      of: parameters.timeToLive ?? session.upstream.defaultTimeToLive, after: parameters.waited, count)
+  }
+
+  /// As `timeToLive`, for a TTL after a wait. Also `TTL: 0`, send now or not at all, has ended then: its request has waited since the client sent it.
+  func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(ProblemError) -> TimeSpan {
+    guard waited > .zero else { return timeToLive }
+    guard timeToLive > waited else {
+      shared.metrics.refusedMessages.add(.upstreamDown, count)
+      throw ProblemError(
+        Problem(
+          .upstreamDown,
+          detail:
+            "the TTL of \(timeToLive.text) has ended while the request waited for a gateway that holds the session: the message was not accepted",
+          retryAfter: 1))
+    }
+    return timeToLive - waited
+  }
+
   /// Queues a batch as a whole or not at all.
   func queueAll(
     _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
-    let timeToLive = message.parameters.timeToLive ?? session.upstream.defaultTimeToLive
+    let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let topic = message.parameters.topic
     if let limit = session.upstream.queueSettings.batchLimit(for: lines, timeToLive: timeToLive, topic: topic) {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
@@ -222,8 +246,9 @@ extension API {
     _ item: IncomingMessage.Item, _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
+    let timeToLive = try timeToLive(of: message.parameters, to: session)
     let receipt = session.upstream.post(
-      item.payload, kind: item.kind, timeToLive: message.parameters.timeToLive ?? session.upstream.defaultTimeToLive,
+      item.payload, kind: item.kind, timeToLive: timeToLive,
       topic: message.parameters.topic, key: key, now: now)
     ticket = receipt.ticket
     return try accepted(receipt, 1, by: session, at: now)

@@ -22,7 +22,10 @@ struct SendParameters {
     }
   }
 
+  /// As the client has stated it.
   private(set) var timeToLive: TimeSpan?
+  /// For how long the request has waited at another gateway, which counts.
+  let waited: TimeSpan
   /// Whether less was granted than the TTL that was asked for, so that the response states it (RFC 8030 §5.2).
   private(set) var isTimeToLiveReduced = false
   private(set) var topic: String?
@@ -46,6 +49,7 @@ struct SendParameters {
     _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
   ) throws(ProblemError) {
     wait = .zero
+    waited = WaitParameter.waited(request)
     if let value = request.fields.first(.ttl) {
       let granted = try Self.timeToLive(inField: value)
       timeToLive = granted

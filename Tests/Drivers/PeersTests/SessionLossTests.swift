@@ -4,6 +4,7 @@ import Foundation
 import HTTPCodec
 import Idempotency
 import Metrics
+import Outbox
 import Reactor
 import Synchronization
 import Testing
@@ -289,6 +290,33 @@ import UpstreamProtocol
     #expect(!long.isReadable)
   }
 
+  @Test func theTimeToLiveBeginsWithTheRequestOfTheClient() throws {
+    let holder = try TestGateway(
+      startsSessions: true, settings: { $0.session.upstream.outbox.timeToLive = .seconds(90) })
+    var number = 0
+    func send(_ query: String, waited: Int, _ fields: String = "", id: Int? = nil) throws -> Answer {
+      number += 1
+      let peer = try holder.connectAsPeer()
+      let name = String(repeating: "0", count: 30) + "\(10 + (id ?? number))"
+      let fields = "Drawbridge-Waited: \(waited)\r\n\(fields)"
+      peer.send(TestGateway.forwarded("POST", "/v1/messages\(query)", id: name, fields: fields, body: "x\n"))
+      return try peer.response()
+    }
+    #expect(try send("?ttl=40200ms&until=written&wait=50s", waited: 40_000).text("state") == "expired")
+    // Nothing is left, also of the default and of a batch.
+    for (query, waited, fields) in [
+      ("?ttl=2s", 5_400, ""), ("", 90_000, ""), ("", 100, "TTL: 0\r\n"),
+      ("?ttl=2s", 5_400, "Content-Type: application/x-ndjson\r\n"),
+    ] {
+      let answer = try send(query, waited: waited, fields)
+      #expect(answer.status == 503 && answer.problem == "upstream-down", "\(query) \(fields): \(answer.body)")
+    }
+    // A repetition has the same TTL, whatever is left of it.
+    #expect(try send("?ttl=1h", waited: 100, id: 80).status == 202)
+    let repeated = try send("?ttl=1h", waited: 3_600_000, id: 80)
+    #expect(repeated.status == 202, "\(repeated.body)")
+  }
+
   /// A proxy of the client states its timeout, which began at the other gateway.
   @Test func aWaitForTheStoreEndsWhenItsClientHasWaitedForItsTime() throws {
     let journal = SharedJournal()
@@ -299,7 +327,7 @@ import UpstreamProtocol
       ("POST", "/v1/messages", "x"), ("PUT", "/v1/consumers/c", #"{"share":true}"#),
     ].enumerated() {
       let (first, second) = (try holder.connectAsPeer(), try holder.connectAsPeer())
-      let id = { String(repeating: "\(2 * number + $0)", count: 32) }
+      let id = { (side: Int) in String(repeating: "\(2 * number + side)", count: 32) }
       first.send(TestGateway.forwarded(method, target, id: id(0), body: body))
       second.send(TestGateway.forwarded(method, target, id: id(1), fields: late, body: body))
       #expect(try second.response().problem == "store-failed")

@@ -230,8 +230,7 @@ package final class GatewayServer: Sendable {
     _ settings: GatewaySettings, _ listeners: [BoundListener], connections: Int, _ logger: Logger,
     _ metrics: MetricsRegistry
   ) -> PeerNetwork {
-    var limits = PeerNetwork.Limits()
-    limits.patience = settings.sharedStore.lease + .seconds(1)
+    var limits = PeerNetwork.Limits(lease: settings.sharedStore.lease)
     limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
     limits.connections = connections
     limits.requestBytes = settings.http.pendingBodyBytes

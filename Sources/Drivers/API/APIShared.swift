@@ -45,13 +45,16 @@ package final class APIShared: Sendable {
   /// Whether keys are stored with the messages of sessions that are.
   let storesKeys: Bool
 
-  /// Maximum number of ids of forwarded requests that are remembered, each for a minute: 8,700 new ones a second, and about 100 MiB.
-  private static var forwardedIDs: Int { 1 << 19 }
+  /// Maximum number of ids of forwarded requests that are remembered: 26,000 new ones a second with the default lease, whose ids are remembered for 20 s,
+  /// and about 100 MiB.
+  static var forwardedIDs: Int { 1 << 19 }
+  /// How long each of them is remembered.
+  let forwardedRetention: TimeSpan
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
     store: (any Journal)? = nil, registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge,
-    version: String, gateway: GatewayIdentity? = nil
+    version: String, gateway: GatewayIdentity? = nil, forwardedIDs: Int = APIShared.forwardedIDs
   ) {
     self.settings = settings
     self.access = access
@@ -71,11 +74,11 @@ package final class APIShared: Sendable {
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
-    let ids = Self.forwardedIDs
+    forwardedRetention = PeerNetwork.Limits(lease: settings.sharedStore.lease).retention
+    // Clients did not choose to have these ids, so none has a share of them. `limits` is against those that send too much.
     forwarded = Locked(
       IdempotencyTable(
-        IdempotencyTable.Limits(
-          keys: ids, keysPerPrincipal: access.isOpen ? ids : ids / 4, retention: PeerNetwork.Limits.retention)))
+        IdempotencyTable.Limits(keys: forwardedIDs, keysPerPrincipal: forwardedIDs, retention: forwardedRetention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)

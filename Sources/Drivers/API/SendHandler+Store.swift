@@ -111,7 +111,7 @@ extension APIShared {
     forgetUnstoredKeys(of: session.name)
     let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
     for isForwarded in [false, true] {
-      let lifetime = isForwarded ? PeerNetwork.Limits.retention : IdempotencyTable.retention
+      let lifetime = isForwarded ? forwardedRetention : IdempotencyTable.retention
       var restored = keys.filter { ($0.principal == AcceptanceKey.forwarder) == isForwarded }.map { stored in
         IdempotencyTable.Restored(
           key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),

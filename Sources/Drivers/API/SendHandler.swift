@@ -69,7 +69,7 @@ extension API {
             key: key.key.digest, fingerprint: fingerprint.digest,
             principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,
             position: session.inbox.latest.position,
-            lifetime: field.isForwarded ? PeerNetwork.Limits.retention : IdempotencyTable.retention)
+            lifetime: field.isForwarded ? shared.forwardedRetention : IdempotencyTable.retention)
         }
         let receipt = try accept(message, content, key: stored, for: session, context, at: now)
         if receipt.ticket != nil {
@@ -93,6 +93,13 @@ extension API {
       throw ProblemError(
         .idempotencyKeyReused,
         "this Idempotency-Key was used with another body, Content-Type, TTL or Topic: use a new key for a new message")
+    case .full(let until) where field.isForwarded:
+      throw ProblemError(
+        Problem(
+          .tooManyKeys,
+          detail:
+            "the gateway that holds the session remembers \(APIShared.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
+          retryAfter: Self.retryAfter(until, now)))
     case .full(let until):
       throw ProblemError(
         Problem(

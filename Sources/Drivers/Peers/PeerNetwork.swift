@@ -28,11 +28,20 @@ package final class PeerNetwork: Sendable {
     package var requestBytes = 256 << 20
     /// Maximum size of the content of a response, in bytes: twice the largest message of an upstream, rendered.
     package var responseBytes = 64 << 20
-    /// For how long a request is repeated under its id, and how long a holder remembers that id.
-    package var recognition = TimeSpan.seconds(45)
-    package static var retention: TimeSpan { .seconds(60) }
+    /// For how long a request is repeated under its id. Longer than a take-over and the patience for one.
+    package var recognition = TimeSpan.seconds(15)
+    /// How long a holder remembers the id: a third longer. The two are counted by the clocks of two gateways, and a request takes time to arrive.
+    package var retention: TimeSpan { recognition + recognition / 3 }
 
     package init() {}
+
+    /// Those that depend on the lease.
+    package init(lease: TimeSpan) {
+      patience = lease + .seconds(1)
+      // Another holder has the session after a lease, and the request waits for it with the patience. The rest is for the reply that is lost and for a slow
+      // take-over.
+      recognition = lease + patience + .seconds(4)
+    }
   }
 
   /// The field with the secret, in lower case, and how its value begins.

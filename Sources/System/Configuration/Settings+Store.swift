@@ -41,7 +41,7 @@ extension SettingSection {
         shared(
           "wait_replicas", \.waitReplicas, .countOrAutomatic(0...16),
           "replicas of Redis that must have a change before it counts as stored; auto: 1 with Sentinels, else 0"),
-        // A request may be forwarded again to the next holder, which recognises it for 60 s: two leases.
+        // A request may be forwarded again to the next holder, which recognises it for more than two leases.
         shared(
           "lease", \.lease, .duration(.seconds(2)...(.seconds(30))),
           "how long a gateway that is silent keeps its sessions; then another one takes them"),

@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import Foundation
 import Idempotency
 import Inbox
@@ -172,6 +173,30 @@ import Upstream
     let other = try holder.connectAsPeer()
     other.send(TestGateway.forwarded("POST", "/v1/messages", id: id, body: "y"))
     #expect(try other.response().problem == "idempotency-key-reused")
+  }
+
+  /// The principal of all is the same. Its share of the keys that clients choose is not one of these ids.
+  @Test func theIdsOfForwardedRequestsHaveOneLimitForAllClients() throws {
+    let holder = try TestGateway(forwardedIDs: 8, settings: { $0.authentication.tokens = "tokens" })
+    let follower = try TestGateway(.at(holder.peerAddress))
+    for number in 0..<8 { #expect(try follower.request("POST", "/v1/messages", "", "x").status == 202, "\(number)") }
+    let refused = try follower.request("POST", "/v1/messages", "", "x")
+    #expect(refused.status == 503 && refused.problem == "too-many-keys", "\(refused.body)")
+    #expect(refused.text("detail")?.contains("other gateways") == true)
+    #expect(refused.text("detail")?.contains("http.idempotency_keys") == false)
+    #expect((1...20).contains(Int(refused.field("Retry-After") ?? "") ?? 0))
+    // Those that clients choose are counted elsewhere.
+    #expect(try follower.request("POST", "/v1/messages", "Idempotency-Key: a\r\n", "x").status == 202)
+  }
+
+  @Test func idsAreRecognisedForLongerThanATakeOver() {
+    for lease in [2, 5, 30].map({ TimeSpan.seconds($0) }) {
+      let limits = PeerNetwork.Limits(lease: lease)
+      #expect(limits.patience > lease && limits.recognition > lease + limits.patience)
+      #expect(limits.retention.nanoseconds * 10 >= limits.recognition.nanoseconds * 13)
+    }
+    let standard = PeerNetwork.Limits(lease: GatewaySettings().sharedStore.lease)
+    #expect(Int64(APIShared.forwardedIDs) / (standard.retention.nanoseconds / 1_000_000_000) > 25_000)
   }
 
   // MARK: Places

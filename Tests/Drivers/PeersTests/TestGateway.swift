@@ -42,11 +42,13 @@ final class TestGateway {
   ///   - journal: where the default session is stored.
   ///   - common: where the default session is stored, which this gateway does not hold yet.
   ///   - peerConnections: maximum number of connections of other gateways.
+  ///   - forwardedIDs: maximum number of ids of forwarded requests that are remembered.
   ///   - log: where warnings of forwarded requests go.
   ///   - limits: of forwarded requests.
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
     sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, log: Int32? = nil,
+    forwardedIDs: Int = APIShared.forwardedIDs,
     limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
@@ -97,7 +99,7 @@ final class TestGateway {
         settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
       sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
       openConnections: httpMetrics.openConnections, version: "1.2.3",
-      gateway: GatewayIdentity(id: id, address: peers.address.description))
+      gateway: GatewayIdentity(id: id, address: peers.address.description), forwardedIDs: forwardedIDs)
     server.start(clients: [clients], management: [], peers: [peers], on: [loop]) { [network] loop in
       API(api, loopIndex: 0, forwarder: Forwarder(network, loop: loop))
     }

@@ -65,12 +65,17 @@ struct RequestToForward {
   /// Whether it counts as a request that may wait. Its parameters, which the holder reads, may say that it does not.
   let mayWait: Bool
   let endsAtDrain: Bool
+  /// How long it may take at the holder.
+  let time: TimeSpan
+  /// Whether the client waits for more than its execution.
+  let waits: Bool
   /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
   let readsDocument: Bool?
 
   /// - Parameter id: identifies the request among those of all gateways.
   init(
-    _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for client: ForwardedClient, id: UInt128
+    _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for client: ForwardedClient, id: UInt128,
+    _ delivery: GatewaySettings.Delivery
   ) {
     self.session = session
     // The content of the response to HEAD is dropped here, where its length is needed.
@@ -83,6 +88,13 @@ struct RequestToForward {
     case .consumer(let target): mayWait = target.action == .receive
     case .send, .delivery, .distantDelivery: mayWait = hasParameters
     default: mayWait = false
+    }
+    let wait = mayWait ? WaitParameter.longest(request, delivery) : .zero
+    waits = wait > .zero
+    switch route {
+    // It is not stored, and ends with its wait.
+    case .call: time = wait
+    default: time = request.method == .get || request.method == .head ? wait : wait + API.storeWait
     }
     switch route {
     case .session where session.placement.isShared: readsDocument = true
@@ -164,7 +176,8 @@ extension API {
     from origin: ClientOrigin
   ) -> RequestToForward {
     let id = UInt128(entropy.next()) << 64 | UInt128(entropy.next())
-    return RequestToForward(request, route, of: session, for: ForwardedClient(grant, from: origin), id: id)
+    return RequestToForward(
+      request, route, of: session, for: ForwardedClient(grant, from: origin), id: id, shared.settings.delivery)
   }
 
   /// Lets a request that waits here continue at the next holder, if this gateway loses the session meanwhile: only what can be executed twice, or
@@ -207,7 +220,7 @@ extension API {
     lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
     return ForwardedRequest(
       request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
-      repetition: request.repetition, start: now)
+      repetition: request.repetition, time: request.time, waits: request.waits, start: now)
   }
 
   static var holderUnavailable: Problem {

@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import HTTPCodec
 
 /// How long a request may be held. The same rule applies to all requests that can wait.
@@ -52,6 +53,23 @@ enum WaitParameter {
   static func left(of wait: TimeSpan, for request: borrowing HTTPRequestHead) -> TimeSpan {
     guard let waited = milliseconds(.drawbridgeWaited, of: request) else { return wait }
     return max(.zero, wait - waited)
+  }
+
+  /// The longest wait of a request whose parameters are not validated, since another gateway does that.
+  static func longest(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery) -> TimeSpan {
+    var wait: TimeSpan?
+    let query = request.query
+    var start = 0
+    while start < query.count {
+      let end = query.firstIndex(of: UInt8(ascii: "&"), from: start) ?? query.count
+      let parameter = query.extracting(start..<end)
+      if parameter.starts(with: "wait=") {
+        // A value that is not understood here may be as long as any.
+        wait = max(wait ?? .zero, TimeSpan(parameter.extracting(5..<parameter.count)) ?? settings.maximumWait)
+      }
+      start = end + 1
+    }
+    return granted(wait ?? preference(of: request) ?? settings.wait, for: request, maximum: settings.maximumWait)
   }
 
   /// How long a request may wait until what it has submitted is stored. What has waited for a holder for so long that little is left still has a moment,

@@ -144,7 +144,8 @@ package final class ForwardedExchange: LoopTask {
     metrics.attempts.add()
     metrics.connections.add(1)
     // The client repeats it at any time after the first attempt, which the machine would not know of.
-    let result = await client.send(message, within: deadline - now, mayRepeat: request.repetition == .harmless)
+    let limit = min(deadline - now, forwarder.network.limits.attempt(request))
+    let result = await client.send(message, within: limit, mayRepeat: request.repetition == .harmless)
     metrics.connections.add(-1)
     attempt = nil
     endFarewell()
@@ -170,7 +171,8 @@ package final class ForwardedExchange: LoopTask {
         HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: SharedBytes(response.content))
     // The same would come again.
     case .response, .invalid: outcome = outcome(machine.expired(isSent: true))
-    case .timeout, .failed, .cancelled: _ = machine.ended(mayHaveArrived ? .lost : .unreached, now: now)
+    case .timeout: _ = machine.ended(mayHaveArrived ? .expired : .unreached, now: now)
+    case .failed, .cancelled: _ = machine.ended(mayHaveArrived ? .lost : .unreached, now: now)
     }
   }
 

@@ -12,13 +12,19 @@ package struct ForwardedRequest: Sendable {
   package let fieldLines: [UInt8]
   package let content: [UInt8]
   package let repetition: ForwardingRepetition
+  /// How long it may take at its holder.
+  package let time: TimeSpan
+  /// Whether the client waits for more than its execution.
+  package let waits: Bool
   /// When it was complete. The wait of the client ends so much earlier at the gateway that gets it.
   package let start: MonotonicTime
 
   package init(
     _ method: HTTPMethod, target: String, fieldLines: [UInt8], content: [UInt8],
-    repetition: ForwardingRepetition, start: MonotonicTime
+    repetition: ForwardingRepetition, time: TimeSpan, waits: Bool, start: MonotonicTime
   ) {
+    self.time = time
+    self.waits = waits
     self.start = start
     self.method = method
     self.target = target

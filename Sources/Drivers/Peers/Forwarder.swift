@@ -216,6 +216,7 @@ final class PeerConnections {
   func makeClient() -> HTTPClient {
     var limits = HTTPClient.Limits()
     limits.connectTimeout = self.limits.connect
+    limits.userTimeout = self.limits.acknowledgement
     limits.contentBytes = self.limits.responseBytes
     return HTTPClient(endpoint, limits: limits, resolver: resolver, loop: loop)
   }

@@ -16,6 +16,10 @@ package final class PeerNetwork: Sendable {
     package var request = TimeSpan.minutes(10)
     /// Maximum time to connect to a peer. Gateways are near each other.
     package var connect = TimeSpan.seconds(2)
+    /// How long the kernel of a peer has to acknowledge what was sent. After that it is unreachable, which Redis need not notice.
+    package var acknowledgement = TimeSpan.seconds(10)
+    /// What an attempt may take longer than the request may at its holder. Then the holder hangs, or its response is lost.
+    package var attemptMargin = TimeSpan.seconds(5)
     /// How long a former holder has for its response after another gateway, or none, has taken its place. It may have executed the request, and a
     /// response is better than none. One that hangs has no more time.
     package var farewell = TimeSpan.seconds(1)
@@ -34,6 +38,13 @@ package final class PeerNetwork: Sendable {
     package var retention: TimeSpan { recognition + recognition / 3 }
 
     package init() {}
+
+    /// How long an attempt may last. A request that is executed once under its id, and does not wait for more than the store, is still recognised afterwards.
+    func attempt(_ request: ForwardedRequest) -> TimeSpan {
+      let limit = request.time + attemptMargin
+      guard request.repetition == .recognised, !request.waits else { return limit }
+      return min(limit, recognition - recognition / 5)
+    }
 
     /// Those that depend on the lease.
     package init(lease: TimeSpan) {

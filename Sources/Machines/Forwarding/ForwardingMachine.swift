@@ -55,6 +55,8 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     case unreached
     /// The peer may have received all of it, and there is no complete response.
     case lost
+    /// As `lost`, because the peer has not responded in time. That time counts as a wait: the peer may hang, and the next attempt too.
+    case expired
   }
 
   /// The status with which a gateway says that it is not the holder. No other response has it.
@@ -125,6 +127,7 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     case .lost:
       firstLost = firstLost ?? begun
       resumeWaiting(at: now)
+    case .expired: firstLost = firstLost ?? begun
     }
     (avoided, resume) = (current, now + limits.pause)
     _ = beginWaiting(at: now)

@@ -281,6 +281,43 @@ import Upstream
     #expect(try call.response().problem == "outcome-unknown")
   }
 
+  /// A holder that lives, and gets a request of one gateway without responding.
+  @Test func aRequestIsRepeatedIfItsHolderDoesNotRespondInTime() throws {
+    let holder = try TestGateway()
+    let address = holder.peerAddress
+    let lossy = try ScriptedPeer(
+      { client in
+        _ = client.readMessage()
+        _ = client.readToEnd()
+      },
+      { client in
+        guard let (head, body) = client.readMessage(), let behind = try? Client(to: address) else { return }
+        behind.send(head + body)
+        guard let (head, body) = behind.readMessage() else { return }
+        client.send(head + body)
+      })
+    defer { lossy.stop() }
+    let follower = try TestGateway(
+      .at(lossy.address), limits: { ($0.attemptMargin, $0.recognition) = (.milliseconds(100), .seconds(5)) })
+    // After four fifths of the time in which it is recognised.
+    #expect(try follower.request("POST", "/v1/messages", "", "x").status == 202)
+    #expect(lossy.connections == 2)
+  }
+
+  @Test(arguments: [("GET", "/v1/session"), ("POST", "/v1/call?wait=0")])
+  func aHolderThatNeverRespondsCostsLittleMoreThanThePatience(method: String, target: String) throws {
+    let hanging = try ScriptedPeer { client in
+      _ = client.readMessage()
+      _ = client.readToEnd()
+    }
+    defer { hanging.stop() }
+    let follower = try TestGateway(
+      .at(hanging.address), limits: { ($0.attemptMargin, $0.patience) = (.milliseconds(100), .milliseconds(500)) })
+    let answer = try follower.request(method, target)
+    #expect(answer.problem == (method == "GET" ? "holder-unavailable" : "outcome-unknown"), "\(answer.body)")
+    #expect(method == "GET" ? hanging.connections > 1 : hanging.connections == 1)
+  }
+
   @Test func aHolderThatGivesTheSessionUpStillResponds() throws {
     let mayRespond = Atomic(false)
     let slow = try ScriptedPeer { client in

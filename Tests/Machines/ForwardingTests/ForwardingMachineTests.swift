@@ -94,6 +94,28 @@ import Testing
     }
   }
 
+  /// A holder that hangs, and whose connection works, gets a request until the patience is over, and not for as long as requests may take.
+  @Test func theTimeOfAnAttemptWithoutAResponseCounts() {
+    for (repetition, failure) in [
+      (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),
+    ] {
+      let machine = machine(repetition)
+      _ = machine.next(holder: "a", now: time(0))
+      #expect(!machine.ended(.expired, now: time(5_000)))
+      #expect(machine.next(holder: "a", now: time(5_100)) == .send("a"))
+      #expect(machine.begin(at: time(5_100)))
+      #expect(!machine.ended(.expired, now: time(10_100)))
+      #expect(machine.next(holder: "a", now: time(10_200)) == .send("a"))
+      #expect(machine.begin(at: time(10_200)))
+      #expect(!machine.ended(.expired, now: time(15_200)))
+      #expect(machine.next(holder: "b", now: time(15_200)) == .end(failure))
+    }
+    let harmful = machine(.harmful)
+    _ = harmful.next(holder: "a", now: time(0))
+    #expect(!harmful.ended(.expired, now: time(5_000)))
+    #expect(harmful.next(holder: "b", now: time(5_000)) == .end(.unknown))
+  }
+
   @Test func aLossIsNotForgottenByALaterAttemptThatDidNothing() {
     for (repetition, failure) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),

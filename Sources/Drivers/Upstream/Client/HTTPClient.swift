@@ -24,6 +24,8 @@ package final class HTTPClient: TimerTarget {
     package var connectTimeout = TimeSpan.seconds(10)
     /// Maximum size of the content of a response, which is then kept; nil: no content is kept.
     package var contentBytes: Int?
+    /// How long the kernel waits for the server's acknowledgement of what was sent; nil: for as long as the request may take.
+    package var userTimeout: TimeSpan?
 
     package init() {}
   }
@@ -186,7 +188,7 @@ package final class HTTPClient: TimerTarget {
       var destination = DialDestination(
         host: endpoint.url.host, port: endpoint.url.port, authority: endpoint.url.authority, proxy: nil,
         tls: try await endpoint.tlsContext?.refreshed(until: connected, cancellation, on: loop),
-        userTimeout: max(deadline - loop.now, .seconds(1)), rules: endpoint.rules)
+        userTimeout: limits.userTimeout ?? max(deadline - loop.now, .seconds(1)), rules: endpoint.rules)
       destination.permission = permission
       let transport = try await dialer.dial(destination, cancellation, &input) { _ in }
       cancellation.setTransport(transport)

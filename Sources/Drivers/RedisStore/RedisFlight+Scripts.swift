@@ -51,6 +51,7 @@ extension RedisFlight {
     _ keys: SessionKeys, _ stream: String, after last: PushEntryID, bytes: Int,
     then: @escaping (StreamReading, Bool) -> Void
   ) {
+    noteReading()
     let names = SharedRecord.fieldNames
     send(.read, parts: StoreScript.leadingParts + 5 + names.count, bytes: bytes) { parts in
       StoreScript.read.begin(&parts)

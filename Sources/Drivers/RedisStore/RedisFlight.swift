@@ -22,6 +22,8 @@ final class RedisFlight {
 
   private let connection: RedisConnection
   private let replicas: Int
+  /// Of a channel to which nobody subscribes.
+  private let nobody: String
   private let metrics: RedisStoreMetrics?
   private let landed: (RedisFlight) -> Void
   private var completions: [Completion] = []
@@ -35,16 +37,19 @@ final class RedisFlight {
   private(set) var errors: [RedisError] = []
   /// Whether entries are to be stored.
   private(set) var hasEntries = false
+  private var reads = false
+  private var isPublished = true
   /// Whether a command was lost, or could not be sent.
   private(set) var hasFailed = false
 
   init(
-    _ connection: RedisConnection, replicas: Int, metrics: RedisStoreMetrics? = nil,
+    _ connection: RedisConnection, replicas: Int, nobody: String, metrics: RedisStoreMetrics? = nil,
     landed: @escaping (RedisFlight) -> Void
   ) {
     self.connection = connection
     self.metrics = metrics
     self.replicas = replicas
+    self.nobody = nobody
     self.landed = landed
   }
 
@@ -57,6 +62,9 @@ final class RedisFlight {
 
   /// A command with entries was sent.
   func noteEntries() { hasEntries = true }
+
+  /// A command was sent that reads what other connections may have written.
+  func noteReading() { reads = true }
 
   var isFull: Bool { bytes >= Self.fullBytes }
 
@@ -97,13 +105,30 @@ final class RedisFlight {
   /// To be called after the last command. Then `hasFailed` says whether all could be sent.
   func depart() {
     guard replicas > 0 else { return }
+    if reads {
+      // Since version 7.2, WAIT waits for the last write of its own connection only. This is one, after all that was read. It changes nothing, and Redis
+      // accepts it also while it is full.
+      send(parts: 3, isShort: true) { parts in
+        parts.append("PUBLISH")
+        parts.append(nobody)
+        parts.append("")
+      } _: { [self] outcome in
+        switch outcome {
+        case .reply: break
+        case .refused(let error):
+          isPublished = false
+          errors.append(error)
+        case .lost: hasFailed = true
+        }
+      }
+    }
     send(parts: 3, isShort: true) { parts in
       parts.append("WAIT")
       parts.append(decimal: UInt64(replicas))
       parts.append(decimal: Self.waitMilliseconds)
     } _: { [self] outcome in
       switch outcome {
-      case .reply(let reply): isConfirmed = reply.integer ?? 0 >= Int64(replicas)
+      case .reply(let reply): isConfirmed = isPublished && reply.integer ?? 0 >= Int64(replicas)
       case .refused(let error):
         isConfirmed = false
         errors.append(error)

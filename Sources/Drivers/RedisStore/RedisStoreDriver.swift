@@ -29,6 +29,7 @@ final class RedisStoreDriver {
   private let dialer: any Dialer
   private(set) lazy var link = RedisLink(settings, dialer: dialer, loop: loop, owner: self)
   let gateways: String
+  let nobody: String
 
   var heartbeat: Heartbeat
   var watch: HistoryWatch
@@ -108,6 +109,7 @@ final class RedisStoreDriver {
     loads = LimitedTurns(limit: settings.concurrentLoads)
     replacements = LimitedTurns(limit: settings.concurrentReplacements)
     gateways = SessionKeys.gateways(prefix: settings.prefix)
+    nobody = SessionKeys.nobody(prefix: settings.prefix)
     listKeys = DefinitionKeys(prefix: settings.prefix)
     definitions = DefinitionList(patience: settings.times.lease + .seconds(1))
     heartbeat = Heartbeat(settings.times)
@@ -149,7 +151,7 @@ final class RedisStoreDriver {
     while flight == nil {
       let hasTaken = take()
       if let connection = link.journals {
-        let flight = RedisFlight(connection, replicas: settings.waitReplicas, metrics: metrics) {
+        let flight = RedisFlight(connection, replicas: settings.waitReplicas, nobody: nobody, metrics: metrics) {
           [unowned self] in landed($0)
         }
         decide(flight)

@@ -49,6 +49,9 @@ struct SessionKeys {
 
   static func peers(prefix: String) -> String { "{\(prefix)}:peers" }
 
+  /// Of a channel to which nobody subscribes.
+  static func nobody(prefix: String) -> String { "{\(prefix)}:nobody" }
+
   /// The name of the session with this channel; nil if it is not one.
   static func session(ofChannel channel: String, prefix: String) -> String? {
     let base = "{\(prefix)}:s:"

@@ -38,8 +38,15 @@ package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
   private static var textLimit: Int { 256 }
 
   package init(_ reply: String) {
-    kind = Kind(rawValue: String(reply.prefix { $0 != " " })) ?? .other
+    kind = Kind(rawValue: String(Self.cause(in: reply[...]).prefix { $0 != " " })) ?? .other
     text = PrintableText.escaped(String(reply.prefix(Self.textLimit)))
+  }
+
+  /// The error of the command itself. Before version 7, a script reports those of its commands as
+  /// `ERR Error running script (call to f_…): @user_script:3: @user_script: 3: -OOM command not allowed …`.
+  private static func cause(in reply: Substring) -> Substring {
+    guard reply.hasPrefix("ERR Error running script"), let place = reply.firstRange(of: ": -") else { return reply }
+    return reply[place.upperBound...]
   }
 
   /// Whether the connection must end: this server, or this connection, cannot execute the next command either. After a new connection the

@@ -19,6 +19,19 @@ import Testing
     ("ERR unknown command", .other, false),
     ("READONLYISH x", .other, false),
     ("", .other, false),
+    // Of version 6.2.
+    (
+      "ERR Error running script (call to f_0f): @user_script:3: @user_script: 3: -OOM command not allowed when used memory > 'maxmemory'.",
+      .outOfMemory, false
+    ),
+    (
+      "ERR Error running script (call to f_0f): @user_script:3: @user_script: 3: -READONLY You can't write against a read only replica.",
+      .readOnly, true
+    ),
+    (
+      "ERR Error running script (call to f_0f): @user_script:3: user_script:3: attempt to index a nil value", .other,
+      false
+    ),
   ])
   func theFirstWordDecides(reply: String, kind: RedisError.Kind, endsConnection: Bool) {
     let error = RedisError(reply)

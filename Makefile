@@ -57,9 +57,9 @@ soak: ## Run everything at once for an hour (MINUTES=N), then kill a gateway wit
 	@scripts/soak $(if $(MINUTES),--minutes $(MINUTES))
 	@scripts/soak --kills $(or $(KILLS),1000)
 
-soak-redis: build ## Kill, stop and partition three gateways, Redis and Sentinels for 300 s (SECONDS=N, SEED=N), with WAIT and without, then take Redis away for 600 s (AWAY=N)
+soak-redis: build ## Kill, stop and partition three gateways, Redis and Sentinels for 300 s (SECONDS=N, SEED=N) in each of four ways to run Redis (KINDS="wait single": only these), then take Redis away for 600 s (AWAY=N)
 	@scripts/setup test
-	@.venv/bin/python Tests/Integration/chaos_redis.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	@.venv/bin/python Tests/Integration/chaos_redis.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(addprefix --only ,$(KINDS))
 	@DRAWBRIDGE_REDIS_AWAY=$(or $(AWAY),600) .venv/bin/python -m pytest Tests/Integration/test_replicas_redis_away.py -k long_time -n 3
 
 powerloss: ## Take the power from stores at hundreds of moments (SEEDS=N), let each operation of their disks fail, and check what is left

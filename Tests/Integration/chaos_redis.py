@@ -12,23 +12,40 @@ from pathlib import Path
 from harness.gateway import BINARY
 from harness.redis_chaos.run import ChaosRun
 
+#: Names of runs, and how each runs Redis.
+KINDS = {
+    # What docs/scaling.md recommends.
+    "wait": {"replicas": 2, "waits": 1},
+    "wait-all": {"replicas": 1, "waits": 1},
+    "wait-both": {"replicas": 2, "waits": 2},
+    "no-wait": {"replicas": 1, "waits": 0},
+    "single": {"sentinels": False},
+}
+_USUAL = ("wait", "wait-all", "no-wait", "single")
+
 
 async def _main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300, help="length of each run (300)")
     parser.add_argument("--seed", type=int, help="to have the same faults once more; timing varies nevertheless")
-    parser.add_argument("--only", choices=["wait", "single"], help="with Sentinels and WAIT, or with one server")
-    parser.add_argument("--replicas", type=int, default=1, help="replicas of Redis, all of which must confirm (1)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=list(KINDS),
+        help="Sentinels with 2 replicas and WAIT 1 (wait), 1 and 1 (wait-all), 2 and 2 (wait-both), 1 and 0 (no-wait), "
+        f"or one server (single); may be repeated. Without it: {', '.join(_USUAL)}",
+    )
+    parser.add_argument("--keep", type=Path, help="a folder that gets the logs of all programs")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     # Not a warning for each connection that was reset.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     failed = 0
-    kinds = [options.only] if options.only else ["wait", "single"]
+    kinds = options.only or _USUAL
     for kind in kinds:
         print(f"{BINARY.name}, {kind}, {options.seconds:g} seconds, seed {seed}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            run = ChaosRun(options.seconds, seed, Path(folder), sentinels=kind == "wait", replicas=options.replicas)
+            run = ChaosRun(options.seconds, seed, Path(folder), **KINDS[kind])
             try:
                 verdict = await run.run(lambda text: print(f"  {text}", flush=True))
             except (AssertionError, TimeoutError, OSError) as error:
@@ -36,7 +53,12 @@ async def _main():
                 traceback.print_exc()
                 failed += 1
                 continue
+            finally:
+                if options.keep:
+                    run.keep_logs(options.keep / f"{kind}-{seed}")
         print(f"{'FAILED' if verdict.faults else 'passed'} {kind}: {verdict}")
+        for (operation, status, problem), count in sorted(verdict.results.items(), key=str):
+            print(f"  {count} {operation}: {status} {problem}")
         for fault in verdict.faults[:100]:
             print(f"  {fault}")
         failed += bool(verdict.faults)

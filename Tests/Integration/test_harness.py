@@ -5,6 +5,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from harness.beside import Beside
+from harness.clock import ShiftedClock
 from harness.metrics import Metrics
 from harness.namespaces import needs_namespaces
 from harness.raw import RawUpstream, frame, upgrade
+from harness.redis import RedisServer
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -85,6 +88,22 @@ async def test_a_healthy_client_that_has_to_wait_is_noticed(gateway, start):
 
     with pytest.raises(AssertionError, match="times slower"):
         await beside.unharmed_by(standstill)
+
+
+async def test_a_step_of_a_clock_reaches_redis_and_only_the_server_on_it(start, tmp_path):
+    day = 86_400
+    clock = ShiftedClock(tmp_path)
+    other = clock.beside(tmp_path / "other")
+    server = await start(RedisServer(tmp_path, environment=clock.environment))
+    steady = await start(RedisServer(tmp_path, environment=other.environment))
+    for shift in (0, day, -day):
+        clock.shift(shift)
+        # An hour of room, of a day: other steps of the machine's clock are none of this test.
+        assert abs((await server.client.time())[0] - time.time() - shift) < 3600
+        assert abs((await steady.client.time())[0] - time.time()) < 3600
+        # This one is read with `time`.
+        await server.client.save()
+        assert abs((await server.client.lastsave()).timestamp() - time.time() - shift) < 3600
 
 
 def python(program, *, prefix=()):

@@ -1,5 +1,6 @@
 // The time of day and so many seconds more, for the program that this is preloaded into. The number is eight bytes in the file
 // $CLOCK_SHIFT, which a test writes while the program runs. The monotonic clock is left alone, as it is when somebody sets a clock.
+// Swift reads clock_gettime; Redis reads gettimeofday and time.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +25,21 @@ __attribute__((constructor)) static void map_shift(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
   int result = (int)syscall(SYS_clock_gettime, clock, now);
-  if (result == 0 && clock == CLOCK_REALTIME && shift) now->tv_sec += *shift;
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) && shift) now->tv_sec += *shift;
   return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+  struct timespec time;
+  (void)zone;
+  int result = clock_gettime(CLOCK_REALTIME, &time);
+  if (result == 0) *now = (struct timeval){.tv_sec = time.tv_sec, .tv_usec = time.tv_nsec / 1000};
+  return result;
+}
+
+time_t time(time_t *seconds) {
+  struct timespec now;
+  if (clock_gettime(CLOCK_REALTIME, &now) != 0) return (time_t)-1;
+  if (seconds) *seconds = now.tv_sec;
+  return now.tv_sec;
 }

@@ -8,13 +8,28 @@ import time
 
 import aiohttp
 
+from ..client import Answer
 from ..streams import LineParser
 from ..waiting import eventually
+from .judge import Loss, position
 
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
 #: A request to a gateway that was stopped has no response. Clients give up and repeat it elsewhere.
 _PATIENCE = aiohttp.ClientTimeout(total=10)
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
+#: Problems that a request may get while gateways and Redis fail, with their status. Anything else is a fault.
+_UNAVAILABLE = {(503, "holder-unavailable")}
+_NOT_STORED = {(503, "store-failed"), *_UNAVAILABLE}
+_UNKNOWN = {(502, "outcome-unknown")}
+PROBLEMS = {
+    "post": _NOT_STORED | _UNKNOWN,
+    "delivery": _UNAVAILABLE,
+    "read": set(),
+    "stream": set(),
+    "create": _NOT_STORED | _UNKNOWN,
+    "receive": _NOT_STORED | _UNKNOWN,
+    "settle": _NOT_STORED | _UNKNOWN | {(409, "lease-lost")},
+}
 
 
 class Clients:
@@ -24,23 +39,35 @@ class Clients:
         self._replicas = replicas
         self._chance = chance
         self.is_over = False
-        self.statuses = collections.Counter()
+        #: How often each operation had each result: a status and a problem; `none` is no response.
+        self.results = collections.Counter()
+        self.faults = []
 
     async def choose(self):
         await eventually(lambda: self._replicas.running, what="a gateway runs")
         return self._chance.choice(self._replicas.running)
 
-    async def request(self, method, path, **options):
-        """The response of one of the gateways; None if there is none."""
-        replica = await self.choose()
+    async def request(self, operation, method, path, *, also=(), member=None, **options):
+        """The response of one of the gateways; None if there is none. `also`: problems that it may have besides."""
+        member = member or await self.choose()
         try:
-            answer = await replica.client().request(method, path, timeout=_PATIENCE, **options)
+            answer = await member.client().request(method, path, timeout=_PATIENCE, **options)
         except (*_GONE, RuntimeError):
-            self.statuses["none"] += 1
+            self.results[operation, "none", ""] += 1
             await asyncio.sleep(0.02)
             return None
-        self.statuses[answer.status] += 1
+        self.note(operation, answer.status, kind_of(answer) if answer.status >= 300 else "", answer.body, also=also)
         return answer
+
+    def note(self, operation, status, kind, body, *, also=()):
+        self.results[operation, status, kind] += 1
+        if status >= 300 and (status, kind) not in PROBLEMS[operation] | set(also):
+            self.faults.append(f"{operation} got {status}: {body[:300]}")
+
+    def succeeded(self, operation):
+        """Of how many requests how many succeeded."""
+        mine = {key: count for key, count in self.results.items() if key[0] == operation}
+        return sum(count for key, count in mine.items() if key[1] in (200, 202)), sum(mine.values())
 
 
 def kind_of(answer):
@@ -50,18 +77,12 @@ def kind_of(answer):
     return "none"
 
 
-def position(id):
-    """The term and the number of a push."""
-    _, term, number = id.split(".")
-    return int(term), int(number)
-
-
 class Posts:
     """Messages, each with a label. Some are repeated with an `Idempotency-Key` until they are accepted."""
 
-    def __init__(self, clients, upstream, chance, interval, *, forgets=False):
-        #: Whether Redis may lose what it has confirmed. Then a delivery may not be known any more.
-        self._forgets = forgets
+    def __init__(self, clients, upstream, chance, interval, promises, losses):
+        self._promises = promises
+        self._losses = losses
         self._clients = clients
         self._upstream = upstream
         self._chance = chance
@@ -70,6 +91,8 @@ class Posts:
         self.accepted = {}
         self.refused = {}
         self.unclear = set()
+        #: When the first response with an id arrived.
+        self._times = {}
         self.states = {}
         self.faults = []
         self.forgotten = 0
@@ -99,23 +122,28 @@ class Posts:
     async def _try(self, label, fields):
         """Whether it was accepted."""
         headers = {"Content-Type": "text/plain", **fields}
-        answer = await self._clients.request("POST", "/v1/messages", data=label.encode(), headers=headers)
+        # The first request of this key may have no response yet.
+        also = {(409, "idempotency-key-in-progress")} if fields else ()
+        answer = await self._clients.request(
+            "post", "POST", "/v1/messages", data=label.encode(), headers=headers, also=also
+        )
         if answer is None or answer.status == 502:
             self.unclear.add(label)
             return False
         if answer.status in (200, 202):
-            id = answer.json["id"]
-            if self._ids.setdefault(id, label) != label:
-                self.faults.append(f"{id} was given to {self._ids[id]} and {label}")
-            if self.accepted.setdefault(label, id) != id:
-                self.faults.append(f"{label} has the ids {self.accepted[label]} and {id}")
-            self._pending.append(id)
+            self.note_accepted(label, answer.json["id"], time.monotonic())
+            self._pending.append(answer.json["id"])
             return True
-        # 409: the first request of this key has no response yet.
-        if answer.status not in (409, 410, 503):
-            self.faults.append(f"{label} got {answer.status}: {answer.body[:200]}")
         self.refused[label] = kind_of(answer)
         return False
+
+    def note_accepted(self, label, id, at):
+        self._times.setdefault(id, at)
+        if self._ids.setdefault(id, label) != label:
+            self.faults.append(f"{id} was given to {self._ids[id]} and {label}")
+        if (first := self.accepted.setdefault(label, id)) != id:
+            # Redis may have lost the first one, with its key.
+            self._losses.note(self._times[first], f"{label} has the ids {first} and {id}")
 
     async def judge(self):
         """Reads the state of each message until it is final, from any gateway."""
@@ -124,31 +152,34 @@ class Posts:
                 await asyncio.sleep(0.01)
                 continue
             id = self._pending.popleft()
-            before, state = self.states.get(id), await self._final(id)
-            if before not in (None, state):
-                self._note_change(id, before, state)
-            self.states[id] = state
+            before = self.states.get(id)
+            self.note_state(id, await self._final(id))
             # Some are read again later.
             if before is None and self._chance.random() < 0.2 and not self._clients.is_over:
                 asyncio.get_running_loop().call_later(self._chance.uniform(0, 5), self._pending.append, id)
 
-    def _note_change(self, id, before, state):
+    def note_state(self, id, state):
+        before = self.states.get(id)
+        self.states[id] = state
+        if before in (None, state):
+            return
         # A confirmation is stored after the fact.
-        if (before, state) == ("confirmed", "unknown") or state == "forgotten":
+        if (before, state) == ("confirmed", "unknown"):
             self.forgotten += 1
-        else:
+        # Two holders at once may both have it. What is forgotten is among the losses.
+        elif self._promises.has_one_holder and "forgotten" not in (before, state):
             self.faults.append(f"{id} was {before} and became {state}")
 
-    async def _final(self, id):
+    async def _final(self, id, member=None):
         deadline = time.monotonic() + 90
         state = None
         while time.monotonic() < deadline:
-            answer = await self._clients.request("GET", f"/v1/deliveries/{id}")
-            if answer is not None and answer.status == 404 and self._forgets:
+            answer = await self._clients.request(
+                "delivery", "GET", f"/v1/deliveries/{id}", member=member, also={(404, "not-found")}
+            )
+            if answer is not None and answer.status == 404:
+                self._losses.note(self._times[id], f"{id} was accepted and is not known")
                 return "forgotten"
-            if answer is not None and answer.status not in (200, 502, 503):
-                self.faults.append(f"{id} got {answer.status}: {answer.body[:200]}")
-                return "lost"
             if answer is not None and answer.status == 200:
                 state = answer.json["state"]
                 if state in FINAL:
@@ -157,7 +188,21 @@ class Posts:
         self.faults.append(f"{id} is {state} for 90 s")
         return state
 
-    def compare(self, may_repeat):
+    async def read_again(self, members):
+        """The state of each message, at each gateway, when nothing fails any more."""
+        left = collections.deque(self.accepted.values())
+
+        async def work():
+            while left:
+                id = left.popleft()
+                states = [await self._final(id, member) for member in members]
+                if len(set(states)) > 1:
+                    self.faults.append(f"{id} has the states {states} at the gateways")
+                self.note_state(id, states[0])
+
+        await asyncio.gather(*(work() for _ in range(8)))
+
+    def compare(self):
         """Compares the states with what the upstream has received."""
         arrived = collections.Counter(self._upstream.received)
         for label, id in self.accepted.items():
@@ -168,22 +213,23 @@ class Posts:
                 self.faults.append(f"{label} ({id}) is {state} and arrived")
             if state is None:
                 self.faults.append(f"{label} ({id}) has no state")
-        if not may_repeat:
-            self.faults += [f"{label} arrived {count} times" for label, count in arrived.items() if count > 1]
+        for label, count in arrived.items():
+            if count > 1 and self._promises.has_one_holder:
+                self.faults.append(f"{label} arrived {count} times")
         clear = self.refused.keys() - self.accepted.keys() - self.unclear
-        self.refused_and_arrived = collections.Counter(self.refused[label] for label in clear if arrived[label])
+        self.faults += [f"{label} got {self.refused[label]} and arrived" for label in sorted(clear) if arrived[label]]
 
 
 class Reader:
     """One client that polls or streams, each time at another gateway, with the cursor of the last one."""
 
-    def __init__(self, number, clients, chance, contents, faults):
+    def __init__(self, number, clients, chance, pushes):
         self.number = number
         self._clients = clients
         self._chance = chance
-        #: What each id stands for, of all readers.
-        self._contents = contents
-        self._faults = faults
+        #: The account of all readers.
+        self._pushes = pushes
+        self.faults = []
         #: Deliveries in order, and before them the reasons of gaps: `("gap", reasons)` or `(term, number)`.
         self.seen = []
         self.ids = set()
@@ -194,7 +240,7 @@ class Reader:
         self.times = 0
 
     def _fault(self, text):
-        self._faults.append(f"reader {self.number}: {text}")
+        self.faults.append(f"reader {self.number}: {text}")
 
     async def read(self, has_all):
         while not has_all(self):
@@ -203,24 +249,27 @@ class Reader:
             else:
                 await self._poll()
 
+    @property
+    def _also(self):
+        """A gateway that has not read the session has no position for a client without one."""
+        return _UNAVAILABLE if self._cursor == "earliest" else ()
+
     async def _poll(self):
         # Short at the end, when readers wait for a push that may not come.
         wait = self._chance.choice((0, 0.1, 1, 2))
         limit = self._chance.choice((1, 10, 100, 1000))
         query = {"cursor": self._cursor, "wait": f"{int(wait * 1000)}ms", "limit": str(limit)}
-        answer = await self._clients.request("GET", "/v1/messages", params=query)
+        answer = await self._clients.request("read", "GET", "/v1/messages", params=query, also=self._also)
         if answer is None:
             return
         if answer.status != 200:
-            if answer.status not in (502, 503):
-                self._fault(f"a poll from {self._cursor} got {answer.status}: {answer.body[:200]}")
             await asyncio.sleep(0.05)
             return
         batch = answer.json
         if batch["gap"]:
-            self._note_gap(batch["gap"])
+            self.note_gap(batch["gap"])
         for message in batch["messages"]:
-            self._note(message)
+            self.note(message)
         self._cursor = batch["cursor"]
         if not wait and not batch["messages"]:
             await asyncio.sleep(0.05)
@@ -235,33 +284,36 @@ class Reader:
                 "/v1/messages", params=query, headers={"Accept": "application/x-ndjson"}
             ) as response:
                 if response.status != 200:
+                    answer = Answer(response.status, response.headers, await response.read())
+                    self._clients.note("stream", answer.status, kind_of(answer), answer.body, also=self._also)
                     return
+                self._clients.note("stream", 200, "", b"")
                 while (left := end - time.monotonic()) > 0:
                     data = await asyncio.wait_for(response.content.readany(), left)
                     if not data:
                         break
                     for event in parser.feed(data):
                         if event.type == "gap":
-                            self._note_gap(event.json)
+                            self.note_gap(event.json)
                         elif event.type == "message":
-                            self._note(event.json)
+                            self.note(event.json)
         except (*_GONE, RuntimeError):
             pass
         finally:
             self._cursor = parser.last_id or self._cursor
 
-    def _note_gap(self, gap):
+    def note_gap(self, gap):
         reasons = frozenset(gap.get("reasons") or [gap["reason"]])
         self._gap |= reasons
         self.seen.append(("gap", reasons))
 
-    def _note(self, message):
+    def note(self, message):
         id, data = message["id"], message["data"]
         data = json.loads(data) if isinstance(data, str) else data
         term, number = position(id)
         content = (data["c"], data["k"], data["n"])
-        if self._contents.setdefault(id, content) != content:
-            self._fault(f"{id} is {self._contents[id]} and {content}")
+        if (other := self._pushes.note(id, content, time.monotonic())) is not None:
+            self._fault(f"{id} is {other} and {content}")
         if self._last and not self._gap:
             last_number, (connection, count, _) = self._last
             if number != last_number + 1:
@@ -285,16 +337,21 @@ class Workers:
 
     _PATH = "/v1/consumers/workers"
 
-    def __init__(self, clients, chance, *, forgets=False):
+    def __init__(self, clients, chance, promises, losses):
         self._clients = clients
         self._chance = chance
-        #: Whether Redis may lose what it has confirmed.
-        self._forgets = forgets
+        self._promises = promises
+        self._losses = losses
         self._visibility = 3
         self.faults = []
-        #: Numbers of pushes whose acknowledgement got 200, and that were sent to be acknowledged.
-        self.acknowledged = set()
+        #: When the acknowledgement of a push got 200, by its number; and numbers that were sent to be acknowledged.
+        self.acknowledged = {}
         self.sent = set()
+        # Gateways whose clocks differ give leases that end early or late elsewhere, so nothing is asserted meanwhile.
+        self._clocks_differ = False
+        self._created = time.monotonic()
+        #: Incremented when leases before it do not count any more.
+        self._period = 0
         #: Until when nobody else may have the push: its lease began after the request was sent.
         self._live = {}
         self.deliveries = 0
@@ -303,55 +360,70 @@ class Workers:
         settings = {"share": True, "start": "earliest", "visibility": f"{self._visibility}s", "max_deliveries": 1000}
 
         async def put():
-            answer = await self._clients.request("PUT", self._PATH, json=settings)
-            return answer if answer is not None and answer.status not in (502, 503) else None
+            answer = await self._clients.request("create", "PUT", self._PATH, json=settings)
+            return answer if answer is not None and answer.status in (200, 201) else None
 
-        answer = await eventually(put, within=60, what="the consumer is created")
-        assert answer.status in (200, 201), answer.body
+        await eventually(put, within=60, what="the consumer is created")
+        self._created = time.monotonic()
 
     async def _receive(self, wait, limit):
-        began = time.monotonic()
+        began, period = time.monotonic(), self._period
         query = {"wait": f"{wait}ms", "limit": str(limit)}
-        answer = await self._clients.request("POST", self._PATH + "/receive", params=query)
+        answer = await self._clients.request(
+            "receive", "POST", self._PATH + "/receive", params=query, also={(404, "not-found")}
+        )
         if answer is None:
             return []
         if answer.status != 200:
-            if answer.status not in (502, 503) and not (self._forgets and answer.status == 404):
-                self.faults.append(f"a receive got {answer.status}: {answer.body[:200]}")
-            await asyncio.sleep(0.05)
             if answer.status == 404:
-                await self.create()
+                await self._create_again()
+            await asyncio.sleep(0.05)
             return []
-        now = time.monotonic()
         for message in answer.json["messages"]:
-            number = message["data"]["n"]
-            until, lease = self._live.get(number, (0, None))
-            if now < until and lease != message["lease"]:
-                self.faults.append(f"{number} has the leases {lease} and {message['lease']}")
-            if number in self.acknowledged and not self._forgets:
-                self.faults.append(f"{number} came again after its acknowledgement got 200")
-            self._live[number] = (began + self._visibility, message["lease"])
-            self.deliveries += 1
+            self.note_lease(message["data"]["n"], message["lease"], began, time.monotonic(), period)
         return answer.json["messages"]
+
+    async def _create_again(self):
+        self._losses.note(self._created, "the consumer is not known")
+        await self.create()
+
+    def note_lease(self, number, lease, began, now, period=0):
+        """A lease that a request between `began` and `now` has got."""
+        self.deliveries += 1
+        if number in self.acknowledged:
+            at = self.acknowledged[number]
+            self._losses.note(at, f"{number} came again after its acknowledgement got 200")
+        if self._clocks_differ or period != self._period:
+            return
+        until, other, since = self._live.get(number, (0, lease, 0))
+        if now < until and lease != other and self._promises.has_one_holder:
+            text = f"{number} has the leases {other} and {lease}"
+            if self._promises.loss is Loss.PLANNED:
+                self._losses.note(since, text)
+            else:
+                self.faults.append(text)
+        self._live[number] = (began + self._visibility, lease, now)
 
     async def _acknowledge(self, messages):
         numbers = {message["lease"]: message["data"]["n"] for message in messages}
         for number in numbers.values():
             self._live.pop(number, None)
         self.sent.update(numbers.values())
-        answer = await self._clients.request("POST", self._PATH + "/settle", json={"ack": list(numbers)})
-        if answer is None or answer.status in (409, 502, 503):
-            return
-        if answer.status not in (200, 207):
-            if not (self._forgets and answer.status == 404):
-                self.faults.append(f"a settlement got {answer.status}: {answer.body[:200]}")
+        answer = await self._clients.request(
+            "settle", "POST", self._PATH + "/settle", json={"ack": list(numbers)}, also={(404, "not-found")}
+        )
+        if answer is not None and answer.status == 404:
+            await self._create_again()
+        if answer is None or answer.status not in (200, 207):
             return
         for result, number in zip(answer.json["results"], numbers.values(), strict=True):
             if result["status"] == 200:
-                self.acknowledged.add(number)
+                self.acknowledged.setdefault(number, time.monotonic())
 
-    def forget_leases(self):
-        """After a step of the clock: the next holder restores leases with their ends in the time of day."""
+    def forget_leases(self, clocks_differ=False):
+        """After a step of a clock: the next holder restores leases with their ends in the time of day."""
+        self._clocks_differ = clocks_differ
+        self._period += 1
         self._live.clear()
 
     async def work(self):

@@ -8,32 +8,49 @@ import time
 from redis.exceptions import RedisError
 
 from ..waiting import eventually
+from .judge import PLANNED_FAILOVER
 
 #: Seconds between the loss of a holder and the next connection, besides the lease or the release: a busy machine
 #: schedules a dozen processes.
 SLACK = 2.0
+#: Seconds by which clocks are stepped.
+_STEPS = (-86_400, -60, -1, 1, 60, 86_400)
 
 
 class Faults:
-    """Each fault begins, lasts and is over. Two of them overlap now and then."""
+    """Each fault begins, lasts and is over. Two of them overlap now and then. Each kind comes before one comes again.
 
-    def __init__(self, replicas, chance, clock, *, lease, stepped):
+    `shifted`: the clocks of gateways and servers, each of which has one of its own.
+    """
+
+    def __init__(self, replicas, chance, shifted, *, lease, stepped):
         self._replicas = replicas
         self._databases = replicas.databases
         self._upstream = replicas.upstream
         self._chance = chance
-        self._clock = clock
+        self._clocks = shifted
+        #: Of all clocks that no fault has stepped, against that of the machine.
+        self._shift = 0
         self._lease = lease
-        #: Called after each step of the clock.
+        #: Called with each step of a gateway's clock, with whether their clocks differ now; and with each restart of a
+        #: server alone, which may have old content then.
         self._stepped = stepped
         self.done = collections.Counter()
         self.faults = []
         #: Seconds from the loss of a holder to the next connection.
         self.crashes = []
         self.drains = []
-        #: When gateways were stopped, and continued.
+        #: Gateways that were stopped, when, and when they continued.
         self.freezes = []
+        #: When gateways were disturbed, and when planned failovers began.
+        self._losses = []
+        self._failovers = []
         self._is_single = True
+        #: Whether one clock differs from the others, and whether it is that of a gateway.
+        self._is_stepping = False
+        self._clocks_differ = False
+        #: Whether faults end at once.
+        self._is_brief = False
         self._busy = set()
         gateways = [self.kill, self.kill_holder, self.drain_holder, self.drain, self.freeze_holder, self.freeze]
         gateways += [self.stall, self.cut, self.stall_holder, self.isolate]
@@ -41,16 +58,17 @@ class Faults:
             databases = [self.kill_primary, self.freeze_primary, self.failover, self.failover, self.lose_replica]
         else:
             databases = [self.freeze_primary, self.save, self.restart]
-        self._kinds = [*gateways, *databases, *databases]
-        if clock:
-            self._kinds += [self.step]
+        clocks = [self.step_all, self.step_gateway, self.step_server]
+        self._kinds = [*gateways, *databases, *databases, *clocks]
+        # What comes next is at the end. At first each kind comes once.
+        self._deck = self._shuffled(dict.fromkeys(self._kinds))
 
     async def run(self, seconds, progress):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             await asyncio.sleep(self._chance.uniform(0.2, 2.5))
             count = 1 if self._chance.random() < 0.6 else 2
-            kinds = self._chance.sample(self._kinds, count)
+            kinds = [self._next() for _ in range(count)]
             self._is_single = count == 1
             self.done["pairs"] += count == 2
             progress(" and ".join(kind.__name__ for kind in kinds))
@@ -58,10 +76,55 @@ class Faults:
             if self._chance.random() < 0.5:
                 await self._calm()
 
+    def _shuffled(self, kinds):
+        kinds = list(kinds)
+        self._chance.shuffle(kinds)
+        return kinds
+
+    def _next(self):
+        self._deck = self._deck or self._shuffled(self._kinds)
+        return self._deck.pop()
+
     async def _carry_out(self, kind):
         await asyncio.sleep(self._chance.uniform(0, 0.5))
         if await kind() is not False:
             self.done[kind.__name__] += 1
+        elif not self.done[kind.__name__]:
+            # Later in this round.
+            self._deck.insert(0, kind)
+
+    @property
+    def never_done(self):
+        return {kind.__name__ for kind in self._kinds if not self.done[kind.__name__]}
+
+    async def begin(self, progress):
+        """Whatever chance says later: a take-over and a release from a calm state, and with Sentinels a failover."""
+        self._is_brief = True
+        for kind, times in ((self.kill_holder, self.crashes), (self.drain_holder, self.drains)):
+            await eventually(self._is_calm, within=60, what="the session works before the first faults")
+            await self._replicas.holder()
+            progress(f"first {kind.__name__}")
+            await self._carry_out(kind)
+            if not times:
+                self.faults.append(f"the first {kind.__name__} was not measured")
+        if self._databases.sentinels:
+            await eventually(self._is_calm, within=60, what="the session works before the first failover")
+            progress("first failover")
+            before = await self._databases.present_primary()
+
+            async def is_replaced():
+                return await self._databases.present_primary() is not before
+
+            await eventually(self.failover, within=15, what="a Sentinel begins a failover")
+            await eventually(is_replaced, within=15, what="another server is the primary")
+            self.done["failover"] += 1
+        self._is_brief = False
+
+    @property
+    def planned_losses(self):
+        """Intervals in which a planned failover began, and a gateway was disturbed."""
+        intervals = [(at, at + PLANNED_FAILOVER) for at in self._failovers]
+        return [(start, end) for start, end in intervals if any(start <= at <= end for at in self._losses)]
 
     async def _calm(self):
         """Waits for a session that works, since a fault alone has a certain effect."""
@@ -92,12 +155,15 @@ class Faults:
             chosen = None
         if chosen:
             self._busy.add(chosen)
+            self._losses.append(time.monotonic())
         try:
             yield chosen
         finally:
             self._busy.discard(chosen)
 
     async def _last(self, longest, shortest=0.2):
+        if self._is_brief:
+            return
         await asyncio.sleep(self._chance.uniform(shortest, longest))
 
     # -- Gateways ---------------------------------------------------------------------------------------------------
@@ -159,7 +225,7 @@ class Faults:
             member.freeze()
             await self._last(2 * self._lease)
             member.thaw()
-            self.freezes.append((since, time.monotonic()))
+            self.freezes.append((member, since, time.monotonic()))
         return True
 
     async def freeze_holder(self):
@@ -229,10 +295,12 @@ class Faults:
 
     async def failover(self):
         sentinel = self._chance.choice(self._databases.sentinels)
+        began = time.monotonic()
         try:
             await sentinel.client.execute_command("SENTINEL", "FAILOVER", "main")
         except RedisError:
             return False
+        self._failovers.append(began)
         await self._last(2)
         return True
 
@@ -262,15 +330,42 @@ class Faults:
         await server.kill()
         await self._last(1)
         await server.launch()
+        # A lease that it has lost is granted again, if the holder is lost as well.
+        self._stepped(self._clocks_differ)
         self._busy.discard(server)
         return True
 
     # -- Clocks -----------------------------------------------------------------------------------------------------
 
-    async def step(self):
-        """The time of day of all servers and gateways with this clock."""
-        self._clock.shift(self._chance.choice((-86_400, -60, -1, 0, 1, 60, 86_400)))
-        self._stepped()
+    async def step_all(self):
+        """The time of day of all servers and gateways, for good."""
+        if self._is_stepping:
+            return False
+        self._shift = self._chance.choice([shift for shift in (0, *_STEPS) if shift != self._shift])
+        for clock in self._clocks.values():
+            clock.shift(self._shift)
+        self._stepped(False)
+        return True
+
+    async def step_gateway(self):
+        return await self._step_one(list(self._replicas), is_gateway=True)
+
+    async def step_server(self):
+        return await self._step_one(self._databases.servers, is_gateway=False)
+
+    async def _step_one(self, choices, *, is_gateway):
+        """The time of day of one of them, until it is corrected."""
+        if self._is_stepping:
+            return False
+        clock = self._clocks[self._chance.choice(choices)]
+        self._is_stepping, self._clocks_differ = True, is_gateway
+        clock.shift(self._shift + self._chance.choice(_STEPS))
+        self._stepped(self._clocks_differ)
+        await self._last(2 * self._lease)
+        clock.shift(self._shift)
+        self._is_stepping = self._clocks_differ = False
+        self._stepped(False)
+        return True
 
     def heal(self):
         for member in self._replicas:

@@ -1,0 +1,193 @@
+"""The judgement of a run, from the accounts of its clients and of its upstream. Nothing here needs a process."""
+
+import enum
+import itertools
+from dataclasses import dataclass
+
+#: Seconds. A frame that was sent before may be read a little later than the next connection opens.
+WRITE_SLACK = 0.5
+#: Seconds from the beginning of a planned failover. docs/scaling.md speaks of one; the others are for a busy machine.
+PLANNED_FAILOVER = 3.0
+
+
+class Loss(enum.Enum):
+    """When Redis may lose what it has confirmed."""
+
+    NEVER = "never"
+    #: If the holder is lost while a planned failover begins (docs/scaling.md, "What is not promised").
+    PLANNED = "in a planned failover"
+    #: With each failover or restart.
+    ANY = "at any time"
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What docs/scaling.md and docs/replicas.md promise for a kind of Redis."""
+
+    loss: Loss
+    #: Whether no two gateways hold a session at once. Without WAIT, one may take it at a primary that was replaced.
+    has_one_holder: bool
+
+    @classmethod
+    def of(cls, *, sentinels, replicas, waits):
+        if not sentinels:
+            return cls(Loss.ANY, True)
+        if not waits:
+            return cls(Loss.ANY, False)
+        return cls(Loss.PLANNED if waits < replicas else Loss.NEVER, True)
+
+
+class Losses:
+    """Facts which show that something was lost that Redis had confirmed, each with the time at which it was stored."""
+
+    def __init__(self, promises):
+        self._promises = promises
+        self._noted = []
+
+    def note(self, at, text):
+        self._noted.append((at, text))
+
+    def __len__(self):
+        return len(self._noted)
+
+    def faults(self, excused=()):
+        """Those that are not permitted. `excused`: intervals in which a planned failover began, with a holder lost."""
+        if self._promises.loss is Loss.ANY:
+            return []
+        intervals = excused if self._promises.loss is Loss.PLANNED else ()
+        return [text for at, text in self._noted if not any(start <= at <= end for start, end in intervals)]
+
+
+class Pushes:
+    """What each id of a push stands for, and when it was seen first: one account for all clients."""
+
+    def __init__(self):
+        self.contents = {}
+        self._seen = {}
+
+    def note(self, id, content, at):
+        """What else the id stands for; None if there is nothing else."""
+        self._seen.setdefault(id, at)
+        other = self.contents.setdefault(id, content)
+        return None if other == content else other
+
+    def seen(self, id):
+        return self._seen[id]
+
+    def number(self, id):
+        """`n` of the push; 0 if it is not known."""
+        return self.contents.get(id, (0, 0, 0))[2]
+
+
+def position(id):
+    """The term and the number of a push."""
+    _, term, number = id.split(".")
+    return int(term), int(number)
+
+
+def judge_logs(logs):
+    """All gateways have the same log: ids, and reasons of gaps."""
+    faults = []
+    for number, log in enumerate(logs[1:], 1):
+        if log == logs[0]:
+            continue
+        place = next((i for i, pair in enumerate(zip(log, logs[0], strict=False)) if pair[0] != pair[1]), "end")
+        ends = [(each[:2], each[-2:]) for each in (logs[0], log)]
+        faults.append(f"the logs of gateways 0 and {number} differ at {place}: {len(logs[0])}, {len(log)}; {ends}")
+    return faults
+
+
+def judge_readers(readers, pushes, log, promises, losses):
+    """Each reader has each push of the log; one that others saw and that is not in it lies at a gap `store`."""
+    faults, final = [], set(log)
+    lost = set(pushes.contents) - final
+    for id in sorted(lost):
+        losses.note(pushes.seen(id), f"{id} was seen and is not in the log")
+    for reader in readers:
+        missing = final - reader.ids
+        if not promises.has_one_holder:
+            # A gap `store` may stand for pushes that the log has, and a lost branch has readers of its own.
+            missing = {id for id in missing if not lies_before_a_gap(id, reader.seen)}
+        if missing:
+            faults.append(f"reader {reader.number} lacks {len(missing)} pushes of the log: {sorted(missing)[:5]}")
+        if promises.has_one_holder:
+            faults += [
+                f"reader {reader.number} lacks {id}, which others saw, without a gap `store`"
+                for id in sorted(lost - reader.ids)
+                if not lies_at_a_gap(id, reader.seen)
+            ]
+    return faults
+
+
+def lies_at_a_gap(id, seen):
+    """Whether the reader has a gap `store` where the push would be."""
+    term, number = position(id)
+    return any(
+        (before is None or before[1] < number) and after[0] >> 32 > term >> 32
+        for before, after in _gaps_of_the_store(seen)
+    )
+
+
+def lies_before_a_gap(id, seen):
+    """Whether the reader has continued behind the push with a gap `store`."""
+    term, number = position(id)
+    return any(after[1] > number and after[0] >> 32 >= term >> 32 for _, after in _gaps_of_the_store(seen))
+
+
+def _gaps_of_the_store(seen):
+    """The deliveries before and after each gap `store` or `restart`."""
+    last, reasons = None, frozenset()
+    for kind, value in seen:
+        if kind == "gap":
+            reasons |= value
+            continue
+        if reasons & {"store", "restart"}:
+            yield last, (kind, value)
+        last, reasons = (kind, value), frozenset()
+
+
+def judge_connections(connections, owners, freezes, promises):
+    """No gateway has its connection, or writes to it, after another one has opened the next.
+
+    `owners`: the gateway of each connection, by number. `freezes`: gateway, beginning and end. A gateway that is
+    stopped cannot close its connection; it may not write to it when it continues.
+    """
+    faults = []
+    for connection, following in itertools.pairwise(connections):
+        if not promises.has_one_holder:
+            if connection.closed is None:
+                faults.append(f"connection {connection.number} was never closed")
+            continue
+        late = [at for at, _ in connection.writes if at > following.opened + WRITE_SLACK]
+        if late:
+            faults.append(
+                f"connection {connection.number} was written to {late[0] - following.opened:.2f} s "
+                f"after number {following.number} was opened"
+            )
+        owner = owners.get(connection.number)
+        thaws = [
+            end for member, start, end in freezes if member is owner is not None and start < following.opened <= end
+        ]
+        latest = max([following.opened, *thaws]) + WRITE_SLACK
+        if connection.closed is None or connection.closed > latest:
+            faults.append(f"connections {connection.number} and {following.number} were open side by side")
+    return faults
+
+
+def judge_content(seconds, *, never_done, crashes, releases, steps, gaps, posts, reads):
+    """A run of two minutes or more has what it is for. `posts`, `reads`: of how many requests how many succeeded."""
+    if seconds < 120:
+        return []
+    faults = [f"never carried out: {kind}" for kind in sorted(never_done)]
+    for count, what in ((crashes, "take-over"), (releases, "release")):
+        if not count:
+            faults.append(f"no {what} was measured")
+    if not steps:
+        faults.append("no clock was stepped")
+    if not gaps:
+        faults.append("no reader has a gap")
+    # Far below what is usual, 10 to 60 POSTs and 4 to 10 polls per second, and far above one that mostly refuses.
+    for (succeeded, requests), rate, what in ((posts, 2, "POSTs"), (reads, 1, "reads")):
+        if succeeded < requests / 2 or succeeded < rate * seconds:
+            faults.append(f"only {succeeded} of {requests} {what} succeeded")
+    return faults

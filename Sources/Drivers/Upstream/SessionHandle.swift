@@ -99,6 +99,8 @@ package final class SessionHandle: Sendable {
   let journal: (any SessionJournal)?
   /// Whether the session may write to its upstream. nil: at any time.
   let permission: WritePermission?
+  /// Whether no operator has closed the session at an earlier holder.
+  private let opensAtStart: Bool
   /// What the next connection resumes from.
   let resumed: ResumedProtocol
   /// The client that has created the session; nil if it is configured. Attempts and look-ups of one client wait only for its own.
@@ -114,6 +116,7 @@ package final class SessionHandle: Sendable {
     self.attemptLimiter = attemptLimiter
     self.permission = permission
     journal = opened?.journal
+    opensAtStart = opened?.restored.isOpenDesired ?? true
     resumed = ResumedProtocol(opened?.restored, settings.value.conventions.kind)
     self.owner = owner
     self.lineLimiter = lineLimiter
@@ -196,7 +199,7 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Starts the session on its loop and opens it.
+  /// Starts the session on its loop, and opens it unless an operator has closed it.
   ///
   /// - Parameter resolver: shared by all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
@@ -209,7 +212,7 @@ package final class SessionHandle: Sendable {
   /// - Parameter makeDialer: creates the dialer of the session's transports, on `loop`.
   func start(on loop: EventLoop, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer) {
     SessionDriver.start(self, on: loop, makeDialer: makeDialer)
-    open()
+    if opensAtStart { send(.open, .up) }
   }
 
   /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states they wait for.
@@ -424,10 +427,21 @@ package final class SessionHandle: Sendable {
   // MARK: Commands
 
   /// Opens the session.
-  package func open() { send(.open, .up) }
+  package func open() {
+    storeDesired(isOpen: true)
+    send(.open, .up)
+  }
 
   /// Closes the session. Queued messages wait for the next `open()`, or expire.
-  package func close(code: UInt16 = 1000) { send(.close(code: code), .down) }
+  package func close(code: UInt16 = 1000) {
+    storeDesired(isOpen: false)
+    send(.close(code: code), .down)
+  }
+
+  /// For the next holder of a session that gateways share. A gateway that is started opens what it has alone.
+  private func storeDesired(isOpen: Bool) {
+    if permission != nil { _ = journal?.submit(.desired(isOpen: isOpen)) }
+  }
 
   /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.
   /// `hasEnded` becomes true when it is over.

@@ -22,6 +22,7 @@ package enum JournalCoder {
     static let continued: UInt8 = 15
     static let discontinued: UInt8 = 16
     static let speaks: UInt8 = 17
+    static let desired: UInt8 = 18
   }
 
   enum ConsumerTag {
@@ -91,6 +92,9 @@ package enum JournalCoder {
     case .speaks(let spoken):
       output.append(Tag.speaks)
       output.append(spoken.rawValue)
+    case .desired(let isOpen):
+      output.append(Tag.desired)
+      output.append(isOpen ? 1 : 0)
     case .consumer(let name, let change):
       output.append(Tag.consumer)
       output.append(sized: name)

@@ -38,6 +38,8 @@ package enum JournalEntry: Equatable, Sendable {
   case discontinued
   /// The session's upstream speaks this protocol from now on. What another one needs to resume is forgotten.
   case speaks(StoredProtocol)
+  /// An operator wants the session to be open, or closed. Only for a session that gateways share: the end of a gateway does not open it.
+  case desired(isOpen: Bool)
   /// A change of the consumer with this name.
   case consumer(name: String, ConsumerChange)
   /// The session has ended for good: everything above is removed.

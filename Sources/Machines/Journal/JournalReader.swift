@@ -41,6 +41,7 @@ package struct JournalReader: ~Copyable, ~Escapable {
     case JournalCoder.Tag.speaks:
       guard let spoken = StoredProtocol(rawValue: try byte()) else { throw Damaged() }
       return .speaks(spoken)
+    case JournalCoder.Tag.desired: return .desired(isOpen: try flag())
     case JournalCoder.Tag.consumer: return .consumer(name: try text(), try consumerChange())
     case JournalCoder.Tag.closed: return .closed
     default: throw Damaged()

@@ -20,6 +20,7 @@ extension RestoredSession {
     case .continued(let continuation): continuations[continuation.namespace] = continuation
     case .discontinued: continuations = [:]
     case .speaks(let spoken): speak(spoken)
+    case .desired(let isOpen): isOpenDesired = isOpen
     case .consumer(let name, let change): return apply(change, to: name)
     case .closed: self = RestoredSession(epoch: epoch)
     }

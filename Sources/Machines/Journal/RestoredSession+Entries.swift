@@ -40,6 +40,7 @@ extension RestoredSession {
     result += subscriptions.map { .subscribed($0) }
     for value in ResumeValue.allCases { if let bytes = resume[value] { result.append(.resume(value, bytes)) } }
     result += continuations.values.sorted { $0.namespace < $1.namespace }.map { .continued($0) }
+    if !isOpenDesired { result.append(.desired(isOpen: false)) }
     for name in consumers.keys.sorted() {
       result += (consumers[name]?.changes ?? []).map { .consumer(name: name, $0) }
     }

@@ -114,6 +114,8 @@ package struct RestoredSession: Equatable, Sendable {
   /// By namespace of a Socket.IO upstream.
   package internal(set) var continuations: [String: JournalContinuation] = [:]
   package internal(set) var spoken = StoredProtocol.webSocket
+  /// Whether no operator has closed the session.
+  package internal(set) var isOpenDesired = true
   /// Whether no push is missing if the upstream restores the state of its last connection, which the next one asks for.
   package var mayBeContinued: Bool {
     !mayHaveLostEntries && !continuations.isEmpty
@@ -130,7 +132,8 @@ package struct RestoredSession: Equatable, Sendable {
       && left.nextDelivery == right.nextDelivery && left.intended == right.intended && left.messages == right.messages
       && left.hasSameDeliveries(as: right) && areEqual(left.keys, right.keys)
       && left.subscriptions == right.subscriptions && left.resume == right.resume
-      && left.continuations == right.continuations && left.spoken == right.spoken && left.consumers == right.consumers
+      && left.continuations == right.continuations && left.spoken == right.spoken
+      && left.isOpenDesired == right.isOpenDesired && left.consumers == right.consumers
   }
 
   /// Messages without a state at the beginning of `deliveries` make no difference.

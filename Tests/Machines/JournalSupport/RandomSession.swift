@@ -99,7 +99,8 @@ package struct RandomSession {
   }
 
   private mutating func resumption() -> JournalEntry {
-    switch Int.random(in: 0..<8, using: &random) {
+    switch Int.random(in: 0..<9, using: &random) {
+    case 8: .desired(isOpen: Bool.random(using: &random))
     case 0: .discontinued
     case 1: .speaks(Bool.random(using: &random) ? .socketIO : .webSocket)
     case 2...4:

@@ -341,12 +341,12 @@ async def test_wait_after_a_read_counts_for_what_was_written_before(start, serve
     assert await replica.history() == await server.history()
     await held.append(token(1, _A), 0, 1)
 
-    async def confirms(timeout):
+    async def confirms(milliseconds):
         fresh = Redis(host="127.0.0.1", port=server.port, single_connection_client=True)
         async with fresh:
             await fresh.hget("{t}:s:x:m", "sequence")
             await fresh.publish("{t}:nobody", "")
-            return await fresh.wait(1, timeout)
+            return await fresh.wait(1, milliseconds)
 
     assert await confirms(5000) == 1
     assert await replica.client.hget("{t}:s:x:m", "sequence") == b"1"

@@ -8,7 +8,7 @@ import time
 from redis.exceptions import RedisError
 
 from ..waiting import eventually
-from .judge import PLANNED_FAILOVER
+from .judge import PLANNED_FAILOVER, STALE_REPLICA
 
 #: Seconds between the loss of a holder and the next connection, besides the lease or the release: a busy machine
 #: schedules a dozen processes.
@@ -45,6 +45,9 @@ class Faults:
         #: When gateways were disturbed, and when planned failovers began.
         self._losses = []
         self._failovers = []
+        #: When a server was away, and when a primary was disturbed in any way.
+        self._absences = []
+        self._primaries = []
         self._is_single = True
         #: Whether one clock differs from the others, and whether it is that of a gateway.
         self._is_stepping = False
@@ -121,9 +124,12 @@ class Faults:
         self._is_brief = False
 
     @property
-    def planned_losses(self):
-        """Intervals in which a planned failover began, and a gateway was disturbed."""
+    def permitted_losses(self):
+        """When a gateway was disturbed, and a planned failover began, or a primary was lost beside another server."""
         intervals = [(at, at + PLANNED_FAILOVER) for at in self._failovers]
+        for start, end in self._absences:
+            if any(start < at <= end + STALE_REPLICA for at in self._primaries):
+                intervals.append((start, end + STALE_REPLICA))
         return [(start, end) for start, end in intervals if any(start <= at <= end for at in self._losses)]
 
     async def _calm(self):
@@ -275,10 +281,13 @@ class Faults:
         if server in self._busy:
             return False
         self._busy.add(server)
+        began = time.monotonic()
+        self._primaries.append(began)
         await server.kill()
         await asyncio.sleep(self._chance.uniform(1.5, 4))
         # Not `start`, which waits for a link that the Sentinels may have moved.
         await server.launch()
+        self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
         return True
 
@@ -287,9 +296,12 @@ class Faults:
         if server in self._busy:
             return False
         self._busy.add(server)
+        began = time.monotonic()
+        self._primaries.append(began)
         server.freeze()
         await self._last(2 * self._lease)
         server.thaw()
+        self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
         return True
 
@@ -301,6 +313,7 @@ class Faults:
         except RedisError:
             return False
         self._failovers.append(began)
+        self._primaries.append(began)
         await self._last(2)
         return True
 
@@ -311,9 +324,11 @@ class Faults:
             return False
         server = self._chance.choice(servers)
         self._busy.add(server)
+        began = time.monotonic()
         server.freeze()
         await self._last(4)
         server.thaw()
+        self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
         return True
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 WRITE_SLACK = 0.5
 #: Seconds from the beginning of a planned failover. docs/scaling.md speaks of one; the others are for a busy machine.
 PLANNED_FAILOVER = 3.0
+#: Seconds for which a Sentinel believes what a replica said of its data before it was away, and while it catches up.
+STALE_REPLICA = 10.0
 
 
 class Loss(enum.Enum):
     """When Redis may lose what it has confirmed."""
 
     NEVER = "never"
-    #: If the holder is lost while a planned failover begins (docs/scaling.md, "What is not promised").
+    #: If the holder is lost while a planned failover begins, or a replica that was away is promoted (docs/scaling.md,
+    #: "What is not promised").
     PLANNED = "in a planned failover"
     #: With each failover or restart.
     ANY = "at any time"
@@ -51,7 +54,7 @@ class Losses:
         return len(self._noted)
 
     def faults(self, excused=()):
-        """Those that are not permitted. `excused`: intervals in which a planned failover began, with a holder lost."""
+        """Those that are not permitted. `excused`: intervals in which that may happen, with a holder lost."""
         if self._promises.loss is Loss.ANY:
             return []
         intervals = excused if self._promises.loss is Loss.PLANNED else ()

@@ -30,7 +30,8 @@ messages and the consumer are known (no 404), a label has one id, and an acknowl
 docs/replicas.md promise less for the other kinds of runs:
 
 - WAIT for fewer replicas: what was stored within 3 s of the beginning of a planned failover may be lost, if a gateway
-  was disturbed in that time, too. docs/scaling.md speaks of one second and of the holder.
+  was disturbed in that time, too. docs/scaling.md speaks of one second and of the holder. The same for what was stored
+  while a server was away, and 10 s after that, if a primary was lost then: Sentinels may promote the one that was away.
 - One server, which may restart with an old file: what was stored may be lost at any time. Number 3 holds.
 - Sentinels without WAIT: the same, and two gateways may hold the session. Of number 4, only the end of each connection
   is asserted. Messages may arrive twice and change their states, and pushes may have two leases. Instead of number 3, a
@@ -304,7 +305,7 @@ class ChaosRun:
             posts=clients.succeeded("post"),
             reads=clients.succeeded("read"),
         )
-        all_faults = self._faults + self._losses.faults(faults.planned_losses)
+        all_faults = self._faults + self._losses.faults(faults.permitted_losses)
         for each in (clients, posts, workers, faults, *readers):
             all_faults += each.faults
         states = collections.Counter(posts.states.values())

@@ -8,6 +8,8 @@ import re
 import pytest_asyncio
 import yaml
 from compose_spec import PyCompose
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from harness.client import Client
 from harness.deployed import DEPLOY
@@ -137,7 +139,7 @@ class Server(Program):
 
 @pytest_asyncio.fixture
 async def deployed(start, tmp_path, gateway_for, upstream):
-    """Everything in compose.yaml: the gateways, and a client that reaches them through HAProxy."""
+    """Everything in compose.yaml: the gateways, a client that reaches them through HAProxy, and one of a Sentinel."""
     # Addresses that no other test uses: 172.31.* are 127.N.* here.
     network = f"127.{random.randrange(32, 250)}."
 
@@ -179,18 +181,70 @@ async def deployed(start, tmp_path, gateway_for, upstream):
     async with contextlib.AsyncExitStack() as stack:
         client = Client(f"http://{address}:8080", headers=bearer(token))
         stack.push_async_callback(client.close)
-        yield gateways, client
+        sentinel = Redis(host=here(addresses("sentinel", "inside")[0]), port=26379)
+        stack.push_async_callback(sentinel.aclose)
+        yield gateways, client, sentinel
 
 
 async def test_everything_runs_together(deployed, upstream):
-    gateways, client = deployed
+    gateways, client, sentinel = deployed
 
     async def are_ready():
         return all([(await gateway.manage("/readyz")).status == 200 for gateway in gateways])
 
     await eventually(are_ready, within=20, what="all gateways are ready")
-    # HAProxy spreads them over all gateways, whichever holds the session.
-    for number in range(9):
-        await client.accepted(f"message {number}")
-    assert await upstream.has_received(9) == [f"message {number}" for number in range(9)]
+    sent = []
+
+    async def are_used():
+        sent.append(f"message {len(sent)}")
+        await client.accepted(sent[-1])
+        return len(sent) >= 9 and all(await requests_of(gateways))
+
+    # HAProxy spreads them over all gateways that it knows to be ready, whichever holds the session.
+    await eventually(are_used, what="the load balancer uses each gateway")
+    assert await upstream.has_received(len(sent)) == sent
+    assert sum(await requests_of(gateways)) == len(sent)
     assert len(upstream.requests) == 1
+    # The holder is killed.
+    (holder,) = [gateway for gateway in gateways if (await gateway.metrics())["drawbridge_store_held_sessions"]]
+    await holder.kill()
+    await client.accepted("after the kill")
+    assert (await upstream.has_received(len(sent) + 1))[len(sent) :] == ["after the kill"]
+    assert len(upstream.requests) == 2
+    # Another primary, at once.
+    primary = await sentinel.sentinel_get_master_addr_by_name("main")
+
+    async def begins():
+        # It has to know the replicas.
+        with contextlib.suppress(RedisError):
+            return await sentinel.execute_command("SENTINEL", "FAILOVER", "main")
+
+    await eventually(begins, what="a failover begins")
+    keyed = {"Idempotency-Key": "k"}
+
+    async def is_accepted():
+        answer = await client.send("during the failover", headers=keyed)
+        assert answer.status in (200, 202) or answer.problem(503)["type"] == "/errors/store-failed"
+        return answer.status != 503
+
+    await eventually(is_accepted, what="a message is accepted in the failover")
+
+    async def is_replaced():
+        return await sentinel.sentinel_get_master_addr_by_name("main") != primary
+
+    await eventually(is_replaced, what="there is another primary")
+    await client.accepted("after the failover")
+    last = ["during the failover", "after the failover"]
+    assert (await upstream.has_received(len(sent) + 3))[len(sent) + 1 :] == last
+    # It has the connection that it had.
+    assert len(upstream.requests) == 2
+
+
+async def requests_of(gateways):
+    """For each gateway, the number of messages that it got from the load balancer."""
+    metrics = [await gateway.metrics() for gateway in gateways]
+    # The holder also counts those that the others have forwarded.
+    forwarded = [int(each["drawbridge_forwarded_requests_total"]) for each in metrics]
+    sent = [int(each.samples["drawbridge_http_request_seconds_count", 'request="send"']) for each in metrics]
+    holds = [each["drawbridge_store_held_sessions"] for each in metrics]
+    return [sent[n] - sum(forwarded) if holds[n] else forwarded[n] for n in range(len(gateways))]

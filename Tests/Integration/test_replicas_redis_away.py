@@ -8,10 +8,10 @@ import os
 import time
 
 import pytest
+from test_replicas import ContinuedStream
 
 from harness.client import Batch
 from harness.replicas import LEASE
-from harness.streams import RawStream
 from harness.waiting import eventually
 
 LONG = float(os.environ.get("DRAWBRIDGE_REDIS_AWAY", "4"))
@@ -107,15 +107,19 @@ async def test_a_second_without_redis_delays_and_loses_nothing(replicas_for, rec
 @pytest.mark.timeout(120 + 2 * LONG)
 @pytest.mark.parametrize("way", ["cut", "stalled", "frozen"])
 async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(replicas_for, recorder, measured, way):
-    replicas = await replicas_for(lease=SHORT_LEASE)
+    replicas = await replicas_for(lease=SHORT_LEASE, settings={"upstream": {"correlation": "jsonrpc"}})
+    settings = {"share": True, "visibility": "1h"}
+    assert (await replicas[0].client().request("PUT", "/v1/consumers/w", json=settings)).status == 201
     first = await replicas[0].client().accepted("before")
     assert await states(replicas, [first["id"]]) == ["confirmed"]
     for _ in range(5):
         recorder.push()
     await have(replicas, 5)
-    streams = [await RawStream.open(member.address, "cursor=earliest") for member in replicas]
+    streams = [await ContinuedStream(member, "earliest").open() for member in replicas]
     for stream in streams:
-        await stream.until(lambda stream: sum(event.type == "message" for event in stream.events) >= 5)
+        assert await stream.until(5) == [1, 2, 3, 4, 5]
+    taken = await replicas[1].client().request("POST", "/v1/consumers/w/receive?limit=1&wait=30s")
+    (lease,) = (message["lease"] for message in taken.json["messages"])
     take_away(way, replicas)
     began = time.monotonic()
     # The connection is closed at the deadline, which is a second before the lease ends.
@@ -125,8 +129,11 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     for member in replicas:
         await eventually(lambda member=member: not_ready(member), what="the gateway is not ready")
     failed = time.monotonic() - began
+    for member in replicas:
+        await eventually(lambda member=member: sees_redis(member, is_there=False), what="it shows that Redis is away")
+    problems = [asyncio.create_task(problems_of(member, lease)) for member in replicas]
     refused = 0
-    while time.monotonic() < began + LONG:
+    while not refused or time.monotonic() < began + LONG:
         # At once, since a follower waits for a holder for a while.
         for answer in await asyncio.gather(*(member.client().send("meanwhile") for member in replicas)):
             assert answer.problem(503)["retryable"], answer.body
@@ -136,6 +143,8 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
             # Readers have what is there.
             assert await log_of(member) == [1, 2, 3, 4, 5]
         await asyncio.sleep(min(0.2, LONG / 100))
+    for problem in problems:
+        assert await problem == dict.fromkeys(("receive", "settle", "call", "close"), PROBLEM)
     assert len(recorder.connections) == 1
     bring_back(replicas)
     back = time.monotonic()
@@ -148,8 +157,17 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     assert log == [1, 2, 3, 4, 5, "upstream", *range(6, number + 1)]
     assert [await log_of(member) for member in replicas] == [log] * 3
     for stream in streams:
-        # A stream that was open may have ended, as those of a session that is replaced do.
+        # It may have ended, as those of a session that is replaced do, and continues where it has ended.
+        assert await stream.until(number) == log
         stream.close()
+    for member in replicas:
+        await eventually(lambda member=member: sees_redis(member, is_there=True), what="it shows that Redis is back")
+    # The lease is valid, and no request that was refused has had an effect.
+    settled = await replicas[2].client().request("POST", "/v1/consumers/w/settle", json={"ack": [lease]})
+    assert settled.status == 200, settled.body
+    consumer = (await replicas[0].client().request("GET", "/v1/consumers/w")).json
+    assert (consumer["leases"], consumer["dead"]["messages"]) == (0, 0)
+    assert (await replicas[1].client().session())["desired"] == "up"
     ids = [(await member.client().accepted(f"after {member.number}"))["id"] for member in replicas]
     assert await states(replicas, ids) == ["confirmed"] * 3
     assert sorted(recorder.received) == ["after 0", "after 1", "after 2", "before"]
@@ -160,6 +178,36 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
         f"connected {works:.2f} s after Redis was back"
     )
     assert closed < SHORT_LEASE
+
+
+#: Status and type of what only a holder serves, while Redis is away: no gateway holds the session.
+PROBLEM = (503, "/errors/holder-unavailable")
+
+
+async def problems_of(member, lease):
+    """What requests get that only a holder serves, all at once. A follower waits for a holder for a while."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "m"}
+    requests = {
+        "receive": ("POST", "/v1/consumers/w/receive?wait=0s", None),
+        "settle": ("POST", "/v1/consumers/w/settle", {"reject": [lease]}),
+        "call": ("POST", "/v1/call?wait=20s", call),
+        "close": ("PATCH", "/v1/session", {"desired": "down"}),
+    }
+    answers = await asyncio.gather(
+        *(member.client().request(method, path, json=body) for method, path, body in requests.values())
+    )
+    return {name: (answer.status, answer.json.get("type")) for name, answer in zip(requests, answers, strict=True)}
+
+
+async def sees_redis(member, *, is_there):
+    """Whether the state of the session and the metrics say that Redis is there, or away."""
+    document = await member.client().session()
+    assert isinstance(document["state"], str)
+    replica, metrics = document["replica"], await member.gateway.metrics()
+    figures = (metrics["drawbridge_store_failed"], metrics["drawbridge_store_up"])
+    if is_there:
+        return (replica["store"]["state"], replica["current"], *figures) == ("working", True, 0, 1)
+    return replica["store"]["state"] != "working" and (replica["current"], *figures) == (False, 1, 0)
 
 
 async def not_ready(member):

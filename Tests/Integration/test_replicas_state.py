@@ -112,6 +112,35 @@ async def test_webhooks_continue_at_the_next_holder(pair, start, upstream):
     assert (receiver.deliveries[0].data, receiver.deliveries[-1].data) == ("a", "c")
 
 
+async def test_webhooks_continue_after_an_orderly_release_with_what_was_not_delivered(pair, start, upstream):
+    is_released = False
+
+    def respond(n, delivery):
+        return 503 if delivery.data == "b" and not is_released else 204
+
+    receiver = await start(Receiver(respond))
+    first, second = await pair(webhook(receiver, retries=["500ms"] * 20, concurrency=2))
+    await _state(second, "ready")
+    await upstream.push("a", "b", "c")
+    await eventually(lambda: {"a", "c"} <= set(receiver.payloads), what="the others are delivered")
+    await eventually(lambda: receiver.payloads.count("b") >= 2, what="one of them is tried again")
+    await first.stop()
+    is_released = True
+    tried = receiver.payloads.count("b")
+    await _state(second, "ready")
+    await upstream.push("d")
+
+    async def is_settled():
+        consumer = (await second.client().request("GET", "/v1/consumers/hook")).json
+        return consumer if "d" in receiver.payloads and consumer["lag"] == consumer["leases"] == 0 else None
+
+    consumer = await eventually(is_settled, what="everything is delivered")
+    assert consumer["dead"]["messages"] == 0
+    assert receiver.payloads.count("b") == tried + 1
+    # What was delivered before the release is stored with it.
+    assert [receiver.payloads.count(each) for each in "acd"] == [1, 1, 1]
+
+
 async def test_a_holder_that_was_stopped_begins_no_request_of_a_webhook(gateway_for, pair, start, upstream):
     # Each gateway has a secret of its own, so a request shows who has sent it.
     secrets = {"first": new_secret(), "second": new_secret()}

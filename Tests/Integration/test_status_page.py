@@ -123,6 +123,42 @@ async def test_payloads_do_not_leave_the_gateway_unless_the_setting_says_so(gate
     assert view.errors(network=True) == []
 
 
+async def test_the_page_of_a_follower_shows_who_holds_the_session(replicas_for, recorder, start):
+    replicas = await replicas_for(2)
+    holder = await replicas.holder()
+    (follower,) = await replicas.followers()
+    number = await recorder.push_one()
+
+    async def has_push():
+        return (await follower.client().session())["replica"]["lag_seconds"] is not None
+
+    await eventually(has_push, what="the follower has the push")
+    replica = (await follower.client().session())["replica"]
+    term = replica["term"]
+    rows = {}
+    for member in (holder, follower):
+        view = await start(StatusPage(member.gateway))
+        figures = view["#session-figures"]
+        await expect(view["#session-state"]).to_have_text("ready")
+        where = "this gateway" if member is holder else "gateway {gateway} at {address}".format(**replica["holder"])
+        await expect(figures).to_contain_text(f"Held by{where}, term {term}Pushes here")
+        late = "" if member is holder else r", the newest push \S+ m?s late"
+        await expect(figures).to_contain_text(re.compile(f"Pushes herecurrent{late}Redis, seen from hereworking"))
+        await expect(figures).to_contain_text(f"{number} of {number} received")
+        rows[member] = figures
+    # The follower alone does not reach Redis.
+    follower.network.cut()
+    away = re.compile(r"Pushes herenot current.*Redis, seen from herefailed for \S.*: \S")
+    await expect(rows[follower]).to_contain_text(away)
+    await expect(rows[holder]).to_contain_text("Pushes herecurrentRedis, seen from hereworking")
+    follower.network.heal()
+    await expect(rows[follower]).to_contain_text(re.compile("Pushes herecurrent.*Redis, seen from hereworking"))
+    # It is the holder now.
+    await holder.drain()
+    await expect(rows[follower]).to_contain_text(re.compile("Held bythis gateway, term .*Pushes herecurrent"))
+    assert view.errors(network=True) == []
+
+
 # ------------------------------------------------------------------------------------------------------------- Controls
 
 

@@ -194,12 +194,14 @@ package struct DefinitionList: Sendable {
       next = cursor
       return (changes, unreadable)
     }
-    for (name, entry) in entries where entry.end == nil && !reading.seen.contains(name) {
+    // What is left is known at a later version than what was read.
+    adopted = adopted.filter { $0.value.id == reading.version.id && $0.value.count > reading.version.count }
+    for (name, entry) in entries
+    where entry.end == nil && !reading.seen.contains(name) && adopted[name] == nil {
       entries[name]?.end = now + patience
       mayLackEntries = true
     }
     state = .complete(reading.version)
-    adopted = adopted.filter { $0.value.id == reading.version.id && $0.value.count > reading.version.count }
     for notice in reading.notices { changes += apply(notice) }
     return (changes, unreadable)
   }

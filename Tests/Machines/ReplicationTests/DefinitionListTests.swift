@@ -221,6 +221,15 @@ import Testing
     list.began(at: Array("f0 10".utf8))
     _ = list.add(page(("b", 3)), next: end, now: .zero)
     #expect(list.notified(notice(11, "b", 4).span).isEmpty && list.definition(of: "b") == definition(3))
+    // It was created behind the page that would have had it.
+    var late = DefinitionList(patience: .seconds(6))
+    late.subscribed()
+    _ = late.takePage()
+    late.began(at: Array("f0 6".utf8))
+    _ = late.notified(notice(7, "c", 5).span)
+    _ = late.adopt("c", definition(5), at: Array("f0 8".utf8))
+    _ = late.add(page(("a", 1)), next: end, now: .zero)
+    #expect(late.isComplete && late.missing.isEmpty && late.expire(now: .zero + .seconds(60)).isEmpty)
   }
 
   @Test func aNotificationThatWasLostIsNoticed() {

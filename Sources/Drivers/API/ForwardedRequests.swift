@@ -86,10 +86,13 @@ struct RequestToForward {
     switch route {
     case .call: mayWait = true
     case .consumer(let target): mayWait = target.action == .receive
-    case .send, .delivery, .distantDelivery: mayWait = hasParameters
+    // A message waits only for a state that the query names.
+    case .send: mayWait = WaitParameter.names("until=", request)
+    case .delivery, .distantDelivery: mayWait = hasParameters
     default: mayWait = false
     }
-    let wait = mayWait ? WaitParameter.longest(request, delivery) : .zero
+    let standard = if case .call = route { IncomingCall.defaultWait } else { delivery.wait }
+    let wait = mayWait ? WaitParameter.longest(request, default: standard, delivery) : .zero
     waits = wait > .zero
     switch route {
     // It is not stored, and ends with its wait.

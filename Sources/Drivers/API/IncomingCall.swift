@@ -8,7 +8,7 @@ import UpstreamProtocol
 /// The head of a `POST /v1/call`. The body is a JSON text with an id, which the reply repeats.
 struct IncomingCall {
   /// How long to wait for the reply, unless the request says so.
-  private static var defaultWait: TimeSpan { .seconds(10) }
+  static var defaultWait: TimeSpan { .seconds(10) }
   /// The limit of an id, in bytes of JSON. The session keeps the id of every call, up to a minute after its timeout.
   private static var idLimit: Int { 256 }
 

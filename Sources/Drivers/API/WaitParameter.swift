@@ -56,7 +56,9 @@ enum WaitParameter {
   }
 
   /// The longest wait of a request whose parameters are not validated, since another gateway does that.
-  static func longest(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery) -> TimeSpan {
+  static func longest(
+    _ request: borrowing HTTPRequestHead, default standard: TimeSpan, _ settings: GatewaySettings.Delivery
+  ) -> TimeSpan {
     var wait: TimeSpan?
     let query = request.query
     var start = 0
@@ -69,7 +71,19 @@ enum WaitParameter {
       }
       start = end + 1
     }
-    return granted(wait ?? preference(of: request) ?? settings.wait, for: request, maximum: settings.maximumWait)
+    return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: settings.maximumWait)
+  }
+
+  /// Whether a parameter of the query begins with this text. Another gateway validates it.
+  static func names(_ parameter: StaticString, _ request: borrowing HTTPRequestHead) -> Bool {
+    let query = request.query
+    var start = 0
+    while start < query.count {
+      let end = query.firstIndex(of: UInt8(ascii: "&"), from: start) ?? query.count
+      if query.extracting(start..<end).starts(with: parameter) { return true }
+      start = end + 1
+    }
+    return false
   }
 
   /// How long a request may wait until what it has submitted is stored. What has waited for a holder for so long that little is left still has a moment,

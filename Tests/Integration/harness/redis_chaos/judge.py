@@ -62,14 +62,14 @@ class Losses:
 
 
 class Pushes:
-    """What each id of a push stands for, and when it was seen first: one account for all clients."""
+    """The content of each push by its id, and when a client received it first. All clients share this account."""
 
     def __init__(self):
         self.contents = {}
         self._seen = {}
 
     def note(self, id, content, at):
-        """What else the id stands for; None if there is nothing else."""
+        """The other content with the same id; None if there is none."""
         self._seen.setdefault(id, at)
         other = self.contents.setdefault(id, content)
         return None if other == content else other

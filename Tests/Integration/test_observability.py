@@ -45,10 +45,12 @@ class Replier(Upstream):
 class Traffic:
     """Everything that the dashboard shows, over and over: messages, polls, streams, calls and a consumer."""
 
-    def __init__(self, gateway, upstream, token):
+    def __init__(self, gateway, upstream, token, recorder):
         self.gateway = gateway
         self.upstream = upstream
         self.token = token
+        #: The upstream of the gateways on Redis.
+        self.recorder = recorder
 
     async def run(self):
         async with aiohttp.ClientSession(self.gateway.url(), headers=bearer(self.token)) as self.http:
@@ -91,12 +93,13 @@ class Traffic:
 
     async def _push(self):
         await self.upstream.push('{"news":1}')
+        self.recorder.push()
         await asyncio.sleep(0.05)
 
 
 @pytest.mark.timeout(180)
 async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
-    start, gateway_for, replicas_for, tmp_path, store_path, certificate, tokens, measured
+    start, gateway_for, replicas_for, recorder, tmp_path, store_path, certificate, tokens, measured
 ):
     upstream = await start(Replier())
     arguments, env = listening(certificate)
@@ -109,11 +112,11 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
     }
     settings = config(webhook(await start(Receiver())))
     gateway = await gateway_for(upstream, *arguments, env=env, config=settings)
-    # Another one, for the metrics of a store in Redis.
-    (replica,) = await replicas_for(1)
-    targets = [gateway.address("management"), replica.gateway.address("management")]
+    # Others, for the metrics of a store in Redis: a holder and a follower.
+    replicas = await replicas_for(2)
+    targets = [each.address("management") for each in (gateway, *(replica.gateway for replica in replicas))]
     prometheus = await start(Prometheus(tmp_path, targets))
-    traffic = asyncio.create_task(Traffic(gateway, upstream, token).run())
+    traffic = asyncio.create_task(Traffic(gateway, upstream, token, recorder).run())
     try:
         queries = dashboard_queries()
         assert len(queries) > 50

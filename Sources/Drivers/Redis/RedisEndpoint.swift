@@ -37,5 +37,5 @@ package struct RedisEndpoint: Sendable {
   package func at(_ address: RedisAddress) -> RedisEndpoint { RedisEndpoint(address, as: self) }
 
   /// Host and port, as in a URL.
-  var authority: String { "\(URLAuthority.bracketed(address.host)):\(address.port)" }
+  var authority: String { address.description }
 }

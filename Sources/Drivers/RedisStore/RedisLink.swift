@@ -9,11 +9,13 @@ import Upstream
 /// Receives what a `RedisLink` reports, on its loop.
 protocol RedisLinkOwner: AnyObject {
   /// All connections are ready, and lead to one server.
-  func linkIsUp(history: String)
+  func linkIsUp(history: String, at address: RedisAddress)
   /// Nothing that was sent will be answered.
   func linkIsDown(_ failure: RedisFailure)
   /// Another attempt failed while the link is down.
-  func linkAttemptFailed(_ failure: RedisFailure)
+  ///
+  /// - Parameter address: of the server or Sentinel that failed; nil: the failure is not that of one.
+  func linkAttemptFailed(_ failure: RedisFailure, at address: RedisAddress?)
   func link(reports event: RedisSubscriptions.Event)
 }
 
@@ -65,7 +67,7 @@ final class RedisLink {
   /// Before the old primary ends the connections, it may accept writes for seconds, which are then lost.
   private func primaryHasMoved(to address: RedisAddress, says sentinel: Int) {
     guard !slots.allSatisfy({ $0.connection?.endpoint.address == address }) else { return }
-    reset(.disconnected("a Sentinel says that the primary is \(address.host):\(address.port) now"))
+    reset(.disconnected("a Sentinel says that the primary is \(address) now"))
     // The attempts begin after a pause.
     for slot in slots { slot.connector.prefer(sentinel) }
   }
@@ -82,7 +84,7 @@ final class RedisLink {
     endConnections()
     guard !isClosed else { return }
     timer = loop.schedule(at: loop.now + Self.pause, self)
-    if wasUp { owner.linkIsDown(failure) } else { owner.linkAttemptFailed(failure) }
+    if wasUp { owner.linkIsDown(failure) } else { owner.linkAttemptFailed(failure, at: nil) }
   }
 
   private func endConnections() {
@@ -99,12 +101,12 @@ final class RedisLink {
 
   fileprivate func slotIsReady() {
     let histories = slots.compactMap { $0.connection?.information?.replicationID }
-    guard histories.count == slots.count else { return }
+    guard histories.count == slots.count, let address = slots[0].connection?.endpoint.address else { return }
     guard Set(histories).count == 1 else {
       return reset(.disconnected("the connections lead to different servers"))
     }
     isUp = true
-    owner.linkIsUp(history: histories[0])
+    owner.linkIsUp(history: histories[0], at: address)
   }
 
   private final class Slot: RedisConnectorOwner {
@@ -128,7 +130,7 @@ final class RedisLink {
     }
 
     func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure) {
-      link.owner.linkAttemptFailed(failure)
+      link.owner.linkAttemptFailed(failure, at: address)
     }
   }
 }

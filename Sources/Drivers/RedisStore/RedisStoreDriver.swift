@@ -393,8 +393,8 @@ extension RedisStoreDriver: SignalTarget {
 }
 
 extension RedisStoreDriver: RedisLinkOwner {
-  func linkIsUp(history: String) {
-    logger.info("connected to Redis", [.text("history", history)])
+  func linkIsUp(history: String, at address: RedisAddress) {
+    logger.info("connected to Redis", [.text("address", "\(address)"), .text("history", history)])
     connected(to: history)
     secret.connected()
     var names = Set(candidates.keys)
@@ -422,10 +422,14 @@ extension RedisStoreDriver: RedisLinkOwner {
     disconnectAll()
   }
 
-  func linkAttemptFailed(_ failure: RedisFailure) {
+  func linkAttemptFailed(_ failure: RedisFailure, at address: RedisAddress?) {
     lastFailure = "\(failure)"
-    // Several Sentinels may fail in turn.
-    logger.log(isNews(lastFailure) ? .warning : .debug, "no connection to Redis", [.text("reason", lastFailure)])
+    let place = address.map { "\($0)" }
+    var fields: [LogField] = []
+    if let place { fields.append(.text("address", place)) }
+    fields.append(.text("reason", lastFailure))
+    // Several servers and Sentinels may fail in turn.
+    logger.log(isNews("\(place ?? "") \(failure)") ? .warning : .debug, "no connection to Redis", fields)
     if store.submissions.isFailed { setFailure(lastFailure) }
   }
 

@@ -1,8 +1,9 @@
 import ByteStreams
+import HTTPCodec
 import RESPCodec
 
 /// The address of a server, as Sentinel reports it.
-package struct RedisAddress: Hashable, Sendable {
+package struct RedisAddress: Hashable, Sendable, CustomStringConvertible {
   /// Name or address, without brackets.
   package let host: String
   package let port: UInt16
@@ -19,6 +20,8 @@ package struct RedisAddress: Hashable, Sendable {
     else { return nil }
     self.init(host: host, port: port)
   }
+
+  package var description: String { "\(URLAuthority.bracketed(host)):\(port)" }
 }
 
 /// What Sentinels say.

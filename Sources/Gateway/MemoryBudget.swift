@@ -56,9 +56,10 @@ struct MemoryBudget: Equatable {
       Part(
         setting: "http.management_connections",
         bytes: Self.product(http.managementConnections, Self.connection + perHead)),
-      // Bodies that clients are sending, and those that wait for another gateway.
+      // Bodies that clients are sending, and those that wait for another gateway; responses that clients are receiving, and those that
+      // another gateway is sending.
       Part(setting: "http.pending_body_bytes", bytes: Self.product(isShared ? 2 : 1, http.pendingBodyBytes)),
-      Part(setting: "http.unsent_bytes", bytes: http.unsentBytes),
+      Part(setting: "http.unsent_bytes", bytes: Self.product(isShared ? 2 : 1, http.unsentBytes)),
       Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
     ]
     let configured = settings.configuredSessions.map(\.configuration)

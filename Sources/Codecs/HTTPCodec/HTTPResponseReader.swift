@@ -57,6 +57,9 @@ package struct HTTPResponseReader: ~Copyable {
   /// The first value of a field; nil if there is none. Valid once `isComplete`.
   package func field(_ name: HTTPFieldName) -> String? { decoder.fields.first(name)?.text() }
 
+  /// Bytes of the content that are kept so far.
+  package var keptBytes: Int { kept.count }
+
   /// The content as received so far, without its framing. Empty if it is not kept.
   package func copyContent() -> [UInt8] { kept.copyBytes() }
 

@@ -170,7 +170,10 @@ package final class ForwardedExchange: LoopTask {
       outcome = .response(
         HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: SharedBytes(response.content))
     // The same would come again.
-    case .response, .invalid: outcome = outcome(machine.expired(isSent: true))
+    case .response: outcome = outcome(machine.expired(isSent: true))
+    case .invalid(let reason):
+      forwarder.network.noteInvalid(reason, of: peer, at: now)
+      outcome = outcome(machine.expired(isSent: true))
     case .timeout: _ = machine.ended(mayHaveArrived ? .expired : .unreached, now: now)
     case .failed, .cancelled: _ = machine.ended(mayHaveArrived ? .lost : .unreached, now: now)
     }

@@ -52,7 +52,7 @@ package final class Forwarder {
     if let pool = pools[address] { return pool }
     if pools.count >= Self.addressesKept { pools = pools.filter { $0.value.isInUse } }
     guard let endpoint = HTTPEndpoint(gatewayAt: address) else { return nil }
-    let pool = PeerConnections(endpoint, network.limits, resolver, loop)
+    let pool = PeerConnections(endpoint, network, resolver, loop)
     pools[address] = pool
     return pool
   }
@@ -163,6 +163,7 @@ private final class PlaceWatch: SignalTarget {
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
+  private let received: Gauge
   private let resolver: Resolver
   private let loop: LoopContext
   /// Without a request; the one used last is at the end.
@@ -172,9 +173,10 @@ final class PeerConnections {
   /// With the numbers of their waits. Some of them have stopped waiting.
   private var waiting = RingDeque<(exchange: ForwardedExchange, number: UInt64)?>(filler: nil)
 
-  init(_ endpoint: HTTPEndpoint, _ limits: PeerNetwork.Limits, _ resolver: Resolver, _ loop: LoopContext) {
+  init(_ endpoint: HTTPEndpoint, _ network: PeerNetwork, _ resolver: Resolver, _ loop: LoopContext) {
     self.endpoint = endpoint
-    self.limits = limits
+    limits = network.limits
+    received = network.metrics.responseBytes
     self.resolver = resolver
     self.loop = loop
   }
@@ -218,6 +220,7 @@ final class PeerConnections {
     limits.connectTimeout = self.limits.connect
     limits.userTimeout = self.limits.acknowledgement
     limits.contentBytes = self.limits.responseBytes
+    limits.received = received
     return HTTPClient(endpoint, limits: limits, resolver: resolver, loop: loop)
   }
 

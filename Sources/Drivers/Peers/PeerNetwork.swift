@@ -30,8 +30,9 @@ package final class PeerNetwork: Sendable {
     /// Maximum size of the contents of all forwarded requests without a response, in bytes: they are kept until then, to be sent again. Above it,
     /// further requests with content are refused.
     package var requestBytes = 256 << 20
-    /// Maximum size of the content of a response, in bytes: twice the largest message of an upstream, rendered.
-    package var responseBytes = 64 << 20
+    /// Maximum size of the contents of all responses that are being received, in bytes, and so of each. Above it, a response is not received further: its
+    /// request has no outcome, or may be repeated.
+    package var responseBytes = 256 << 20
     /// For how long a request is repeated under its id. Longer than a take-over and the patience for one.
     package var recognition = TimeSpan.seconds(15)
     /// How long a holder remembers the id: a third longer. The two are counted by the clocks of two gateways, and a request takes time to arrive.
@@ -69,10 +70,16 @@ package final class PeerNetwork: Sendable {
   private struct State: Sendable {
     var address: SocketAddress?
     var secret: (text: String, digest: SecretDigest)?
-    var nextWarning = MonotonicTime.zero
+    /// When a warning may be logged again.
+    var nextWarnings: [Warning: MonotonicTime] = [:]
   }
 
-  /// Between two log lines about gateways with another secret.
+  private enum Warning {
+    case otherSecret
+    case invalidResponse
+  }
+
+  /// Between two log lines of one kind.
   private static var warningInterval: TimeSpan { .seconds(60) }
 
   /// - Parameter address: the one at which the others reach this gateway.
@@ -120,15 +127,25 @@ package final class PeerNetwork: Sendable {
 
   /// A request could not be forwarded, since the gateway at `peer` has another secret.
   func noteOtherSecret(of peer: SocketAddress, at now: MonotonicTime) {
-    let isDue = state.withLock { state in
-      guard now >= state.nextWarning else { return false }
-      state.nextWarning = now + Self.warningInterval
-      return true
-    }
-    guard isDue else { return }
+    guard isDue(.otherSecret, at: now) else { return }
     logger?.warning(
       "a gateway refuses the requests of this one, since it has another secret: let them use the same Redis",
       [.text("address", peer.description)])
+  }
+
+  /// A response of the gateway at `peer` violates HTTP or a limit.
+  func noteInvalid(_ reason: String, of peer: SocketAddress, at now: MonotonicTime) {
+    guard isDue(.invalidResponse, at: now) else { return }
+    logger?.warning(
+      "a response of another gateway could not be used", [.text("address", peer.description), .text("reason", reason)])
+  }
+
+  private func isDue(_ warning: Warning, at now: MonotonicTime) -> Bool {
+    state.withLock { state in
+      guard now >= state.nextWarnings[warning] ?? .zero else { return false }
+      state.nextWarnings[warning] = now + Self.warningInterval
+      return true
+    }
   }
 
   /// Whether the value of Authorization is that of a gateway. Takes the same time for all wrong secrets of one length.
@@ -150,6 +167,8 @@ package struct PeerMetrics: Sendable {
   package let waiting: Gauge
   /// The contents of those, in bytes.
   package let bytes: Gauge
+  /// The contents of responses that are being received, in bytes.
+  package let responseBytes: Gauge
   let responses: Counter
   let unavailable: Counter
   let unknown: Counter
@@ -173,6 +192,9 @@ package struct PeerMetrics: Sendable {
       "drawbridge_forwarded_requests", "Requests forwarded to other gateways, without a response so far.")
     bytes = registry.gauge(
       "drawbridge_forwarded_bytes", "Contents of forwarded requests without a response so far, in bytes.")
+    responseBytes = registry.gauge(
+      "drawbridge_forwarded_response_bytes",
+      "Contents of responses that are being received from other gateways, in bytes.")
     connections = registry.gauge(
       "drawbridge_peer_connections", "Connections with other gateways that have a forwarded request.")
     refused = registry.counter(

@@ -233,6 +233,38 @@ import Testing
     #expect(small.network.metrics.attempts.total == 2)
   }
 
+  /// Responses of which each fits, of holders that do not send the last byte.
+  @Test func allResponsesTogetherAreLimited() throws {
+    let (pipe, mayEnd) = (Pipe(), DispatchSemaphore(value: 0))
+    let body = String(repeating: "y", count: 600 << 10)
+    let peer = try ScriptedPeer { client in
+      _ = client.readMessage()
+      client.send(String(Self.respond(body).dropLast()))
+      mayEnd.wait()
+      client.send("y")
+      _ = client.readMessage()
+    }
+    defer { peer.stop() }
+    let follower = try TestGateway(
+      .at(peer.address), log: pipe.fileHandleForWriting.fileDescriptor, limits: { $0.responseBytes = 1 << 20 })
+    let received = follower.network.metrics.responseBytes
+    let first = try follower.connect()
+    first.send("GET", "/v1/consumers/c")
+    #expect(eventually { received.current == body.count - 1 })
+    #expect(try follower.request("GET", "/v1/consumers/c").problem == "holder-unavailable")
+    #expect(try follower.request("POST", "/v1/call", "", "{}").problem == "outcome-unknown")
+    #expect(received.current == body.count - 1)
+    for _ in 0..<4 { mayEnd.signal() }
+    #expect(try first.response().body == body)
+    #expect(eventually { received.current == 0 })
+    #expect(try follower.request("GET", "/v1/consumers/c").body == body)
+    // One line, which says why.
+    follower.network.logger?.flush()
+    pipe.fileHandleForWriting.closeFile()
+    let log = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    #expect(log.split(separator: "\n").count == 1 && log.contains("together exceed 1048576 bytes"), "\(log)")
+  }
+
   @Test func theLogsOfBothGatewaysHaveOneId() throws {
     let pair = try Pair()
     let fields = "X-Request-Id: mine\r\nAccept: text/x\r\n"

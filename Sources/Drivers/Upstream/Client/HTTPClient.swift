@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Metrics
 import Reactor
 import TLSEngine
 
@@ -24,6 +25,8 @@ package final class HTTPClient: TimerTarget {
     package var connectTimeout = TimeSpan.seconds(10)
     /// Maximum size of the content of a response, which is then kept; nil: no content is kept.
     package var contentBytes: Int?
+    /// Counts the contents that clients are receiving, in bytes; nil: they are not counted. Together they are at most `contentBytes`, too.
+    package var received: Gauge?
     /// How long the kernel waits for the server's acknowledgement of what was sent; nil: for as long as the request may take.
     package var userTimeout: TimeSpan?
 
@@ -248,6 +251,8 @@ package final class HTTPClient: TimerTarget {
     _ reader: inout HTTPResponseReader, over transport: Transport, after sendError: TransportError?
   ) async throws(RequestError) {
     var input = ByteQueue()
+    var counted = 0
+    defer { limits.received?.add(-counted) }
     while !reader.isComplete {
       var received: TransportError?
       do throws(TransportError) {
@@ -266,6 +271,12 @@ package final class HTTPClient: TimerTarget {
         guard let received else { throw .invalid("the response is not valid: \(error)") }
         let detail = Self.detail(of: sendError ?? received, transport)
         throw reader.isEmpty ? .unanswered(detail) : .failed(detail)
+      }
+      guard let received = limits.received, let limit = limits.contentBytes else { continue }
+      received.add(reader.keptBytes - counted)
+      counted = reader.keptBytes
+      guard received.current <= limit else {
+        throw .invalid("the contents of all responses together exceed \(limit) bytes")
       }
     }
   }

@@ -159,7 +159,7 @@ package final class RedisStore: Journal {
   /// holder may be connected before `lost` is reported.
   package func release(_ name: String) { _ = submissions.add(Command.release(name)) }
 
-  /// From now on, the pushes of the session are reported. It ends a minute after the last call, or by `unfollow`.
+  /// From now on, the pushes of the session are reported. It ends a minute after the last call.
   ///
   /// - Parameters:
   ///   - refresh: if it is larger than in all calls before, the session is read once more, and `refreshed` is reported with this number.
@@ -168,6 +168,7 @@ package final class RedisStore: Journal {
     _ = submissions.add(Command.follow(name, refresh: refresh, hasReaders: hasReaders))
   }
 
+  /// What a minute without a call of `follow` does. For tests.
   package func unfollow(_ name: String) { _ = submissions.add(Command.unfollow(name)) }
 
   /// A client creates a session. Every gateway is told. Its incarnation must be drawn at random.

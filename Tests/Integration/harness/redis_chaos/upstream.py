@@ -7,7 +7,7 @@ from ..recorder import RecordingUpstream, _Peer
 
 
 class OwnedUpstream(RecordingUpstream):
-    """All gateways have the same configuration, so a connection is told apart by the process that has its socket."""
+    """Knows which gateway has opened a connection, by the process that has its socket: all have one configuration."""
 
     def __init__(self):
         super().__init__()

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-import re
 import time
 
 import aiohttp
 import pytest
 
+from harness.numbered import ContinuedStream, read_to
 from harness.replicas import LEASE
-from harness.streams import FORMATS, RawStream
+from harness.streams import FORMATS
 from harness.waiting import eventually
 
 #: Seconds that a busy machine adds to what the product takes.
@@ -24,51 +24,6 @@ async def pushed(client, cursor):
     return [message["data"]["n"] for message in batch.messages]
 
 
-class ContinuedStream:
-    """A stream that is opened again where it has ended.
-
-    A gateway ends its streams when the session is replaced there: when it reads its first copy of it, and with another
-    holder.
-    """
-
-    def __init__(self, member, cursor, *, query="", format="events"):
-        self._member = member
-        self._query, self._format = query, format
-        self._position = cursor
-        self._stream = None
-        #: The numbers of pushes, and the reasons of gaps.
-        self.log = []
-
-    async def open(self):
-        query = f"{self._query}&cursor={self._position}".removeprefix("&")
-        self._stream = await RawStream.open(self._member.address, query, format=self._format)
-        fields = self._stream.head.decode()
-        self._position = re.search(r"^Gateway-Cursor: (\S+)\r$", fields, re.MULTILINE)[1]
-        # One before that position is not among the events.
-        if gap := re.search(r"^Gateway-Gap: .*reason=(\w+)", fields, re.MULTILINE):
-            self.log.append(gap[1])
-        return self
-
-    async def until(self, last):
-        """Reads up to the push with this number. Returns the log."""
-        while last not in self.log:
-            if self._stream is None:
-                await self.open()
-            count = len(self._stream.events)
-            data = await self._stream.read()
-            for event in self._stream.events[count:]:
-                self.log.append(event.json["reason"] if event.type == "gap" else event.json["data"]["n"])
-            self._position = self._stream.parser.last_id or self._position
-            if not data:
-                self.close()
-        return self.log
-
-    def close(self):
-        if self._stream:
-            self._stream.close()
-            self._stream = None
-
-
 async def final(client, id):
     """The state of a delivery, as soon as it is final."""
 
@@ -78,18 +33,6 @@ async def final(client, id):
         return answer.json["state"] if answer.json["state"] in FINAL else None
 
     return await eventually(state, what=f"{id} has a final state")
-
-
-async def collect(client, cursor, last):
-    """The numbers of the pushes behind the cursor, until `last`, and the reasons of gaps between them."""
-    seen = []
-    while last not in seen:
-        batch = await client.poll(cursor=cursor, wait=10)
-        if batch.gap:
-            seen.append(batch.gap["reason"])
-        seen += [message["data"]["n"] for message in batch.messages]
-        cursor = batch.cursor
-    return seen
 
 
 async def test_a_message_is_sent_once_wherever_it_is_posted_and_known_everywhere(replicas_for, recorder):
@@ -119,7 +62,7 @@ async def test_a_cursor_of_one_gateway_is_good_at_each_other(replicas_for, recor
     for turn in range(6):
         expected = [await recorder.push_one() for _ in range(5)]
         batch_reader = replicas[turn % 3].client()
-        assert await collect(batch_reader, cursor, expected[-1]) == expected
+        assert await read_to(batch_reader, cursor, expected[-1]) == expected
         cursor = (await replicas[turn % 3].client().poll(cursor=cursor, wait=10)).cursor
 
     async def are_equal():
@@ -261,7 +204,7 @@ async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(re
     await posting.end()
     recorder.end_pushes()
     last = await recorder.push_one()
-    logs = [await collect(member.client(), cursor, last) for member in replicas.running]
+    logs = [await read_to(member.client(), cursor, last) for member in replicas.running]
     assert logs == [logs[0]] * len(logs)
     assert [entry for entry in logs[0] if isinstance(entry, str)] == ["upstream"]
     at = logs[0].index("upstream")
@@ -302,7 +245,7 @@ async def test_a_holder_that_ends_in_order_is_replaced_at_once(replicas_for, rec
         assert set(states.values()) == {"confirmed"}
     recorder.end_pushes()
     last = await recorder.push_one()
-    log = await collect(replicas.running[0].client(), cursor, last)
+    log = await read_to(replicas.running[0].client(), cursor, last)
     seen = [entry for entry in log if not isinstance(entry, str)]
     # Each push that was sent on a connection before it was closed is in the log.
     assert all(connection.was_closed_in_order for connection in recorder.connections[:2])

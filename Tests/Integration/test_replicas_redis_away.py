@@ -8,9 +8,9 @@ import os
 import time
 
 import pytest
-from test_replicas import ContinuedStream
 
 from harness.client import Batch
+from harness.numbered import ContinuedStream
 from harness.replicas import LEASE
 from harness.waiting import eventually
 

@@ -8,11 +8,11 @@ import collections
 import json
 
 import pytest
-from test_replicas import ContinuedStream
 
 from harness.client import Batch
 from harness.conventions import ConventionUpstream
 from harness.frames import PING, FramePeer, FrameServer
+from harness.numbered import ContinuedStream
 from harness.replicas import CALM_LEASE, LEASE
 from harness.socketio import Plays, RecoveringServer
 from harness.streams import FORMATS, RawStream

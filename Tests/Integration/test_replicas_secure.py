@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from harness.certificates import CertificateAuthority
+from harness.numbered import confirmed, read_to
 from harness.redis import Protection
 from harness.replicas import Databases, Replica
 from harness.waiting import eventually
@@ -17,25 +18,6 @@ def databases(tmp_path, authority, certificate):
     """A primary, replicas and Sentinels. Not started."""
     protection = Protection(authority.path, certificate, authority.issue(for_clients=True))
     return Databases(tmp_path, replicas=2, sentinels=2, protection=protection)
-
-
-async def _confirmed(client, id):
-    async def is_confirmed():
-        answer = await client.request("GET", f"/v1/deliveries/{id}")
-        return answer.status == 200 and answer.json["state"] == "confirmed"
-
-    await eventually(is_confirmed, what=f"{id} is confirmed")
-
-
-async def _reads(client, cursor, number):
-    """Waits for the push with this number. Returns the next cursor."""
-    seen = []
-    while number not in seen:
-        batch = await client.poll(cursor=cursor, wait=10)
-        assert batch.gap is None
-        seen += [message["data"]["n"] for message in batch.messages]
-        cursor = batch.cursor
-    return cursor
 
 
 async def _plain_reply(server):
@@ -55,13 +37,15 @@ async def test_the_documented_rights_and_tls_are_enough_through_a_failover(repli
     holder = await replicas.holder()
     (follower,) = await replicas.followers()
     cursor = await follower.client().here()
+    pushes = []
 
     async def exchange(text):
         id = (await follower.client().accepted(text))["id"]
-        await _confirmed(holder.client(), id)
-        return await _reads(follower.client(), cursor, await recorder.push_one())
+        await confirmed(holder.client(), id)
+        pushes.append(await recorder.push_one())
+        assert await read_to(follower.client(), cursor, pushes[-1]) == pushes
 
-    cursor = await exchange("before")
+    await exchange("before")
     primary = await databases.present_primary()
     before = (await follower.gateway.metrics())["drawbridge_store_histories_total"]
     await databases.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", "main")
@@ -70,14 +54,14 @@ async def test_the_documented_rights_and_tls_are_enough_through_a_failover(repli
         return (await follower.gateway.metrics())["drawbridge_store_histories_total"] > before
 
     await eventually(has_another_history, what="the follower uses the new primary")
-    cursor = await exchange("after")
+    await exchange("after")
     assert await databases.present_primary() is not primary
     assert recorder.received == ["before", "after"]
     assert len(recorder.connections) == 1
     # Also what only a release, and a gateway that begins, need.
     await holder.drain()
     await holder.run()
-    await _confirmed(follower.client(), (await holder.client().accepted("last"))["id"])
+    await confirmed(follower.client(), (await holder.client().accepted("last"))["id"])
     for each in [*databases.servers, *databases.sentinels]:
         assert await each.client.acl_log() == []
         assert b"PONG" not in await _plain_reply(each)

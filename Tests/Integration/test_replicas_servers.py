@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from harness.gateway import PROJECT
+from harness.numbered import confirmed, read_to
 from harness.redis import OTHER_SERVERS, RedisServer, documented_rights, other_server
 from harness.replicas import LEASE, Databases
 from harness.waiting import eventually
@@ -30,25 +31,6 @@ async def _is_of(server, version):
     info = await server.client.info("server")
     kind = "valkey" if "valkey_version" in info else "redis"
     assert f"{kind}-{info[f'{kind}_version']}".startswith(f"{version}.")
-
-
-async def _confirmed(client, id):
-    async def is_confirmed():
-        answer = await client.request("GET", f"/v1/deliveries/{id}")
-        return answer.status == 200 and answer.json["state"] == "confirmed"
-
-    await eventually(is_confirmed, what=f"{id} is confirmed")
-
-
-async def _read(client, cursor, last):
-    """The numbers of the pushes behind the cursor until `last`, and the reasons of gaps."""
-    seen = []
-    while last not in seen:
-        batch = await client.poll(cursor=cursor, wait=10)
-        seen += [batch.gap["reason"]] if batch.gap else []
-        seen += [message["data"]["n"] for message in batch.messages]
-        cursor = batch.cursor
-    return seen
 
 
 class Worker:
@@ -91,11 +73,11 @@ async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_pat
     client = follower.client()
     cursor = await client.here()
     sent = (await client.accepted("before", headers={"Idempotency-Key": "key"}))["id"]
-    await _confirmed(holder.client(), sent)
+    await confirmed(holder.client(), sent)
     worker = Worker(client)
     await worker.create()
     recorder.push(9)
-    assert await _read(client, cursor, await recorder.push_one()) == list(range(1, 11))
+    assert await read_to(client, cursor, await recorder.push_one()) == list(range(1, 11))
     leases = await worker.receive(4)
     assert sorted(leases) == [1, 2, 3, 4]
     await worker.acknowledge([leases.pop(1), leases.pop(2)])
@@ -107,14 +89,14 @@ async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_pat
     assert sorted(await worker.receive(100)) == list(range(5, 11))
     again = await client.send("before", headers={"Idempotency-Key": "key"})
     assert (again.status, again.json["id"]) == (200, sent)
-    await _confirmed(client, (await client.accepted("after"))["id"])
-    assert await _read(client, cursor, await recorder.push_one()) == [*range(1, 11), "upstream", 11]
+    await confirmed(client, (await client.accepted("after"))["id"])
+    assert await read_to(client, cursor, await recorder.push_one()) == [*range(1, 11), "upstream", 11]
     await holder.run()
-    await _confirmed(holder.client(), (await holder.client().accepted("last"))["id"])
+    await confirmed(holder.client(), (await holder.client().accepted("last"))["id"])
     # In order, and then the other one continues at once.
     await follower.drain()
     await recorder.opens(2)
-    assert await _read(holder.client(), cursor, await recorder.push_one()) == [
+    assert await read_to(holder.client(), cursor, await recorder.push_one()) == [
         *range(1, 11),
         "upstream",
         11,
@@ -131,7 +113,7 @@ async def test_a_failover_costs_no_connection(replicas_for, tmp_path, recorder, 
     replicas = await replicas_for(2, databases=databases)
     client = (await replicas.followers())[0].client()
     cursor = await client.here()
-    await _confirmed(client, (await client.accepted("before"))["id"])
+    await confirmed(client, (await client.accepted("before"))["id"])
     primary = await databases.present_primary()
     await databases.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", "main")
 
@@ -139,8 +121,8 @@ async def test_a_failover_costs_no_connection(replicas_for, tmp_path, recorder, 
         return await databases.present_primary() is not primary
 
     await eventually(has_another_primary, what="the Sentinel has another primary")
-    await _confirmed(client, (await client.accepted("after"))["id"])
-    assert await _read(client, cursor, await recorder.push_one()) == [1]
+    await confirmed(client, (await client.accepted("after"))["id"])
+    assert await read_to(client, cursor, await recorder.push_one()) == [1]
     assert recorder.received == ["before", "after"]
     assert len(recorder.connections) == 1
     _no_command_failed(replicas)
@@ -166,7 +148,7 @@ async def _works(member):
         answer = await member.client().send("after")
         return answer.json["id"] if answer.status == 202 else None
 
-    await _confirmed(member.client(), await eventually(is_accepted, what="a message is accepted"))
+    await confirmed(member.client(), await eventually(is_accepted, what="a message is accepted"))
 
 
 async def test_a_full_server_refuses_messages_and_says_so(replicas_for, tmp_path, recorder, program):
@@ -198,7 +180,7 @@ async def test_a_follower_shows_only_what_a_replica_has(replicas_for, tmp_path, 
     replicas = await replicas_for(2, databases=databases)
     (follower,) = await replicas.followers()
     first = await recorder.push_one()
-    await _read(follower.client(), "earliest", first)
+    await read_to(follower.client(), "earliest", first)
     databases.servers[1].freeze()
     second = await recorder.push_one()
 
@@ -214,7 +196,7 @@ async def test_a_follower_shows_only_what_a_replica_has(replicas_for, tmp_path, 
     assert [await shown(member) for member in replicas] == [first, first]
     databases.servers[1].thaw()
     for member in replicas:
-        await _read(member.client(), "earliest", second)
+        await read_to(member.client(), "earliest", second)
 
 
 @pytest.mark.parametrize("program", [None, *OTHER_SERVERS], indirect=True)
@@ -222,7 +204,7 @@ async def test_a_holder_that_connects_again_accepts_only_what_a_replica_has(repl
     databases = Databases(tmp_path, replicas=1, wait_replicas=1, program=program)
     replicas = await replicas_for(2, databases=databases)
     holder = await replicas.holder()
-    await _confirmed(holder.client(), (await holder.client().accepted("before"))["id"])
+    await confirmed(holder.client(), (await holder.client().accepted("before"))["id"])
     databases.servers[1].freeze()
 
     async def last_change():

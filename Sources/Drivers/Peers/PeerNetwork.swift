@@ -30,8 +30,8 @@ package final class PeerNetwork: Sendable {
     /// Maximum size of the contents of all forwarded requests without a response, in bytes: they are kept until then, to be sent again. Above it,
     /// further requests with content are refused.
     package var requestBytes = 256 << 20
-    /// Maximum size of the contents of all responses that are being received, in bytes, and so of each. Above it, a response is not received further: its
-    /// request has no outcome, or may be repeated.
+    /// Maximum size of the contents of all responses that are being received, in bytes, and so of each. Above it, one of more than 64 KiB is not received
+    /// further: its request has no outcome, or may be repeated.
     package var responseBytes = 256 << 20
     /// For how long a request is repeated under its id. Longer than a take-over and the patience for one.
     package var recognition = TimeSpan.seconds(15)

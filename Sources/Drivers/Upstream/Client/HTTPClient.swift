@@ -25,7 +25,8 @@ package final class HTTPClient: TimerTarget {
     package var connectTimeout = TimeSpan.seconds(10)
     /// Maximum size of the content of a response, which is then kept; nil: no content is kept.
     package var contentBytes: Int?
-    /// Counts the contents that clients are receiving, in bytes; nil: they are not counted. Together they are at most `contentBytes`, too.
+    /// Counts the contents that clients are receiving, in bytes; nil: they are not counted. Together they are at most `contentBytes`, too, but small ones
+    /// are received in any case.
     package var received: Gauge?
     /// How long the kernel waits for the server's acknowledgement of what was sent; nil: for as long as the request may take.
     package var userTimeout: TimeSpan?
@@ -275,7 +276,7 @@ package final class HTTPClient: TimerTarget {
       guard let received = limits.received, let limit = limits.contentBytes else { continue }
       received.add(reader.keptBytes - counted)
       counted = reader.keptBytes
-      guard received.current <= limit else {
+      guard received.current <= limit || counted <= Self.largeRead else {
         throw .invalid("the contents of all responses together exceed \(limit) bytes")
       }
     }

@@ -464,7 +464,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     turn()
   }
 
-  private static var failuresNoted: Int { 16 }
+  private static var failuresNoted: Int { 64 }
 
   /// What a notification says if not only pushes were added.
   private static var holderChanged: [UInt8] { [UInt8(ascii: "2")] }

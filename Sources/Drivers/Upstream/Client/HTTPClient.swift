@@ -276,7 +276,7 @@ package final class HTTPClient: TimerTarget {
       guard let received = limits.received, let limit = limits.contentBytes else { continue }
       received.add(reader.keptBytes - counted)
       counted = reader.keptBytes
-      guard received.current <= limit || counted <= Self.largeRead else {
+      guard reader.isComplete || received.current <= limit || counted <= Self.largeRead else {
         throw .invalid("the contents of all responses together exceed \(limit) bytes")
       }
     }

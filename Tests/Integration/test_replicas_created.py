@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from harness.created_sessions import Sessions, profile
 from harness.gateway import PROJECT
+from harness.numbered import confirmed
 from harness.redis import RedisServer
 from harness.waiting import eventually
 
@@ -259,12 +260,8 @@ async def test_the_rights_in_the_documentation_are_enough(shared_by, start, tmp_
     assert await _collect(client, cursor, 1) == ["push"]
     sent = (await client.accepted("message", headers={"Idempotency-Key": "key"}))["id"]
     await members[0].gateway.stop()
-
-    async def is_confirmed():
-        answer = await client.request("GET", f"{client.root}/deliveries/{sent}")
-        return answer.status == 200 and answer.json["state"] == "confirmed"
-
-    await eventually(is_confirmed, what="the next holder knows the message")
+    # The next holder knows it.
+    await confirmed(client, sent)
     assert (await members[1].delete("btc")).status == 204
     await _status(members[1], "btc", 404)
     log = await database.client.acl_log()

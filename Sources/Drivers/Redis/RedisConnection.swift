@@ -134,7 +134,7 @@ package final class RedisConnection {
     var received = ByteQueue()
     do throws(DialError) {
       let destination = DialDestination(
-        host: endpoint.address.host, port: endpoint.address.port, authority: endpoint.authority, proxy: nil,
+        host: endpoint.address.host, port: endpoint.address.port, authority: endpoint.address.description, proxy: nil,
         tls: try await endpoint.tls?.refreshed(until: startDeadline, cancellation, on: loop),
         userTimeout: Self.userTimeout)
       let transport = try await dialer.dial(destination, cancellation, &received) { _ in }
@@ -145,7 +145,7 @@ package final class RedisConnection {
       await read(from: transport)
     } catch {
       // A cancellation comes from `end`.
-      if case .failed(let failure) = error { end(.unreachable("\(endpoint.authority): \(failure.detail)")) }
+      if case .failed(let failure) = error { end(.unreachable("\(endpoint.address): \(failure.detail)")) }
     }
   }
 
@@ -322,7 +322,7 @@ package final class RedisConnection {
 
   private func expire() throws(RedisFailure) {
     let now = loop.now
-    guard startDeadline > now else { throw .timeout("the connection to \(endpoint.authority) was not ready") }
+    guard startDeadline > now else { throw .timeout("the connection to \(endpoint.address) was not ready") }
     guard pipeline.deadline > now else { throw .timeout("Redis did not reply to a command") }
     guard let transport else { return }
     try subscriptions?.timeout(now: now, into: &transport.output)

@@ -35,7 +35,4 @@ package struct RedisEndpoint: Sendable {
 
   /// The endpoint with the same settings at another address.
   package func at(_ address: RedisAddress) -> RedisEndpoint { RedisEndpoint(address, as: self) }
-
-  /// Host and port, as in a URL.
-  var authority: String { address.description }
 }

@@ -21,6 +21,7 @@ package struct RedisAddress: Hashable, Sendable, CustomStringConvertible {
     self.init(host: host, port: port)
   }
 
+  /// As in a URL.
   package var description: String { "\(URLAuthority.bracketed(host)):\(port)" }
 }
 

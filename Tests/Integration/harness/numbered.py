@@ -10,7 +10,7 @@ async def confirmed(client, id):
     """Waits until the message is confirmed. Its state may be unknown at the gateway at first."""
 
     async def is_confirmed():
-        answer = await client.request("GET", f"/v1/deliveries/{id}")
+        answer = await client.request("GET", f"{client.root}/deliveries/{id}")
         return answer.status == 200 and answer.json["state"] == "confirmed"
 
     await eventually(is_confirmed, what=f"{id} is confirmed")

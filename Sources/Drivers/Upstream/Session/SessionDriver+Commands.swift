@@ -12,20 +12,19 @@ import UpstreamSession
 extension SessionDriver: SignalTarget {
   /// Handles the messages posted and commands queued since the last call.
   func signalled() {
-    let (commands, hasWaiting, isConnectionRequested, isConfirmationAwaited, wasPaused) = handle.shared.withLock {
+    let (commandCount, hasWaiting, isConnectionRequested, isConfirmationAwaited, wasPaused) = handle.shared.withLock {
       shared in
-      let commands = shared.commands
-      shared.commands = []
       defer { (shared.isConnectionRequested, shared.isReadingPaused) = (false, false) }
       return (
-        commands, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0,
+        shared.commands.count, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0,
         shared.isReadingPaused
       )
     }
     // Each pauses again if it must.
     if wasPaused { notePausedReading() }
     if wasPaused { for connection in connections { connection.resumeReading() } }
-    for command in commands { perform(command) }
+    // One by one: until the last is performed, the status shows what it asks for (`StatusBoard.publish`).
+    for _ in 0..<commandCount { perform(handle.shared.withLock { $0.commands.removeFirst() }) }
     sendStoredAcknowledgements()
     // The last call may have ended, for which a shutdown waits.
     endIfFlushed()

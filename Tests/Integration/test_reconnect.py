@@ -105,6 +105,16 @@ async def test_posts_made_while_the_upstream_is_away_arrive_in_order(upstream, g
     assert await upstream.has_received(100) == sent
 
 
+async def test_an_upstream_that_announces_its_restart_is_attempted_within_a_second(upstream, gateway, client):
+    await upstream.stop(1012, "service restart")
+    await eventually(lambda: is_down(client), what="the gateway notices")
+    await client.accepted("meanwhile")
+    failures = [record for record in gateway.records if "closed the connection with 1012" in record.get("detail", "")]
+    assert [record["next_attempt_in"] <= 1 for record in failures] == [True]
+    await upstream.start()
+    assert await upstream.has_received(1) == ["meanwhile"]
+
+
 async def test_a_message_older_than_its_ttl_is_not_sent(upstream, gateway, client):
     await upstream.kill()
     await eventually(lambda: is_down(client), what="the gateway notices")

@@ -19,10 +19,9 @@ package struct ReconnectPolicy: Sendable {
     /// 401 and 1008 with a fresh credential, doubled each time.
     static let deniedPark: TimeSpan = .seconds(60)
     static let deniedParkCap: TimeSpan = .minutes(10)
-    /// 1001: the upstream's clients reconnect spread over this time.
-    static let goingAway: TimeSpan = .seconds(1)
-    /// 1012: a restart takes time, and all clients reconnect.
-    static let restart: ClosedRange<TimeSpan> = .seconds(5) ... .seconds(30)
+    /// 1001 and 1012: the upstream's clients reconnect spread over this time. One that restarts may be back at once; if it is not,
+    /// backoff follows.
+    static let restart: TimeSpan = .seconds(1)
     /// 1013.
     static let tryAgainLater: TimeSpan = .seconds(10)
     /// 1000 from the upstream on short-lived connections: from this many in a row on, it counts as a failure.
@@ -68,6 +67,8 @@ package struct ReconnectPolicy: Sendable {
   /// Number of consecutive rounds in which every URL refused.
   private var refusals = 0
   private var shortClosures = 0
+  /// Whether a short-lived connection has ended with the reaction `reconnect` since the last stable one.
+  private var hasReconnected = false
   private var protocolFailures = 0
 
   init(_ settings: SessionSettings) {
@@ -82,6 +83,7 @@ package struct ReconnectPolicy: Sendable {
     denials = 0
     refusals = 0
     shortClosures = 0
+    hasReconnected = false
     protocolFailures = 0
   }
 
@@ -171,10 +173,11 @@ package struct ReconnectPolicy: Sendable {
       break
     }
     let code = loss.code
-    let rule = settings.closing.reaction(to: code)
-    endpoints.connectionEnded(readyFor: readyFor, shouldAdvance: Self.shouldAdvance(after: code, rule, stable: stable))
+    let reaction = settings.closing.reaction(to: loss)
+    endpoints.connectionEnded(readyFor: readyFor, shouldAdvance: shouldAdvance(after: code, reaction, stable: stable))
 
-    switch rule {
+    switch reaction {
+    case .reconnect: return reconnectAtOnce(stable: stable, using: &generator)
     case .refreshCredential: return credentialsRejected(using: &generator)
     case .park: return Decision(verdict: .park(Constants.closedPark))
     case .stop: return Decision(verdict: .park(nil))
@@ -188,15 +191,11 @@ package struct ReconnectPolicy: Sendable {
       return shortClosures < Constants.shortClosures ? quickReconnect(using: &generator) : backOff(using: &generator)
     case 1001:
       guard stable else { return backOff(using: &generator) }
-      return Decision(verdict: .reconnect(after: Backoff.uniform(.zero, Constants.goingAway, using: &generator)))
+      return Decision(verdict: .reconnect(after: Backoff.uniform(.zero, Constants.restart, using: &generator)))
     case 1008, 3000:
       return credentialsRejected(using: &generator)
     case 1002, 1003, 1007, 1010:
       return protocolFailed(using: &generator)
-    case 1012:
-      let wait = Backoff.uniform(
-        Constants.restart.lowerBound, Constants.restart.upperBound, using: &generator)
-      return Decision(verdict: .reconnect(after: wait))
     case 1013:
       return backOff(atLeast: Constants.tryAgainLater, using: &generator)
     default:
@@ -205,13 +204,27 @@ package struct ReconnectPolicy: Sendable {
   }
 
   /// Whether this close code is a reason to use the next URL.
-  private static func shouldAdvance(after code: UInt16, _ rule: CloseReaction?, stable: Bool) -> Bool {
-    if let rule { return rule == .backoff && !stable }
+  private func shouldAdvance(after code: UInt16, _ reaction: CloseReaction?, stable: Bool) -> Bool {
+    switch reaction {
+    case .reconnect: return !stable && hasReconnected
+    case .backoff: return !stable
+    case .refreshCredential, .park, .stop: return false
+    case nil: break
+    }
     return switch code {
     case 1001, 1013: true
-    case 1000, 1002, 1003, 1007, 1008, 1010, 1012, 3000: false
+    case 1000, 1002, 1003, 1007, 1008, 1010, 3000: false
     default: !stable
     }
+  }
+
+  /// Connects within a second. After a further short-lived connection, backoff applies.
+  private mutating func reconnectAtOnce(
+    stable: Bool, using generator: inout some RandomNumberGenerator
+  ) -> Decision {
+    guard stable || !hasReconnected else { return backOff(using: &generator) }
+    hasReconnected = !stable
+    return Decision(verdict: .reconnect(after: Backoff.uniform(.zero, Constants.restart, using: &generator)))
   }
 
   private mutating func reconnectAfterLoss(

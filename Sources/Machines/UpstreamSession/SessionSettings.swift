@@ -66,8 +66,10 @@ package struct SetupStep: Sendable, Equatable {
   }
 }
 
-/// The reaction to a close code for which the configuration defines one (RFC 6455 §7.4.2).
+/// A reaction to a close code that the configuration can choose (RFC 6455 §7.4).
 package enum CloseReaction: String, CaseIterable, Sendable {
+  /// The first attempt begins within a second, also after a short-lived connection. Then as `backoff`.
+  case reconnect
   case backoff
   /// The credential is read again once, then the session is parked.
   case refreshCredential = "refresh-credential"
@@ -86,7 +88,10 @@ package struct CloseRules: Sendable, Equatable {
     left.ranges.elementsEqual(right.ranges, by: ==)
   }
 
-  func reaction(to code: UInt16) -> CloseReaction? {
-    ranges.first { $0.codes.contains(code) }?.reaction
+  /// The reaction that is configured for the close frame of the upstream, or follows from the meaning of 1012.
+  func reaction(to loss: ConnectionLoss) -> CloseReaction? {
+    guard case .closed(let code) = loss else { return nil }
+    // 1012: the upstream restarts, and asks its clients to reconnect.
+    return ranges.first { $0.codes.contains(code) }?.reaction ?? (code == 1012 ? .reconnect : nil)
   }
 }

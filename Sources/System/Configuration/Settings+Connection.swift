@@ -36,7 +36,7 @@ extension SettingSection {
         "how long a replaced connection is still read"),
       upstream(
         "close_codes", \.session.closing.ranges, .closeRules,
-        "reactions to close codes: backoff, refresh-credential, park or stop"),
+        "reactions to close codes: reconnect, backoff, refresh-credential, park or stop"),
       upstream(
         "subprotocols", \.subprotocols, .texts, "subprotocols to offer, in order of preference (repeatable)",
         flag: "subprotocol"),

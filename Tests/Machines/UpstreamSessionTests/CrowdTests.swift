@@ -75,9 +75,9 @@ import Testing
     // The usual backoff: 15 s on average once it has grown, and a few quick ones before.
     (.ended, 330), (.reset, 330), (.silence, 330), (.closed(code: 1000), 330), (.closed(code: 1001), 330),
     (.closed(code: 1005), 330), (.closed(code: 1006), 330), (.closed(code: 1009), 330), (.closed(code: 1011), 330),
-    (.closed(code: 1014), 330), (.closed(code: 4000), 330), (.closed(code: 4999), 330),
-    // 5 to 30 s; at least 10 s.
-    (.closed(code: 1012), 260), (.closed(code: 1013), 260),
+    (.closed(code: 1012), 330), (.closed(code: 1014), 330), (.closed(code: 4000), 330), (.closed(code: 4999), 330),
+    // At least 10 s.
+    (.closed(code: 1013), 260),
     // Parked after the second, from a minute to ten; parked after six, for five minutes: 72.
     (.closed(code: 1008), 12), (.closed(code: 3000), 12), (.violation(code: 1002), 72), (.closed(code: 1002), 72),
     (.closed(code: 1003), 72), (.closed(code: 1007), 72), (.closed(code: 1010), 72),

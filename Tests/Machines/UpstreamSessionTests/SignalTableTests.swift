@@ -226,10 +226,71 @@ import Testing
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// 5–30 s at random.
+  /// Within a second, at random; after a further short connection, backoff.
   @Test func row1012() {
-    let reaction = Reaction(wait: 5...30, dial: "dial #2")
+    let reaction = Reaction(wait: 0...1, dial: "dial #2")
     for _ in 0..<50 { expectEnd(.closed(code: 1012), stable: reaction, short: reaction) }
+    let session = session()
+    session.openToReady()
+    for (number, url) in [(2, ""), (3, " url 1"), (4, "")] {
+      session.ends(.closed(code: 1012))
+      let wait = number == 2 ? 0...1 : Self.backoff
+      expect(session, Reaction(wait: wait, dial: "dial #\(number)\(url)"), "short connection \(number - 1)")
+      session.becomeReady()
+    }
+    session.pass(.seconds(30))
+    session.ends(.closed(code: 1012))
+    expect(session, Reaction(wait: 0...1, dial: "dial #5"), "a stable connection resets it")
+  }
+
+  /// What follows while an upstream restarts: one attempt within a second, and further ones after increasing waits.
+  @Test func aRestartingUpstreamIsAttemptedAgainSoon() {
+    for seed in 1...50 as ClosedRange<UInt64> {
+      let session = Dialogue(seed: seed)
+      session.openToReady()
+      session.pass(.minutes(1))
+      session.ends(.closed(code: 1012))
+      var waited = session.untilDial?.seconds ?? .infinity
+      #expect(waited <= 1)
+      for _ in 1...3 {
+        _ = session.wait()
+        _ = session.failed(.network)
+        waited += session.untilDial?.seconds ?? .infinity
+      }
+      #expect(waited <= 1 + 0.5 + 1 + 2)
+    }
+  }
+
+  /// Every code that the upstream can send has the configured reaction.
+  @Test(arguments: [1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000] as [UInt16])
+  func aConfiguredReactionReplacesTheRowOfAStandardCode(code: UInt16) {
+    func ended(_ reaction: CloseReaction, after time: TimeSpan) -> Dialogue {
+      let session = session { $0.closing.ranges = [(code...code, reaction)] }
+      session.openToReady()
+      session.pass(time)
+      session.ends(.closed(code: code))
+      return session
+    }
+    for time in [.seconds(1), .seconds(30)] as [TimeSpan] {
+      let stopped = ended(.stop, after: time)
+      #expect(stopped.state == .parked && stopped.untilDial == nil)
+      expect(ended(.park, after: time), Reaction(wait: 300...300, dial: "dial #2", state: .parked), "park")
+      expect(ended(.reconnect, after: time), Reaction(wait: 0...1, dial: "dial #2"), "reconnect")
+      expect(ended(.refreshCredential, after: time), Reaction(wait: Self.atOnce, dial: "dial #2 afresh"), "refresh")
+    }
+    expect(ended(.backoff, after: .seconds(1)), Reaction(wait: Self.backoff, dial: "dial #2 url 1"), "backoff")
+    expect(ended(.backoff, after: .seconds(30)), Reaction(wait: Self.atOnce, dial: "dial #2"), "backoff")
+  }
+
+  /// A violation that we find has no close frame of the upstream.
+  @Test func aConfiguredReactionIsToCloseFramesOnly() {
+    let session = session { $0.closing.ranges = [(1000...4999, .stop)] }
+    session.openToReady()
+    session.ends(.violation(code: 1002))
+    expect(session, Reaction(wait: Self.backoff, dial: "dial #2 uncompressed"), "a violation")
+    session.becomeReady()
+    session.ends(.reset)
+    #expect(session.state == .backoff)
   }
 
   /// At least 10 s, and the next URL.

@@ -111,11 +111,20 @@ import WebSocketCodec
   }
 
   @Test(arguments: [
-    "4000", "4000: ", "4000: shrug", "1001: stop", "2999-4000: park", "4000-5000: park", "4100-4000: park",
+    "4000", "4000: ", "4000: shrug", "1006: stop", "1004: park", "1015: park", "999-1000: park", "2999-4000: park",
+    "4000-5000: park", "4100-4000: park",
     "4000-4001-4002: park", "-4000: park", "x: park", "4000: park: park", "70000: park",
   ])
   func refusesACloseCodeRuleThatMeansNothing(line: String) {
     #expect(CloseRules.rule(line) == nil)
+  }
+
+  @Test(arguments: ["1000", "1001", "1003", "1005", "1007", "1012", "1014", "3000", "4999", "1000-1014", "1000-4999"])
+  func everyCodeOfACloseFrameMayHaveEveryReaction(codes: String) {
+    for reaction in CloseReaction.allCases {
+      let line = "\(codes): \(reaction.rawValue)"
+      #expect(CloseRules.rule(line).map(CloseRules.text) == line)
+    }
   }
 
   @Test func everyFallbackMustBeAWebSocketURL() throws {

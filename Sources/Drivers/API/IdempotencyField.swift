@@ -53,10 +53,10 @@ struct IdempotencyField {
     text.append(UInt8(0))
     text.append(principal)
     text.append(session.name)
-    if session.creation != nil {
-      // A session that is created again under the same name is another one.
+    if let creation = session.creation {
+      // A session that is created again under the same name is another one. The same one has another delivery prefix in each term.
       text.append(UInt8(0))
-      text.append(session.deliveryPrefix)
+      text.append(hexadecimal: creation.incarnation, digits: 16)
     }
     // The first is part of no key that a client chooses.
     text.append(isForwarded ? "\0forwarded\0" as StaticString : "\0messages\0")

@@ -27,7 +27,7 @@ extension CreatedSessions {
   package func define(_ name: String, _ creation: SessionCreation) throws(CreationRefusal) -> DefinitionRequest {
     guard let store = shared.withLock({ $0 }), state.withLock({ $0.resolver != nil }) else { throw .notRunning }
     let definition = SessionDefinition(
-      incarnation: .random(in: 0...UInt64.max), profile: creation.profile, variables: creation.variables,
+      incarnation: creation.incarnation, profile: creation.profile, variables: creation.variables,
       owner: creation.owner, time: ProcessInformation.wallClockMilliseconds(), idleLimit: creation.idleLimit)
     guard definition.text.count <= SessionDefinition.maximumTextLength else {
       throw .tooLarge(limit: SessionDefinition.maximumTextLength)
@@ -98,7 +98,8 @@ extension CreatedSessions {
     let age = max(0, ProcessInformation.wallClockMilliseconds() - definition.time)
     let creation = SessionCreation(
       profile: definition.profile, variables: definition.variables, owner: definition.owner,
-      time: ProcessInformation.monotonicTime() - .milliseconds(age), idleLimit: definition.idleLimit)
+      time: ProcessInformation.monotonicTime() - .milliseconds(age), idleLimit: definition.idleLimit,
+      incarnation: definition.incarnation)
     return state.withLock { state in
       let position = state.position(of: name)
       guard !state.hasStopped, position == state.open.count || state.open[position].name != name else { return nil }

@@ -33,8 +33,6 @@ package final class Session: Sendable {
   private let retired: Atomic<Bool>
   /// nil if a client created the session, or another gateway holds it.
   package let webhooks: SessionWebhooks?
-  /// The prefix of this session's delivery ids: `d-`, the epoch of its inbox, a dot, and if it is stored the present term and a dot.
-  package let deliveryPrefix: String
   /// The terms of its delivery ids.
   package let deliveryTerms: DeliveryTerms
   /// Distinguishes the sessions that clients have created since the start; 0 if it is configured.
@@ -76,7 +74,6 @@ package final class Session: Sendable {
       consumers = SharedConsumers(inbox: inbox)
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     }
-    deliveryPrefix = deliveryTerms.prefix
     restoredKeys = Locked(opened.map { opened in opened.restored.validKeys } ?? [])
     (number, loop) = (0, 0)
     placement = SessionPlacement()
@@ -128,7 +125,6 @@ package final class Session: Sendable {
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
       restoredKeys = Locked([])
     }
-    deliveryPrefix = deliveryTerms.prefix
     (number, loop) = (0, 0)
     placement = parts.placement
     retired = Atomic(opened == nil)
@@ -173,7 +169,6 @@ package final class Session: Sendable {
     path = "/v1/sessions/\(name)/"
     inbox = Self.makeInbox(retention, budget)
     deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
-    deliveryPrefix = deliveryTerms.prefix
     restoredKeys = Locked([])
     consumers = SharedConsumers(inbox: inbox, budget: budget)
     placement = SessionPlacement()
@@ -336,10 +331,14 @@ package struct SessionCreation: Sendable {
   package let time: MonotonicTime
   /// How long the session may be idle before it is closed.
   package let idleLimit: TimeSpan
+  /// Random bits that the session has at every gateway and in every term: a session that is created again under its name has others.
+  package let incarnation: UInt64
 
   package init(
-    profile: String, variables: [String: String], owner: String, time: MonotonicTime, idleLimit: TimeSpan
+    profile: String, variables: [String: String], owner: String, time: MonotonicTime, idleLimit: TimeSpan,
+    incarnation: UInt64 = .random(in: 0...UInt64.max)
   ) {
+    self.incarnation = incarnation
     self.profile = profile
     self.variables = variables
     self.owner = owner

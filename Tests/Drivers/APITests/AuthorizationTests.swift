@@ -72,7 +72,7 @@ import UpstreamProtocol
   @Test(arguments: ["send", "receive", "call", "admin"])
   func eachScopeAllowsItsOperationsAndNoOthers(scope: String) throws {
     let api = try api([("me", [scope], ["*"], ["*"])])
-    let id = try api.session("market").deliveryPrefix + "1"
+    let id = try api.session("market").deliveryTerms.prefix + "1"
     for operation in Self.operations {
       let part = operation.path.replacingOccurrences(of: "d-0", with: id)
       let (status, response, _) = try response(

@@ -69,12 +69,26 @@ import WebSocketCodec
     }
   }
 
+  @Test func aSessionThatIsCreatedAgainHasItsOwnIdempotencyKeys() throws {
+    try withAPI { (api) throws in
+      func post() throws -> Received {
+        try api.post("a", to: "/v1/sessions/btc/messages", fields: "Idempotency-Key: key\r\n")
+      }
+      for _ in 0..<2 {
+        #expect(try api.putSession("btc", Self.body).status == 201)
+        #expect(try post().field("Idempotency-Replayed") == nil)
+        #expect(try post().field("Idempotency-Replayed") == "true")
+        #expect(try api.respond("DELETE", "/v1/sessions/btc").status == 204)
+      }
+    }
+  }
+
   @Test func readingMessagesAndDeliveriesIsUseAndReadingTheStateIsNot() throws {
     try withAPI { (api) throws in
       #expect(try api.putSession("btc", Self.body).status == 201)
       let session = try api.session("btc")
       for (path, isUse) in [
-        ("/messages?wait=0", true), ("/deliveries/\(session.deliveryPrefix)1", true), ("", false),
+        ("/messages?wait=0", true), ("/deliveries/\(session.deliveryTerms.prefix)1", true), ("", false),
         ("/consumers", false),
       ] {
         // Recent enough that the session does not find itself idle.

@@ -56,7 +56,7 @@ import WebSocketCodec
 
   @Test func deliveryIDsIdentifyTheirSession() throws {
     let directory = try directory("market", "orders")
-    let prefixes = Set(directory.all.map(\.deliveryPrefix))
+    let prefixes = Set(directory.all.map(\.deliveryTerms.prefix))
     #expect(prefixes.count == 2)
     #expect(prefixes.allSatisfy { $0.hasPrefix("d-") && $0.hasSuffix(".") })
   }

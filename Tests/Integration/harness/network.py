@@ -23,6 +23,8 @@ class Network:
         self._pairs = set()
         #: Whether bytes and new connections wait, as in a network that loses all packets.
         self.is_stalled = False
+        #: Whether what the servers send waits, and nothing else.
+        self.is_mute = False
         #: Whether each connection is reset at once, as by a firewall that rejects.
         self.is_cut = False
 
@@ -49,13 +51,18 @@ class Network:
         for pair in self._pairs:
             pair.pause()
 
+    def mute(self):
+        self.is_mute = True
+        for pair in self._pairs:
+            pair.resume()
+
     def cut(self):
         self.is_cut = True
         self._reset()
 
     def heal(self):
         """Everything passes again, also what has waited."""
-        self.is_cut = self.is_stalled = False
+        self.is_cut = self.is_stalled = self.is_mute = False
         for pair in list(self._pairs):
             pair.resume()
 
@@ -102,6 +109,11 @@ class _Near(asyncio.Protocol):
         for transport in (self.transport, self._far):
             if transport and not transport.is_closing():
                 transport.resume_reading()
+        self._mute()
+
+    def _mute(self):
+        if self._network.is_mute and self._far and not self._far.is_closing():
+            self._far.pause_reading()
 
     async def _connect(self):
         loop = asyncio.get_running_loop()
@@ -117,6 +129,7 @@ class _Near(asyncio.Protocol):
             self._far.write(data)
         if self._network.is_stalled:
             self.pause()
+        self._mute()
 
     def data_received(self, data):
         if self._far:

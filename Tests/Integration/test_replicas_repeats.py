@@ -1,0 +1,104 @@
+"""A POST that is repeated at another gateway is sent once, by its client or by the gateway that has forwarded it."""
+
+import asyncio
+
+import pytest
+
+from harness.created_sessions import Sessions
+from harness.replicas import LEASE
+from harness.waiting import eventually
+
+KINDS = ["configured", "created"]
+
+
+class Repeated:
+    """Posts with a key, each remembered with the id of its message."""
+
+    def __init__(self, session):
+        self._session = session
+        self.ids = {}
+
+    def client(self, member):
+        return member.gateway.client(session=self._session)
+
+    async def post(self, member, text):
+        self.ids[text] = (await self.client(member).accepted(text, headers={"Idempotency-Key": text}))["id"]
+
+    async def send_nothing_again(self, members):
+        for member in members:
+            for text, id in self.ids.items():
+                again = await self.client(member).send(text, headers={"Idempotency-Key": text})
+                assert again.status in (200, 202), again.body
+                assert (again.headers.get("Idempotency-Replayed"), again.json["id"]) == ("true", id), text
+
+
+@pytest.fixture
+def shared_by(replicas_for, recorder):
+    """`await shared_by(kind)`: gateways that share a session of this kind, and its name; None if it is configured."""
+
+    async def shared_by(kind, **options):
+        upstream = {"url": f"{recorder.url}{{symbol}}"}
+        market = {"variables": {"symbol": {}}, "addresses": {"allow": ["127.0.0.1"]}, "upstream": upstream}
+        replicas = await replicas_for(settings={"profiles": {"market": market}}, **options)
+        if kind == "configured":
+            return replicas, None
+        # The gateway that holds the configured session holds this one as well.
+        await Sessions((await replicas.holder()).gateway).created("btc", symbol="BTC")
+        for member in replicas:
+            await Sessions(member.gateway).ready("btc")
+        return replicas, "btc"
+
+    return shared_by
+
+
+@pytest.mark.parametrize("way", ["drain", "kill", "freeze", "partition"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_repeated_post_is_sent_once_whatever_becomes_of_its_holder(shared_by, recorder, kind, way):
+    replicas, session = await shared_by(kind, lease=LEASE)
+    holder = await replicas.holder()
+    others = await replicas.followers()
+    repeated = Repeated(session)
+    for number, member in enumerate(replicas):
+        await repeated.post(member, f"keyed-{number}")
+    # The holder executes these, and nobody gets its responses.
+    holder.entrance.mute()
+    client = repeated.client(others[0])
+    plain = [asyncio.create_task(client.send(f"plain-{number}")) for number in range(8)]
+    keyed = asyncio.create_task(client.send("keyed", headers={"Idempotency-Key": "lost"}))
+    texts = {*repeated.ids, *(f"plain-{number}" for number in range(8)), "keyed"}
+    await eventually(lambda: texts <= set(recorder.received), what="the holder sends the messages")
+    match way:
+        case "drain":
+            await holder.drain()
+        case "kill":
+            await holder.kill()
+        case "freeze":
+            holder.freeze()
+        case "partition":
+            holder.network.stall()
+    # Each is repeated at the next holder.
+    answers = await asyncio.gather(*plain, keyed)
+    assert {answer.status for answer in answers} <= {200, 202}, [answer.body for answer in answers]
+    again = await repeated.client(others[1]).send("keyed", headers={"Idempotency-Key": "lost"})
+    assert again.json["id"] == answers[-1].json["id"]
+    await repeated.send_nothing_again(others)
+    await repeated.client(others[1]).accepted("last")
+    await eventually(lambda: "last" in recorder.received, what="the next holder sends")
+    assert sorted(recorder.received) == sorted([*texts, "last"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_repeated_post_is_sent_once_through_a_rolling_restart(shared_by, recorder, kind):
+    replicas, session = await shared_by(kind)
+    repeated = Repeated(session)
+    for turn, member in enumerate(replicas):
+        for number, each in enumerate(replicas):
+            await repeated.post(each, f"{turn}-{number}")
+        await member.drain()
+        await repeated.send_nothing_again(replicas.running)
+        await member.run()
+        await member.ready()
+        await repeated.send_nothing_again(replicas.running)
+    await repeated.client(replicas[0]).accepted("last")
+    await eventually(lambda: "last" in recorder.received, what="the last message is sent")
+    assert sorted(recorder.received) == sorted([*repeated.ids, "last"])

@@ -51,6 +51,17 @@ async def test_a_large_post_with_the_expectation_curl_adds(gateway, upstream, cu
     assert await upstream.has_received(1) == [body.read_bytes()]
 
 
+async def test_a_curl_that_keeps_the_etag_misses_nothing_from_its_first_poll_on(gateway, upstream, curl, tmp_path):
+    position = tmp_path / "position"
+    poll = [curl, "-sS", "--etag-compare", position, "--etag-save", position, f"{gateway.url()}/v1/messages?wait=0"]
+    # Without a position it sends `If-None-Match: ""`. It stores the tag of a 200, and not of a 304.
+    assert json.loads(await run(*poll))["gap"] is None
+    assert await run(*poll) == b""
+    await upstream.push("first")
+    answer = json.loads(await run(*poll[:-1], poll[-1].replace("wait=0", "wait=20")))
+    assert ([message["data"] for message in answer["messages"]], answer["gap"]) == (["first"], None)
+
+
 async def test_http_1_0(gateway, curl):
     out = await run(curl, "-sS", "--http1.0", "-i", f"{gateway.url()}/v1/messages?wait=0")
     assert out.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 "))

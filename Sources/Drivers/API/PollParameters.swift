@@ -93,12 +93,18 @@ struct PollParameters {
   }
 
   /// For clients that can only repeat a request with the `ETag` of the last response.
+  ///
+  /// `""`, which curl sends before it has a tag, and `*` are from no response, so they state no position, and nothing is missing before it. Of several
+  /// positions the latest counts: the client has a response for each of them.
   private mutating func readValidator(of request: borrowing HTTPRequestHead) {
     var cursor: Cursor?
-    request.fields.forEachElement(of: .ifNoneMatch) { element in
-      let tag = element.starts(with: "W/") ? element.extracting(2..<element.count) : element
-      if cursor == nil { cursor = Cursor(tag.withoutQuotes()) }
+    var isOfAResponse = false
+    request.fields.forEachEntityTag(of: .ifNoneMatch) { tag in
+      isOfAResponse = isOfAResponse || !tag.isEmpty && !tag.equals("*")
+      guard let found = Cursor(entityTag: tag) else { return }
+      if cursor.map(found.isLater) ?? true { cursor = found }
     }
+    guard isOfAResponse else { return }
     start = .validator(cursor)
     options.isConditional = true
   }

@@ -58,6 +58,25 @@ package struct Cursor: Hashable, Sendable {
     else { return nil }
     self.init(epoch: epoch, term: term, sequence: number, isAfterGap: isAfterGap)
   }
+
+  /// The cursor that an entity tag begins with. A proxy that compresses a response appends to its tag: `-gzip` and `-br` (Apache, Caddy), `--gzip`
+  /// (Jetty), `;gz` (LiteSpeed). Any suffix is ignored that begins with a character which no cursor contains.
+  package init?(entityTag: Span<UInt8>) {
+    let prefix = Self.prefix.utf8CodeUnitCount
+    guard entityTag.count > prefix else { return nil }
+    var end = prefix
+    while end < entityTag.count, Self.isInCursor(entityTag[end]) { end += 1 }
+    self.init(entityTag.extracting(first: end))
+  }
+
+  private static func isInCursor(_ byte: UInt8) -> Bool {
+    ASCII.isDigit(byte) || ASCII.lowercased(byte) &- UInt8(ascii: "a") < 26 || byte == UInt8(ascii: ".")
+  }
+
+  /// Whether this is a later position than `other`, if both are of one log.
+  package func isLater(than other: Cursor) -> Bool {
+    epoch == other.epoch && (term, position) > (other.term, other.position)
+  }
 }
 
 /// A number with the term in which it was issued: `number`, or `term.number` with a term above 0.
@@ -97,7 +116,7 @@ package struct Epoch: Hashable, Sendable {
 /// Where a client asks to start reading.
 package enum StartingPoint: Hashable, Sendable {
   case cursor(Cursor)
-  /// At a cursor from the validator of an earlier response (`If-None-Match`); nil if the validator is not a cursor. If it is none of
+  /// At a cursor from the validator of an earlier response (`If-None-Match`); nil if the validator is not a cursor. If it is not a cursor of
   /// this log, reading starts at the next message, with a gap.
   case validator(Cursor?)
   /// At the first message since the start of the log.

@@ -151,3 +151,19 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     #expect(found == expected)
   }
 }
+
+@Suite struct HTTPEntityTagsTests {
+  @Test(arguments: [
+    ("", []), (" , ,", []), ("\"a\"", ["a"]), ("W/\"a\" ,\"b\"", ["a", "b"]), ("\"\"", [""]), ("W/\"\"", [""]),
+    ("*", ["*"]),
+    ("\"a,b\", \"c\"", ["a,b", "c"]), ("\"a\\\", W/\"b\"", ["a\\", "b"]), ("a ,\tW/b", ["a", "b"]), ("W/", [""]),
+    ("\"a", ["a"]), ("\"", [""]), ("W/\"a\"-gzip, \"b\"", ["a", "-gzip", "b"]),
+  ])
+  func haveNeitherQuotesNorEscapes(text: String, expected: [String]) {
+    let bytes = Array(text.utf8)
+    var tags = HTTPEntityTags(bytes.span)
+    var found: [String] = []
+    while let tag = tags.next() { found.append(tag.text()) }
+    #expect(found == expected)
+  }
+}

@@ -218,6 +218,9 @@ import Threading
     #expect(try api.open("cursor=latest", fields: validator).response.field("Gateway-Cursor") == "\(epoch).1")
     let both = try api.open(fields: "\(validator)Last-Event-ID: \(epoch).1\r\n")
     #expect(both.response.field("Gateway-Cursor") == "\(epoch).1")
+    let compressed = "If-None-Match: W/\"\(epoch).0-gzip\"\r\n"
+    #expect(try api.open(fields: compressed).response.field("Gateway-Cursor") == "\(epoch).0")
+    #expect(try api.open(fields: "If-None-Match: \"\"\r\n").response.field("Gateway-Gap") == nil)
     let other = try api.open(fields: "If-None-Match: \"x\"\r\n")
     #expect(other.response.field("Gateway-Gap") == "missed=null, reason=restart")
     let stream = try api.open(fields: "Prefer: wait=1\r\n")

@@ -101,9 +101,38 @@ import Testing
     }
   }
 
+  @Test(arguments: ["-gzip", "-br", "-zstd", "--gzip", ";gz", ";gzip", ";;;", ":zstd", "_br", "+gzip", "-gzip-gzip"])
+  func anETagWithTheSuffixOfAProxyContinuesWhereTheETagDoes(suffix: String) throws {
+    let tag = try #require(get("").field("ETag")).dropLast() + suffix + "\""
+    #expect(try get("", "If-None-Match: \(tag)\r\n").status == 304)
+    try push("a")
+    for tags in [tag, tag.dropFirst(2), "\"a\\\", \"b,c\", \(tag)", "\"\", \(tag)"] {
+      let response = try get("", "If-None-Match: \(tags)\r\n")
+      #expect(response.status == 200 && data(response) == ["a"] && response.json["gap"] is NSNull, "\(tags)")
+    }
+  }
+
+  @Test func ofSeveralETagsTheLatestCounts() throws {
+    let first = try #require(get("").field("ETag"))
+    try push("a")
+    let second = try #require(get("").field("ETag"))
+    for tags in ["\(first), \(second)", "\(second),\(first)", "\(first)\r\nIf-None-Match: \(second)"] {
+      #expect(try get("", "If-None-Match: \(tags)\r\n").status == 304, "\(tags)")
+    }
+  }
+
+  @Test func anETagOfNoResponseIsAFirstPollWithoutAGap() throws {
+    try push("a")
+    for tag in ["\"\"", "W/\"\"", "*", "", "\"\", \"\""] {
+      let response = try get("", "If-None-Match: \(tag)\r\n")
+      #expect(response.status == 200 && data(response) == [] && response.field("ETag") != nil, "\(tag)")
+      #expect(response.field("Gateway-Gap") == nil && response.json["gap"] is NSNull, "\(tag)")
+    }
+  }
+
   @Test func aValidatorThatIsNoCursorStartsNowWithAGap() throws {
     try push("a")
-    for tag in ["\"abc\"", "*", "W/\"d-0123456789ab.1\"", "\"\""] {
+    for tag in ["\"abc\"", "W/\"d-0123456789ab.1\"", "\"p-\"", "\"p-0123456789ab.1.gz\"", "\"\", \"abc\""] {
       let response = try get("", "If-None-Match: \(tag)\r\n")
       #expect(response.status == 200 && data(response) == [], "\(tag)")
       #expect(response.field("Gateway-Gap") == "missed=null, reason=restart", "\(tag)")

@@ -7,6 +7,7 @@ enum FieldValuesTarget {
     try readDate(input)
     try readNumbers(input)
     try readList(input)
+    try readEntityTags(input)
     try readInHead(input)
   }
 
@@ -44,6 +45,19 @@ enum FieldValuesTarget {
       try require(!element.isEmpty && isTrimmed, "an element is '\(element.text())'")
     }
     try require(total <= input.count + 1, "the elements are longer than their list")
+  }
+
+  /// Tags are in the order of the list, and no longer than it.
+  private static func readEntityTags(_ input: Span<UInt8>) throws(Finding) {
+    var tags = HTTPEntityTags(input)
+    var total = 0
+    var count = 0
+    while let tag = tags.next() {
+      total += tag.count
+      count += 1
+      try require(count <= input.count, "there are more entity tags than bytes")
+    }
+    try require(total <= input.count, "the entity tags are longer than their list")
   }
 
   private static func readInHead(_ input: Span<UInt8>) throws(Finding) {

@@ -9,7 +9,7 @@ package struct DeliveryTerms: Sendable {
   package struct Issued: Equatable, Sendable {
     package let term: UInt64
     package let number: UInt64
-    /// Whether the store has lost it: a later term has issued the same number again, or a shared session does not have its term.
+    /// Whether the store has lost it: a later term has issued the same number again, or the session does not have its term.
     package let isLost: Bool
   }
 
@@ -55,8 +55,8 @@ package struct DeliveryTerms: Sendable {
     guard let present = terms.last else { return term == 0 ? Issued(term: 0, number: number, isLost: false) : nil }
     guard term > 0, number > 0 else { return nil }
     let own = terms.first { $0.term == term }
-    // A term that a shared session does not have is of a branch that was lost, or older than all that are kept.
-    if own == nil, Term.isShared(term), Term.isShared(present.term) {
+    // A term that the session does not have is older than all that are kept, or of a branch that was lost.
+    if own == nil, Term.hasRandomBits(term), Term.hasRandomBits(present.term), !terms[0].hasFollowed(term) {
       return Issued(term: term, number: number, isLost: true)
     }
     guard term <= present.term else { return nil }

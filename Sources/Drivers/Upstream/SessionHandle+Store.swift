@@ -107,13 +107,13 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: SocketIORecovery] = [:]
   /// Whether no push is missing if it does.
   private(set) var mayBeContinued = false
-  /// The ids of Socket.IO calls are larger than this, and than those of earlier processes: those may still be answered, since a server may restore
-  /// the connection. The number alone does not suffice, because that of a call is not always stored. JavaScript represents 2^20 openings exactly.
+  /// The ids of Socket.IO calls are larger than this, and differ from those of other terms: those may still be answered, since a server may restore
+  /// the connection. The number alone does not suffice, because that of a call is not always stored. JavaScript represents 20 bits above 32 exactly.
   private(set) var callIDBase: UInt64 = 0
 
   /// Nothing of what another protocol has left is understood.
   init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
-    if let term = restored?.terms.last { callIDBase = ((term.opening &- 1) & 0xF_FFFF) << 32 }
+    if let term = restored?.terms.last { callIDBase = term.callBits << 32 }
     guard let restored, restored.spoken == kind.stored else { return }
     cursor = restored.resume[.cursor]
     subscriptions = restored.subscriptions

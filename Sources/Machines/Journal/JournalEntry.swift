@@ -64,9 +64,10 @@ package enum JournalEntry: Equatable, Sendable {
 
 /// The opening of the store for a session. Each opening has another number, which is stored before any number of the term is issued.
 package struct JournalTerm: Hashable, Sendable {
+  /// A counter above 32 random bits. Stores of earlier versions have the counter alone.
   package let term: UInt64
-  /// Increases with each term. A session that several gateways share has random bits below its counter.
-  package var opening: UInt64 { term >> 32 > 0 ? term >> 32 : term }
+  /// The counter: it increases with each term.
+  package var opening: UInt64 { Self.opening(term) }
   /// The number of the first push of the term.
   package let firstPush: UInt64
   /// The number of the first delivery of the term.
@@ -77,6 +78,24 @@ package struct JournalTerm: Hashable, Sendable {
     self.firstPush = firstPush
     self.firstDelivery = firstDelivery
   }
+
+  /// The counter has 30 bits, since a journal's numbers have 62.
+  private static var maximumOpening: UInt64 { 1 << 30 - 1 }
+
+  /// The number of a term after `last`. A store cannot know that its file is an earlier copy, whose original has begun other terms after the same one.
+  /// The random bits distinguish them.
+  ///
+  /// - Parameter distance: of the counters.
+  package static func number(after last: UInt64, distance: UInt64 = 1, random: UInt32) -> UInt64 {
+    let counter = min(opening(last) + distance, maximumOpening)
+    return max(counter << 32 | UInt64(random), last + 1)
+  }
+
+  private static func opening(_ term: UInt64) -> UInt64 { term >> 32 > 0 ? term >> 32 : term }
+
+  /// 20 bits that distinguish the calls of this term. Those of the counter differ from the last 2,047 terms before it. Those that are random most likely
+  /// differ from a term that the store does not know.
+  package var callBits: UInt64 { (opening & 0x7FF) << 9 | (term >> 32 > 0 ? term & 0x1FF : 0) }
 }
 
 /// A push as it is retained.

@@ -19,6 +19,8 @@ final class StoreFile {
     var fileSystem: String?
     /// Identifies the running of the machine.
     var boot = StoreFile.bootID
+    /// The random bits of a term.
+    var termBits: @Sendable () -> UInt32 = { .random(in: 0 ... .max) }
     /// In milliseconds of UNIX time.
     var wallClock: @Sendable () -> Int64 = { ProcessInformation.wallClockMilliseconds() }
     /// How long to wait after a failure before the next attempt.

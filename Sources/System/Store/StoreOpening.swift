@@ -5,8 +5,8 @@ import Reactor
 
 /// What is done with the sessions of a store when it is opened.
 struct StoreOpening {
-  /// A backup continues with a term that is larger by at least this: what was written after the backup may have used the next ones.
-  private static var backupTermDistance: UInt64 { 1 << 20 }
+  /// The distance of the terms if what is missing is known to have had terms of its own: these are before the next one.
+  private static var branchDistance: UInt64 { 1 << 10 }
 
   let term: UInt64
   /// Those that were stored, without those in `removed`.
@@ -22,8 +22,8 @@ struct StoreOpening {
   ///
   /// - Parameter configured: the sessions of the configuration; nil: all that are stored.
   init(_ file: StoreFile, _ settings: StoreSettings, configured: Set<String>?) throws(StoreError) {
-    var term = file.condition.term + 1
-    if file.condition.isBackup { term += Self.backupTermDistance + UInt64.random(in: 0..<Self.backupTermDistance) }
+    let distance = file.condition.isBackup ? Self.branchDistance : 1
+    let term = JournalTerm.number(after: file.condition.term, distance: distance, random: file.environment.termBits())
     self.term = term
     time = file.environment.wallClock()
     for session in try file.sessions() { judge(session, settings, configured) }

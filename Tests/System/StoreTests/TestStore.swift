@@ -132,9 +132,10 @@ final class Box<Value: ~Copyable>: @unchecked Sendable {
 }
 
 extension RestoredSession {
-  /// As the store opens it in its next run.
-  func reopened(term: UInt64, gap: JournalGaps = .upstream) -> RestoredSession {
+  /// As the store opens it in its next run, whose term has the random bits of `next`.
+  func reopened(as next: RestoredSession, gap: JournalGaps = .upstream) -> RestoredSession {
     var result = self
+    let term = ((terms.last?.opening ?? 0) + 1) << 32 | (next.terms.last?.term ?? 0) & 0xFFFF_FFFF
     _ = result.apply(.opened(JournalTerm(term: term, firstPush: nextPush, firstDelivery: nextDelivery)))
     if gap.contains(.store) || !mayBeContinued { _ = result.apply(.gap(gap)) }
     result.mayHaveLostEntries = gap.contains(.store)

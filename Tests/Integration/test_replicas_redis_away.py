@@ -182,8 +182,8 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     assert closed < SHORT_LEASE
 
 
-#: Status and type of what only a holder serves, while Redis is away: no gateway holds the session.
-PROBLEM = (503, "/errors/holder-unavailable")
+#: Status and type of what only a holder serves, while Redis is away: no gateway knows which one holds the session.
+PROBLEM = (503, "/errors/store-failed")
 
 
 async def problems_of(member, lease):

@@ -6,7 +6,7 @@ import pytest
 
 from harness.certificates import CertificateAuthority
 from harness.numbered import confirmed, read_to
-from harness.redis import Protection
+from harness.redis import Protection, RedisServer
 from harness.replicas import Databases, Replica
 from harness.waiting import eventually
 
@@ -77,6 +77,7 @@ async def test_what_is_wrong_is_in_the_log_and_no_such_gateway_is_ready(start, d
     folder.mkdir()
     other = CertificateAuthority(folder, "Another test CA")
     await start(databases)
+    plain = await start(RedisServer(tmp_path))
     right = databases.settings(None)
     tls, password = right["tls"], right["password"]
     sentinels = [address.replace(f":{password}@", f":{_WRONG}@") for address in right["sentinels"]]
@@ -85,32 +86,49 @@ async def test_what_is_wrong_is_in_the_log_and_no_such_gateway_is_ready(start, d
         "no client certificate": ({"tls": {**tls, "client_certificate": "", "client_key": ""}}, "a client certificate"),
         "the password of the servers": ({"password": _WRONG}, "WRONGPASS"),
         "the password of the Sentinels": ({"sentinels": sentinels}, "WRONGPASS"),
+        "no TLS": (
+            {"url": f"redis://127.0.0.1:{databases.primary.port}", "sentinels": [], "tls": {}},
+            "if it expects TLS, use rediss:// instead of redis://",
+        ),
+        "TLS at a server without it": (
+            {"url": f"rediss://127.0.0.1:{plain.port}", "sentinels": []},
+            "if it does not expect TLS, use redis:// instead of rediss://",
+        ),
     }
+    servers = {name: databases.sentinels for name in wrong}
+    servers |= {"the password of the servers": [databases.primary], "no TLS": [databases.primary]}
+    servers |= {"TLS at a server without it": [plain]}
 
     async def begin(number, store):
         return await start(Replica(number, tmp_path, recorder, databases, settings={"store": store}))
 
     members = {name: await begin(number, store) for number, (name, (store, _)) in enumerate(wrong.items())}
 
-    async def says_so(member):
-        answer = await member.gateway.manage("/readyz")
-        return (answer.status, answer.body) == (503, b"no connection to Redis\n")
+    def problem_of(name):
+        """What anybody may know of the reason."""
+        if "password" in name:
+            return "Redis does not accept the user or password of this gateway"
+        return "no connection to Redis"
+
+    async def says_so(name):
+        answer = await members[name].gateway.manage("/readyz")
+        return (answer.status, answer.body) == (503, f"{problem_of(name)}\n".encode())
 
     for name, member in members.items():
         record = await member.gateway.logs(lambda record: record["message"] == "no connection to Redis", what=name)
         assert wrong[name][1] in record["reason"]
-        # The server or the Sentinel.
-        servers = [databases.primary] if name == "the password of the servers" else databases.sentinels
-        assert record["address"] in {f"127.0.0.1:{server.port}" for server in servers}
-        await eventually(lambda member=member: says_so(member), what=f"/readyz fails with {name}")
+        assert record["address"] in {f"127.0.0.1:{server.port}" for server in servers[name]}
+        await eventually(lambda name=name: says_so(name), what=f"/readyz fails with {name}")
     # One that has everything right.
     await (await begin(len(wrong), {})).ready()
     await recorder.opens(0)
-    # At once, since each waits for a holder.
-    for answer in await asyncio.gather(*(member.client().send("refused") for member in members.values())):
-        assert answer.problem(503)["retryable"]
     for name, member in members.items():
-        assert await says_so(member), name
+        problem = (await member.client().send("refused")).problem(503)
+        assert (problem["type"], problem["retryable"]) == ("/errors/store-failed", True), name
+        assert problem_of(name) in problem["detail"]
+        # Without authentication, a client may know the whole reason.
+        assert wrong[name][1] in problem["detail"]
+        assert await says_so(name), name
         assert password not in member.gateway.output
         assert _WRONG not in member.gateway.output
     assert recorder.received == []

@@ -51,6 +51,9 @@ package final class APIShared: Sendable {
   /// How long each of them is remembered.
   let forwardedRetention: TimeSpan
 
+  /// The problem of a request about a session of which no holder is known, if the store of the gateways does not work.
+  var storeProblem: Problem? { StoreStatus(store).problem(showingReason: access.isOpen) }
+
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
     store: (any Journal)? = nil, registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge,

@@ -24,7 +24,7 @@ extension API {
           into: &response))
     }
     // Redis cannot be reached: there is no position to give, and none will come soon.
-    if parameters.start.cursor == nil, copy.isAway { throw ProblemError(Self.holderUnavailable) }
+    if parameters.start.cursor == nil, copy.isAway { throw ProblemError(noHolder) }
     let request = ReadAwaitingCopy(
       self, parameters, of: session, for: grant, wait, until: deadline,
       patience: copy.isAway ? now : now + FollowedCopy.patience)

@@ -199,6 +199,8 @@ extension API {
     _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
+    // Nothing will be found out about the holder before the store works.
+    if request.session.placement.place == .nowhere, let problem = shared.storeProblem { throw ProblemError(problem) }
     let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
       throw ProblemError(
@@ -234,6 +236,9 @@ extension API {
       retryAfter: 1)
   }
 
+  /// The problem of a request about a session of which no holder is known: the store's, if it does not work.
+  var noHolder: Problem { shared.storeProblem ?? Self.holderUnavailable }
+
   static var outcomeUnknown: Problem {
     Problem(
       .outcomeUnknown,
@@ -248,7 +253,7 @@ extension API {
       response.status = status
       response.fields.append(fields)
       if content.count > 0 { response.content.append(SharedSlice(content)) }
-    case .unavailable: respond(with: Self.holderUnavailable, into: &response)
+    case .unavailable: respond(with: noHolder, into: &response)
     case .closed:
       respond(
         with: Problem(.sessionClosed, detail: "the session is closed: create it again with PUT /v1/sessions/{session}"),

@@ -43,7 +43,7 @@ extension API {
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> ReadStart {
     // A client with a cursor waits until this gateway has read the session.
-    if session.inbox.isUnknown, start.cursor == nil { throw ProblemError(Self.holderUnavailable) }
+    if session.inbox.isUnknown, start.cursor == nil { throw ProblemError(noHolder) }
     do throws(CursorAheadError) {
       return try session.inbox.resolve(start, now: now)
     } catch {

@@ -15,10 +15,21 @@ struct StoreStatus {
   var redisProblem: StaticString? {
     guard let state, state.failure != nil else { return nil }
     return switch state.cause {
-    case .unreachable: "no connection to Redis"
+    case .notTried, .unreachable: "no connection to Redis"
+    case .credentials: "Redis does not accept the user or password of this gateway"
     case .refused: "Redis refuses writes"
     case .tooFewReplicas: "too few replicas of Redis confirm writes"
     }
+  }
+
+  /// The problem of a request whose session no gateway is known to hold because the store does not work; nil if it works, or was not tried yet.
+  func problem(showingReason showsReason: Bool) -> Problem? {
+    guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }
+    return Problem(
+      .storeFailed,
+      detail:
+        "this gateway does not know which gateway holds the session: \(redisProblem)\(showsReason ? " (\(failure))" : ""). Nothing was done: repeat the request after the time in Retry-After",
+      retryAfter: 5)
   }
 
   /// - Parameter showsReason: not where no credentials are needed, but others need some.

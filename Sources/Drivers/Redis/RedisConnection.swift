@@ -53,6 +53,10 @@ package final class RedisConnection {
   private var phase = Phase.created
   private let cancellation = Cancellation()
   private var transport: Transport?
+  /// What the connection attempt waits for.
+  private var dialPhase = DialPhase.resolving
+  /// Whether the server has sent a byte.
+  private var hasInput = false
   private var handshake: RedisHandshake
   private var pipeline: RedisPipeline
   /// nil on a connection for commands, and before the handshake is complete.
@@ -137,7 +141,7 @@ package final class RedisConnection {
         host: endpoint.address.host, port: endpoint.address.port, authority: endpoint.address.description, proxy: nil,
         tls: try await endpoint.tls?.refreshed(until: startDeadline, cancellation, on: loop),
         userTimeout: Self.userTimeout)
-      let transport = try await dialer.dial(destination, cancellation, &received) { _ in }
+      let transport = try await dialer.dial(destination, cancellation, &received) { dialPhase = $0 }
       guard phase == .connecting else { return transport.reset() }
       self.transport = transport
       phase = .starting
@@ -211,6 +215,7 @@ package final class RedisConnection {
     while phase != .ended {
       switch transport.receive(into: &input, atMost: Self.bytesPerRead) {
       case .bytes(let count):
+        hasInput = true
         pipeline.received(bytes: count)
         processInput()
         guard phase != .ended else { return }
@@ -228,11 +233,18 @@ package final class RedisConnection {
         budget = Self.bytesPerTurn
       case .endOfStream:
         let isCut = reader.isInsideReply || !input.isEmpty
-        end(.disconnected("the server closed the connection" + (isCut ? " inside a reply" : "")))
+        end(closed("the server closed the connection" + (isCut ? " inside a reply" : "")))
       case .failed(let code):
-        end(.disconnected(transport.failure.map { "TLS: \($0)" } ?? SystemError.reason(of: code)))
+        end(closed(transport.failure.map { "TLS: \($0)" } ?? SystemError.reason(of: code)))
       }
     }
+  }
+
+  /// A server that expects TLS ends a connection that begins with a command, mostly without a word.
+  private func closed(_ reason: String) -> RedisFailure {
+    guard !hasInput, endpoint.tls == nil else { return .disconnected(reason) }
+    return .disconnected(
+      "\(endpoint.address): \(reason), before its first reply: if it expects TLS, use rediss:// instead of redis://")
   }
 
   private func processInput() {
@@ -322,7 +334,15 @@ package final class RedisConnection {
 
   private func expire() throws(RedisFailure) {
     let now = loop.now
-    guard startDeadline > now else { throw .timeout("the connection to \(endpoint.address) was not ready") }
+    guard startDeadline > now else {
+      guard dialPhase == .securing, phase == .connecting else {
+        throw .timeout("the connection to \(endpoint.address) was not ready")
+      }
+      // A server without TLS waits for the rest of what it takes for a command.
+      throw .timeout(
+        "the TLS handshake with \(endpoint.address) was not complete (if it does not expect TLS, use redis:// instead of rediss://)"
+      )
+    }
     guard pipeline.deadline > now else { throw .timeout("Redis did not reply to a command") }
     guard let transport else { return }
     try subscriptions?.timeout(now: now, into: &transport.output)

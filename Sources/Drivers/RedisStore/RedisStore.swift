@@ -119,8 +119,9 @@ package final class RedisStore: Journal {
     gateway = GatewayID(using: &generator)
     self.submissions = submissions
     settingsDigest = Locked(configuration)
-    condition = Locked(
-      StoreState(failure: "not connected yet", since: ProcessInformation.wallClockMilliseconds()))
+    var state = StoreState(failure: "not connected yet", since: ProcessInformation.wallClockMilliseconds())
+    state.cause = .notTried
+    condition = Locked(state)
   }
 
   /// Starts a store on a loop that serves nothing else.

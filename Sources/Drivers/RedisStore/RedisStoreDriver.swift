@@ -352,6 +352,7 @@ final class RedisStoreDriver {
   }
 
   private var lastFailure = "not connected"
+  private var lastCause = StoreState.Cause.notTried
   private var reportedFailure: String?
 
   // MARK: Timers
@@ -380,7 +381,7 @@ extension RedisStoreDriver: TimerTarget {
     case .patience:
       // Refusals say more, and have a patience of their own. They may have ended with the connection.
       if refusals.hasEnded(by: loop.now) {
-        setFailure(lastFailure)
+        setFailure(lastFailure, lastCause)
       } else {
         setTimer(.patience, at: loop.now + Self.patience)
       }
@@ -405,6 +406,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     metrics.setUp(true)
     // The store works when its heartbeat is confirmed: Redis may have too few replicas.
     lastFailure = "Redis has not confirmed a heartbeat"
+    lastCause = .unreachable
     sendHeartbeat()
     noteAll()
     turn()
@@ -413,6 +415,7 @@ extension RedisStoreDriver: RedisLinkOwner {
   func linkIsDown(_ failure: RedisFailure) {
     logger.warning("the connection to Redis has ended", [.text("reason", "\(failure)")])
     lastFailure = "\(failure)"
+    lastCause = .unreachable
     metrics.setUp(false)
     if timers[.patience] == nil { setTimer(.patience, at: loop.now + Self.patience) }
     heartbeat.disconnected()
@@ -430,7 +433,8 @@ extension RedisStoreDriver: RedisLinkOwner {
     fields.append(.text("reason", lastFailure))
     // Several servers and Sentinels may fail in turn.
     logger.log(isNews("\(place ?? "") \(failure)") ? .warning : .debug, "no connection to Redis", fields)
-    if store.submissions.isFailed { setFailure(lastFailure) }
+    lastCause = failure.isAboutCredentials ? .credentials : .unreachable
+    if store.submissions.isFailed { setFailure(lastFailure, lastCause) }
   }
 
   /// Whether the log does not have it yet, since the last connection.

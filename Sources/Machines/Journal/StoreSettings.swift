@@ -34,7 +34,11 @@ package struct StoreSettings: Hashable, Sendable {
 package struct StoreState: Equatable, Sendable {
   /// Why a store in Redis does not work, for those who may not read the reason in full.
   package enum Cause: Sendable {
+    /// No attempt to connect has ended since the start.
+    case notTried
     case unreachable
+    /// Redis, or a Sentinel, does not accept the user or the password.
+    case credentials
     /// Redis is full, or cannot persist.
     case refused
     case tooFewReplicas

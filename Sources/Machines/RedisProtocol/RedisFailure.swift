@@ -28,6 +28,12 @@ package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
     case noPrimary(String)
   }
 
+  /// Whether the server does not accept the user or the password. The next attempt fails in the same way until an operator acts.
+  package var isAboutCredentials: Bool {
+    guard case .refused(let error) = self else { return false }
+    return error.kind == .wrongPassword || error.kind == .noAuth
+  }
+
   package var description: String {
     switch self {
     case .unreachable(let detail), .disconnected(let detail): detail

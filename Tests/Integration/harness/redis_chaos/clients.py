@@ -23,7 +23,7 @@ _NOT_STORED = {(503, "store-failed"), *_UNAVAILABLE}
 _UNKNOWN = {(502, "outcome-unknown")}
 PROBLEMS = {
     "post": _NOT_STORED | _UNKNOWN,
-    "delivery": _UNAVAILABLE,
+    "delivery": _NOT_STORED,
     "read": set(),
     "stream": set(),
     "create": _NOT_STORED | _UNKNOWN,

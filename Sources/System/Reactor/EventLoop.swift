@@ -65,7 +65,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   let loop = Backlink()
   let context: LoopContext
   private var jobs = JobQueue()
-  /// The thread of this loop. Written once, by the thread itself; read by any thread.
+  /// The thread of this loop; 0 before it begins and after it ends. Written by the thread itself; read by any thread.
   private let thread = Atomic<pthread_t>(0)
 
   /// The loop that an executor serves. Weak, since the loop owns the executor. Written once, before the thread starts.
@@ -132,6 +132,8 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
     context.attach(mailbox)
     while turn() {}
     context.detach()
+    // Once this thread is joined, the system may give its identity to another one.
+    thread.store(0, ordering: .relaxed)
   }
 
   /// Runs one turn of the loop. Returns false once the loop must stop. The order is:

@@ -29,6 +29,18 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
 }
 
 @Suite struct EventLoopTests {
+  /// The system gives a thread the identity of one that was joined.
+  @Test func aLoopThatHasEndedCanBeJoinedAgainOnAThreadWithItsIdentity() async throws {
+    for _ in 0..<32 {
+      let ended = try EventLoop(index: 0)
+      ended.stop()
+      ended.join()
+      try await onLoop { _ in
+        ended.join()
+      }
+    }
+  }
+
   @Test func talksOverTCPBothWaysAndSeesTheEnd() async throws {
     try await onLoop { loop in
       do {

@@ -77,6 +77,7 @@ let package = Package(
     target(.codecs, "RESPCodec", ["ByteStreams"]),
 
     // Pure machines: they decide.
+    target(.machines, "Totals"),
     target(.machines, "Journal", ["ByteStreams"]),
     target(.machines, "SocketIO", ["ByteStreams", "JSONCodec"]),
     target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec", "SocketIO"]),
@@ -159,8 +160,8 @@ let package = Package(
     target(
       .drivers, "HTTPServer",
       [
-        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Reactor", "TLSEngine", "Configuration", "Metrics",
-        "Logging",
+        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Reactor", "TLSEngine", "Configuration",
+        "Metrics", "Logging",
       ],
       settings: hottest),
     .target(
@@ -214,6 +215,7 @@ let package = Package(
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["UpstreamSession"]),
     tested(.machines, "Inbox", ["SocketIO"]),
+    tested(.machines, "Totals"),
     tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal"]),
     tested(.machines, "Webhooks", ["ByteStreams", "Consumers", "HTTPCodec"]),
     tested(.machines, "Idempotency", ["ByteStreams"]),

@@ -664,9 +664,7 @@ async def test_a_place_is_given_back_however_a_connection_ends(limited):
 
 async def test_all_clients_together_have_so_many_connections_and_probes_their_own(limited):
     gateway = await limited(connections=20, management_connections=4)
-    crowd = []
-    for source in range(2, 8):
-        crowd += await open_from(gateway, f"127.0.0.{source}", 5)
+    crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
     assert (await gateway.manage("/livez")).status == 200
     # One of the four is the harness's own.
@@ -678,6 +676,51 @@ async def test_all_clients_together_have_so_many_connections_and_probes_their_ow
         return await open_from(gateway, "127.0.0.2", 1)
 
     assert await eventually(finds_a_place)
+
+
+async def test_the_address_with_the_most_connections_gives_way_to_others(limited):
+    gateway = await limited(loops=4, connections=20)
+    crowd = await open_from(gateway, "127.0.0.2", 25)
+    assert len(crowd) == 20
+    # Each of them displaces one of the crowd, until all have as many.
+    others = await open_from(gateway, "127.0.0.3", 5) + await open_from(gateway, "127.0.0.4", 5)
+    assert len(others) == 10
+    assert not await open_from(gateway, "127.0.0.2", 1)
+
+    async def all_places_are_used():
+        # And one of the harness, for metrics.
+        return (await gateway.metrics())["drawbridge_http_connections"] == 21
+
+    await eventually(all_places_are_used)
+    for writer in crowd + others:
+        writer.close()
+
+
+async def test_the_client_with_the_most_of_unfinished_bodies_gives_way_to_others(limited, upstream):
+    gateway = await limited(loops=2, pending_body_bytes="4MiB", body_bytes="1MiB", body_minimum_rate=0)
+    head = POST + b"Content-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    attackers = []
+    for _ in range(5):
+        attackers.append(await asyncio.open_connection(*gateway.address(), local_addr=("127.0.0.2", 0)))
+        attackers[-1][1].write(head % MEBIBYTE + bytes(MEBIBYTE - 1))
+
+    async def is_full():
+        return (await gateway.metrics())["drawbridge_http_body_bytes"] > 3 * MEBIBYTE
+
+    await eventually(is_full, what="one address uses the total")
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(*gateway.address(), local_addr=("127.0.0.3", 0))
+        writer.write(head % 600_000 + b"a" * 300_000)
+
+        async def is_counted():
+            return (await gateway.metrics())["drawbridge_http_body_bytes"] <= 4 * MEBIBYTE
+
+        await eventually(is_counted)
+        writer.write(b"a" * 300_000)
+        assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 202 ")
+        writer.close()
+    for _, writer in attackers:
+        writer.close()
 
 
 @pytest.mark.load

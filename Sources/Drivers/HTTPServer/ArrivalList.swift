@@ -1,16 +1,13 @@
+/// The position of an element of an `ArrivalList`. A handle whose element was removed stays invalid, even when its slot is reused.
+struct ArrivalHandle: Hashable, Sendable {
+  let index: Int32
+  let generation: UInt32
+}
+
 /// A doubly linked list in arrival order, stored in one array. Adding and removing take constant time and allocate nothing once the
 /// array has grown.
 struct ArrivalList<Element>: ~Copyable {
-  /// The position of an element. A handle whose element was removed stays invalid, even when its slot is reused.
-  struct Handle: Hashable, Sendable {
-    let index: Int32
-    let generation: UInt32
-
-    init(index: Int32, generation: UInt32) {
-      self.index = index
-      self.generation = generation
-    }
-  }
+  typealias Handle = ArrivalHandle
 
   struct Node {
     var element: Element?
@@ -53,6 +50,13 @@ struct ArrivalList<Element>: ~Copyable {
     tail = index
     count += 1
     return Handle(index: index, generation: nodes[Int(index)].generation)
+  }
+
+  /// Replaces an element, unless it was removed.
+  mutating func replace(_ handle: Handle, with element: Element) {
+    let node = nodes[Int(handle.index)]
+    guard node.element != nil, node.generation == handle.generation else { return }
+    nodes[Int(handle.index)].element = element
   }
 
   @discardableResult

@@ -19,8 +19,6 @@ final class ConnectionLayers {
     /// Handshake messages beyond `handshakeBytes`.
     case handshakeTooLong
     case unavailable(TLSSettingsError)
-    /// More handshakes in progress than `HandshakeLimiter.maximum`.
-    case tooManyHandshakes
 
     var description: String {
       switch self {
@@ -28,7 +26,6 @@ final class ConnectionLayers {
       case .tls(let error): error.description
       case .handshakeTooLong: "the handshake has more than \(ConnectionLayers.handshakeBytes) bytes"
       case .unavailable(let error): error.description
-      case .tooManyHandshakes: "\(HandshakeLimiter.maximum) handshakes are in progress"
       }
     }
   }
@@ -43,8 +40,9 @@ final class ConnectionLayers {
   private static var recordOverhead: Int { 512 }
 
   private let certificate: CurrentCertificate?
-  private let handshakes: HandshakeLimiter
-  private var isCounted = false
+  private let handshakes: LoopParts<Channel>
+  /// The handshake in progress.
+  private var handshake: LoopPart?
   /// The peer at accept. The kernel forgets it when the peer resets the connection, although received bytes can still be read.
   let peer: SocketAddress
   /// The bytes of the header that have arrived. Afterwards, what follows the header.
@@ -65,7 +63,7 @@ final class ConnectionLayers {
 
   /// - Parameter certificate: nil without TLS.
   init(
-    from peer: SocketAddress, expectsHeader: Bool, certificate: CurrentCertificate?, handshakes: HandshakeLimiter
+    from peer: SocketAddress, expectsHeader: Bool, certificate: CurrentCertificate?, handshakes: LoopParts<Channel>
   ) {
     self.peer = peer
     self.expectsHeader = expectsHeader
@@ -157,7 +155,7 @@ final class ConnectionLayers {
   private func receiveCiphertext(_ channel: Channel, atMost limit: Int) -> IOResult? {
     guard header.isEmpty else {
       // What has arrived behind the header of the PROXY protocol.
-      guard let tls = connection() else { return .failed(EPROTO) }
+      guard let tls = connection(channel) else { return .failed(EPROTO) }
       tls.receive(ciphertext: header.bytes)
       received += header.count
       header.releaseStorage()
@@ -165,7 +163,7 @@ final class ConnectionLayers {
     }
     switch channel.receive(atMost: limit + Self.recordOverhead) {
     case .bytes(let count):
-      guard let tls = connection() else { return .failed(EPROTO) }
+      guard let tls = connection(channel) else { return .failed(EPROTO) }
       received &+= count
       guard isEstablished || received <= Self.handshakeBytes else {
         failure = .handshakeTooLong
@@ -182,14 +180,11 @@ final class ConnectionLayers {
     }
   }
 
-  private func connection() -> TLSConnection? {
+  private func connection(_ channel: Channel) -> TLSConnection? {
     if let tls { return tls }
     guard let certificate else { return nil }
-    guard handshakes.begin() else {
-      failure = .tooManyHandshakes
-      return nil
-    }
-    isCounted = true
+    guard case .admitted(let part) = handshakes.add(channel, 1, by: ClientOrigin(client ?? peer)) else { return nil }
+    handshake = part
     do throws(TLSSettingsError) {
       tls = try TLSConnection(accepting: certificate.current)
     } catch {
@@ -205,9 +200,8 @@ final class ConnectionLayers {
   }
 
   private func endHandshake() {
-    guard isCounted else { return }
-    isCounted = false
-    handshakes.end()
+    if let handshake { handshakes.remove(handshake) }
+    handshake = nil
   }
 
   /// Sends the alert, or a response to a request in plain HTTP, which a browser shows.

@@ -86,7 +86,6 @@ extension HTTPConnection {
     let metrics = worker.server.metrics
     let what: StaticString
     switch layers.failure {
-    case .tooManyHandshakes: return worker.refuseHandshake(of: self)
     case .proxyHeader:
       metrics.refusedProxyHeaders.add()
       what = "connection without a valid header of the PROXY protocol"

@@ -152,6 +152,13 @@ extension HTTPConnection {
     return result
   }
 
+  /// Counts the output that the kernel has not taken. nil if the client must be reset for it.
+  @inline(never)
+  private func addUnsent() -> LoopPart? {
+    guard case .admitted(let part) = worker.slowReaders.add(channel, unsentBytes, by: origin) else { return nil }
+    return part
+  }
+
   @inline(never)
   func flushPending() async -> Bool {
     var pace = ReaderPace(at: worker.loop.now, unacknowledged: channel.unacknowledgedBytes)
@@ -176,9 +183,12 @@ extension HTTPConnection {
           return false
         }
         pending.releaseSpareCapacity()
-        let entry = worker.slowReaders.add(channel, bytes: unsentBytes)
+        guard let part = addUnsent() else {
+          channel.reset()
+          return false
+        }
         let outcome = await channel.writable(until: deadline)
-        guard worker.slowReaders.remove(entry) else {
+        guard worker.slowReaders.remove(part) else {
           channel.reset()
           return false
         }

@@ -27,6 +27,8 @@ final class HTTPConnection: LoopTask {
   let worker: HTTPWorker
   /// The PROXY protocol and TLS; nil for a connection without them.
   let layers: ConnectionLayers?
+  /// In the total of connections; nil if it is not counted.
+  var place: LoopPart?
   /// The index in the worker's table of connections.
   var index: Int
   var http: HTTPServerConnection
@@ -56,8 +58,10 @@ final class HTTPConnection: LoopTask {
   var taken = 0
   /// Nil while the access log is off.
   var access: AccessRecord?
-  /// Memory, in bytes, of the body in `current` that is counted in `pendingBodyBytes`.
+  /// Memory of the body in `current` that is counted, in bytes; 0 if none is.
   private var countedBodyBytes = 0
+  /// The part of the body in `current` in the total of pending bodies. Set if `countedBodyBytes` is.
+  private var bodyPart: LoopPart?
 
   /// The request being received.
   private enum Current {
@@ -76,7 +80,7 @@ final class HTTPConnection: LoopTask {
 
   init(
     channel: Channel, origin: ClientOrigin, listener: HTTPListener, layers: ConnectionLayers? = nil,
-    isBehindProxy: Bool = false, worker: HTTPWorker, index: Int
+    isBehindProxy: Bool = false, worker: HTTPWorker, place: LoopPart? = nil, index: Int
   ) {
     self.channel = channel
     self.layers = layers
@@ -84,6 +88,7 @@ final class HTTPConnection: LoopTask {
     self.origin = origin
     self.listener = listener
     self.worker = worker
+    self.place = place
     self.index = index
     http = HTTPServerConnection(pool: worker.pool(for: listener.role))
     phase = .head(worker.loop.now)
@@ -271,21 +276,35 @@ final class HTTPConnection: LoopTask {
   // MARK: Memory of partially received bodies
 
   /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in one turn is
-  /// not counted, since it is freed before others can add to it. Above the limit this connection's body is dropped, and so is its
-  /// remainder on arrival.
+  /// not counted, since it is freed before others can add to it. Its memory doubles when it grows, so few reads change what is counted.
   private func countBody() {
-    guard case .accepted(let exchange) = current, let body = exchange.body else { return }
-    let total = worker.server.metrics.pendingBodyBytes
-    total.add(body.heldBytes - countedBodyBytes)
-    countedBodyBytes = body.heldBytes
-    guard total.current > worker.server.settings.pendingBodyBytes else { return }
+    guard case .accepted(let exchange) = current, let bytes = exchange.body?.heldBytes, bytes != countedBodyBytes else {
+      return
+    }
+    countedBodyBytes = bytes
+    if let bodyPart {
+      guard !worker.pendingBodies.change(bodyPart, to: bytes) else { return }
+      self.bodyPart = nil
+    } else {
+      let principal = worker.application.principal(of: exchange) ?? ""
+      if case .admitted(let part) = worker.pendingBodies.add(self, bytes, by: client.origin, principal) {
+        bodyPart = part
+        return
+      }
+    }
+    dropBody()
+  }
+
+  /// Drops the body that is arriving, and its remainder on arrival: its client is the heaviest. Then the request is refused.
+  func dropBody() {
+    guard case .accepted = current else { return }
     abandon()
     current = .refused(.tooManyBodies)
   }
 
   private func forgetBody() {
-    guard countedBodyBytes > 0 else { return }
-    worker.server.metrics.pendingBodyBytes.add(-countedBodyBytes)
     countedBodyBytes = 0
+    if let bodyPart { worker.pendingBodies.remove(bodyPart) }
+    bodyPart = nil
   }
 }

@@ -26,16 +26,25 @@ package final class HTTPServer: Sendable {
   let limits: HTTPLimits
   let logger: Logger
   let metrics: HTTPServerMetrics
-  let unsentResponses: UnsentResponses
+  /// The responses that clients have not taken, in bytes. An unsent response keeps its pushes in memory, even after the inbox has dropped them. Each
+  /// wait for a client adds its response anew, so the oldest is the one without progress for the longest time.
+  let unsentResponses: ProcessTotal
+  /// The bodies of requests that have arrived in part, in bytes.
+  let pendingBodies: ProcessTotal
   package let accessLog: AccessLog
   let refusalLog = LogLineLimiter()
-  let handshakes = HandshakeLimiter()
+  /// The TLS handshakes in progress. OpenSSL allocates what the first message of a client announces, before it arrives: a handshake that has only begun may
+  /// cost 120 KiB.
+  let handshakes: ProcessTotal
+  /// Handshakes in progress, together about 240 MiB. More than arrive within a usual round trip, since the computations of each limit their rate.
+  static var maximumHandshakes: Int { 2_048 }
   let handshakeLog = LogLineLimiter()
   /// Nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
-  private let clientLimiter: Locked<ConnectionLimiter>
-  private let managementLimiter: Locked<ConnectionLimiter>
-  private let peerLimiter: Locked<ConnectionLimiter>
+  /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single loop can count them.
+  private let clients: ProcessTotal
+  private let management: ProcessTotal
+  private let peers: ProcessTotal
   /// The loops whose acceptors have not stopped yet; -1 while the server does not drain.
   private let loopsToDrain = Atomic(-1)
   private let drainEnd = Locked<(@Sendable () -> Void)?>(nil)
@@ -50,15 +59,21 @@ package final class HTTPServer: Sendable {
     self.metrics = metrics
     accessLog = AccessLog(access, logger)
     limits = settings.limits
-    unsentResponses = UnsentResponses(
-      limit: settings.unsentBytes, unsent: metrics.unsentBytes, shed: metrics.slowReaders)
-    clientLimiter = Locked(
-      ConnectionLimiter(limit: connections.clients, limitPerOrigin: settings.connectionsPerAddress))
-    managementLimiter = Locked(
-      ConnectionLimiter(limit: connections.management, limitPerOrigin: connections.management))
+    unsentResponses = ProcessTotal(
+      limit: settings.unsentBytes, .oldestFirst, used: metrics.unsentBytes, yielded: metrics.slowReaders)
+    // The newest first: of one client, the bodies that have most of their content go on.
+    pendingBodies = ProcessTotal(limit: settings.pendingBodyBytes, .newestFirst, used: metrics.pendingBodyBytes)
+    // The oldest first: a handshake takes a round trip or two, so the oldest are those that do not go on.
+    handshakes = ProcessTotal(
+      limit: Self.maximumHandshakes, .oldestFirst, yielded: metrics.refusedConnections)
+    clients = ProcessTotal(
+      limit: connections.clients, limitPerAddress: settings.connectionsPerAddress, .newestFirst,
+      yielded: metrics.refusedConnections)
+    management = ProcessTotal(limit: connections.management, .newestFirst, yielded: metrics.refusedConnections)
     // As many as a gateway opens to another one. The rest is for others.
     let perPeer = max(1, connections.peers - connections.peers / 4)
-    peerLimiter = Locked(ConnectionLimiter(limit: connections.peers, limitPerOrigin: perPeer))
+    peers = ProcessTotal(
+      limit: connections.peers, limitPerAddress: perPeer, .newestFirst, yielded: metrics.refusedConnections)
   }
 
   /// Starts accepting: clients and peers on every loop, management on the first.
@@ -120,7 +135,7 @@ package final class HTTPServer: Sendable {
   }
 
   /// Number of open connections of clients.
-  package var clientConnections: Int { clientLimiter.withLock { $0.count } }
+  package var clientConnections: Int { clients.count }
 
   /// Whether a drain has ended: all connections of clients are closed.
   package var isDrained: Bool { loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 && clientConnections == 0 }
@@ -129,27 +144,18 @@ package final class HTTPServer: Sendable {
     if isDrained { drainEnd.withLock { $0 }?() }
   }
 
-  /// Counts a connection from `origin` if no limit is reached.
-  func admit(_ origin: ClientOrigin, to role: HTTPListener.Role) -> ConnectionLimiter.Verdict {
+  /// The open connections of a role.
+  func connections(of role: HTTPListener.Role) -> ProcessTotal {
     switch role {
-    case .client: clientLimiter.withLock { $0.admit(origin) }
-    case .management: managementLimiter.withLock { $0.admit(origin) }
-    case .peer: peerLimiter.withLock { $0.admit(origin) }
+    case .client: clients
+    case .management: management
+    case .peer: peers
     }
   }
 
-  /// Counts an admitted connection of a client by another origin, if its limit is not reached.
-  func move(_ old: ClientOrigin, to new: ClientOrigin) -> Bool { clientLimiter.withLock { $0.move(old, to: new) } }
-
-  /// Records that an admitted connection has ended.
-  func release(_ origin: ClientOrigin, from role: HTTPListener.Role) {
-    switch role {
-    case .client:
-      clientLimiter.withLock { $0.release(origin) }
-      if loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 { reportIfDrained() }
-    case .management: managementLimiter.withLock { $0.release(origin) }
-    case .peer: peerLimiter.withLock { $0.release(origin) }
-    }
+  /// An admitted connection has ended.
+  func released(_ role: HTTPListener.Role) {
+    if role == .client, loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 { reportIfDrained() }
   }
 }
 

@@ -25,7 +25,16 @@ final class HTTPWorker: TurnEndTarget {
   /// Of the connections of other gateways. A forwarded head has fields of its own.
   private lazy var peerPool = HTTPHeadPool(limits: server.limits.forPeers)
   let heldConnections: HeldConnections
-  let slowReaders: SlowReaders
+  /// Clients that do not take their responses.
+  let slowReaders: LoopParts<Channel>
+  private(set) lazy var handshakes = LoopParts<Channel>(server.handshakes, loop: loop) { [unowned self] channel in
+    channel.reset()
+    warnOfHandshakes()
+  }
+  let pendingBodies: LoopParts<HTTPConnection>
+  private let clients: LoopParts<HTTPConnection>
+  private let management: LoopParts<HTTPConnection>
+  private let peers: LoopParts<HTTPConnection>
   let accessLog: AccessLog
   let timeouts: ConnectionTimeouts
   /// Of the connections of other gateways.
@@ -59,7 +68,11 @@ final class HTTPWorker: TurnEndTarget {
     self.application = application
     pool = HTTPHeadPool(limits: server.limits)
     heldConnections = HeldConnections(loop: loop)
-    slowReaders = SlowReaders(server.unsentResponses, loop: loop)
+    slowReaders = LoopParts(server.unsentResponses, loop: loop) { $0.reset() }
+    pendingBodies = LoopParts(server.pendingBodies, loop: loop) { $0.dropBody() }
+    clients = LoopParts(server.connections(of: .client), loop: loop) { $0.channel.reset() }
+    management = LoopParts(server.connections(of: .management), loop: loop) { $0.channel.reset() }
+    peers = LoopParts(server.connections(of: .peer), loop: loop) { $0.channel.reset() }
     timeouts = ConnectionTimeouts(server.settings)
     peerTimeouts = ConnectionTimeouts(server.settings, for: .peer)
     accessLog = server.accessLog
@@ -95,17 +108,18 @@ final class HTTPWorker: TurnEndTarget {
     }
     // Until the header names the client, no origin's limit applies: the connections of many clients come from one proxy.
     let origin = expectsHeader ? ClientOrigin.local : ClientOrigin(peer)
-    let verdict = server.admit(origin, to: listener.role)
-    guard verdict == .admitted else {
+    let places = places(of: listener.role)
+    let admission = places.add(nil, 1, by: origin)
+    guard case .admitted(let place) = admission else {
       // No response: during a flood, sending responses would cost the server more than the connections cost the attacker.
       Sockets.reset(descriptor)
-      server.metrics.refusedConnections.add()
-      warn(of: verdict, listener.role)
+      if case .tooManyOfAddress = admission { server.metrics.refusedConnections.add() }
+      warn(of: admission, listener.role)
       return
     }
     guard let channel = try? Channel(descriptor: descriptor, loop: loop) else {
       server.metrics.refusedConnections.add()
-      server.release(origin, from: listener.role)
+      release(place, listener.role)
       return
     }
     let connection = HTTPConnection(
@@ -113,9 +127,11 @@ final class HTTPWorker: TurnEndTarget {
       layers: expectsHeader || listener.isSecure
         ? ConnectionLayers(
           from: peer, expectsHeader: expectsHeader, certificate: listener.isSecure ? server.certificate : nil,
-          handshakes: server.handshakes)
+          handshakes: handshakes)
         : nil,
-      isBehindProxy: isTrusted && listener.role == .client && !expectsHeader, worker: self, index: connections.count)
+      isBehindProxy: isTrusted && listener.role == .client && !expectsHeader, worker: self, place: place,
+      index: connections.count)
+    places.assign(place, to: connection)
     connections.append(connection)
     server.metrics.openConnections.add(1)
     server.metrics.acceptedConnections.add()
@@ -131,35 +147,51 @@ final class HTTPWorker: TurnEndTarget {
       last.index = connection.index
     }
     server.metrics.openConnections.add(-1)
-    server.release(connection.origin, from: connection.listener.role)
+    release(connection.place, connection.listener.role)
+  }
+
+  private func places(of role: HTTPListener.Role) -> LoopParts<HTTPConnection> {
+    switch role {
+    case .client: clients
+    case .management: management
+    case .peer: peers
+    }
+  }
+
+  private func release(_ place: LoopPart?, _ role: HTTPListener.Role) {
+    if let place { places(of: role).remove(place) }
+    server.released(role)
   }
 
   /// Counts a connection by the client that the header of the PROXY protocol names, or by its peer if it names none. Resets it and returns
   /// false if that one has too many.
   func recount(_ connection: HTTPConnection, behind layers: ConnectionLayers) -> Bool {
     let origin = ClientOrigin(layers.client ?? layers.peer)
-    guard server.move(connection.origin, to: origin) else {
-      server.metrics.refusedConnections.add()
-      warn(of: .tooManyFromOrigin, .client)
-      connection.channel.reset()
-      return false
+    if origin != connection.origin {
+      if let place = connection.place { clients.remove(place) }
+      let admission = clients.add(connection, 1, by: origin)
+      guard case .admitted(let place) = admission else {
+        if case .tooManyOfAddress = admission { server.metrics.refusedConnections.add() }
+        warn(of: admission, .client)
+        connection.channel.reset()
+        return false
+      }
+      connection.place = place
+      connection.origin = origin
     }
-    connection.origin = origin
     // What `X-Forwarded-For` says counts only if the client of the proxy is a trusted proxy itself. One that is not named is not: what
     // follows the header may come from any client.
     connection.isBehindProxy = layers.client.map { server.settings.trustedProxies.contains($0.ip) } ?? false
     return true
   }
 
-  /// Resets a connection whose handshake would be one too many.
-  func refuseHandshake(of connection: HTTPConnection) {
-    server.metrics.refusedConnections.add()
-    connection.channel.reset()
+  /// Logs that handshakes give way.
+  private func warnOfHandshakes() {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
     server.logger.warning(
-      "too many TLS handshakes are in progress: new connections are reset",
-      [.number("limit", HandshakeLimiter.maximum)])
+      "too many TLS handshakes are in progress: those of the client with the most are reset, oldest first",
+      [.number("limit", HTTPServer.maximumHandshakes)])
   }
 
   /// Logs that a peer which may not send the PROXY protocol has connected to a listener that requires it.
@@ -172,13 +204,13 @@ final class HTTPWorker: TurnEndTarget {
   }
 
   /// Logs which limit was reached. Rate-limited, since a flood must not fill the log.
-  private func warn(of verdict: ConnectionLimiter.Verdict, _ role: HTTPListener.Role) {
+  private func warn(of admission: ProcessTotal.Admission, _ role: HTTPListener.Role) {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
     let key =
-      switch (verdict, role) {
-      case (.tooManyFromOrigin, .peer): "that of one other gateway"
-      case (.tooManyFromOrigin, _): "http.connections_per_address"
+      switch (admission, role) {
+      case (.tooManyOfAddress, .peer): "that of one other gateway"
+      case (.tooManyOfAddress, _): "http.connections_per_address"
       case (_, .client): "http.connections"
       case (_, .management): "http.management_connections"
       case (_, .peer): "that of other gateways"

@@ -42,7 +42,7 @@ import Testing
       _ = served.onLoop { worker in
         guard let channel = try? Channel(descriptor: descriptor, loop: worker.loop) else { return false }
         let layers = ConnectionLayers(
-          from: .unix(path: ""), expectsHeader: expectsHeader, certificate: certificate, handshakes: HandshakeLimiter())
+          from: .unix(path: ""), expectsHeader: expectsHeader, certificate: certificate, handshakes: worker.handshakes)
         server = Server(channel: channel, layers: layers)
         return true
       }

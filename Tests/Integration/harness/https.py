@@ -32,8 +32,13 @@ def listening(certificate):
     }
 
 
-async def connect(gateway, context):
-    return await asyncio.open_connection(*gateway.address("https"), ssl=context, server_hostname="localhost")
+async def connect(gateway, context, source=None):
+    return await asyncio.open_connection(
+        *gateway.address("https"),
+        ssl=context,
+        server_hostname="localhost",
+        local_addr=(source, 0) if source else None,
+    )
 
 
 async def exchange(stream, target="/v1/session", *fields, method="GET", body=b""):
@@ -46,9 +51,9 @@ async def exchange(stream, target="/v1/session", *fields, method="GET", body=b""
     return int(head.split()[1]), await asyncio.wait_for(reader.readexactly(int(size)), 30)
 
 
-async def works(gateway, context):
+async def works(gateway, context, source=None):
     """Whether a new connection is served."""
-    stream = await connect(gateway, context)
+    stream = await connect(gateway, context, source)
     try:
         return (await exchange(stream))[0] == 200
     finally:

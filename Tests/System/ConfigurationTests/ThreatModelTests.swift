@@ -26,6 +26,47 @@ import Testing
     #expect(named.filter { !settings.contains($0) } == [])
   }
 
+  private func totals() throws -> String {
+    let text = try String(contentsOf: Self.root.appendingPathComponent("docs/threat-model.md"), encoding: .utf8)
+    let section = text.components(separatedBy: "\n### Totals\n").last?.components(separatedBy: "\n## ").first
+    return try #require(section)
+  }
+
+  /// The rows of the table of totals, without its head.
+  private func rowsOfTotals() throws -> [[String]] {
+    try totals().split(separator: "\n").filter { $0.hasPrefix("|") }.dropFirst(2)
+      .map { $0.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty } }
+  }
+
+  /// Numbers and sizes that are no totals over clients: of one request, connection, message or session, or of what the gateway itself does.
+  private static let ofOne: Set<String> = [
+    "http.request_line_bytes", "http.head_bytes", "http.fields", "http.empty_lines", "http.body_bytes",
+    "http.batch_messages", "http.chunk_extension_bytes", "http.chunk_overhead_bytes", "http.trailer_bytes",
+    "http.trailers", "http.pipelined_bytes", "http.body_minimum_rate", "http.write_minimum_rate", "http.linger_bytes",
+    "http.requests_per_connection", "limits.principal.held", "limits.address.held", "upstream.message_bytes",
+    "upstream.fragments", "upstream.inflation_ratio", "upstream.compression.level",
+    "upstream.compression.window_bits", "upstream.compression.memory_level", "upstream.compression.threshold",
+    "upstream.socketio.attachments", "upstream.reconnect.factor", "upstream.reconnect.maximum_attempts",
+    "upstream.dials.per_second", "upstream.dials.burst", "upstream.queue.max_attempts",
+    "upstream.queue.confirm_messages", "upstream.queue.rate", "upstream.queue.burst", "upstream.queue.high_water",
+    "upstream.queue.low_water", "delivery.limit", "delivery.maximum_limit", "delivery.answer_bytes",
+    "delivery.maximum_answer_bytes",
+  ]
+
+  @Test func everyTotalHasAShareAndATest() throws {
+    let rows = try rowsOfTotals()
+    #expect(rows.count >= 8 && rows.allSatisfy { $0.count == 5 && $0[4].contains("`") })
+    let section = try totals()
+    let limits = Setting.all.filter { setting in
+      ["a number from", "a size from"].contains { setting.expectation.hasPrefix($0) }
+    }.map(\.path)
+    #expect(limits.count > 40)
+    // A new limit belongs into the table, into the text below it, or into the list above.
+    #expect(limits.filter { !section.contains("`\($0)`") && !Self.ofOne.contains($0) } == [])
+    #expect(Self.ofOne.subtracting(limits) == [])
+    #expect(Self.ofOne.filter { section.contains("`\($0)`") } == [])
+  }
+
   @Test func everyTestItNamesExists() throws {
     let folder = Self.root.appendingPathComponent("Tests")
     let files = try #require(FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil))

@@ -1,0 +1,185 @@
+import Metrics
+import Reactor
+import Threading
+import Totals
+
+/// A total of the process whose parts are connections of all loops, or what they use: `YieldingTotal`, behind a lock.
+///
+/// The heaviest client gives way, whichever loop it is on: its loop is woken and takes the part back. What it uses counts no more from the
+/// decision on.
+final class ProcessTotal: Sendable {
+  /// Which part gives way if the client that needs more is the heaviest itself.
+  enum Order { case oldestFirst, newestFirst }
+
+  /// The result of `LoopParts.add`.
+  enum Admission {
+    case admitted(LoopPart)
+    /// The client is among the heaviest, and the total is used.
+    case refused
+    /// The address has as many as one may have.
+    case tooManyOfAddress
+  }
+
+  struct Member: Sendable {
+    let loop: ChosenParts
+    let owner: ArrivalHandle
+  }
+
+  /// The parts of one loop that are to give way. Used from any thread.
+  final class ChosenParts: Sendable {
+    private let owners = Locked<[ArrivalHandle]>([])
+    private let signal: Signal
+
+    init(_ signal: Signal) { self.signal = signal }
+
+    func append(_ owner: ArrivalHandle) {
+      owners.withLock { $0.append(owner) }
+      signal.notify()
+    }
+
+    func take() -> [ArrivalHandle] {
+      owners.withLock { owners in
+        defer { owners = [] }
+        return owners
+      }
+    }
+  }
+
+  let limit: Int
+  private let limitPerAddress: Int
+  private let order: Order
+  /// Written only while the lock is held.
+  private let used: Gauge
+  private let yielded: Counter
+  private let total: Locked<YieldingTotal<Member>>
+
+  /// - Parameters:
+  ///   - limitPerAddress: maximum of one address. Does not apply to Unix sockets.
+  ///   - used: the current sum of the parts.
+  ///   - yielded: counts the parts that gave way.
+  init(
+    limit: Int, limitPerAddress: Int = .max, _ order: Order, used: Gauge = Gauge(), yielded: Counter = Counter()
+  ) {
+    self.limit = limit
+    self.limitPerAddress = limitPerAddress
+    self.order = order
+    self.used = used
+    self.yielded = yielded
+    total = Locked(YieldingTotal(limit: limit))
+  }
+
+  /// The number of parts.
+  var count: Int { total.withLock { $0.count } }
+
+  func add(
+    _ member: Member, _ amount: Int, by origin: ClientOrigin, _ principal: String
+  ) -> (YieldingTotal<Member>.Handle?, isRefusedByAddress: Bool) {
+    let user = TotalUser(principal, at: origin)
+    return total.withLock { total in
+      if origin != .local, amount > limitPerAddress - total.amount(of: user) { return (nil, true) }
+      let handle = total.add(member, amount, by: user)
+      yield(for: handle, of: member, &total)
+      return (total.contains(handle) ? handle : nil, false)
+    }
+  }
+
+  /// Returns false if the part has given way.
+  func change(_ handle: YieldingTotal<Member>.Handle, of member: Member, to amount: Int) -> Bool {
+    total.withLock { total in
+      guard total.change(handle, to: amount) else { return false }
+      yield(for: handle, of: member, &total)
+      return total.contains(handle)
+    }
+  }
+
+  /// Returns false if the part has given way.
+  @discardableResult
+  func remove(_ handle: YieldingTotal<Member>.Handle) -> Bool {
+    total.withLock { total in
+      let isRemoved = total.remove(handle)
+      used.set(total.used)
+      return isRemoved
+    }
+  }
+
+  private func yield(
+    for handle: YieldingTotal<Member>.Handle, of member: Member, _ total: inout YieldingTotal<Member>
+  ) {
+    while let part = total.yield(for: order == .newestFirst ? handle : nil) {
+      yielded.add()
+      // The caller learns it by the result.
+      if part.owner != member.owner || part.loop !== member.loop { part.loop.append(part.owner) }
+    }
+    used.set(total.used)
+  }
+}
+
+/// A part of a total, until it is removed or gives way.
+struct LoopPart {
+  fileprivate let total: YieldingTotal<ProcessTotal.Member>.Handle
+  fileprivate let owner: ArrivalHandle
+}
+
+/// What the connections of one loop use of a total.
+final class LoopParts<Owner> {
+  /// Breaks an initialization cycle: the signal is made before `LoopParts` exists.
+  private final class Relay: SignalTarget {
+    weak var parts: LoopParts?
+    func signalled() { parts?.signalled() }
+  }
+
+  let total: ProcessTotal
+  private let chosen: ProcessTotal.ChosenParts
+  private var owners = ArrivalList<Owner?>()
+  private let giveWay: (Owner) -> Void
+
+  /// - Parameter giveWay: takes back a part whose client is the heaviest. It is removed by then.
+  init(_ total: ProcessTotal, loop: LoopContext, giveWay: @escaping (Owner) -> Void) {
+    self.total = total
+    self.giveWay = giveWay
+    let relay = Relay()
+    chosen = ProcessTotal.ChosenParts(loop.makeSignal(for: relay))
+    relay.parts = self
+  }
+
+  /// Number of parts of this loop.
+  var count: Int { owners.count }
+
+  /// Adds a part. `remove` must follow.
+  ///
+  /// - Parameters:
+  ///   - owner: nil if `assign` follows in this turn.
+  ///   - principal: empty if it is not known.
+  func add(_ owner: Owner?, _ amount: Int, by origin: ClientOrigin, _ principal: String = "") -> ProcessTotal.Admission
+  {
+    let owner = owners.append(owner)
+    let (part, isRefusedByAddress) = total.add(
+      ProcessTotal.Member(loop: chosen, owner: owner), amount, by: origin, principal)
+    guard let part else {
+      owners.remove(owner)
+      return isRefusedByAddress ? .tooManyOfAddress : .refused
+    }
+    return .admitted(LoopPart(total: part, owner: owner))
+  }
+
+  func assign(_ part: LoopPart, to owner: Owner) { owners.replace(part.owner, with: owner) }
+
+  /// Returns false if the part gives way. It is removed then.
+  func change(_ part: LoopPart, to amount: Int) -> Bool {
+    if total.change(part.total, of: ProcessTotal.Member(loop: chosen, owner: part.owner), to: amount) { return true }
+    owners.remove(part.owner)
+    return false
+  }
+
+  /// Returns false if the part was chosen to give way.
+  @discardableResult
+  func remove(_ part: LoopPart) -> Bool {
+    owners.remove(part.owner)
+    return total.remove(part.total)
+  }
+
+  func signalled() {
+    // An owner that has removed its part in the meantime is not found.
+    for owner in chosen.take() { if let owner = owners.remove(owner).flatMap({ $0 }) { giveWay(owner) } }
+  }
+}

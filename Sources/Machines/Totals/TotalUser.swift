@@ -1,0 +1,24 @@
+/// The client that uses a part of a total: its principal, and its address.
+///
+/// Both are hashes with a key of this process, so that no client can choose a hash that another one has.
+package struct TotalUser: Hashable, Sendable {
+  /// 0 without credentials.
+  package let principal: UInt64
+  package let address: UInt64
+
+  package init(principal: UInt64 = 0, address: UInt64) {
+    self.principal = principal
+    self.address = address
+  }
+
+  /// - Parameter principal: empty without credentials.
+  package init(_ principal: String, at address: some Hashable) {
+    self.init(principal: principal.isEmpty ? 0 : Self.hash(principal), address: Self.hash(address))
+  }
+
+  private static func hash(_ value: some Hashable) -> UInt64 {
+    var hasher = Hasher()
+    hasher.combine(value)
+    return max(1, UInt64(bitPattern: Int64(hasher.finalize())))
+  }
+}

@@ -105,22 +105,25 @@ extension APIShared {
   /// Remembers the keys that earlier processes, or other gateways, have stored with the messages of a session.
   package func restoreKeys(of session: Session) {
     let now = ProcessInformation.monotonicTime()
-    let wallClock = ProcessInformation.wallClockMilliseconds()
     let upstream = session.upstream
     // The client of a message that could not be stored got an error, and repeats it.
     forgetUnstoredKeys(of: session.name)
-    let keys = session.takeRestoredKeys().filter { !upstream.wasRejectedByStore($0.first, count: $0.batchCount ?? 1) }
+    guard let clock = upstream.keyClock else { return }
+    let keys = session.takeRestoredKeys().map { (stored: $0, rest: clock.rest(of: $0, at: now)) }
+      .filter { $0.rest > .zero && !upstream.wasRejectedByStore($0.stored.first, count: $0.stored.batchCount ?? 1) }
+      .sorted { $0.rest < $1.rest }
     for isForwarded in [false, true] {
       let lifetime = isForwarded ? forwardedRetention : IdempotencyTable.retention
-      var restored = keys.filter { ($0.principal == AcceptanceKey.forwarder) == isForwarded }.map { stored in
+      let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.forwarder) == isForwarded }
+      var restored = ofTable.map { stored, rest in
         IdempotencyTable.Restored(
           key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
           fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
           principal: stored.principal.high,
           acceptance: IdempotencyTable.Acceptance(
             first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
-          // A clock that was set back does not extend it.
-          end: now + min(.milliseconds(stored.end - wallClock), lifetime))
+          // The order of `restore` needs one lifetime.
+          end: now + min(rest, lifetime))
       }[...]
       // In between, requests of other sessions use the table. Those of this one are not served yet.
       while !restored.isEmpty { restored = withKeys(ofForwarded: isForwarded) { $0.restore(restored) } }

@@ -60,13 +60,3 @@ extension GapMarks {
     if gaps.contains(.store) { insert(.store) }
   }
 }
-
-extension RestoredSession {
-  /// The idempotency keys that have not expired, in the order in which they expire.
-  var validKeys: [JournalKey] {
-    let wallClock = ProcessInformation.wallClockMilliseconds()
-    var valid: [JournalKey] = []
-    for index in keys.front..<keys.end where keys[index].end > wallClock { valid.append(keys[index]) }
-    return valid.sorted { $0.end < $1.end }
-  }
-}

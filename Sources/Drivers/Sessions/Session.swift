@@ -74,7 +74,7 @@ package final class Session: Sendable {
       consumers = SharedConsumers(inbox: inbox)
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     }
-    restoredKeys = Locked(opened.map { opened in opened.restored.validKeys } ?? [])
+    restoredKeys = Locked(opened?.restored.storedKeys ?? [])
     (number, loop) = (0, 0)
     placement = SessionPlacement()
     copy = nil
@@ -116,7 +116,7 @@ package final class Session: Sendable {
         inbox: inbox, restoring: journal.restored.consumers, in: journal.journal,
         budget: plan.created == nil ? nil : plan.budget)
       deliveryTerms = DeliveryTerms(journal.restored)
-      restoredKeys = Locked(journal.restored.validKeys)
+      restoredKeys = Locked(journal.restored.storedKeys)
     case .followed(let followed):
       self.copy = parts.copy
       inbox = followed
@@ -196,7 +196,7 @@ package final class Session: Sendable {
     return name == Self.defaultName ? "" : "sessions.\(name)."
   }
 
-  /// Takes the idempotency keys of earlier processes, in the order in which they expire.
+  /// Takes the idempotency keys of earlier processes. Some may have expired.
   package func takeRestoredKeys() -> [JournalKey] {
     restoredKeys.withLock { keys in
       defer { keys = [] }

@@ -70,8 +70,8 @@ struct MessageToStore: Sendable {
     self.key = key
   }
 
-  /// The entries for those that were queued. `time` is wall-clock time.
-  func entries(of results: [EnqueueResults], time: Int64) -> [JournalEntry] {
+  /// The entries for those that were queued. `time` is wall-clock time, `keyTime` that by which keys expire.
+  func entries(of results: [EnqueueResults], time: Int64, keyTime: Int64) -> [JournalEntry] {
     var entries: [JournalEntry] = []
     entries.reserveCapacity(payloads.count + 4)
     var index = 0
@@ -92,8 +92,8 @@ struct MessageToStore: Sendable {
         .keyed(
           JournalKey(
             key: key.key, fingerprint: key.fingerprint, principal: key.principal, first: first,
-            batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position, accepted: time,
-            end: time + key.lifetime.millisecondsRoundedUp)))
+            batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position,
+            accepted: keyTime, end: keyTime + key.lifetime.millisecondsRoundedUp)))
     }
     return entries
   }
@@ -124,6 +124,12 @@ struct ResumedProtocol: Sendable {
   }
 }
 
+extension JournalClock {
+  static var present: JournalClock {
+    JournalClock(now: ProcessInformation.monotonicTime(), wallClock: ProcessInformation.wallClockMilliseconds())
+  }
+}
+
 extension UpstreamKind {
   var stored: StoredProtocol { self == .socketIO ? .socketIO : .webSocket }
 }
@@ -145,11 +151,12 @@ extension SessionHandle {
       return BatchReceipt(results: [refused], nextAttempt: nil)
     }
     let time = ProcessInformation.wallClockMilliseconds()
+    let keyTime = keyClock?.time(at: now) ?? time
     let (receipt, signal) = update(at: now) { shared in
       let intends = shared.outbox.canIntendAtOnce
       let displacements = shared.outbox.displacements
       let results = enqueue(&shared.outbox)
-      var entries = message.entries(of: results, time: time)
+      var entries = message.entries(of: results, time: time, keyTime: keyTime)
       var signal: Signal?
       var (first, last): (UInt64?, UInt64?) = (nil, nil)
       for run in results {
@@ -283,8 +290,8 @@ extension SessionHandle {
   /// Continues with what an earlier process has stored.
   func restore(_ restored: RestoredSession, _ kind: UpstreamKind, in journal: any SessionJournal) {
     let isUnderstood = restored.spoken == kind.stored
-    let now = ProcessInformation.monotonicTime()
-    let clock = JournalClock(now: now, wallClock: ProcessInformation.wallClockMilliseconds())
+    let clock = JournalClock.present
+    let now = clock.now
     var deliveries: [RestoredDelivery?] = []
     for index in restored.deliveries.front..<restored.deliveries.end {
       let delivery = restored.deliveries[index]

@@ -97,6 +97,8 @@ package final class SessionHandle: Sendable {
   let attemptLimiter: SharedAttemptLimiter
   /// nil if the session is not stored.
   let journal: (any SessionJournal)?
+  /// By which stored idempotency keys expire; nil if the session is not stored.
+  package let keyClock: JournalKeyClock?
   /// Whether the session may write to its upstream. nil: at any time.
   let permission: WritePermission?
   /// Whether no operator has closed the session at an earlier holder.
@@ -116,6 +118,7 @@ package final class SessionHandle: Sendable {
     self.attemptLimiter = attemptLimiter
     self.permission = permission
     journal = opened?.journal
+    keyClock = opened.map { JournalKeyClock($0.restored, at: $0.clock ?? .present) }
     opensAtStart = opened?.restored.isOpenDesired ?? true
     resumed = ResumedProtocol(opened?.restored, settings.value.conventions.kind)
     self.owner = owner

@@ -85,6 +85,7 @@ package struct RestoredSession: Equatable, Sendable {
   package internal(set) var deliveries = RingDeque(filler: Delivery())
   /// In the order in which they expire. Some may have expired.
   package internal(set) var keys = RingDeque(filler: RestoredSession.noKey)
+  package var storedKeys: [JournalKey] { (keys.front..<keys.end).map { keys[$0] } }
 
   private static var noKey: JournalKey {
     let digest = JournalKey.Digest(high: 0, low: 0)

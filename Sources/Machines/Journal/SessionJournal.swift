@@ -85,9 +85,12 @@ package protocol Journal: AnyObject, Sendable {
 package struct OpenedJournal: Sendable {
   package let journal: any SessionJournal
   package let restored: RestoredSession
+  /// A wall clock that was not set since the machine has started; nil if the store has none.
+  package let clock: JournalClock?
 
-  package init(journal: any SessionJournal, restored: RestoredSession) {
+  package init(journal: any SessionJournal, restored: RestoredSession, clock: JournalClock? = nil) {
     self.journal = journal
     self.restored = restored
+    self.clock = clock
   }
 }

@@ -52,6 +52,8 @@ final class StoreFile {
   let lock: StoreLock
   let database: SQLiteDatabase
   private(set) var condition = Condition()
+  /// The time of the wall at the start of the machine, in milliseconds, by the clock at the first opening since then. Setting the clock does not change it.
+  var machineStart: Int64
   /// Whether commits are synchronised now. SQLite changes this between transactions only.
   private var isSynchronising = true
   /// The file that has the name of the store as long as nobody removes or replaces it.
@@ -60,6 +62,7 @@ final class StoreFile {
   private init(_ path: String, _ environment: Environment, _ lock: StoreLock, _ database: SQLiteDatabase) {
     self.path = path
     self.environment = environment
+    machineStart = environment.wallClock() - Int64(ProcessInformation.monotonicTime().nanoseconds / 1_000_000)
     self.lock = lock
     self.database = database
   }
@@ -185,6 +188,7 @@ final class StoreFile {
     condition.endedUncleanly = condition.term > 0 && !wasClean && !condition.isBackup
     let wasSynced = try meta(StoreSchema.Meta.sync) == StoreSettings.Sync.always.rawValue
     let isSameBoot = try meta(StoreSchema.Meta.boot) == environment.boot
+    if isSameBoot, let start = try meta(StoreSchema.Meta.start).flatMap({ Int64($0) }) { machineStart = start }
     condition.mayHaveLostEntries = condition.isBackup || condition.endedUncleanly && !wasSynced && !isSameBoot
   }
 
@@ -226,6 +230,7 @@ final class StoreFile {
       try set(StoreSchema.Meta.isClean, to: "0")
       try set(StoreSchema.Meta.isBackup, to: "0")
       try set(StoreSchema.Meta.boot, to: environment.boot)
+      try set(StoreSchema.Meta.start, to: String(machineStart))
       // Until the next run begins, the weakest level of both counts.
       try set(StoreSchema.Meta.sync, to: sync.rawValue)
       try body()

@@ -32,6 +32,8 @@ enum StoreSchema {
     static var isClean: String { "clean" }
     /// Identifies the running of the machine in which the store was open last.
     static var boot: String { "boot" }
+    /// The time of the wall in milliseconds at the start of the machine that `boot` identifies.
+    static var start: String { "start" }
     /// The level of synchronisation of the last run.
     static var sync: String { "sync" }
     /// 1 in a backup until it is opened.

@@ -30,7 +30,9 @@ extension StoreWriter {
 
   private func open(_ path: String) throws(SQLiteDatabase.Failure) -> StoreFile {
     do throws(StoreError) {
-      return try StoreFile.open(path, lock, environment)
+      let file = try StoreFile.open(path, lock, environment)
+      file.machineStart = machineStart
+      return file
     } catch {
       throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "\(error)")
     }

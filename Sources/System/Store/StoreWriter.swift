@@ -29,6 +29,8 @@ final class StoreWriter {
   private var positions: [String: Int] = [:]
   private var nextID: Int64
   let term: UInt64
+  /// As of the file that was opened first.
+  let machineStart: Int64
   let environment: StoreFile.Environment
   /// Kept while a failed file is replaced.
   let lock: StoreLock
@@ -63,6 +65,7 @@ final class StoreWriter {
     self.file = file
     sessions = opening.sessions
     term = opening.term
+    machineStart = file.machineStart
     environment = file.environment
     lock = file.lock
     nextID = (sessions.map(\.id).max() ?? 0) + 1
@@ -231,7 +234,9 @@ final class StoreWriter {
     let journal = QueuedJournal(
       store.submissions, session: Int32(index), session.progress, alwaysShowsStored: false)
     session.journal = journal
-    then(OpenedJournal(journal: journal, restored: session.state))
+    let now = ProcessInformation.monotonicTime()
+    let clock = JournalClock(now: now, wallClock: machineStart + Int64(now.nanoseconds / 1_000_000))
+    then(OpenedJournal(journal: journal, restored: session.state, clock: clock))
   }
 
   // MARK: Commits

@@ -76,11 +76,15 @@ class Replica:
         await self.run()
         return self
 
-    async def run(self):
-        """Starts a gateway."""
+    async def run(self, env=None):
+        """Starts a gateway, with these variables besides."""
         arguments = ("--listen", self.api, "--management", self._management)
         gateway = Gateway(
-            *arguments, config=self.configuration(), env=self._env, folder=self._folder, program=self.program
+            *arguments,
+            config=self.configuration(),
+            env=self._env | (env or {}),
+            folder=self._folder,
+            program=self.program,
         )
         self.gateways.append(gateway)
         self._client = None

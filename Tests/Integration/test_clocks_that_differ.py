@@ -1,0 +1,52 @@
+"""Idempotency keys, while the clocks of gateways differ, and after a clock was set."""
+
+import asyncio
+
+import pytest
+
+from harness.clock import ShiftedClock
+from harness.replicas import LEASE
+from harness.waiting import eventually
+
+
+@pytest.mark.parametrize("minutes", [-1, 1])
+async def test_gateways_whose_clocks_differ_send_a_repeated_post_once(replicas_for, recorder, tmp_path, minutes):
+    clock = ShiftedClock(tmp_path)
+    replicas = await replicas_for(lease=LEASE)
+    holder = await replicas.holder()
+    # The clocks of the others are those of other machines.
+    others = await replicas.followers()
+    clock.shift(60 * minutes)
+    for member in others:
+        await member.drain()
+        await member.run(clock.environment)
+        await member.ready()
+    assert await holder.held()
+    key = {"Idempotency-Key": "k"}
+    sent = await holder.client().accepted("keyed", headers=key)
+    holder.entrance.mute()
+    posts = [asyncio.create_task(others[0].client().send(f"plain-{number}")) for number in range(8)]
+    texts = {"keyed", *(f"plain-{number}" for number in range(8))}
+    await eventually(lambda: texts <= set(recorder.received), what="the holder sends the messages")
+    await holder.kill()
+    assert [answer.status for answer in await asyncio.gather(*posts)] == [202] * 8
+    again = await others[1].client().send("keyed", headers=key)
+    assert (again.headers["Idempotency-Replayed"], again.json["id"]) == ("true", sent["id"])
+    await others[1].client().accepted("last")
+    await eventually(lambda: "last" in recorder.received, what="the next holder sends")
+    assert sorted(recorder.received) == sorted([*texts, "last"])
+
+
+async def test_a_clock_that_is_set_and_a_restart_end_no_key(gateway_for, upstream, tmp_path):
+    clock = ShiftedClock(tmp_path)
+    config = f"store: {{engine: sqlite, path: '{tmp_path}/store.db'}}\n"
+    key = {"Idempotency-Key": "k"}
+    gateway = await gateway_for(upstream, config=config, env=clock.environment)
+    sent = await gateway.client().accepted("keyed", headers=key)
+    for days in (1, -30):
+        clock.shift(86_400 * days)
+        await gateway.stop()
+        gateway = await gateway_for(upstream, config=config, env=clock.environment)
+        again = await gateway.client().send("keyed", headers=key)
+        assert (again.headers.get("Idempotency-Replayed"), again.json["id"]) == ("true", sent["id"])
+    assert upstream.received == ["keyed"]

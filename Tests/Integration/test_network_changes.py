@@ -203,8 +203,9 @@ async def test_an_upstream_that_vanishes_without_a_word_is_noticed_and_dialled_a
     heartbeat = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "1s", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "1s"}
     gateway = await gateway_behind(upstream, heartbeat, patient, brief)
     client = gateway.client()
-    await client.accepted("before")
-    await upstream.has_received(1)
+    # What it has not acknowledged would be another reason.
+    answer = await client.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"before")
+    assert answer.json["state"] == "confirmed"
     cable.cut(upstream.port)
     session = await eventually(lambda: lost(client), what="the silence is noticed")
     causes_of_loss = [entry["cause"] for entry in session["history"] if entry["from"] in ("ready", "suspect")]

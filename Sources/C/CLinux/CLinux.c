@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -34,6 +36,13 @@ int clinux_unacknowledged_bytes(int socket) {
 int clinux_unsent_bytes(int socket) {
   int count = 0;
   return ioctl(socket, SIOCOUTQNSD, &count) == 0 ? count : -1;
+}
+
+int clinux_milliseconds_since_acknowledgement(int socket) {
+  struct tcp_info information;
+  socklen_t size = sizeof information;
+  memset(&information, 0, sizeof information);
+  return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &information, &size) == 0 ? (int)information.tcpi_last_ack_recv : -1;
 }
 
 int clinux_signal_descriptor(const int *signals, int count) {

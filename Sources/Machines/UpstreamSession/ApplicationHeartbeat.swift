@@ -18,8 +18,10 @@ package struct HeartbeatSettings: Sendable, Equatable {
 struct ApplicationHeartbeat: Sendable {
   private let settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
-  /// When our oldest heartbeat without a response was sent.
-  private var unacknowledgedSince: MonotonicTime?
+  /// The deadline of the response to our oldest heartbeat without one.
+  private var awaited: ResponseDeadline?
+  /// The position in the output of the newest heartbeat that certainly has its response.
+  private var answered: UInt64 = 0
   /// When the upstream's last heartbeat arrived, or the connection became ready.
   private var lastReceived: MonotonicTime
   /// Number of heartbeats that we sent.
@@ -40,7 +42,7 @@ struct ApplicationHeartbeat: Sendable {
   private var deadline: MonotonicTime {
     var deadline = MonotonicTime.distantFuture
     if let within = settings.within { deadline = lastReceived + within }
-    if let timeout = settings.timeout, let since = unacknowledgedSince { deadline = min(deadline, since + timeout) }
+    if let awaited { deadline = min(deadline, awaited.deadline) }
     return deadline
   }
 
@@ -56,17 +58,30 @@ struct ApplicationHeartbeat: Sendable {
     guard let interval = settings.interval, now >= nextBeat else { return .alive }
     nextBeat = now + interval
     counter += 1
-    if unacknowledgedSince == nil { unacknowledgedSince = now }
+    if awaited == nil, let timeout = settings.timeout {
+      awaited = ResponseDeadline(timeout, from: now, received: answered, isLimited: false)
+    }
     return .beat(counter)
   }
 
   /// Called when a response to a heartbeat of ours arrived. It covers all heartbeats before it.
-  mutating func responseReceived() { unacknowledgedSince = nil }
+  mutating func responseReceived() {
+    answered = awaited?.position ?? answered
+    awaited = nil
+  }
+
+  /// Our last heartbeat was queued behind the bytes before `position`.
+  mutating func queued(at position: UInt64) { awaited?.queued(through: position) }
+
+  /// The upstream cannot respond before it has everything that was sent before the heartbeat.
+  mutating func outputAcknowledged(through position: UInt64, at time: MonotonicTime) {
+    awaited?.acknowledged(through: position, at: time)
+  }
 
   /// Called while nothing is read from the connection: what has arrived is not known.
   mutating func readingIsPaused(now: MonotonicTime) {
     lastReceived = now
-    if unacknowledgedSince != nil { unacknowledgedSince = now }
+    awaited?.renew(at: now)
   }
 
   /// Called when a heartbeat of the upstream arrived.

@@ -5,7 +5,7 @@ package struct LivenessSettings: Sendable, Equatable {
   package var interval: TimeSpan = .seconds(20)
   /// Fraction of the interval by which it varies, so that sessions do not ping in step.
   package var jitter = 0.1
-  /// How long the upstream may stay silent after a ping.
+  /// How long the upstream may stay silent after a ping, and acknowledge nothing of what was sent before it.
   package var timeout: TimeSpan = .seconds(10)
   /// Disabled only for an upstream that breaks on pings.
   package var isEnabled = true
@@ -17,14 +17,17 @@ package struct LivenessSettings: Sendable, Equatable {
 
 /// Checks that the peer of one connection is alive: pings, their deadline, the round trip.
 ///
-/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. Recording a byte costs one
-/// store and reschedules nothing; the deadline is computed on demand.
+/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. So does a peer that takes what was
+/// sent before the ping (`ResponseDeadline`). Recording a byte costs one store and reschedules nothing; the deadline is computed on demand.
 package struct Liveness: Sendable {
   private let settings: LivenessSettings
   private var nextPing: MonotonicTime
   private var lastReceived: MonotonicTime
-  /// When the oldest ping without a pong was sent.
-  private var unacknowledgedSince: MonotonicTime?
+  /// The deadline of a pong: to the oldest ping, or to one that was the newest when an earlier one got its pong.
+  private var awaited: (counter: UInt64, response: ResponseDeadline)?
+  /// The position of the newest ping in the output, and of the newest one that certainly has its pong.
+  private var newest: UInt64 = 0
+  private var answered: UInt64 = 0
   /// The last counter assigned; counters begin at 1.
   private var counter: UInt64 = 0
   /// The ping whose round trip is being measured.
@@ -84,7 +87,7 @@ package struct Liveness: Sendable {
   /// Returns a counter for a ping that is sent now, either for liveness or as a barrier after messages.
   package mutating func takePing(now: MonotonicTime, using generator: inout some RandomNumberGenerator) -> UInt64 {
     counter += 1
-    if unacknowledgedSince == nil { unacknowledgedSince = now }
+    if awaited == nil { awaitPong(now: now) }
     if probe == nil { probe = (counter, now) }
     planPing(after: now, using: &generator)
     return counter
@@ -107,8 +110,42 @@ package struct Liveness: Sendable {
       self.probe = nil
     }
     // If newer pings are pending, the byte that carried this pong has renewed their deadline too.
-    unacknowledgedSince = acknowledged == counter ? nil : now
+    awaited?.response.renew(at: now)
+    if let awaited, acknowledged >= awaited.counter {
+      answered = awaited.response.position ?? answered
+      self.awaited = nil
+      if acknowledged < counter { awaitPong(position: newest, now: now) }
+    }
     return true
+  }
+
+  private mutating func awaitPong(position: UInt64? = nil, now: MonotonicTime) {
+    let response = ResponseDeadline(
+      settings.timeout, from: now, received: answered, position: position, isLimited: false)
+    awaited = (counter, response)
+  }
+
+  // MARK: The output
+
+  /// The last ping was queued behind the bytes before `position`.
+  mutating func pingQueued(at position: UInt64) {
+    newest = position
+    awaited?.response.queued(through: position)
+  }
+
+  mutating func outputAcknowledged(through position: UInt64, at time: MonotonicTime) {
+    awaited?.response.acknowledged(through: position, at: time)
+  }
+
+  /// The upstream has received every byte before this position; nil if pings do not show that.
+  var receivedOutput: UInt64? { settings.isEnabled ? answered : nil }
+
+  /// Whether the upstream has not acknowledged everything that was sent before the ping.
+  var isBeingSent: Bool { awaited?.response.isBeingSent ?? false }
+
+  /// Whether the upstream has shown since `check` returned `quiet` that it is alive.
+  func isRenewed(now: MonotonicTime) -> Bool {
+    isQuiet && deadline.map { now < $0 - settings.timeout / 2 } ?? true
   }
 
   /// Called when a byte arrived. Returns whether it ended a quiet period.
@@ -118,8 +155,8 @@ package struct Liveness: Sendable {
   }
 
   private var deadline: MonotonicTime? {
-    guard settings.isEnabled, settings.endsConnection, let since = unacknowledgedSince else { return nil }
-    return max(since, lastReceived) + settings.timeout
+    guard settings.isEnabled, settings.endsConnection, let awaited else { return nil }
+    return awaited.response.deadline(renewedAt: lastReceived)
   }
 
   private mutating func planPing(after now: MonotonicTime, using generator: inout some RandomNumberGenerator) {

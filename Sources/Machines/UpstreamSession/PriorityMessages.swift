@@ -13,6 +13,9 @@ package struct PriorityMessages: Sendable {
 
   package var count: Int { pending.count }
 
+  /// Bytes of their payloads.
+  package var bytes: Int { pending.reduce(0) { $0 + $1.payload.count } }
+
   /// Acknowledgements that may be pending. Above it none is added: an upstream that requests them and reads nothing must not make us keep
   /// all of them.
   package static var acknowledgementLimit: Int { 4_096 }

@@ -169,7 +169,7 @@ package struct ReconnectPolicy: Sendable {
     switch loss {
     case .noRoute, .addressGone:
       return Decision(verdict: .offline(retryAfter: stable ? .zero : Constants.offlineRetry))
-    case .closed, .ended, .reset, .silence, .heartbeat, .violation:
+    case .closed, .ended, .reset, .silence, .stalled, .heartbeat, .violation:
       break
     }
     let code = loss.code

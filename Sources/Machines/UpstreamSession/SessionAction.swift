@@ -60,3 +60,12 @@ package struct Dial: Equatable, Sendable {
     }
   }
 }
+
+/// What the driver has queued for one of these actions.
+package enum SentControl: Sendable {
+  case ping
+  case heartbeat
+  /// A setup message: its position is its end, since it may be long.
+  case setup(step: Int)
+  case close
+}

@@ -63,6 +63,8 @@ package enum ConnectionLoss: Equatable, Sendable {
   case addressGone
   /// Nothing arrived before the liveness deadline.
   case silence
+  /// The same, and the upstream took nothing of what was being sent.
+  case stalled
   /// The response to a heartbeat message, or the upstream's own heartbeat, is overdue.
   case heartbeat
   /// The upstream violated the protocol; we failed the connection with this code.
@@ -72,7 +74,7 @@ package enum ConnectionLoss: Equatable, Sendable {
   package var code: UInt16 {
     switch self {
     case .closed(let code): code
-    case .ended, .reset, .noRoute, .addressGone, .silence, .heartbeat: 1006
+    case .ended, .reset, .noRoute, .addressGone, .silence, .stalled, .heartbeat: 1006
     case .violation(let code): code
     }
   }
@@ -99,7 +101,7 @@ package enum TransitionCause: Equatable, Sendable {
   case lost(ConnectionLoss)
   /// Half of the liveness timeout has passed without a byte.
   case quiet
-  /// A byte arrived after `quiet`.
+  /// A byte arrived after `quiet`, or the upstream has taken more of what was sent.
   case bytesReceived
   /// The wait before the attempt is over.
   case waited

@@ -136,10 +136,10 @@ extension SessionStateMachine {
     _ attempt: Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]
   ) {
-    guard now >= min(attempt.phaseDeadline, attempt.wholeDeadline, attempt.stepDeadline) else {
+    guard now >= min(attempt.phaseEnd, attempt.wholeDeadline, attempt.stepEnd) else {
       return checkHeartbeat(of: attempt, now: now, using: &generator, &actions)
     }
-    if now < min(attempt.phaseDeadline, attempt.wholeDeadline), settings.setup[attempt.step].isOptional {
+    if now < min(attempt.phaseEnd, attempt.wholeDeadline), settings.setup[attempt.step].isOptional {
       var attempt = attempt
       attempt.stepDeadline = .distantFuture
       setAttempt(attempt)
@@ -228,7 +228,7 @@ extension SessionStateMachine {
     if attempt.phase == .settingUp {
       actions.append(.close(generation, code: code))
       let closing = Closing(
-        generation: generation, deadline: now + settings.limits.closing, loss: nil, readyFor: .zero)
+        generation: generation, response: closeDeadline(now: now), loss: nil, readyFor: .zero)
       move(to: .closing(closing), because: cause, now: now, &actions)
     } else {
       actions.append(.discard(generation))
@@ -254,6 +254,10 @@ extension SessionStateMachine {
         } else {
           attempt.stepDeadline = now + step.timeLimit
         }
+        let received = attempt.response?.position ?? 0
+        attempt.phaseDeadline = attempt.phaseEnd
+        attempt.response = ResponseDeadline(step.timeLimit, from: now, received: received)
+        attempt.awaitedSince = now
         update(attempt, because: .progress, now: now, &actions)
         return
       }

@@ -216,13 +216,13 @@ extension SessionStateMachine {
       if now >= successor.deadline { timeOut(successor, now: now, using: &generator, &actions) }
       checkLiveness(connection, now: now, using: &generator, &actions)
     case .switching(let connection, let successor, let cut):
-      if now >= cut.deadline {
+      if now >= cut.response.deadline {
         finishSwitch(from: connection, to: successor, now: now, &actions)
       } else {
         checkLiveness(connection, now: now, using: &generator, &actions)
       }
     case .closing(let closing):
-      if now >= closing.deadline {
+      if now >= closing.response.deadline {
         actions.append(.discard(closing.generation))
         finishClosing(closing, now: now, using: &generator, &actions)
       }

@@ -59,13 +59,13 @@ extension SessionStateMachine {
     case .replacing(let connection, let successor) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
       actions.append(.close(reported, code: code))
-      retiring = Retiring(connection: connection, phase: .closing, deadline: now + settings.limits.closing)
+      retiring = Retiring(connection: connection, phase: .closing, response: closeDeadline(now: now))
       policy.recordConnection(readyFor: readyTime(of: connection, now: now))
       move(to: .attempting(successor), because: .lost(loss), reported, now: now, &actions)
     case .attempting(let attempt) where attempt.dial.generation == reported && attempt.phase == .settingUp:
       actions.append(.close(reported, code: code))
       let closing = Closing(
-        generation: reported, deadline: now + settings.limits.closing, loss: loss, readyFor: .zero)
+        generation: reported, response: closeDeadline(now: now), loss: loss, readyFor: .zero)
       move(to: .closing(closing), because: .lost(loss), reported, now: now, &actions)
     case .replacing(_, let successor) where successor.dial.generation == reported:
       actions.append(.close(reported, code: code))
@@ -73,7 +73,7 @@ extension SessionStateMachine {
     case .switching(let connection, let successor, _) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
       actions.append(.close(reported, code: code))
-      retiring = Retiring(connection: connection, phase: .closing, deadline: now + settings.limits.closing)
+      retiring = Retiring(connection: connection, phase: .closing, response: closeDeadline(now: now))
       takeOver(successor, now: now, &actions)
     case .switching(_, let successor, _) where successor.generation == reported:
       actions.append(.close(reported, code: code))
@@ -82,7 +82,7 @@ extension SessionStateMachine {
       if var old = retiring, old.generation == reported, old.phase == .listening {
         actions.append(.close(reported, code: code))
         old.phase = .closing
-        old.deadline = now + settings.limits.closing
+        old.response = closeDeadline(now: now)
         retiring = old
       }
     }
@@ -129,6 +129,67 @@ extension SessionStateMachine {
     return actions
   }
 
+  // MARK: Output
+
+  /// A ping, heartbeat, setup message or close frame was queued behind the bytes before `position` of the connection's output. Called after each of
+  /// these actions.
+  package mutating func outputQueued(_ sent: SentControl, at position: UInt64, _ reported: Generation) {
+    switch sent {
+    case .ping:
+      withLiveness(reported) { $0.pingQueued(at: position) }
+      if case .switching(let old, let successor, var cut) = state, cut.awaited == reported {
+        cut.response.queued(through: position)
+        state = .switching(old, successor: successor, cut)
+      }
+      if case .gone? = retiring?.phase, connection?.generation == reported {
+        retiring?.response.queued(through: position)
+      }
+    case .heartbeat:
+      withHeartbeat(reported) { $0.queued(at: position) }
+    case .setup(let step):
+      guard var attempt = attempt(reported), attempt.step == step else { return }
+      attempt.response?.queued(through: position)
+      setAttempt(attempt)
+    case .close:
+      if case .closing(var closing) = state, closing.generation == reported {
+        closing.response.queued(through: position)
+        state = .closing(closing)
+      } else if retiring?.generation == reported, retiring?.phase == .closing {
+        retiring?.response.queued(through: position)
+      }
+    }
+  }
+
+  /// The upstream, or a proxy before it, has acknowledged every byte of the connection's output before `position`, the last of them at
+  /// `time` at the latest. Called before `deadlineReached`.
+  package mutating func outputAcknowledged(
+    through position: UInt64, at time: MonotonicTime, _ reported: Generation, now: MonotonicTime
+  ) -> [SessionAction] {
+    withLiveness(reported) { $0.outputAcknowledged(through: position, at: time) }
+    withHeartbeat(reported) { $0.outputAcknowledged(through: position, at: time) }
+    if var attempt = attempt(reported), attempt.response != nil {
+      attempt.response?.acknowledged(through: position, at: time)
+      setAttempt(attempt)
+    }
+    if case .closing(var closing) = state, closing.generation == reported {
+      closing.response.acknowledged(through: position, at: time)
+      state = .closing(closing)
+    }
+    if case .switching(let old, let successor, var cut) = state, cut.awaited == reported {
+      cut.response.acknowledged(through: position, at: time)
+      state = .switching(old, successor: successor, cut)
+    }
+    switch retiring?.phase {
+    case .closing where retiring?.generation == reported, .gone where connection?.generation == reported:
+      retiring?.response.acknowledged(through: position, at: time)
+    default: break
+    }
+    guard observed == .suspect, let connection, connection.generation == reported,
+      connection.liveness.isRenewed(now: now)
+    else { return [] }
+    return endQuietPeriod(now: now)
+  }
+
   // MARK: Ready
 
   mutating func becomeReady(
@@ -167,7 +228,8 @@ extension SessionStateMachine {
     case .ping(let counter): actions.append(.ping(counter, connection.generation))
     case .quiet: report(from: before, because: .quiet, connection.generation, now: now, &actions)
     case .dead:
-      actions += connectionLost(.silence, connection.generation, now: now, using: &generator)
+      let loss = connection.liveness.isBeingSent ? ConnectionLoss.stalled : .silence
+      actions += connectionLost(loss, connection.generation, now: now, using: &generator)
       return
     }
     var beat = ApplicationHeartbeat.Verdict.alive
@@ -254,9 +316,18 @@ extension SessionStateMachine {
   }
 
   private func closing(of connection: ReadyConnection, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
-    Closing(
-      generation: connection.generation, deadline: now + settings.limits.closing, loss: loss,
+    // After its own close frame, the upstream need not read what is in its buffers.
+    let received = loss == nil ? connection.liveness.receivedOutput : nil
+    return Closing(
+      generation: connection.generation, response: closeDeadline(received: received, now: now), loss: loss,
       readyFor: readyTime(of: connection, now: now))
+  }
+
+  /// The deadline of a closing handshake.
+  ///
+  /// - Parameter received: see `ResponseDeadline`.
+  func closeDeadline(received: UInt64? = nil, now: MonotonicTime) -> ResponseDeadline {
+    ResponseDeadline(settings.limits.closing, from: now, received: received)
   }
 
   /// At least a nanosecond: zero means 'never ready'.

@@ -9,8 +9,10 @@ import ByteStreams
 ///
 /// One hand-over at a time: the next one begins when its predecessor can deliver nothing more.
 extension SessionStateMachine {
-  /// How long the queue is held for the two pongs of a cut, and how long the last pong is awaited after the predecessor is gone.
-  /// After it the hand-over continues without them, and a push may pass twice. Longer than two round trips by satellite.
+  /// How long the queue is held for each of the two pongs of a cut, and how long the last pong is awaited after the predecessor is gone,
+  /// once the upstream takes no more of what was sent before the ping. After it the hand-over continues without the pong: an upstream that has
+  /// paused may process messages of the two connections in another order, and a push may pass twice. Longer than two round trips by
+  /// satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
   /// A hand-over in which both connections are ready.
@@ -18,7 +20,7 @@ extension SessionStateMachine {
     /// The connection whose pong is pending, and the counter of its ping.
     var awaited: Generation
     var counter: UInt64
-    let deadline: MonotonicTime
+    var response: ResponseDeadline
   }
 
   /// The connection that continues if a successor fails.
@@ -74,7 +76,7 @@ extension SessionStateMachine {
       return
     }
     let counter = old.liveness.takePing(now: now, using: &generator)
-    let cut = Cut(awaited: old.generation, counter: counter, deadline: now + Self.cutLimit)
+    let cut = Cut(awaited: old.generation, counter: counter, response: pongDeadline(of: old, now: now))
     state = .switching(old, successor: successor, cut)
     actions.append(.pauseSending(old.generation, successor: successor.generation))
     actions.append(.ping(counter, old.generation))
@@ -91,6 +93,7 @@ extension SessionStateMachine {
       } else {
         cut.awaited = successor.generation
         cut.counter = successor.liveness.takePing(now: now, using: &generator)
+        cut.response = pongDeadline(of: successor, now: now)
         state = .switching(old, successor: successor, cut)
         actions.append(.ping(cut.counter, cut.awaited))
       }
@@ -101,12 +104,17 @@ extension SessionStateMachine {
     return actions
   }
 
+  private func pongDeadline(of connection: ReadyConnection, now: MonotonicTime) -> ResponseDeadline {
+    ResponseDeadline(Self.cutLimit, from: now, received: connection.liveness.receivedOutput)
+  }
+
   /// The successor sends from now on. Pushes of the old connection are read for `overlap`.
   mutating func finishSwitch(
     from old: ReadyConnection, to successor: ReadyConnection, now: MonotonicTime, _ actions: inout [SessionAction]
   ) {
     actions.append(.stopSending(old.generation, closedAsTooBig: false))
-    retiring = Retiring(connection: old, phase: .listening, deadline: now + settings.overlap)
+    let response = ResponseDeadline(settings.overlap, from: now, received: nil)
+    retiring = Retiring(connection: old, phase: .listening, response: response)
     takeOver(successor, now: now, &actions)
   }
 
@@ -158,7 +166,7 @@ extension SessionStateMachine {
     guard var old = retiring, old.phase == .listening else { return }
     actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
-    old.deadline = now + settings.limits.closing
+    old.response = closeDeadline(received: old.connection.liveness.receivedOutput, now: now)
     retiring = old
   }
 
@@ -178,7 +186,7 @@ extension SessionStateMachine {
       actions.append(.ping(ping, connection.generation))
     }
     old.phase = .gone(ping: ping)
-    old.deadline = now + Self.cutLimit
+    old.response = pongDeadline(of: connection, now: now)
     retiring = old
   }
 

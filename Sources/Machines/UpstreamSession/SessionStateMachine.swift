@@ -38,6 +38,9 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var stepDeadline = MonotonicTime.distantFuture
     /// The pending setup step.
     var step = 0
+    /// The response to the pending step, and since when it is awaited. It postpones the deadlines of the setup.
+    var response: ResponseDeadline?
+    var awaitedSince = MonotonicTime.zero
     /// Number of redirections followed so far.
     var redirections = 0
     /// The heartbeats that the upstream has announced, with the configured ones; nil: the configured ones.
@@ -46,8 +49,14 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var beats: ApplicationHeartbeat?
 
     var deadline: MonotonicTime {
-      min(min(phaseDeadline, wholeDeadline, stepDeadline), beats?.nextDeadline ?? .distantFuture)
+      min(min(phaseEnd, wholeDeadline, stepEnd), beats?.nextDeadline ?? .distantFuture)
     }
+
+    /// `phaseDeadline` and `stepDeadline`, later by the time in which the upstream has taken what was sent.
+    var phaseEnd: MonotonicTime { phaseDeadline + postponement }
+    var stepEnd: MonotonicTime { stepDeadline + postponement }
+
+    private var postponement: TimeSpan { response?.postponement(from: awaitedSince) ?? .zero }
   }
 
   /// A connection that is ready.
@@ -79,8 +88,9 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var connection: ReadyConnection
     var phase: Phase
     /// When to close it, when its closing handshake times out, or when the last pong is no longer awaited.
-    var deadline: MonotonicTime
+    var response: ResponseDeadline
 
+    var deadline: MonotonicTime { response.deadline }
     /// nil once the connection is gone.
     var generation: Generation? { if case .gone = phase { nil } else { connection.generation } }
   }
@@ -88,7 +98,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   /// A connection whose closing handshake is in progress.
   struct Closing: Sendable {
     let generation: Generation
-    let deadline: MonotonicTime
+    var response: ResponseDeadline
     /// Why the upstream ended the connection, which decides what follows; nil if we closed it.
     var loss: ConnectionLoss?
     let readyFor: TimeSpan
@@ -192,8 +202,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
       case .attempting(let attempt): attempt.deadline
       case .ready(let connection): deadline(of: connection)
       case .replacing(let connection, let successor): min(connection.nextCheck, successor.deadline)
-      case .switching(let connection, successor: _, let cut): min(connection.nextCheck, cut.deadline)
-      case .closing(let closing): closing.deadline
+      case .switching(let connection, successor: _, let cut): min(connection.nextCheck, cut.response.deadline)
+      case .closing(let closing): closing.response.deadline
       }
     let flush = desired == .up ? flushDeadline : nil
     return min(own, retiring?.deadline ?? .distantFuture, flush ?? .distantFuture)

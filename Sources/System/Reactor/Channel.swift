@@ -228,6 +228,12 @@ package final class Channel {
     return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
   }
 
+  /// When the last acknowledgement of the peer arrived, also one of a probe. Now, if that is unknown, such as on a Unix-domain socket.
+  package var lastAcknowledgement: MonotonicTime {
+    precondition(!isClosed, "a closed channel was examined")
+    return loop.now - .milliseconds(Int64(max(0, clinux_milliseconds_since_acknowledgement(descriptor))))
+  }
+
   /// Bytes that the kernel has taken and TCP has not sent yet, because the peer's receive window or the network does not allow it.
   package var unsentBytes: Int {
     precondition(!isClosed, "a closed channel was examined")

@@ -124,6 +124,11 @@ class Cable:
     def set_link(self, state):
         self._ip("link", "set", "cable", state)
 
+    def slow_down(self, rate):
+        """What the gateway sends leaves at this rate (`8mbit`) at most, from a queue that holds little."""
+        bucket = ("tbf", "rate", rate, "burst", "32kb", "limit", "64kb")
+        self.near.run("tc", "qdisc", "replace", "dev", "cable", "root", *bucket)
+
     def cut(self, port):
         """A firewall on the upstream's side that drops what goes either way, and tells nobody."""
         self._iptables("-A", port)
@@ -163,7 +168,7 @@ def reason_to_skip():
     """Why this machine cannot run tests in namespaces, or None. Does once what the tests do, to find out."""
     if os.geteuid() != 0:
         return "making network namespaces takes root"
-    for tool, package in (("ip", "iproute2"), ("iptables", "iptables")):
+    for tool, package in (("ip", "iproute2"), ("tc", "iproute2"), ("iptables", "iptables")):
         if not shutil.which(tool):
             return f"'{tool}' is missing: Debian's {package}, installed by scripts/setup test"
     for family in _ADDRESSES:
@@ -172,6 +177,7 @@ def reason_to_skip():
             cable.start()
             cable.cut(9)
             cable.mend(9)
+            cable.slow_down("1gbit")
             cable.listener(0).close()
         except OSError as error:
             return f"this system does not permit network namespaces: {error}"

@@ -77,18 +77,35 @@ final class Dialogue {
     return words(machine.handOverPongReceived(counter, generation, now: now, using: &random))
   }
 
+  /// Something was queued behind the bytes before `position`.
+  func queued(_ sent: SentControl, at position: UInt64, _ generation: UInt64 = 1) {
+    machine.outputQueued(sent, at: position, Generation(generation))
+  }
+
+  /// The upstream has acknowledged every byte before `position`, by now.
+  func acknowledged(_ position: UInt64, _ generation: UInt64 = 1) -> [String] {
+    words(machine.outputAcknowledged(through: position, at: now, Generation(generation), now: now))
+  }
+
   func shutDown() -> [String] { words(machine.shutDown(by: now + .minutes(1), now: now)) }
 
   /// Lets time pass, without anything happening.
   func pass(_ span: TimeSpan) { now = now + span }
 
   /// Lets time pass to the next deadline and says so; how long that took is in `waited`.
-  func wait() -> [String] {
+  func wait() -> [String] { wait { [] } }
+
+  /// The same, where the driver reports how much of the output is acknowledged.
+  func wait(acknowledging position: UInt64, _ generation: UInt64 = 1) -> [String] {
+    wait { acknowledged(position, generation) }
+  }
+
+  private func wait(_ report: () -> [String]) -> [String] {
     let deadline = machine.nextDeadline
     precondition(deadline < .distantFuture, "nothing to wait for in \(machine.observed)")
     waited = max(deadline, now) - now
     now = now + waited
-    return words(machine.deadlineReached(now: now, using: &random))
+    return report() + words(machine.deadlineReached(now: now, using: &random))
   }
 
   var waited: TimeSpan = .zero

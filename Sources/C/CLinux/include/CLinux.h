@@ -41,6 +41,8 @@ int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
 int clinux_unacknowledged_bytes(int socket);
 // Returns the bytes in a TCP socket's send buffer that were not sent yet (SIOCOUTQNSD), or -1 if unknown.
 int clinux_unsent_bytes(int socket);
+// Returns the milliseconds since a TCP socket's peer sent its last acknowledgement (TCP_INFO), or -1 if unknown.
+int clinux_milliseconds_since_acknowledgement(int socket);
 // signalfd(2), non-blocking and close-on-exec, for these signals. Returns like signalfd(2).
 int clinux_signal_descriptor(const int *signals, int count);
 // Reads a signal from such a descriptor. Returns its number, or -1 if none is pending.

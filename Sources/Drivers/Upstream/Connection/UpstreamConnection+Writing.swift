@@ -125,6 +125,16 @@ extension UpstreamConnection {
     socket.sendMessage(kind, payload, using: &loop.entropy, into: &transport.output)
   }
 
+  // MARK: Positions
+
+  /// Where the next frame of the session itself begins in the output. Messages that are kept for later are counted without their framing.
+  var outputEnd: UInt64 { (transport?.end ?? 0) + UInt64(priority.bytes) }
+
+  /// How much of the output was acknowledged, and when at the latest; nil if there is none.
+  var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
+    isDiscarded || !isOpen ? nil : transport?.acknowledgedOutput
+  }
+
   // MARK: Flushing
 
   private func fillAndFlush() {

@@ -62,6 +62,14 @@ package final class Transport {
   /// Bytes that the kernel has not taken yet, in plaintext and ciphertext.
   package var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
+  /// Plaintext before this position was acknowledged by the peer of the socket, which may be a proxy, the last of it at `time` at the
+  /// latest. With TLS, the records under way make it a little lower than it is. nil once the channel is closed.
+  var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
+    guard !channel.isClosed else { return nil }
+    let pending = unsent + channel.unacknowledgedBytes
+    return (end - min(end, UInt64(pending)), channel.lastAcknowledgement)
+  }
+
   // MARK: TLS
 
   /// Uses TLS from now on. `received`: ciphertext that has already arrived, after a proxy's response.

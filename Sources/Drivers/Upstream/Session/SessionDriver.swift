@@ -163,11 +163,13 @@ final class SessionDriver {
       pump.pingSent(counter, on: generation)
       merger.pingSent(counter, on: generation)
       notePing(on: connection)
+      noteQueued(.ping, on: connection)
       connection.sendPing(counter)
     case .skipSetup(let step, let generation):
       if let connection = connection(generation) { skipSetup(step: step, on: connection) }
     case .sendHeartbeat(let counter, let generation):
       guard let connection = connection(generation) else { break }
+      noteQueued(.heartbeat, on: connection)
       if runner.sendHeartbeat(counter, on: connection) {
         merger.sent(1)
       } else if handle.hasEvents {
@@ -175,9 +177,13 @@ final class SessionDriver {
         machine.heartbeatResponseReceived(generation)
       }
     case .sendSetup(let step, let generation):
-      if let connection = connection(generation), runner.sendSetup(step: step, on: connection) { merger.sent(1) }
+      guard let connection = connection(generation) else { break }
+      if runner.sendSetup(step: step, on: connection) { merger.sent(1) }
+      noteQueued(.setup(step: step), on: connection)
     case .close(let generation, let code):
-      connection(generation)?.sendClose(code)
+      guard let connection = connection(generation) else { break }
+      noteQueued(.close, on: connection)
+      connection.sendClose(code)
     case .discard(let generation):
       if let connection = connection(generation) { drop(connection) }
     case .holdHost(let endpoint, let until):
@@ -338,6 +344,19 @@ extension SessionDriver {
       machine.readingIsPaused(connection.generation, now: loop.now)
     }
   }
+
+  private func noteQueued(_ sent: SentControl, on connection: UpstreamConnection) {
+    machine.outputQueued(sent, at: connection.outputEnd, connection.generation)
+  }
+
+  /// An upstream that still takes what was sent before must not count as silent.
+  private func noteAcknowledgedOutput() {
+    for connection in connections {
+      guard let (position, time) = connection.acknowledgedOutput else { continue }
+      let actions = machine.outputAcknowledged(through: position, at: time, connection.generation, now: loop.now)
+      if !actions.isEmpty { apply(actions) }
+    }
+  }
 }
 
 extension SessionDriver: TimerTarget {
@@ -353,6 +372,7 @@ extension SessionDriver: TimerTarget {
       apply(machine.demand(now: loop.now))
     }
     notePausedReading()
+    noteAcknowledgedOutput()
     apply(machine.deadlineReached(now: loop.now, using: &loop.entropy))
     endIfFlushed()
   }

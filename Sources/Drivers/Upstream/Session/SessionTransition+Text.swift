@@ -86,6 +86,7 @@ extension ConnectionLoss {
     case .noRoute: "no route"
     case .addressGone: "address gone"
     case .silence: "silence"
+    case .stalled: "stalled"
     case .heartbeat: "heartbeat"
     case .violation(let code): "protocol violation (\(code))"
     }

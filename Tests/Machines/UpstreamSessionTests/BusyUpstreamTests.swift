@@ -1,0 +1,199 @@
+import ByteStreams
+import Testing
+
+@testable import UpstreamSession
+
+/// An upstream that still takes what was sent before: each deadline of its responses waits for that.
+@Suite struct BusyUpstreamTests {
+  private let megabyte: UInt64 = 1 << 20
+
+  /// A ready session whose first ping is queued behind `bytes` bytes.
+  private func session(pingAt position: UInt64, _ change: (inout SessionSettings) -> Void = { _ in }) -> Dialogue {
+    let session = Dialogue {
+      $0.liveness.interval = .hours(10)
+      change(&$0)
+    }
+    session.openToReady()
+    #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 1)
+    session.queued(.ping, at: position)
+    return session
+  }
+
+  @Test func aMessageMayTakeSeveralTimesTheTimeoutOfAPing() {
+    let session = session(pingAt: 16 * megabyte)
+    let start = session.now
+    for sent in 1...16 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * megabyte) == []) }
+    #expect(session.now - start >= .minutes(1) && session.state == .ready)
+    session.pass(.seconds(9))
+    #expect(session.pongReceived(1))
+    #expect(session.machine.nextDeadline >= session.now + .hours(1))
+  }
+
+  /// TCP has its own timeout for that; this is for networks where it does not apply.
+  @Test func anUpstreamThatTakesNothingMoreIsStalled() {
+    let session = session(pingAt: 16 * megabyte)
+    session.pass(.seconds(3))
+    #expect(session.acknowledged(1_024) == [])
+    let stalled = session.now
+    #expect(session.wait(acknowledging: 1_024) == ["ready→suspect"])
+    #expect(session.wait(acknowledging: 1_024).last == "suspect→backoff")
+    #expect(session.now - stalled > .seconds(10) && session.now - stalled < .seconds(11))
+    #expect(session.causes.last == .lost(.stalled))
+  }
+
+  @Test func anUpstreamThatTakesMoreIsNoLongerSuspect() {
+    let session = session(pingAt: 16 * megabyte)
+    #expect(session.wait() == ["ready→suspect"])
+    session.pass(.seconds(1))
+    #expect(session.acknowledged(1_024) == ["suspect→ready"])
+    #expect(session.wait(acknowledging: 2_048) == [])
+    #expect(session.state == .ready)
+  }
+
+  /// Only what comes before the ping counts.
+  @Test func anUpstreamThatReadsOnAndDoesNotRespondIsFound() {
+    let session = session(pingAt: 1_024)
+    let start = session.now
+    var position: UInt64 = 1_024
+    while session.state == .ready || session.state == .suspect {
+      _ = session.wait(acknowledging: position)
+      position += megabyte
+    }
+    #expect(session.now - start <= .seconds(16))
+    #expect(session.causes.last == .lost(.silence))
+  }
+
+  /// A proxy has taken everything at once, and its link is slow. Bytes that may be in its buffers earn time.
+  @Test func aProxyThatTakesEverythingAtOnceIsGivenTheTimeToDeliverIt() {
+    let session = session(pingAt: megabyte)
+    #expect(session.acknowledged(megabyte) == [])
+    session.pass(.seconds(31))
+    #expect(session.machine.nextDeadline > session.now && session.state == .ready)
+    _ = session.wait(acknowledging: megabyte)
+    #expect(session.wait(acknowledging: megabyte).last == "suspect→backoff")
+    #expect(session.causes.last == .lost(.silence))
+    #expect(ResponseDeadline.bufferedBytes / ResponseDeadline.minimumRate == 128, "and not more than two minutes")
+  }
+
+  /// What an earlier pong has confirmed is in no buffer.
+  @Test func confirmedBytesEarnNoTime() {
+    let session = session(pingAt: 64 * megabyte)
+    _ = session.acknowledged(64 * megabyte)
+    #expect(session.pongReceived(1))
+    #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
+    session.queued(.ping, at: 64 * megabyte + 1_024)
+    _ = session.acknowledged(64 * megabyte + 1_024)
+    #expect(session.wait() == ["ready→suspect"])
+    #expect(session.wait().last == "suspect→backoff" && session.waited == .seconds(5))
+  }
+
+  /// The pong of the first ping arrives, and the second one is behind another message.
+  @Test func eachPingWaitsForWhatIsBeforeIt() {
+    let session = session(pingAt: megabyte)
+    #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
+    session.queued(.ping, at: 4 * megabyte)
+    _ = session.acknowledged(megabyte)
+    #expect(session.pongReceived(1))
+    for sent in 11...40 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * megabyte / 10) == []) }
+    #expect(session.pongReceived(2) && session.state == .ready)
+  }
+
+  @Test func aHeartbeatWaitsForWhatIsBeforeIt() {
+    let session = Dialogue {
+      $0.liveness.isEnabled = false
+      $0.heartbeat.interval = .seconds(30)
+      $0.heartbeat.timeout = .seconds(10)
+    }
+    session.openToReady()
+    #expect(session.wait() == ["beat 1 #1"])
+    session.queued(.heartbeat, at: 64 * 1_024)
+    for sent in 1...4 as ClosedRange<UInt64> {
+      #expect(session.wait(acknowledging: sent * 16 * 1_024).allSatisfy { $0.hasPrefix("beat") })
+    }
+    #expect(session.state == .ready)
+    while session.state == .ready { _ = session.wait(acknowledging: megabyte) }
+    #expect(session.causes.last == .lost(.heartbeat))
+  }
+
+  @Test func aClosingHandshakeWaitsForWhatIsBeforeIt() {
+    let session = session(pingAt: 0)
+    _ = session.acknowledged(0)
+    #expect(session.pongReceived(1))
+    #expect(session.close() == ["hold #1", "ping 2 #1", "close 1000 #1", "ready→closing"])
+    session.queued(.close, at: 512 * 1_024)
+    let start = session.now
+    for sent in 1...8 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * 64 * 1_024) == []) }
+    #expect(session.state == .closing && session.now - start > .seconds(30))
+    while session.state == .closing { _ = session.wait(acknowledging: 512 * 1_024) }
+    #expect(session.state == .stopped)
+  }
+
+  @Test func aClosingHandshakeHasALimitForAnUpstreamThatTakesAByteNowAndThen() {
+    let session = session(pingAt: 0)
+    _ = session.close()
+    session.queued(.close, at: 16 * megabyte)
+    let start = session.now
+    var position: UInt64 = 0
+    while session.state == .closing {
+      position += 1
+      _ = session.wait(acknowledging: position)
+    }
+    #expect(session.now - start == .seconds(5 + 128))
+  }
+
+  /// The upstream has ended the session: what it does not read is of no use to it.
+  @Test func anUpstreamThatClosesIsGivenNoTimeForBuffers() {
+    let session = session(pingAt: 16 * megabyte)
+    _ = session.acknowledged(megabyte)
+    #expect(session.closed(1000).last == "ready→closing")
+    session.queued(.close, at: megabyte)
+    let start = session.now
+    while session.state == .closing { _ = session.wait(acknowledging: megabyte) }
+    #expect(session.now - start <= .seconds(10))
+  }
+
+  @Test func aSetupStepWaitsForItsMessage() {
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true, timeLimit: .seconds(10))] }
+    _ = session.open()
+    #expect(session.upgraded(1).last == "say 0 #1" || session.state == .settingUp)
+    session.queued(.setup(step: 0), at: 64 * 1_024)
+    let start = session.now
+    for sent in 1...8 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * 8 * 1_024) == []) }
+    #expect(session.now - start > .seconds(30), "longer than the whole setup may take otherwise")
+    #expect(session.answered(1).last == "opening→ready")
+  }
+
+  @Test func aSetupThatGetsNoResponseIsFoundAfterItsMessage() {
+    let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true, timeLimit: .seconds(5))] }
+    _ = session.open()
+    _ = session.upgraded(1)
+    session.queued(.setup(step: 0), at: 1_024)
+    while session.state == .settingUp { _ = session.wait(acknowledging: 1_024) }
+    #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
+  }
+
+  /// The queue is held, so that messages of the two connections keep their order.
+  @Test func aHandOverHoldsTheQueueWhileTheOldConnectionIsRead() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    #expect(session.upgraded(2) == ["pause #1 for #2", "ping 1 #1"])
+    session.queued(.ping, at: 64 * 1_024)
+    for sent in 1...4 as ClosedRange<UInt64> { #expect(session.wait(acknowledging: sent * 16 * 1_024) == []) }
+    #expect(session.pong(1, 1) == ["ping 1 #2"])
+    session.queued(.ping, at: 64, 2)
+    #expect(session.pong(1, 2) == ["hold #1", "send #2", "replacing→ready"])
+  }
+
+  @Test func aHandOverDoesNotWaitForAConnectionThatIsNotRead() {
+    let session = Dialogue()
+    session.openToReady()
+    _ = session.replace()
+    _ = session.upgraded(2)
+    session.queued(.ping, at: 64 * 1_024)
+    _ = session.acknowledged(16)
+    let start = session.now
+    while session.state == .replacing { _ = session.wait(acknowledging: 16) }
+    #expect(session.state == .ready && session.now - start < .seconds(3))
+  }
+}

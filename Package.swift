@@ -85,12 +85,12 @@ let package = Package(
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO"]),
-    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Inbox", "Journal"]),
+    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "Journal"]),
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
     target(.machines, "Idempotency", ["ByteStreams"]),
     target(.machines, "Forwarding", ["ByteStreams"]),
-    target(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
+    target(.machines, "Calls", ["ByteStreams", "Totals", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
     target(.machines, "RedisProtocol", ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"]),
     .target(
@@ -147,7 +147,8 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Journal", "Profiles", "SocketIO", "Inbox", "Consumers", "Webhooks", "Outbox",
+        "ByteStreams", "Threading", "Journal", "Totals", "Profiles", "SocketIO", "Inbox", "Consumers", "Webhooks",
+        "Outbox",
         "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics",
         "Logging", "WebSocketCodec", "Replication", "RedisStore",
       ]),

@@ -18,13 +18,14 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     session.noteUse(at: now)
     let registered: SessionHandle.RegisteredCall
+    let client = UInt64(grant?.number ?? 0)
     if call.event != nil {
-      let receipt = try registerEvent(call, body?.bytes ?? [], of: session, at: now)
+      let receipt = try registerEvent(call, body?.bytes ?? [], of: session, by: client, at: now)
       guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }
       registered = call
     } else {
       let (request, id) = try call.content(body?.bytes ?? [])
-      registered = try register(call, request, id, of: session, at: now)
+      registered = try register(call, request, id, of: session, by: client, at: now)
     }
     let pending = PendingCall(
       session: session, call: registered, caller: grant?.principal ?? "", start: now,
@@ -42,7 +43,8 @@ extension API {
   }
 
   private func register(
-    _ call: IncomingCall, _ request: [UInt8], _ id: Range<Int>, of session: Session, at now: MonotonicTime
+    _ call: IncomingCall, _ request: [UInt8], _ id: Range<Int>, of session: Session, by client: UInt64,
+    at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.RegisteredCall {
     let token = SharedBytes(copying: request.span.extracting(id))
     let form = CallID.form(of: token.bytes)
@@ -50,7 +52,7 @@ extension API {
     while true {
       let new = CallID(form, random: UInt128(entropy.next()) << 64 | UInt128(entropy.next()))
       let message = SharedSlice(SharedBytes(new.replacing(id, in: request.span)))
-      let receipt = session.upstream.call(new, message, token: token, timeToLive: timeToLive, now: now)
+      let receipt = session.upstream.call(new, message, token: token, timeToLive: timeToLive, by: client, now: now)
       if let registered = try accepted(receipt, by: session, at: now) { return registered }
     }
   }
@@ -70,7 +72,7 @@ extension API {
         Problem(
           .tooManyCalls,
           detail:
-            "\(CallTable.Limits().calls) calls of this session wait for their replies: try again after the time in Retry-After",
+            "\(CallTable.Limits().calls) calls of this session, or the share of this client of them, wait for their replies: try again after the time in Retry-After",
           retryAfter: 1))
     case .refused(let receipt):
       shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result))

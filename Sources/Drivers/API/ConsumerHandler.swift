@@ -125,7 +125,7 @@ extension API {
     }
     do throws(ConsumerRefusal) {
       let (isNew, status) = try target.session.consumers.put(
-        target.name, document.settings, start: start, now: now)
+        target.name, document.settings, start: start, by: UInt64(grant?.number ?? 0), now: now)
       return .put(isNew: isNew, status)
     } catch {
       throw target.problem(error)
@@ -197,7 +197,14 @@ extension ConsumerTarget {
         Problem(
           .tooManyConsumers,
           detail:
-            "this session has \(ConsumerTable.maximumConsumers) consumers, the maximum: delete one, or use a shorter 'idle' so that unused ones are removed",
+            "this session has \(ConsumerTable.maximumConsumers) consumers, the maximum, and this client its share: delete one, or use a shorter 'idle' so that unused ones are removed",
+          retryAfter: 60))
+    case .outOfMemory:
+      ProblemError(
+        Problem(
+          .tooManyConsumers,
+          detail:
+            "the consumers of all sessions that clients create use all memory for them: delete some, or create this one with fewer or shorter topics",
           retryAfter: 60))
     case .isShared:
       ProblemError(

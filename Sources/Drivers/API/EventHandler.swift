@@ -82,7 +82,7 @@ extension API {
 
   /// Emits the event of a call, and registers it for its acknowledgement.
   func registerEvent(
-    _ call: IncomingCall, _ body: [UInt8], of session: Session, at now: MonotonicTime
+    _ call: IncomingCall, _ body: [UInt8], of session: Session, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.CallReceipt {
     guard let settings = session.upstream.socketIO, let form = call.event else {
       preconditionFailure("an event for another upstream")
@@ -92,6 +92,6 @@ extension API {
     }
     try EventForm.check(event, settings, for: session)
     let timeToLive = try timeToLive(of: call, to: session)
-    return session.upstream.call(event, timeToLive: timeToLive, now: now)
+    return session.upstream.call(event, timeToLive: timeToLive, by: client, now: now)
   }
 }

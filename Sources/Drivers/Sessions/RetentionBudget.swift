@@ -1,11 +1,15 @@
 import Reactor
 import Synchronization
 import Threading
+import Totals
 
 /// Limits the pushes that all sessions together keep, and the dead letters of those that clients create. An append above the limit wakes the directory, which drops the oldest pushes of the
 /// sessions that keep the most.
 package final class RetentionBudget: Sendable {
   package let limit: Int
+  /// The consumers of the sessions that clients create, in bytes, by the owners of the sessions. Enough for 10,000 consumers that are shared, or for
+  /// 200,000 others. What they have cannot be taken back.
+  let consumers: Locked<ReservedTotal>
   private let used = Atomic<Int>(0)
   /// Above this many bytes, a trim is requested. More than `limit` only while the last trim could not free enough.
   private let threshold: Atomic<Int>
@@ -16,10 +20,14 @@ package final class RetentionBudget: Sendable {
   /// Room that a trim makes, as a part of the limit, so that not every push causes one.
   private static var slack: Int { 64 }
 
-  package init(limit: Int = .max) {
+  package init(limit: Int = .max, consumerBytes: Int = 128 << 20) {
     self.limit = limit
+    consumers = Locked(ReservedTotal(limit: consumerBytes))
     threshold = Atomic(limit)
   }
+
+  /// Bytes that consumers have now.
+  var consumerBytes: Int { consumers.withLock { $0.used } }
 
   /// Bytes kept now.
   package var bytes: Int { used.load(ordering: .relaxed) }

@@ -114,7 +114,7 @@ package final class Session: Sendable {
         restoring: RestoredLog(journal.restored), in: journal.journal, retention: plan.retention, budget: plan.budget)
       consumers = SharedConsumers(
         inbox: inbox, restoring: journal.restored.consumers, in: journal.journal,
-        budget: plan.created == nil ? nil : plan.budget)
+        budget: plan.created == nil ? nil : plan.budget, owner: plan.created?.creation.owner ?? "")
       deliveryTerms = DeliveryTerms(journal.restored)
       restoredKeys = Locked(journal.restored.storedKeys)
     case .followed(let followed):
@@ -170,7 +170,7 @@ package final class Session: Sendable {
     inbox = Self.makeInbox(retention, budget)
     deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     restoredKeys = Locked([])
-    consumers = SharedConsumers(inbox: inbox, budget: budget)
+    consumers = SharedConsumers(inbox: inbox, budget: budget, owner: creation.owner)
     placement = SessionPlacement()
     copy = nil
     retired = Atomic(false)

@@ -5,6 +5,7 @@ import Journal
 import Reactor
 import Synchronization
 import Threading
+import Totals
 
 /// The consumers of one session, shared by all event loops.
 ///
@@ -24,6 +25,8 @@ package final class SharedConsumers: Sendable {
     var alarm = MonotonicTime.distantFuture
     /// The part of the budget that dead letters take.
     var deadBytes = 0
+    /// The memory of consumers that is counted in the budget.
+    var memory = 0
     /// That of the last change; nil: there was none, or consumers are not stored.
     var lastTicket: JournalTicket?
 
@@ -40,6 +43,8 @@ package final class SharedConsumers: Sendable {
   private let inbox: SharedInbox
   /// Limits the dead letters of the sessions that clients create; nil if this one is configured.
   private let budget: RetentionBudget?
+  /// The client that has created the session; 0 if clients cannot be told apart.
+  private let owner: UInt64
   /// nil if consumers are not stored.
   let journal: (any SessionJournal)?
   /// Number of requests that wait for the store.
@@ -49,9 +54,10 @@ package final class SharedConsumers: Sendable {
   /// Notified when a held receive may have something to return.
   package let notifier = Notifier()
 
-  package init(inbox: SharedInbox, budget: RetentionBudget? = nil) {
+  package init(inbox: SharedInbox, budget: RetentionBudget? = nil, owner: String = "") {
     self.inbox = inbox
     self.budget = budget
+    self.owner = TotalUser(owner, at: 0).principal
     journal = nil
   }
 
@@ -60,18 +66,35 @@ package final class SharedConsumers: Sendable {
   /// - Parameter restored: those of earlier processes.
   init(
     inbox: SharedInbox, restoring restored: [String: RestoredConsumer], in journal: any SessionJournal,
-    budget: RetentionBudget? = nil
+    budget: RetentionBudget? = nil, owner: String = ""
   ) {
     self.inbox = inbox
     self.budget = budget
+    self.owner = TotalUser(owner, at: 0).principal
     self.journal = journal
     state.withLock { state in
       state.table = ConsumerTable(restoring: restored, from: inbox, at: .present)
       state.alarm = state.table.nextDeadline() ?? .distantFuture
+      countMemory(&state)
     }
   }
 
-  deinit { budget?.add(-deadBytes) }
+  deinit {
+    budget?.add(-deadBytes)
+    let memory = state.withLock { $0.memory }
+    budget?.consumers.withLock { $0.remove(memory, by: owner) }
+  }
+
+  /// Counts what consumers have by now. Called after every change, with the lock.
+  private func countMemory(_ state: inout State) {
+    guard let budget, state.table.memory != state.memory else { return }
+    let growth = state.table.memory - state.memory
+    state.memory = state.table.memory
+    state.table.mayGrow = budget.consumers.withLock { total in
+      if growth > 0 { total.add(growth, by: owner) } else { total.remove(-growth, by: owner) }
+      return total.admits(by: owner)
+    }
+  }
 
   // MARK: Dead letters
 
@@ -110,6 +133,7 @@ package final class SharedConsumers: Sendable {
     let clock = state.withLock { state in
       state.isClosed = true
       state.table.removeAll()
+      countMemory(&state)
       return state.clock
     }
     countDeadLetters()
@@ -145,6 +169,7 @@ package final class SharedConsumers: Sendable {
       let next = state.table.nextDeadline()
       state.alarm = next ?? .distantFuture
       submit(&state)
+      countMemory(&state)
       return (hasNews, next)
     }
     countDeadLetters()
@@ -168,7 +193,10 @@ package final class SharedConsumers: Sendable {
           if let use { state.table.noteUse(of: use.name, at: use.time) }
           throw .notStored
         }
-        defer { submit(&state) }
+        defer {
+          submit(&state)
+          countMemory(&state)
+        }
         let result = try body(&state.table, &state.entropy)
         state.lowerAlarm(to: deadline)
         return .success(result)
@@ -183,12 +211,14 @@ package final class SharedConsumers: Sendable {
 
   /// Creates or confirms a consumer. Returns whether it is new, and its state.
   package func put(
-    _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
+    _ name: String, _ settings: ConsumerSettings, start: Cursor, by client: UInt64 = 0, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
-    let inbox = inbox
+    let (inbox, budget, owner) = (inbox, budget, owner)
     return try withTable(deadline: now + settings.idle, mustStore: true, use: (name, now)) {
       table, _ throws(ConsumerRefusal) in
-      let isNew = try table.put(name, settings, start: start, now: now)
+      let isNew = try table.put(name, settings, start: start, by: client, now: now) { bytes in
+        budget?.consumers.withLock { $0.admits(bytes, by: owner) } ?? true
+      }
       return (isNew, try table.status(of: name, inbox))
     }
   }

@@ -43,18 +43,20 @@ extension SessionHandle {
   ///   - token: the client's id, as JSON.
   ///   - timeToLive: as of `post`. It must not exceed the time that the client waits.
   package func call(
-    _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, now: MonotonicTime
+    _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, by client: UInt64 = 0,
+    now: MonotonicTime
   ) -> CallReceipt {
-    call(token: token, timeToLive: timeToLive, now: now) { _ in (id, request) }
+    call(token: token, timeToLive: timeToLive, by: client, now: now) { _ in (id, request) }
   }
 
   /// - Parameter request: the id of the call and its request, for the number that its message will have.
   func call(
-    token: SharedBytes, timeToLive: TimeSpan, now: MonotonicTime, _ request: (UInt64) -> (CallID, SharedSlice)
+    token: SharedBytes, timeToLive: TimeSpan, by client: UInt64, now: MonotonicTime,
+    _ request: (UInt64) -> (CallID, SharedSlice)
   ) -> CallReceipt {
     let (receipt, signal) = update(at: now) { shared -> (CallReceipt, Signal?) in
       shared.calls.expire(now: now)
-      guard shared.calls.hasRoom else { return (.full, nil) }
+      guard shared.calls.hasRoom(for: client) else { return (.full, nil) }
       let (id, request) = request(shared.outbox.ledger.last + 1)
       guard !shared.calls.contains(id) else { return (.idInUse, nil) }
       let result = shared.outbox.enqueue(
@@ -63,7 +65,7 @@ extension SessionHandle {
         let receipt = Receipt(result: result, nextAttempt: shared.nextAttempt)
         return (.refused(receipt), shared.signal(after: result))
       }
-      let lane = shared.calls.open(id, token: token, sequence: sequence)
+      let lane = shared.calls.open(id, token: token, sequence: sequence, by: client)
       mayHaveReplies.store(true, ordering: .relaxed)
       let call = RegisteredCall(id: id, sequence: sequence, notifier: shared.callNotifier(ofLane: lane))
       return (.registered(call), shared.signal(after: result))

@@ -99,9 +99,11 @@ extension SessionHandle {
   // MARK: Calls
 
   /// Emits an event and registers a call for its acknowledgement, whose id is the number of its delivery in its term. Callable from any loop.
-  package func call(_ event: SocketIOParts, timeToLive: TimeSpan, now: MonotonicTime) -> CallReceipt {
+  package func call(
+    _ event: SocketIOParts, timeToLive: TimeSpan, by client: UInt64 = 0, now: MonotonicTime
+  ) -> CallReceipt {
     var record = event.record
-    return call(token: SharedBytes([]), timeToLive: timeToLive, now: now) { sequence in
+    return call(token: SharedBytes([]), timeToLive: timeToLive, by: client, now: now) { sequence in
       let id = self.resumed.callIDBase &+ sequence
       SocketIORecord.set(id: id, in: &record)
       return (CallID(acknowledgement: id), SharedSlice(SharedBytes(record)))

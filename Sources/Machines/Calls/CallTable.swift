@@ -1,4 +1,5 @@
 import ByteStreams
+import Totals
 import UpstreamSession
 
 /// The calls of one session: requests that wait for their replies.
@@ -9,7 +10,7 @@ import UpstreamSession
 package struct CallTable: Sendable {
   /// Limits of one session.
   package struct Limits: Sendable {
-    /// Calls at a time. As many requests are held: a quarter of the default of `http.connections`.
+    /// Calls at a time of one client (`ReservedTotal`). As many requests are held: a quarter of the default of `http.connections`.
     package var calls = 4_096
     /// Size of the replies that their clients have not collected. A client collects its reply in the next turn of its loop, so this is reached
     /// only if a loop is stuck. A single larger reply is taken.
@@ -44,6 +45,8 @@ package struct CallTable: Sendable {
     let token: SharedBytes
     let sequence: UInt64
     let lane: Int
+    /// Of whom it is counted.
+    let client: UInt64
     /// The connection that the request was given to last. nil again once that has ended and the request is queued.
     var carrier: Generation?
     var outcome: Outcome?
@@ -53,6 +56,7 @@ package struct CallTable: Sendable {
   private static var lanesKept: Int { 64 }
 
   private let limits: Limits
+  private var total: ReservedTotal
   private var calls: [CallID: Call] = [:]
   /// By the number of the message with the request.
   private var ids: [UInt64: CallID] = [:]
@@ -66,6 +70,7 @@ package struct CallTable: Sendable {
 
   package init(_ limits: Limits = Limits()) {
     self.limits = limits
+    total = ReservedTotal(limit: limits.calls)
     late = LateCalls(limits.late)
   }
 
@@ -73,7 +78,9 @@ package struct CallTable: Sendable {
   package var isEmpty: Bool { calls.isEmpty && late.isEmpty }
   /// Calls whose clients have not collected an outcome.
   package var count: Int { calls.count }
-  package var hasRoom: Bool { calls.count < limits.calls }
+
+  /// Whether the client may make a call. `client`: 0 if clients cannot be told apart.
+  package func hasRoom(for client: UInt64) -> Bool { total.admits(by: client) }
 
   /// The number of the message with the request, if a message with this id may be a reply.
   package func sequence(of id: CallID) -> UInt64? { calls[id]?.sequence ?? late.sequence(of: id) }
@@ -91,11 +98,13 @@ package struct CallTable: Sendable {
   /// - Parameters:
   ///   - token: the client's id, as JSON.
   ///   - sequence: the number of the message with the request.
-  package mutating func open(_ id: CallID, token: SharedBytes, sequence: UInt64) -> Int {
-    precondition(hasRoom && !contains(id), "a call needs room and a new id")
+  ///   - client: of whom it is counted.
+  package mutating func open(_ id: CallID, token: SharedBytes, sequence: UInt64, by client: UInt64 = 0) -> Int {
+    precondition(hasRoom(for: client) && !contains(id), "a call needs room and a new id")
+    total.add(by: client)
     let lane = freeLanes.popLast() ?? laneCount
     if lane == laneCount { laneCount += 1 }
-    calls[id] = Call(token: token, sequence: sequence, lane: lane)
+    calls[id] = Call(token: token, sequence: sequence, lane: lane, client: client)
     ids[sequence] = id
     pending += 1
     return lane
@@ -117,6 +126,7 @@ package struct CallTable: Sendable {
 
   private mutating func remove(_ id: CallID) -> Call? {
     guard let call = calls.removeValue(forKey: id) else { return nil }
+    total.remove(by: call.client)
     ids[call.sequence] = nil
     freeLanes.append(call.lane)
     switch call.outcome {

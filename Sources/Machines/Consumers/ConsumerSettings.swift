@@ -29,6 +29,14 @@ package struct ConsumerSettings: Equatable, Sendable {
 
   package init() {}
 
+  /// Memory of a consumer with these settings, in bytes, besides its name and its records above those that it may have in any case.
+  var memory: Int {
+    // Each topic is kept as text and as a pattern.
+    topics.reduce(512 + (isShared ? LeaseQueue.guaranteedRecords * LeaseQueue.recordBytes : 0)) {
+      $0 + 64 + 2 * $1.utf8.count
+    }
+  }
+
   /// Adds a topic, or with a final `*` all that begin so. Returns false if `TopicFilter` does not accept it.
   package mutating func add(topic: [UInt8]) -> Bool {
     var changed = filter ?? TopicFilter()

@@ -91,6 +91,8 @@ package enum ConsumerRefusal: Error, Equatable, Sendable {
   /// The existing consumer has another `share` or `order_by`.
   case differs(ConsumerSettings)
   case tooMany
+  /// The consumers of all sessions that clients create have no more memory.
+  case outOfMemory
   /// The request is for a consumer that is not shared.
   case isShared
   /// The request is for a shared consumer.

@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import Totals
 
 /// The consumers of a session that is stored. Each call that changes them is followed by `takeEntries`, and the entries are submitted in order.
 extension ConsumerTable {
@@ -55,6 +56,8 @@ extension ConsumerTable {
       consumer.restored = Restored(stored, settings, use: consumer.lastUse, at: clock)
       consumer.stored = StoredProgress(progress: stored.progress, use: consumer.lastUse)
       consumers[name] = consumer
+      owners.add(by: 0)
+      settingsBytes += settings.memory + name.utf8.count
     }
   }
 

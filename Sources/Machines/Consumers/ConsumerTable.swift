@@ -1,12 +1,13 @@
 import ByteStreams
 import Inbox
+import Totals
 
 /// The consumers of a session: named readers whose positions the server keeps.
 ///
 /// Has no clock, no randomness and no socket. A consumer that shares its pushes among workers has a `LeaseQueue`. Any other is one reader: it
 /// receives what follows its acknowledged position, again and again, until it acknowledges a later one.
 package struct ConsumerTable: Sendable {
-  /// Names are chosen by clients, so their number needs a limit.
+  /// Names are chosen by clients, so their number needs a limit. One client may have so many (`ReservedTotal`).
   package static var maximumConsumers: Int { 1_000 }
   /// Those that the configuration requires exceed the other limit, also while they are idle after it has dropped them.
   static var maximumRestored: Int { 2 * maximumConsumers }
@@ -25,6 +26,8 @@ package struct ConsumerTable: Sendable {
     /// The number of the latest receive. A receive with another number is superseded. Not used if there is a queue.
     var receiver: UInt64 = 0
     var queue: LeaseQueue?
+    /// The client that has created it; 0 if it is not known, or nobody's.
+    var owner: UInt64 = 0
     var lastUse: MonotonicTime
     /// Number of held receives.
     var held = 0
@@ -41,6 +44,10 @@ package struct ConsumerTable: Sendable {
   }
 
   var consumers: [String: Consumer] = [:]
+  /// Their owners.
+  var owners = ReservedTotal(limit: Self.maximumConsumers)
+  /// Memory of the settings of all consumers, in bytes.
+  var settingsBytes = 0
   var lastID: UInt64 = 0
   /// Number of records of all consumers.
   var recordCount = 0
@@ -49,6 +56,8 @@ package struct ConsumerTable: Sendable {
   /// What is not submitted to the store yet; nil: the session is not stored.
   var unstored: Unstored?
   private let maximumRecords: Int
+  /// Whether there is memory for more records than each consumer may have in any case.
+  package var mayGrow = true
 
   package init() { self.init(maximumRecords: Self.maximumRecords) }
 
@@ -56,23 +65,34 @@ package struct ConsumerTable: Sendable {
 
   package var count: Int { consumers.count }
 
+  /// Memory of all consumers, without their dead letters, in bytes.
+  package var memory: Int { settingsBytes + recordCount * LeaseQueue.recordBytes }
+
   // MARK: Consumers
 
   /// Creates a consumer, or changes the settings of an existing one. Returns whether it is new.
   ///
-  /// - Parameter start: where a new consumer starts.
+  /// - Parameters:
+  ///   - start: where a new consumer starts.
+  ///   - owner: the client that creates it; 0 if clients cannot be told apart.
+  ///   - hasMemory: whether consumers may have so many bytes more.
   package mutating func put(
-    _ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime
+    _ name: String, _ settings: ConsumerSettings, start: Cursor, by owner: UInt64 = 0, now: MonotonicTime,
+    hasMemory: (Int) -> Bool = { _ in true }
   ) throws(ConsumerRefusal) -> Bool {
     if let existing = consumers[name]?.settings {
       guard existing.isShared == settings.isShared, existing.order == settings.order else {
         throw .differs(existing)
       }
+      guard settings.memory <= existing.memory || hasMemory(settings.memory - existing.memory) else {
+        throw .outOfMemory
+      }
       update(name, settings, now: now)
       return false
     }
-    guard consumers.count < Self.maximumConsumers else { throw .tooMany }
-    create(name, settings, start: start, now: now)
+    guard owners.admits(by: owner) else { throw .tooMany }
+    guard hasMemory(settings.memory + name.utf8.count) else { throw .outOfMemory }
+    create(name, settings, start: start, by: owner, now: now)
     return true
   }
 
@@ -102,6 +122,7 @@ package struct ConsumerTable: Sendable {
   }
 
   private mutating func update(_ name: String, _ settings: ConsumerSettings, now: MonotonicTime) {
+    settingsBytes += settings.memory - (consumers[name]?.settings.memory ?? 0)
     consumers[name]?.settings = settings
     consumers[name]?.queue?.settings = settings
     if !settings.isWebhook { consumers[name]?.queue?.attempted = [:] }
@@ -109,12 +130,16 @@ package struct ConsumerTable: Sendable {
     noteSettings(of: name)
   }
 
-  private mutating func create(_ name: String, _ settings: ConsumerSettings, start: Cursor, now: MonotonicTime) {
+  private mutating func create(
+    _ name: String, _ settings: ConsumerSettings, start: Cursor, by owner: UInt64 = 0, now: MonotonicTime
+  ) {
     _ = remove(name)
     lastID += 1
+    owners.add(by: owner)
+    settingsBytes += settings.memory + name.utf8.count
     consumers[name] = Consumer(
       id: lastID, settings: settings, position: start,
-      queue: settings.isShared ? LeaseQueue(settings, after: start) : nil, lastUse: now)
+      queue: settings.isShared ? LeaseQueue(settings, after: start) : nil, owner: owner, lastUse: now)
     if unstored != nil { consumers[name]?.queue?.changes = LeaseQueue.Changes() }
     noteSettings(of: name)
   }
@@ -122,6 +147,8 @@ package struct ConsumerTable: Sendable {
   /// Returns false if there is none of this name.
   package mutating func remove(_ name: String) -> Bool {
     guard let removed = consumers.removeValue(forKey: name) else { return false }
+    owners.remove(by: removed.owner)
+    settingsBytes -= removed.settings.memory + name.utf8.count
     recordCount -= removed.queue?.records.count ?? 0
     formerDeadLetters.added += removed.queue?.dead.added ?? 0
     formerDeadLetters.dropped += removed.queue?.dead.dropped ?? 0
@@ -133,7 +160,7 @@ package struct ConsumerTable: Sendable {
   @discardableResult
   private mutating func withQueue<Result>(of name: String, _ body: (inout LeaseQueue) -> Result) -> Result? {
     noteChange(of: name)
-    return consumers[name]?.queue?.counting(&recordCount, limit: maximumRecords, body)
+    return consumers[name]?.queue?.counting(&recordCount, limit: mayGrow ? maximumRecords : 0, body)
   }
 
   /// nil if there is no such consumer.

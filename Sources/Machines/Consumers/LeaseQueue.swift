@@ -13,6 +13,8 @@ struct LeaseQueue: Sendable {
   static var searchLimit: Int { 10_000 }
   /// A consumer may have so many records however many the others have, so that it can always continue.
   static var guaranteedRecords: Int { 100 }
+  /// Memory of a record.
+  static var recordBytes: Int { 120 }
   /// With an order, pushes are read in groups, since most may be behind others of their keys.
   static var groupSize: Int { 32 }
 

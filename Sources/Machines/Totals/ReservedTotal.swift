@@ -23,9 +23,11 @@ package struct ReservedTotal: Sendable {
 
   package func amount(of client: UInt64) -> Int { amounts[client] ?? 0 }
 
-  /// Whether the client may have `amount` more.
+  /// Whether the client may have `amount` more. `client`: 0 if clients cannot be told apart.
   package func admits(_ amount: Int = 1, by client: UInt64) -> Bool {
     if amount <= limit - used { return true }
+    // Clients that nobody can tell apart are one, and have the limit.
+    guard client != 0 else { return false }
     return amount <= maximum - used && self.amount(of: client) + amount <= share
   }
 

@@ -62,6 +62,35 @@ import Testing
     return settings
   }
 
+  @Test func theConsumersOfAllCreatedSessionsHaveATotal() throws {
+    // Each has 612 bytes and its name.
+    let budget = RetentionBudget(consumerBytes: 64 * 1_000)
+    var settings = ConsumerSettings()
+    _ = settings.add(topic: Array("0123456789abcdef".utf8))
+    func session(of owner: String) -> SharedConsumers {
+      SharedConsumers(
+        inbox: SharedInbox(epoch: Epoch(0xABC), retention: Retention()), budget: budget, owner: owner)
+    }
+    func fill(_ consumers: SharedConsumers, _ name: String) -> Int {
+      (0..<200).prefix { number in
+        (try? consumers.put("\(name)\(number)", settings, start: Cursor(epoch: Epoch(0xABC), sequence: 0), now: now))
+          != nil
+      }.count
+    }
+    var first: SharedConsumers? = session(of: "a")
+    let count = first.map { fill($0, "a") } ?? 0
+    #expect((90..<110).contains(count))
+    let second = session(of: "a")
+    #expect(fill(second, "b") == 0, "the same client has no more in another session")
+    let other = session(of: "b")
+    #expect(fill(other, "c") == 1, "another client has its share")
+    first = nil
+    #expect(fill(second, "b") > 90, "a session that ends gives its memory back")
+    second.close()
+    other.close()
+    #expect(budget.consumerBytes == 0)
+  }
+
   @Test func aReceiveThatFindsExpiredLeasesWakesTheOtherWorkersForTheRest() async throws {
     let inbox = SharedInbox(epoch: Epoch(0xABC), retention: Retention())
     let consumers = SharedConsumers(inbox: inbox)

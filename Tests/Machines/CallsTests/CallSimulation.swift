@@ -64,7 +64,7 @@ import UpstreamSession
     }
 
     private mutating func call() {
-      guard table.hasRoom else {
+      guard table.hasRoom(for: 0) else {
         #expect(waiting.count == limits.calls)
         return
       }

@@ -44,6 +44,23 @@ import UpstreamSession
 
   // MARK: One outcome
 
+  @Test func oneClientCannotTakeTheCallsOfAll() {
+    var limits = CallTable.Limits()
+    limits.calls = 64
+    var table = CallTable(limits)
+    func open(_ number: Int, by client: UInt64) -> Bool {
+      guard table.hasRoom(for: client) else { return false }
+      _ = table.open(id(number), token: bytes("0"), sequence: UInt64(number), by: client)
+      return true
+    }
+    for number in 1...64 { #expect(open(number, by: 1)) }
+    let more = [open(65, by: 1), open(65, by: 2), open(66, by: 2), open(66, by: 3)]
+    #expect(more == [false, true, false, true])
+    table.abandon(id(65))
+    let again = open(67, by: 2)
+    #expect(again)
+  }
+
   @Test func theReplyHasTheIDOfTheClient() {
     var table = table()
     #expect(!table.isOver(id(1)) && table.pending == 1)
@@ -194,14 +211,14 @@ import UpstreamSession
 
   @Test func theNumberOfCallsIsLimited() {
     var table = table { $0.calls = 2 }
-    #expect(table.hasRoom)
+    #expect(table.hasRoom(for: 0))
     _ = table.open(id(2), token: bytes("2"), sequence: 2)
-    #expect(!table.hasRoom)
+    #expect(!table.hasRoom(for: 0))
     // A reply that waits for its client still counts.
     _ = receive(&table, 2)
-    #expect(!table.hasRoom)
+    #expect(!table.hasRoom(for: 0))
     _ = finish(&table, 2)
-    #expect(table.hasRoom)
+    #expect(table.hasRoom(for: 0))
   }
 
   @Test func theRepliesThatWaitForTheirClientsAreLimitedInBytes() {

@@ -164,6 +164,41 @@ import Testing
     #expect(fixture.table.count == ConsumerTable.maximumConsumers + 1)
   }
 
+  @Test func oneClientCannotTakeTheConsumersOfAll() throws {
+    var fixture = ConsumerFixture()
+    func put(_ name: String, by client: UInt64) throws -> Bool {
+      try fixture.table.put(name, ConsumerSettings(), start: fixture.log.start, by: client, now: fixture.now)
+    }
+    for number in 0..<ConsumerTable.maximumConsumers { #expect(try put("a\(number)", by: 1)) }
+    #expect(throws: ConsumerRefusal.tooMany) { try put("b", by: 1) }
+    #expect(throws: ConsumerRefusal.tooMany) { try put("b", by: 0) }
+    for number in 0..<15 { #expect(try put("c\(number)", by: 2)) }
+    #expect(throws: ConsumerRefusal.tooMany) { try put("d", by: 2) }
+    #expect(try put("d", by: 3) && !put("a1", by: 1))
+    let isRemoved = fixture.table.remove("c0")
+    #expect(try isRemoved && put("e", by: 2))
+  }
+
+  @Test func theMemoryOfConsumersIsWhatTheyHave() throws {
+    var fixture = ConsumerFixture()
+    #expect(fixture.table.memory == 0)
+    var settings = ConsumerSettings()
+    for number in 0..<16 { _ = settings.add(topic: Array("\(number)".utf8) + Array(repeating: 0x61, count: 200)) }
+    #expect(try fixture.put(settings, as: "a"))
+    let memory = fixture.table.memory
+    #expect(memory > 16 * 2 * 200 && memory < 16 * 2 * 300 + 1_024)
+    #expect(throws: ConsumerRefusal.outOfMemory) {
+      try fixture.table.put("b", settings, start: fixture.log.start, now: fixture.now) { $0 < 1_000 }
+    }
+    #expect(try !fixture.put(ConsumerSettings(), as: "a"))
+    #expect(fixture.table.memory < memory - 16 * 2 * 200)
+    #expect(throws: ConsumerRefusal.outOfMemory) {
+      try fixture.table.put("a", settings, start: fixture.log.start, now: fixture.now) { $0 < 1_000 }
+    }
+    let isRemoved = fixture.table.remove("a")
+    #expect(isRemoved && fixture.table.memory == 0)
+  }
+
   @Test func anEarlierAcknowledgementChangesNothing() throws {
     var fixture = try exclusive()
     fixture.push("1", "2")

@@ -75,6 +75,13 @@ REFUSED = {
         drip=[bytes(20_000)],
         occupied=POST + b"Content-Length: 60000\r\n\r\n" + bytes(40_000),
     ),
+    "http.inflation_ratio": Case(
+        10,
+        sized(gzip.compress(bytes(1_048_577)), b"Content-Encoding: gzip\r\n"),
+        413,
+        "content-too-large",
+        ok=sized(gzip.compress(bytes(1_048_576)), b"Content-Encoding: gzip\r\n"),
+    ),
     "http.batch_messages": Case(
         2, sized(b"a\nb\nc\n", head=BATCH), 413, "content-too-large", ok=sized(b"a\nb\n", head=BATCH)
     ),

@@ -55,7 +55,8 @@ package final class API: HTTPApplication {
     router = Router(shared.sessions)
     access = RequestAccess(shared.access, shared.browsers, shared.limiter)
     messageLimits = IncomingMessage.Limits(
-      bodyBytes: shared.settings.http.bodyBytes, batchMessages: shared.settings.http.batchMessages,
+      bodyBytes: shared.settings.http.bodyBytes, inflationRatio: shared.settings.http.inflationRatio,
+      batchMessages: shared.settings.http.batchMessages,
       wait: shared.settings.delivery.wait, maximumWait: shared.settings.delivery.maximumWait)
   }
 
@@ -186,7 +187,7 @@ package final class API: HTTPApplication {
       }
       // The wait that a batch needs is known when its lines are. A repetition under an idempotency key sends nothing, so it needs none.
       if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
-      body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
+      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparation: message.preparation)
       return .send(message, to: session)
     case .receive(let session):
       let parameters = try PollParameters(request, shared.settings.delivery, coding, for: grant)
@@ -198,7 +199,7 @@ package final class API: HTTPApplication {
     case .call(let session):
       try checkMessages(in: context)
       let call = try IncomingCall(request, of: session, messageLimits)
-      body = RequestBody(request.framing, limit: messageLimits.bodyBytes)
+      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparation: call.preparation)
       return .call(call, of: session)
     case .changeSession(let session):
       try SessionChange.check(request)

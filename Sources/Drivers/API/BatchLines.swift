@@ -12,19 +12,23 @@ enum BatchLines {
   /// The size of a line for which the memory of the result is allocated at first. Of shorter lines, there are more than that.
   private static var expectedBytes: Int { 64 }
 
+  /// Maximum number of empty lines. Each costs about as much as a message does here, and no message of its own limits them.
+  static var maximumEmptyLines: Int { 65_536 }
+
   /// - Parameters:
-  ///   - limit: maximum number of lines; nil is returned if there are more.
+  ///   - limit: maximum number of lines that are not empty; nil is returned if there are more, or more than `maximumEmptyLines` others.
   ///   - sharesStorage: false if the messages may leave the queue at very different times. Then each line has its own storage.
   static func split(_ text: Span<UInt8>, atMost limit: Int, sharesStorage: Bool) -> [SharedSlice]? {
     var lines: [SharedSlice] = []
     lines.reserveCapacity(min(limit, text.count / expectedBytes + 1))
     var start = 0
+    var emptyLines = 0
     // Piece by piece, so that memory depends on `limit`, not on the number of lines in the body.
     while start < text.count {
       let end = endOfPiece(in: text, from: start, bytes: sharesStorage ? pieceBytes : 0)
       let piece = SharedBytes(copying: text.extracting(start..<end))
       start = end
-      guard append(piece, to: &lines, atMost: limit) else { return nil }
+      guard append(piece, to: &lines, atMost: limit, &emptyLines) else { return nil }
     }
     return lines
   }
@@ -42,7 +46,9 @@ enum BatchLines {
     return number
   }
 
-  private static func append(_ piece: SharedBytes, to lines: inout [SharedSlice], atMost limit: Int) -> Bool {
+  private static func append(
+    _ piece: SharedBytes, to lines: inout [SharedSlice], atMost limit: Int, _ emptyLines: inout Int
+  ) -> Bool {
     let text = piece.bytes
     var start = 0
     while start < text.count {
@@ -53,6 +59,9 @@ enum BatchLines {
       if end > start {
         guard lines.count < limit else { return false }
         lines.append(SharedSlice(piece, range: start..<end))
+      } else {
+        emptyLines += 1
+        guard emptyLines <= maximumEmptyLines else { return false }
       }
       start = next
     }

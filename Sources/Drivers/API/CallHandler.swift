@@ -20,11 +20,11 @@ extension API {
     let registered: SessionHandle.RegisteredCall
     let client = UInt64(grant?.number ?? 0)
     if call.event != nil {
-      let receipt = try registerEvent(call, body?.bytes ?? [], of: session, by: client, at: now)
+      let receipt = try registerEvent(call, body, of: session, by: client, at: now)
       guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }
       registered = call
     } else {
-      let (request, id) = try call.content(body?.bytes ?? [])
+      let (request, id) = try call.content(body)
       registered = try register(call, request, id, of: session, by: client, at: now)
     }
     let pending = PendingCall(

@@ -82,12 +82,12 @@ extension API {
 
   /// Emits the event of a call, and registers it for its acknowledgement.
   func registerEvent(
-    _ call: IncomingCall, _ body: [UInt8], of session: Session, by client: UInt64, at now: MonotonicTime
+    _ call: IncomingCall, _ body: RequestBody?, of session: Session, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.CallReceipt {
     guard let settings = session.upstream.socketIO, let form = call.event else {
       preconditionFailure("an event for another upstream")
     }
-    guard case .event(let event) = try form.envelope(of: try call.decoded(body), settings) else {
+    guard case .event(let event) = try form.envelope(of: try IncomingMessage.decoded(body), settings) else {
       throw ProblemError(.invalidDocument, "a call emits an event: send an acknowledgement with POST /v1/messages")
     }
     try EventForm.check(event, settings, for: session)

@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import HTTPServer
 import JSONCodec
 import Sessions
 import Upstream
@@ -12,8 +13,8 @@ struct IncomingCall {
   /// The limit of an id, in bytes of JSON. The session keeps the id of every call, up to a minute after its timeout.
   private static var idLimit: Int { 256 }
 
-  private let isCompressed: Bool
-  private let bodyLimit: Int
+  /// What is to be done with the body before the request is finished.
+  let preparation: GzipBody?
   let timeToLive: TimeSpan?
   /// For how long it has waited at another gateway, which counts.
   let waited: TimeSpan
@@ -41,9 +42,8 @@ struct IncomingCall {
       throw ProblemError(
         .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
     }
-    isCompressed = try IncomingMessage.isCompressed(request)
+    preparation = try IncomingMessage.isCompressed(request) ? limits.gzipBody : nil
     waited = WaitParameter.waited(request)
-    bodyLimit = limits.bodyBytes
     if request.fields.contains(.topic) {
       throw ProblemError(
         .invalidParameter, "Topic is not accepted for a call, which no other message may replace: leave it out")
@@ -74,15 +74,10 @@ struct IncomingCall {
     if wait == .zero, waited > .zero { throw ProblemError(API.holderUnavailable) }
   }
 
-  /// Returns the body without its content coding.
-  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
-    isCompressed ? try IncomingMessage.inflated(bytes, limit: bodyLimit) : bytes
-  }
-
   /// Returns the request and the range of its id.
-  func content(_ bytes: [UInt8]) throws(ProblemError) -> (request: [UInt8], id: Range<Int>) {
+  func content(_ body: RequestBody?) throws(ProblemError) -> (request: [UInt8], id: Range<Int>) {
     guard let correlation else { preconditionFailure("an event has no id in its body") }
-    let request = try decoded(bytes)
+    let request = try IncomingMessage.decoded(body)
     guard UTF8StreamValidator.isValid(request.span) else {
       throw ProblemError(.invalidText, "a call must be UTF-8: JSON has no other encoding")
     }

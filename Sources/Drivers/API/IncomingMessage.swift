@@ -1,6 +1,6 @@
 import ByteStreams
-import Deflate
 import HTTPCodec
+import HTTPServer
 
 /// The head of a `POST /v1/messages`. The body is one message, byte for byte, or a batch of one message per line.
 struct IncomingMessage {
@@ -22,11 +22,15 @@ struct IncomingMessage {
   struct Limits {
     /// Maximum size of the body in bytes, also after inflation.
     let bodyBytes: Int
+    /// Maximum ratio of the size after inflation to the size before it.
+    let inflationRatio: Int
     /// Maximum number of messages in a batch.
     let batchMessages: Int
     /// The default and the longest wait for `until`.
     let wait: TimeSpan
     let maximumWait: TimeSpan
+
+    var gzipBody: GzipBody { GzipBody(limit: bodyBytes, ratio: inflationRatio) }
   }
 
   init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
@@ -111,9 +115,14 @@ struct IncomingMessage {
 
   var isBatch: Bool { form == .lines }
 
+  /// What is to be done with the body before the request is finished.
+  var preparation: GzipBody? { isCompressed ? limits.gzipBody : nil }
+
   /// Returns the body without its content coding.
-  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
-    isCompressed ? try Self.inflated(bytes, limit: limits.bodyBytes) : bytes
+  static func decoded(_ body: RequestBody?) throws(ProblemError) -> [UInt8] {
+    guard let body else { return [] }
+    guard let gzip = body.preparation as? GzipBody else { return body.bytes }
+    return try gzip.content(of: body.bytes)
   }
 
   /// Returns the decoded body as one message, validated.
@@ -139,32 +148,10 @@ struct IncomingMessage {
     else {
       throw ProblemError(
         .contentTooLarge,
-        "the batch has more than \(limits.batchMessages) messages (the setting http.batch_messages): send several batches"
+        "the batch has more than \(limits.batchMessages) messages (the setting http.batch_messages), or more than \(BatchLines.maximumEmptyLines) empty lines: send several batches"
       )
     }
     guard !lines.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty: send one message per line") }
     return lines
-  }
-
-  /// - Parameter limit: the setting `http.body_bytes`.
-  static func inflated(_ bytes: [UInt8], limit: Int) throws(ProblemError) -> [UInt8] {
-    var inflater = Inflater(.gzipOrZlib)
-    var output = ByteQueue()
-    do throws(InflateError) {
-      try inflater.inflate(bytes.span, into: &output, limit: limit)
-    } catch {
-      switch error {
-      case .malformed:
-        throw ProblemError(
-          .unsupportedEncoding, "the body is not gzip data: send it as Content-Encoding says, or without that field")
-      case .tooLarge:
-        throw ProblemError(
-          .contentTooLarge,
-          "the body decompresses to more than \(limit) bytes (the setting http.body_bytes): send less"
-        )
-      }
-    }
-    guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body is incomplete") }
-    return output.copyBytes()
   }
 }

@@ -28,7 +28,7 @@ extension API {
         "until=confirmed is not possible: \(session.settingPrefix)upstream.queue.confirm or heartbeat.ping is off; use until=written"
       )
     }
-    let content = try message.decoded(body?.bytes ?? [])
+    let content = try IncomingMessage.decoded(body)
     var pending: PendingSend
     if let field = message.idempotency {
       pending = try acceptOnce(message, field, content, for: session, grant, context, at: now)

@@ -53,6 +53,8 @@ final class HTTPConnection: LoopTask {
   var openNeed: Need?
   /// How many parts of the worker's deferred output are responses of this connection.
   var deferredParts: Int32 = 0
+  /// Whether the body in `current` has arrived, and its preparation is not complete.
+  private var isPreparing = false
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
@@ -158,6 +160,10 @@ final class HTTPConnection: LoopTask {
     while true {
       // Before the rest of its request, which may still be arriving (`finishBeforeContent`).
       if case .stream = waiting, let need = continueStream() { return need }
+      if isPreparing {
+        if let need = prepareBody() { return need }
+        continue
+      }
       let event: HTTPRequestEvent?
       do throws(HTTPProtocolError) {
         event = try http.nextEvent()
@@ -183,13 +189,7 @@ final class HTTPConnection: LoopTask {
       case .trailers:
         break
       case .end:
-        forgetBody()
-        phase = .idle(worker.loop.now)
-        finish()
-        if case .request = waiting { return .newData }
-        handled += 1
-        if handled >= Self.requestsPerTurn { return .turn }
-        if worker.output.count > Self.outputPerFlush { return .output }
+        if let need = prepareBody() { return need }
       case .endOfInput:
         return .end(lingering: false)
       case nil:
@@ -205,6 +205,23 @@ final class HTTPConnection: LoopTask {
   private var client: ClientConnection {
     if layers != nil || isBehindProxy { return identifiedClient() }
     return ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
+  }
+
+  /// Prepares the body that has arrived, a slice a turn, and then finishes its request. Returns what must happen before anything else.
+  private func prepareBody() -> Need? {
+    if case .accepted(let exchange) = current, let body = exchange.body, body.preparation != nil, body.prepare() {
+      isPreparing = true
+      countBody()
+      return .turn
+    }
+    isPreparing = false
+    forgetBody()
+    phase = .idle(worker.loop.now)
+    finish()
+    if case .request = waiting { return .newData }
+    handled += 1
+    if handled >= Self.requestsPerTurn { return .turn }
+    return worker.output.count > Self.outputPerFlush ? .output : nil
   }
 
   private func collectContent() {

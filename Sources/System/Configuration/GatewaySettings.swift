@@ -116,6 +116,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var hosts: [String] = []
     package var origins: [String] = []
     package var pendingBodyBytes = 256 << 20
+    package var inflationRatio = 100
     package var batchMessages = 1024
     package var idempotencyKeys = 1 << 20
     package var headTimeout = TimeSpan.seconds(10)

@@ -33,6 +33,9 @@ extension SettingSection {
           "pending_body_bytes", \.pendingBodyBytes, .size((64 << 10)...(1 << 40)),
           "maximum memory for partially received bodies of all clients; above it 503"),
         http(
+          "inflation_ratio", \.inflationRatio, .count(10...100_000),
+          "maximum ratio of decompressed to compressed size of a gzip body; above it 413"),
+        http(
           "batch_messages", \.batchMessages, .count(1...1_000_000),
           "maximum number of messages in one batch; above it 413"),
         http(

@@ -41,6 +41,16 @@ import Testing
     #expect(alone.map(\.storage.count).max() == 100)
   }
 
+  @Test func emptyLinesHaveALimit() throws {
+    for ending in ["\n", "\r\n"] {
+      let most = Array("a\n".utf8) + Array(String(repeating: ending, count: BatchLines.maximumEmptyLines).utf8)
+      for sharesStorage in [true, false] {
+        #expect(split(most + Array("b".utf8), atMost: 2, sharesStorage: sharesStorage)?.count == 2)
+        #expect(split(most + Array("\nb".utf8), atMost: 2, sharesStorage: sharesStorage) == nil)
+      }
+    }
+  }
+
   @Test func namesTheFirstLineThatIsNotUTF8() {
     let bytes = Array("one\r\n\ntwo\n".utf8) + [0xC3] + Array("\nfour\n".utf8)
     #expect(BatchLines.firstInvalid(in: bytes.span) == 4)

@@ -41,7 +41,8 @@ import Testing
   /// Numbers and sizes that are no totals over clients: of one request, connection, message or session, or of what the gateway itself does.
   private static let ofOne: Set<String> = [
     "http.request_line_bytes", "http.head_bytes", "http.fields", "http.empty_lines", "http.body_bytes",
-    "http.batch_messages", "http.chunk_extension_bytes", "http.chunk_overhead_bytes", "http.trailer_bytes",
+    "http.inflation_ratio", "http.batch_messages", "http.chunk_extension_bytes", "http.chunk_overhead_bytes",
+    "http.trailer_bytes",
     "http.trailers", "http.pipelined_bytes", "http.body_minimum_rate", "http.write_minimum_rate", "http.linger_bytes",
     "http.requests_per_connection", "limits.principal.held", "limits.address.held", "upstream.message_bytes",
     "upstream.fragments", "upstream.inflation_ratio", "upstream.compression.level",

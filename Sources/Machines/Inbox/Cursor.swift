@@ -59,7 +59,7 @@ package struct Cursor: Hashable, Sendable {
     self.init(epoch: epoch, term: term, sequence: number, isAfterGap: isAfterGap)
   }
 
-  /// The cursor that an entity tag begins with. A proxy that compresses a response appends to its tag: `-gzip` and `-br` (Apache, Caddy), `--gzip`
+  /// The cursor that an entity tag begins with. A proxy that compresses a response appends to its tag: `-gzip` (Apache, lighttpd), `-br` (Apache), `--gzip`
   /// (Jetty), `;gz` (LiteSpeed). Any suffix is ignored that begins with a character which no cursor contains.
   package init?(entityTag: Span<UInt8>) {
     let prefix = Self.prefix.utf8CodeUnitCount

@@ -135,6 +135,26 @@ async def test_names_and_limits_are_those_of_all_gateways_together(shared_by):
     assert [len((await member.list())["sessions"]) for member in members] == [8, 8]
 
 
+async def test_a_name_that_another_gateway_has_just_stored_is_no_404(shared_by, database):
+    members = await shared_by(2)
+    await members[0].created("first", symbol="A")
+    key = "{drawbridge}:sessions"
+    definition = (await database.client.hget(key, "first")).partition(b" ")[2]
+    list_id, _, count = (await database.client.hget(key, "")).partition(b" ")
+    for number in range(20):
+        # As another gateway defines a session. Nobody is notified, so the gateways know it after some heartbeats.
+        text = b"%016x " % number + definition
+        version = list_id + b" %d" % (int(count) + number + 1)
+        await database.client.hset(key, mapping={"": version, f"s{number}": text})
+        answer = await members[1].get(f"s{number}")
+        assert answer.status in (200, 503), answer.body
+        if answer.status == 503:
+            assert answer.problem(503)["retryable"]
+            assert answer.headers["Retry-After"] == "1"
+        assert (await members[1].get(f"s{number}")).status == 200
+        (await members[1].get("none")).problem(404)
+
+
 async def test_a_session_outlives_its_gateway(shared_by, upstream):
     members = await shared_by(3)
     await members[0].created("btc", symbol="BTC")

@@ -149,7 +149,14 @@ package final class API: HTTPApplication {
     if let context, context.isPreflight, let origin = context.origin {
       return .preflight(origin, allowsCredentials: context.allowsCredentials)
     }
-    let route = try router.route(request, on: listener.role, for: grant)
+    let route: Route
+    do throws(ProblemError) {
+      route = try router.route(request, on: listener.role, for: grant)
+    } catch {
+      guard let name = error.missingSession else { throw error }
+      if request.framing != .none { body = RequestBody(request.framing, limit: messageLimits.bodyBytes) }
+      return .missing(name, error.problem)
+    }
     try route.authorize(grant)
     if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
       // A client that sends a key relies on its effect when it repeats the request.
@@ -313,6 +320,8 @@ package final class API: HTTPApplication {
         misdirect(into: &response)
         return .respond
       case .refused(let problem): respond(with: problem, into: &response)
+      case .missing(let name, let problem):
+        return try lookUp(name, problem, for: pending.grant, at: now)
       }
       // Problems are small, and are sent as they are.
       if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {

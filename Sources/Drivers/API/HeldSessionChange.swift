@@ -46,7 +46,63 @@ final class HeldSessionChange: WaitingRequest {
   func abandon() { request.abandon() }
 }
 
+/// A request for a session that this gateway does not know: it waits until Redis was asked, since its copy of the list may be old.
+final class HeldLookup: WaitingRequest {
+  private let api: API
+  private let name: String
+  private let problem: Problem
+  private let grant: Grant?
+  private let request: DefinitionRequest
+  let deadline: MonotonicTime
+
+  init(
+    _ api: API, _ name: String, orElse problem: Problem, _ request: DefinitionRequest, for grant: Grant?,
+    deadline: MonotonicTime
+  ) {
+    self.api = api
+    self.name = name
+    self.problem = problem
+    self.grant = grant
+    self.request = request
+    self.deadline = deadline
+  }
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { request.notifier }
+  var hasNewData: Bool { request.outcome != nil }
+  var isConcerned: Bool { hasNewData }
+  var endsAtDrain: Bool { false }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    request.abandon()
+    guard request.outcome == .done else { return api.respond(with: API.listUnavailable, into: &response) }
+    guard let session = api.shared.sessions.find(Array(name.utf8).span), grant?.owns(session) ?? false else {
+      return api.respond(with: problem, into: &response)
+    }
+    api.respond(with: API.sessionIsNew(name), into: &response)
+  }
+
+  func abandon() { request.abandon() }
+}
+
 extension API {
+  /// Throws the problem if gateways do not share sessions.
+  func lookUp(
+    _ name: String, _ problem: Problem, for grant: Grant?, at now: MonotonicTime
+  ) throws(ProblemError) -> Outcome {
+    guard let request = shared.sessions.created.lookUp(name) else { throw ProblemError(problem) }
+    return .wait(
+      HeldLookup(self, name, orElse: problem, request, for: grant, deadline: now + Self.definitionWait))
+  }
+
+  static func sessionIsNew(_ name: String) -> Problem {
+    Problem(
+      .holderUnavailable,
+      detail:
+        "session '\(name)' was created a moment ago at another gateway, and this one knew it too late for this request, which was not executed: repeat it after the time in Retry-After",
+      retryAfter: 1)
+  }
+
   /// How long a PUT or DELETE of a shared session waits for Redis: longer than a connection takes to be found broken, and to be replaced.
   static var definitionWait: TimeSpan { .seconds(5) }
 

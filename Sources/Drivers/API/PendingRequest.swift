@@ -24,6 +24,8 @@ enum PendingRequest {
   case misdirected
   case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
   indirect case refused(Problem)
+  /// A request for a session that this gateway does not know, and the response if it does not exist.
+  indirect case missing(String, Problem)
 
   /// The kind of request in the metrics of response times.
   var kind: LoopLatencies.Request {
@@ -35,7 +37,7 @@ enum PendingRequest {
     case .change, .putSession, .closeSession, .listSessions, .read(.session, _): .session
     case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.status, _): .management
     // A call that does not wait has been refused.
-    case .call, .read, .forward, .misdirected, .preflight, .refused: .other
+    case .call, .read, .forward, .misdirected, .preflight, .refused, .missing: .other
     case .fromPeer(let request, _, _), .movable(let request, _): request.kind
     }
   }
@@ -51,7 +53,7 @@ enum PendingRequest {
     case .forward(let request), .movable(_, let request): request.mayWait
     // The gateway of the client counts it.
     case .fromPeer: false
-    case .change, .putSession, .closeSession, .listSessions, .read, .misdirected, .preflight, .refused: false
+    case .change, .putSession, .closeSession, .listSessions, .read, .misdirected, .preflight, .refused, .missing: false
     }
   }
 }

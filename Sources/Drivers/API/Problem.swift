@@ -234,6 +234,9 @@ extension Problem.Kind {
 /// A problem found while a request is read or served.
 struct ProblemError: Error {
   let problem: Problem
+  /// The session that does not exist as far as this gateway knows, while another one may just have created it.
+  var missingSession: String?
+
   init(_ problem: Problem) { self.problem = problem }
   init(_ kind: Problem.Kind, _ detail: String) { problem = Problem(kind, detail: detail) }
 }

@@ -247,14 +247,19 @@ struct Router {
   /// Returns the session with this name. One that the grant does not allow gets the same response as one that does not exist.
   private func find(_ name: Span<UInt8>, for grant: Grant?) throws(ProblemError) -> Session {
     guard let grant else { return try standIn }
+    var missing: String?
     if grant.sessions.contains(name) {
       if let session = sessions.find(name) {
         if grant.owns(session) { return session }
       } else if sessions.created.mayBeIncomplete {
         throw ProblemError(API.listUnavailable)
+      } else if sessions.created.areShared, SessionName.isValid(name.text()) {
+        missing = name.text()
       }
     }
-    throw ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
+    var error = ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
+    error.missingSession = missing
+    throw error
   }
 
   /// Returns the default session, or nil if there is none or the grant does not allow it.

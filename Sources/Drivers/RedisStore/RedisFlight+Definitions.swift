@@ -140,6 +140,17 @@ extension RedisFlight {
     }
   }
 
+  /// The text of a definition; nil if there is none, or Redis has refused.
+  func readDefinition(_ keys: DefinitionKeys, _ name: String, then: @escaping ([UInt8]?) -> Void) {
+    send(parts: 3) { parts in
+      parts.append("HGET")
+      parts.append(keys.list)
+      parts.append(name)
+    } then: { reply, _ in
+      then(reply?.bytes)
+    }
+  }
+
   /// A page of the list; nil if Redis has refused.
   func readPage(_ keys: DefinitionKeys, from cursor: [UInt8], then: @escaping (DefinitionPage?) -> Void) {
     send(parts: 5) { parts in

@@ -97,6 +97,7 @@ package final class RedisStore: Journal {
     case follow(String, refresh: UInt64, hasReaders: Bool)
     case unfollow(String)
     case change(DefinitionChange)
+    case lookUp(String, DefinitionRequest)
     case drain
     case close(@Sendable () -> Void)
   }
@@ -185,6 +186,13 @@ package final class RedisStore: Journal {
   package func remove(_ name: String, _ definition: SessionDefinition, code: UInt16) -> DefinitionRequest {
     let request = DefinitionRequest()
     _ = submissions.add(Command.change(DefinitionChange(.remove(code: code), name, definition, request)))
+    return request
+  }
+
+  /// Looks in Redis for a session that a client may have created since this gateway was last notified. When that is done, the delegate has it, if it exists.
+  package func lookUp(_ name: String) -> DefinitionRequest {
+    let request = DefinitionRequest()
+    _ = submissions.add(Command.lookUp(name, request))
     return request
   }
 

@@ -38,6 +38,7 @@ extension RedisStoreDriver {
         if let page { add(page) } else { definitions.failed() }
       }
     }
+    sendLookups(flight)
     var room = Self.changesPerFlight
     for (change, isSent) in changes where !isSent {
       guard room > 0, !flight.isFull else { break }
@@ -145,6 +146,40 @@ extension RedisStoreDriver {
     }
   }
 
+  // MARK: Look-ups
+
+  func lookUp(_ name: String, _ request: DefinitionRequest) {
+    guard !isClosing, lookups.count < Self.changeLimit else { return request.finish(.failed) }
+    lookups.append((name, request))
+  }
+
+  private func sendLookups(_ flight: RedisFlight) {
+    var count = 0
+    while count < lookups.count, count < Self.changesPerFlight, !flight.isFull {
+      let (name, request) = lookups[count]
+      count += 1
+      guard !request.isAbandoned else { continue }
+      pendingLookups.append(request)
+      var version: [UInt8]?
+      // Before the definition, so that a removal in between is notified as a later change.
+      flight.readVersion(listKeys) { version = $0 }
+      flight.readDefinition(listKeys, name) { [unowned self] text in
+        if let definition = text.flatMap({ SessionDefinition($0.span) }) {
+          report(definitions.adopt(name, definition, at: version))
+        }
+        pendingLookups.removeAll { $0 === request }
+        request.finish(.done)
+      }
+    }
+    lookups.removeFirst(count)
+  }
+
+  /// What is not known does not pass for missing.
+  func endLookups() {
+    for request in pendingLookups + lookups.map(\.request) { request.finish(.failed) }
+    (pendingLookups, lookups) = ([], [])
+  }
+
   // MARK: The list
 
   private func add(_ page: DefinitionPage) {
@@ -209,6 +244,7 @@ extension RedisStoreDriver {
 
   /// The outcome of what was sent is not known. It is sent again if a client waits for it.
   func disconnectDefinitions() {
+    endLookups()
     changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }
     for index in changes.indices { changes[index].isSent = false }
     // A page may have been on its way, or Redis may have another list.

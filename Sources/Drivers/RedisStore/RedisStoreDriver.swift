@@ -62,6 +62,10 @@ final class RedisStoreDriver {
   /// The sessions that clients have created, and how this gateway changes them.
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
+  /// Look-ups on their way.
+  var pendingLookups: [DefinitionRequest] = []
+  /// Names that clients use and this gateway does not know, and that were not sent yet.
+  var lookups: [(name: String, request: DefinitionRequest)] = []
   /// Those that this gateway holds and Redis has lost, to be defined again.
   var missing = PendingSessions()
   let listKeys: DefinitionKeys
@@ -263,6 +267,7 @@ final class RedisStoreDriver {
     case .follow(let name, let refresh, let hasReaders): follow(name, refresh: refresh, hasReaders: hasReaders)
     case .unfollow(let name): unfollow(name)
     case .change(let change): self.change(change)
+    case .lookUp(let name, let request): lookUp(name, request)
     case .drain:
       isDraining = true
       for name in Array(loading.keys) { stopAcquiring(name) }
@@ -277,6 +282,7 @@ final class RedisStoreDriver {
       for name in Array(candidates.keys) + Array(held.keys) { perform(.release(name)) }
       for (change, isSent) in changes where !isSent { change.request?.finish(.failed) }
       changes.removeAll { !$0.isSent }
+      endLookups()
     }
   }
 

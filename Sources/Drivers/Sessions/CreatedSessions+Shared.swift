@@ -21,6 +21,9 @@ extension CreatedSessions {
   /// Whether there may be sessions that this gateway does not know, since it cannot reach Redis.
   package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
 
+  /// Looks for a session that this gateway does not know, and that a client may just have created at another one; nil if sessions are not shared.
+  package func lookUp(_ name: String) -> DefinitionRequest? { shared.withLock { $0 }?.lookUp(name) }
+
   // MARK: For clients
 
   /// Creates a session at all gateways. The outcome is reported when this one has its slot.

@@ -306,7 +306,9 @@ package final class API: HTTPApplication {
         shared.browsers.crossOrigin.writePreflight(
           for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
         return .respond
-      case .forward(let request): return try forward(request, body, at: now, into: &response)
+      case .forward(let request):
+        pending.context?.isSentToHolder = true
+        return try forward(request, body, at: now, into: &response)
       case .movable(let request, let forward):
         let pending = Pending(
           request: request, grant: pending.grant, coding: pending.coding, context: pending.context)

@@ -249,16 +249,21 @@ final class RateLimiter: Sendable {
 
   /// Writes `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits of which less than a fifth is left.
   ///
-  /// - Parameter all: whether to write all limits, because one has refused the request.
-  func writeFields(of client: Client, all: Bool, at now: MonotonicTime, into fields: inout ByteQueue) {
+  /// - Parameters:
+  ///   - all: whether to write all limits, because one has refused the request.
+  ///   - only: the one rate that this gateway counts; nil if it counts all.
+  func writeFields(
+    of client: Client, all: Bool, only counted: RateTable.Rate? = nil, at now: MonotonicTime,
+    into fields: inout ByteQueue
+  ) {
     var standings: [LimitStanding] = []
     for (table, key) in tables(of: client) {
       table.with(key) { state in
-        for rate in [RateTable.Rate.requests, .messages] {
+        for rate in [RateTable.Rate.requests, .messages] where counted == nil || rate == counted {
           guard let limit = table.limits[rate], let standing = state.standing(rate, of: key, at: now) else { continue }
           standings.append(LimitStanding(table.policy(rate), rate, limit, standing))
         }
-        guard let held = table.limits.held else { return }
+        guard counted == nil, let held = table.limits.held else { return }
         standings.append(LimitStanding(table.heldPolicy, held: held, inUse: state.heldCount(of: key, at: now)))
       }
     }

@@ -17,6 +17,8 @@ final class RequestContext {
   var client: RateLimiter.Client?
   /// Whether another gateway has the client: it counts the requests, and this one the messages.
   var isForwarded = false
+  /// Whether a holder counts the messages, and says what is left of that limit if it refuses them.
+  var isSentToHolder = false
   fileprivate var hold: RateLimiter.Hold?
   /// Whether it is counted in `heldManagementRequests`.
   fileprivate var holdsManagement = false
@@ -106,9 +108,13 @@ extension API {
       shared.browsers.crossOrigin.writeFields(
         for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
     }
-    if let client = context.client, !context.isForwarded {
-      let isRefused = response.prepared == nil && response.status == .tooManyRequests
-      shared.limiter.writeFields(of: client, all: isRefused, at: now, into: &response.additionalFields)
+    guard let client = context.client else { return }
+    let isRefused = response.prepared == nil && response.status == .tooManyRequests
+    let isOfHolder = isRefused && context.isSentToHolder
+    if context.isForwarded ? isRefused : !isOfHolder {
+      shared.limiter.writeFields(
+        of: client, all: isRefused, only: context.isForwarded ? .messages : nil, at: now,
+        into: &response.additionalFields)
     }
   }
 }

@@ -344,6 +344,10 @@ import Testing
     let statuses = try (0..<3).map { _ in try pair.follower.request("POST", "/v1/messages", "", "x") }
     #expect(statuses.map(\.status) == [202, 202, 429])
     #expect(statuses[2].problem == "too-many-requests" && statuses[2].all("RateLimit").count == 1)
+    // The holder counts messages, so the response says what is left there, and not here.
+    let limit = try #require(statuses[2].field("RateLimit"))
+    #expect(limit.contains("messages") && limit.contains("r=0") && !limit.contains("requests"), "\(limit)")
+    #expect(statuses[2].all("RateLimit-Policy").count == 1)
     #expect(statuses[2].text("detail")?.contains("limit of messages") == true, "\(statuses[2].body)")
     let attempts = pair.follower.network.metrics.attempts.total
     #expect(try pair.follower.request("GET", "/v1/session").status == 200)

@@ -289,7 +289,7 @@ package final class API: HTTPApplication {
         try admitMessages(1, in: pending.context, at: now)
         return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)
       case .change(let session):
-        try change(session, as: body, toPeer: isFromPeer, at: now, into: &response)
+        if let wait = try change(session, as: body, toPeer: isFromPeer, at: now, into: &response) { return wait }
       case .putSession(let name):
         return try putSession(name, body, for: pending.grant, at: now, into: &response)
       case .closeSession(let session, let code):

@@ -3,6 +3,9 @@ import ByteStreams
 import HTTPCodec
 import HTTPServer
 import JSONCodec
+import Journal
+import Metrics
+import Reactor
 import Sessions
 import Upstream
 import UpstreamSession
@@ -28,15 +31,20 @@ extension API {
   }
 
   /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and
-  /// `GET /v1/session` reports it.
+  /// `GET /v1/session` reports it. Returns the wait until the next holder would have it, too.
   func change(
     _ session: Session, as body: RequestBody?, toPeer: Bool, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) {
+  ) throws(ProblemError) -> Outcome? {
+    let ticket: JournalTicket?
     switch try SessionChange.desiredState(in: body) {
-    case .up: session.upstream.open()
-    case .down: session.upstream.close()
+    case .up: ticket = session.upstream.open()
+    case .down: ticket = session.upstream.close()
+    }
+    if let ticket, session.upstream.outcome(of: ticket) != .stored {
+      return .wait(HeldDesiredState(self, session, ticket, toPeer: toPeer, deadline: now + Self.storeWait))
     }
     respond(withStateOf: session, at: now, toPeer: toPeer, into: &response)
+    return nil
   }
 
   /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the configuration, then those that
@@ -69,5 +77,47 @@ extension API {
     }
     response.content.text.append(
       sessions.count > page.limit ? "],\"more\":true}\n" as StaticString : "],\"more\":false}\n")
+  }
+}
+
+/// A PATCH of the desired state whose change is not stored yet. It is in effect here, and the next holder would not know it.
+private final class HeldDesiredState: WaitingRequest {
+  private let api: API
+  private let session: Session
+  private let ticket: JournalTicket
+  private let toPeer: Bool
+  let deadline: MonotonicTime
+
+  init(_ api: API, _ session: Session, _ ticket: JournalTicket, toPeer: Bool, deadline: MonotonicTime) {
+    self.api = api
+    self.session = session
+    self.ticket = ticket
+    self.toPeer = toPeer
+    self.deadline = deadline
+    session.upstream.beginWaitingForStore()
+  }
+
+  private var isStored: Bool { session.upstream.outcome(of: ticket) == .stored }
+
+  var heldCount: Gauge? { nil }
+  var notifier: Notifier { session.upstream.deliveryNotifier }
+  var hasNewData: Bool { !session.isHere || session.upstream.outcome(of: ticket) != .pending }
+  var isConcerned: Bool { hasNewData }
+  var endsAtDrain: Bool { false }
+
+  func finish(at now: MonotonicTime, into response: inout Response) {
+    session.upstream.endWaitingForStore()
+    if isStored { return api.respond(withStateOf: session, at: now, toPeer: toPeer, into: &response) }
+    api.respond(with: session.isHere ? Self.notStored : API.holderUnavailable, into: &response)
+  }
+
+  func abandon() { session.upstream.endWaitingForStore() }
+
+  private static var notStored: Problem {
+    Problem(
+      .storeFailed,
+      detail:
+        "the change is in effect, and cannot be stored now, so that the next gateway that has the session may not know it: repeat the request after the time in Retry-After, which does no harm",
+      retryAfter: 5)
   }
 }

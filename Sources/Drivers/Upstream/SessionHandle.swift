@@ -430,20 +430,24 @@ package final class SessionHandle: Sendable {
   // MARK: Commands
 
   /// Opens the session.
-  package func open() {
-    storeDesired(isOpen: true)
-    send(.open, .up)
+  ///
+  /// Returns what is to be stored before a client may rely on it; nil if nothing is.
+  @discardableResult
+  package func open() -> JournalTicket? {
+    defer { send(.open, .up) }
+    return storeDesired(isOpen: true)
   }
 
   /// Closes the session. Queued messages wait for the next `open()`, or expire.
-  package func close(code: UInt16 = 1000) {
-    storeDesired(isOpen: false)
-    send(.close(code: code), .down)
+  @discardableResult
+  package func close(code: UInt16 = 1000) -> JournalTicket? {
+    defer { send(.close(code: code), .down) }
+    return storeDesired(isOpen: false)
   }
 
   /// For the next holder of a session that gateways share. A gateway that is started opens what it has alone.
-  private func storeDesired(isOpen: Bool) {
-    if permission != nil { _ = journal?.submit(.desired(isOpen: isOpen)) }
+  private func storeDesired(isOpen: Bool) -> JournalTicket? {
+    permission == nil ? nil : journal?.submit(.desired(isOpen: isOpen))
   }
 
   /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.

@@ -80,6 +80,29 @@ import UpstreamProtocol
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
 
+  @Test(arguments: [false, true])
+  func aChangeOfTheDesiredStateIsStoredBeforeItIsAcknowledged(isForwarded: Bool) throws {
+    let journal = SharedJournal()
+    let first = try Self.gateway(journal)
+    first.shared?.hold("default", journal.open(), WritePermission { true })
+    #expect(try first.request("PATCH", "/v1/session", "", #"{"desired":"down"}"#).status == 200)
+    let follower = try Self.gateway(journal)
+    follower.locate(at: first.peerAddress)
+    let held = try first.session()
+    journal.stall()
+    let client = try (isForwarded ? follower : first).connect()
+    client.send("PATCH", "/v1/session", "", #"{"desired":"up"}"#)
+    #expect(eventually { held.upstream.shared.withLock { $0.storeWaiters } == 1 })
+    #expect(!client.isReadable)
+    // Nobody will know here whether it is stored. At the next holder it can be repeated.
+    let next = try Self.move(journal, from: first)
+    if isForwarded { follower.locate(at: next.peerAddress) }
+    let answer = try client.response()
+    #expect(isForwarded ? answer.status == 200 : answer.problem == "holder-unavailable", "\(answer.body)")
+    #expect(held.upstream.shared.withLock { $0.storeWaiters } == 0)
+    #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
+  }
+
   /// A client has closed the session at another gateway. The two learn that one after the other.
   @Test(arguments: [false, true]) func waitsEndWhenTheSessionIsClosed(holderIsFirst: Bool) throws {
     let journal = SharedJournal()

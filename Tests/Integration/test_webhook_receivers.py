@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import os
 import socket
 import time
 
@@ -103,6 +104,31 @@ async def test_a_receiver_without_a_whole_response_gets_the_push_again_and_then_
     assert failure["detail"].startswith(detail), failure
     assert failure["attempt"] == 2
     assert receiver.connections == 2
+
+
+async def test_a_push_that_takes_longer_than_the_timeout_to_transmit_is_delivered_once(hooked, start, upstream):
+    size = 2 << 20
+
+    async def takes_its_time(reader, writer):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        _, fields = await read_head(reader)
+        left = int(fields["content-length"])
+        while left:
+            # It is what this receiver is: slow.
+            left -= len(await reader.read(min(left, size // 8)))
+            await asyncio.sleep(0.5)
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
+
+    receiver = await start(RawUpstream(takes_its_time))
+    receiver.secret = new_secret()
+    url = f"http://127.0.0.1:{receiver.port}/"
+    gateway = await hooked(webhook(receiver, url=url, timeout="1s", retries=["50ms"]))
+    await upstream.push(os.urandom(size // 4 * 3))
+    await eventually(lambda: receiver.connections, what="the push is attempted")
+    consumer = await settled(gateway, messages=0)
+    assert receiver.connections == 1
+    assert consumer["webhook"]["last_failure"] is None
 
 
 async def dead(gateway, count):

@@ -187,7 +187,7 @@ package final class RedisConnection {
     guard pipeline.hasRoom(isShort: isShort) else { return .full }
     let before = transport.output.count
     transport.output.appendCommand(parts: parts, write)
-    pipeline.append(bytes: transport.output.count - before, now: loop.now, completion)
+    pipeline.append(bytes: transport.output.count - before, end: transport.end, now: loop.now, completion)
     if pipeline.count == 1 { updateTimer() }
     scheduleFlush()
     return .sent
@@ -216,7 +216,7 @@ package final class RedisConnection {
       switch transport.receive(into: &input, atMost: Self.bytesPerRead) {
       case .bytes(let count):
         hasInput = true
-        pipeline.received(bytes: count)
+        pipeline.received(bytes: count, now: loop.now)
         processInput()
         guard phase != .ended else { return }
         // TLS may have produced output of its own.
@@ -334,6 +334,7 @@ package final class RedisConnection {
 
   private func expire() throws(RedisFailure) {
     let now = loop.now
+    if let (position, time) = transport?.acknowledgedOutput { pipeline.outputAcknowledged(through: position, at: time) }
     guard startDeadline > now else {
       guard dialPhase == .securing, phase == .connecting else {
         throw .timeout("the connection to \(endpoint.address) was not ready")

@@ -27,8 +27,9 @@ package struct RedisPipeline {
   /// recognised before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
-  /// Bytes per second that a connection carries at least, in each direction. A command, what was sent before it, and the replies that arrive meanwhile
-  /// have so much more time than its timeout: otherwise one large message would end a slow connection again and again.
+  /// Bytes per second that a connection usually carries, in each direction. A command, what was sent before it, and the replies that arrive meanwhile
+  /// have so much more time than its timeout. A slower connection has the timeout again while bytes of the oldest command are acknowledged, or of its
+  /// reply arrive: otherwise one large message would end it again and again.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {
@@ -37,6 +38,8 @@ package struct RedisPipeline {
     var deadline = MonotonicTime.distantFuture
     /// `arrivals` when it was sent.
     var start = TimeSpan.zero
+    /// Where it ends in the output.
+    var end: UInt64 = 0
     var completion: Completion?
   }
 
@@ -46,6 +49,9 @@ package struct RedisPipeline {
   package private(set) var bytes = 0
   /// The time that all bytes that have arrived may take.
   private var arrivals = TimeSpan.zero
+  /// What Redis has acknowledged of the output, and when the oldest command last made progress.
+  private var acknowledged: UInt64 = 0
+  private var progress = MonotonicTime.zero
 
   package init(timeout: TimeSpan = defaultTimeout) { self.timeout = timeout }
 
@@ -62,18 +68,30 @@ package struct RedisPipeline {
   package var deadline: MonotonicTime {
     guard !pending.isEmpty else { return .distantFuture }
     let oldest = pending[pending.front]
-    return oldest.deadline + (arrivals - oldest.start)
+    return max(oldest.deadline + (arrivals - oldest.start), progress + timeout)
   }
 
-  /// Adds a command of `bytes` bytes that is sent now.
-  package mutating func append(bytes: Int, now: MonotonicTime, _ completion: @escaping Completion) {
+  /// Adds a command of `bytes` bytes that is sent now, and ends at the position `end` of the output.
+  package mutating func append(
+    bytes: Int, end: UInt64 = 0, now: MonotonicTime, _ completion: @escaping Completion
+  ) {
     self.bytes += bytes
     let deadline = now + timeout + Self.transfer(of: self.bytes)
-    pending.append(Pending(bytes: bytes, deadline: deadline, start: arrivals, completion: completion))
+    pending.append(Pending(bytes: bytes, deadline: deadline, start: arrivals, end: end, completion: completion))
   }
 
   /// So many bytes of replies have arrived.
-  package mutating func received(bytes: Int) { arrivals = arrivals + Self.transfer(of: bytes) }
+  package mutating func received(bytes: Int, now: MonotonicTime) {
+    arrivals = arrivals + Self.transfer(of: bytes)
+    progress = now
+  }
+
+  /// Redis has acknowledged every byte of the output before `position`, the last of them at `time` at the latest. Called when the deadline has passed.
+  package mutating func outputAcknowledged(through position: UInt64, at time: MonotonicTime) {
+    guard position > acknowledged else { return }
+    if !pending.isEmpty, acknowledged < pending[pending.front].end { progress = max(progress, time) }
+    acknowledged = position
+  }
 
   private static func transfer(of bytes: Int) -> TimeSpan {
     .microseconds(Int64(bytes * 1_000_000 / minimumRate))

@@ -42,13 +42,37 @@ import Testing
   @Test func aLargeReplyHasMoreTimeAndOneThatStallsHasNot() {
     var pipeline = RedisPipeline()
     pipeline.append(bytes: 1, now: .zero) { _ in }
-    pipeline.received(bytes: 3 * RedisPipeline.minimumRate)
+    pipeline.received(bytes: 3 * RedisPipeline.minimumRate, now: .zero)
     pipeline.append(bytes: 1, now: .zero + .seconds(4)) { _ in }
     #expect(pipeline.deadline == .zero + .seconds(5))
-    pipeline.received(bytes: 1)
+    pipeline.received(bytes: 1, now: .zero + .seconds(1))
     #expect(pipeline.deadline < .zero + .milliseconds(5001))
     _ = pipeline.takeFirst()
     #expect(pipeline.deadline < .zero + .milliseconds(6001), "what arrived before it was sent does not count")
+  }
+
+  @Test func aSlowConnectionHasTheTimeoutAgainWhileACommandIsTaken() {
+    var pipeline = RedisPipeline()
+    let size = RedisPipeline.minimumRate
+    pipeline.append(bytes: size, end: UInt64(size), now: .zero) { _ in }
+    #expect(pipeline.deadline == .zero + .seconds(3))
+    for second in 1...9 as ClosedRange<Int64> {
+      pipeline.outputAcknowledged(through: UInt64(size) * UInt64(second) / 10, at: .zero + .seconds(3 * second))
+      #expect(pipeline.deadline == .zero + .seconds(3 * second + 2))
+    }
+    pipeline.outputAcknowledged(through: UInt64(size), at: .zero + .seconds(30))
+    // What was sent after it does not matter.
+    pipeline.outputAcknowledged(through: UInt64(size) * 2, at: .zero + .seconds(31))
+    #expect(pipeline.deadline == .zero + .seconds(32))
+  }
+
+  @Test func aSlowConnectionHasTheTimeoutAgainWhileAReplyArrives() {
+    var pipeline = RedisPipeline()
+    pipeline.append(bytes: 1, end: 1, now: .zero) { _ in }
+    for second in 1...9 as ClosedRange<Int64> {
+      pipeline.received(bytes: 1_024, now: .zero + .seconds(second))
+      #expect(pipeline.deadline == .zero + .seconds(max(2, second + 2)))
+    }
   }
 
   @Test func commandsAndTheirBytesAreLimited() {

@@ -198,7 +198,18 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       idle.popLast()
       ?? HTTPClient(plan.endpoint, resolver: resolver, permission: webhooks.permission, loop: loop)
     busy[ObjectIdentifier(client)] = client
+    // The push is on its way for longer than its lease would last.
+    client.whenPostponed = { [weak self] in self?.extend(push.lease) }
     loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
+  }
+
+  private func extend(_ lease: Lease) {
+    guard isPermitted else { return }
+    do throws(ConsumerRefusal) {
+      _ = try consumers.settle([(lease, .extend)], of: name, now: loop.now)
+    } catch {
+      // If the lease expires before the attempt has ended, the push is delivered again.
+    }
   }
 
   private func request(for push: RetainedMessage) -> HTTPClientRequest {
@@ -230,6 +241,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     let push = attempt.push
     bytesInProgress -= push.message.rendered.count
     busy[ObjectIdentifier(attempt.client)] = nil
+    attempt.client.whenPostponed = nil
     defer { webhooks.attemptEnded() }
     guard let outcome = WebhookOutcome(outcome) else {
       machine.abandon()

@@ -59,12 +59,20 @@ package final class HTTPClient: TimerTarget {
   private var deadline = MonotonicTime.distantFuture
   private var timer: LoopTimer?
   private var hasTimedOut = false
+  /// The transport of the request in progress, and the deadline of its response: the server takes the request first.
+  private var awaited: (response: ResponseDeadline, transport: Transport)?
+  /// Whether a part of the response has arrived.
+  private var hasResponse = false
+  /// The time of the request in progress.
+  private var limit = TimeSpan.zero
   /// Ends the request in progress.
   private var cancellation: Cancellation?
   /// The connection of an earlier request.
   private var kept: Transport?
   /// When the connection was opened.
   private var opened = MonotonicTime.zero
+  /// Called each time when the request in progress gets more time, at most its limit again, since the server still takes it.
+  package var whenPostponed: (() -> Void)?
   /// Whether the server may have received all of the last request, however it ended. It does not execute a part of one.
   package private(set) var mayHaveArrived = false
 
@@ -92,7 +100,7 @@ package final class HTTPClient: TimerTarget {
   /// Whether a connection is kept for the next request.
   package var isConnected: Bool { kept != nil }
 
-  /// Sends a request, and waits for the end of the response for at most `limit`.
+  /// Sends a request, and waits for the end of the response for at most `limit`. It begins again while the server takes the request.
   ///
   /// - Parameter mayRepeat: whether the request may be sent a second time if a kept connection ends before a byte of the response. The server
   ///   may have executed it by then.
@@ -103,14 +111,17 @@ package final class HTTPClient: TimerTarget {
     let cancellation = Cancellation()
     self.cancellation = cancellation
     (hasTimedOut, mayHaveArrived) = (false, false)
+    self.limit = limit
     deadline = loop.now + limit
     let outcome = await perform(request, mayRepeat: mayRepeat, cancellation)
     self.cancellation = nil
+    let isBeingSent = awaited?.response.isBeingSent ?? false
+    awaited = nil
     setTimer(nil)
     if kept != nil { enter(.idle, until: loop.now + Self.idleTimeout) }
     if hasTimedOut, case .cancelled = outcome {
       let time = phase == .connecting ? min(limit, limits.connectTimeout) : limit
-      return .timeout("\(phase.rawValue) within \(time.text)")
+      return .timeout("\((isBeingSent ? Phase.sending : phase).rawValue) within \(time.text)")
     }
     return outcome
   }
@@ -124,8 +135,26 @@ package final class HTTPClient: TimerTarget {
   package func timerFired(_ token: Int) {
     timer = nil
     guard let cancellation else { return closeKept() }
+    if let later = postponedDeadline() {
+      setTimer(later)
+      whenPostponed?()
+      return
+    }
     hasTimedOut = true
     cancellation.cancel()
+  }
+
+  /// The deadline of the request in progress, if it is not over yet: the server has acknowledged more of it.
+  private func postponedDeadline() -> MonotonicTime? {
+    noteProgress()
+    guard let deadline = awaited?.response.deadline, deadline > loop.now else { return nil }
+    return min(deadline, loop.now + limit)
+  }
+
+  private func noteProgress() {
+    // A server that responds has the request, or needs no more of it.
+    guard !hasResponse, let (position, time) = awaited?.transport.acknowledgedOutput else { return }
+    awaited?.response.acknowledged(through: position, at: time)
   }
 
   private func closeKept() {
@@ -211,7 +240,12 @@ package final class HTTPClient: TimerTarget {
     _ request: HTTPClientRequest, over transport: Transport
   ) async throws(RequestError) -> HTTPResponse {
     enter(.sending, until: deadline)
+    let start = transport.end
     request.write(into: &transport.output)
+    hasResponse = false
+    let response = ResponseDeadline(
+      limit, from: deadline - limit, received: start, position: transport.end, isLimited: false)
+    awaited = (response, transport)
     var sendError: TransportError?
     do throws(TransportError) {
       try await transport.flushAll()
@@ -264,7 +298,10 @@ package final class HTTPClient: TimerTarget {
       }
       do throws(HTTPProtocolError) {
         switch received {
-        case nil: try reader.receive(&input)
+        case nil:
+          noteProgress()
+          hasResponse = true
+          try reader.receive(&input)
         case .ended: try reader.receiveEndOfInput()
         case .closed, .failed: throw .truncatedMessage
         }

@@ -48,7 +48,7 @@ package final class Transport {
   }
 
   /// The position at the end of `output`.
-  var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
+  package var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
   /// Plaintext before this position has been taken by the kernel or encrypted, and cannot be taken back. With TLS that is at most
   /// one record more than the kernel has started to send.
@@ -64,7 +64,7 @@ package final class Transport {
 
   /// Plaintext before this position was acknowledged by the peer of the socket, which may be a proxy, the last of it at `time` at the
   /// latest. With TLS, the records under way make it a little lower than it is. nil once the channel is closed.
-  var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
+  package var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
     guard !channel.isClosed else { return nil }
     let pending = unsent + channel.unacknowledgedBytes
     return (end - min(end, UInt64(pending)), channel.lastAcknowledgement)

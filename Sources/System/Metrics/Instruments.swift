@@ -15,6 +15,18 @@ package final class Gauge: Sendable {
   private let value = Atomic<Int>(0)
   package init() {}
   @inline(__always) package func add(_ amount: Int) { value.add(amount, ordering: .relaxed) }
-  package func set(_ amount: Int) { value.store(amount, ordering: .relaxed) }
+  /// Adds `amount` unless the sum exceeds `limit`, and returns whether it did. Of two threads that exceed it together, one
+  /// succeeds.
+  package func add(_ amount: Int, ifAtMost limit: Int) -> Bool {
+    var before = current
+    while true {
+      guard before + amount <= limit else { return false }
+      let (isExchanged, original) = value.weakCompareExchange(
+        expected: before, desired: before + amount, ordering: .relaxed)
+      if isExchanged { return true }
+      before = original
+    }
+  }
+  @inline(__always) package func set(_ amount: Int) { value.store(amount, ordering: .relaxed) }
   package var current: Int { value.load(ordering: .relaxed) }
 }

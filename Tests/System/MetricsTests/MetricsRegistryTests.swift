@@ -32,4 +32,12 @@ import Testing
         "# HELP a_total A.", "# TYPE a_total counter", "a_total{k=\"x\\\"y\\\\z\\n\"} 1", "a_total{k=\"other\"} 2",
       ])
   }
+
+  /// Two that exceed a limit together: the second one is refused, and takes nothing from the first one.
+  @Test func aLimitedAdditionTakesNothingIfItIsRefused() {
+    let gauge = Gauge()
+    #expect(gauge.add(100, ifAtMost: 150))
+    #expect(!gauge.add(100, ifAtMost: 150) && gauge.current == 100)
+    #expect(gauge.add(50, ifAtMost: 150) && gauge.current == 150)
+  }
 }

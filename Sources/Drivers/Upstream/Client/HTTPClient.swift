@@ -311,11 +311,13 @@ package final class HTTPClient: TimerTarget {
         throw reader.isEmpty ? .unanswered(detail) : .failed(detail)
       }
       guard let received = limits.received, let limit = limits.contentBytes else { continue }
-      received.add(reader.keptBytes - counted)
-      counted = reader.keptBytes
-      guard reader.isComplete || received.current <= limit || counted <= Self.largeRead else {
+      let more = reader.keptBytes - counted
+      if reader.isComplete || reader.keptBytes <= Self.largeRead {
+        received.add(more)
+      } else if !received.add(more, ifAtMost: limit) {
         throw .invalid("the contents of all responses together exceed \(limit) bytes")
       }
+      counted = reader.keptBytes
     }
   }
 

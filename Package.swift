@@ -252,7 +252,7 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
-        "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine",
+        "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine", "Journal", "JSONCodec", "Threading",
       ]),
     // Servers and Sentinels, started by the tests.
     .target(

@@ -1,5 +1,6 @@
 import ByteStreams
 import Calls
+import Journal
 import JSONCodec
 import Outbox
 import Reactor
@@ -74,13 +75,18 @@ extension SessionHandle {
     return receipt
   }
 
-  /// Whether a call has an outcome. Its client has not collected it.
-  package func isOver(_ call: RegisteredCall) -> Bool { shared.withLock { $0.calls.isOver(call.id) } }
+  /// Whether a call has an outcome that can be shown. Its client has not collected it. A call is executed while the store has failed, too.
+  package func isOver(_ call: RegisteredCall) -> Bool {
+    shared.withLock { shared in
+      shared.calls.isOver(call.id)
+        && !(shared.outbox.isConfirmationWithheld(of: call.sequence) && journal?.isFailed == false)
+    }
+  }
 
   /// The client collects the outcome of its call, once. Without one the call has timed out, and a late reply is for the principal `caller`.
   package func finish(_ call: RegisteredCall, for caller: String, now: MonotonicTime) -> CallTable.Outcome {
     // A request that is still queued is not sent later, and its call ends as one that was not sent.
-    if !isOver(call) {
+    if !shared.withLock({ $0.calls.isOver(call.id) }) {
       update { shared in
         shared.outbox.expire(now: now)
         shared.outbox.withdraw(call.sequence)

@@ -21,6 +21,12 @@ struct StoredAcceptance: Sendable {
   let displacesOthers: Bool
 }
 
+/// A message that has changed the subscriptions, and when that is stored.
+struct WithheldConfirmation: Sendable {
+  let sequence: UInt64
+  let ticket: JournalTicket
+}
+
 /// What becomes of messages whose sender cannot wait until they are stored.
 package enum StoreRejection: Sendable {
   /// They are stored by now.
@@ -228,12 +234,15 @@ extension SessionHandle {
   /// Something of this session was stored, or the state of the store has changed. Called on the thread of the store.
   package func journalChanged() {
     // The lock orders this with those who begin to wait: either they find what is stored, or they are counted.
-    let (signal, isAwaited, isChange) = shared.withLock { shared in
+    let (signal, isAwaited, isChange, withholds) = shared.withLock { shared in
       let isChange = shared.outbox.storeHasFailed != (journal?.isFailed == true)
       let mustSignal =
         isChange || !shared.intents.isEmpty || shared.isReadingPaused || shared.hasDelayedAcknowledgements
-      return (mustSignal ? shared.signal : nil, shared.storeWaiters > 0, isChange)
+      return (
+        mustSignal ? shared.signal : nil, shared.storeWaiters > 0, isChange, !shared.withheldConfirmations.isEmpty
+      )
     }
+    if withholds { releaseConfirmations() }
     if isChange { update { $0.outbox.storeChanged(hasFailed: journal?.isFailed == true) } }
     signal?.notify()
     if isAwaited { deliveryNotifier.notify() }
@@ -247,6 +256,37 @@ extension SessionHandle {
       let record = deliveryRecord(sequence, now: .zero)
       return record?.state == .rejected && record?.reason == .storeFailed
     }
+  }
+
+  // MARK: Confirmations
+
+  /// A message was sent and has changed the subscriptions. Its confirmation, or the reply to its call, says that they survive the process, so it is not
+  /// shown before they are stored.
+  func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
+    guard let journal, journal.outcome(of: ticket) == .pending else { return }
+    shared.withLock { shared in
+      shared.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
+      shared.outbox.withholdConfirmation(of: sequence)
+    }
+    // The store may have caught up before.
+    releaseConfirmations()
+  }
+
+  /// Shows the confirmations of what is stored by now. A store that has failed shows them when it works again.
+  private func releaseConfirmations() {
+    guard let journal else { return }
+    let callers = update { shared -> [Notifier] in
+      var hasReleased = false
+      while !shared.withheldConfirmations.isEmpty {
+        let first = shared.withheldConfirmations[shared.withheldConfirmations.front]
+        guard journal.outcome(of: first.ticket) == .stored else { break }
+        shared.outbox.releaseConfirmation(of: first.sequence)
+        shared.withheldConfirmations.removeFirst()
+        hasReleased = true
+      }
+      return hasReleased || journal.isFailed ? shared.callNotifiers : []
+    }
+    for caller in callers { caller.notify() }
   }
 
   // MARK: The session's loop

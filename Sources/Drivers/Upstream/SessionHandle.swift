@@ -65,6 +65,9 @@ package final class SessionHandle: Sendable {
     /// The messages that were accepted last, and when they are stored: at least all that are not stored.
     var acceptances = RingDeque(
       filler: StoredAcceptance(numbers: 0...0, ticket: JournalTicket(0), displacesOthers: false))
+    /// The sent messages that are not shown as confirmed before what they have changed is stored, in the order of the tickets. Not more than
+    /// entries that wait for the store.
+    var withheldConfirmations = RingDeque(filler: WithheldConfirmation(sequence: 0, ticket: JournalTicket(0)))
     /// Clients that wait until their messages are stored.
     var storeWaiters = 0
     /// Whether a connection is not read because too much waits to be stored.

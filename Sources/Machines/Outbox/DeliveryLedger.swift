@@ -43,6 +43,9 @@ package struct DeliveryLedger: Sendable {
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
+  /// Written messages whose confirmation is not shown yet, and whether the upstream has confirmed them.
+  private var withheld: [UInt64: Bool] = [:]
+
   /// Whether changes are recorded for a store.
   private(set) var recordsChanges = false
   private var changes: [DeliveryChange] = []
@@ -173,6 +176,32 @@ package struct DeliveryLedger: Sendable {
   }
 
   // MARK: Changes
+
+  /// The message stays `written` when it is confirmed, until `release`.
+  mutating func withhold(_ sequence: UInt64) { withheld[sequence] = false }
+
+  func isWithheld(_ sequence: UInt64) -> Bool { !withheld.isEmpty && withheld[sequence] != nil }
+
+  mutating func release(_ sequence: UInt64) {
+    if withheld.removeValue(forKey: sequence) == true, state(of: sequence) == .written { confirm(sequence) }
+  }
+
+  /// A written message is confirmed.
+  mutating func confirm(_ sequence: UInt64) {
+    if isWithheld(sequence) { withheld[sequence] = true } else { set(sequence, to: .confirmed) }
+  }
+
+  /// Moves the written messages from `first` through `last` to `confirmed`; returns how many.
+  mutating func confirmAll(from first: UInt64, through last: UInt64) -> Int {
+    guard !withheld.isEmpty else { return setAll(.written, from: first, through: last, to: .confirmed) }
+    var (count, next) = (0, first)
+    for sequence in withheld.keys.sorted() where (first...last).contains(sequence) && state(of: sequence) == .written {
+      withheld[sequence] = true
+      if next < sequence { count += setAll(.written, from: next, through: sequence - 1, to: .confirmed) }
+      (count, next) = (count + 1, sequence + 1)
+    }
+    return next <= last ? count + setAll(.written, from: next, through: last, to: .confirmed) : count
+  }
 
   mutating func set(_ sequence: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil) {
     if recordsChanges { record(sequence, state, reason) }

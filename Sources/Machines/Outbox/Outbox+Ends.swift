@@ -30,7 +30,7 @@ extension Outbox {
   /// The upstream has replied to a message, so it has arrived: it is confirmed without a pong, and not sent again. A message that a new
   /// connection has in its buffer meanwhile cannot be stopped. It is confirmed when it leaves the buffer, and not sent once more.
   package mutating func replied(to sequence: UInt64) {
-    if ledger.state(of: sequence) == .written, ledger.isConfirmable(sequence) { ledger.set(sequence, to: .confirmed) }
+    if ledger.state(of: sequence) == .written, ledger.isConfirmable(sequence) { ledger.confirm(sequence) }
     guard keepsWritten, let position = position(of: sequence) else { return }
     if position < writtenEnd {
       release(position)

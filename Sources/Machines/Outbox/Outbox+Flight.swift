@@ -104,7 +104,7 @@ extension Outbox {
     }
     guard let confirmed else { return 0 }
     let (messages, taken) = confirmed
-    let count = ledger.setAll(.written, from: messages.lowerBound, through: messages.upperBound, to: .confirmed)
+    let count = ledger.confirmAll(from: messages.lowerBound, through: messages.upperBound)
     if count > 0 { oldestConfirmed = taken }
     if keepsWritten, count > 0 { releaseConfirmed(through: messages.upperBound) }
     return count

@@ -97,6 +97,15 @@ extension Outbox {
     ledger.setAll(.written, from: 1, through: ledger.last, to: .unknown, because: .gatewayRestart)
   }
 
+  // MARK: Confirmations
+
+  /// The message was sent and has changed something that must be stored before the message is shown as confirmed: until `release`, it is `written`.
+  package mutating func withholdConfirmation(of sequence: UInt64) { ledger.withhold(sequence) }
+
+  package func isConfirmationWithheld(of sequence: UInt64) -> Bool { ledger.isWithheld(sequence) }
+
+  package mutating func releaseConfirmation(of sequence: UInt64) { ledger.release(sequence) }
+
   // MARK: Intents
 
   /// Whether a message that is queued now can be written as soon as its intent is stored: that of all messages before it is.

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Journal
 import Logging
 import Metrics
 import Outbox
@@ -33,10 +34,11 @@ final class SessionFixture: UpstreamSink {
   /// - Parameters:
   ///   - owner: the client that has created the session; nil if it is configured.
   ///   - applicationProtocol: replaces the protocol that the settings define.
+  ///   - opened: where the session is stored; nil: nowhere.
   ///   - dialing: creates a dialer that replaces the network.
   init(
     _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(), owner: String? = nil,
-    protocol applicationProtocol: (any UpstreamProtocol)? = nil,
+    protocol applicationProtocol: (any UpstreamProtocol)? = nil, opened: OpenedJournal? = nil,
     dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
     loop = try EventLoop(index: 0)
@@ -54,7 +56,8 @@ final class SessionFixture: UpstreamSink {
           attemptLimiter: attemptLimiter, lineLimiter: LogLineLimiter())
       } else {
         SessionHandle(
-          shared, named: "default", sink: self, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter)
+          shared, named: "default", sink: self, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter,
+          opened: opened)
       }
     holder.withLock { $0 = handle }
     if let dialing {

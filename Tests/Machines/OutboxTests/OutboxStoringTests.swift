@@ -43,6 +43,46 @@ import UpstreamSession
     #expect(outbox.nextIntent(maximumMessages: 2, maximumBytes: 1 << 20, now: now) == 3)
   }
 
+  /// Whether a pong or a reply confirms it, and whatever becomes of its connection then.
+  @Test(arguments: [false, true], [false, true])
+  func aWithheldConfirmationIsShownWhenItIsReleased(isReplied: Bool, redelivers: Bool) {
+    var settings = OutboxSettings()
+    settings.redelivery = redelivers ? .unconfirmed : .never
+    var outbox = Outbox(settings)
+    outbox.startSending(on: Generation(1))
+    for _ in 1...4 { _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now) }
+    #expect(take(&outbox) == [1, 2, 3, 4])
+    outbox.written(through: 4)
+    for number in [2, 4] as [UInt64] { outbox.withholdConfirmation(of: number) }
+    if isReplied { outbox.replied(to: 2) }
+    outbox.barrierSent(1, on: Generation(1))
+    let count = outbox.confirm(1, on: Generation(1))
+    #expect(count == 4)
+    #expect((1...4).map { outbox.ledger.state(of: $0) } == [.confirmed, .written, .confirmed, .written])
+    outbox.stopSending()
+    outbox.settle()
+    let before = outbox.ledger.completions
+    outbox.releaseConfirmation(of: 2)
+    outbox.releaseConfirmation(of: 2)
+    #expect(outbox.ledger.state(of: 2) == .confirmed && outbox.ledger.completions == before + 1)
+    #expect(outbox.isConfirmationWithheld(of: 4) && !outbox.isConfirmationWithheld(of: 2))
+    #expect(outbox.isEmpty)
+  }
+
+  /// Its connection is lost before a pong arrives.
+  @Test func aMessageWhoseConfirmationIsWithheldIsUnknownWithoutAPong() {
+    var outbox = Outbox(OutboxSettings())
+    outbox.startSending(on: Generation(1))
+    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+    #expect(take(&outbox) == [1])
+    outbox.written(through: 1)
+    outbox.withholdConfirmation(of: 1)
+    outbox.stopSending()
+    outbox.settle()
+    outbox.releaseConfirmation(of: 1)
+    #expect(outbox.ledger.state(of: 1) == .unknown)
+  }
+
   @Test func aMessageThatIsNotStoredNeedsNoIntent() {
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)

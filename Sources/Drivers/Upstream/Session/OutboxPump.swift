@@ -1,5 +1,6 @@
 import ByteStreams
 import Calls
+import Journal
 import Logging
 import Metrics
 import Outbox
@@ -87,14 +88,16 @@ final class OutboxPump: TimerTarget {
   }
 
   /// The output was written as far as the kernel accepts it. Messages in `returned` go back to the queue; the rest of the batch is
-  /// passed to `sent`.
-  func flushed(isBlocked: Bool, returned: OutputMarks.Returned?, sent: ((OutboxMessage) -> Void)?) {
+  /// passed to `sent`, which returns when what a message has changed is stored.
+  func flushed(isBlocked: Bool, returned: OutputMarks.Returned?, sent: ((OutboxMessage) -> JournalTicket?)?) {
     if isBlocked {
       handle.update { $0.outbox.block(returning: returned?.sequence) }
       armTimer(includesPermits: false)
     }
     if let sent {
-      for message in batch where message.sequence < returned?.sequence ?? .max { sent(message) }
+      for message in batch where message.sequence < returned?.sequence ?? .max {
+        if let ticket = sent(message) { handle.withholdConfirmation(of: message.sequence, until: ticket) }
+      }
     }
     batch.removeAll(keepingCapacity: true)
     if isBlocked { reportLosses() }

@@ -262,8 +262,10 @@ final class ProtocolRunner {
   // MARK: Subscriptions
 
   /// A client's message was sent. Its subscription is stored only now: a message that is still queued will be sent anyway, and must
-  /// not be sent twice.
-  func recordSent(_ message: OutboxMessage) { handle(memory.subscriptions.sent(message.payload, kind: message.kind)) }
+  /// not be sent twice. Returns when the change is stored; nil if there is none.
+  func recordSent(_ message: OutboxMessage) -> JournalTicket? {
+    handle(memory.subscriptions.sent(message.payload, kind: message.kind))
+  }
 
   /// Sends the subscriptions again, once per connection, ahead of the outbox. Returns the number of messages.
   func resubscribe(on connection: UpstreamConnection) -> Int {
@@ -276,10 +278,11 @@ final class ProtocolRunner {
 
   private func recordReceived(_ payload: Span<UInt8>) { handle(memory.subscriptions.received(payload)) }
 
-  private func handle(_ effect: SubscriptionLedger.Effect) {
-    if let journal { store(effect, in: journal) }
+  @discardableResult
+  private func handle(_ effect: SubscriptionLedger.Effect) -> JournalTicket? {
+    let ticket = journal.flatMap { store(effect, in: $0) }
     switch effect {
-    case .none: return
+    case .none: return nil
     case .stored, .removed: break
     case .full:
       let rules = memory.subscriptions.rules
@@ -291,17 +294,18 @@ final class ProtocolRunner {
         ])
     }
     count(memory.subscriptions.count)
+    return ticket
   }
 
-  /// Stored behind: what a crash loses of it, the client's own next subscription repeats.
-  private func store(_ effect: SubscriptionLedger.Effect, in journal: any SessionJournal) {
+  private func store(_ effect: SubscriptionLedger.Effect, in journal: any SessionJournal) -> JournalTicket? {
     let key = memory.subscriptions.lastKey
     switch effect {
-    case .none: break
+    case .none: return nil
     case .stored:
-      guard let entry = memory.subscriptions.entry(key) else { break }
-      journal.submit(.subscribed(JournalSubscription(key: key, kind: entry.kind, payload: entry.payload)))
-    case .removed, .full: journal.submit(.unsubscribed(key: key))
+      return memory.subscriptions.entry(key).map { entry in
+        journal.submit(.subscribed(JournalSubscription(key: key, kind: entry.kind, payload: entry.payload)))
+      }
+    case .removed, .full: return journal.submit(.unsubscribed(key: key))
     }
   }
 

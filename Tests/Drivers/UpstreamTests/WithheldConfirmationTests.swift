@@ -1,0 +1,135 @@
+import ByteStreams
+import Configuration
+import JSONCodec
+import Journal
+import Outbox
+import Testing
+import Threading
+import UpstreamProtocol
+import UpstreamSession
+
+@testable import Upstream
+
+/// What the confirmation of a message says of the subscriptions is stored before it is shown.
+@Suite(.serialized) struct WithheldConfirmationTests {
+  private func session(_ upstream: ScriptedUpstream, _ journal: SubscriptionJournal) throws -> SessionFixture {
+    let match = try #require(JSONPointer("/op"))
+    let key = try #require(JSONPointer("/ch"))
+    let session = try SessionFixture(upstream.url, opened: journal.opened) { settings in
+      settings.conventions.subscriptions.add.match = Matcher([.value(match, "sub")])
+      settings.conventions.subscriptions.add.key = key
+      settings.conventions.subscriptions.remove.match = Matcher([.value(match, "unsub")])
+      settings.conventions.subscriptions.remove.key = key
+      settings.outbox.barrierMessages = 1
+    }
+    journal.handle = session.handle
+    return session
+  }
+
+  @Test(arguments: [#"{"op":"sub","ch":"a"}"#, #"{"op":"unsub","ch":"kept"}"#])
+  func aSubscriptionIsConfirmedWhenItIsStored(text: String) async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let journal = SubscriptionJournal()
+    let session = try session(upstream, journal)
+    session.post(#"{"op":"sub","ch":"kept"}"#)
+    try await session.until("the first is sent") { journal.waiting == 1 }
+    journal.store()
+    session.post(text)
+    session.post("other")
+    // The pong for a message after it confirms both.
+    try await session.until("the other is confirmed") { session.handle.deliveryState(3) == .confirmed }
+    #expect(session.handle.deliveryState(1) == .confirmed)
+    #expect(session.handle.deliveryState(2) == .written && !session.handle.isSettled(2))
+    #expect(journal.waiting == 1)
+    journal.store()
+    #expect(session.handle.deliveryState(2) == .confirmed)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  /// A store that has failed shows it when it works again.
+  @Test func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let journal = SubscriptionJournal()
+    let session = try session(upstream, journal)
+    session.post(#"{"op":"sub","ch":"a"}"#)
+    session.post("other")
+    try await session.until("the other is confirmed") { session.handle.deliveryState(2) == .confirmed }
+    journal.fail(true)
+    #expect(session.handle.deliveryState(1) == .written)
+    journal.fail(false)
+    journal.store()
+    #expect(session.handle.deliveryState(1) == .confirmed)
+    try await session.finish()
+    upstream.stop()
+  }
+}
+
+/// Stores everything at once, except changes of the subscriptions and what follows them.
+private final class SubscriptionJournal: SessionJournal {
+  private struct State {
+    var submitted: UInt64 = 0
+    var subscriptions: [UInt64] = []
+    var hasFailed = false
+    weak var handle: SessionHandle?
+  }
+
+  private let state = Locked(State())
+
+  var opened: OpenedJournal {
+    var restored = RestoredSession(epoch: 0xABC)
+    _ = restored.apply(.opened(JournalTerm(term: 1, firstPush: 1, firstDelivery: 1)))
+    return OpenedJournal(journal: self, restored: restored)
+  }
+
+  var handle: SessionHandle? {
+    get { state.withLock { $0.handle } }
+    set { state.withLock { $0.handle = newValue } }
+  }
+
+  /// Number of changes that wait.
+  var waiting: Int { state.withLock { $0.subscriptions.count } }
+
+  func store() {
+    state.withLock { $0.subscriptions = [] }
+    handle?.journalChanged()
+  }
+
+  func fail(_ hasFailed: Bool) {
+    state.withLock { $0.hasFailed = hasFailed }
+    handle?.journalChanged()
+  }
+
+  func submit(_ entry: JournalEntry) -> JournalTicket { submit(contentsOf: [entry]) }
+
+  func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
+    state.withLock { state in
+      for entry in entries {
+        state.submitted += 1
+        switch entry {
+        case .subscribed, .unsubscribed: state.subscriptions.append(state.submitted)
+        default: break
+        }
+      }
+      return JournalTicket(state.submitted)
+    }
+  }
+
+  func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
+
+  func outcome(of ticket: JournalTicket) -> JournalOutcome {
+    state.withLock { state in
+      guard state.subscriptions.contains(ticket.number) else { return .stored }
+      return state.hasFailed ? .failed : .pending
+    }
+  }
+
+  var storedPosition: UInt64 { 1 << 40 }
+  var isFailed: Bool { state.withLock { $0.hasFailed } }
+  var showsUnstored: Bool { false }
+  var isFull: Bool { false }
+  var isOverfull: Bool { false }
+  var mustPauseReading: Bool { false }
+
+  func observe(_ observer: any JournalObserver) {}
+}

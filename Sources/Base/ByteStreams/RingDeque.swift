@@ -25,6 +25,8 @@ package struct RingDeque<Element> {
 
   @inlinable package var isEmpty: Bool { front == end }
   @inlinable package var count: Int { end &- front }
+  /// How many elements there is room for without growing.
+  package var capacity: Int { storage.count }
 
   @inlinable package subscript(index: Int) -> Element {
     // Not `get`, which copies, and so retains, the whole element to read a part of it. The address is used while the ring is borrowed, so

@@ -85,8 +85,9 @@ package struct JournaledSession: ~Copyable {
     pushRows.removeAll(keepingCapacity: true)
     changeEntries.removeAll()
     changeRows.removeAll(keepingCapacity: true)
-    if pushEntries.allocatedBytes > Self.keptCapacity { pushEntries.releaseStorage() }
-    if changeEntries.allocatedBytes > Self.keptCapacity { changeEntries.releaseStorage() }
+    if isClosed { (pushRows, changeRows) = ([], []) }
+    if isClosed || pushEntries.allocatedBytes > Self.keptCapacity { pushEntries.releaseStorage() }
+    if isClosed || changeEntries.allocatedBytes > Self.keptCapacity { changeEntries.releaseStorage() }
   }
 
   // MARK: Writing

@@ -96,9 +96,12 @@ extension RestoredSession {
   /// Makes room for the states of the messages before `next`. Those without an entry have none.
   private mutating func extendDeliveries(to next: UInt64) {
     let skipped = min(next - nextDelivery, UInt64(Self.maximumDeliveries))
-    for _ in 0..<skipped { deliveries.append(Delivery()) }
+    for _ in 0..<skipped {
+      // Before the next one, which would double the ring.
+      if deliveries.count == Self.maximumDeliveries { deliveries.removeFirst() }
+      deliveries.append(Delivery())
+    }
     nextDelivery = next
-    while deliveries.count > Self.maximumDeliveries { deliveries.removeFirst() }
   }
 
   private mutating func set(_ number: UInt64, _ delivery: Delivery) {

@@ -334,11 +334,13 @@ package struct DeliveryLedger: Sendable {
     count(-1, in: before, from: sequence)
     count(1, in: state, from: sequence)
     guard isHeld(before), !isHeld(state) else { return }
+    // Before the next one, which would double the ring.
+    if lateDepartures.count == Self.lateLimit {
+      let oldest = lateDepartures[lateDepartures.front]
+      if let forgotten = late.removeValue(forKey: oldest) { forget(forgotten.state, of: oldest) }
+      lateDepartures.removeFirst()
+    }
     lateDepartures.append(sequence)
-    guard lateDepartures.count > Self.lateLimit else { return }
-    let oldest = lateDepartures[lateDepartures.front]
-    if let forgotten = late.removeValue(forKey: oldest) { forget(forgotten.state, of: oldest) }
-    lateDepartures.removeFirst()
   }
 
   private mutating func replace(_ sequence: UInt64, by state: DeliveryState, _ reason: DeliveryReason?) {

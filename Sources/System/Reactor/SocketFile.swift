@@ -18,8 +18,13 @@ package struct SocketFile: Sendable {
   /// file of a socket that accepts connections, so it cannot change between the check and the removal. Later, the file of another
   /// process may have the same inode number.
   package func remove() {
-    guard let status = Self.status(of: path), status.st_dev == device, status.st_ino == inode else { return }
+    guard isInPlace else { return }
     unsafe _ = unlink(path)
+  }
+
+  /// Whether the file still has its name.
+  package var isInPlace: Bool {
+    Self.status(of: path).map { $0.st_dev == device && $0.st_ino == inode } ?? false
   }
 
   private static func status(of path: String) -> stat? {

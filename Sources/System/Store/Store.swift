@@ -79,8 +79,7 @@ package final class Store: Journal {
     let result = try start(
       settings, for: Set(configured), waiting: wait, unless: isCancelled, environment, logger: logger, metrics: metrics)
     metrics.register(result, in: registry)
-    let control = StoreControl.start(for: result)
-    result.control.withLock { $0 = control }
+    result.startControl()
     return result
   }
 
@@ -153,8 +152,8 @@ package final class Store: Journal {
   ///
   /// Returns false if it takes longer. What was acknowledged is stored all the same.
   package func close(within span: TimeSpan) -> Bool {
-    control.withLock { $0.take() }?.stop()
     closing.set()
+    control.withLock { $0.take() }?.stop()
     submissions.close()
     let deadline = ProcessInformation.monotonicTime() + span
     while !ended.withLock({ $0 }) {
@@ -164,6 +163,20 @@ package final class Store: Journal {
       _ = unsafe poll(&event, 1, Int32(clamping: rest.millisecondsRoundedUp))
     }
     return true
+  }
+
+  func startControl() {
+    let started = StoreControl.start(for: self)
+    control.withLock { $0 = started }
+  }
+
+  /// The file was written anew. If its folder was made again, the socket for backups is missing, too.
+  func renewControl() {
+    control.withLock { control in
+      guard let old = control, !closing.isSet, !old.isInPlace else { return }
+      old.stop()
+      control = StoreControl.start(for: self) ?? old
+    }
   }
 
   private func end() {

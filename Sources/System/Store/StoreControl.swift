@@ -67,6 +67,9 @@ final class StoreControl: Sendable {
     return nil
   }
 
+  /// Whether commands find the socket. If its folder was removed and made again, they do not.
+  var isInPlace: Bool { file?.isInPlace == true }
+
   /// Removes the socket. A backup that is being made continues until the store ends it.
   func stop() {
     file?.remove()

@@ -242,7 +242,7 @@ extension StoredSession {
   /// Its rows are deleted.
   private func forget() {
     state = RestoredSession(epoch: state.epoch)
-    chunks.removeAll()
+    chunks = RingDeque(filler: Chunk(row: 0, last: 0))
     changes = []
   }
 }

@@ -58,6 +58,8 @@ final class StoreFile {
   private var isSynchronising = true
   /// The file that has the name of the store as long as nobody removes or replaces it.
   private var identity: StorePlace.Identity?
+  /// The same of its log, which exists from the first transaction until the file is closed.
+  private var logIdentity: StorePlace.Identity?
 
   private init(_ path: String, _ environment: Environment, _ lock: StoreLock, _ database: SQLiteDatabase) {
     self.path = path
@@ -178,8 +180,10 @@ final class StoreFile {
     }
   }
 
-  /// Whether the file still has the name of the store. If not, what is written to it is lost.
-  var isInPlace: Bool { StorePlace.Identity(path) == identity }
+  /// Whether the file and its log still have their names. If not, what is written to them is lost.
+  var isInPlace: Bool {
+    StorePlace.Identity(path) == identity && StorePlace.Identity(path + "-wal") == logIdentity
+  }
 
   private func readMeta() throws(SQLiteDatabase.Failure) {
     condition.term = UInt64(clamping: try meta(StoreSchema.Meta.term).flatMap { Int64($0) } ?? 0)
@@ -235,6 +239,7 @@ final class StoreFile {
       try set(StoreSchema.Meta.sync, to: sync.rawValue)
       try body()
     }
+    logIdentity = StorePlace.Identity(path + "-wal")
     // From now on it is used.
     database.keepLogOnClose(false)
   }

@@ -157,9 +157,11 @@ final class StoreWriter {
 
   private func process(recovers: Bool) {
     var bytes = 0
+    var ticket = batch.last - UInt64(batch.items.count)
     for item in batch.items {
       bytes += item.entry.cost
-      apply(item.entry, to: Int(item.session))
+      ticket += 1
+      apply(item.entry, ticket, to: Int(item.session))
     }
     // A session is synchronised before its numbers are issued.
     var synchronises = false
@@ -192,21 +194,21 @@ final class StoreWriter {
     for backup in backups { backup.then(backUp(to: backup.path, unless: backup.cancellation)) }
   }
 
-  private func apply(_ entry: JournalEntry, to index: Int) {
+  private func apply(_ entry: JournalEntry, _ ticket: UInt64, to index: Int) {
     let session = sessions[index]
     guard !session.isClosed, !session.isFaulty else { return }
     if !session.isTouched {
       session.isTouched = true
       touched.append(index)
     }
-    if !session.content.apply(entry) { stopStoring(session) }
+    if !session.content.apply(entry) { stopStoring(session, from: ticket) }
   }
 
-  /// An entry does not follow those before. What the session acknowledged before stays as it is, and nothing that is submitted from now on is
-  /// acknowledged: its tickets have failed. The next process continues from what is stored. The other sessions are not concerned.
-  private func stopStoring(_ session: StoredSession) {
+  /// An entry does not follow those before. What was submitted before it is stored and acknowledged, and it and what is submitted after it is
+  /// not: these tickets have failed. The next process continues from what is stored. The other sessions are not concerned.
+  private func stopStoring(_ session: StoredSession, from ticket: UInt64) {
     session.isFaulty = true
-    session.progress.lose(from: published + 1)
+    session.progress.lose(from: ticket)
     store.noteFault(of: session.name)
     store.logger.error(
       "a session is not stored any more: a change of it does not follow those before. Restart the gateway",
@@ -311,7 +313,8 @@ final class StoreWriter {
 
   /// What is written to a file without a name is lost.
   private static var misplaced: SQLiteDatabase.Failure {
-    SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "the file was removed or replaced while it was open")
+    SQLiteDatabase.Failure(
+      code: 1, systemCode: 0, message: "the file or its log was removed or replaced while it was open")
   }
 
   private func fail(_ failure: Failure) {
@@ -355,6 +358,7 @@ final class StoreWriter {
         try file.synchronise(store.settings.sync == .always)
       } else {
         file = try replaceFile()
+        store.renewControl()
       }
       retryAt = nil
       unsyncedSince = nil

@@ -429,19 +429,40 @@ import Testing
     try store.close()
   }
 
-  @Test func aFileThatIsRemovedWhileItIsOpenIsWrittenAnew() throws {
+  @Test(arguments: ["", "-wal"])
+  func aFileThatIsRemovedWhileItIsOpenIsWrittenAnew(suffix: String) throws {
     let folder = try TestFolder()
     let (_, environment) = try Self.environment()
     let store = try TestStore(folder.file, environment)
     try store.submitAndWait([.push(RandomSession.push(1))])
-    try FileManager.default.removeItem(atPath: folder.file)
+    try FileManager.default.removeItem(atPath: folder.file + suffix)
     // Found at the synchronisation that follows a commit.
     try store.submitAndWait([.push(RandomSession.push(2))])
-    try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file) }
+    try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file + suffix) }
+    // As after the process was killed.
+    let copy = try TestFolder()
+    try folder.copy(to: copy)
+    let other = try TestStore(copy.file)
+    #expect(other.restored == store.model.reopened(as: other.restored))
+    try other.close()
     try store.close()
     let again = try TestStore(folder.file)
     #expect(again.restored == store.model.reopened(as: again.restored))
     try again.close()
+  }
+
+  @Test func backupsAreMadeAfterTheFolderWasMadeAgain() throws {
+    let folder = try TestFolder()
+    let (_, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    store.store.startControl()
+    try FileManager.default.removeItem(atPath: folder.path)
+    try FileManager.default.createDirectory(atPath: folder.path, withIntermediateDirectories: true)
+    store.submit([.push(RandomSession.push(1))])
+    try waitUntil("the socket exists") { FileManager.default.fileExists(atPath: folder.file + StoreControl.suffix) }
+    #expect(try BackupRequest.send(folder.file, target: folder.path + "/copy.db", progress: { _, _ in }) == nil)
+    try store.close()
+    #expect(!FileManager.default.fileExists(atPath: folder.file + StoreControl.suffix))
   }
 
   @Test(arguments: [true, false])

@@ -118,6 +118,23 @@ import Threading
     try again.close()
   }
 
+  /// Entries that are not awaited are taken together with the next one that is.
+  @Test func whatWasSubmittedTogetherWithAFaultAndBeforeItIsStored() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    let before = (1...3 as ClosedRange<UInt64>).map { store.note([.push(RandomSession.push($0))]) }
+    let fault = store.journal.submit(.push(RandomSession.push(7)))
+    try waitUntil("the outcomes are known") {
+      (before + [fault]).allSatisfy { store.journal.outcome(of: $0) != .pending }
+    }
+    #expect(store.journal.outcome(of: fault) == .failed)
+    #expect(before.allSatisfy { store.journal.outcome(of: $0) == .stored })
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(as: again.restored))
+    try again.close()
+  }
+
   @Test func aFaultyStoreThatAlsoFailsRecoversForTheOtherSessions() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)

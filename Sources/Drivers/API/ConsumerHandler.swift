@@ -60,8 +60,11 @@ extension API {
           try consumers.remove(target.name)
           result = .removed
         case .removeDeadLetters:
-          result = .removedDeadLetters(try consumers.removeDeadLetters(of: target.name, now: now))
-        case .retryDeadLetters: result = .retriedDeadLetters(try consumers.retryDeadLetters(of: target.name, now: now))
+          result = .removedDeadLetters(
+            try consumers.removeDeadLetters(of: target.name, allowing: { grant?.allows($0) ?? true }, now: now))
+        case .retryDeadLetters:
+          result = .retriedDeadLetters(
+            try consumers.retryDeadLetters(of: target.name, allowing: { grant?.allows($0) ?? true }, now: now))
         case .list, .show, .deadLetters, .put, .settle, .receive:
           try read(request, for: grant, into: &response)
           return .respond

@@ -388,17 +388,23 @@ package final class SharedConsumers: Sendable {
     try withTable { table, _ throws(ConsumerRefusal) in try table.deadLetters(of: name) }
   }
 
-  package func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+  /// - Parameter isAllowed: whether the client may receive a dead letter. Others stay.
+  package func removeDeadLetters(
+    of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> Int {
     let count = try withTable(mustStore: true, use: (name, now)) { table, _ throws(ConsumerRefusal) in
-      try table.removeDeadLetters(of: name, now: now)
+      try table.removeDeadLetters(of: name, allowing: isAllowed, now: now)
     }
     countDeadLetters()
     return count
   }
 
-  package func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+  /// - Parameter isAllowed: as for `removeDeadLetters`.
+  package func retryDeadLetters(
+    of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> Int {
     let count = try withTable(mustStore: true, use: (name, now)) { table, _ throws(ConsumerRefusal) in
-      try table.retryDeadLetters(of: name, now: now)
+      try table.retryDeadLetters(of: name, allowing: isAllowed, now: now)
     }
     countDeadLetters()
     pushed()

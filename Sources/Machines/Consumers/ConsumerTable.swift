@@ -343,14 +343,20 @@ package struct ConsumerTable: Sendable {
     return (queue.dead.letters, queue.dead.dropped)
   }
 
-  package mutating func removeDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+  /// - Parameter isAllowed: whether the client may receive a dead letter. Others stay.
+  package mutating func removeDeadLetters(
+    of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> Int {
     try use(name, now: now)
-    return withQueue(of: name) { $0.removeDeadLetters() } ?? 0
+    return withQueue(of: name) { $0.removeDeadLetters(isAllowed) } ?? 0
   }
 
-  package mutating func retryDeadLetters(of name: String, now: MonotonicTime) throws(ConsumerRefusal) -> Int {
+  /// - Parameter isAllowed: as for `removeDeadLetters`.
+  package mutating func retryDeadLetters(
+    of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
+  ) throws(ConsumerRefusal) -> Int {
     try use(name, now: now)
-    return withQueue(of: name) { $0.retryDeadLetters(now: now) } ?? 0
+    return withQueue(of: name) { $0.retryDeadLetters(isAllowed, now: now) } ?? 0
   }
 
   /// A client uses a consumer, and its request is refused.

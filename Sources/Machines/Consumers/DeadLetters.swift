@@ -74,13 +74,15 @@ struct DeadLetters: Sendable {
     return oldest.sequence
   }
 
-  /// Removes and returns all.
-  mutating func takeAll() -> [DeadLetter] {
-    defer {
-      letters = []
-      numbers = []
-      bytes = 0
-    }
-    return letters
+  /// Removes and returns those that a client may receive.
+  mutating func take(_ isAllowed: (RetainedMessage) -> Bool) -> [DeadLetter] {
+    let taken = letters.filter { isAllowed($0.message) }
+    self = DeadLetters(keeping: letters.filter { !isAllowed($0.message) }, of: self)
+    return taken
+  }
+
+  private init(keeping letters: [DeadLetter], of all: DeadLetters) {
+    self.init(restoring: letters, dropped: all.dropped)
+    added = all.added
   }
 }

@@ -138,22 +138,30 @@ extension LeaseQueue {
 
   // MARK: Dead letters
 
-  /// Removes all. Returns their number.
-  mutating func removeDeadLetters() -> Int {
-    note(.removed)
-    return dead.takeAll().count
+  /// Removes the dead letters that a client may receive. Returns their number.
+  mutating func removeDeadLetters(_ isAllowed: (RetainedMessage) -> Bool) -> Int {
+    let letters = dead.take(isAllowed)
+    noteTaken(letters, .removed)
+    return letters.count
   }
 
-  /// Delivers all dead letters again, as if they had not been delivered before. With an order, each is handled after the pushes of its key that
-  /// were examined before. Returns their number.
-  mutating func retryDeadLetters(now: MonotonicTime) -> Int {
-    let letters = dead.takeAll()
-    note(.retried)
+  /// Delivers again the dead letters that a client may receive, as if they had not been delivered before. With an order, each is handled after
+  /// the pushes of its key that were examined before. Returns their number.
+  mutating func retryDeadLetters(_ isAllowed: (RetainedMessage) -> Bool, now: MonotonicTime) -> Int {
+    let letters = dead.take(isAllowed)
+    noteTaken(letters, .retried)
     for letter in letters {
       copies[letter.message.sequence] = letter.message.arriving(at: now)
       copiedBytes += letter.message.cost
       insert(letter.message)
     }
     return letters.count
+  }
+
+  /// A stored removal or retry is one of all dead letters. Those that stay follow it.
+  private mutating func noteTaken(_ letters: [DeadLetter], _ change: DeadChange) {
+    if letters.isEmpty { return }
+    note(change)
+    for letter in dead.letters { note(.buried(letter)) }
   }
 }

@@ -158,6 +158,28 @@ import Testing
     #expect(try fixture.table.deadLetters(of: ConsumerFixture.name).letters.isEmpty)
   }
 
+  @Test(arguments: [false, true], [false, true])
+  func deadLettersThatAClientMayNotReceiveStay(isRetry: Bool, isCompacted: Bool) throws {
+    var fixture = try ConsumerFixture(isStored: true) { _ in }
+    for topic in ["a", "b", "a", "c"] { fixture.push("m", topic: topic) }
+    for _ in 0..<4 { #expect(try fixture.settle(.reject, fixture.lease()) == [.dead]) }
+    try fixture.store()
+    let isAllowed: (RetainedMessage) -> Bool = { $0.topic?.elementsEqual("a".utf8) ?? false }
+    let count =
+      isRetry
+      ? try fixture.table.retryDeadLetters(of: ConsumerFixture.name, allowing: isAllowed, now: fixture.now)
+      : try fixture.table.removeDeadLetters(of: ConsumerFixture.name, allowing: isAllowed, now: fixture.now)
+    #expect(count == 2)
+    let before = try fixture.status
+    #expect(before.deadLetters == 2 && before.droppedDeadLetters == 0)
+    try fixture.store()
+    try fixture.restart(isCompacted: isCompacted)
+    let dead = try fixture.table.deadLetters(of: ConsumerFixture.name)
+    #expect(dead.letters.map(\.message.sequence) == [2, 4] && dead.dropped == 0)
+    #expect(try fixture.status.deadBytes == before.deadBytes)
+    #expect(try fixture.take() == (isRetry ? [1, 3] : []))
+  }
+
   @Test func pushesOfOtherTopicsAreNotExaminedAgain() throws {
     var fixture = try ConsumerFixture(isStored: true) { _ = $0.add(topic: Array("a".utf8)) }
     fixture.push("1", topic: "a")

@@ -57,7 +57,8 @@ enum PollFields {
       fields.append(decimal: Int(options.maxBytes))
     }
     // The topics of a grant apply to the next poll as well.
-    if options.given.contains(.topic) { options.filter?.writeQuery(into: &fields) }
+    if options.given.contains(.topic) { options.filter?.writeTopics(into: &fields) }
+    if options.given.contains(.namespace) { options.filter?.writeNamespaces(into: &fields) }
     fields.append(">; rel=\"next\"\r\n" as StaticString)
   }
 

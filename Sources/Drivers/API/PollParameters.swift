@@ -18,7 +18,7 @@ struct PollParameters {
 
   init(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery,
-    _ coding: HTTPAcceptedCodings = .identity, for grant: Grant? = nil
+    _ coding: HTTPAcceptedCodings = .identity, for grant: Grant?
   ) throws(ProblemError) {
     wait = settings.wait
     options = PollOptions(
@@ -28,12 +28,8 @@ struct PollParameters {
       try read(parameter, value, settings)
       if parameter == .topic { try grant?.checkTopics(of: value) }
     }
-    if options.filter?.hasTopics != true, let granted = grant?.topicFilter {
-      // A filter by namespaces only must not lead to other topics.
-      var filter = options.filter ?? TopicFilter()
-      filter.add(topicsOf: granted)
-      options.filter = filter
-    }
+    // A request that names no topics, but namespaces, must not lead to other topics.
+    if let granted = grant?.topicFilter { options.filter = (options.filter ?? TopicFilter()).within(granted) }
     if options.given.contains(.stream) || !request.fields.acceptsAllMediaTypes {
       options.representation = try Self.representation(request, options)
     }

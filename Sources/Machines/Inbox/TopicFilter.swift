@@ -1,78 +1,74 @@
 import ByteStreams
 import JSONCodec
 
-/// Selects messages by topic: exact topics, or all that begin with a prefix; and by namespace.
+/// Selects messages by topic: exact topics, or all that begin with a prefix; and by namespace. A new filter selects all messages.
 package struct TopicFilter: Hashable, Sendable {
   private struct Pattern: Hashable, Sendable {
     /// As it is in a rendered message: JSON escapes each character on its own, so equality and prefixes stay the same.
     let escaped: [UInt8]
     let isPrefix: Bool
-    /// Whether it is a namespace, and no topic.
-    var isNamespace = false
   }
 
-  private var patterns: [Pattern] = []
+  /// nil if messages are not selected by topic. An empty list selects none.
+  private var topics: [Pattern]?
+  /// nil if messages are not selected by namespace.
+  package private(set) var namespaces: [[UInt8]]?
 
   /// Maximum number of patterns. Each is compared with each push while the poll is held.
   package static var maximumPatterns: Int { 16 }
 
   package init() {}
 
-  /// A filter for the topics that an operator allows, which may be more. Their number has its own limit.
+  /// A filter for the topics that an operator allows; none if `patterns` is empty. Their number has its own limit.
   package init(granted patterns: [[UInt8]]) {
-    for pattern in patterns where !pattern.isEmpty { append(pattern.span) }
+    topics = patterns.filter { !$0.isEmpty }.map { Self.pattern($0.span) }
   }
 
-  package var isEmpty: Bool { patterns.isEmpty }
-  private var hasNamespaces: Bool {
-    for pattern in patterns where pattern.isNamespace { return true }
-    return false
-  }
-  /// Whether it selects by topic.
-  package var hasTopics: Bool { patterns.contains { !$0.isNamespace } }
-  package var namespaces: [[UInt8]] { patterns.filter(\.isNamespace).map(\.escaped) }
   /// Number of patterns.
-  var count: Int { patterns.count }
+  var count: Int { (topics?.count ?? 0) + (namespaces?.count ?? 0) }
 
   /// Adds a topic, or with a final `*` all topics that begin with the text before it. Returns false if the text is empty or longer
   /// than a topic, or the filter has its maximum number of patterns.
   package mutating func add(_ text: Span<UInt8>) -> Bool {
-    guard !text.isEmpty, patterns.count < Self.maximumPatterns else { return false }
+    guard !text.isEmpty, count < Self.maximumPatterns else { return false }
     let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
     guard text.count - (isPrefix ? 1 : 0) <= PushTopic.maximumBytes else { return false }
-    append(text)
+    topics = (topics ?? []) + [Self.pattern(text)]
     return true
   }
 
   /// Adds a namespace. Returns false if the filter has its maximum number of patterns.
   package mutating func add(namespace: Span<UInt8>) -> Bool {
-    guard patterns.count < Self.maximumPatterns else { return false }
-    patterns.append(Pattern(escaped: [UInt8](copying: namespace), isPrefix: false, isNamespace: true))
+    guard count < Self.maximumPatterns else { return false }
+    namespaces = (namespaces ?? []) + [[UInt8](copying: namespace)]
     return true
   }
 
-  /// Adds the topics of `other`, whose number has a limit of its own.
-  package mutating func add(topicsOf other: TopicFilter) { patterns += other.patterns.filter { !$0.isNamespace } }
+  /// Returns this filter of a request, for a client that may receive the topics of `granted`. Topics that the request names must be among them.
+  package func within(_ granted: TopicFilter) -> TopicFilter {
+    var filter = self
+    if filter.topics == nil { filter.topics = granted.topics }
+    return filter
+  }
 
-  private mutating func append(_ text: Span<UInt8>) {
+  private static func pattern(_ text: Span<UInt8>) -> Pattern {
     let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
     let topic = isPrefix ? text.extracting(first: text.count - 1) : text
     var escaped = ByteQueue()
     escaped.append(jsonString: topic)
-    patterns.append(
-      Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix))
+    return Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix)
   }
 
-  /// Whether the message has one of the topics, if there are any, and one of the namespaces, if there are any. A message without a topic has
-  /// none of them.
+  /// Whether the message has one of the topics and one of the namespaces, if messages are selected by them. A message without a topic has
+  /// none of the topics.
   func matches(_ message: RetainedMessage) -> Bool {
-    if hasNamespaces {
-      guard matchesNamespace(message) else { return false }
-      guard hasTopics else { return true }
-    }
-    guard message.hasTopic else { return false }
-    let topic = message.escapedTopic
-    for pattern in patterns where !pattern.isNamespace {
+    if let namespaces, !Self.matches(message.namespace, namespaces) { return false }
+    guard let topics else { return true }
+    return message.hasTopic && Self.matches(message.escapedTopic, topics)
+  }
+
+  private static func matches(_ topic: Span<UInt8>, _ topics: [Pattern]) -> Bool {
+    for pattern in topics {
       if pattern.escaped.count > topic.count { continue }
       guard pattern.isPrefix || pattern.escaped.count == topic.count else { continue }
       if topic.extracting(first: pattern.escaped.count).equals(pattern.escaped.span) { return true }
@@ -80,25 +76,27 @@ package struct TopicFilter: Hashable, Sendable {
     return false
   }
 
-  private func matchesNamespace(_ message: RetainedMessage) -> Bool {
-    let namespace = message.namespace
-    for pattern in patterns where pattern.isNamespace && namespace.equals(pattern.escaped.span) { return true }
+  private static func matches(_ namespace: Span<UInt8>, _ namespaces: [[UInt8]]) -> Bool {
+    for name in namespaces where namespace.equals(name.span) { return true }
     return false
   }
 
-  /// Appends the patterns as query parameters, each after `&`.
-  package func writeQuery(into output: inout ByteQueue) {
-    for pattern in patterns {
-      if pattern.isNamespace {
-        output.append("&namespace=" as StaticString)
-        output.append(PercentEncoder.encode(pattern.escaped.span))
-        continue
-      }
+  /// Appends the topics as query parameters, each after `&`.
+  package func writeTopics(into output: inout ByteQueue) {
+    for pattern in topics ?? [] {
       output.append("&topic=" as StaticString)
       let token = [UInt8(ascii: "\"")] + pattern.escaped + [UInt8(ascii: "\"")]
       let topic = JSONString.content(of: token.span) ?? []
       output.append(PercentEncoder.encode(topic.span))
       if pattern.isPrefix { output.append(UInt8(ascii: "*")) }
+    }
+  }
+
+  /// Appends the namespaces as query parameters, each after `&`.
+  package func writeNamespaces(into output: inout ByteQueue) {
+    for namespace in namespaces ?? [] {
+      output.append("&namespace=" as StaticString)
+      output.append(PercentEncoder.encode(namespace.span))
     }
   }
 }

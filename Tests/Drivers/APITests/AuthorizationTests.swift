@@ -5,6 +5,7 @@ import Foundation
 import HTTPServer
 import Reactor
 import Sessions
+import SocketIO
 import TLSEngine
 import Testing
 import Upstream
@@ -183,6 +184,45 @@ import UpstreamProtocol
     #expect(try received("", as: "all").count == 5)
   }
 
+  /// The second client shows that each request would otherwise get the event.
+  @Test(arguments: ["", "&namespace=%2F"], [["none"], ["all"]])
+  func aClientWithoutTopicsReceivesNothingInAnyWay(query: String, names: [String]) throws {
+    let rules = [("none", ["receive"], ["*"], []), ("all", ["receive"], ["*"], ["*"])]
+    let api = try APIFixture {
+      $0.session.upstream.conventions.kind = .socketIO
+      $0.authentication.certificates = rules.map {
+        .init(name: "dns:\($0.0)", scopes: $0.1, sessions: $0.2, topics: $0.3)
+      }
+    }
+    var parts = SocketIOParts()
+    (parts.namespace, parts.name, parts.arguments) = (Array("/".utf8), Array("secret".utf8), Array("[]".utf8))
+    let record = parts.record
+    try api.session().inbox.append(SocketIORecord(record.span), time: 0, now: api.now)
+    let reads = names == ["all"]
+    for accept in ["application/json", "application/x-ndjson"] {
+      let target = "/v1/messages?wait=0&cursor=earliest\(query)"
+      let response = try response(api, "GET", target, as: names[0], "Accept: \(accept)\r\n").response
+      #expect(response.status == 200 && response.body.contains("secret") == reads, "\(accept)")
+      #expect(response.field("Link")?.hasSuffix("\(query)>; rel=\"next\"") == true)
+    }
+    for (fields, parameter) in [("Accept: text/event-stream", ""), ("Accept: application/x-ndjson", "&stream=1")] {
+      let target = "/v1/messages?cursor=earliest\(query)\(parameter)"
+      let head = "GET \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n\r\n"
+      guard case .stream(let source) = try api.send(Array(head.utf8), from: client(names[0])).outcome else {
+        Issue.record("\(target) is no stream")
+        continue
+      }
+      var content = ResponseContent()
+      _ = source.next(at: api.now, into: &content)
+      #expect(String(decoding: content.copyBytes(), as: UTF8.self).contains("secret") == reads, "\(fields)")
+      source.close()
+    }
+    for document in [#"{"topics":[]}"#, "{}", #"{"topics":["secret"]}"#] {
+      let status = try response(api, "PUT", "/v1/consumers/c", as: names[0], body: document).status
+      #expect((status < 300) == reads, "\(document)")
+    }
+  }
+
   @Test func aConsumerNeedsItsTopicsWithinTheGrantAtEachUse() throws {
     let api = try api([("me", ["receive"], ["*"], ["orders.*"]), ("all", ["receive"], ["*"], ["*"])])
     func put(_ name: String, _ document: String, as client: String) throws -> Int {
@@ -226,9 +266,11 @@ import UpstreamProtocol
     #expect(try receive(as: "me").compactMap { $0["data"] as? String } == ["order"])
     #expect(try dead(as: "me").isEmpty)
     #expect(try dead(as: "all") == ["secret", "none"])
-    #expect(try response(api, "POST", "/v1/consumers/c/dead/retry", as: "me").status == 200)
+    #expect(try response(api, "POST", "/v1/consumers/c/dead/retry", as: "me").response.json["retried"] as? Int == 0)
+    #expect(try response(api, "DELETE", "/v1/consumers/c/dead", as: "me").response.json["removed"] as? Int == 0)
     #expect(try receive(as: "me").isEmpty)
     #expect(try dead(as: "all") == ["secret", "none"])
+    #expect(try response(api, "DELETE", "/v1/consumers/c/dead", as: "all").response.json["removed"] as? Int == 2)
   }
 
   @Test func aRefusedRequestIsCountedForItsAddress() throws {

@@ -55,16 +55,16 @@ import UpstreamProtocol
       "cursor": "earliest", "since": "10m", "last": "5", "topic": "a", "wait": "1s", "limit": "5", "max_bytes": "10",
     ]
     for name in declared where values[name] != nil {
-      _ = try withRequest("/v1/messages?\(name)=\(values[name] ?? "")") { try PollParameters($0, settings) }
+      _ = try withRequest("/v1/messages?\(name)=\(values[name] ?? "")") { try PollParameters($0, settings, for: nil) }
     }
     _ = try withRequest("/v1/messages?stream=1&events=session&data=omit", fields: "Accept: application/x-ndjson\r\n") {
-      try PollParameters($0, settings)
+      try PollParameters($0, settings, for: nil)
     }
     for bad in [
       "other=1", "wait=x", "wait=1&wait=2", "last=1&since=1m", "limit=0", "limit=-1", "max_bytes=", "cursor=nope",
     ] {
       #expect(throws: ProblemError.self, "\(bad)") {
-        try withRequest("/v1/messages?\(bad)") { try PollParameters($0, settings) }
+        try withRequest("/v1/messages?\(bad)") { try PollParameters($0, settings, for: nil) }
       }
     }
   }
@@ -144,7 +144,7 @@ import UpstreamProtocol
   @Test func theWaitIsTheShortestOfWhatAllSidesGrant() throws {
     let settings = GatewaySettings().delivery
     func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
-      try withRequest("/v1/messages?\(query)", fields: fields) { try PollParameters($0, settings).wait }
+      try withRequest("/v1/messages?\(query)", fields: fields) { try PollParameters($0, settings, for: nil).wait }
     }
     #expect(try wait("") == .seconds(25))
     #expect(try wait("wait=500ms") == .milliseconds(500))

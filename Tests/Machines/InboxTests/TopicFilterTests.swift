@@ -1,4 +1,5 @@
 import ByteStreams
+import SocketIO
 import TestSupport
 import Testing
 
@@ -50,9 +51,41 @@ import Testing
 
   @Test func writesItsPatternsAsAQuery() {
     var output = ByteQueue()
-    filter("orders.*", "a b", "ü\"").writeQuery(into: &output)
+    var filter = filter("orders.*", "a b", "ü\"")
+    let isAdded = filter.add(namespace: Array("/a b".utf8).span)
+    filter.writeTopics(into: &output)
+    filter.writeNamespaces(into: &output)
     let text = output.bytes.text()
-    #expect(text == "&topic=orders.*&topic=a%20b&topic=%C3%BC%22")
+    #expect(isAdded && text == "&topic=orders.*&topic=a%20b&topic=%C3%BC%22&namespace=%2Fa%20b")
+  }
+
+  @Test func noTopicIsNotAllTopicsWhateverElseIsSelected() {
+    let none = TopicFilter(granted: [])
+    var namespaces = TopicFilter()
+    let isAdded = namespaces.add(namespace: Array("/".utf8).span)
+    #expect(isAdded)
+    var log = PushLog(epoch: epoch, retention: Retention())
+    var renderer = MessageRenderer()
+    var dropped: [RetainedMessage] = []
+    for name in ["a", "b"] {
+      var parts = SocketIOParts()
+      (parts.namespace, parts.name, parts.arguments) = (Array("/".utf8), Array(name.utf8), Array("[]".utf8))
+      let event = SocketIORecord(parts.record.span)
+      log.append(renderer.render(event, id: log.nextID, time: 0, arrival: moment(0)), dropping: &dropped)
+    }
+    func count(_ filter: TopicFilter) -> Int {
+      var (position, count) = (ReadStart(log.start), 0)
+      while true {
+        let result = log.read(after: position, limit: 9, maxBytes: 99, matching: filter)
+        count += result.messages.count
+        guard result.more else { return count }
+        position = ReadStart(result.cursor)
+      }
+    }
+    #expect(count(TopicFilter()) == 2, "a new filter selects all")
+    #expect(count(none) == 0 && count(TopicFilter().within(none)) == 0)
+    #expect(count(namespaces) == 2 && count(namespaces.within(none)) == 0)
+    #expect(count(namespaces.within(TopicFilter(granted: [Array("a".utf8)]))) == 1)
   }
 
   // MARK: Reading with a filter

@@ -113,6 +113,24 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
+  /// What a quotation mark means in the elements of the field, if it is a list.
+  package var listQuoting: HTTPListElements.Quoting {
+    switch self {
+    case .ifMatch, .ifNoneMatch: .entityTags
+    // Their grammars have parameters or values that may be quoted strings.
+    case .accept, .cacheControl, .expect, .prefer, .proxyAuthenticate, .secWebSocketExtensions, .te, .transferEncoding,
+      .wwwAuthenticate:
+      .strings
+    // Lists of tokens or addresses, and fields that are no lists.
+    case .other, .acceptEncoding, .accessControlRequestHeaders, .accessControlRequestMethod, .authorization,
+      .connection, .contentEncoding, .contentLength, .contentType, .date, .drawbridgeWaited, .host, .idempotencyKey,
+      .keepAlive, .lastEventID, .location, .origin, .range, .retryAfter, .secFetchSite, .secWebSocketAccept,
+      .secWebSocketProtocol, .topic, .traceparent, .tracestate, .trailer, .ttl, .upgrade, .userAgent,
+      .xEnvoyExpectedTimeout, .xForwardedFor, .xRequestID:
+      .none
+    }
+  }
+
   /// Whether the field concerns the connection, or the framing of a message on it: whoever forwards the message writes its own.
   var concernsConnection: Bool {
     switch self {

@@ -96,11 +96,11 @@ package struct HTTPFields: ~Copyable {
   }
 
   /// Calls `body` with each element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1). Elements are split
-  /// as by `HTTPListElements`.
+  /// as by `HTTPListElements`, with the quotes that the field may have.
   package func forEachElement(of field: HTTPFieldName, _ body: (Span<UInt8>) -> Void) {
     var next = index(of: field)
     while let index = next {
-      var elements = HTTPListElements(value(at: index))
+      var elements = HTTPListElements(value(at: index), quoting: field.listQuoting)
       while let element = elements.next() { body(element) }
       next = self.index(of: field, from: index &+ 1)
     }

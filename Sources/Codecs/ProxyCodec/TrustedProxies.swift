@@ -68,7 +68,7 @@ package struct TrustedProxies: Hashable, Sendable {
   package func isSecure(_ fields: borrowing HTTPFields) -> Bool? {
     var result: Bool?
     for index in 0..<fields.count where fields.name(at: index).equalsIgnoringCase("x-forwarded-proto") {
-      var elements = HTTPListElements(fields.value(at: index))
+      var elements = HTTPListElements(fields.value(at: index), quoting: .none)
       while let element = elements.next() { result = element.equalsIgnoringCase("https") }
     }
     return result

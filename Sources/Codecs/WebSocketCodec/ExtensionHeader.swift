@@ -15,7 +15,7 @@ package struct ExtensionElement: Equatable, Sendable {
   /// Parses a field value. Returns nil if it does not match the grammar.
   package static func parse(_ value: Span<UInt8>) -> [ExtensionElement]? {
     var result: [ExtensionElement] = []
-    var elements = HTTPListElements(value)
+    var elements = HTTPListElements(value, quoting: .strings)
     while let element = elements.next() {
       var reader = Reader(element)
       guard let parsed = reader.element() else { return nil }

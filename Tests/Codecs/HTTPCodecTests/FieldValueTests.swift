@@ -144,11 +144,36 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     ("\"\\", ["\"\\"]),
   ])
   func splitsAtCommasOutsideQuotes(text: String, expected: [String]) {
+    #expect(elements(of: text, .strings) == expected)
+  }
+
+  private func elements(of text: String, _ quoting: HTTPListElements.Quoting) -> [String] {
     let bytes = Array(text.utf8)
-    var elements = HTTPListElements(bytes.span)
+    var elements = HTTPListElements(bytes.span, quoting: quoting)
     var found: [String] = []
     while let element = elements.next() { found.append(element.text()) }
-    #expect(found == expected)
+    return found
+  }
+
+  @Test func aBackslashInAnEntityTagEscapesNothing() {
+    let text = #"W/"a\", "b,c","d"#
+    #expect(elements(of: text, .entityTags) == [#"W/"a\""#, #""b,c""#, #""d"#])
+  }
+
+  @Test func aQuotationMarkAmongTokensIsACharacter() {
+    #expect(elements(of: #"", a, "b,c""#, .none) == [#"""#, "a", #""b"#, #"c""#])
+  }
+
+  /// A client that puts a quotation mark before what others append must not hide it.
+  @Test(arguments: [
+    ("connection", #"", close"#, 2), ("upgrade", #""a, b"#, 2), ("accept-encoding", #"", gzip"#, 2),
+    ("content-encoding", #"", gzip"#, 2), ("x-forwarded-for", #"", 192.0.2.1"#, 2), ("accept", #"a/b;c="d,e""#, 1),
+    ("prefer", #"a="b,c""#, 1), ("transfer-encoding", #"a;b="c,d""#, 1), ("expect", #"a="b,c""#, 1),
+    ("if-none-match", #""a\", "b,c""#, 2),
+  ])
+  func eachFieldHasTheQuotesOfItsGrammar(name: String, value: String, count: Int) throws {
+    let field = try #require(HTTPFieldName.allCases.first { "\($0.name)" == name })
+    #expect(elements(of: value, field.listQuoting).count == count)
   }
 }
 

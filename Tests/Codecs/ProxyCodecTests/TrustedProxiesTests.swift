@@ -77,6 +77,16 @@ import Testing
     #expect(try client("203.0.113.7, _hidden, 198.51.100.1", is: "198.51.100.1"))
   }
 
+  /// nginx appends to the same line.
+  @Test(arguments: ["\"", "\"x", "a=\"", "\"198.51.100.1", "\\", "(", ";", "[", "\"\\"])
+  func nothingThatAClientInventsHidesWhatAProxyAppends(text: String) throws {
+    #expect(try client("\(text), 203.0.113.7", is: "203.0.113.7"))
+    #expect(try client("\(text), 203.0.113.7, 10.0.0.9", is: "203.0.113.7"))
+    #expect(try client("\(text)", "203.0.113.7", is: "203.0.113.7"))
+    let isSecure = try request(["X-Forwarded-Proto: \(text), https\r\n"]) { proxies("10.0.0.0/8").isSecure($0) }
+    #expect(isSecure == true)
+  }
+
   @Test(arguments: [
     ("203.0.113.7:4711", "203.0.113.7"), ("[2001:db9::7]:4711", "2001:db9::7"), ("[2001:db9::7]", "2001:db9::7"),
     ("2001:db9::7", "2001:db9::7"), ("::ffff:203.0.113.7", "203.0.113.7"),

@@ -37,7 +37,11 @@ enum FieldValuesTarget {
 
   /// Elements are in the order of the list, not empty, and without surrounding whitespace.
   private static func readList(_ input: Span<UInt8>) throws(Finding) {
-    var elements = HTTPListElements(input)
+    for quoting in [HTTPListElements.Quoting.none, .strings, .entityTags] { try readList(input, quoting) }
+  }
+
+  private static func readList(_ input: Span<UInt8>, _ quoting: HTTPListElements.Quoting) throws(Finding) {
+    var elements = HTTPListElements(input, quoting: quoting)
     var total = 0
     while let element = elements.next() {
       total += element.count + 1

@@ -2,17 +2,29 @@ import ByteStreams
 
 /// Iterates over the elements of a comma-separated list (RFC 9110 §5.6.1).
 ///
-/// Whitespace around elements is removed. Empty elements are skipped, as a recipient must. A separator inside a quoted string does
-/// not separate. Other separators are for grammars such as the parameters of an element.
+/// Whitespace around elements is removed. Empty elements are skipped, as a recipient must. Whether a separator separates inside quotes depends
+/// on the field. Other separators are for grammars such as the parameters of an element.
 package struct HTTPListElements: ~Escapable {
+  /// What a quotation mark in the elements of a list means.
+  package enum Quoting: Sendable {
+    /// Nothing: the elements are tokens or addresses. A proxy may have appended an element to a value that a client invented.
+    case none
+    /// It begins or ends a quoted string, in which a backslash escapes the next character (RFC 9110 §5.6.4).
+    case strings
+    /// It begins or ends an entity tag, in which a backslash is a character like any other (RFC 9110 §8.8.3).
+    case entityTags
+  }
+
   private let list: Span<UInt8>
   private let separator: UInt8
+  private let quoting: Quoting
   private var position = 0
 
   @_lifetime(copy list)
-  package init(_ list: Span<UInt8>, separatedBy separator: UInt8 = UInt8(ascii: ",")) {
+  package init(_ list: Span<UInt8>, separatedBy separator: UInt8 = UInt8(ascii: ","), quoting: Quoting) {
     self.list = list
     self.separator = separator
+    self.quoting = quoting
   }
 
   /// Returns the next element, or nil at the end.
@@ -25,9 +37,9 @@ package struct HTTPListElements: ~Escapable {
       while end < list.count {
         let byte = list[end]
         if quoted {
-          if byte == UInt8(ascii: "\\") { end &+= 1 }
-          if byte == UInt8(ascii: "\"") { quoted = false }
-        } else if byte == UInt8(ascii: "\"") {
+          if byte == UInt8(ascii: "\\"), quoting == .strings { end &+= 1 }
+          if byte == UInt8(ascii: "\""), quoting != .none { quoted = false }
+        } else if byte == UInt8(ascii: "\""), quoting != .none {
           quoted = true
         } else if byte == separator {
           break

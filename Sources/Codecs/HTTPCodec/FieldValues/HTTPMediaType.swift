@@ -39,7 +39,7 @@ package struct HTTPMediaType: ~Escapable {
   /// are kept, since no parameter used here has any.
   @_lifetime(copy self)
   package func parameter(_ name: StaticString) -> Span<UInt8>? {
-    var list = HTTPListElements(parameters, separatedBy: UInt8(ascii: ";"))
+    var list = HTTPListElements(parameters, separatedBy: UInt8(ascii: ";"), quoting: .strings)
     while let element = list.next() {
       let equals = element.firstIndex(of: UInt8(ascii: "=")) ?? element.count
       guard equals < element.count, element.extracting(first: equals).equalsIgnoringCase(name) else { continue }

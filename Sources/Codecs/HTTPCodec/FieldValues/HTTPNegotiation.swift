@@ -87,7 +87,8 @@ extension Span where Element == UInt8 {
     let semicolon = firstIndex(of: UInt8(ascii: ";")) ?? count
     let value = extracting(first: semicolon).trimmingWhitespace()
     guard semicolon < count else { return (value, 1000) }
-    var parameters = HTTPListElements(extracting((semicolon &+ 1)..<count), separatedBy: UInt8(ascii: ";"))
+    var parameters = HTTPListElements(
+      extracting((semicolon &+ 1)..<count), separatedBy: UInt8(ascii: ";"), quoting: .strings)
     var quality = 1000
     while let parameter = parameters.next() {
       guard parameter.count > 2, ASCII.lowercased(parameter[0]) == UInt8(ascii: "q"),

@@ -263,9 +263,16 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
-    let outcome = respond(to: pending, exchange.body, at: now, into: &response)
-    if case .respond = outcome { latencies.count(pending.request.kind) }
     let grant = shared.access.isOpen ? nil : pending.grant
+    let outcome: Outcome
+    // The body may have taken its time. A request that another gateway has forwarded was judged there, and may be a repetition.
+    if let grant, !(pending.context?.isForwarded ?? false), let refusal = shared.access.refusal(of: grant) {
+      respond(with: refusal, into: &response)
+      outcome = .respond
+    } else {
+      outcome = respond(to: pending, exchange.body, at: now, into: &response)
+    }
+    if case .respond = outcome { latencies.count(pending.request.kind) }
     if grant == nil, pending.context == nil { return outcome }
     return accompany(outcome, for: grant, in: pending.context, at: now, into: &response)
   }

@@ -59,6 +59,20 @@ package final class AccessState: Sendable {
     listener.role == .client || openManagement.contains(listener.reach)
   }
 
+  /// Returns the problem of a request whose head was accepted, and whose credentials have ended since.
+  func refusal(of grant: Grant) -> Problem? {
+    let refusal: AuthenticationRefusal
+    if grant.isRevoked {
+      refusal = .revoked
+    } else if grant.expires != nil, grant.isExpired(at: ProcessInformation.wallClockMilliseconds()) {
+      refusal = .expiredMeanwhile
+    } else {
+      return nil
+    }
+    refusals.count(refusal)
+    return refusal.problem
+  }
+
   package var credentials: Credentials { current.withLock { $0 } }
 
   /// Incremented whenever `credentials` has changed.

@@ -10,6 +10,10 @@ enum AuthenticationRefusal: Error {
   case unknownCertificate
   case expiredCertificate
   case token(TokenRefusal)
+  /// The credentials were removed while the request was received or held, and nothing was done.
+  case revoked
+  /// The credentials have expired while the request was received, and nothing was done.
+  case expiredMeanwhile
   /// Too many wrong credentials from this address. The limiter counts these.
   case limited(Problem)
 
@@ -22,6 +26,8 @@ enum AuthenticationRefusal: Error {
     case .unknownCertificate: "unknown-certificate"
     case .expiredCertificate: "expired-certificate"
     case .token(let refusal): refusal.label
+    case .revoked: "revoked"
+    case .expiredMeanwhile: TokenRefusal.expired.label
     case .limited: "limited"
     }
   }
@@ -29,7 +35,7 @@ enum AuthenticationRefusal: Error {
   /// All labels of the metric.
   static let names =
     [
-      "missing", "other-scheme", "repeated-cookie", "unknown-certificate", "expired-certificate",
+      "missing", "other-scheme", "repeated-cookie", "unknown-certificate", "expired-certificate", "revoked",
     ] + TokenRefusal.labels
 
   private var challenge: Challenge {
@@ -38,6 +44,8 @@ enum AuthenticationRefusal: Error {
     case .repeatedCookie: .invalidToken("the cookie is repeated")
     case .expiredCertificate: .invalidToken("the certificate has expired")
     case .token(let refusal): .invalidToken(refusal.clientDescription)
+    case .revoked: .invalidToken("the credentials are no longer valid")
+    case .expiredMeanwhile: .invalidToken("the credentials have expired")
     }
   }
 
@@ -52,6 +60,10 @@ enum AuthenticationRefusal: Error {
       "no rule of authentication.certificates has a name of the client certificate: \(remedy), or use another certificate"
     case .expiredCertificate: "the client certificate has expired: connect again with a new one"
     case .token(let refusal): "\(refusal.clientDescription): use a valid one of this gateway, unchanged"
+    case .revoked:
+      "the credentials were removed, or what they allow was changed, while this request was received or held: nothing was done; repeat it with valid ones"
+    case .expiredMeanwhile:
+      "the credentials have expired while this request was received: nothing was done; repeat it with valid ones"
     case .limited(let problem): problem.detail
     }
   }

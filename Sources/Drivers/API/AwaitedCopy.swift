@@ -27,7 +27,7 @@ extension API {
     if parameters.start.cursor == nil, copy.isAway { throw ProblemError(noHolder) }
     let request = ReadAwaitingCopy(
       self, parameters, of: session, for: grant, wait, until: deadline,
-      patience: copy.isAway ? now : now + FollowedCopy.patience)
+      patience: self.deadline(after: copy.isAway ? .zero : FollowedCopy.patience, for: grant, at: now))
     return .wait(request)
   }
 }
@@ -91,7 +91,10 @@ private final class ReadAwaitingCopy: WaitingRequest {
 
   /// Finds out whether the copy can answer the request by now.
   private func advance() {
-    if session.inbox.hasEnded, let next = api.shared.sessions.find(session.name) { session = next }
+    // A session that another client has created under the same name is not this client's.
+    if session.inbox.hasEnded, let next = api.shared.sessions.find(session.name), grant?.allows(next) ?? false {
+      session = next
+    }
     guard let wait = awaited else { return }
     if session.copy == nil || wait.isOver(in: session.inbox) { awaited = nil }
   }

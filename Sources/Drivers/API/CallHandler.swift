@@ -159,6 +159,7 @@ private struct HeldCall: WaitingRequest {
   var isConcerned: Bool { hasNewData }
   /// The session waits for the reply, too, within `shutdown.flush`.
   var endsAtDrain: Bool { false }
+  var effect: HeldEffect { .changeAndData }
   var hasNewData: Bool { pending.session.upstream.isOver(pending.call) }
 
   private var pending: PendingCall {

@@ -20,6 +20,9 @@ enum ConsumerResult {
   /// - Parameter acknowledgement: its ticket, if the request has one that may not be stored.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
+  /// Whether it is the result of a receive of a consumer that is not shared.
+  var isRead: Bool { if case .read = self { true } else { false } }
+
   /// When the first push that it contains arrived.
   var arrival: MonotonicTime? {
     switch self {

@@ -65,12 +65,26 @@ struct RequestToForward {
   /// Whether it counts as a request that may wait. Its parameters, which the holder reads, may say that it does not.
   let mayWait: Bool
   let endsAtDrain: Bool
+  /// What it may have changed when the holder has it.
+  let effect: HeldEffect
   /// How long it may take at the holder.
   let time: TimeSpan
   /// Whether the client waits for more than its execution.
   let waits: Bool
   /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
   let readsDocument: Bool?
+
+  private static func effect(of route: Route, _ request: borrowing HTTPRequestHead) -> HeldEffect {
+    if request.method == .get || request.method == .head { return .none }
+    switch route {
+    case .call: return .changeAndData
+    // The holder takes back what it has leased when the connection to it ends.
+    case .consumer(let target) where target.action == .receive:
+      let isEncoded = request.query.firstIndex(of: UInt8(ascii: "%")) != nil
+      return isEncoded || WaitParameter.names("ack=", request) ? .changeAndData : .none
+    default: return .change
+    }
+  }
 
   /// - Parameter id: identifies the request among those of all gateways.
   init(
@@ -82,6 +96,7 @@ struct RequestToForward {
     method = request.method == .head ? .get : request.method
     repetition = route.repetition
     endsAtDrain = route.endsAtDrain
+    effect = Self.effect(of: route, request)
     let hasParameters = !request.query.isEmpty || request.fields.contains(.prefer)
     switch route {
     case .call: mayWait = true
@@ -213,7 +228,8 @@ extension API {
     if let isRead = request.readsDocument {
       return .wait(HeldSessionDocument(self, request.session, exchange, isRead: isRead, at: now))
     }
-    return .wait(HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain))
+    return .wait(
+      HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain, effectAtHolder: request.effect))
   }
 
   /// What the holder gets of a request that is complete now.
@@ -272,6 +288,8 @@ final class HeldMovableRequest: WaitingRequest {
   let heldCount: Gauge?
   let notifier: Notifier
   private var hasMoved = false
+  /// What it had changed when it moved. It changes nothing else there.
+  private var effectBefore = HeldEffect.none
   /// nil before it has moved, and if too much waits for other gateways.
   private var exchange: ForwardedExchange?
 
@@ -301,9 +319,10 @@ final class HeldMovableRequest: WaitingRequest {
   /// It has another deadline once it has moved.
   var isConcerned: Bool { hasMoved ? hasNewData : !session.isHere || request.isConcerned }
   var endsAtDrain: Bool { hasMoved || request.endsAtDrain }
+  var effect: HeldEffect { hasMoved ? effectBefore : request.effect }
 
   private func moveOn() {
-    hasMoved = true
+    (hasMoved, effectBefore) = (true, request.effect)
     request.abandon()
     exchange = api.forwarder?.forward(message, to: session.placement, notifying: notifier)
   }
@@ -325,9 +344,11 @@ private struct HeldForward: WaitingRequest {
   let api: API
   let exchange: ForwardedExchange
   let endsAtDrain: Bool
+  let effectAtHolder: HeldEffect
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { exchange.notifier }
+  var effect: HeldEffect { exchange.mayHaveBeenExecuted ? effectAtHolder : .none }
   /// The exchange has an outcome by its own deadline; this one is later, so that it is never first.
   var deadline: MonotonicTime { exchange.deadline + .seconds(1) }
   var hasNewData: Bool { exchange.outcome != nil }

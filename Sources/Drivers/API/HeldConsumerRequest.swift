@@ -12,6 +12,8 @@ struct HeldConsumerRequest: WaitingRequest {
   struct Pending {
     let target: ConsumerTarget
     let isReceive: Bool
+    /// Whether it has acknowledged what an earlier receive has returned.
+    fileprivate let acknowledges: Bool
     /// That of a receive that is held; nil: it never waited for pushes.
     fileprivate let turn: ReceiveTurn?
     fileprivate(set) var phase: Phase
@@ -25,6 +27,7 @@ struct HeldConsumerRequest: WaitingRequest {
     /// A receive that waits for pushes.
     init(_ receive: PendingReceive, at now: MonotonicTime) {
       (target, isReceive, turn) = (receive.target, true, receive.turn)
+      acknowledges = receive.acknowledges
       phase = .receiving(receive)
       (start, storeDeadline) = (now, now + target.storeWait)
       if receive.acknowledgement != nil { beginStoring() }
@@ -34,6 +37,7 @@ struct HeldConsumerRequest: WaitingRequest {
     init(_ result: ConsumerResult, _ ticket: JournalTicket, of target: ConsumerTarget, at now: MonotonicTime) {
       (self.target, turn) = (target, nil)
       isReceive = target.action == .receive
+      acknowledges = isReceive && result.isRead
       phase = .storing(result, ticket)
       (start, storeDeadline) = (now, now + target.storeWait)
       beginStoring()
@@ -120,6 +124,13 @@ struct HeldConsumerRequest: WaitingRequest {
     case .storing: false
     case .complete, .refused: true
     }
+  }
+
+  /// What was leased is taken back when it is abandoned.
+  var effect: HeldEffect {
+    let pending = pending
+    if pending.isReceive { return pending.acknowledges ? .changeAndData : .none }
+    return .change
   }
 
   private func outcome(of ticket: JournalTicket) -> JournalOutcome { pending.outcome(of: ticket) }

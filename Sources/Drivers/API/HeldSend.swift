@@ -52,6 +52,7 @@ struct HeldSend: WaitingRequest {
   var isConcerned: Bool { pending.receipt.ticket != nil || hasNewData }
   /// What is not stored cannot be acknowledged.
   var endsAtDrain: Bool { pending.receipt.ticket == nil }
+  var effect: HeldEffect { .change }
 
   var deadline: MonotonicTime {
     let pending = pending

@@ -33,6 +33,7 @@ final class HeldSessionChange: WaitingRequest {
   var isConcerned: Bool { hasNewData }
   /// Soon there is an outcome, and without one the client does not know whether it has a session.
   var endsAtDrain: Bool { false }
+  var effect: HeldEffect { .change }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     request.abandon()

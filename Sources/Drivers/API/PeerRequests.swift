@@ -94,6 +94,7 @@ final class HeldPeerRequest: WaitingRequest {
   var isConcerned: Bool { hasMoved || request.isConcerned }
   /// It continues at the next holder when this gateway shuts its sessions down.
   var endsAtDrain: Bool { false }
+  var effect: HeldEffect { request.effect }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     guard hasMoved else { return request.finish(at: now, into: &response) }

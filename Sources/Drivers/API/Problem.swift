@@ -114,7 +114,7 @@ struct Problem {
       case .sessionNotOwned: "The session belongs to another client"
       case .tooManySessions: "Too many sessions"
       case .holderUnavailable: "No gateway holds the session at present"
-      case .outcomeUnknown: "The gateway that had the request was lost"
+      case .outcomeUnknown: "The outcome of the request is not known"
       }
     }
 

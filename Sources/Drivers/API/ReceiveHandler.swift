@@ -18,6 +18,8 @@ struct PendingReceive {
   let maxBytes: Int
   /// When the wait for pushes ends.
   let deadline: MonotonicTime
+  /// Whether it has acknowledged what an earlier receive has returned.
+  let acknowledges: Bool
   /// That of the acknowledgement, as long as it may not be stored.
   var acknowledgement: JournalTicket?
 
@@ -46,7 +48,7 @@ extension API {
       let turn = try consumers.beginReceive(target.name, acknowledging: acknowledged, now: now)
       receive = PendingReceive(
         target: target, grant: grant, turn: turn, limit: parameters.limit, maxBytes: parameters.maxBytes,
-        deadline: deadline(after: parameters.wait, for: grant, at: now),
+        deadline: deadline(after: parameters.wait, for: grant, at: now), acknowledges: acknowledged != nil,
         acknowledgement: acknowledged == nil ? nil : consumers.unstored)
     } catch {
       throw target.problem(error)

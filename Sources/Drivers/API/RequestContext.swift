@@ -119,8 +119,9 @@ extension API {
   }
 }
 
-/// A held request with a context, or with credentials that may be removed meanwhile. If they are, it ends with 401 and gets no data: at the
-/// next notification, or at its deadline.
+/// A held request with a context, or with credentials that may be removed meanwhile. If they are, it gets no data. At the next notification, or at
+/// its deadline, it ends: with 401 if it has changed nothing, else with a problem that says so. One whose response only says what it has
+/// changed does not end early.
 private final class AccompaniedRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let grant: Grant?
@@ -134,11 +135,13 @@ private final class AccompaniedRequest: WaitingRequest {
     self.api = api
   }
 
-  private var isRevoked: Bool { grant?.isRevoked ?? false }
+  /// Whether the response must have no data, since the credentials were removed.
+  private var isRevoked: Bool { grant?.isRevoked ?? false && request.effect != .change }
 
   var heldCount: Gauge? { request.heldCount }
   var notifier: Notifier { request.notifier }
   var deadline: MonotonicTime { request.deadline }
+  var effect: HeldEffect { request.effect }
   var hasNewData: Bool { isRevoked || request.hasNewData }
   var isConcerned: Bool { isRevoked || request.isConcerned }
   var endsAtDrain: Bool { request.endsAtDrain }
@@ -152,8 +155,10 @@ private final class AccompaniedRequest: WaitingRequest {
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     if isRevoked {
+      let isUnchanged = request.effect == .none
       request.abandon()
-      api.respond(with: Self.revoked, into: &response)
+      if isUnchanged { api.shared.access.refusals.count(.revoked) }
+      api.respond(with: isUnchanged ? AuthenticationRefusal.revoked.problem : Self.withheld, into: &response)
     } else {
       request.finish(at: now, into: &response)
     }
@@ -167,12 +172,12 @@ private final class AccompaniedRequest: WaitingRequest {
     if let context { api.release(context) }
   }
 
-  private static var revoked: Problem {
+  private static var withheld: Problem {
     Problem(
-      .unauthorized,
+      .outcomeUnknown,
       detail:
-        "the credentials were removed, or what they allow was changed, while this request was held: repeat it with valid ones, but a message or call that was accepted only if it does no harm twice",
-      challenge: .invalidToken("the credentials are no longer valid"))
+        "the credentials were removed, or what they allow was changed, while this request was held. It may have been executed, and its result is not shown: repeat it with valid ones only if that does no harm"
+    )
   }
 }
 

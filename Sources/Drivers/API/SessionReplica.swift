@@ -150,6 +150,7 @@ final class HeldSessionDocument: WaitingRequest {
 
   /// A change has an effect at the holder.
   var endsAtDrain: Bool { isRead }
+  var effect: HeldEffect { isRead || !exchange.mayHaveBeenExecuted ? .none : .change }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     let outcome = exchange.outcome ?? exchange.failure

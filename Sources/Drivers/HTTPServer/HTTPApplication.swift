@@ -93,6 +93,8 @@ package protocol WaitingRequest: Waiter {
   var heldCount: Gauge? { get }
   /// Whether the wait ends early when the server drains. If not, the request may wait for its deadline.
   var endsAtDrain: Bool { get }
+  /// What the request may have changed so far.
+  var effect: HeldEffect { get }
 
   /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content. nil: it is not, and `finish` follows. `response` is
   /// empty on entry.
@@ -105,8 +107,19 @@ package protocol WaitingRequest: Waiter {
   func abandon()
 }
 
+/// What a held request may have changed. A response that says that nothing was done is possible only with `none`.
+package enum HeldEffect: Sendable {
+  /// Nothing, or nothing that remains when it is abandoned.
+  case none
+  /// Something. Its response says what, and has no data of others.
+  case change
+  /// Something. Its response also has data that others have sent.
+  case changeAndData
+}
+
 extension WaitingRequest {
   package var endsAtDrain: Bool { true }
+  package var effect: HeldEffect { .none }
   package func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? { nil }
 }
 

@@ -70,6 +70,12 @@ package final class ForwardedExchange: LoopTask {
     outcome(machine.expired(isSent: attempt?.client.mayHaveArrived ?? false))
   }
 
+  /// Whether a holder may have executed the request by now.
+  package var mayHaveBeenExecuted: Bool {
+    if case .response = outcome { return true }
+    return machine.mayHaveBeenExecuted || attempt?.client.mayHaveArrived ?? false
+  }
+
   func placeChanged() {
     guard let attempt else { return event.signal() }
     if holder == attempt.peer {

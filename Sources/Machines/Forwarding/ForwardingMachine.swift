@@ -82,7 +82,8 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     self.limits = limits
   }
 
-  private var mayHaveBeenExecuted: Bool { firstLost != nil }
+  /// Whether an attempt that has ended without a response may have been executed.
+  package var mayHaveBeenExecuted: Bool { firstLost != nil }
 
   /// Whether it would be done twice if it was sent again.
   private func mustNotBeSent(at now: MonotonicTime) -> Bool {

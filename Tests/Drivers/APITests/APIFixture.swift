@@ -82,10 +82,12 @@ struct APIFixture {
 
   /// The outcome of a request, and its response if there is one.
   ///
-  /// - Parameter requestID: the `X-Request-Id` that the server has read.
+  /// - Parameters:
+  ///   - requestID: the `X-Request-Id` that the server has read.
+  ///   - meanwhile: happens between the head and the end of the body.
   func send(
     _ request: [UInt8], _ listener: HTTPListener = .loopback, from other: ClientConnection? = nil,
-    requestID: String = ""
+    requestID: String = "", meanwhile: () throws -> Void = {}
   ) throws -> (outcome: Outcome, response: Received) {
     var connection = HTTPServerConnection()
     connection.receive(request.span)
@@ -95,7 +97,9 @@ struct APIFixture {
     do {
       while let event = try connection.nextEvent() {
         switch event {
-        case .head: exchange = api.begin(connection.request, on: listener, from: other ?? client)
+        case .head:
+          exchange = api.begin(connection.request, on: listener, from: other ?? client)
+          try meanwhile()
         case .content: exchange?.body?.append(connection.content)
         case .end:
           let finished = try #require(exchange)

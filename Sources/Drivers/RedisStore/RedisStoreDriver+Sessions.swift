@@ -238,7 +238,7 @@ extension RedisStoreDriver {
     metrics.noteTakeOver()
     logger.info(
       "this gateway holds the session",
-      [.text("session", session.name), .number("term", Int(clamping: session.holding.token.term.value))])
+      [.text("session", session.name), .number("term", Int(session.holding.token.term.counter))])
     delegate?.store(store, holds: session.name, session.opened)
     finishCreation(of: session.name)
   }

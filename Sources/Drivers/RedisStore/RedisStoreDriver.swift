@@ -293,6 +293,8 @@ final class RedisStoreDriver {
     guard !closing.isEmpty else { return }
     for (change, _) in changes { change.request?.finish(.failed) }
     changes = []
+    // They are defined, and the next gateway holds them.
+    for name in Array(created.keys) { finishCreation(of: name) }
     link.close()
     for timer in timers.values { loop.cancel(timer) }
     timers = [:]

@@ -52,13 +52,19 @@ struct SessionBacklog {
     let item = items[first]
     lastTicket = tickets[first]
     first += 1
-    if first == items.count {
-      items.removeAll(keepingCapacity: first <= Self.keptCapacity)
-      tickets.removeAll(keepingCapacity: first <= Self.keptCapacity)
+    // Also while more is submitted than Redis takes: what was taken is at most as much as what is left.
+    if first == items.count || first >= Self.keptCapacity && first >= items.count - first {
+      let isEmpty = first == items.count
+      items.removeFirst(first)
+      tickets.removeFirst(first)
+      if isEmpty, items.capacity > 2 * Self.keptCapacity { (items, tickets) = ([], []) }
       first = 0
     }
     return item
   }
+
+  /// Entries in memory, with those that were taken. For tests.
+  var storedCount: Int { items.count }
 
   private static var keptCapacity: Int { 1 << 12 }
 }

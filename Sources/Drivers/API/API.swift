@@ -67,6 +67,10 @@ package final class API: HTTPApplication {
     let coding: HTTPAcceptedCodings
     /// Nil for most requests.
     let context: RequestContext?
+
+    func with(_ request: PendingRequest) -> Pending {
+      Pending(request: request, grant: grant, coding: coding, context: context)
+    }
   }
 
   // MARK: HTTPApplication
@@ -280,6 +284,40 @@ package final class API: HTTPApplication {
   private func respond(
     to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
+    switch pending.request {
+    case .movable(let request, let forward):
+      return respond(toMovable: pending.with(request), forward, body, at: now, into: &response)
+    case .fromPeer(let request, let session, let movesOn):
+      return respond(toPeer: pending.with(request), body, for: session, movesOn: movesOn, at: now, into: &response)
+    default:
+      if let outcome = respondAsHolder(to: pending, body, at: now, into: &response) { return outcome }
+      respond(with: Self.holderUnavailable, into: &response)
+      return .respond
+    }
+  }
+
+  /// Responds to a request that this gateway executes. If only the holder of its session can, that is verified before and after: this process may have
+  /// been stopped in between, and what it reads when it wakes is not what became of the session at the next holder.
+  ///
+  /// Returns nil if the session has left this gateway, and nothing was done that a repetition would do twice. `response` is empty then.
+  private func respondAsHolder(
+    to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome? {
+    guard let session = pending.request.heldSession else {
+      return execute(pending, body, at: now, into: &response)
+    }
+    guard !session.hasLeft else { return nil }
+    let outcome = execute(pending, body, at: now, into: &response)
+    guard case .respond = outcome, session.hasLeft,
+      !pending.request.isFact(isRefused: !response.refusal.isEmpty)
+    else { return outcome }
+    response.reset()
+    return nil
+  }
+
+  private func execute(
+    _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
+  ) -> Outcome {
     let isFromPeer = pending.context?.isForwarded ?? false
     do throws(ProblemError) {
       switch pending.request {
@@ -316,15 +354,7 @@ package final class API: HTTPApplication {
       case .forward(let request):
         pending.context?.isSentToHolder = true
         return try forward(request, body, at: now, into: &response)
-      case .movable(let request, let forward):
-        let pending = Pending(
-          request: request, grant: pending.grant, coding: pending.coding, context: pending.context)
-        return try respond(toMovable: pending, forward, body, at: now, into: &response)
-      case .fromPeer(let request, let session, let movesOn):
-        return respond(
-          toPeer: Pending(
-            request: request, grant: pending.grant, coding: pending.coding, context: pending.context), body,
-          for: session, movesOn: movesOn, at: now, into: &response)
+      case .movable, .fromPeer: preconditionFailure("a request is executed with what is around it")
       case .misdirected:
         misdirect(into: &response)
         return .respond
@@ -350,15 +380,11 @@ package final class API: HTTPApplication {
     toPeer pending: Pending, _ body: RequestBody?, for session: Session, movesOn: Bool, at now: MonotonicTime,
     into response: inout Response
   ) -> Outcome {
-    guard session.isHere else {
+    guard session.isHere, let outcome = respondAsHolder(to: pending, body, at: now, into: &response) else {
       misdirect(into: &response)
       return .respond
     }
-    let outcome = respond(to: pending, body, at: now, into: &response)
-    guard movesOn else { return outcome }
-    if case .wait(let request) = outcome { return .wait(HeldPeerRequest(request, session, self)) }
-    // It has run into the loss of the session.
-    if case .respond = outcome, !session.isHere, !response.refusal.isEmpty { misdirect(into: &response) }
+    if movesOn, case .wait(let request) = outcome { return .wait(HeldPeerRequest(request, session, self)) }
     return outcome
   }
 
@@ -366,10 +392,11 @@ package final class API: HTTPApplication {
   private func respond(
     toMovable pending: Pending, _ forward: RequestToForward, _ body: RequestBody?, at now: MonotonicTime,
     into response: inout Response
-  ) throws(ProblemError) -> Outcome {
-    guard forward.session.isHere else { return try self.forward(forward, body, at: now, into: &response) }
-    let outcome = respond(to: pending, body, at: now, into: &response)
-    guard case .wait(let request) = outcome else { return outcome }
+  ) -> Outcome {
+    guard forward.session.isHere, let outcome = respondAsHolder(to: pending, body, at: now, into: &response) else {
+      return execute(pending.with(.forward(forward)), body, at: now, into: &response)
+    }
+    guard case .wait(let request as any HolderRequest) = outcome else { return outcome }
     return .wait(HeldMovableRequest(request, forward.session, message(of: forward, body, at: now, &response), self))
   }
 

@@ -30,7 +30,7 @@ extension API {
 }
 
 /// A `GET /v1/deliveries/{id}` that waits until the state of the message is final.
-private struct WaitingDelivery: WaitingRequest {
+private struct WaitingDelivery: HolderRequest {
   let api: API
   let session: Session
   let id: DeliveryTerms.Issued
@@ -52,7 +52,10 @@ private struct WaitingDelivery: WaitingRequest {
   /// The notifier reports every message of the session that reaches a final state.
   var isConcerned: Bool { hasNewData }
 
-  func finish(at now: MonotonicTime, into response: inout Response) {
+  /// A state that the message gets after the deadline of this gateway is not the state that it has at the next holder.
+  var isFact: Bool { false }
+
+  func conclude(at now: MonotonicTime, into response: inout Response) {
     abandon()
     write(into: &response)
   }

@@ -281,7 +281,7 @@ extension API {
 
 /// A request that waits here until this gateway loses the session, and then for the response of the next holder.
 final class HeldMovableRequest: WaitingRequest {
-  private let request: any WaitingRequest
+  private let request: any HolderRequest
   private let session: Session
   private let message: ForwardedRequest
   private let api: API
@@ -293,7 +293,7 @@ final class HeldMovableRequest: WaitingRequest {
   /// nil before it has moved, and if too much waits for other gateways.
   private var exchange: ForwardedExchange?
 
-  init(_ request: any WaitingRequest, _ session: Session, _ message: ForwardedRequest, _ api: API) {
+  init(_ request: any HolderRequest, _ session: Session, _ message: ForwardedRequest, _ api: API) {
     self.request = request
     self.session = session
     self.message = message
@@ -308,9 +308,10 @@ final class HeldMovableRequest: WaitingRequest {
 
   var hasNewData: Bool {
     if !hasMoved {
-      if request.hasNewData { return true }
-      // A session that is closed ends what waits for it.
-      guard !session.isHere, !session.inbox.isClosed else { return false }
+      let hasNewData = request.hasNewData
+      // After the news, which may be from a time when another gateway held the session.
+      guard session.hasLeft else { return hasNewData }
+      if hasNewData, request.isFact { return true }
       moveOn()
     }
     return exchange.map { $0.outcome != nil } ?? true

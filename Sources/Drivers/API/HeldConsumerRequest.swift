@@ -8,7 +8,7 @@ import Sessions
 
 /// A held request for a consumer: a receive that waits for pushes, or any request that waits until its result is stored. A receive may do one
 /// after the other. Its `Pending` is in a table of the loop, so that this struct fits inline in the connection.
-struct HeldConsumerRequest: WaitingRequest {
+struct HeldConsumerRequest: HolderRequest {
   struct Pending {
     let target: ConsumerTarget
     let isReceive: Bool
@@ -140,7 +140,7 @@ struct HeldConsumerRequest: WaitingRequest {
     switch pending.phase {
     case .receiving(var receive):
       // The next holder has the pushes. A session that is closed has none.
-      guard pending.target.session.isHere || pending.target.session.inbox.isClosed else { return false }
+      guard !pending.target.session.hasLeft else { return false }
       let hasNews = receive.hasNews()
       if receive.acknowledgement != nil, !pending.isUnstored(receive.acknowledgement) {
         receive.acknowledgement = nil
@@ -185,7 +185,15 @@ struct HeldConsumerRequest: WaitingRequest {
     }
   }
 
-  func finish(at now: MonotonicTime, into response: inout Response) {
+  var session: Session { pending.target.session }
+
+  /// What is stored is the same at each holder.
+  var isFact: Bool {
+    guard case .storing(_, let ticket) = pending.phase else { return false }
+    return outcome(of: ticket) == .stored
+  }
+
+  func conclude(at now: MonotonicTime, into response: inout Response) {
     var pending = pending
     end(pending, at: now)
     if case .receiving(let receive) = pending.phase {

@@ -149,12 +149,13 @@ final class MessageStream: Source {
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
     let replica = SessionReplica(of: session, api.shared)
+    // Before the check: it is the state of a session that was held here.
+    let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       options.format.write(replica, into: &text)
       sentState = SentState(revision: revision, transition: 0)
       return
     }
-    let snapshot = session.upstream.snapshot()
     let history = snapshot.status.history
     var news = history[...]
     if let sent = sentState?.transition {

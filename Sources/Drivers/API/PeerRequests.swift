@@ -84,24 +84,20 @@ final class HeldPeerRequest: WaitingRequest {
 
   deinit { api.forwarder?.network.endHolding() }
 
-  /// A session that is closed is nowhere, and ends what waits for it.
-  private var hasMoved: Bool { !session.isHere && !session.inbox.isClosed }
-
   var heldCount: Gauge? { request.heldCount }
   var notifier: Notifier { request.notifier }
   var deadline: MonotonicTime { request.deadline }
-  var hasNewData: Bool { hasMoved || request.hasNewData }
-  var isConcerned: Bool { hasMoved || request.isConcerned }
+  var hasNewData: Bool { session.hasLeft || request.hasNewData }
+  var isConcerned: Bool { session.hasLeft || request.isConcerned }
   /// It continues at the next holder when this gateway shuts its sessions down.
   var endsAtDrain: Bool { false }
   var effect: HeldEffect { request.effect }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    guard hasMoved else { return request.finish(at: now, into: &response) }
-    if request.hasNewData {
+    if !session.hasLeft || request.hasNewData {
       request.finish(at: now, into: &response)
-      // If not, the loss of the session has ended it.
-      if response.refusal.isEmpty { return }
+      // A refusal may be because of the loss of the session.
+      guard session.hasLeft, !response.refusal.isEmpty else { return }
     } else {
       request.abandon()
     }

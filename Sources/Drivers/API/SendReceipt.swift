@@ -95,8 +95,17 @@ struct SendReceipt {
   ///
   /// - Parameters:
   ///   - isComplete: every message has reached the state that the client waits for, or a final one.
-  ///   - showsStates: the present states, else all messages are shown as `queued`, as they were accepted.
+  ///   - showsStates: the present states, else all messages are shown as `queued`, as they were accepted. Also if the session has left this
+  ///     gateway: the next holder knows their states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
+    append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
+    // After the states were read: what they are until then is true.
+    guard showsStates || isComplete, session.hasLeft else { return }
+    response.reset()
+    append(isComplete: false, showsStates: false, at: now, to: &response)
+  }
+
+  private func append(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, to response: inout Response) {
     response.begin(hasRefusals ? .multiStatus : isComplete ? .ok : .accepted, "application/json")
     switch results {
     case .single(let accepted, let kind):

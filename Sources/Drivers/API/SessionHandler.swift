@@ -20,10 +20,12 @@ extension API {
   ) {
     response.begin(status, "application/json")
     let replica = toPeer ? nil : SessionReplica(of: session, shared)
+    // Before the check: it is the state of a session that was held here.
+    let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       replica.writeDocument(at: now, into: &response.content.text)
     } else {
-      session.upstream.snapshot().write(
+      snapshot.write(
         of: session, store: StoreStatus(session.creation == nil ? shared.store : nil), replica: replica, now: now,
         into: &response.content.text)
     }
@@ -68,11 +70,11 @@ extension API {
     for (index, session) in sessions.prefix(page.limit).enumerated() {
       if index > 0 { response.content.text.append("," as StaticString) }
       let replica = SessionReplica(of: session, shared)
+      let snapshot = session.upstream.snapshot()
       if let replica, !session.isHere {
         replica.writeSummary(at: now, into: &response.content.text)
       } else {
-        session.upstream.snapshot().writeSummary(
-          of: session, replica: replica, now: now, into: &response.content.text)
+        snapshot.writeSummary(of: session, replica: replica, now: now, into: &response.content.text)
       }
     }
     response.content.text.append(

@@ -27,8 +27,10 @@ package final class Session: Sendable {
   package let upstream: SessionHandle
   /// Which gateway holds the session. Those that take each other's place share it.
   package let placement: SessionPlacement
-  /// What this gateway knows of the session that it follows; nil if it does not follow.
-  package let copy: FollowedCopy?
+  /// What this gateway knows of the pushes of other holders; nil if the session is not shared.
+  private let sharedCopy: FollowedCopy?
+  /// Of this gateway as the holder; nil: for ever, or this gateway does not hold the session.
+  private let permission: WritePermission?
   /// Whether another session executes the requests, here or elsewhere. Final.
   private let retired: Atomic<Bool>
   /// nil if a client created the session, or another gateway holds it.
@@ -77,7 +79,7 @@ package final class Session: Sendable {
     restoredKeys = Locked(opened?.restored.storedKeys ?? [])
     (number, loop) = (0, 0)
     placement = SessionPlacement()
-    copy = nil
+    (sharedCopy, permission) = (nil, nil)
     retired = Atomic(false)
     creation = nil
     created = nil
@@ -109,7 +111,6 @@ package final class Session: Sendable {
     switch role {
     case .held(let journal, let given):
       (opened, permission) = (journal, given)
-      self.copy = nil
       inbox = SharedInbox(
         restoring: RestoredLog(journal.restored), in: journal.journal, retention: plan.retention, budget: plan.budget)
       consumers = SharedConsumers(
@@ -118,7 +119,6 @@ package final class Session: Sendable {
       deliveryTerms = DeliveryTerms(journal.restored)
       restoredKeys = Locked(journal.restored.storedKeys)
     case .followed(let followed):
-      self.copy = parts.copy
       inbox = followed
       consumers = SharedConsumers(inbox: inbox)
       consumers.close()
@@ -127,6 +127,8 @@ package final class Session: Sendable {
     }
     (number, loop) = (0, 0)
     placement = parts.placement
+    sharedCopy = parts.copy
+    self.permission = permission
     retired = Atomic(opened == nil)
     creation = plan.created?.creation
     created = plan.created?.directory
@@ -172,7 +174,7 @@ package final class Session: Sendable {
     restoredKeys = Locked([])
     consumers = SharedConsumers(inbox: inbox, budget: budget, owner: creation.owner)
     placement = SessionPlacement()
-    copy = nil
+    (sharedCopy, permission) = (nil, nil)
     retired = Atomic(false)
     (self.number, self.loop) = (number, loop)
     self.creation = creation
@@ -218,6 +220,17 @@ package final class Session: Sendable {
 
   /// Whether another session executes the requests.
   var isRetired: Bool { retired.load(ordering: .acquiring) }
+
+  /// Whether this gateway is the holder by the clock, too: if the process was stopped, another one may have held the session before this one has
+  /// noticed its deadline. The permission is read first: one that is given anew belongs to the next term, and this session was retired before.
+  var isHeldByClock: Bool { permission?.isGiven ?? true && !isRetired }
+
+  /// What this gateway knows of the session that it follows; nil if it does not follow. A holder whose deadline has passed does, and will soon
+  /// have read what it has missed.
+  package var copy: FollowedCopy? {
+    guard let sharedCopy, !isHeldByClock else { return nil }
+    return sharedCopy
+  }
 
   /// The session is not this gateway's any more. Nothing is accepted from now on, and the socket is closed in the next turn of the session's loop.
   /// Stored messages and consumers stay as they are, for the next holder.
@@ -297,7 +310,7 @@ package final class Session: Sendable {
   fileprivate func keepOpen(at now: MonotonicTime) -> Bool {
     if inbox.hasEnded { return false }
     guard let created, creation != nil else { return true }
-    if isInUse { noteUse(at: now) } else if !isRetired { created.closeIfIdle(self, at: now) }
+    if isInUse { noteUse(at: now) } else if isHeldByClock { created.closeIfIdle(self, at: now) }
     return !inbox.isClosed
   }
 

@@ -39,7 +39,9 @@ package struct SessionHolding: Hashable, Sendable {
 
 /// Where a session is. Its owner is who decides which sessions this gateway holds; without other gateways, every session stays here.
 ///
-/// Can be read from any thread. `isHere` takes no lock.
+/// A gateway that holds a session does so until its deadline. From then on the session is nowhere, also before the owner has noticed it.
+///
+/// Can be read from any thread. `isHere` takes no lock, and does not read the deadline: see `Session.isHere`.
 package final class SessionPlacement: Sendable {
   private let here = Atomic(true)
   /// Whether several gateways share the session.
@@ -48,8 +50,12 @@ package final class SessionPlacement: Sendable {
   private struct Current {
     var place = SessionPlace.here
     var holding: SessionHolding?
+    /// Of this gateway as the holder; nil: for ever.
+    var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
     var isClosed = false
+
+    var hasLapsed: Bool { place == .here && permission?.isGiven == false }
   }
 
   private let current = Locked(Current())
@@ -62,20 +68,22 @@ package final class SessionPlacement: Sendable {
     _ = move(to: place)
   }
 
-  package var isHere: Bool { here.load(ordering: .acquiring) }
+  var isHere: Bool { here.load(ordering: .acquiring) }
 
-  package var place: SessionPlace { current.withLock { $0.place } }
+  package var place: SessionPlace { current.withLock { $0.hasLapsed ? .nowhere : $0.place } }
   /// nil if no gateway holds the session, or the session is not shared.
-  package var holding: SessionHolding? { current.withLock { $0.holding } }
+  package var holding: SessionHolding? { current.withLock { $0.hasLapsed ? nil : $0.holding } }
   /// Whether no gateway will hold it any more: a client has closed it, or it was idle.
   package var isClosed: Bool { current.withLock { $0.isClosed } }
   /// When it moved to its place.
   package var since: MonotonicTime { current.withLock { $0.since } }
 
   @discardableResult
-  func move(to place: SessionPlace, _ holding: SessionHolding? = nil) -> Bool {
+  func move(
+    to place: SessionPlace, _ holding: SessionHolding? = nil, while permission: WritePermission? = nil
+  ) -> Bool {
     let isChange = current.withLock { current in
-      current.holding = holding
+      (current.holding, current.permission) = (holding, permission)
       guard current.place != place else { return false }
       (current.place, current.since) = (place, ProcessInformation.monotonicTime())
       here.store(place == .here, ordering: .releasing)
@@ -99,8 +107,11 @@ extension Session {
   /// How late the newest push became readable here; nil: none has arrived since this gateway follows the session.
   package var lag: TimeSpan? { isHere ? .zero : copy?.lag }
 
-  /// Whether this gateway holds the session, and this object is what executes its requests. Without a lock.
-  package var isHere: Bool { !isRetired && placement.isHere }
+  /// Whether this gateway holds the session now, and this object is what executes its requests. Without a lock.
+  package var isHere: Bool { isHeldByClock && placement.isHere }
+
+  /// Whether requests that only the holder can execute must go elsewhere. A session that is closed is nowhere, and ends what waits for it.
+  package var hasLeft: Bool { !isHere && !inbox.isClosed }
 
   /// The session is at another place from now on. Called by one owner only, on any thread.
   ///

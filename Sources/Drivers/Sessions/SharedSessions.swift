@@ -111,7 +111,8 @@ package final class SharedSessions: Sendable {
     if !slot.session.isRetired { leave(slot) }
     let willHold = state.withLock { $0.willHold }
     slot.replace(.held(opened, permission)) { willHold?($0) }
-    slot.placement.move(to: .here, SessionHolding(term: opened.restored.terms.last?.opening ?? 0))
+    slot.placement.move(
+      to: .here, SessionHolding(term: opened.restored.terms.last?.opening ?? 0), while: permission)
   }
 
   /// This gateway does not hold the session any more. Readers continue with the pushes that it has, and get more when they are reported.

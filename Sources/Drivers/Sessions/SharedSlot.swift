@@ -135,7 +135,7 @@ package final class SharedSlot: Sendable {
     let placement = placement
     let labels: MetricsRegistry.Labels = [("session", plan.name)]
     registry.gauge("drawbridge_session_held", "1 while this gateway holds the session, otherwise 0.", labels) {
-      placement.isHere ? 1 : 0
+      placement.place == .here ? 1 : 0
     }
     registry.gauge(
       "drawbridge_session_term", "Term of the session's holder, as this gateway knows it; 0 while there is none.",

@@ -116,7 +116,11 @@ final class TestGateway {
   func move(to place: SessionPlace) { for session in sessions.all { session.move(to: place) } }
 
   /// The shared session comes to this gateway.
-  func hold() { if let journal { shared?.hold("default", journal.open()) } }
+  ///
+  /// - Parameter permission: until when; nil: for ever.
+  func hold(while permission: WritePermission? = nil) {
+    if let journal { shared?.hold("default", journal.open(), permission) }
+  }
 
   /// The shared session leaves this gateway.
   func lose() {

@@ -1,0 +1,180 @@
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPServer
+import Metrics
+import Outbox
+import Reactor
+import Synchronization
+import Testing
+import Threading
+import UpstreamProtocol
+
+@testable import API
+@testable import Peers
+@testable import Sessions
+@testable import Upstream
+
+/// A holder whose deadline has passed while its process was stopped. Another gateway holds the session, and the first one has not noticed it.
+@Suite struct LateHolderTests {
+  private let journal = SharedJournal()
+  private let first: TestGateway
+  private let isInTime = SharedFlag()
+
+  init() throws {
+    first = try TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) })
+    first.hold(while: WritePermission { [isInTime] in isInTime.value })
+  }
+
+  /// Another gateway takes the session.
+  private func takeOver() throws -> TestGateway {
+    isInTime.value = false
+    let next = try TestGateway(startsSessions: true, sharing: journal)
+    next.hold()
+    return next
+  }
+
+  /// The first one notices it.
+  private func notice(_ next: TestGateway) {
+    first.shared?.lose("default")
+    first.locate(at: next.peerAddress)
+  }
+
+  /// Sends a request to the first gateway, which must have no response to it before it knows the next holder.
+  private func ask(
+    _ next: TestGateway, _ method: String, _ target: String, _ body: String? = nil
+  ) throws -> Answer {
+    let client = try first.connect()
+    client.send(method, target, "", body)
+    #expect(eventually { first.network.metrics.waiting.current == 1 }, "\(method) \(target)")
+    #expect(!client.isReadable)
+    notice(next)
+    return try client.response(to: method)
+  }
+
+  /// The first message gets a final state, as if its time was over before the store has noticed the deadline.
+  private static func endMessage(at gateway: TestGateway) throws {
+    let upstream = try gateway.session().upstream
+    upstream.shared.withLock { $0.outbox.withdraw(1) }
+    upstream.deliveryNotifier.notify()
+  }
+
+  @Test func theStateOfAMessageOfTheNextTermIsTheNextHolders() throws {
+    let next = try takeOver()
+    let sent = try next.request("POST", "/v1/messages?ttl=60s", "", "x")
+    let answer = try ask(next, "GET", try #require(sent.field("Location")))
+    #expect(answer.status == 200 && answer.text("state") == "queued", "\(answer.body)")
+  }
+
+  @Test func aFinalStateThatAMessageGetsTooLateIsNotShown() throws {
+    let sent = try first.request("POST", "/v1/messages?ttl=60s", "", "x")
+    let next = try takeOver()
+    try Self.endMessage(at: first)
+    let answer = try ask(next, "GET", try #require(sent.field("Location")))
+    #expect(answer.status == 200 && answer.text("state") == "queued", "\(answer.body)")
+  }
+
+  @Test(arguments: [false, true]) func aWaitForAStateMovesOnWithNewsThatAreTooLate(isForwarded: Bool) throws {
+    let sent = try first.request("POST", "/v1/messages?ttl=60s", "", "x")
+    let asked = try isForwarded ? TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) }) : first
+    if isForwarded { asked.locate(at: first.peerAddress) }
+    let client = try asked.connect()
+    client.send("GET", try #require(sent.field("Location")) + "?wait=30s")
+    let held = try first.session()
+    #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 1 })
+    let next = try takeOver()
+    try Self.endMessage(at: first)
+    asked.locate(at: next.peerAddress)
+    if !isForwarded { notice(next) }
+    let there = try next.session().upstream
+    #expect(eventually { there.shared.withLock { $0.confirmationWaiters } == 1 })
+    there.shared.withLock { $0.outbox.reject(from: 1, count: 1) }
+    there.deliveryNotifier.notify()
+    let answer = try client.response()
+    #expect(answer.status == 200 && answer.text("state") == "rejected", "\(answer.body)")
+  }
+
+  @Test func aSendThatWaitsForAStateShowsNoneThatIsTooLate() throws {
+    let client = try first.connect()
+    client.send("POST", "/v1/messages?ttl=60s&until=written&wait=30s", "", "x")
+    let held = try first.session()
+    #expect(eventually { held.upstream.shared.withLock { $0.writeWaiters } == 1 })
+    let next = try takeOver()
+    try Self.endMessage(at: first)
+    let answer = try client.response()
+    #expect(answer.status == 202 && answer.text("state") == "queued", "\(answer.body)")
+    _ = next
+  }
+
+  @Test func aCursorOfTheNextTermIsNoGap() throws {
+    try first.push("1")
+    let next = try takeOver()
+    try next.push("2")
+    let read = try next.request("GET", "/v1/messages?cursor=earliest")
+    let client = try first.connect()
+    client.send("GET", "/v1/messages?wait=1s&cursor=" + (try #require(read.field("Gateway-Cursor"))))
+    let answer = try client.response()
+    #expect(answer.field("Gateway-Gap") == nil, "\(answer.body)")
+    #expect((answer.json["messages"] as? [Any])?.isEmpty ?? true, "\(answer.body)")
+  }
+
+  @Test func consumersAreTheNextHolders() throws {
+    let next = try takeOver()
+    #expect(try next.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#).status == 201)
+    try next.push("x")
+    let received = try next.request("POST", "/v1/consumers/c/receive")
+    let lease = try #require((received.json["messages"] as? [[String: Any]])?.first?["lease"] as? String)
+    let answer = try ask(next, "POST", "/v1/consumers/c/settle", #"{"ack":["\#(lease)"]}"#)
+    #expect(answer.status == 200, "\(answer.body)")
+    #expect(try first.request("GET", "/v1/consumers/c").status == 200)
+  }
+
+  /// What was executed in time, and is finished too late, is refused with nothing done.
+  @Test func aResponseThatWasMadeWhileTheDeadlinePassedIsNotSent() throws {
+    // In time when it is routed and begun, and late when it has been read.
+    isInTime.remaining = 3
+    let answer = try first.request("GET", "/v1/consumers/none")
+    #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
+  }
+
+  @Test func theStateOfTheSessionIsNotThatOfAHolder() throws {
+    isInTime.value = false
+    let shown = try first.request("GET", "/v1/session")
+    #expect(shown.status == 200 && shown.text("state") == "no-holder", "\(shown.body)")
+    let replica = try #require(shown.json["replica"] as? [String: Any])
+    #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false)
+    let listed = try #require(try first.request("GET", "/v1/sessions").json["sessions"] as? [[String: Any]])
+    #expect(listed.first?["state"] as? String == "no-holder")
+    #expect(first.metric("drawbridge_session_held") == 0)
+  }
+
+  @Test func aRequestOfAnotherGatewayIsSentBack() throws {
+    isInTime.value = false
+    let client = try first.connectAsPeer()
+    client.send(TestGateway.forwarded("GET", "/v1/consumers/none"))
+    #expect(try client.response().status == 421)
+  }
+}
+
+/// Whether a deadline has passed. `remaining`: after so many more looks.
+final class SharedFlag: Sendable {
+  private let state = Mutex<(value: Bool, remaining: Int?)>((true, nil))
+
+  var value: Bool {
+    get {
+      state.withLock { state in
+        if let remaining = state.remaining {
+          state.remaining = remaining - 1
+          return remaining > 0
+        }
+        return state.value
+      }
+    }
+    set { state.withLock { $0 = (newValue, nil) } }
+  }
+
+  var remaining: Int? {
+    get { state.withLock { $0.remaining } }
+    set { state.withLock { $0.remaining = newValue } }
+  }
+}

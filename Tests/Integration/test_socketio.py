@@ -108,6 +108,25 @@ async def test_binary_data_stays_where_it_is(session_with, version):
     assert echoed == ["/", [{"a": {"bytes": "BA=="}}, [{"bytes": "AQID"}], "x"]]
 
 
+async def test_a_body_whose_type_is_stated_is_text_or_bytes_whatever_its_content_type(session_with, version):
+    _server, _, client = await session_with(version)
+
+    async def post(data, content_type, **parameters):
+        return await client.request(
+            "POST", f"{client.root}/messages", params=parameters, data=data, headers={"Content-Type": content_type}
+        )
+
+    assert (await post(b'{"n":1}', "application/json", event="echo", type="binary")).status == 202
+    assert (await post(b'{"n":1}', "application/octet-stream", event="echo", type="text")).status == 202
+    assert (await post(b'{"n":1}', "application/json", event="echo", type="text")).status == 202
+    assert (await post(b'{"event":"echo","args":[2]}', "application/octet-stream", type="text")).status == 202
+    bytes_, text, json_, envelope_ = await received(client, 4)
+    assert bytes_["attachments"] == [base64.b64encode(b'{"n":1}').decode()]
+    assert [m["data"] for m in (text, json_, envelope_)] == [['{"n":1}'], [{"n": 1}], [2]]
+    detail = (await post(b'{"event":"echo"}', "application/json", type="binary")).problem(415)["detail"]
+    assert "type=text" in detail
+
+
 async def test_events_of_several_namespaces(session_with, version):
     _server, _, client = await session_with(version, namespaces=[{"name": "/admin"}, {"name": "/"}])
     assert (await emit(client, "echo", 1, namespace="/admin")).status == 202

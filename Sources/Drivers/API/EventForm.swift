@@ -51,7 +51,7 @@ struct EventForm {
       guard form == .binary else { return }
       throw ProblemError(
         .unsupportedMediaType,
-        "a message to a Socket.IO upstream is an event: name it with ?event=NAME, or send an envelope as application/json"
+        "a message to a Socket.IO upstream is an event: name it with ?event=NAME, or send an envelope as application/json, or with type=text"
       )
     }
     if form == .lines {

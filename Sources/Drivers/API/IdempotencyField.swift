@@ -73,6 +73,7 @@ struct IdempotencyField {
     text.append(UInt8(0))
     text.append(parameters.topic ?? "")
     text.append(UInt8(0))
+    if let kind = parameters.kind { text.append(kind == .text ? "type=text\0" as StaticString : "type=binary\0") }
     if let event = parameters.event {
       let (name, namespace) = (event.name ?? [], event.namespace ?? [])
       text.append(Digest.sha256(name.span))

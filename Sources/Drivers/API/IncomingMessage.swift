@@ -11,7 +11,7 @@ struct IncomingMessage {
   }
 
   let form: Form
-  /// Whether the body is declared to be JSON.
+  /// Whether the body is declared to be JSON. A body that the query states to be binary is opaque, whatever its `Content-Type`.
   let isJSON: Bool
   private let isCompressed: Bool
   private let limits: Limits
@@ -35,10 +35,11 @@ struct IncomingMessage {
 
   init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
     self.limits = limits
-    form = try Self.form(of: request)
-    isJSON = Self.isJSON(request)
+    let form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
     parameters = try SendParameters(request, wait: limits.wait, maximum: limits.maximumWait)
+    self.form = try Self.form(form, of: parameters.kind)
+    isJSON = parameters.kind != .binary && Self.isJSON(request)
     idempotency = try IdempotencyField(request)
   }
 
@@ -77,6 +78,16 @@ struct IncomingMessage {
       )
     }
     return .text
+  }
+
+  /// The form of a body whose kind the query may state, for clients that cannot set `Content-Type`.
+  private static func form(_ form: Form, of kind: MessageKind?) throws(ProblemError) -> Form {
+    guard let kind else { return form }
+    if form == .lines {
+      throw ProblemError(
+        .invalidParameter, "type is for one message, and the messages of a batch are text: leave it out")
+    }
+    return kind == .text ? .text : .binary
   }
 
   static func isJSON(_ request: borrowing HTTPRequestHead) -> Bool {

@@ -143,7 +143,7 @@ struct PollParameters {
         throw ProblemError(
           .invalidParameter, "data '\(value.excerpt())' is not valid: use omit, or leave it out for whole messages")
       }
-    case .ttl, .until, .ack, .after, .code, .name, .ready, .event, .exclude: preconditionFailure("not accepted")
+    case .ttl, .until, .ack, .after, .code, .name, .ready, .event, .exclude, .type: preconditionFailure("not accepted")
     case .namespace:
       var filter = options.filter ?? TopicFilter()
       guard filter.add(namespace: value) else {

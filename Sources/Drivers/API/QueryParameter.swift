@@ -23,6 +23,7 @@ enum QueryParameter: UInt32, CaseIterable {
   case event = 131072
   case namespace = 262144
   case exclude = 524288
+  case type = 1_048_576
 
   /// In a request.
   var name: StaticString {
@@ -47,6 +48,7 @@ enum QueryParameter: UInt32, CaseIterable {
     case .event: "event"
     case .namespace: "namespace"
     case .exclude: "exclude"
+    case .type: "type"
     }
   }
 
@@ -91,6 +93,8 @@ enum QueryParameter: UInt32, CaseIterable {
       self = .namespace
     } else if name.equals("exclude") {
       self = .exclude
+    } else if name.equals("type") {
+      self = .type
     } else {
       return nil
     }
@@ -112,7 +116,8 @@ enum QueryParameter: UInt32, CaseIterable {
     static var send: Names {
       Names(
         bits: QueryParameter.ttl.rawValue | QueryParameter.topic.rawValue | QueryParameter.until.rawValue
-          | QueryParameter.wait.rawValue | QueryParameter.event.rawValue | QueryParameter.namespace.rawValue)
+          | QueryParameter.wait.rawValue | QueryParameter.event.rawValue | QueryParameter.namespace.rawValue
+          | QueryParameter.type.rawValue)
     }
     static var receive: Names {
       Names(

@@ -337,9 +337,10 @@ struct Router {
     _ request: borrowing HTTPRequestHead, allowing methods: StaticString
   ) throws(ProblemError) -> Route {
     if request.method == .options { return .options(methods) }
-    throw ProblemError(
-      Problem(
-        .methodNotAllowed, detail: "\(request.methodBytes.excerpt()) is not allowed for this path: use \(methods)",
-        allow: methods))
+    var detail = "\(request.methodBytes.excerpt()) is not allowed for this path: use \(methods)"
+    if request.methodBytes.equals("PUT"), methods.description.contains("POST") {
+      detail += ". POST sends the body; curl sends POST with --data-binary @FILE, and PUT with -T FILE"
+    }
+    throw ProblemError(Problem(.methodNotAllowed, detail: detail, allow: methods))
   }
 }

@@ -36,6 +36,8 @@ struct SendParameters {
   private(set) var isPreferenceApplied = false
   /// How long the request may wait until its messages are stored.
   private(set) var storeWait = API.storeWait
+  /// Whether the message is text or binary, whatever its `Content-Type`; nil if the query does not say.
+  private(set) var kind: MessageKind?
   /// nil unless the query has one of them.
   private(set) var event: EventParameters?
 
@@ -66,6 +68,7 @@ struct SendParameters {
       case .topic: try merge(topic: value)
       case .until: milestone = try Self.milestone(value)
       case .wait: asked = try WaitParameter.read(value)
+      case .type: kind = try Self.kind(value)
       case .event, .namespace: event = EventParameters(adding: parameter, value, to: event)
       case .cursor, .since, .last, .limit, .maxBytes, .stream, .events, .ack, .after, .code, .data, .name,
         .ready, .exclude:
@@ -123,6 +126,12 @@ struct SendParameters {
     let given = try Self.topic("topic", value)
     try Self.refuseDifference(topic.map { $0 == given }, "Topic", "topic")
     topic = given
+  }
+
+  private static func kind(_ value: Span<UInt8>) throws(ProblemError) -> MessageKind {
+    if value.equals("text") { return .text }
+    if value.equals("binary") { return .binary }
+    throw ProblemError(.invalidParameter, "type '\(value.excerpt())' is not valid: use text or binary")
   }
 
   private static func milestone(_ value: Span<UInt8>) throws(ProblemError) -> Milestone {

@@ -97,9 +97,9 @@ import UpstreamProtocol
 
   @Test func aSendTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let declared = operations().first { $0.path == "/v1/messages" && $0.method == "POST" }?.queryParameters ?? []
-    #expect(Set(declared) == ["ttl", "topic", "until", "wait", "event", "namespace"])
+    #expect(Set(declared) == ["ttl", "topic", "until", "wait", "event", "namespace", "type"])
     let api = try APIFixture()
-    for accepted in ["ttl=90s", "topic=a", "until=queued", "until=written&wait=0"] {
+    for accepted in ["ttl=90s", "topic=a", "until=queued", "until=written&wait=0", "type=text"] {
       #expect(try api.post("a", to: "/v1/messages?\(accepted)").status == 202, "\(accepted)")
     }
     for bad in ["other=1", "ttl=1&ttl=1", "cursor=latest", "limit=1", "ack=latest", "stream=1"] {

@@ -94,12 +94,37 @@ import Threading
     ("topic=", "", "topic"), ("topic=a%0Ab", "", "topic"), ("until=sent", "", "until 'sent'"),
     ("until=written&wait=x", "", "wait 'x'"), ("wait=10", "", "wait needs until"), ("wait=0", "", "wait needs until"),
     ("ttl=1&ttl=1", "", "repeated"),
-    ("cursor=latest", "", "ttl, topic, until, event and namespace"),
+    ("cursor=latest", "", "ttl, topic, until, event, namespace and type"), ("type=json", "", "type 'json'"),
+    ("type=text", "Content-Type: application/x-ndjson\r\n", "batch"),
   ])
   func anOptionThatIsNotValidIsRefused(query: String, fields: String, part: String) throws {
     let response = try APIFixture().post("a", to: "/v1/messages?\(query)", fields: fields)
     #expect(response.problem == "invalid-parameter")
     #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
+  }
+
+  /// HTTP::Tiny and aiohttp send application/octet-stream for a body of bytes.
+  @Test(arguments: [
+    ("", "application/octet-stream", "binary"), ("?type=text", "application/octet-stream", "text"),
+    ("?type=binary", "text/plain", "binary"), ("?type=binary", "", "binary"), ("?type=text", "", "text"),
+  ])
+  func theTypeOfAMessageCanBeStated(query: String, contentType: String, type: String) throws {
+    let fields = contentType.isEmpty ? "" : "Content-Type: \(contentType)\r\n"
+    let response = try APIFixture().post("a", to: "/v1/messages\(query)", fields: fields)
+    #expect(response.status == 202 && response.text("type") == type)
+  }
+
+  /// `curl -T` sends PUT.
+  @Test func aPUTOfAMessageNamesPOST() throws {
+    let response = try APIFixture().respond("PUT", "/v1/messages")
+    #expect(response.status == 405 && response.text("detail")?.contains("POST with --data-binary") == true)
+    let other = try APIFixture().respond("PUT", "/v1/session")
+    #expect(other.status == 405 && other.text("detail")?.contains("--data-binary") == false)
+  }
+
+  @Test func bytesThatAreStatedToBeTextMustBeUTF8() throws {
+    let response = try APIFixture().post([0xFF], to: "/v1/messages?type=text")
+    #expect(response.problem == "invalid-text")
   }
 
   @Test func aConfirmationThatWillNotComeIsNotWaitedFor() throws {

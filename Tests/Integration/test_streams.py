@@ -336,7 +336,7 @@ async def test_the_fields_keep_proxies_from_collecting_a_stream(gateway, upstrea
     ):
         assert b"\r\n" + field + b"\r\n" in fields
     assert b"content-encoding" not in fields
-    assert b"content-type: text/event-stream\r\n" in fields
+    assert b"content-type: text/event-stream; charset=utf-8\r\n" in fields
     stream.close()
 
 

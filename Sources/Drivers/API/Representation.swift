@@ -32,7 +32,8 @@ enum Representation: UInt8 {
     switch self {
     case .json: "application/json"
     case .lines: "application/x-ndjson"
-    case .events: "text/event-stream"
+    // The format is UTF-8 always, but some clients read text without a charset as Latin-1.
+    case .events: "text/event-stream; charset=utf-8"
     case .text: .plainText
     case .bytes: "application/octet-stream"
     case .html: "text/html; charset=utf-8"

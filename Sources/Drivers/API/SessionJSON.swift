@@ -107,7 +107,8 @@ extension SessionSnapshot {
   private func writeOverviewMembers(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
-    output.append(seconds: now - since)
+    // A new session may be younger than the turn of the loop that shows it.
+    output.append(seconds: max(now - since, .zero))
     output.append(",\"failed_attempts\":")
     output.append(decimal: attempts)
     output.append(",\"next_attempt_in_seconds\":")

@@ -132,7 +132,7 @@ package final class SessionHandle: Sendable {
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
-    let status = SessionStatus(url: settings.value.urls[0].redacted)
+    let status = SessionStatus(url: settings.value.urls[0].redacted, at: ProcessInformation.monotonicTime())
     shared = Locked(
       Shared(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,

@@ -42,7 +42,11 @@ package struct SessionStatus: Sendable {
   /// The last transitions, oldest first.
   package var history: [SessionTransition] { facts.transitions.entries }
 
-  init(url: String) { facts = Facts(url: url) }
+  /// - Parameter now: when the session was made. It is in its first state until its machine enters another one.
+  init(url: String, at now: MonotonicTime) {
+    facts = Facts(url: url)
+    figures.since = now
+  }
 }
 
 /// The state of a session at one moment, for `GET /v1/session`, the status page and the metrics.

@@ -27,7 +27,10 @@ final class StatusBoard {
     let facts = changedFacts.first
     let hasChangedState = handle.shared.withLock { shared in
       let (last, desired) = (shared.status.facts.transitions.newest?.sequence, shared.status.figures.desired)
+      // The machine has no time before its first transition.
+      let since = max(shared.status.figures.since, figures.since)
       shared.status.figures = figures
+      shared.status.figures.since = since
       // A requested state is shown at once, and until the machine has processed the command.
       if !shared.commands.isEmpty { shared.status.figures.desired = desired }
       if let facts { shared.status.facts = facts }

@@ -58,14 +58,14 @@ extension GatewayServer {
     // From now on nothing is sent, even if a second signal or the timeout ended the wait.
     sessions.refuseMessages()
     for file in files { file.remove() }
-    releaseSessions()
+    let areReleased = releaseSessions()
     if replicas != nil, result != .interrupted { _ = wait(atMost: Self.lastReferrals) { false } }
     for loop in loops { loop.stop() }
     for loop in loops { loop.join() }
     sessions.abandon()
     replicas?.stop()
-    closeStore()
-    logger.info("stopped", [.flag("orderly", result == .reached)])
+    let isStored = closeStore()
+    logger.info("stopped", [.flag("orderly", result == .reached && areReleased && isStored)])
     Self.flushLog(logger, timeout: result == .interrupted ? .milliseconds(100) : Self.logFlushTimeout)
   }
 
@@ -94,18 +94,18 @@ extension GatewayServer {
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
   /// Other gateways take the sessions at once. The loops still run: a request of another gateway that was sent before it knows that is referred to the
-  /// next holder. If nobody read it, its gateway could not tell whether it was executed.
-  private func releaseSessions() {
-    guard let replicas else { return }
+  /// next holder. If nobody read it, its gateway could not tell whether it was executed. Returns whether they were released.
+  private func releaseSessions() -> Bool {
+    guard let replicas else { return true }
     replicas.leave()
     // Once the release is on its way, the next holder may connect to the upstream.
     sessions.abort { [events] in events.wake() }
     _ = wait(atMost: Self.lastResponses) { sessions.haveEnded }
     sessions.abandon()
     replicas.release { [events] in events.wake() }
-    if wait(atMost: Self.storeClosing, until: { replicas.isReleased }) != .reached {
-      logger.error("the sessions were not released in time: other gateways take them when the lease has passed", [])
-    }
+    if wait(atMost: Self.storeClosing, until: { replicas.isReleased }) == .reached { return true }
+    logger.error("the sessions were not released in time: other gateways take them when the lease has passed", [])
+    return false
   }
 
   /// Waits until the log is written, the timeout expires or a signal arrives.

@@ -60,9 +60,17 @@ extension GatewayServer {
     return journals
   }
 
-  /// Stores what was submitted, and closes the file. Called when no session submits anything any more.
-  func closeStore() {
-    guard let store, !store.close(within: Self.storeClosing) else { return }
-    logger.error("the store was not closed in time", [.text("path", settings.store.path)])
+  /// Stores what was submitted, and closes the file. Called when no session submits anything any more. Returns whether everything is stored.
+  func closeStore() -> Bool {
+    guard let store else { return true }
+    guard store.close(within: Self.storeClosing) else {
+      logger.error("the store was not closed in time", [.text("path", settings.store.path)])
+      return false
+    }
+    guard let failure = store.state.failure else { return true }
+    logger.error(
+      "the store has failed: what was not stored before is lost",
+      [.text("path", settings.store.path), .text("reason", failure)])
+    return false
   }
 }

@@ -181,6 +181,17 @@ async def test_a_message_waits_for_a_disk_no_longer_than_the_proxy_in_front(gate
     assert (await samples())["drawbridge_messages_accepted_total", ""] == 1
 
 
+async def test_a_shutdown_with_a_failed_store_is_not_orderly(gateway_for, upstream, store_path, disk):
+    gateway = await gateway_for(upstream, env={**storing(store_path), **disk.environment})
+    disk.fail(WRITE | SYNC, errno.ENOSPC)
+    status, problem = await post(gateway.client(), "refused")
+    assert (status, problem["type"]) == (503, "/errors/store-failed")
+    gateway.signal()
+    assert await gateway.exit_status(within=60) == 0
+    last = gateway.records[-1]
+    assert (last["message"], last["orderly"]) == ("stopped", False)
+
+
 async def test_a_shutdown_does_not_wait_for_a_disk_forever(gateway_for, upstream, store_path, disk):
     gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
     disk.stall()

@@ -68,6 +68,27 @@ async def test_a_bad_request_gets_one_error_answer(name, gateway):
     await serves(gateway)
 
 
+async def test_another_protocol_is_named_in_the_response_and_once_a_minute_in_the_log(gateway):
+    tls = REFUSED["a TLS hello"][0]
+    header = b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n"
+    binary = b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12)
+
+    def logged(name):
+        lines = [record for record in gateway.records if record["message"] == "a connection does not speak HTTP"]
+        return [record for record in lines if name in record["reason"]]
+
+    for name, inputs in (("a TLS handshake", [tls, tls, tls]), ("the PROXY protocol", [header, binary, header + GET])):
+        for data in inputs:
+            answer = await exchange(gateway.address(), data, end_of_input=True)
+            assert answer.statuses == [400]
+            assert name.encode() in answer.data
+        await eventually(lambda name=name: logged(name), what="the line")
+    (record,) = logged("a TLS handshake")
+    assert record["level"] == "info"
+    assert record["client"].startswith("127.0.0.1:")
+    assert len(logged("the PROXY protocol")) == 1
+
+
 async def test_what_stands_behind_a_framing_error_is_not_a_request(gateway, upstream):
     smuggled = POST + b"Content-Type: text/plain\r\nContent-Length: 8\r\n\r\nsmuggled"
     bad = POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"

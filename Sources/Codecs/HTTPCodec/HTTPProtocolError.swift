@@ -3,6 +3,10 @@
 /// After such an error nothing more can be read from the connection, because the start of the next message is unknown. Send one
 /// response with `Connection: close`, and close.
 package enum HTTPProtocolError: Error, Equatable, Sendable {
+  // Other protocols, where a request should begin.
+  case tlsHandshake
+  case proxyHeader
+
   // The request line (RFC 9112 §3).
   case requestLineTooLong(limit: Int)
   case malformedRequestLine
@@ -63,8 +67,8 @@ package enum HTTPProtocolError: Error, Equatable, Sendable {
     case .contentTooLarge, .chunkExtensionTooLong, .chunkOverheadTooLarge: .contentTooLarge
     case .expectationNotSupported: .expectationFailed
     case .malformedStatusLine: .badGateway
-    case .malformedRequestLine, .malformedMethod, .malformedTarget, .targetFormNotAllowed, .malformedVersion,
-      .tooManyEmptyLines, .bareLineFeed, .bareCarriageReturn, .forbiddenByte, .whitespaceBeforeColon,
+    case .tlsHandshake, .proxyHeader, .malformedRequestLine, .malformedMethod, .malformedTarget, .targetFormNotAllowed,
+      .malformedVersion, .tooManyEmptyLines, .bareLineFeed, .bareCarriageReturn, .forbiddenByte, .whitespaceBeforeColon,
       .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon, .repeatedField, .missingHost,
       .malformedHost, .malformedContentLength, .missingContentLength, .repeatedContentLength,
       .contentLengthWithTransferEncoding,
@@ -79,6 +83,10 @@ extension HTTPProtocolError: CustomStringConvertible {
   /// What was wrong and what is accepted. Contains nothing that the peer sent except the value of a byte.
   package var description: String {
     switch self {
+    case .tlsHandshake:
+      "a TLS handshake arrived where a request was expected: use http:// for this port, or https:// with a port for HTTPS"
+    case .proxyHeader:
+      "a header of the PROXY protocol arrived where a request was expected: let the proxy send none, or enable it here"
     case .requestLineTooLong(let limit): "the request line is longer than \(limit) bytes: use a shorter target"
     case .malformedRequestLine:
       "the request line is malformed: it must be 'METHOD target HTTP/1.1', separated by single spaces and ended by CRLF"

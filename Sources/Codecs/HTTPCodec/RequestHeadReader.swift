@@ -47,6 +47,7 @@ struct RequestHeadReader {
     // A lone CR may become an empty line. Anything else begins a request line.
     if input.count == 1, input[0] == 0x0D { return false }
     guard !input.isEmpty else { return false }
+    try checkProtocol(input[0])
     head.removeAll()
     guard let line = try lines.startLine(of: input) else {
       // A trailing CR may belong to the CRLF, so it does not count.
@@ -59,6 +60,13 @@ struct RequestHeadReader {
     try head.readRequestLine(input.extracting(line))
     hasRequestLine = true
     return true
+  }
+
+  /// Throws if a first byte that no request has begins another protocol: 0x16 a TLS record with a handshake (RFC 8446 §5.1), and NUL after two empty
+  /// lines the rest of a binary PROXY header, whose signature is CRLF CRLF NUL CRLF `QUIT` LF.
+  private func checkProtocol(_ first: UInt8) throws(HTTPProtocolError) {
+    if first == 0x16 { throw .tlsHandshake }
+    if first == 0, emptyLines == 2 { throw .proxyHeader }
   }
 
   /// Throws if an incomplete line cannot become a request line, so that a client that speaks TLS or another protocol gets an error at
@@ -80,6 +88,8 @@ extension HTTPRequestHead {
     guard index > 0, line[index] == 0x20 else { throw .malformedMethod }
     methodRange = 0..<index
     method = HTTPMethod.classify(line.extracting(methodRange))
+    // The text form of the PROXY protocol.
+    if method == .other, line.starts(with: "PROXY TCP") || line.starts(with: "PROXY UNKNOWN") { throw .proxyHeader }
 
     // The version first: a client that speaks another protocol gets that error instead of one about its target.
     let targetStart = index &+ 1

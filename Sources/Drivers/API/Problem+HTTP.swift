@@ -36,6 +36,7 @@ extension HTTPProtocolError {
   /// The setting whose limit was exceeded; nil for a violation that no setting would allow.
   var setting: StaticString? {
     switch self {
+    case .proxyHeader: "http.proxy_protocol"
     case .requestLineTooLong: "http.request_line_bytes"
     case .tooManyEmptyLines: "http.empty_lines"
     case .headTooLarge: "http.head_bytes"
@@ -45,8 +46,9 @@ extension HTTPProtocolError {
     case .chunkOverheadTooLarge: "http.chunk_overhead_bytes"
     case .trailersTooLarge: "http.trailer_bytes"
     case .tooManyTrailers: "http.trailers"
-    case .malformedRequestLine, .malformedMethod, .methodNotSupported, .malformedTarget, .targetFormNotAllowed,
-      .malformedVersion, .versionNotSupported, .bareLineFeed, .bareCarriageReturn, .forbiddenByte,
+    case .tlsHandshake, .malformedRequestLine, .malformedMethod, .methodNotSupported, .malformedTarget,
+      .targetFormNotAllowed, .malformedVersion, .versionNotSupported, .bareLineFeed, .bareCarriageReturn,
+      .forbiddenByte,
       .whitespaceBeforeColon, .whitespaceBeforeFirstField, .foldedField, .malformedFieldName, .missingColon,
       .repeatedField, .missingHost, .malformedHost, .malformedContentLength, .missingContentLength,
       .repeatedContentLength,

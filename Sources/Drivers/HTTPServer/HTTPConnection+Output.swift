@@ -73,6 +73,21 @@ extension HTTPConnection {
     worker.server.logger.log(suppressed == nil ? .debug : .info, "request refused", fields)
   }
 
+  /// Logs that the connection begins with another protocol than HTTP: a client or a proxy may be configured for another port.
+  func logOtherProtocol(_ error: HTTPProtocolError) {
+    let limiter: LogLineLimiter
+    switch error {
+    case .tlsHandshake: limiter = worker.server.tlsOnPlainLog
+    case .proxyHeader: limiter = worker.server.proxyHeaderLog
+    default: return
+    }
+    guard let suppressed = limiter.admit(at: worker.loop.now) else { return }
+    var fields: [LogField] = [.text("reason", error.description)]
+    if let client = connectionAddress { fields.append(.text("client", client.description)) }
+    if suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
+    worker.server.logger.log(.info, "a connection does not speak HTTP", fields)
+  }
+
   // MARK: Sending
 
   /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client that reads

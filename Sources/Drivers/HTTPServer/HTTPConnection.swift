@@ -169,6 +169,7 @@ final class HTTPConnection: LoopTask {
         event = try http.nextEvent()
       } catch {
         worker.server.metrics.malformedRequests.add()
+        logOtherProtocol(error)
         if http.canRespond { refuse(.malformed(error)) }
         return .end(lingering: true)
       }

@@ -39,6 +39,9 @@ package final class HTTPServer: Sendable {
   /// Handshakes in progress, together about 240 MiB. More than arrive within a usual round trip, since the computations of each limit their rate.
   static var maximumHandshakes: Int { 2_048 }
   let handshakeLog = LogLineLimiter()
+  /// Connections that begin with another protocol. The usual cause is a configuration, which does not change within a minute.
+  let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
+  let proxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
   /// Nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
   /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single loop can count them.

@@ -199,7 +199,7 @@ final class HTTPWorker: TurnEndTarget {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
     server.logger.warning(
-      "a connection was refused: its peer is not in http.trusted_proxies, and listeners.proxy_protocol is required",
+      "a connection was refused: its peer is not in http.trusted_proxies, and http.proxy_protocol is required",
       [.text("peer", peer.description)])
   }
 

@@ -2,10 +2,13 @@ import ByteStreams
 import Threading
 
 /// Limits the rate of log lines that clients or the upstream can cause as often as they like: refusals with status 429 or 5xx, TLS handshakes
-/// that fail, and the sessions that clients create. At `debug` each of them is logged. Thread-safe.
+/// that fail, connections of other protocols, and the sessions that clients create. At `debug` each of them is logged. Thread-safe.
 package final class LogLineLimiter: Sendable {
   /// Lines per second, for all loops together. Enough to see what fails, and few enough to keep a day's log.
   package static let linesPerSecond = 5
+
+  private let lines: Int
+  private let interval: TimeSpan
 
   private struct Window {
     var start: MonotonicTime?
@@ -15,16 +18,19 @@ package final class LogLineLimiter: Sendable {
 
   private let window = Locked(Window())
 
-  package init() {}
+  package init(lines: Int = LogLineLimiter.linesPerSecond, per interval: TimeSpan = .seconds(1)) {
+    self.lines = lines
+    self.interval = interval
+  }
 
   /// Returns nil if this line is suppressed. Otherwise returns the number of lines suppressed since the last one.
   package func admit(at now: MonotonicTime) -> Int? {
     window.withLock { window in
-      if window.start.map({ now - $0 >= .seconds(1) }) ?? true {
+      if window.start.map({ now - $0 >= interval }) ?? true {
         window.start = now
         window.lines = 0
       }
-      guard window.lines < Self.linesPerSecond else {
+      guard window.lines < lines else {
         window.suppressed += 1
         return nil
       }

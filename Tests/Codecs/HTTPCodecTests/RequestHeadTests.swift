@@ -23,7 +23,10 @@ import Testing
     ("GET * HTTP/1.1\r\n", .targetFormNotAllowed), ("GET a:80 HTTP/1.1\r\n", .targetFormNotAllowed),
     ("GET ftp://a/ HTTP/1.1\r\n", .targetFormNotAllowed), ("GET http:///x HTTP/1.1\r\n", .malformedTarget),
     ("GET http://u@a/ HTTP/1.1\r\n", .malformedTarget), ("CONNECT a:80 HTTP/1.1\r\n", .methodNotSupported),
-    ("\u{16}\u{3}\u{1}", .forbiddenByte(22)),
+    ("\u{16}", .tlsHandshake), ("\u{16}\u{3}\u{1}", .tlsHandshake), ("\r\n\u{16}\u{3}\u{1}", .tlsHandshake),
+    ("\r\n\r\n\u{0}\r\nQUIT\n", .proxyHeader), ("\r\n\u{0}", .forbiddenByte(0)),
+    ("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n", .proxyHeader), ("PROXY UNKNOWN\r\n", .proxyHeader),
+    ("PROXY / HTTP/1.1\r\n", nil),
   ])
   func judgesTheRequestLine(line: String, error: HTTPProtocolError?) {
     let text = line + (line.hasSuffix("\r\n") ? "Host: a\r\n\r\n" : error == .malformedTarget ? " HTTP/1.1\r\n" : "")

@@ -231,7 +231,9 @@ import UpstreamProtocol
   /// Every error of HTTP, in the order of its declaration. The switch has no default: a new error must be given its place here.
   private static func successor(of error: HTTPProtocolError?) -> HTTPProtocolError? {
     switch error {
-    case nil: .requestLineTooLong(limit: 1)
+    case nil: .tlsHandshake
+    case .tlsHandshake: .proxyHeader
+    case .proxyHeader: .requestLineTooLong(limit: 1)
     case .requestLineTooLong: .malformedRequestLine
     case .malformedRequestLine: .malformedMethod
     case .malformedMethod: .methodNotSupported

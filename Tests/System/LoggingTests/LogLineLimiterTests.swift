@@ -12,4 +12,12 @@ import Logging
     #expect(log.admit(at: start + .seconds(1)) == 1000)
     #expect(log.admit(at: start + .seconds(1)) == 0)
   }
+
+  @Test func admitsALineAMinute() {
+    let log = LogLineLimiter(lines: 1, per: .seconds(60))
+    let start = MonotonicTime.zero + .seconds(7)
+    #expect(log.admit(at: start) == 0)
+    #expect(log.admit(at: start + .seconds(59)) == nil)
+    #expect(log.admit(at: start + .seconds(60)) == 1)
+  }
 }

@@ -31,6 +31,7 @@ final class TestGateway {
   /// The default session in a slot, and what decides what it is; nil unless gateways share it.
   let slot: SharedSlot?
   let shared: SharedSessions?
+  private let access: AccessState
   private let journal: SharedJournal?
   private let loop: EventLoop
   private let server: HTTPServer
@@ -93,10 +94,9 @@ final class TestGateway {
       settings.http, HTTPServer.ConnectionLimits(clients: 1_000, management: 10, peers: peerConnections),
       logger: logger,
       metrics: httpMetrics)
+    access = AccessState(settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry)
     let api = APIShared(
-      settings,
-      access: AccessState(
-        settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
+      settings, access: access,
       sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
       openConnections: httpMetrics.openConnections, version: "1.2.3",
       gateway: GatewayIdentity(id: id, address: peers.address.description), forwardedIDs: forwardedIDs)
@@ -112,6 +112,12 @@ final class TestGateway {
   }
 
   func session(_ name: String = "default") throws -> Session { try #require(sessions.all.first { $0.name == name }) }
+
+  /// Reads the file of tokens.
+  func use(tokens file: String) throws {
+    let tokens = try TokenTable(Array(file.utf8), sharingGrantsOf: access.credentials.tokens)
+    access.use(Credentials(tokens: tokens, jwt: nil, replacing: access.credentials))
+  }
 
   func move(to place: SessionPlace) { for session in sessions.all { session.move(to: place) } }
 

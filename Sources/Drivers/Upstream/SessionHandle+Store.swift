@@ -263,8 +263,10 @@ extension SessionHandle {
   /// A message was sent and has changed the subscriptions. Its confirmation, or the reply to its call, says that they survive the process, so it is not
   /// shown before they are stored.
   func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
-    guard let journal, journal.outcome(of: ticket) == .pending else { return }
+    guard let journal, journal.outcome(of: ticket) != .stored else { return }
     shared.withLock { shared in
+      // A store that has failed, or a session that is not stored any more, does not prevent calls. The state of the oldest message is forgotten by then.
+      if shared.withheldConfirmations.count == shared.outbox.ledger.limit { shared.releaseConfirmation() }
       shared.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
       shared.outbox.withholdConfirmation(of: sequence)
     }
@@ -280,8 +282,7 @@ extension SessionHandle {
       while !shared.withheldConfirmations.isEmpty {
         let first = shared.withheldConfirmations[shared.withheldConfirmations.front]
         guard journal.outcome(of: first.ticket) == .stored else { break }
-        shared.outbox.releaseConfirmation(of: first.sequence)
-        shared.withheldConfirmations.removeFirst()
+        shared.releaseConfirmation()
         hasReleased = true
       }
       return hasReleased || journal.isFailed ? shared.callNotifiers : []
@@ -373,6 +374,12 @@ extension SessionHandle.BatchReceipt {
 }
 
 extension SessionHandle.Shared {
+  /// Shows the oldest confirmation that is withheld.
+  fileprivate mutating func releaseConfirmation() {
+    outbox.releaseConfirmation(of: withheldConfirmations[withheldConfirmations.front].sequence)
+    withheldConfirmations.removeFirst()
+  }
+
   /// The messages with which this one was accepted; nil if that is stored.
   fileprivate func acceptance(of sequence: UInt64) -> StoredAcceptance? {
     // The numbers increase.

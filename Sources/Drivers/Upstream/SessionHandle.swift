@@ -66,7 +66,7 @@ package final class SessionHandle: Sendable {
     var acceptances = RingDeque(
       filler: StoredAcceptance(numbers: 0...0, ticket: JournalTicket(0), displacesOthers: false))
     /// The sent messages that are not shown as confirmed before what they have changed is stored, in the order of the tickets. Not more than
-    /// entries that wait for the store.
+    /// messages whose states are remembered.
     var withheldConfirmations = RingDeque(filler: WithheldConfirmation(sequence: 0, ticket: JournalTicket(0)))
     /// Clients that wait until their messages are stored.
     var storeWaiters = 0

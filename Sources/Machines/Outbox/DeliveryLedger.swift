@@ -43,8 +43,15 @@ package struct DeliveryLedger: Sendable {
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
-  /// Written messages whose confirmation is not shown yet, and whether the upstream has confirmed them.
-  private var withheld: [UInt64: Bool] = [:]
+  /// Messages that are `written` at most, until what they have changed is stored.
+  private var withheld: [UInt64: Withheld] = [:]
+
+  private struct Withheld {
+    /// Number of changes that are not stored. A message that is sent again makes another one.
+    var changes = 0
+    /// Whether the upstream has confirmed the message.
+    var isConfirmed = false
+  }
 
   /// Whether changes are recorded for a store.
   private(set) var recordsChanges = false
@@ -125,11 +132,13 @@ package struct DeliveryLedger: Sendable {
   }
 
   /// Whether the state of a message is final or unknown.
-  package func isSettled(_ sequence: UInt64) -> Bool { state(of: sequence).map { isFinal($0, of: sequence) } ?? true }
+  package func isSettled(_ sequence: UInt64) -> Bool {
+    state(of: sequence).map { isFinal($0, of: sequence) && !($0 == .written && isWithheld(sequence)) } ?? true
+  }
 
   /// Whether a message was written, or its state is final or unknown.
   package func isWritten(_ sequence: UInt64) -> Bool {
-    state(of: sequence).map { $0 == .written || isFinal($0, of: sequence) } ?? true
+    state(of: sequence).map { $0 == .written && isConfirmable(sequence) || isSettled(sequence) } ?? true
   }
 
   /// Whether the outbox holds a message in this state.
@@ -177,30 +186,55 @@ package struct DeliveryLedger: Sendable {
 
   // MARK: Changes
 
-  /// The message stays `written` when it is confirmed, until `release`.
-  mutating func withhold(_ sequence: UInt64) { withheld[sequence] = false }
+  /// The message stays `written` when it is confirmed, and is not settled, until each of these calls was followed by `release`.
+  mutating func withhold(_ sequence: UInt64) { withheld[sequence, default: Withheld()].changes += 1 }
 
   func isWithheld(_ sequence: UInt64) -> Bool { !withheld.isEmpty && withheld[sequence] != nil }
 
   mutating func release(_ sequence: UInt64) {
-    if withheld.removeValue(forKey: sequence) == true, state(of: sequence) == .written { confirm(sequence) }
+    guard var message = withheld[sequence] else { return }
+    message.changes -= 1
+    withheld[sequence] = message.changes > 0 ? message : nil
+    guard message.changes == 0, state(of: sequence) == .written else { return }
+    if message.isConfirmed { set(sequence, to: .confirmed) } else if !isConfirmable(sequence) { completions &+= 1 }
   }
 
-  /// A written message is confirmed.
+  /// A message is confirmed.
   mutating func confirm(_ sequence: UInt64) {
-    if isWithheld(sequence) { withheld[sequence] = true } else { set(sequence, to: .confirmed) }
+    guard isWithheld(sequence) else { return set(sequence, to: .confirmed) }
+    withheld[sequence]?.isConfirmed = true
+    if state(of: sequence) != .written { set(sequence, to: .written) }
   }
 
   /// Moves the written messages from `first` through `last` to `confirmed`; returns how many.
   mutating func confirmAll(from first: UInt64, through last: UInt64) -> Int {
-    guard !withheld.isEmpty else { return setAll(.written, from: first, through: last, to: .confirmed) }
-    var (count, next) = (0, first)
-    for sequence in withheld.keys.sorted() where (first...last).contains(sequence) && state(of: sequence) == .written {
-      withheld[sequence] = true
-      if next < sequence { count += setAll(.written, from: next, through: sequence - 1, to: .confirmed) }
-      (count, next) = (count + 1, sequence + 1)
+    for sequence in withheld.keys where sequence >= first && sequence <= last && state(of: sequence) == .written {
+      withheld[sequence]?.isConfirmed = true
     }
-    return next <= last ? count + setAll(.written, from: next, through: last, to: .confirmed) : count
+    return setWritten(from: first, through: last, to: .confirmed)
+  }
+
+  /// The connection of the messages from `first` through `last` has ended, and no pong has confirmed them. A reply may have.
+  mutating func loseAll(from first: UInt64, through last: UInt64) {
+    _ = setWritten(from: first, through: last, to: .unknown, because: .connectionLost)
+  }
+
+  /// As `setAll`, for written messages. Those whose confirmation is withheld stay as they are, and count.
+  private mutating func setWritten(
+    from first: UInt64, through last: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil
+  ) -> Int {
+    guard !withheld.isEmpty else { return setAll(.written, from: first, through: last, to: state, because: reason) }
+    let kept = withheld.filter { sequence, message in
+      message.isConfirmed && sequence >= first && sequence <= last && self.state(of: sequence) == .written
+    }
+    var (count, next) = (kept.count, first)
+    for sequence in kept.keys.sorted() {
+      if next < sequence {
+        count += setAll(.written, from: next, through: sequence - 1, to: state, because: reason)
+      }
+      next = sequence + 1
+    }
+    return next <= last ? count + setAll(.written, from: next, through: last, to: state, because: reason) : count
   }
 
   mutating func set(_ sequence: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil) {

@@ -47,7 +47,7 @@ extension Outbox {
   /// Confirms the messages with a reply among those that were written just now, from the position `start` on.
   mutating func confirmReplied(from start: Int) {
     for position in start..<writtenEnd where ring[position].hasReply && ring[position].payload != nil {
-      ledger.set(ring[position].sequence, to: .confirmed)
+      ledger.confirm(ring[position].sequence)
       release(position)
     }
   }
@@ -91,10 +91,13 @@ extension Outbox {
   /// Ends a message that is not written. Its position stays, empty.
   mutating func finish(_ position: Int, as state: DeliveryState, because reason: DeliveryReason?) {
     // It was written once, to a connection that was lost. However it ends now, it may have arrived.
-    let mayHaveArrived = ring[position].attempts > 0 && state != .confirmed
-    ledger.set(
-      ring[position].sequence, to: mayHaveArrived ? .unknown : state, because: mayHaveArrived ? .connectionLost : reason
-    )
+    if state == .confirmed {
+      ledger.confirm(ring[position].sequence)
+    } else if ring[position].attempts > 0 {
+      ledger.set(ring[position].sequence, to: .unknown, because: .connectionLost)
+    } else {
+      ledger.set(ring[position].sequence, to: state, because: reason)
+    }
     if ring[position].reportsEnd { ended.append(ring[position].sequence) }
     messages &-= 1
     bytes &-= ring[position].payload?.count ?? 0

@@ -125,7 +125,7 @@ extension Outbox {
     guard let ended = retiring else { return }
     retiring = nil
     if ended.confirms, ended.last >= ended.first, !keepsWritten {
-      ledger.setAll(.written, from: ended.first, through: ended.last, to: .unknown, because: .connectionLost)
+      ledger.loseAll(from: ended.first, through: ended.last)
     }
     // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
     if let successor = flight, successor.last >= successor.first { return }

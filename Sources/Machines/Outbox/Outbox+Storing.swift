@@ -99,7 +99,8 @@ extension Outbox {
 
   // MARK: Confirmations
 
-  /// The message was sent and has changed something that must be stored before the message is shown as confirmed: until `release`, it is `written`.
+  /// The message was sent and has changed something that must be stored before the message is shown as confirmed: until it is released, it is `written`. If nothing
+  /// confirms it, `written` is not its final state until then.
   package mutating func withholdConfirmation(of sequence: UInt64) { ledger.withhold(sequence) }
 
   package func isConfirmationWithheld(of sequence: UInt64) -> Bool { ledger.isWithheld(sequence) }

@@ -12,7 +12,9 @@ import UpstreamSession
 
 /// What the confirmation of a message says of the subscriptions is stored before it is shown.
 @Suite(.serialized) struct WithheldConfirmationTests {
-  private func session(_ upstream: ScriptedUpstream, _ journal: SubscriptionJournal) throws -> SessionFixture {
+  private func session(
+    _ upstream: ScriptedUpstream, _ journal: SubscriptionJournal, confirms: Bool = true
+  ) throws -> SessionFixture {
     let match = try #require(JSONPointer("/op"))
     let key = try #require(JSONPointer("/ch"))
     let session = try SessionFixture(upstream.url, opened: journal.opened) { settings in
@@ -21,6 +23,7 @@ import UpstreamSession
       settings.conventions.subscriptions.remove.match = Matcher([.value(match, "unsub")])
       settings.conventions.subscriptions.remove.key = key
       settings.outbox.barrierMessages = 1
+      settings.outbox.confirms = confirms
     }
     journal.handle = session.handle
     return session
@@ -43,6 +46,55 @@ import UpstreamSession
     #expect(journal.waiting == 1)
     journal.store()
     #expect(session.handle.deliveryState(2) == .confirmed)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  /// Without pings, nothing confirms it.
+  @Test func aSubscriptionThatIsFinallyWrittenIsSettledWhenItIsStored() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let journal = SubscriptionJournal()
+    let session = try session(upstream, journal, confirms: false)
+    session.post(#"{"op":"sub","ch":"a"}"#)
+    session.post("other")
+    try await session.until("the other is written") { session.handle.isSettled(2) }
+    #expect(session.handle.deliveryState(1) == .written && !session.handle.isSettled(1))
+    journal.store()
+    #expect(session.handle.isSettled(1))
+    try await session.finish()
+    upstream.stop()
+  }
+
+  /// Messages that are not stored are sent then.
+  @Test func aSubscriptionThatIsSentWhileTheStoreHasFailedIsConfirmedWhenItIsStored() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let journal = SubscriptionJournal()
+    let session = try session(upstream, journal)
+    try await session.until("it is ready") { session.handle.isReady }
+    journal.fail(true)
+    session.post(#"{"op":"sub","ch":"a"}"#, ttl: .zero)
+    session.post("other", ttl: .zero)
+    try await session.until("the other is confirmed") { session.handle.deliveryState(2) == .confirmed }
+    #expect(session.handle.deliveryState(1) == .written)
+    journal.fail(false)
+    journal.store()
+    #expect(session.handle.deliveryState(1) == .confirmed)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func confirmationsAreWithheldForNoMoreMessagesThanAreRemembered() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let journal = SubscriptionJournal()
+    let session = try session(upstream, journal)
+    let ticket = journal.submit(.unsubscribed(key: []))
+    let limit = session.handle.rememberedDeliveries
+    for number in 1...UInt64(limit) + 2 { session.handle.withholdConfirmation(of: number, until: ticket) }
+    session.handle.shared.withLock { shared in
+      #expect(shared.withheldConfirmations.count == limit)
+      #expect(shared.withheldConfirmations.capacity == limit)
+      #expect(!shared.outbox.isConfirmationWithheld(of: 2) && shared.outbox.isConfirmationWithheld(of: 3))
+    }
     try await session.finish()
     upstream.stop()
   }

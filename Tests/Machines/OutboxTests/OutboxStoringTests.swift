@@ -83,6 +83,76 @@ import UpstreamSession
     #expect(outbox.ledger.state(of: 1) == .unknown)
   }
 
+  /// Its connection is lost before a pong arrives, and after the reply, or a new connection gets the message before the reply arrives.
+  @Test(arguments: [false, true], [false, true])
+  func aMessageWithAReplyWhoseConfirmationIsWithheldIsConfirmed(redelivers: Bool, isLate: Bool) {
+    var settings = OutboxSettings()
+    settings.redelivery = redelivers ? .unconfirmed : .never
+    var outbox = Outbox(settings)
+    outbox.startSending(on: Generation(1))
+    for _ in 1...3 { _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now) }
+    #expect(take(&outbox) == [1, 2, 3])
+    outbox.written(through: 3)
+    outbox.withholdConfirmation(of: 2)
+    if !isLate { outbox.replied(to: 2) }
+    outbox.stopSending()
+    outbox.settle()
+    if redelivers {
+      if isLate {
+        // It is in the queue, and is not sent again.
+        outbox.replied(to: 2)
+      }
+      outbox.startSending(on: Generation(2))
+      #expect(take(&outbox) == [1, 3])
+    }
+    let isLost = isLate && !redelivers
+    #expect(outbox.ledger.state(of: 2) == (isLost ? .unknown : .written) && outbox.ledger.isSettled(2) == isLost)
+    outbox.releaseConfirmation(of: 2)
+    #expect(outbox.ledger.state(of: 2) == (isLost ? .unknown : .confirmed))
+    #expect(outbox.ledger.state(of: 1) == (redelivers ? .queued : .unknown))
+  }
+
+  @Test func aMessageThatIsSentAgainIsConfirmedWhenItsLastChangeIsStored() {
+    var settings = OutboxSettings()
+    settings.redelivery = .unconfirmed
+    var outbox = Outbox(settings)
+    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+    for generation in 1...2 as ClosedRange<UInt64> {
+      outbox.startSending(on: Generation(generation))
+      #expect(take(&outbox) == [1])
+      outbox.withholdConfirmation(of: 1)
+      outbox.written(through: 1)
+      if generation == 1 {
+        outbox.stopSending()
+        outbox.settle()
+      }
+    }
+    outbox.barrierSent(1, on: Generation(2))
+    outbox.confirm(1, on: Generation(2))
+    outbox.releaseConfirmation(of: 1)
+    #expect(outbox.ledger.state(of: 1) == .written)
+    outbox.releaseConfirmation(of: 1)
+    #expect(outbox.ledger.state(of: 1) == .confirmed)
+  }
+
+  /// Nothing confirms it.
+  @Test func aMessageThatIsFinallyWrittenIsSettledWhenItIsReleased() {
+    var settings = OutboxSettings()
+    settings.confirms = false
+    var outbox = Outbox(settings)
+    outbox.startSending(on: Generation(1))
+    for _ in 1...2 { _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now) }
+    #expect(take(&outbox) == [1, 2])
+    outbox.withholdConfirmation(of: 1)
+    outbox.written(through: 2)
+    #expect(!outbox.ledger.isSettled(1) && !outbox.ledger.isWritten(1))
+    #expect(outbox.ledger.isSettled(2) && outbox.ledger.isWritten(2))
+    let before = outbox.ledger.completions
+    outbox.releaseConfirmation(of: 1)
+    #expect(outbox.ledger.isSettled(1) && outbox.ledger.isWritten(1))
+    #expect(outbox.ledger.completions > before, "its client is notified")
+  }
+
   @Test func aMessageThatIsNotStoredNeedsNoIntent() {
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)

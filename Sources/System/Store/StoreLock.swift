@@ -5,16 +5,26 @@ import Reactor
 /// The right to use a store, which one process at a time has: a lock of the file `PATH.lock`.
 ///
 /// SQLite's own lock ends when a file that has failed is closed, before another takes its place. This one lasts until it is released.
-/// The file is never removed: a process could otherwise lock a file that has no name any more.
+/// The file is never removed: a process could otherwise lock a file that has no name any more. If its folder was made again, it has none, and the lock must
+/// be taken anew.
 final class StoreLock {
   /// How long to wait between two attempts.
   private static var pollInterval: UInt32 { 20_000 }
 
   private let descriptor: Int32
+  private let file: String
 
-  private init(_ descriptor: Int32) { self.descriptor = descriptor }
+  private init(_ descriptor: Int32, _ file: String) {
+    self.descriptor = descriptor
+    self.file = file
+  }
 
   deinit { _ = Glibc.close(descriptor) }
+
+  /// Whether the file still has its name. If not, another process can take the lock.
+  var isInPlace: Bool {
+    StorePlace.Identity(descriptor: descriptor).map { $0 == StorePlace.Identity(file) } ?? false
+  }
 
   /// - Parameters:
   ///   - wait: how long to wait while another process has it.
@@ -25,7 +35,7 @@ final class StoreLock {
     let file = path + ".lock"
     let descriptor = unsafe Glibc.open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0o600)
     guard descriptor >= 0 else { throw StorePlace.refusal(of: errno, creating: file, for: path) }
-    let lock = StoreLock(descriptor)
+    let lock = StoreLock(descriptor, file)
     let deadline = ProcessInformation.monotonicTime() + wait
     while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
       let code = errno
@@ -114,6 +124,13 @@ enum StorePlace {
     init?(_ path: String) {
       var status = stat()
       guard unsafe stat(path, &status) == 0 else { return nil }
+      device = status.st_dev
+      inode = status.st_ino
+    }
+
+    init?(descriptor: Int32) {
+      var status = stat()
+      guard unsafe fstat(descriptor, &status) == 0 else { return nil }
       device = status.st_dev
       inode = status.st_ino
     }

@@ -10,6 +10,7 @@ extension StoreWriter {
   func replaceFile() throws(SQLiteDatabase.Failure) -> StoreFile {
     let path = store.settings.path
     let new = path + StoreFile.newSuffix
+    try renewLock(of: path)
     StoreFile.remove(new)
     // Closed at the end of this function: SQLite finds the write-ahead log by the name that the file had when it was opened.
     do throws(SQLiteDatabase.Failure) {
@@ -26,6 +27,16 @@ extension StoreWriter {
     store.logger.warning(
       "the store was written anew; the file that failed is kept", [.text("path", path), .text("failed_file", failed)])
     return file
+  }
+
+  /// If the folder was made again, the file that is locked has no name. A store that another process has opened there since then is not replaced.
+  private func renewLock(of path: String) throws(SQLiteDatabase.Failure) {
+    guard !lock.isInPlace else { return }
+    do throws(StoreError) {
+      lock = try StoreLock.take(path)
+    } catch {
+      throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "\(error)")
+    }
   }
 
   private func open(_ path: String) throws(SQLiteDatabase.Failure) -> StoreFile {

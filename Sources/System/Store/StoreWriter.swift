@@ -33,7 +33,7 @@ final class StoreWriter {
   let machineStart: Int64
   let environment: StoreFile.Environment
   /// Kept while a failed file is replaced.
-  let lock: StoreLock
+  var lock: StoreLock
 
   private let batch = SubmissionBatch()
   private var touched: [Int] = []
@@ -382,6 +382,7 @@ final class StoreWriter {
 
   /// The last entries were stored before.
   private func end() {
+    if retryAt == nil, file?.isInPlace == false { fail(.broken(Self.misplaced)) }
     if retryAt != nil { recover() }
     guard let file, retryAt == nil else {
       // Not marked as closed in order, since entries are missing.

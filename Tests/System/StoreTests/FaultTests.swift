@@ -451,6 +451,54 @@ import Testing
     try again.close()
   }
 
+  @Test func aFileThatIsRemovedBeforeTheEndIsWrittenAnew() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    try store.submitAndWait([.push(RandomSession.push(1))])
+    try FileManager.default.removeItem(atPath: folder.file)
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(as: again.restored))
+    try again.close()
+  }
+
+  @Test func theLockIsTakenAnewAfterTheFolderWasMadeAgain() throws {
+    let folder = try TestFolder()
+    let (_, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    try FileManager.default.removeItem(atPath: folder.path)
+    try FileManager.default.createDirectory(atPath: folder.path, withIntermediateDirectories: true)
+    store.submit([.push(RandomSession.push(1))])
+    try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file) }
+    #expect(throws: StoreError.inUse(path: folder.file)) { try StoreLock.take(folder.file) }
+    try store.close()
+    _ = try StoreLock.take(folder.file)
+  }
+
+  @Test func aStoreThatAnotherProcessHasOpenedInTheNewFolderIsNotReplaced() throws {
+    let (folder, old, new) = (try TestFolder(), try TestFolder(), try TestFolder())
+    let (_, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    var lock: StoreLock? = try StoreLock.take(new.file)
+    let content = Data("of another process".utf8)
+    try content.write(to: URL(fileURLWithPath: new.file))
+    try FileManager.default.moveItem(atPath: folder.path, toPath: old.path + "/moved")
+    try FileManager.default.moveItem(atPath: new.path, toPath: folder.path)
+    let ticket = store.submit([.push(RandomSession.push(1))])
+    try waitUntil("the store has failed for this reason") {
+      store.store.state.failure?.contains("another process") == true
+    }
+    #expect(FileManager.default.contents(atPath: folder.file) == content)
+    #expect(lock != nil)
+    lock = nil
+    try store.waitUntilStored(ticket)
+    try waitUntil("the store works") { store.store.state.failure == nil }
+    try store.close()
+    let again = try TestStore(folder.file)
+    #expect(again.restored == store.model.reopened(as: again.restored))
+    try again.close()
+  }
+
   @Test func backupsAreMadeAfterTheFolderWasMadeAgain() throws {
     let folder = try TestFolder()
     let (_, environment) = try Self.environment()

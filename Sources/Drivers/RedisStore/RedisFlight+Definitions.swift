@@ -140,14 +140,16 @@ extension RedisFlight {
     }
   }
 
-  /// The text of a definition; nil if there is none, or Redis has refused.
-  func readDefinition(_ keys: DefinitionKeys, _ name: String, then: @escaping ([UInt8]?) -> Void) {
+  /// The text of a definition; nil if there is none.
+  func readDefinition(
+    _ keys: DefinitionKeys, _ name: String, then: @escaping (_ text: [UInt8]?, _ isRefused: Bool) -> Void
+  ) {
     send(parts: 3) { parts in
       parts.append("HGET")
       parts.append(keys.list)
       parts.append(name)
     } then: { reply, _ in
-      then(reply?.bytes)
+      then(reply?.bytes, reply == nil)
     }
   }
 

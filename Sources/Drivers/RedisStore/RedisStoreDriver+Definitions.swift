@@ -163,12 +163,12 @@ extension RedisStoreDriver {
       var version: [UInt8]?
       // Before the definition, so that a removal in between is notified as a later change.
       flight.readVersion(listKeys) { version = $0 }
-      flight.readDefinition(listKeys, name) { [unowned self] text in
+      flight.readDefinition(listKeys, name) { [unowned self] text, isRefused in
         if let definition = text.flatMap({ SessionDefinition($0.span) }) {
           report(definitions.adopt(name, definition, at: version))
         }
         pendingLookups.removeAll { $0 === request }
-        request.finish(.done)
+        request.finish(isRefused ? .failed : .done)
       }
     }
     lookups.removeFirst(count)

@@ -54,6 +54,21 @@ import Testing
     gateway.kill()
   }
 
+  /// What Redis does not tell may exist.
+  @Test func aNameThatRedisRefusesToLookUpIsNotOneThatDoesNotExist() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    try await gateway.hold()
+    let missing = gateway.store.lookUp("none")
+    try await gateway.until("looked up") { _ in missing.outcome != nil }
+    #expect(missing.outcome == .done)
+    _ = try await TestClient(server).call("ACL", "SETUSER", "default", "-hget")
+    let refused = gateway.store.lookUp("none")
+    try await gateway.until("refused") { _ in refused.outcome != nil }
+    #expect(refused.outcome == .failed)
+    gateway.kill()
+  }
+
   @Test func aRedisThatRefusesToWaitIsAFailureWithThatReason() async throws {
     let server = try await RedisProcess.server()
     _ = try await TestClient(server).call("ACL", "SETUSER", "default", "-wait")

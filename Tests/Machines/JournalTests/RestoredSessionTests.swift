@@ -16,22 +16,22 @@ extension RestoredSession {
   }
 }
 
-/// The states of deliveries are most of what a session has in memory.
-@Test func theStatesOfTheLastDeliveriesNeedNoMoreRoomThanTheyHave() {
-  var session = RestoredSession(epoch: 1)
-  let last = UInt64(RestoredSession.maximumDeliveries) + 100
-  for (first, last) in [(1, last - 1), (last, last)] {
-    let settlement = JournalSettlement(
-      first: first, last: last, state: 3, reason: 0, time: 10, releasesPayloads: true)
-    let follows = session.apply(.settled(settlement))
-    #expect(follows)
-  }
-  #expect(session.deliveries.count == RestoredSession.maximumDeliveries)
-  #expect(session.deliveries.capacity == RestoredSession.maximumDeliveries)
-  #expect(session.delivery(last)?.state == 3 && session.delivery(100) == nil && session.delivery(101)?.state == 3)
-}
-
 @Suite struct RestoredSessionTests {
+  /// The states of deliveries are most of what a session has in memory.
+  @Test func theStatesOfTheLastDeliveriesNeedNoMoreRoomThanTheyHave() {
+    var session = RestoredSession(epoch: 1)
+    let last = UInt64(RestoredSession.maximumDeliveries) + 100
+    for (first, last) in [(1, last - 1), (last, last)] {
+      let settlement = JournalSettlement(
+        first: first, last: last, state: 3, reason: 0, time: 10, releasesPayloads: true)
+      let follows = session.apply(.settled(settlement))
+      #expect(follows)
+    }
+    #expect(session.deliveries.count == RestoredSession.maximumDeliveries)
+    #expect(session.deliveries.capacity == RestoredSession.maximumDeliveries)
+    #expect(session.delivery(last)?.state == 3 && session.delivery(100) == nil && session.delivery(101)?.state == 3)
+  }
+
   /// The entries of the restored state lead to the same state, wherever the sequence is cut.
   @Test(arguments: 0..<40 as Range<UInt64>)
   func theEntriesOfAStateLeadToItWhereverTheSequenceEnds(seed: UInt64) {

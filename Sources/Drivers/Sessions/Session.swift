@@ -223,7 +223,8 @@ package final class Session: Sendable {
 
   /// Whether this gateway is the holder by the clock, too: if the process was stopped, another one may have held the session before this one has
   /// noticed its deadline. The permission is read first: one that is given anew belongs to the next term, and this session was retired before.
-  var isHeldByClock: Bool { permission?.isGiven ?? true && !isRetired }
+  /// The journal ends before that, and notifies the requests that wait for it.
+  var isHeldByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
 
   /// What this gateway knows of the session that it follows; nil if it does not follow. A holder whose deadline has passed does, and will soon
   /// have read what it has missed.

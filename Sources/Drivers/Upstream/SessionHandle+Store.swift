@@ -145,6 +145,9 @@ extension SessionHandle {
   /// Whether messages survive the process.
   package var isStored: Bool { journal != nil }
 
+  /// Whether the journal has ended, since this gateway has lost the session. The store reports the loss right after that. Final.
+  package var hasLostJournal: Bool { journal?.hasEnded ?? false }
+
   /// The last number of a message that was issued.
   package var lastDelivery: UInt64 { shared.withLock { $0.outbox.ledger.last } }
 

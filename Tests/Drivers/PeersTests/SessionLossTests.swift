@@ -250,6 +250,51 @@ import UpstreamProtocol
     #expect(first.metric("drawbridge_messages_accepted_total") == 0)
   }
 
+  /// The journal ends, which notifies those who wait for it, before the gateway loses the session.
+  @Test(arguments: [false, true])
+  func aMessageIsNotRefusedBetweenTheEndOfTheJournalAndTheLoss(isForwarded: Bool) throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    let gateway = try isForwarded ? Self.gateway(journal) : first
+    if isForwarded { gateway.locate(at: first.peerAddress) }
+    journal.stall()
+    let client = try gateway.connect()
+    client.send("POST", "/v1/messages", "", "x")
+    #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
+    journal.lose()
+    try first.session().upstream.journalChanged()
+    if isForwarded {
+      #expect(eventually { first.metric("drawbridge_peer_requests_misdirected_total") > 0 })
+      let next = try Self.holder(SharedJournal())
+      gateway.locate(at: next.peerAddress)
+      #expect(try client.response().status == 202)
+      #expect(next.metric("drawbridge_messages_accepted_total") == 1)
+    } else {
+      #expect(try client.response().problem == "outcome-unknown")
+    }
+    #expect(first.metric("drawbridge_messages_accepted_total") == 0)
+  }
+
+  @Test func aRequestBetweenTheEndOfTheJournalAndTheLossIsServedByTheNextHolder() throws {
+    let journal = SharedJournal()
+    let first = try Self.holder(journal)
+    journal.lose()
+    let requests = [
+      ("POST", "/v1/messages", "x"), ("PUT", "/v1/consumers/c", #"{"share":true}"#),
+      ("PATCH", "/v1/session", #"{"desired":"down"}"#),
+    ]
+    let clients = try requests.map { method, target, body in
+      let client = try first.connect()
+      client.send(method, target, "", body)
+      return client
+    }
+    #expect(eventually { first.network.metrics.waiting.current == clients.count })
+    let next = try Self.holder(SharedJournal())
+    first.lose()
+    first.locate(at: next.peerAddress)
+    for client in clients { #expect(try [200, 201, 202].contains(client.response().status)) }
+  }
+
   /// There is no next holder in time. The journal may have the message, and then a later one sends it.
   @Test func aForwardedMessageThatMayBeStoredHasAnUnknownOutcome() throws {
     let journal = SharedJournal()

@@ -70,7 +70,7 @@ final class SharedJournal: Sendable {
     var storedPosition: UInt64 { 1 << 40 }
     var hasEnded: Bool { journal.state.withLock { $0.isLost || $0.term != term } }
     var showsUnstored: Bool { false }
-    var isFailed: Bool { false }
+    var isFailed: Bool { hasEnded }
     var isFull: Bool { false }
     var isOverfull: Bool { false }
     var mustPauseReading: Bool { false }

@@ -234,7 +234,7 @@ package final class GatewayServer: Sendable {
     limits.request = settings.delivery.maximumWait + API.storeWait + limits.patience
     limits.connections = connections
     limits.requestBytes = settings.http.pendingBodyBytes
-    limits.responseBytes = settings.http.unsentBytes
+    limits.responseBytes = settings.peerResponseBytes
     let reachable = listeners.map(\.address).first { $0.ip?.isUnspecified == false }
     return PeerNetwork(address: settings.listeners.peerAddress ?? reachable, limits: limits, logger: logger, metrics)
   }

@@ -51,6 +51,30 @@ import Webhooks
     #expect(try self.budget(limit: budget.total - 1).warning != nil)
   }
 
+  /// What a gateway receives of others is limited, but not below what one of them may send.
+  @Test func theLargestResponseOfAnotherGatewayFits() throws {
+    func bytes(_ change: (inout GatewaySettings) throws -> Void) throws -> Int {
+      try settings { settings in
+        settings.http.unsentBytes = 64 << 20
+        settings.session.upstream.limits.messageBytes = 1 << 20
+        try change(&settings)
+      }.peerResponseBytes
+    }
+    let small = 10_000 * 256 + (64 << 10)
+    #expect(try bytes { $0.http.unsentBytes = 256 << 20 } == 256 << 20)
+    // A receive with all that it may have, or with one push of control characters, and the receipts of a batch.
+    #expect(try bytes { _ in } == (64 << 20) + small)
+    #expect(try bytes { $0.session.upstream.limits.messageBytes = 16 << 20 } == (96 << 20) + small)
+    #expect(try bytes { $0.http.batchMessages = 1_000_000 } == 384_000_000 + (64 << 10))
+    let base = try budget { $0.http.unsentBytes = 64 << 20 }
+    let shared = try budget { settings in
+      settings.http.unsentBytes = 64 << 20
+      settings.store.engine = .redis
+    }
+    #expect(self.bytes("http.unsent_bytes", of: base) == 64 << 20)
+    #expect(self.bytes("http.unsent_bytes", of: shared) == (64 << 20) + (96 << 20) + small)
+  }
+
   @Test func eachSettingCounts() throws {
     let base = try budget().total
     func added(_ change: (inout GatewaySettings) throws -> Void) throws -> Int { try budget(change).total - base }

@@ -31,7 +31,7 @@ package final class PeerNetwork: Sendable {
     /// further requests with content are refused.
     package var requestBytes = 256 << 20
     /// Maximum size of the contents of all responses that are being received, in bytes, and so of each. Above it, one of more than 64 KiB is not received
-    /// further: its request has no outcome, or may be repeated.
+    /// further: its request has no outcome, or may be repeated. Not below the largest response (`GatewaySettings.peerResponseBytes`).
     package var responseBytes = 256 << 20
     /// For how long a request is repeated under its id. Longer than a take-over and the patience for one.
     package var recognition = TimeSpan.seconds(15)

@@ -7,6 +7,25 @@ extension GatewaySettings {
   /// A message is one row, and SQLite's rows have at most 10⁹ bytes, a value in Redis 5·10⁸, a reply half of it. JSON may need six bytes for one.
   private var largestStoredMessage: Int { store.engine == .sqlite ? 128 << 20 : 32 << 20 }
 
+  /// Maximum size of the contents of responses that other gateways are sending, in bytes: as much as clients may leave unread, and at least
+  /// the largest response. A smaller limit would refuse that one at every repetition.
+  package var peerResponseBytes: Int { max(http.unsentBytes, largestForwardedResponse) }
+
+  /// The receipts of the largest batch, or the largest response to a receive. That has at least one push, of which JSON may need six bytes for one.
+  private var largestForwardedResponse: Int {
+    let upstreams = configuredSessions.map(\.configuration.upstream) + profiles.map(\.configuration.upstream)
+    let push = 6 * (upstreams.map(\.limits.messageBytes).max() ?? 0)
+    let receive = max(delivery.maximumAnswerBytes, push) + delivery.maximumLimit * Self.leaseBytes
+    return max(http.batchMessages * Self.receiptBytes, receive) + Self.documentBytes
+  }
+
+  /// A receipt: an id with three numbers, the name of a session, a reason and a time.
+  private static var receiptBytes: Int { 384 }
+  /// What a receive adds to a push.
+  private static var leaseBytes: Int { 256 }
+  /// What a document has once: a cursor, and the details of problems.
+  private static var documentBytes: Int { 64 << 10 }
+
   package func storeProblems() -> [SettingProblem] {
     guard store.engine != .memory else { return [] }
     let largest = largestStoredMessage

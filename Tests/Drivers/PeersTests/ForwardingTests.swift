@@ -8,6 +8,7 @@ import Logging
 import Metrics
 import Reactor
 import Testing
+import WebSocketCodec
 
 @testable import API
 @testable import Peers
@@ -231,6 +232,28 @@ import Testing
     #expect(try small.request("GET", "/v1/session").problem == "holder-unavailable")
     #expect(try small.request("POST", "/v1/call", "", "{}").problem == "outcome-unknown")
     #expect(small.network.metrics.attempts.total == 2)
+  }
+
+  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch with the longest name of a session.
+  @Test func theLargestResponsesFitWithTheSmallestLimit() throws {
+    var settings = GatewaySettings()
+    settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")
+    settings.http.unsentBytes = 64 << 10
+    settings.session.upstream.limits.messageBytes = 256 << 10
+    (settings.delivery.maximumAnswerBytes, settings.delivery.answerBytes) = (64 << 10, 64 << 10)
+    (settings.delivery.maximumLimit, settings.delivery.limit) = (1, 1)
+    let bytes = settings.peerResponseBytes
+    let pair = try Pair(limits: { $0.responseBytes = bytes })
+    #expect(try pair.holder.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#).status == 201)
+    let push = String(repeating: "\u{1}", count: 256 << 10)
+    try pair.holder.push(push)
+    let received = try pair.follower.request("POST", "/v1/consumers/c/receive?limit=1")
+    #expect(received.status == 200 && received.body.utf8.count > 6 * (256 << 10))
+    #expect(received.body.utf8.count < bytes)
+    let lines = String(repeating: "1\n", count: settings.http.batchMessages)
+    let batch = try pair.follower.request(
+      "POST", "/v1/messages?until=written&wait=0", "Content-Type: application/x-ndjson\r\n", lines)
+    #expect(batch.status == 202 && batch.body.utf8.count < settings.http.batchMessages * (384 - 64))
   }
 
   /// Responses of which each fits, of holders that do not send the last byte.

@@ -34,6 +34,7 @@ extension Route {
     switch self {
     case .send: .recognised
     case .call: .harmful
+    case .session(let session) where session.placement.isShared: .optional
     case .consumer(let target):
       switch target.action {
       case .list, .show, .put, .remove, .deadLetters, .removeDeadLetters: .harmless

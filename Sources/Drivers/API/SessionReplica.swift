@@ -60,7 +60,9 @@ struct SessionReplica {
   }
 
   /// The state of a session that is not here.
-  private var state: StaticString { session.placement.place == .nowhere ? "no-holder" : "elsewhere" }
+  private var state: StaticString {
+    if case .at = session.placement.place { "elsewhere" } else { "no-holder" }
+  }
 
   /// Writes an element of `GET /v1/sessions` for a session that is not here. What only its holder knows is null.
   func writeSummary(at now: MonotonicTime, into output: inout ByteQueue) {
@@ -125,7 +127,8 @@ struct SessionReplica {
 
 /// The document of a session, from the gateway that holds it. This gateway adds its own part.
 final class HeldSessionDocument: WaitingRequest {
-  /// How long a client waits that reads the state of a session whose holder does not respond. It then gets what this gateway knows.
+  /// How long a client waits that reads the state of a session whose holder has the request and does not respond. It then gets what this gateway
+  /// knows, and at once if no holder is known or it cannot be reached (`ForwardingRepetition.optional`).
   private static var patience: TimeSpan { .seconds(2) }
 
   private let api: API

@@ -80,6 +80,8 @@ package final class ForwardedExchange: LoopTask {
     guard let attempt else { return event.signal() }
     if holder == attempt.peer {
       endFarewell()
+    } else if request?.repetition == .optional {
+      attempt.client.cancel()
     } else if farewell == nil {
       let timer = Farewell { attempt.client.cancel() }
       timer.start(on: forwarder.loop, within: forwarder.network.limits.farewell)
@@ -151,7 +153,7 @@ package final class ForwardedExchange: LoopTask {
     metrics.connections.add(1)
     // The client repeats it at any time after the first attempt, which the machine would not know of.
     let limit = min(deadline - now, forwarder.network.limits.attempt(request))
-    let result = await client.send(message, within: limit, mayRepeat: request.repetition == .harmless)
+    let result = await client.send(message, within: limit, mayRepeat: request.repetition.isHarmless)
     metrics.connections.add(-1)
     attempt = nil
     endFarewell()

@@ -4,10 +4,14 @@ import ByteStreams
 package enum ForwardingRepetition: Sendable {
   /// The same as once: GET, PUT, DELETE, PATCH of a state.
   case harmless
+  /// As `harmless`, and this gateway responds alone if no holder does: the request does not wait for one, and each is asked once.
+  case optional
   /// Holders execute it once, because they remember its id.
   case recognised
   /// It would be done twice: a call, a receive.
   case harmful
+
+  package var isHarmless: Bool { self == .harmless || self == .optional }
 }
 
 /// Decides what is done next with one request that another gateway must serve: send it to the holder of its session, wait for the next one,
@@ -89,19 +93,20 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   private func mustNotBeSent(at now: MonotonicTime) -> Bool {
     guard let firstLost else { return false }
     return switch repetition {
-    case .harmless: false
+    case .harmless, .optional: false
     case .recognised: now >= firstLost + limits.recognition
     case .harmful: true
     }
   }
 
   /// What to give up with.
-  package var failure: Failure { mayHaveBeenExecuted && repetition != .harmless ? .unknown : .unavailable }
+  package var failure: Failure { mayHaveBeenExecuted && !repetition.isHarmless ? .unknown : .unavailable }
 
   /// - Parameter holder: nil if the session has none at present.
   package mutating func next(holder: Peer?, now: MonotonicTime) -> Step {
     if mustNotBeSent(at: now) { return .end(.unknown) }
     if let patienceEnd, now >= patienceEnd { return .end(failure) }
+    if repetition == .optional, holder == nil || holder == avoided { return .end(.unavailable) }
     if holder != avoided { avoided = nil }
     if let holder, avoided == nil || now >= resume {
       current = holder
@@ -139,7 +144,7 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   ///
   /// - Parameter isSent: whether an attempt is in progress that the peer may have received.
   package func expired(isSent: Bool) -> Failure {
-    isSent && repetition != .harmless ? .unknown : failure
+    isSent && !repetition.isHarmless ? .unknown : failure
   }
 
   /// A holder has had the request since the attempt was begun.

@@ -475,6 +475,31 @@ import UpstreamProtocol
     #expect(try eventually { try gateway.isIdle() })
   }
 
+  /// A holder that has ended, one that ends, and one that is replaced by none: no client waits for the next one.
+  @Test func theStateOfASessionIsShownAtOnceIfNoHolderCanBeAsked() throws {
+    let journal = SharedJournal()
+    let gateway = try Self.gateway(journal)
+    let silent = try ScriptedPeer { client in _ = client.readToEnd() }
+    defer { silent.stop() }
+    let dying = try ScriptedPeer { client in _ = client.readMessage() }
+    defer { dying.stop() }
+    for address in [SocketAddress.ipv4(0x7F00_0001, port: 1), dying.address] {
+      gateway.locate(at: address)
+      #expect(try gateway.request("GET", "/v1/session").text("state") == "elsewhere")
+    }
+    gateway.locate(at: silent.address)
+    let client = try gateway.connect()
+    client.send("GET", "/v1/session")
+    #expect(eventually { gateway.metric("drawbridge_peer_connections ") == 1 })
+    gateway.locate(at: nil)
+    #expect(try client.response().text("state") == "no-holder")
+    // Each was asked once, and no wait was ended by its deadline.
+    let outcomes = "drawbridge_forwarded_requests_total{outcome="
+    #expect(gateway.network.metrics.attempts.total == 3)
+    #expect(gateway.metric(outcomes + #""unavailable""#) == 3 && gateway.metric(outcomes + #""abandoned""#) == 0)
+    #expect(try eventually { try gateway.isIdle() })
+  }
+
   @Test func aStreamShowsWhereTheSessionIs() throws {
     let journal = SharedJournal()
     let gateway = try Self.gateway(journal)

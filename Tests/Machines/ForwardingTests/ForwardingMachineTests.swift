@@ -75,6 +75,19 @@ import Testing
     }
   }
 
+  @Test func whatIsOptionalWaitsForNoHolder() {
+    #expect(machine(.optional).next(holder: nil, now: time(0)) == .end(.unavailable))
+    for attempt in [Machine.Attempt.unreached, .lost, .expired, .response(status: Machine.misdirected)] {
+      let machine = machine(.optional)
+      #expect(machine.next(holder: "a", now: time(0)) == .send("a"))
+      #expect(!machine.ended(attempt, now: time(10)))
+      let other = machine.copy()
+      #expect(machine.next(holder: "a", now: time(10)) == .end(.unavailable))
+      #expect(other.next(holder: "b", now: time(10)) == .send("b"))
+      #expect(other.ended(.response(status: 200), now: time(20)))
+    }
+  }
+
   @Test func aHolderThatWasAnotherInBetweenIsAskedAtOnce() {
     let machine = machine(.harmless)
     _ = machine.next(holder: "a", now: time(0))

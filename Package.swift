@@ -140,8 +140,8 @@ let package = Package(
     .target(
       name: "RedisStore",
       dependencies: [
-        "ByteStreams", "Threading", "RESPCodec", "Journal", "Replication", "RedisProtocol", "Reactor", "Submissions",
-        "Metrics", "Logging", "Upstream", "Redis",
+        "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Journal", "Replication", "RedisProtocol", "Reactor",
+        "Submissions", "Metrics", "Logging", "Upstream", "Redis",
       ],
       path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
     target(

@@ -43,6 +43,7 @@ class SharedGateways(Gateway):
             self.port, self.management, peers = place
             settings = {
                 "DRAWBRIDGE_STORE_ENGINE": "redis",
+                "DRAWBRIDGE_STORE_PREFIX": "bench",
                 "DRAWBRIDGE_STORE_URL": f"redis://127.0.0.1:{port}",
                 "DRAWBRIDGE_LISTENERS_PEERS": f"127.0.0.1:{peers}",
             }

@@ -13,6 +13,7 @@ import Replication
 import Sessions
 import Synchronization
 import Upstream
+import WebSocketCodec
 
 /// The sessions that several gateways share: their store, on a loop of its own, and what it makes of them here.
 final class Replicas: Sendable {
@@ -44,6 +45,7 @@ final class Replicas: Sendable {
     redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
     redis.address = peers?.address?.description ?? ""
     redis.configuration = Self.digest(of: settings)
+    redis.hosts = Self.hosts(of: settings)
     sessions = SharedSessions(slots, in: directory) { peers?.use(secret: $0) }
     store = RedisStore.start(redis, on: self.loop, delegate: sessions, logger: logger, metrics: metrics) {
       NetworkDialer(resolver: Resolver(), loop: $0)
@@ -59,9 +61,14 @@ final class Replicas: Sendable {
     return text.bytes.text()
   }
 
+  private static func hosts(of settings: GatewaySettings) -> UpstreamHosts {
+    let pairs = settings.configuredSessions.map { ($0.name, $0.configuration.upstream.urls.map(\.authority)) }
+    return UpstreamHosts(Dictionary(pairs) { first, _ in first })
+  }
+
   /// Settings were read again, and profiles are in the directory.
   func use(_ settings: GatewaySettings) {
-    store.use(configuration: Self.digest(of: settings))
+    store.use(configuration: Self.digest(of: settings), Self.hosts(of: settings))
     sessions.useProfiles(in: store)
   }
 

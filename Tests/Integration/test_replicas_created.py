@@ -29,7 +29,8 @@ async def shared_by(start, gateway_for, database, upstream):
         for number in range(count):
             config = (profiles or {}).get(number, profile(f"{upstream.url}{{symbol}}"))
             config += _LIMITS.format(total=total, idle=idle)
-            config += f"store: {{engine: redis, url: 'redis://{user}127.0.0.1:{database.port}', lease: 3s{store}}}\n"
+            url = f"redis://{user}127.0.0.1:{database.port}"
+            config += f"store: {{engine: redis, prefix: drawbridge, url: '{url}', lease: 3s{store}}}\n"
             config += "listeners: {peers: '127.0.0.1:0'}\n"
             members.append(Sessions(await gateway_for(None, config=config, ready=False)))
         for member in members:

@@ -29,7 +29,12 @@ async def pair(gateway_for, database, upstream):
         return json.dumps(
             {
                 "upstream": {"url": upstream.url},
-                "store": {"engine": "redis", "url": f"redis://127.0.0.1:{database.port}", "lease": "2s"},
+                "store": {
+                    "engine": "redis",
+                    "prefix": "state",
+                    "url": f"redis://127.0.0.1:{database.port}",
+                    "lease": "2s",
+                },
                 "listeners": {"peers": "127.0.0.1:0"},
                 "webhooks": list(webhooks),
                 **settings,

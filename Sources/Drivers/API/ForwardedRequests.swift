@@ -271,6 +271,14 @@ extension API {
       response.fields.append(fields)
       if content.count > 0 { response.content.append(SharedSlice(content)) }
     case .unavailable: respond(with: noHolder, into: &response)
+    case .unreachable(let peer):
+      let address = shared.access.isOpen ? " at \(peer)" : ""
+      let unreachable = Problem(
+        .holderUnavailable,
+        detail:
+          "this gateway cannot connect to the one that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After",
+        retryAfter: 1)
+      respond(with: shared.storeProblem ?? unreachable, into: &response)
     case .closed:
       respond(
         with: Problem(.sessionClosed, detail: "the session is closed: create it again with PUT /v1/sessions/{session}"),

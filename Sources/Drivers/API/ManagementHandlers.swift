@@ -29,6 +29,7 @@ extension API {
       case .starting: "starting"
       case .draining: "draining"
       case .serving where redisProblem != nil: redisProblem
+      case .serving where store.peerProblem != nil: store.peerProblem
       case .serving:
         excludingUpstream || unavailable.count < sessions.count || sessions.isEmpty ? nil : "upstream not connected"
       }
@@ -38,6 +39,7 @@ extension API {
     if redisProblem == nil, store.hasFailed {
       response.content.text.append("the store does not work: messages are refused, and pushes are not stored\n")
     }
+    store.writeOtherUpstream(showingHosts: shared.access.isOpen, into: &response.content.text)
     guard sessions.count > 1 else { return }
     for session in unavailable { response.content.text.append("session \(session.name): upstream not connected\n") }
   }

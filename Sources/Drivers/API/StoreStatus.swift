@@ -22,6 +22,19 @@ struct StoreStatus {
     }
   }
 
+  /// Why no request reaches this gateway from another one, for anybody; nil if some do, or there is no other gateway.
+  var peerProblem: StaticString? {
+    state?.isUnreachable == true ? "other gateways cannot reach this one (listeners.peer_address)" : nil
+  }
+
+  /// A line for an operator if another installation seems to use the same `store.prefix`; empty otherwise.
+  func writeOtherUpstream(showingHosts showsHosts: Bool, into output: inout ByteQueue) {
+    guard let other = state?.otherUpstream else { return }
+    let hosts = showsHosts ? ": \(other.own) here, \(other.other) there" : ", which the log names"
+    output.append(
+      "another gateway with the same store.prefix connects session \(other.session) to another host\(hosts)\n")
+  }
+
   /// The problem of a request whose session no gateway is known to hold because the store does not work; nil if it works, or was not tried yet.
   func problem(showingReason showsReason: Bool) -> Problem? {
     guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }

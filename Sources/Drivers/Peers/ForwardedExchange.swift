@@ -27,6 +27,8 @@ package final class ForwardedExchange: LoopTask {
   private var farewell: Farewell?
   /// The gateway that has refused it last, since it has another secret. After a loss of all data, that lasts for seconds.
   private var stranger: SocketAddress?
+  /// The gateway that could not be connected to, if that was the outcome of the last attempt.
+  private var unreached: SocketAddress?
 
   init(
     _ request: ForwardedRequest, _ placement: SessionPlacement, _ forwarder: Forwarder, _ notifier: Notifier
@@ -122,7 +124,7 @@ package final class ForwardedExchange: LoopTask {
     metrics.waiting.add(-1)
     switch outcome {
     case .response: metrics.responses.add()
-    case .unavailable, .closed:
+    case .unavailable, .unreachable, .closed:
       metrics.unavailable.add()
       if let stranger { forwarder.network.noteOtherSecret(of: stranger, at: now) }
     case .unknown: metrics.unknown.add()
@@ -133,7 +135,7 @@ package final class ForwardedExchange: LoopTask {
 
   private func outcome(_ failure: ForwardingMachine<SocketAddress>.Failure) -> ForwardedOutcome {
     switch failure {
-    case .unavailable: .unavailable
+    case .unavailable: unreached.map { .unreachable($0) } ?? .unavailable
     case .unknown: .unknown
     }
   }
@@ -164,6 +166,10 @@ package final class ForwardedExchange: LoopTask {
 
   private func end(with result: HTTPClient.Outcome, of peer: SocketAddress, mayHaveArrived: Bool) {
     stranger = nil
+    switch result {
+    case .timeout, .failed: unreached = mayHaveArrived ? nil : peer
+    case .response, .invalid, .cancelled: unreached = nil
+    }
     switch result {
     // It has another secret, which is between the gateways, and not for the client.
     case .response(let response) where response.challenge == "Drawbridge":

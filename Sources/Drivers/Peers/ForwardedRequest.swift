@@ -1,6 +1,7 @@
 import ByteStreams
 import Forwarding
 import HTTPCodec
+import Reactor
 
 /// A request of a client as another gateway gets it.
 package struct ForwardedRequest: Sendable {
@@ -40,6 +41,8 @@ package enum ForwardedOutcome: Sendable {
   case response(HTTPStatus, fields: [UInt8], content: SharedBytes)
   /// It was not executed, or repeating it is harmless.
   case unavailable
+  /// As `unavailable`: the holder cannot be reached at this address.
+  case unreachable(SocketAddress)
   /// As `unavailable`, and no gateway will execute it: the session is closed.
   case closed
   /// It may have been executed.

@@ -110,16 +110,18 @@ package final class RedisStore: Journal {
   let submissions: SubmissionQueue
   private let condition: Locked<StoreState>
   private let settingsDigest: Locked<String>
+  private let hosts: Locked<UpstreamHosts>
   /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
   private let definitionsAreKnown = Atomic(false)
   private let hasNoDescriptors = Atomic(false)
 
-  private init(_ submissions: SubmissionQueue, configuration: String) {
+  private init(_ submissions: SubmissionQueue, _ settings: RedisStoreSettings) {
     var generator = SystemRandomNumberGenerator()
     gateway = GatewayID(using: &generator)
     self.submissions = submissions
-    settingsDigest = Locked(configuration)
+    settingsDigest = Locked(settings.configuration)
+    hosts = Locked(settings.hosts)
     var state = StoreState(failure: "not connected yet", since: ProcessInformation.wallClockMilliseconds())
     state.cause = .notTried
     condition = Locked(state)
@@ -135,7 +137,7 @@ package final class RedisStore: Journal {
     let box = SignalBox()
     let limits = SubmissionQueue.Limits(pendingBytes: settings.pendingBytes, pauseBytes: settings.pauseBytes)
     let submissions = SubmissionQueue(limits) { box.notify() }
-    let store = RedisStore(submissions, configuration: settings.configuration)
+    let store = RedisStore(submissions, settings)
     _ = submissions.setFailed(true)
     let metrics = RedisStoreMetrics(registry, submissions)
     loop.submit { [weak delegate] loop in
@@ -230,7 +232,12 @@ package final class RedisStore: Journal {
   package var configuration: String { settingsDigest.withLock { $0 } }
 
   /// Settings were read again.
-  package func use(configuration: String) { settingsDigest.withLock { $0 = configuration } }
+  package func use(configuration: String, _ hosts: UpstreamHosts) {
+    settingsDigest.withLock { $0 = configuration }
+    self.hosts.withLock { $0 = hosts }
+  }
+
+  var upstreamHosts: UpstreamHosts { hosts.withLock { $0 } }
 
   // MARK: For the driver
 
@@ -245,6 +252,12 @@ package final class RedisStore: Journal {
       if (state.failure == nil) != (failure == nil) { state.since = ProcessInformation.wallClockMilliseconds() }
       (state.failure, state.cause) = (failure, cause)
     }
+  }
+
+  func report(isUnreachable: Bool) { condition.withLock { $0.isUnreachable = isUnreachable } }
+
+  func report(otherUpstream: UpstreamHosts.Difference?) {
+    condition.withLock { $0.otherUpstream = otherUpstream.map { ($0.session, $0.own, $0.other) } }
   }
 
   func report(damage: String?) { condition.withLock { $0.damage = damage } }

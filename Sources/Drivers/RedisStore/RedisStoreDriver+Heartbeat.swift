@@ -42,7 +42,7 @@ extension RedisStoreDriver {
     let entry = GatewayEntry(
       beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isDraining,
       address: settings.address,
-      configuration: store.configuration)
+      configuration: store.configuration, unreachable: peers.named)
     let old = watch.forgettable(now: now)
     let flight = RedisFlight(
       connection, replicas: settings.waitReplicas, nobody: nobody, metrics: metrics
@@ -63,6 +63,15 @@ extension RedisStoreDriver {
       heartbeatReplied(reply, isConfirmed)
     }
     if secret.isDue() { shareSecret(flight) }
+    exchangeHosts(flight)
+    if !old.isEmpty {
+      flight.send(parts: 2 + old.count) { parts in
+        parts.append("HDEL")
+        parts.append(hostsKey)
+        for (gateway, _) in old { parts.append(text { gateway.write(into: &$0) }) }
+      } then: { _, _ in
+      }
+    }
     flight.readVersion(listKeys) { [unowned self] in definitions.compare($0) }
     if conditions.isMemoryDue(now: now) {
       flight.send(parts: 2) { parts in
@@ -115,9 +124,11 @@ extension RedisStoreDriver {
     if watch.received(entries, now: now) {
       logger.warning("Redis has lost its data: this gateway stores again what it holds")
       secret.connected()
+      storedHosts = nil
       disconnectAll()
     }
     log(conditions.observed(store.configuration, watch.otherConfigurations(now: now), now: now))
+    checkPeers()
     for name in places.found(watch.addresses(now: now)) { reportPlace(of: name) }
   }
 

@@ -26,10 +26,11 @@ final class RedisStoreDriver {
   let loop: LoopContext
   let logger: Logger
   let metrics: RedisStoreMetrics
-  private let dialer: any Dialer
+  let dialer: any Dialer
   private(set) lazy var link = RedisLink(settings, dialer: dialer, loop: loop, owner: self)
   let gateways: String
   let nobody: String
+  let hostsKey: String
 
   var heartbeat: Heartbeat
   var watch: HistoryWatch
@@ -38,6 +39,12 @@ final class RedisStoreDriver {
   private var notedFailures: Set<String> = []
 
   var secret: PeerSecret
+  /// Whether the other gateways are reached at their addresses.
+  var peers = PeerChecks()
+  /// What Redis has of the hosts of this gateway's upstreams; nil if it may have nothing.
+  var storedHosts: UpstreamHosts?
+  /// What was read of gateways with other settings, and the digest of the settings at that time.
+  var readHosts: [GatewayID: (configuration: String, hosts: UpstreamHosts)] = [:]
   /// What was reported of the sessions that others hold, and the addresses of all gateways by which it was found.
   var places = SessionPlaces()
 
@@ -114,6 +121,7 @@ final class RedisStoreDriver {
     replacements = LimitedTurns(limit: settings.concurrentReplacements)
     gateways = SessionKeys.gateways(prefix: settings.prefix)
     nobody = SessionKeys.nobody(prefix: settings.prefix)
+    hostsKey = SessionKeys.hosts(prefix: settings.prefix)
     listKeys = DefinitionKeys(prefix: settings.prefix)
     definitions = DefinitionList(patience: settings.times.lease + .seconds(1))
     heartbeat = Heartbeat(settings.times)
@@ -406,6 +414,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     logger.info("connected to Redis", [.text("address", "\(address)"), .text("history", history)])
     connected(to: history)
     secret.connected()
+    storedHosts = nil
     var names = Set(candidates.keys)
     names.formUnion(held.keys)
     names.formUnion(followed.keys)

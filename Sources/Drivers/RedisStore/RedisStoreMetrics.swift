@@ -17,6 +17,8 @@ final class RedisStoreMetrics: Sendable {
   private let takeOvers: Counter
   private let fenced: Counter
   private let histories: Counter
+  private let unreachable: Gauge
+  private let otherUpstreams: Gauge
   private let shortWaits: Counter
   /// In nanoseconds of `ProcessInformation.bootTime()`; 0: none.
   private let lastHeartbeat = Atomic<UInt64>(0)
@@ -48,6 +50,11 @@ final class RedisStoreMetrics: Sendable {
     fenced = registry.counter(
       "drawbridge_store_fenced_total", "Sessions that another gateway has acquired while this one held them.")
     histories = registry.counter("drawbridge_store_histories_total", "How often Redis has had another history.")
+    unreachable = registry.gauge(
+      "drawbridge_peers_unreachable", "Other gateways that this one has never reached at their addresses.")
+    otherUpstreams = registry.gauge(
+      "drawbridge_store_other_upstreams",
+      "Gateways with the same store.prefix that connect a session to another host than this one.")
     shortWaits = registry.counter(
       "drawbridge_store_wait_short_total", "How often fewer replicas than required have confirmed a write in time.")
     registry.gauge(
@@ -70,6 +77,8 @@ final class RedisStoreMetrics: Sendable {
   func note(_ script: String, _ time: TimeSpan) { scripts[script]?.observe(time) }
   func setHeld(_ count: Int) { held.set(count) }
   func setDamaged(_ count: Int) { damaged.set(count) }
+  func setUnreachable(_ count: Int) { unreachable.set(count) }
+  func setOtherUpstreams(_ count: Int) { otherUpstreams.set(count) }
   func noteTakeOver() { takeOvers.add() }
   func noteFenced() { fenced.add() }
   func noteHistory() { histories.add() }

@@ -24,6 +24,8 @@ package struct RedisStoreSettings: Sendable {
   package var address = ""
   /// Of the settings that must be the same everywhere.
   package var configuration = ""
+  /// The hosts of the configured sessions.
+  package var hosts = UpstreamHosts([:])
 
   package init(_ target: RedisConnector.Target) { self.target = target }
 }
@@ -46,6 +48,9 @@ struct SessionKeys {
   }
 
   static func gateways(prefix: String) -> String { "{\(prefix)}:gateways" }
+
+  /// Of the hash with the hosts that each gateway connects its sessions to.
+  static func hosts(prefix: String) -> String { "{\(prefix)}:hosts" }
 
   static func peers(prefix: String) -> String { "{\(prefix)}:peers" }
 

@@ -14,6 +14,9 @@ struct StoreConditions {
     case eviction
     case replicas
     case configuration(GatewayID)
+    case unreachable(GatewayID)
+    case ownAddress
+    case upstream(GatewayID)
   }
 
   private struct Condition {
@@ -27,6 +30,8 @@ struct StoreConditions {
   private static var replicasPatience: TimeSpan { .seconds(10) }
   /// While a change is rolled out, gateways have different settings. Those that end are looked at no longer.
   private static var configurationPatience: TimeSpan { .seconds(60) }
+  /// A gateway may be killed between its last heartbeat and the attempt to reach it.
+  private static var unreachablePatience: TimeSpan { .seconds(1) }
 
   private var conditions: [Kind: Condition] = [:]
   private var nextMemory = MonotonicTime.zero
@@ -76,6 +81,61 @@ struct StoreConditions {
         "another gateway has the same settings again",
         [.text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", other.address)])
     }
+  }
+
+  /// - Parameter unreachable: the gateways whose heartbeats arrive, and that this one has never reached.
+  mutating func observed(
+    unreachable: [GatewayID: (address: String, reason: String)], now: MonotonicTime
+  ) -> [Notice] {
+    // One that has ended, or was reached, needs no further line.
+    for case .unreachable(let gateway) in conditions.keys where unreachable[gateway] == nil {
+      conditions[.unreachable(gateway)] = nil
+    }
+    return unreachable.compactMap { gateway, peer in
+      note(
+        .unreachable(gateway), true, after: Self.unreachablePatience, now: now,
+        "this gateway cannot reach another one: requests for the sessions that it holds fail here (listeners.peer_address of the other, or a firewall)",
+        "",
+        [
+          .text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", peer.address),
+          .text("reason", peer.reason),
+        ])
+    }
+  }
+
+  mutating func observed(ownAddress: String, isUnreachable: Bool, now: MonotonicTime) -> Notice? {
+    note(
+      .ownAddress, isUnreachable, after: Self.unreachablePatience, now: now,
+      "no other gateway can reach this one: set listeners.peer_address to an address that they reach",
+      "other gateways can reach this one", [.text("address", ownAddress)])
+  }
+
+  mutating func observed(
+    _ differences: [(gateway: GatewayID, address: String, UpstreamHosts.Difference)], now: MonotonicTime
+  ) -> [Notice] {
+    let gateways = Set(differences.map(\.gateway))
+    var notices: [Notice] = []
+    for case .upstream(let gateway) in conditions.keys where !gateways.contains(gateway) {
+      notices +=
+        note(
+          .upstream(gateway), false, after: .zero, now: now, "", "another gateway connects to the same upstreams again",
+          []
+        )
+        .map { [$0] } ?? []
+    }
+    for (gateway, address, difference) in differences {
+      let fields: [LogField] = [
+        .text("session", difference.session), .text("host", difference.own), .text("other_host", difference.other),
+        .text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", address),
+      ]
+      notices +=
+        note(
+          .upstream(gateway), true, after: .zero, now: now,
+          "another gateway with the same store.prefix connects a session to another host: let each installation have its own store.prefix",
+          "", fields
+        ).map { [$0] } ?? []
+    }
+    return notices
   }
 
   private mutating func note(

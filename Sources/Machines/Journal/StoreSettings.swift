@@ -51,6 +51,15 @@ package struct StoreState: Equatable, Sendable {
   package var since: Int64
   /// Which session cannot be used because what is stored of it is damaged, the last one that was found; nil: none. All others work.
   package var damage: String?
+  /// Whether other gateways live, and none of them has ever reached this one.
+  package var isUnreachable = false
+  /// A session that another gateway with the same store connects to another host; nil if there is none.
+  package var otherUpstream: (session: String, own: String, other: String)?
+
+  package static func == (left: StoreState, right: StoreState) -> Bool {
+    (left.failure, left.cause, left.since, left.damage) == (right.failure, right.cause, right.since, right.damage)
+      && left.isUnreachable == right.isUnreachable && left.otherUpstream?.session == right.otherUpstream?.session
+  }
 
   package init(failure: String? = nil, since: Int64) {
     self.failure = failure

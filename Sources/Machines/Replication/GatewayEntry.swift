@@ -18,10 +18,13 @@ package struct GatewayEntry: Hashable, Sendable {
   package var address: String
   /// Of the settings that must be the same everywhere.
   package var configuration: String
+  /// Other gateways that this one has never reached at their addresses.
+  package var unreachable: [GatewayID]
 
   package init(
     beat: UInt64 = 0, history: String, lease: TimeSpan = LeaseTimes().lease, format: UInt32 = 1,
-    isDraining: Bool = false, address: String = "", configuration: String = ""
+    isDraining: Bool = false, address: String = "", configuration: String = "",
+    unreachable: [GatewayID] = []
   ) {
     self.beat = beat
     self.history = history
@@ -30,6 +33,7 @@ package struct GatewayEntry: Hashable, Sendable {
     self.isDraining = isDraining
     self.address = address
     self.configuration = configuration
+    self.unreachable = unreachable
   }
 
   /// Maximum bytes. An address is the largest part, and a URL with a host name has at most 300. The rest is for fields of later versions.
@@ -43,6 +47,10 @@ package struct GatewayEntry: Hashable, Sendable {
       " history=\(history) lease=\(lease.nanoseconds / 1_000_000) format=\(format) draining=\(isDraining ? 1 : 0)")
     if !address.isEmpty { output.append(" address=\(address)") }
     if !configuration.isEmpty { output.append(" configuration=\(configuration)") }
+    for (index, gateway) in unreachable.enumerated() {
+      output.append(index == 0 ? " unreachable=" : "," as StaticString)
+      gateway.write(into: &output)
+    }
   }
 
   /// Returns nil if the text is too long, or a field is malformed or missing that every version writes.
@@ -78,6 +86,14 @@ package struct GatewayEntry: Hashable, Sendable {
       } else if name.equals("configuration") {
         guard value.isPrintable else { return nil }
         configuration = value.text()
+      } else if name.equals("unreachable") {
+        var start = 0
+        while start < value.count {
+          let end = value.firstIndex(of: UInt8(ascii: ","), from: start) ?? value.count
+          guard let gateway = GatewayID(value.extracting(start..<end)) else { return nil }
+          unreachable.append(gateway)
+          start = end + 1
+        }
       }
     }
     guard let beat else { return nil }

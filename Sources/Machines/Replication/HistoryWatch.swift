@@ -13,6 +13,8 @@ package struct HistoryWatch: Sendable {
     var lease: TimeSpan?
     /// When a reply had this text first, in the present history.
     var since: MonotonicTime
+    /// Whether this process has seen it change: the gateway lives, or has lived since.
+    var hasChanged = false
   }
 
   package let own: GatewayID
@@ -72,7 +74,8 @@ package struct HistoryWatch: Sendable {
       guard gateways[gateway]?.text != text else { continue }
       let entry = GatewayEntry(text.span)
       let lease = entry?.lease ?? gateways[gateway]?.lease
-      gateways[gateway] = Seen(text: text, entry: entry, lease: lease, since: now)
+      gateways[gateway] = Seen(
+        text: text, entry: entry, lease: lease, since: now, hasChanged: gateways[gateway]?.text != nil)
     }
     for gateway in absent {
       if let last = gateways[gateway], last.text != nil {
@@ -104,6 +107,26 @@ package struct HistoryWatch: Sendable {
   package func addresses(now: MonotonicTime) -> [GatewayID: String] {
     gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
   }
+
+  /// Where the other gateways are reached whose heartbeats have arrived just now. One that was killed is not among them, although its sessions are its
+  /// own for a lease.
+  package func freshAddresses(now: MonotonicTime) -> [GatewayID: String] {
+    fresh(now: now).compactMapValues { $0.address.isEmpty ? nil : $0.address }
+  }
+
+  /// Whether there are such gateways, and each of them has never reached this one.
+  package func isUnreachable(now: MonotonicTime) -> Bool {
+    let others = fresh(now: now)
+    return !others.isEmpty && others.values.allSatisfy { $0.unreachable.contains(own) }
+  }
+
+  private func fresh(now: MonotonicTime) -> [GatewayID: GatewayEntry] {
+    gateways.filter { gateway, seen in gateway != own && seen.hasChanged && now < seen.since + Self.freshTime }
+      .compactMapValues(\.entry).filter { !$0.value.isDraining }
+  }
+
+  /// Four heartbeats.
+  private static let freshTime = TimeSpan.seconds(1)
 
   /// The digests of the settings of other gateways that are not gone, and say it.
   package func otherConfigurations(now: MonotonicTime) -> [GatewayID: (configuration: String, address: String)] {

@@ -60,7 +60,7 @@ extension SettingSection {
   private static func sharedProblems(_ store: SharedStoreSettings) -> [SettingProblem] {
     var problems: [SettingProblem] = []
     // A brace would end the part of a key that Redis chooses a slot by, and a space a field of an entry.
-    if store.prefix.isEmpty || store.prefix.utf8.count > 64
+    if store.prefix.utf8.count > 64
       || !store.prefix.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x7B && $0 != 0x7D })
     {
       problems.append(SettingProblem("prefix", .value, "use 1 to 64 visible ASCII characters without braces"))
@@ -90,6 +90,14 @@ extension SettingSection {
     if settings.sharedStore.location == nil, settings.sharedStore.sentinels.isEmpty {
       problems.append(
         SettingProblem("store.url", .missing, "'store.engine' is redis: set it, such as redis://127.0.0.1:6379"))
+    }
+    // Without a default: two installations on one Redis that did not choose would mix their messages.
+    if settings.sharedStore.prefix.isEmpty {
+      problems.append(
+        SettingProblem(
+          "store.prefix", .missing,
+          "'store.engine' is redis: set the same at all gateways of this installation, and another one for each further installation on this Redis, such as orders-production"
+        ))
     }
     if settings.listeners.peers.isEmpty {
       problems.append(

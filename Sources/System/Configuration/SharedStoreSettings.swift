@@ -20,7 +20,7 @@ package struct SharedStoreSettings: Equatable, Sendable {
   package var password = ""
   package var tls = TLSClientSettings()
   /// Begins the names of all keys. Gateways with the same one share their sessions.
-  package var prefix = "drawbridge"
+  package var prefix = ""
   /// Number of replicas of Redis that must have a change before it counts as stored; nil: 1 with Sentinels, else 0.
   package var waitReplicas: Int?
   /// How long a gateway holds its sessions after the last sign of it.

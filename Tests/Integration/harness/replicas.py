@@ -15,6 +15,8 @@ from .waiting import eventually
 
 #: Seconds. Short, since tests wait for it; the time in which a holder may write is a second less.
 LEASE = 3
+#: With which all keys begin.
+PREFIX = "drawbridge"
 #: For tests in which no lease is to end.
 CALM_LEASE = 15
 
@@ -57,7 +59,12 @@ class Replica:
         return int(self._management.rpartition(":")[2])
 
     def configuration(self):
-        store = {"engine": "redis", "lease": f"{self._lease}s", **self._databases.settings(self.network)}
+        store = {
+            "engine": "redis",
+            "prefix": PREFIX,
+            "lease": f"{self._lease}s",
+            **self._databases.settings(self.network),
+        }
         settings = {
             "upstream": {"url": self._upstream.url},
             "store": store,

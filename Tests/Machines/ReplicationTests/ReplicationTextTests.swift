@@ -62,11 +62,15 @@ import Testing
     #expect(
       written == "beat=12 history=ab lease=2500 format=1 draining=1 address=http://10.0.0.1:8080 configuration=cd")
     #expect(GatewayEntry(Array((written + " colour=blue").utf8).span) == entry)
+    entry.unreachable = [GatewayID(1), GatewayID(0xABC)]
+    let naming = text { entry.write(into: &$0) }
+    #expect(naming == written + " unreachable=000000000001,000000000abc")
+    #expect(GatewayEntry(Array(naming.utf8).span) == entry)
     func lease(_ text: String) -> TimeSpan? { GatewayEntry(Array(text.utf8).span)?.lease }
     #expect(lease("beat=1 history=ab") == .seconds(5), "earlier versions have no other one")
     #expect(lease("beat=1 history=ab lease=4000000000000000000") == LeaseTimes.maximumLease)
     for wrong in [
-      "", "history=ab", "beat=x", "beat=1 draining", "beat=1 lease=-1",
+      "", "history=ab", "beat=x", "beat=1 draining", "beat=1 lease=-1", "beat=1 unreachable=1",
       "beat=1 " + String(repeating: "x=1 ", count: 300),
     ] {
       #expect(GatewayEntry(Array(wrong.utf8).span) == nil, "\(wrong)")

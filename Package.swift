@@ -131,7 +131,7 @@ let package = Package(
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
         "TLSEngine", "Journal", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls",
-        "RouteNetlink",
+        "Totals", "RouteNetlink",
         "Reactor", "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(

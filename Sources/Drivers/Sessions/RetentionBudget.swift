@@ -2,6 +2,7 @@ import Reactor
 import Synchronization
 import Threading
 import Totals
+import Upstream
 
 /// Limits the pushes that all sessions together keep, and the dead letters of those that clients create. An append above the limit wakes the directory, which drops the oldest pushes of the
 /// sessions that keep the most.
@@ -10,6 +11,8 @@ package final class RetentionBudget: Sendable {
   /// The consumers of the sessions that clients create, in bytes, by the owners of the sessions. Enough for 10,000 consumers that are shared, or for
   /// 200,000 others. What they have cannot be taken back.
   let consumers: Locked<ReservedTotal>
+  /// The late calls of the sessions that clients create.
+  let lateCalls = LateCallTotal()
   private let used = Atomic<Int>(0)
   /// Above this many bytes, a trim is requested. More than `limit` only while the last trim could not free enough.
   private let threshold: Atomic<Int>

@@ -136,7 +136,8 @@ package final class Session: Sendable {
     let logger = plan.logger.with([.text("session", name)])
     upstream = SessionHandle(
       plan.settings, sink: sink, logger: logger, sharedMetrics: parts.metrics, attemptLimiter: plan.attemptLimiter,
-      ownedBy: creation?.owner, lineLimiter: plan.created?.lineLimiter, opened: opened, permission: permission)
+      ownedBy: creation?.owner, lineLimiter: plan.created?.lineLimiter, opened: opened, permission: permission,
+      lateCalls: plan.budget.lateCalls)
     // Only the holder delivers: positions and leases of webhooks are in the journal.
     webhooks =
       opened == nil || creation != nil
@@ -182,7 +183,8 @@ package final class Session: Sendable {
     sink = InboxSink(inbox, consumers, onEnd: onEnd)
     upstream = SessionHandle(
       settings, ownedBy: creation.owner, sink: sink, logger: logger.with([.text("session", name)]),
-      sharedMetrics: metrics, attemptLimiter: attemptLimiter, lineLimiter: lineLimiter)
+      sharedMetrics: metrics, attemptLimiter: attemptLimiter, lineLimiter: lineLimiter,
+      lateCalls: budget.lateCalls)
     webhooks = nil
     noteUse(at: creation.time)
   }

@@ -56,7 +56,7 @@ extension SessionHandle {
     _ request: (UInt64) -> (CallID, SharedSlice)
   ) -> CallReceipt {
     let (receipt, signal) = update(at: now) { shared -> (CallReceipt, Signal?) in
-      shared.calls.expire(now: now)
+      expireCalls(&shared, now: now)
       guard shared.calls.hasRoom(for: client) else { return (.full, nil) }
       let (id, request) = request(shared.outbox.ledger.last + 1)
       guard !shared.calls.contains(id) else { return (.idInUse, nil) }
@@ -92,7 +92,9 @@ extension SessionHandle {
         shared.outbox.withdraw(call.sequence)
       }
     }
-    return end { $0.calls.finish(call.id, for: caller, now: now) }
+    return end { shared in
+      shared.calls.finish(call.id, for: caller, now: now) { lateCalls?.admits($0) ?? true }
+    }
   }
 
   /// The client of a call is gone. If the request is still queued, it is not sent later.
@@ -106,6 +108,7 @@ extension SessionHandle {
   private func end<Result>(_ body: (inout Shared) -> Result) -> Result {
     let (result, signal) = update { shared in
       let result = body(&shared)
+      countLateCalls(&shared)
       mayHaveReplies.store(!shared.calls.isEmpty, ordering: .relaxed)
       return (result, shared.signalOfLastCall)
     }
@@ -126,9 +129,19 @@ extension SessionHandle {
   package func expireCalls(now: MonotonicTime) {
     guard mayHaveReplies.load(ordering: .relaxed) else { return }
     shared.withLock { shared in
-      shared.calls.expire(now: now)
+      expireCalls(&shared, now: now)
       mayHaveReplies.store(!shared.calls.isEmpty, ordering: .relaxed)
     }
+  }
+
+  private func expireCalls(_ shared: inout Shared, now: MonotonicTime) {
+    shared.calls.expire(now: now)
+    countLateCalls(&shared)
+  }
+
+  /// To be called after every change of late calls.
+  private func countLateCalls(_ shared: inout Shared) {
+    lateCalls?.count(shared.calls.lateMemory, &shared.lateMemory)
   }
 
   /// Number of calls whose clients wait.
@@ -160,7 +173,10 @@ extension SessionHandle {
   ) -> Bool {
     let (isReply, notifier, signal) = update(at: now) { shared -> (Bool, Notifier?, Signal?) in
       let request = shared.calls.sequence(of: id)
-      let match = shared.calls.receive(id, copy, range, canBeLate: canBeLate, now: now)
+      let match = shared.calls.receive(id, copy, range, canBeLate: canBeLate, now: now) {
+        lateCalls?.admits($0) ?? true
+      }
+      countLateCalls(&shared)
       if let request, match != .none { shared.outbox.replied(to: request) }
       return switch match {
       case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalAfterReply)

@@ -47,6 +47,8 @@ package final class SessionHandle: Sendable {
     /// Clients that wait until their messages are confirmed.
     var confirmationWaiters = 0
     var calls = CallTable()
+    /// The memory of late calls that is counted in their total.
+    var lateMemory = 0
     /// Wake the clients of calls. Each serves the lanes that are equal to its index, modulo `callNotifierLimit`.
     var callNotifiers: [Notifier] = []
     /// How calls are related to their replies, by the latest settings.
@@ -110,14 +112,17 @@ package final class SessionHandle: Sendable {
   let resumed: ResumedProtocol
   /// The client that has created the session; nil if it is configured. Attempts and look-ups of one client wait only for its own.
   private let owner: String?
+  /// Limits the late calls of the sessions that clients create; nil if this one is configured.
+  let lateCalls: LateCallShare?
   /// Limits the log lines of the sessions that clients create; nil if this one is configured.
   let lineLimiter: LogLineLimiter?
 
   private init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
     attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?, opened: OpenedJournal? = nil,
-    permission: WritePermission? = nil
+    permission: WritePermission? = nil, lateCalls: LateCallTotal? = nil
   ) {
+    self.lateCalls = owner.flatMap { owner in lateCalls.map { LateCallShare(of: $0, for: owner) } }
     self.attemptLimiter = attemptLimiter
     self.permission = permission
     journal = opened?.journal
@@ -140,6 +145,8 @@ package final class SessionHandle: Sendable {
         socketIOSettings: settings.value.conventions.socketIO, confirms: settings.value.outbox.confirms))
     if let opened { restore(opened.restored, settings.value.conventions.kind, in: opened.journal) }
   }
+
+  deinit { shared.withLock { lateCalls?.count(0, &$0.lateMemory) } }
 
   package convenience init(
     _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
@@ -178,11 +185,12 @@ package final class SessionHandle: Sendable {
   /// A session that a client creates. Its creator registers its metrics, which all of them share.
   package convenience init(
     _ settings: SharedSettings, ownedBy owner: String, sink: any UpstreamSink, logger: Logger,
-    sharedMetrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter
+    sharedMetrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter,
+    lateCalls: LateCallTotal? = nil
   ) {
     self.init(
       settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: owner,
-      lineLimiter: lineLimiter)
+      lineLimiter: lineLimiter, lateCalls: lateCalls)
   }
 
   /// One of several sessions that take each other's place. Their owner registers the metrics, which all of them share.
@@ -193,11 +201,11 @@ package final class SessionHandle: Sendable {
   package convenience init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
     attemptLimiter: SharedAttemptLimiter, ownedBy owner: String? = nil, lineLimiter: LogLineLimiter? = nil,
-    opened: OpenedJournal?, permission: WritePermission? = nil
+    opened: OpenedJournal?, permission: WritePermission? = nil, lateCalls: LateCallTotal? = nil
   ) {
     self.init(
       settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: owner,
-      lineLimiter: lineLimiter, opened: opened, permission: permission)
+      lineLimiter: lineLimiter, opened: opened, permission: permission, lateCalls: lateCalls)
     guard opened == nil else { return }
     shared.withLock { shared in
       shared.outbox.close()

@@ -114,10 +114,14 @@ package struct CallTable: Sendable {
   package func isOver(_ id: CallID) -> Bool { calls[id]?.outcome != nil }
 
   /// The client collects the outcome. Without one the call has timed out, and a late reply is for the principal `caller`.
-  package mutating func finish(_ id: CallID, for caller: String, now: MonotonicTime) -> Outcome {
+  ///
+  /// - Parameter hasMemory: whether late calls may have so many bytes more.
+  package mutating func finish(
+    _ id: CallID, for caller: String, now: MonotonicTime, hasMemory: (Int) -> Bool = { _ in true }
+  ) -> Outcome {
     guard let call = remove(id) else { preconditionFailure("a call was finished twice") }
     if let outcome = call.outcome { return outcome }
-    late.add(id, token: call.token, sequence: call.sequence, from: caller, now: now)
+    late.add(id, token: call.token, sequence: call.sequence, from: caller, now: now, hasMemory: hasMemory)
     return .timedOut
   }
 
@@ -152,11 +156,13 @@ package struct CallTable: Sendable {
   /// - Parameters:
   ///   - range: of the id.
   ///   - canBeLate: whether the message may be shown inside another document.
+  ///   - hasMemory: whether late calls may have so many bytes more.
   package mutating func receive(
-    _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime
+    _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime,
+    hasMemory: (Int) -> Bool = { _ in true }
   ) -> Match {
     guard let call = calls[id] else {
-      return canBeLate && late.receive(id, message, range, now: now) ? .lateReply : .none
+      return canBeLate && late.receive(id, message, range, now: now, hasMemory: hasMemory) ? .lateReply : .none
     }
     guard call.outcome == nil, replyBytes == 0 || replyBytes + message.count <= limits.replyBytes else { return .none }
     replyBytes += message.count
@@ -214,6 +220,9 @@ package struct CallTable: Sendable {
   }
 
   // MARK: Late replies
+
+  /// Memory of the calls that have timed out, and of their replies, in bytes.
+  package var lateMemory: Int { late.memory }
 
   /// The late reply to the request in the message with this number, if the principal `caller` has sent it.
   package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {

@@ -24,12 +24,17 @@ package struct LateCalls: Sendable {
     var reply: CallReply?
   }
 
+  /// Memory of a call besides its id and its reply.
+  static var callBytes: Int { 256 }
+
   private let limits: Limits
   private var calls: [UInt64: Call] = [:]
   private var sequences: [CallID: UInt64] = [:]
   /// In the order of their timeouts.
   private var order = RingDeque<UInt64>(filler: 0)
   private var replyBytes = 0
+  /// Memory of all calls and their replies, in bytes.
+  private(set) var memory = 0
   /// Callers on different threads pass times that are not quite in order.
   private var latest = MonotonicTime.zero
 
@@ -39,24 +44,33 @@ package struct LateCalls: Sendable {
 
   func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
-  mutating func add(_ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, now: MonotonicTime) {
+  /// - Parameter hasMemory: whether late calls may have so many bytes more. Without memory the call is not remembered.
+  mutating func add(
+    _ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, now: MonotonicTime,
+    hasMemory: (Int) -> Bool
+  ) {
     expire(now: now)
+    guard hasMemory(Self.callBytes + token.count) else { return }
     if calls.count >= limits.calls { forgetOldest() }
     calls[sequence] = Call(id: id, token: token, caller: caller, end: latest + limits.time)
     sequences[id] = sequence
     order.append(sequence)
+    memory += Self.callBytes + token.count
   }
 
   /// Returns whether the message is the first reply to a call, and is kept.
-  mutating func receive(_ id: CallID, _ message: SharedBytes, _ range: Range<Int>, now: MonotonicTime) -> Bool {
+  mutating func receive(
+    _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, now: MonotonicTime, hasMemory: (Int) -> Bool
+  ) -> Bool {
     expire(now: now)
     guard let sequence = sequences[id], let call = calls[sequence], call.reply == nil,
-      message.count <= limits.replyBytes
+      message.count <= limits.replyBytes, hasMemory(message.count)
     else { return false }
     while replyBytes + message.count > limits.replyBytes { forgetOldest() }
     // It may be the oldest itself.
     guard calls[sequence] != nil else { return false }
     replyBytes += message.count
+    memory += message.count
     calls[sequence]?.reply = CallReply(message, range, token: call.token)
     return true
   }
@@ -77,6 +91,7 @@ package struct LateCalls: Sendable {
     if let call = calls.removeValue(forKey: sequence) {
       sequences[call.id] = nil
       replyBytes -= call.reply?.count ?? 0
+      memory -= Self.callBytes + call.token.count + (call.reply?.count ?? 0)
     }
     // The memory of many calls is not kept.
     if calls.isEmpty { (calls, sequences, order) = ([:], [:], RingDeque(filler: 0)) }

@@ -49,6 +49,33 @@ import WebSocketCodec
     try await session.expectWake { #expect(session.receiveReply()) }
     #expect(session.handle.shared.withLock { $0.outbox.isEmpty })
   }
+
+  @Test func theLateCallsOfAllCreatedSessionsHaveATotal() throws {
+    // The share of an owner is 500 bytes: one call with a reply.
+    let total = LateCallTotal(limit: 32_000)
+    var sessions: [UndrivenSession] = []
+    /// Whether the reply to a call that has timed out is kept, in a session of its own.
+    func keepsReply(of owner: String?) throws -> Bool {
+      let session = try UndrivenSession(ownedBy: owner, total)
+      sessions.append(session)
+      session.handle.update { $0.outbox.startSending(on: Generation(1)) }
+      let call = try session.call()
+      _ = session.write()
+      _ = session.handle.finish(call, for: "", now: session.now)
+      return session.receiveReply(digits: 100)
+    }
+    while sessions.count < 1_000, try keepsReply(of: "a") {}
+    #expect(sessions.count > 50 && sessions.count < 100 && total.bytes <= 32_000)
+    let used = total.bytes
+    let others = try ["b", "b", "c", nil].map { try keepsReply(of: $0) }
+    #expect(others == [true, false, true, true])
+    #expect(total.bytes > used && total.bytes < used + 1_000, "those of configured sessions are not counted")
+    for session in sessions.prefix(10) { session.handle.expireCalls(now: session.now + .seconds(60)) }
+    let isKept = try keepsReply(of: "a")
+    #expect(isKept)
+    for session in sessions { session.end() }
+    #expect(total.bytes == 0)
+  }
 }
 
 /// A session without a driver, and one call.
@@ -58,12 +85,22 @@ private final class UndrivenSession: UpstreamSink {
   private let holder = Mutex<SessionHandle?>(nil)
   let now = MonotonicTime(nanoseconds: 1_000_000_000)
 
-  init() throws {
+  /// - Parameter owner: the client that has created the session; nil if it is configured.
+  init(ownedBy owner: String? = nil, _ total: LateCallTotal? = nil) throws {
     var settings = UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")])
     settings.outbox.redelivery = .unconfirmed
     settings.conventions.correlation = .jsonRPC
     let logger = Logger(level: .error, format: .text)
-    let handle = try SessionHandle(settings, sink: self, logger: logger, metrics: MetricsRegistry())
+    let metrics = MetricsRegistry()
+    let handle =
+      if let owner {
+        SessionHandle(
+          try SharedSettings(settings), ownedBy: owner, sink: self, logger: logger,
+          sharedMetrics: UpstreamMetrics(metrics, session: ""), attemptLimiter: SharedAttemptLimiter(),
+          lineLimiter: LogLineLimiter(), lateCalls: total)
+      } else {
+        try SessionHandle(settings, sink: self, logger: logger, metrics: metrics)
+      }
     holder.withLock { $0 = handle }
   }
 
@@ -71,6 +108,9 @@ private final class UndrivenSession: UpstreamSink {
     guard let handle = holder.withLock({ $0 }) else { preconditionFailure("no session") }
     return handle
   }
+
+  /// The session refers to this one, which refers to it.
+  func end() { holder.withLock { $0 = nil } }
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {}
   func connectionLost() {}
@@ -93,8 +133,9 @@ private final class UndrivenSession: UpstreamSink {
   }
 
   /// The reply to the call arrives. Returns whether it is one.
-  func receiveReply() -> Bool {
-    let reply = Array(#"{"id":"#.utf8) + Self.id.token + Array(#","result":1}"#.utf8)
+  func receiveReply(digits: Int = 1) -> Bool {
+    let result = String(repeating: "1", count: digits)
+    let reply = Array(#"{"id":"#.utf8) + Self.id.token + Array(#","result":\#(result)}"#.utf8)
     return handle.receiveReply(reply.span, .jsonRPC, now: now)
   }
 

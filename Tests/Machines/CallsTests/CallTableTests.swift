@@ -207,6 +207,28 @@ import UpstreamSession
     #expect(table.isEmpty)
   }
 
+  @Test func lateCallsHaveNoMoreThanTheirMemory() {
+    var table = table()
+    _ = table.open(id(2), token: bytes("22"), sequence: 2)
+    var asked: [Int] = []
+    _ = table.finish(id(1), for: "me", now: now) { bytes in
+      asked.append(bytes)
+      return false
+    }
+    #expect(table.lateMemory == 0 && !table.contains(id(1)), "it is not remembered")
+    _ = table.finish(id(2), for: "me", now: now) { bytes in
+      asked.append(bytes)
+      return true
+    }
+    let call = table.lateMemory
+    #expect(asked == [call + 1, call])
+    let isKept = table.receive(id(2), bytes("[ID]"), 1..<3, canBeLate: true, now: now) { $0 < 4 }
+    #expect(isKept == .none && table.lateMemory == call)
+    #expect(receive(&table, 2) == .lateReply && table.lateMemory == call + 4)
+    table.expire(now: now + .seconds(60))
+    #expect(table.lateMemory == 0)
+  }
+
   // MARK: Limits
 
   @Test func theNumberOfCallsIsLimited() {

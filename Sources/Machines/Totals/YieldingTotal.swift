@@ -59,6 +59,8 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
     let index: Int32
     if free == Self.none {
       index = Int32(nodes.count)
+      // Not doubled: each connection has a node.
+      if nodes.count == nodes.capacity { nodes.reserveCapacity(nodes.count + max(16, nodes.count / 4)) }
       nodes.append(node)
     } else {
       index = free

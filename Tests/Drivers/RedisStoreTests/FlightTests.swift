@@ -37,7 +37,7 @@ import Testing
   /// Its WAIT has room behind any number of bytes. Otherwise nothing would ever be sent again.
   @Test func aPushOfAnySizeIsStored() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let replica = try await RedisProcess.replica(of: primary)
     let gateway = try TestGateway(primary) {
       $0.times = LeaseTimes(lease: .seconds(60))
       $0.waitReplicas = 1

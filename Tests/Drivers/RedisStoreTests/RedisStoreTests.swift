@@ -459,7 +459,7 @@ import Upstream
     try await holder.hold()
     follower.store.follow("s")
     try await holder.store([.push(RandomSession.push(1))])
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let replica = try await RedisProcess.replica(of: primary)
     let client = try TestClient(replica)
     try await client.until("INFO", "replication") { $0.contains("master_link_status:up") }
     _ = try await client.call("REPLICAOF", "NO", "ONE")
@@ -489,7 +489,7 @@ import Upstream
     try await holder.hold()
     follower.store.follow("s")
     try await holder.store([.push(RandomSession.push(1))])
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let replica = try await RedisProcess.replica(of: primary)
     let client = try TestClient(replica)
     try await client.until("INFO", "replication") { $0.contains("master_link_status:up") }
     _ = try await client.call("REPLICAOF", "NO", "ONE")
@@ -514,8 +514,7 @@ import Upstream
   /// Sentinel makes the old primary a replica only seconds after it has promoted the other one.
   @Test func aPlannedFailoverIsFollowedAtOnce() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
-    try await replica.waitForLog("MASTER <-> REPLICA sync: Finished with success")
+    let replica = try await RedisProcess.replica(of: primary)
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
     try await sentinel.waitForLog("+slave")
     let holder = try TestGateway(primary) {
@@ -602,7 +601,7 @@ import Upstream
     gateway.store.join("s")
     try await gateway.until("short") { _ in gateway.metric("drawbridge_store_wait_short_total") > 0 }
     #expect(gateway.state.held.isEmpty)
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let replica = try await RedisProcess.replica(of: primary)
     try await gateway.untilHeld()
     try await gateway.store([.push(RandomSession.push(1))])
     replica.signal(SIGSTOP)
@@ -661,7 +660,7 @@ import Upstream
 
   @Test func aFollowerIsNotShownWhatAFailoverCanLose() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    let replica = try await RedisProcess.replica(of: primary)
     let change: (inout RedisStoreSettings) -> Void = {
       $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
       $0.waitReplicas = 1

@@ -35,7 +35,7 @@ import Testing
   /// One that has refused a little and is lost then is one that cannot be reached.
   @Test func aRedisThatRefusesAndIsLostIsAFailure() async throws {
     let server = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(server.port)"] }
+    let replica = try await RedisProcess.replica(of: server)
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port) {
       $0.times = LeaseTimes(lease: .seconds(60))
@@ -47,7 +47,8 @@ import Testing
     _ = try gateway.submit([.push(RandomSession.push(1))])
     let before = gateway.metric("drawbridge_store_wait_short_total")
     try await gateway.until("refused") { _ in gateway.metric("drawbridge_store_wait_short_total") >= before + 3 }
-    server.stop()
+    // Not stopped: its port could become the port of another test's server.
+    proxy.redirect(to: TestProxy.noServer)
     try await gateway.until("away") { _ in
       gateway.store.state.failure?.contains("replicas") == false && gateway.store.state.cause == .unreachable
     }

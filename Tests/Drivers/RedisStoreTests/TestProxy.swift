@@ -23,6 +23,9 @@ final class TestProxy: Sendable {
     var counted: (text: [UInt8], most: Int)?
   }
 
+  /// A port of no server. The system gives none below 1024 to a server that asks for any.
+  static let noServer: UInt16 = 1
+
   private let state: Locked<State>
   private let listener: Int32
   let port: UInt16

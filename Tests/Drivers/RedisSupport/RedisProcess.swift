@@ -48,6 +48,14 @@ package final class RedisProcess: Sendable {
     }
   }
 
+  /// Starts a replica of `primary`, and waits until it has a copy. A primary changes its replication id when its first replica connects: gateways that
+  /// connect before it look at that as a loss of data, and create no session for the time of a lease.
+  package static func replica(of primary: RedisProcess) async throws -> RedisProcess {
+    let replica = try await server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
+    try await replica.waitForLog("MASTER <-> REPLICA sync: Finished with success")
+    return replica
+  }
+
   /// Starts a Sentinel that monitors the primary at `port` under the name `main`.
   package static func sentinel(of port: UInt16, quorum: Int = 1) async throws -> RedisProcess {
     let primary = port

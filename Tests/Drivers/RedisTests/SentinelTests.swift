@@ -15,8 +15,7 @@ import Testing
 
   @Test(needsRedis) func aFailoverIsReportedAndTheNewPrimaryFound() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
-    let replica = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
-    try await replica.waitForLog("MASTER <-> REPLICA sync: Finished with success")
+    let replica = try await RedisProcess.replica(of: primary)
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
     try await sentinel.waitForLog("+slave")
 

@@ -447,6 +447,65 @@ async def test_a_subscription_that_waits_in_the_queue_is_made_once(convention, g
         await again.stop()
 
 
+async def test_a_subscription_that_is_sent_again_from_the_queue_is_made_once(convention, gateway_for):
+    async def converse(conversation):
+        while await conversation.hear() != sub("a") or len(upstream.conversations) > 1:
+            pass
+        conversation.connection.transport.abort()
+
+    upstream = await convention(converse)
+    more = "  queue: {redeliver: unconfirmed, confirm_delay: 1s}\n  heartbeat: {interval: 10m}\n"
+    gateway = await gateway_for(upstream, config=SUBSCRIPTIONS + more)
+    client = gateway.client()
+    await client.accepted(sub("a"))
+    await upstream.has_conversations(2)
+    await client.accepted("last")
+    assert await upstream.has_heard(3) == ["hello", sub("a"), "last"]
+
+
+async def test_a_subscription_that_is_too_large_for_the_upstream_is_not_made_again(convention, gateway_for):
+    upstream = await convention(listen, max_size=1_000, compression=None)
+    gateway = await gateway_for(upstream, config=SUBSCRIPTIONS)
+    client = gateway.client()
+    await client.accepted(sub("a"))
+    await client.accepted(sub("b", filling="x" * 1_000))
+    await upstream.has_conversations(2)
+    await gateway.ready()
+    await client.accepted("last")
+    assert await upstream.has_heard(3) == ["hello", sub("a"), "last"]
+    assert (await gateway.metrics())["drawbridge_subscriptions"] == 1
+
+
+async def test_a_call_that_subscribes_is_not_kept_under_the_id_of_the_gateway(convention, gateway_for):
+    async def converse(conversation):
+        while True:
+            message = await conversation.hear()
+            if message.startswith("{"):
+                await conversation.say(json.dumps({"id": json.loads(message)["id"], "result": 1}))
+
+    config = """
+upstream:
+  correlation: {request: /id, reply: /id}
+  subscriptions:
+    add: {match: {json: {/op: sub}}, key: /id}
+    remove: {match: {json: {/op: unsub}}, key: /id}
+"""
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config=config)
+    client = gateway.client()
+    call = json.dumps({"op": "sub", "id": 1})
+    reply = await client.request("POST", "/v1/call", data=call, headers={"Content-Type": "application/json"})
+    assert reply.status == 200 and reply.json["id"] == 1
+    posted = json.dumps({"op": "sub", "id": 2})
+    await client.accepted(posted)
+    await upstream.has_heard(2)
+    assert (await gateway.metrics())["drawbridge_subscriptions"] == 1
+    upstream.reset_connections()
+    await upstream.has_conversations(2)
+    await client.accepted("last")
+    assert await upstream.has_heard(2) == [posted, "last"]
+
+
 async def test_what_is_kept_of_subscriptions_is_bounded(convention, gateway_for):
     upstream = await convention(listen)
     config = SUBSCRIPTIONS + "    entries: 3\n"

@@ -327,6 +327,8 @@ class GraphQL:
                     await conversation.say('{"type":"pong"}')
                 case "pong":
                     pass
+                case "subscribe" if "unknown" in message["payload"]["query"]:
+                    await conversation.say(json.dumps({"id": message["id"], "type": "error", "payload": []}))
                 case "subscribe":
                     if message["id"] in active:
                         await conversation.close(4409, f"Subscriber for {message['id']} already exists")
@@ -356,6 +358,10 @@ async def test_graphql_transport_ws(profile):
     assert len(upstream.conversations) == 1
     await post(gateway, {"id": "order", "type": "subscribe", "payload": {"query": "mutation { buy }"}})
     await poll(gateway, 2)
+    commented = "# all of them\n  subscription { prices }"
+    await post(gateway, {"id": "more", "type": "subscribe", "payload": {"query": commented}})
+    await post(gateway, {"id": "bad", "type": "subscribe", "payload": {"query": "subscription { unknown }"}})
+    assert (await poll(gateway, 4))[-1] == {"id": "bad", "type": "error", "payload": []}
     upstream.reset_connections()
     await upstream.has_conversations(2)
 
@@ -363,7 +369,7 @@ async def test_graphql_transport_ws(profile):
         return [message["id"] for message in map(json.loads, upstream.last.heard) if message["type"] == "subscribe"]
 
     await eventually(lambda: '"ping"' in str(upstream.last.heard[3:]), what="the new connection is in use")
-    assert subscribed() == ["prices"], "and nothing is bought twice"
+    assert subscribed() == ["prices", "more"], "and nothing is bought twice, and nothing that has failed is asked again"
 
 
 async def test_graphql_that_forbids_us(profile):

@@ -20,6 +20,15 @@ extension Outbox {
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
 
+  /// What has become of a message that a connection took.
+  package func progress(of sequence: UInt64) -> DeliveryProgress {
+    switch ledger.state(of: sequence) {
+    case .queued: sequence >= firstUntaken ? .waiting : .taken
+    case .written, .confirmed, .unknown, nil: .taken
+    case .expired, .replaced, .rejected: .notSent
+    }
+  }
+
   /// The connection takes no more messages. Those that it has may still arrive; `settle` decides.
   ///
   /// - Parameters:

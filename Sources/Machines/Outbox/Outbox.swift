@@ -275,7 +275,9 @@ package struct Outbox: Sendable {
         continue
       }
       ring[position].attempts &+= 1
-      batch.append(OutboxMessage(sequence: sequence, kind: ring[position].kind, payload: payload))
+      batch.append(
+        OutboxMessage(
+          sequence: sequence, kind: ring[position].kind, payload: payload, reportsEnd: ring[position].reportsEnd))
       taken &+= 1
       size &+= count
       flight?.last = sequence

@@ -63,6 +63,18 @@ package struct OutboxMessage: Sendable {
   package let sequence: UInt64
   package let kind: MessageKind
   package let payload: SharedSlice
+  /// Whether it was queued with `reportsEnd`, as the request of a call.
+  package let reportsEnd: Bool
+}
+
+/// What a session that repeats a message on a new connection must know of its delivery.
+package enum DeliveryProgress: Equatable, Sendable {
+  /// It waits in the queue, which sends it (again).
+  case waiting
+  /// A connection has taken it, or did so too long ago to be remembered.
+  case taken
+  /// It ended without having arrived, and its sender may know that.
+  case notSent
 }
 
 /// The limit of the queue for which a message is refused.

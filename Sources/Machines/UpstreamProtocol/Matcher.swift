@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// A test of a message's payload. All conditions must hold.
+/// A test of a message's payload. All conditions of at least one alternative must hold.
 package struct Matcher: Hashable, Sendable {
   package enum Condition: Hashable, Sendable {
     /// The whole payload equals this text.
@@ -14,19 +14,30 @@ package struct Matcher: Hashable, Sendable {
     case valuePrefix(JSONPointer, String)
     /// There is a JSON value at the pointer.
     case present(JSONPointer)
+    /// The JSON string at the pointer is a GraphQL document that has operations of this type only.
+    case graphQL(JSONPointer, GraphQLOperation)
   }
 
-  /// Never empty.
-  package let conditions: [Condition]
+  /// Never empty, and none of them is.
+  package let alternatives: [[Condition]]
 
-  package init(_ conditions: [Condition]) {
-    precondition(!conditions.isEmpty, "a matcher without a condition would match everything")
-    self.conditions = conditions
+  package init(_ conditions: [Condition]) { self.init(anyOf: [conditions]) }
+
+  package init(anyOf alternatives: [[Condition]]) {
+    precondition(
+      !alternatives.isEmpty && alternatives.allSatisfy { !$0.isEmpty },
+      "a matcher without a condition would match everything")
+    self.alternatives = alternatives
   }
 
   package func matches(_ payload: Span<UInt8>) -> Bool {
+    for conditions in alternatives where Self.matches(conditions, payload) { return true }
+    return false
+  }
+
+  private static func matches(_ conditions: [Condition], _ payload: Span<UInt8>) -> Bool {
     for condition in conditions {
-      guard Self.matches(condition, payload) else { return false }
+      guard matches(condition, payload) else { return false }
     }
     return true
   }
@@ -38,6 +49,8 @@ package struct Matcher: Hashable, Sendable {
     case .value(let pointer, let text): pointer.content(in: payload) == Array(text.utf8)
     case .valuePrefix(let pointer, let text): pointer.content(in: payload).map { starts($0.span, with: text) } ?? false
     case .present(let pointer): pointer.find(in: payload) != nil
+    case .graphQL(let pointer, let operation):
+      pointer.content(in: payload).map { operation.isOnlyOne(in: $0.span) } ?? false
     }
   }
 

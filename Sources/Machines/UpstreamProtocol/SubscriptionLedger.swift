@@ -46,7 +46,9 @@ package struct SubscriptionLedger: Sendable {
   package struct Entry: Sendable {
     package let kind: MessageKind
     package let payload: SharedBytes
-    fileprivate let key: [UInt8]
+    package let key: [UInt8]
+    /// The number of the client's message; nil if it is of an earlier process.
+    package let message: UInt64?
     /// Position in the order of creation.
     fileprivate let sequence: UInt64
 
@@ -70,7 +72,7 @@ package struct SubscriptionLedger: Sendable {
   /// Adds a subscription of an earlier process. Returns false if it is dropped: it is beyond the limits, or would not be recognised now.
   package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) -> Bool {
     lastSequence += 1
-    let entry = Entry(kind: kind, payload: payload, key: key, sequence: lastSequence)
+    let entry = Entry(kind: kind, payload: payload, key: key, message: nil, sequence: lastSequence)
     guard isRecognised(entry), entries[key] == nil, entries.count < rules.entries, bytes + entry.size <= rules.bytes
     else { return false }
     entries[key] = entry
@@ -93,11 +95,19 @@ package struct SubscriptionLedger: Sendable {
   package var messages: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
 
   /// Called for each client message that is sent to the upstream.
-  package mutating func sent(_ payload: SharedSlice, kind: MessageKind) -> Effect {
+  ///
+  /// - Parameters:
+  ///   - message: its number.
+  ///   - callID: where a call has its id; nil if the message is not a call. The gateway has drawn that id, so a subscription with it as its key is
+  ///     not kept: no client could remove it.
+  package mutating func sent(
+    _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, callID: JSONPointer? = nil
+  ) -> Effect {
     if let key = rules.remove.key(in: payload.bytes) { return remove(key) ? .removed : .none }
-    guard let key = rules.add.key(in: payload.bytes) else { return .none }
+    guard let key = rules.add.key(in: payload.bytes), callID?.content(in: payload.bytes) != key else { return .none }
     lastSequence += 1
-    let entry = Entry(kind: kind, payload: payload.standalone, key: key, sequence: lastSequence)
+    let entry = Entry(
+      kind: kind, payload: payload.standalone, key: key, message: message, sequence: lastSequence)
     // The replaced entry is out of date, even if the new one does not fit.
     remove(key)
     lastKey = key
@@ -106,6 +116,9 @@ package struct SubscriptionLedger: Sendable {
     bytes += entry.size
     return .stored
   }
+
+  /// Called when the message that created this subscription turns out not to have been sent.
+  package mutating func drop(_ entry: Entry) -> Effect { remove(entry.key) ? .removed : .none }
 
   /// Called for each message that arrives from the upstream.
   package mutating func received(_ payload: Span<UInt8>) -> Effect {

@@ -10,7 +10,7 @@ struct StructureReader {
   /// Returns the place of a node, for error messages.
   let place: (YAMLNode) -> String
 
-  static let matcherKeys = ["text", "prefix", "json", "json_prefix", "json_has"]
+  static let matcherKeys = ["text", "prefix", "json", "json_prefix", "json_has", "graphql"]
   static let correlationKeys = ["request", "reply", "match"]
   static let jsonRPC = "jsonrpc"
   static let openingKeys = ["send", "expect", "refuse", "timeout"]
@@ -104,9 +104,27 @@ struct StructureReader {
 
   // MARK: Matchers
 
-  /// Returns nil for empty text. Plain text must equal the whole message.
+  /// Returns nil for empty text. Plain text must equal the whole message. A list has alternatives.
   func matcher(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> Matcher? {
-    if case .scalar(let text) = node.value { return text.isEmpty ? nil : Matcher([.text(text)]) }
+    var alternatives: [[Matcher.Condition]] = []
+    if case .sequence(let items) = node.value {
+      for (index, item) in items.enumerated() {
+        let conditions = try conditions(item, "\(key)[\(index)]")
+        guard !conditions.isEmpty else { throw fail(item, "'\(key)[\(index)]' is empty and would match every message") }
+        alternatives.append(conditions)
+      }
+    } else {
+      let conditions = try conditions(node, key)
+      if !conditions.isEmpty { alternatives.append(conditions) }
+    }
+    guard alternatives.reduce(0, { $0 + $1.count }) <= Self.conditionLimit else {
+      throw fail(node, "'\(key)' has more than \(Self.conditionLimit) conditions")
+    }
+    return alternatives.isEmpty ? nil : Matcher(anyOf: alternatives)
+  }
+
+  private func conditions(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [Matcher.Condition] {
+    if case .scalar(let text) = node.value { return text.isEmpty ? [] : [.text(text)] }
     var conditions: [Matcher.Condition] = []
     for (name, value) in try members(node, key, Self.matcherKeys) {
       switch name {
@@ -118,16 +136,23 @@ struct StructureReader {
           continue
         }
         for item in items { conditions.append(.present(try pointer(try scalar(item, "\(key).json_has"), item))) }
+      case "graphql":
+        for (place, text) in try values(value, "\(key).graphql") {
+          guard let operation = GraphQLOperation(rawValue: text) else {
+            throw fail(
+              value,
+              "'\(text)' is not valid for '\(key).graphql': use "
+                + GraphQLOperation.allCases.map(\.rawValue).joined(separator: ", "))
+          }
+          conditions.append(.graphQL(place, operation))
+        }
       default:
         for (place, text) in try values(value, "\(key).\(name)") {
           conditions.append(name == "json" ? .value(place, text) : .valuePrefix(place, text))
         }
       }
     }
-    guard conditions.count <= Self.conditionLimit else {
-      throw fail(node, "'\(key)' has more than \(Self.conditionLimit) conditions")
-    }
-    return conditions.isEmpty ? nil : Matcher(conditions)
+    return conditions
   }
 
   private func values(

@@ -7,11 +7,17 @@ enum StructureText {
   static func text(of template: Template?) -> String { PrintableText.quoted(template?.description ?? "") }
 
   static func text(of matcher: Matcher?) -> String {
+    let alternatives = (matcher?.alternatives ?? [[]]).map(text(of:))
+    return alternatives.count == 1 ? alternatives[0] : "[\(alternatives.joined(separator: ", "))]"
+  }
+
+  private static func text(of conditions: [Matcher.Condition]) -> String {
     var members: [(name: String, value: String)] = []
     var values: [(place: String, value: String)] = []
     var prefixes: [(place: String, value: String)] = []
     var places: [String] = []
-    for condition in matcher?.conditions ?? [] {
+    var operations: [(place: String, value: String)] = []
+    for condition in conditions {
       switch condition {
       case .text(let text): members.append(("text", PrintableText.quoted(text)))
       case .prefix(let text): members.append(("prefix", PrintableText.quoted(text)))
@@ -20,11 +26,14 @@ enum StructureText {
       case .valuePrefix(let pointer, let text):
         prefixes.append((PrintableText.quoted(pointer.description), PrintableText.quoted(text)))
       case .present(let pointer): places.append(PrintableText.quoted(pointer.description))
+      case .graphQL(let pointer, let operation):
+        operations.append((PrintableText.quoted(pointer.description), operation.rawValue))
       }
     }
     if !values.isEmpty { members.append(("json", mapping(values))) }
     if !prefixes.isEmpty { members.append(("json_prefix", mapping(prefixes))) }
     if !places.isEmpty { members.append(("json_has", "[\(places.joined(separator: ", "))]")) }
+    if !operations.isEmpty { members.append(("graphql", mapping(operations))) }
     return mapping(members)
   }
 

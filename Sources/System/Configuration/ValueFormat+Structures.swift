@@ -25,7 +25,8 @@ extension ValueFormat where Value == JSONPointer? {
 extension ValueFormat where Value == Matcher? {
   static var matcher: ValueFormat {
     .structure(
-      "text, or one or more of " + StructureReader.matcherKeys.joined(separator: ", "), read: StructureReader.matcher,
+      "text, one or more of \(StructureReader.matcherKeys.joined(separator: ", ")), or a list of these",
+      read: StructureReader.matcher,
       format: StructureText.text(of:))
   }
 }

@@ -29,6 +29,16 @@ import Testing
     #expect(marks.partiallyWritten(at: 115) == 8)
   }
 
+  @Test func returnsTheFirstMessageThatWasNotWritten() {
+    var marks = threeMarks()
+    #expect(marks.firstUnwritten(at: 100) == 7 && marks.firstUnwritten(at: 109) == 7)
+    #expect(marks.firstUnwritten(at: 110) == 8 && marks.firstUnwritten(at: 129) == 9)
+    #expect(marks.firstUnwritten(at: 130) == nil)
+    _ = marks.markWritten(upTo: 115)
+    #expect(marks.firstUnwritten(at: 115) == 8)
+    #expect(OutputMarks().firstUnwritten(at: 0) == nil)
+  }
+
   @Test func takesBackOnlyMessagesWithoutWrittenBytes() {
     var marks = threeMarks()
     _ = marks.markWritten(upTo: 105)

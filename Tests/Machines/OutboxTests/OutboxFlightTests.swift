@@ -24,6 +24,28 @@ import UpstreamSession
     #expect(box.states == "ccc")
   }
 
+  /// A subscription that is made again on a new connection must not be sent twice, or although its sender knows that it was not sent.
+  @Test func tellsWhetherAMessageWillBeSentAgain() {
+    var box = OutboxFixture()
+    box.outbox.startSending()
+    for text in ["a", "b", "c"] { box.post(text) }
+    #expect(box.outbox.progress(of: 1) == .waiting)
+    _ = box.take()
+    #expect(box.outbox.progress(of: 1) == .taken, "a successor must make it again")
+    box.outbox.written(through: 1)
+    box.outbox.block(returning: 3)
+    #expect((1...3).map { box.outbox.progress(of: $0) } == [.taken, .taken, .waiting])
+    box.outbox.stopSending()
+    box.outbox.settle()
+    #expect((1...3).map { box.outbox.progress(of: $0) } == [.taken, .waiting, .waiting])
+    #expect(box.outbox.progress(of: 100) == .taken, "unknown")
+    box.outbox.startSending()
+    _ = box.take()
+    box.outbox.written(through: 3)
+    box.outbox.stopSending(closedAsTooBig: true)
+    #expect((1...3).map { box.outbox.progress(of: $0) } == [.taken, .taken, .notSent])
+  }
+
   @Test func aPongStatesWhenTheOldestOfItsMessagesWasTaken() {
     var box = OutboxFixture()
     box.outbox.startSending()

@@ -38,6 +38,49 @@ import Testing
     #expect(!matches(#"{"event":"a"}"#, .value(event, "a"), .value(channel, "b")))
   }
 
+  @Test func wantsOneAlternative() throws {
+    let type = try pointer("/type")
+    let matcher = Matcher(anyOf: [[.text("pong")], [.value(type, "error"), .present(try pointer("/id"))]])
+    for (text, isMatch) in [
+      ("pong", true), (#"{"type":"error","id":"1"}"#, true), (#"{"type":"error"}"#, false), ("x", false),
+    ] {
+      #expect(matcher.matches(Array(text.utf8).span) == isMatch, "\(text)")
+    }
+  }
+
+  @Test(arguments: [
+    ("subscription { price }", true), ("subscription{price}", true),
+    ("subscription Prices($of: [ID!]) @live { p }", true),
+    ("\n\t , subscription { price }", true), ("\u{FEFF}subscription { price }", true),
+    ("# the prices\r\n#more\nsubscription { price }", true),
+    ("fragment F on P { a } subscription { p { ...F } }", true),
+    ("subscription { p } fragment F on P { a { b } }", true),
+    ("subscription A { a } subscription B { b }", true),
+    (#"subscription { p(text: "} mutation {", more: {a: [1]}) }"#, true),
+    (#"subscription { p(text: "\" } mutation {") }"#, true),
+    (#"subscription($a: In = {b: "}"}) { p }"#, true),
+    (##"subscription { p(text: """ " } \""" mutation { # """) }"##, true),
+    ("mutation { buy }", false), ("{ price }", false), ("query { subscription }", false),
+    ("query subscription { a }", false), ("subscriptions { a }", false), ("subscription_ { a }", false),
+    ("subscription A { a } mutation B { b }", false), ("mutation B { b } subscription A { a }", false),
+    ("{ a } subscription A { a }", false), ("# subscription\nmutation { buy }", false),
+    (#""""subscription""" mutation { buy }"#, false), ("fragment F on P { a }", false),
+    ("subscription { price", false), ("subscription } mutation { buy }", false), ("(a) subscription { a }", false),
+    ("", false), ("subscription", false), ("#subscription {", false), (#"subscription { a(b: "} mutation {b}"#, false),
+  ])
+  func knowsTheOperationsOfAGraphQLDocument(document: String, isSubscription: Bool) throws {
+    let bytes = Array(document.utf8)
+    #expect(GraphQLOperation.subscription.isOnlyOne(in: bytes.span) == isSubscription)
+    var json = ByteQueue()
+    json.append("{\"query\":")
+    json.append(jsonString: document)
+    json.append("}")
+    let matcher = Matcher([.graphQL(try pointer("/query"), .subscription)])
+    #expect(matcher.matches(json.bytes) == isSubscription)
+    // Whatever it is cut to, it ends.
+    for end in bytes.indices { _ = GraphQLOperation.subscription.isOnlyOne(in: bytes.span.extracting(..<end)) }
+  }
+
   @Test func tellsPushesFromWhatIsTheSessions() throws {
     var conventions = UpstreamConventions()
     #expect(!conventions.examinesMessages)

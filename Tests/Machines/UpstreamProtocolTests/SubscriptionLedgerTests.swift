@@ -46,6 +46,25 @@ import Testing
     #expect(ledger.count == 0 && ledger.bytes == 0)
   }
 
+  /// Its client does not know the id under which it would be kept, and could not remove it.
+  @Test func aCallIsNotKeptUnderItsOwnID() throws {
+    let id = try #require(JSONPointer("/id"))
+    let channel = try #require(JSONPointer("/channel"))
+    var ledger = SubscriptionLedger(try rules())
+    let call = SharedSlice(SharedBytes(Array(#"{"id":73016284019255,"type":"subscribe","channel":"a"}"#.utf8)))
+    #expect(ledger.sent(call, kind: .text, message: 1, callID: id) == .none && ledger.count == 0)
+    #expect(ledger.sent(call, kind: .text, message: 2) == .stored, "a message has its client's id")
+    var byChannel = SubscriptionLedger(
+      try rules {
+        $0.add.key = channel
+        $0.remove.key = channel
+      })
+    #expect(byChannel.sent(call, kind: .text, message: 3, callID: id) == .stored, "another key has the client's name")
+    #expect(byChannel.messages.map(\.message) == [3])
+    let removal = SharedSlice(SharedBytes(Array(#"{"id":73016284019256,"type":"complete","channel":"a"}"#.utf8)))
+    #expect(byChannel.sent(removal, kind: .text, message: 4, callID: id) == .removed)
+  }
+
   @Test func dropsWhatTheRulesDoNotRecogniseAnyMore() throws {
     var ledger = SubscriptionLedger(try rules())
     let messages = [#"{"id":"a","type":"subscribe"}"#, #"{"id":"b","type":"subscribe","v":2}"#]

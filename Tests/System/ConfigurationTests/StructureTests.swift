@@ -24,12 +24,13 @@ import Testing
       heartbeat:
         client: {message: "ping ${counter}", expect: pong}
         server:
-          match: {json_has: /ping}
+          match: [ping, {json_has: /ping}]
           reply: '{"pong":${raw:/ping}}'
           within: 1m
       payload_codec: gzip
       cursor: {pointer: /seq, match: {prefix: "{"}, initial: "0"}
       topic: {pointer: /channel, rules: [{match: {prefix: tick}, topic: ticks}, {match: hello, topic: "a b"}]}
+      subscriptions: {add: {match: {prefix: "{", graphql: {/q: subscription}}, key: /id}}
       correlation: {request: /1, reply: /reply/id, match: {json: {/0: "3"}}}
 
     """
@@ -46,11 +47,13 @@ import Testing
   @Test func readsAnOpeningAndHeartbeats() throws {
     let conventions = try load(Self.opening).session.upstream.conventions
     #expect(conventions.onOpen.count == 3)
-    #expect(conventions.onOpen[0].send == nil && conventions.onOpen[0].expect?.conditions.count == 1)
-    #expect(conventions.onOpen[1].expect?.conditions.count == 6 && conventions.onOpen[1].refuse != nil)
+    #expect(conventions.onOpen[0].send == nil && conventions.onOpen[0].expect?.alternatives.map(\.count) == [1])
+    #expect(conventions.onOpen[1].expect?.alternatives.map(\.count) == [6] && conventions.onOpen[1].refuse != nil)
     #expect(conventions.onOpen[1].timeout == .milliseconds(500))
     #expect(conventions.onOpen[2].expect == nil && conventions.onOpen[2].timeout == .seconds(10))
     #expect(conventions.client.expect == Matcher([.text("pong")]))
+    #expect(conventions.server.match?.alternatives.count == 2)
+    #expect(conventions.subscriptions.add.match?.alternatives.map(\.count) == [2])
     #expect(conventions.server.within == .minutes(1) && conventions.server.reply != nil)
     #expect(conventions.cursor.pointer?.description == "/seq" && conventions.cursor.initial != nil)
     #expect(conventions.codec == .gzip)
@@ -100,6 +103,14 @@ import Testing
     (
       "correlation: {request: id, reply: /id}",
       "d.yaml:2:26: 'id' is not a JSON pointer: it must begin with '/', as in /data/sequence"
+    ),
+    (
+      "heartbeat: {server: {match: [ping, '']}}",
+      "d.yaml:2:37: 'upstream.heartbeat.server.match[1]' is empty and would match every message"
+    ),
+    (
+      "heartbeat: {server: {match: {graphql: {/q: subscribe}}}}",
+      "d.yaml:2:41: 'subscribe' is not valid for 'upstream.heartbeat.server.match.graphql': use query, mutation, subscription"
     ),
     ("on_open: [{sned: x}]", "d.yaml:2:14: unknown key 'upstream.on_open[0].sned' (did you mean 'send'?)"),
     (

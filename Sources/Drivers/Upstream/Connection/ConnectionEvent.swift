@@ -26,11 +26,29 @@ enum ConnectionEvent {
   /// The output has room for this many bytes. Messages appended during the report are written right after it.
   case writable(room: Int)
   /// The output was written as far as the kernel accepts it.
-  case flushed(isBlocked: Bool, returned: OutputMarks.Returned?)
+  case flushed(FlushOutcome)
   /// The kernel has taken every message through this sequence number.
   case written(through: UInt64)
   /// The connection has ended, or must be ended.
   indirect case lost(ConnectionLoss, String)
+}
+
+/// How a flush ended, and which messages of the outbox it has not sent.
+enum FlushOutcome {
+  case done
+  /// The kernel accepts no more. It has taken no byte of `returned`, which are not in the output any more.
+  case blocked(returned: OutputMarks.Returned?)
+  /// The connection is broken. The kernel has not taken the whole of the message `firstUnsent`, nor of any after it. nil: it has taken all.
+  case failed(firstUnsent: UInt64?)
+
+  /// The first message that was not sent; nil if all were.
+  var firstUnsent: UInt64? {
+    switch self {
+    case .done: nil
+    case .blocked(let returned): returned?.sequence
+    case .failed(let firstUnsent): firstUnsent
+    }
+  }
 }
 
 /// The owner of a connection.

@@ -44,6 +44,9 @@ struct OutputMarks: Sendable {
     return last
   }
 
+  /// The first message of which the kernel has not taken the whole.
+  func firstUnwritten(at written: UInt64) -> UInt64? { marks[first...].first { $0.end > written }?.sequence }
+
   /// The message of which the kernel has taken a part, but not the whole.
   func partiallyWritten(at written: UInt64) -> UInt64? {
     first < marks.count && marks[first].start < written ? marks[first].sequence : nil

@@ -148,7 +148,13 @@ extension UpstreamConnection {
     }
     let writes = transport.writes
     let result = transport.flush()
-    report(.flushed(isBlocked: result == .blocked, returned: result == .blocked ? takeBackUnsent() : nil))
+    let outcome: FlushOutcome =
+      switch result {
+      case .done: .done
+      case .blocked: .blocked(returned: takeBackUnsent())
+      case .failed: .failed(firstUnsent: marks.firstUnwritten(at: transport.written))
+      }
+    report(.flushed(outcome))
     if transport.writes > writes { metrics.writes.add(transport.writes - writes) }
     reportWritten(of: transport)
     switch result {

@@ -87,15 +87,18 @@ final class OutboxPump: TimerTarget {
     return batch.count
   }
 
-  /// The output was written as far as the kernel accepts it. Messages in `returned` go back to the queue; the rest of the batch is
-  /// passed to `sent`, which returns when what a message has changed is stored.
-  func flushed(isBlocked: Bool, returned: OutputMarks.Returned?, sent: ((OutboxMessage) -> JournalTicket?)?) {
-    if isBlocked {
+  /// The output was written as far as the kernel accepts it. Returned messages go back to the queue. The messages of the batch that were sent
+  /// are passed to `sent`, which returns when what a message has changed is stored.
+  func flushed(_ outcome: FlushOutcome, sent: ((OutboxMessage) -> JournalTicket?)?) {
+    var isBlocked = false
+    if case .blocked(let returned) = outcome {
+      isBlocked = true
       handle.update { $0.outbox.block(returning: returned?.sequence) }
       armTimer(includesPermits: false)
     }
     if let sent {
-      for message in batch where message.sequence < returned?.sequence ?? .max {
+      let firstUnsent = outcome.firstUnsent ?? .max
+      for message in batch where message.sequence < firstUnsent {
         if let ticket = sent(message) { handle.withholdConfirmation(of: message.sequence, until: ticket) }
       }
     }

@@ -263,16 +263,28 @@ final class ProtocolRunner {
 
   /// A client's message was sent. Its subscription is stored only now: a message that is still queued will be sent anyway, and must
   /// not be sent twice. Returns when the change is stored; nil if there is none.
-  func recordSent(_ message: OutboxMessage) -> JournalTicket? {
-    handle(memory.subscriptions.sent(message.payload, kind: message.kind))
+  func recordSent(_ message: OutboxMessage, _ correlation: Correlation?) -> JournalTicket? {
+    handle(
+      memory.subscriptions.sent(
+        message.payload, kind: message.kind, message: message.sequence,
+        callID: message.reportsEnd ? correlation?.request : nil))
   }
 
   /// Sends the subscriptions again, once per connection, ahead of the outbox. Returns the number of messages.
-  func resubscribe(on connection: UpstreamConnection) -> Int {
+  ///
+  /// - Parameter progress: of the client's message with this number. The queue sends some of them again itself, and others have ended as not
+  ///   sent, such as one that is too large for the upstream.
+  func resubscribe(on connection: UpstreamConnection, _ progress: (UInt64) -> DeliveryProgress) -> Int {
     guard !connection.hasResubscribed else { return 0 }
     connection.hasResubscribed = true
     return memory.subscriptions.messages.count { entry in
-      connection.send(PriorityMessage(.setup, kind: entry.kind, payload: entry.payload))
+      switch entry.message.map(progress) ?? .taken {
+      case .waiting: return false
+      case .notSent:
+        handle(memory.subscriptions.drop(entry))
+        return false
+      case .taken: return connection.send(PriorityMessage(.setup, kind: entry.kind, payload: entry.payload))
+      }
     }
   }
 

@@ -23,11 +23,12 @@ extension SessionDriver: ConnectionOwner {
       if !actions.isEmpty { apply(actions) }
     case .writable(let room):
       if machine.sending == generation { fill(connection, room: room) }
-    case .flushed(let isBlocked, let returned):
+    case .flushed(let outcome):
       guard machine.sending == generation else { break }
-      if let returned { merger.sent(-returned.count) }
+      if case .blocked(let returned?) = outcome { merger.sent(-returned.count) }
+      let correlation = settings.conventions.correlation
       pump.flushed(
-        isBlocked: isBlocked, returned: returned, sent: settings.keepsSubscriptions ? runner.recordSent : nil)
+        outcome, sent: settings.keepsSubscriptions ? { [runner] in runner.recordSent($0, correlation) } : nil)
     case .written(let sequence):
       written(through: sequence)
     case .pong(let counter):

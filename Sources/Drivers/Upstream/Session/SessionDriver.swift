@@ -281,7 +281,9 @@ final class SessionDriver {
   }
 
   private func resubscribe(on connection: UpstreamConnection) {
-    let count = runner.resubscribe(on: connection)
+    let count = runner.resubscribe(on: connection) { message in
+      handle.shared.withLock { $0.outbox.progress(of: message) }
+    }
     if count > 0 { merger.sent(count) }
   }
 

@@ -106,7 +106,7 @@ import Testing
     ),
     (
       "heartbeat: {server: {match: [ping, '']}}",
-      "d.yaml:2:37: 'upstream.heartbeat.server.match[1]' is empty and would match every message"
+      "d.yaml:2:38: 'upstream.heartbeat.server.match[1]' is empty and would match every message"
     ),
     (
       "heartbeat: {server: {match: {graphql: {/q: subscribe}}}}",
@@ -147,8 +147,8 @@ import Testing
       "d.yaml:2:32: unknown key 'upstream.heartbeat.server.match.jsn' (did you mean 'json'?)"
     ),
     (
-      "heartbeat: {server: {match: [a]}}",
-      "d.yaml:2:31: 'upstream.heartbeat.server.match' must have keys and values: use the keys text, prefix, json, json_prefix, json_has"
+      "heartbeat: {server: {match: [[a]]}}",
+      "d.yaml:2:32: 'upstream.heartbeat.server.match[0]' must have keys and values: use the keys text, prefix, json, json_prefix, json_has, graphql"
     ),
     (
       "topic: {rules: [{match: a}]}",

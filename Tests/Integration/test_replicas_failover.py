@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from harness.created_sessions import Sessions
 from harness.replicas import LEASE, Databases
 from harness.waiting import eventually
 
@@ -337,3 +338,76 @@ async def test_metrics_say_who_has_taken_a_session(replicas_for, recorder, way):
     assert set(await figures.growths("histories_total")) == {0}
     await following.client().accepted("after")
     await recorder.has_received(1)
+
+
+async def test_a_failover_brings_no_deleted_session_back(replicas_for, databases, recorder, measured):
+    upstream = {"url": f"{recorder.url}{{symbol}}"}
+    variables = {"symbol": {"pattern": "[A-Za-z0-9]{1,12}"}}
+    profiles = {"market": {"variables": variables, "addresses": {"allow": ["127.0.0.1"]}, "upstream": upstream}}
+    limits = {"total": 100, "per_principal": 100}
+    settings = {"profiles": profiles, "created_sessions": limits}
+    replicas = await replicas_for(databases=databases, lease=DEFAULT_LEASE, settings=settings)
+    members = [Sessions(member.gateway) for member in replicas]
+    names = [f"s{number}" for number in range(60)]
+    kept = "kept"
+    await asyncio.gather(*(members[number % 3].created(name, symbol="A") for number, name in enumerate([*names, kept])))
+
+    async def found(member):
+        listed = (await member.list())["sessions"]
+        return {each["session"] for each in listed} - {"default"}
+
+    for member in members:
+
+        async def has_all(member=member):
+            return await found(member) == {*names, kept}
+
+        await eventually(has_all, what="each gateway has all sessions")
+    figures = await Figures(replicas).note()
+    old = await databases.present_primary()
+    promoted, other = [server for server in databases.servers if server is not old]
+    await other.client.config_set("replica-priority", 0)
+
+    async def is_known():
+        known = [each for sentinel in databases.sentinels for each in await sentinel.client.sentinel_slaves("main")]
+        return all(each["slave-priority"] == 0 for each in known if each["port"] == other.port)
+
+    await eventually(is_known, within=60, what="the Sentinels know which one is to be promoted")
+    # What a Sentinel does first. Until it reports that, gateways use the old one, whose other replica confirms.
+    await promoted.client.replicaof("NO", "ONE")
+
+    async def end(number, name):
+        """Deletes a session, and creates each fourth one again."""
+        deleted = (await members[number % 3].delete(name)).status
+        created = number % 4 == 0 and (await members[number % 3].put(name, symbol="B")).status
+        return name, deleted, created
+
+    results = await asyncio.gather(*(end(number, name) for number, name in enumerate(names)))
+    await databases.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", "main")
+    await _has_another_history(figures)
+    # What was refused may have been done, or not.
+    again = {name for name, deleted, created in results if deleted == 204 and created == 201}
+    gone = {name for name, deleted, created in results if deleted == 204 and created is False}
+    assert gone
+
+    async def is_stored():
+        primary = await databases.present_primary()
+        if primary is old:
+            return False
+        stored = await primary.client.hgetall("{drawbridge}:sessions")
+        texts = {name.decode(): text for name, text in stored.items()}
+        return not gone & {*texts} and all(b'"B"' in texts.get(name, b"") for name in again) and kept in texts
+
+    await eventually(is_stored, what="the primary has no deleted session, and those that were created again")
+    for member in members:
+
+        async def is_right(member=member):
+            there = await found(member)
+            return not gone & there and {*again, kept} <= there
+
+        await eventually(is_right, what="each gateway has the same")
+        for name in again:
+            assert (await member.get(name)).json["creation"]["variables"] == {"symbol": "B"}
+            await member.ready(name)
+    records = [record for member in replicas for record in member.gateway.records]
+    counts = [record["sessions"] for record in records if "lost removals" in record["message"]]
+    measured(f"{len(gone)} deleted, {len(again)} created again, {max(counts, default=0)} removals lost")

@@ -67,8 +67,6 @@ struct DefinitionPage {
 
 /// The list as commands.
 extension RedisFlight {
-  /// Removed incarnations that are kept, so that a gateway that was away does not define them again: about 1 MiB.
-  private static var keptRemovals: UInt64 { 10_000 }
   /// About so many sessions are read at once: with the longest definitions 16 MiB.
   private static var pageCount: UInt64 { 1_000 }
 
@@ -123,7 +121,8 @@ extension RedisFlight {
       parts.append(change.definition.owner)
       parts.append(text { holder?.write(into: &$0) })
       parts.append(decimal: UInt64(code))
-      parts.append(decimal: Self.keptRemovals)
+      // So that a gateway that was away does not define the session again.
+      parts.append(decimal: UInt64(RemovedIncarnations.limit))
     } then: { reply, isConfirmed in
       then(DefinitionReply(reply), isConfirmed)
     }

@@ -11,6 +11,8 @@ extension RedisStoreDriver {
   private static var changesPerFlight: Int { 64 }
   /// Sessions that Redis has lost, and that are defined again in one flight. Other gateways remove them after the lease and a second.
   private static var missingPerFlight: Int { 256 }
+  /// Removals in one flight that a failover has lost. They have no client that waits, and the other gateways repeat them as well.
+  private static var returnedPerFlight: Int { 256 }
 
   // MARK: Changes
 
@@ -38,8 +40,15 @@ extension RedisStoreDriver {
         if let page { add(page) } else { definitions.failed() }
       }
     }
+    // First: what follows finds these names free.
+    var room = Self.returnedPerFlight
+    while room > 0, !flight.isFull, let name = returned.takeFirst() {
+      guard let (definition, code) = definitions.returned[name] else { continue }
+      room -= 1
+      send(DefinitionChange(.remove(code: code), name, definition), flight)
+    }
     sendLookups(flight)
-    var room = Self.changesPerFlight
+    room = Self.changesPerFlight
     for (change, isSent) in changes where !isSent {
       guard room > 0, !flight.isFull else { break }
       guard change.request?.isAbandoned != true else {
@@ -98,12 +107,21 @@ extension RedisStoreDriver {
       let other = SessionDefinition(text.span)
       // It may not have been notified yet, but its client must find it.
       if let other, let version { report(definitions.adopt(change.name, other, at: version)) }
+      if let other, definitions.hasRemoved(other) { return sendAgain(change) }
       noteOther(change, .exists(other))
     case .removed: noteOther(change, .failed)
     case .tooMany: end(change, .tooMany)
     case .tooManyOfOwner: end(change, .tooManyOfOwner)
     case .fenced, .refused: end(change, .failed)
     }
+  }
+
+  /// A failover has brought a removed session of this name back, which is removed first.
+  private func sendAgain(_ change: DefinitionChange) {
+    returned.insert(change.name)
+    // Without a client, the next heartbeat finds the session missing.
+    guard let index = changes.firstIndex(where: { $0.change === change }) else { return }
+    changes[index].isSent = false
   }
 
   /// The client is told when this gateway has the session, so that its next request finds it working. Another gateway may be faster, though.
@@ -190,6 +208,10 @@ extension RedisStoreDriver {
     }
     report(changes)
     guard definitions.isComplete else { return }
+    if !definitions.returned.isEmpty {
+      logger.warning(
+        "Redis has lost removals of sessions, which are repeated", [.number("sessions", definitions.returned.count)])
+    }
     noteMissing()
     if missing.count > 0 {
       logger.warning("Redis has lost sessions, which are defined again", [.number("sessions", missing.count)])
@@ -206,6 +228,8 @@ extension RedisStoreDriver {
 
   func report(_ changes: [DefinitionList.Change]) {
     store.setKnowsDefinitions(definitions.isComplete)
+    // Also those whose removal Redis has refused: the next heartbeat reports, if nothing else does.
+    if returned.count == 0 { returned.insert(definitions.returned.keys) }
     for change in changes {
       switch change {
       case .defined(let name, let definition): delegate?.store(store, defines: name, definition)

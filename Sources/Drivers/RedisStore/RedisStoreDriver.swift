@@ -75,6 +75,8 @@ final class RedisStoreDriver {
   var lookups: [(name: String, request: DefinitionRequest)] = []
   /// Those that this gateway holds and Redis has lost, to be defined again.
   var missing = PendingSessions()
+  /// Removed sessions that Redis has again, to be removed again.
+  var returned = PendingSessions()
   let listKeys: DefinitionKeys
   /// Clients that wait until the sessions are held that they have created, by their names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]

@@ -4,6 +4,9 @@ import ByteStreams
 ///
 /// The driver subscribes to the changes first, and then reads the hash in pages. A change says which version of the list it makes, so the copy notices
 /// when one is missing, and is read again.
+///
+/// A failover may bring a session back whose removal was confirmed: the new primary did not have it yet. Such a session is not in the copy, and its
+/// removal is repeated (`returned`).
 package struct DefinitionList: Sendable {
   package enum Change: Hashable, Sendable {
     case defined(name: String, SessionDefinition)
@@ -111,6 +114,10 @@ package struct DefinitionList: Sendable {
   private var difference: (own: Version, other: Version)?
   /// Where the next page begins; nil: none is to be read.
   private var next: [UInt8]?
+  private var removed = RemovedIncarnations()
+  /// Removed sessions that Redis has again, by their names, with their close codes: they are to be removed again, before anything else is done with
+  /// these names. An entry stays until Redis has removed the session, or the hash is read again.
+  package private(set) var returned: [String: (definition: SessionDefinition, code: UInt16)] = [:]
 
   package init(patience: TimeSpan) { self.patience = patience }
 
@@ -124,6 +131,9 @@ package struct DefinitionList: Sendable {
   package func definition(of name: String) -> SessionDefinition? { entries[name]?.definition }
 
   package var count: Int { entries.count }
+
+  /// Whether this session was removed, and can only be in Redis because a removal was lost.
+  package func hasRemoved(_ definition: SessionDefinition) -> Bool { removed.code(of: definition.incarnation) != nil }
 
   /// What Redis does not have any more, and has not reported why. The holder defines it again. If nobody does, it is removed.
   package var missing: [(name: String, definition: SessionDefinition)] {
@@ -151,12 +161,13 @@ package struct DefinitionList: Sendable {
   package mutating func subscribed() {
     state = .reading(Reading())
     next = Self.start
+    returned = [:]
   }
 
   /// Nothing is notified any more. What is known stays.
   package mutating func disconnected() {
     (state, next, difference) = (.unknown, nil, nil)
-    adopted = [:]
+    (adopted, returned) = ([:], [:])
   }
 
   /// The version before the first page; nil: Redis has no list.
@@ -182,8 +193,10 @@ package struct DefinitionList: Sendable {
     var unreadable: [String] = []
     for (name, text) in page where !name.isEmpty {
       let name = name.span.text()
-      reading.seen.insert(name)
-      if let definition = SessionDefinition(text.span) {
+      let definition = SessionDefinition(text.span)
+      // A removed session may hide the next one of its name, which Redis has lost.
+      if definition.map(hasRemoved) != true { reading.seen.insert(name) }
+      if let definition {
         changes += define(name, definition)
       } else {
         unreadable.append(name)
@@ -225,6 +238,10 @@ package struct DefinitionList: Sendable {
   }
 
   private mutating func apply(_ notice: Notice) -> [Change] {
+    // Also if the copy has a later version: this says more than the absence of the session.
+    if case .removed(let code, let incarnation) = notice.change {
+      noteRemoval(of: notice.name, incarnation, code: code)
+    }
     // After a gap the hash is read, and this change is in it.
     guard case .complete(let version) = state else { return [] }
     if version.id == notice.version.id, notice.version.count <= version.count { return [] }
@@ -263,6 +280,7 @@ package struct DefinitionList: Sendable {
   package mutating func adopt(
     removalOf name: String, _ definition: SessionDefinition, code: UInt16, at version: [UInt8]?
   ) -> [Change] {
+    noteRemoval(of: name, definition.incarnation, code: code)
     guard !isKnown(version), entries[name]?.definition == definition else { return [] }
     note(version, of: name)
     return remove(name, code: code)
@@ -308,7 +326,16 @@ package struct DefinitionList: Sendable {
 
   // MARK: Changes
 
+  private mutating func noteRemoval(of name: String, _ incarnation: UInt64, code: UInt16) {
+    removed.insert(incarnation, code: code)
+    if returned[name]?.definition.incarnation == incarnation { returned[name] = nil }
+  }
+
   private mutating func define(_ name: String, _ definition: SessionDefinition) -> [Change] {
+    if let code = removed.code(of: definition.incarnation) {
+      returned[name] = (definition, code)
+      return entries[name]?.definition.incarnation == definition.incarnation ? remove(name, code: code) : []
+    }
     let last = entries.updateValue(Entry(definition: definition), forKey: name)?.definition
     if last == definition { return [] }
     let removal = last.map { [Change.removed(name: name, $0, code: Notice.normalClosure)] } ?? []

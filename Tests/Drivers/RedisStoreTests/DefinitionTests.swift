@@ -285,6 +285,73 @@ import Testing
     await second.close()
   }
 
+  /// As a primary has it that did not get the last changes of the one before.
+  private func undo(_ client: TestClient, _ name: String, _ definition: SessionDefinition) async throws {
+    let key = "{drawbridge}:sessions"
+    _ = try await client.call("DEL", key, "\(key):removed")
+    let text = String(decoding: definition.text, as: UTF8.self)
+    _ = try await client.call("HSET", key, "", "00000000000000f1 1", name, text)
+  }
+
+  @Test func aRemovalThatAFailoverHasLostIsRepeated() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    let name = "a~0000000000000001"
+    try await first.untilHeld(name)
+    try await second.until("known") { $0.definitions.count == 1 }
+    #expect(try await outcome(second.store.remove("a", definition(1), code: 4001)) == .done)
+    try await first.until("removed") { $0.removals == [name: 4001] }
+    let client = try TestClient(server)
+    try await undo(client, "a", definition(1))
+    try await client.until("HEXISTS", "{drawbridge}:sessions", "a") { $0 == ":0\r\n" }
+    for gateway in [first, second] {
+      try await gateway.until("the list was read") { _ in gateway.store.knowsDefinitions }
+      #expect(gateway.state.definitions.isEmpty)
+    }
+    #expect(first.state.holdings == 1 && second.state.holdings == 0)
+    // A client can create a session of the name, also before a gateway has read the list again.
+    try await undo(client, "a", definition(1))
+    #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)
+    try await second.untilHeld("a~0000000000000002")
+    await first.close()
+    await second.close()
+  }
+
+  @Test func aRemovedSessionThatReturnsDoesNotEndTheNextOneOfItsName() async throws {
+    let server = try await RedisProcess.server()
+    let (first, second) = (try TestGateway(server), try TestGateway(server))
+    try await connected(first, second)
+    _ = try await outcome(first.store.define("a", definition(1), within: Self.limits))
+    try await second.until("known") { $0.definitions.count == 1 }
+    #expect(try await outcome(second.store.remove("a", definition(1), code: 4001)) == .done)
+    #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)
+    try await second.untilHeld("a~0000000000000002")
+    try await first.until("known") { $0.definitions == ["a": definition(2)] }
+    let client = try TestClient(server)
+    try await undo(client, "a", definition(1))
+    let text = String(decoding: definition(2).text, as: UTF8.self)
+    try await client.until("HGET", "{drawbridge}:sessions", "a") { $0.hasSuffix("\r\n\(text)\r\n") }
+    for gateway in [first, second] {
+      #expect(gateway.state.definitions == ["a": definition(2)])
+      #expect(gateway.state.removals["a~0000000000000002"] == nil && gateway.state.losses.isEmpty)
+    }
+    await first.close()
+    await second.close()
+  }
+
+  /// Another gateway is to hold it, or none has room.
+  @Test func aClientWhoseSessionIsNotHeldYetHasAResponseWhenTheGatewayEnds() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server) { $0.createdSessions = 0 }
+    try await connected(gateway)
+    let request = gateway.store.define("a", definition(1), within: Self.limits)
+    try await gateway.until("defined") { $0.definitions.count == 1 }
+    await gateway.close()
+    #expect(try await outcome(request) == .done)
+  }
+
   @Test(arguments: [true, false]) func whatWasLostWithItsConnectionIsSentAgain(isExecuted: Bool) async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)

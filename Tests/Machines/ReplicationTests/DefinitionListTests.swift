@@ -232,6 +232,97 @@ import Testing
     #expect(late.isComplete && late.missing.isEmpty && late.expire(now: .zero + .seconds(60)).isEmpty)
   }
 
+  private enum Way: CaseIterable {
+    case notified, own, ownUnknownVersion
+  }
+
+  private func remove(_ name: String, _ incarnation: UInt64, at count: Int, from list: inout DefinitionList, _ way: Way)
+  {
+    let version = way == .own ? Array("f0 \(count)".utf8) : nil
+    let changes =
+      way == .notified
+      ? list.notified(removal(count, name, incarnation).span)
+      : list.adopt(removalOf: name, definition(incarnation), code: 4001, at: version)
+    #expect(changes == [.removed(name: name, definition(incarnation), code: 4001)])
+  }
+
+  /// The new primary did not have the removal.
+  @Test(arguments: Way.allCases) private func aFailoverBringsNoRemovedSessionBack(_ way: Way) {
+    var list = complete("f0 9", ("a", 1), ("b", 2))
+    remove("a", 1, at: 10, from: &list, way)
+    list.disconnected()
+    list.subscribed()
+    _ = list.takePage()
+    list.began(at: Array("f0 9".utf8))
+    #expect(list.add(page(("a", 1), ("b", 2)), next: end, now: .zero).changes.isEmpty)
+    #expect(list.isComplete && list.definition(of: "a") == nil && list.missing.isEmpty)
+    #expect(list.returned.keys.sorted() == ["a"] && list.returned["a"]?.code == 4001)
+    #expect(list.returned["a"]?.definition == definition(1))
+    // Another gateway was faster, or this one is.
+    if way == .notified {
+      #expect(list.notified(removal(10, "a", 1).span).isEmpty)
+    } else {
+      #expect(list.adopt(removalOf: "a", definition(1), code: 4001, at: Array("f0 10".utf8)).isEmpty)
+    }
+    #expect(list.returned.isEmpty)
+    // Another failover.
+    list.failed()
+    _ = list.takePage()
+    list.began(at: Array("f0 9".utf8))
+    #expect(list.add(page(("a", 1), ("b", 2)), next: end, now: .zero).changes.isEmpty)
+    #expect(list.returned.count == 1 && list.count == 1)
+  }
+
+  @Test(arguments: Way.allCases) private func aRemovedSessionThatReturnsDoesNotEndTheNextOneOfItsName(_ way: Way) {
+    var list = complete("f0 9", ("a", 1))
+    remove("a", 1, at: 10, from: &list, way)
+    #expect(list.adopt("a", definition(2), at: Array("f0 11".utf8)) == [.defined(name: "a", definition(2))])
+    list.disconnected()
+    list.subscribed()
+    _ = list.takePage()
+    list.began(at: Array("f0 9".utf8))
+    #expect(list.add(page(("a", 1)), next: end, now: .zero).changes.isEmpty)
+    #expect(list.definition(of: "a") == definition(2))
+    // Its holder defines it again, when the old one is removed.
+    #expect(list.missingDefinition(of: "a") == definition(2) && list.returned["a"]?.definition == definition(1))
+    #expect(list.notified(removal(10, "a", 1).span).isEmpty && list.notified(notice(11, "a", 2).span).isEmpty)
+    #expect(list.missing.isEmpty && list.returned.isEmpty && list.definition(of: "a") == definition(2))
+  }
+
+  @Test func aReplyOrANotificationBringsNoRemovedSessionBack() {
+    var list = complete("f0 9", ("a", 1))
+    remove("a", 1, at: 10, from: &list, .notified)
+    #expect(list.hasRemoved(definition(1)) && !list.hasRemoved(definition(2)))
+    // A holder that was away has defined it again on a primary that did not have the removal.
+    #expect(list.notified(notice(11, "a", 1).span).isEmpty && list.returned.count == 1)
+    #expect(list.notified(removal(12, "a", 1).span).isEmpty && list.returned.isEmpty)
+    #expect(list.adopt("a", definition(1), at: Array("f0 13".utf8)).isEmpty && list.returned.count == 1)
+    list.disconnected()
+    #expect(list.returned.isEmpty && list.count == 0)
+  }
+
+  /// The session is lost, and not removed: its holder defines it again.
+  @Test func aSessionThatExpiredMayReturn() {
+    var list = complete("f0 9", ("a", 1))
+    list.subscribed()
+    _ = list.add([], next: end, now: .zero)
+    #expect(list.expire(now: .zero + .seconds(6)).count == 1)
+    list.subscribed()
+    #expect(list.add(page(("a", 1)), next: end, now: .zero).changes == [.defined(name: "a", definition(1))])
+    #expect(list.returned.isEmpty)
+  }
+
+  @Test func theLastRemovalsAreKept() {
+    var removed = RemovedIncarnations()
+    for incarnation in 0...UInt64(RemovedIncarnations.limit) {
+      removed.insert(incarnation, code: 1000)
+      removed.insert(incarnation, code: 4000)
+    }
+    #expect(removed.count == RemovedIncarnations.limit)
+    #expect(removed.code(of: 0) == nil && removed.code(of: 1) == 1000)
+    #expect(removed.code(of: UInt64(RemovedIncarnations.limit)) == 1000)
+  }
+
   @Test func aNotificationThatWasLostIsNoticed() {
     var list = complete("f0 9", ("a", 1))
     list.compare(Array("f0 10".utf8))

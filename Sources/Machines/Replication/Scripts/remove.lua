@@ -3,8 +3,9 @@
 -- ARGV name, definition, owner, token of the holder ('' = not compared), close code, number of removed incarnations that are kept
 -- Its first write frees memory, so it also works at 'maxmemory'.
 -- Returns OK and the version of the list, CHANGED and the definition ('' = none), or FENCED.
-local present = redis.call('HGET', KEYS[1], ARGV[1])
-if present ~= ARGV[2] then return {'CHANGED', present or ''} end
+local present = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+-- Only the incarnation counts: the definition of another version of the gateway may have further members.
+if string.sub(present, 1, 16) ~= string.sub(ARGV[2], 1, 16) then return {'CHANGED', present} end
 if ARGV[4] ~= '' and redis.call('HGET', KEYS[5], 'token') ~= ARGV[4] then return {'FENCED'} end
 local id, count = string.match(redis.call('HGET', KEYS[1], ''), '^(%x+) (%d+)$')
 count = count + 1

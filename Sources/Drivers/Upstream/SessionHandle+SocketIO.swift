@@ -161,12 +161,15 @@ extension SocketIOState {
   fileprivate mutating func expect(_ token: [UInt8], _ new: Owed) {
     guard owed.updateValue(new, forKey: token) == nil else { return }
     order.append(token)
-    while !order.isEmpty {
-      let oldest = order[order.front]
-      guard order.count > Self.owedLimit || owed[oldest] == nil else { return }
-      owed[oldest] = nil
+    while !order.isEmpty, owed.count > Self.owedLimit || owed[order[order.front]] == nil {
+      owed[order[order.front]] = nil
       order.removeFirst()
     }
+    // An old one that is still owed must not make the order grow.
+    guard order.count > 2 * Self.owedLimit else { return }
+    var rest = RingDeque<[UInt8]>(filler: [])
+    for index in order.front..<order.end where owed[order[index]] != nil { rest.append(order[index]) }
+    order = rest
   }
 
   /// The acknowledgement with this token is in the queue.

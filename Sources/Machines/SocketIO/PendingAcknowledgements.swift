@@ -18,12 +18,15 @@ struct PendingAcknowledgements: Sendable {
   mutating func insert(_ id: AcknowledgementID) {
     guard ids.insert(id).inserted else { return }
     order.append(id)
-    while !order.isEmpty {
-      let oldest = order[order.front]
-      guard order.count > limit || !ids.contains(oldest) else { return }
-      ids.remove(oldest)
+    while !order.isEmpty, ids.count > limit || !ids.contains(order[order.front]) {
+      ids.remove(order[order.front])
       order.removeFirst()
     }
+    // An old one that stays pending must not make the order grow.
+    guard order.count > 2 * limit else { return }
+    var pending = RingDeque(filler: AcknowledgementID(namespace: 0, id: 0))
+    for index in order.front..<order.end where ids.contains(order[index]) { pending.append(order[index]) }
+    order = pending
   }
 
   /// Returns whether it was pending.

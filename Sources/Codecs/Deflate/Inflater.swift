@@ -28,6 +28,8 @@ package struct Inflater: ~Copyable {
   private var stream: UnsafeMutablePointer<z_stream>?
   /// Whether a wrapped stream has reached its end. If the input ends before that, the stream was truncated.
   package private(set) var hasEnded = false
+  /// Whether the input has ended with a final block of a raw stream.
+  package private(set) var isAfterFinalBlock = false
 
   package init(_ format: Format) {
     self.format = format
@@ -51,6 +53,7 @@ package struct Inflater: ~Copyable {
     var offset = 0
     while offset < input.count {
       if hasEnded { try beginNextMember(input[offset]) }
+      isAfterFinalBlock = false
       offset += try advance(input.extracting(offset..<input.count), into: &output, limit: limit)
     }
   }
@@ -59,6 +62,7 @@ package struct Inflater: ~Copyable {
   package mutating func reset() {
     if let stream = unsafe stream { unsafe inflateReset(stream) }
     hasEnded = false
+    isAfterFinalBlock = false
   }
 
   /// Decompresses until the end of the input or of a stream. Returns the number of input bytes consumed.
@@ -84,7 +88,9 @@ package struct Inflater: ~Copyable {
       switch format {
       // `inflateResetKeep` is undocumented. It keeps the window at no cost. Copying 32 KiB out and in would make a message of empty
       // final blocks, two bytes each, take minutes.
-      case .raw: unsafe inflateResetKeep(stream)
+      case .raw:
+        unsafe inflateResetKeep(stream)
+        isAfterFinalBlock = true
       case .gzipOrZlib: hasEnded = true
       }
     // No progress was possible, because all input was consumed.

@@ -6,6 +6,25 @@ import Testing
 
 /// What one end sends the other end receives: both ways, with every agreement on compression, the bytes cut anywhere.
 @Suite struct RoundTripTests {
+  /// Node's `zlib.deflateRawSync`, without the byte of RFC 7692 §7.2.3.4. Other implementations accept it.
+  @Test func acceptsAFinalBlockWithoutTheByteAfterIt() {
+    let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
+    let bytes =
+      Frames.frame(1, hello, reserved: 4) + Frames.frame(1, hello + [0x00], reserved: 4)
+      // The next one refers to the history, and the last has two fragments.
+      + Frames.frame(1, [0xF2, 0x00, 0x11, 0x00, 0x00], reserved: 4) + Frames.text("plain")
+      + Frames.frame(1, [0xF3, 0x48], final: false, reserved: 4) + Frames.frame(0, [0xCD, 0xC9, 0xC9, 0x07, 0x00])
+    for pieces in [[bytes], bytes.map { [$0] }] {
+      #expect(
+        transcript(pieces, compression: MessageCompression.Settings())
+          == ["text Hello", "text Hello", "text Hello", "text plain", "text Hello"])
+    }
+    var settings = MessageCompression.Settings()
+    settings.inboundResets = true
+    let resetting = Frames.frame(1, hello, reserved: 4) + Frames.frame(1, hello, reserved: 4)
+    #expect(transcript([resetting], compression: settings) == ["text Hello", "text Hello"])
+  }
+
   /// One agreement, as each end sees it.
   struct Agreement: CustomTestStringConvertible {
     var clientWindowBits: Int

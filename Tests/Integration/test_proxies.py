@@ -252,3 +252,22 @@ async def test_a_setting_that_cannot_be_used_ends_the_start(settings, told, tmp_
     assert status == 78
     assert told in err
     assert "hidden" not in err
+
+
+async def test_a_password_is_not_masked_in_our_own_words(gateway_for, upstream):
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 not pass for user\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        proxy = f"http://user:pass@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        gateway = await gateway_for(upstream, ready=False, env={"DRAWBRIDGE_UPSTREAM_PROXY": proxy})
+
+        async def failure():
+            return (await gateway.client().session())["last_failure"]
+
+        text = await eventually(failure, what="the proxy has refused")
+    assert text == "the proxy responded with 407 not *** for user: it rejected the user name or the password"

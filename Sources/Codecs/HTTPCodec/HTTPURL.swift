@@ -22,17 +22,17 @@ package struct HTTPURL: Hashable, Sendable {
       throw .scheme
     }
     guard !rest.contains("#") else { throw .fragment }
-    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
     let authorityEnd = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
     let path = rest[authorityEnd...]
     target = path.hasPrefix("/") ? String(path) : "/" + path
     do throws(URLAuthorityError) {
+      try URLAuthority.verifyCharacters(of: rest)
       let authority = try URLAuthority(rest[..<authorityEnd])
       credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
       host = authority.host
       port = authority.port ?? (isSecure ? 443 : 80)
     } catch {
-      throw .authority(error)
+      throw .authority(URLAuthority.explained(error, path: path))
     }
   }
 

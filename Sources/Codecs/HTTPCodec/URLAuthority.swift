@@ -38,6 +38,19 @@ package struct URLAuthority {
     }
   }
 
+  /// Verifies that `rest`, a URL after `://`, consists of printable ASCII.
+  package static func verifyCharacters(of rest: Substring) throws(URLAuthorityError) {
+    guard !rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return }
+    let authority = rest.prefix { !"/?#".contains($0) }
+    let host = authority.lastIndex(of: "@").map { authority[authority.index(after: $0)...] } ?? authority
+    throw host.utf8.contains { $0 > 0x7F } ? .internationalName : .badCharacter
+  }
+
+  /// The error of an authority that ends before `path`. If that has an `@`, a password probably contains a delimiter.
+  package static func explained(_ error: URLAuthorityError, path: Substring) -> URLAuthorityError {
+    (error == .badPort || error == .badHost) && path.contains("@") ? .unencodedDelimiter : error
+  }
+
   /// Parses an `IPv6address` with an optional zone, which is valid only on this machine (RFC 3986 §3.2.2). RFC 6874 §2 writes
   /// `[fe80::1%25eth0]`; the common form `[fe80::1%eth0]` is accepted, too.
   private static func address(_ text: Substring) throws(URLAuthorityError) -> String {
@@ -82,6 +95,10 @@ package struct URLAuthority {
 /// Why the authority of a URL is invalid.
 package enum URLAuthorityError: Error, Hashable, Sendable, CustomStringConvertible {
   case badCharacter
+  /// Letters outside ASCII in the host: an internationalized domain name.
+  case internationalName
+  /// A '/', '?' or '#' before the '@'.
+  case unencodedDelimiter
   case badEscape
   case badHost
   case badPort
@@ -89,6 +106,9 @@ package enum URLAuthorityError: Error, Hashable, Sendable, CustomStringConvertib
   package var description: String {
     switch self {
     case .badCharacter: "it contains a character that must be percent-encoded"
+    case .internationalName:
+      "the host name has letters outside ASCII: write it in punycode, as in xn--bcher-kva.example for bücher.example"
+    case .unencodedDelimiter: "the user name or password contains '/', '?' or '#': write %2F, %3F or %23"
     case .badEscape: "the credentials contain '%' without two hexadecimal digits, or '%00'"
     case .badHost: "no host: use a name, an IPv4 address, or an IPv6 address in brackets"
     case .badPort: "the port is not a number from 1 to 65535"

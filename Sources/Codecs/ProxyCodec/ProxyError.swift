@@ -60,12 +60,45 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   /// 407 (RFC 9110 §15.5.8). tinyproxy responds with 401 to wrong credentials.
   private static func isDenial(_ refusal: HTTPRefusal) -> Bool { refusal.status == 407 || refusal.status == 401 }
 
+  /// Of the registered schemes those that proxies use, and NTLM and Kerberos. Others are not shown: one may repeat a secret.
+  private static let knownSchemes = ["Basic", "Bearer", "Digest", "Kerberos", "Negotiate", "NTLM"]
+
+  /// The schemes of the challenges in `Proxy-Authenticate`, or in `WWW-Authenticate` of a 401 (RFC 9110 §11.6.1, §11.7.1), each once.
+  private static func schemes(of refusal: HTTPRefusal) -> [String] {
+    let name = refusal.status == 407 ? "proxy-authenticate" : "www-authenticate"
+    var schemes: [String] = []
+    for field in refusal.fields where field.name.lowercased() == name {
+      // Parts outside quoted strings, whose commas separate nothing. The first word of an element is a scheme unless '=' follows.
+      for (index, part) in field.value.split(separator: "\"", omittingEmptySubsequences: false).enumerated()
+      where index % 2 == 0 {
+        for element in part.split(separator: ",") {
+          let word = element.drop { $0 == " " }.prefix { $0 != " " }.lowercased()
+          guard let scheme = knownSchemes.first(where: { $0.lowercased() == word }), !schemes.contains(scheme) else {
+            continue
+          }
+          schemes.append(scheme)
+        }
+      }
+    }
+    return schemes
+  }
+
+  /// What is wrong if the proxy accepts known schemes, and none of them is supported.
+  private static func unsupportedSchemes(of refusal: HTTPRefusal) -> String? {
+    let schemes = schemes(of: refusal)
+    guard !schemes.isEmpty, !schemes.contains("Basic") else { return nil }
+    return "the proxy responded with \(refusal.statusText): it accepts \(schemes.joined(separator: ", ")) only, "
+      + "and of the authentication schemes only Basic is supported"
+  }
+
   private static func denied(_ refusal: HTTPRefusal) -> String {
-    "the proxy responded with \(refusal.statusText): it rejected the user name or the password"
+    unsupportedSchemes(of: refusal)
+      ?? "the proxy responded with \(refusal.statusText): it rejected the user name or the password"
   }
 
   private static func credentialsRequired(_ refusal: HTTPRefusal) -> String {
-    "the proxy responded with \(refusal.statusText): it requires credentials; add them to its URL, as in"
+    unsupportedSchemes(of: refusal)
+      ?? "the proxy responded with \(refusal.statusText): it requires credentials; add them to its URL, as in"
       + " http://user:password@host:port (only the Basic scheme is supported)"
   }
 }

@@ -31,9 +31,11 @@ package struct ProxyURL: Hashable, Sendable {
     var rest = text[separator.upperBound...]
     // Values in the environment often end with a slash.
     if rest.hasSuffix("/") { rest = rest.dropLast() }
-    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
-    guard !rest.contains(where: { "/?#".contains($0) }) else { throw .path }
+    if let delimiter = rest.firstIndex(where: { "/?#".contains($0) }) {
+      throw rest[delimiter...].contains("@") ? .authority(.unencodedDelimiter) : .path
+    }
     do throws(URLAuthorityError) {
+      try URLAuthority.verifyCharacters(of: rest)
       let authority = try URLAuthority(rest)
       host = authority.host
       port = authority.port ?? scheme.defaultPort

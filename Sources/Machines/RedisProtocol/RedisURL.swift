@@ -27,18 +27,18 @@ package struct RedisURL: Hashable, Sendable {
     } else {
       throw .scheme
     }
-    guard rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { throw .authority(.badCharacter) }
     guard !rest.contains(where: { $0 == "?" || $0 == "#" }) else { throw .parameters }
     let parts = rest.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+    let path = parts.count > 1 ? parts[1] : ""
     do throws(URLAuthorityError) {
+      try URLAuthority.verifyCharacters(of: rest)
       let authority = try URLAuthority(parts[0])
       host = authority.host
       port = authority.port ?? defaultPort
       credentials = try RedisCredentials(userinfo: authority.userinfo ?? "")
     } catch {
-      throw .authority(error)
+      throw .authority(URLAuthority.explained(error, path: path))
     }
-    let path = parts.count > 1 ? parts[1] : ""
     guard let number = path.isEmpty ? 0 : Array(path.utf8).span.decimalValue(), number <= Self.lastDatabase else {
       throw .database
     }

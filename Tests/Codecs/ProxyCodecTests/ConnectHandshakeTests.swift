@@ -75,6 +75,22 @@ import Testing
     #expect(reported?.contains("rejected the user name or the password") == true)
   }
 
+  @Test(arguments: [
+    (["NTLM"], "accepts NTLM only, and of the"), (["Negotiate", "NTLM"], "accepts Negotiate, NTLM only, and of the"),
+    (
+      [#"Digest realm="a, Basic b", nonce=x, qop="auth", Negotiate abc=="#], "accepts Digest, Negotiate only, and of the"
+    ),
+    ([#"Digest realm="a", basic realm="b""#], "user name or the password"), (["NTLM", "Basic"], "user name or the password"),
+    (["s3cret"], "user name or the password"),
+  ])
+  func namesTheSchemesOfAProxyThatDoesNotAcceptBasic(challenges: [String], reported: String) {
+    let answer = "HTTP/1.1 407 No\r\n" + challenges.map { "Proxy-Authenticate: \($0)\r\n" }.joined() + "\r\n"
+    let last = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last ?? ""
+    #expect(last.contains(reported) && !last.contains("s3cret"), "\(last)")
+    guard reported.contains("only") else { return }
+    #expect(transcript(of: answer).last?.contains(reported) == true, "also without credentials")
+  }
+
   @Test func leavesTheBodyOfARefusal() throws {
     var handshake = ConnectHandshake(to: "a.b:443", credentials: nil)
     var input = ByteQueue()

@@ -21,6 +21,8 @@ import Testing
   @Test(
     arguments: [
       ("proxy.example:3128", .noScheme), ("https://h", .wrongScheme("https")), ("socks4://h", .wrongScheme("socks4")),
+      ("http://u:a/b@h:1", .authority(.unencodedDelimiter)), ("socks5://u:a#@h", .authority(.unencodedDelimiter)),
+      ("http://bücher.example:80", .authority(.internationalName)), ("http://ü:p@h", .authority(.badCharacter)),
       ("http://h/path", .path), ("http://h?x", .path), ("http://", .authority(.badHost)),
       ("http://h:0", .authority(.badPort)), ("http://u:p w@h", .authority(.badCharacter)),
       ("http://u:%zz@h", .authority(.badEscape)), ("socks5://u:a%00b@h", .authority(.badEscape)),

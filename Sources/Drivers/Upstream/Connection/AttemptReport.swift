@@ -8,6 +8,9 @@ package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
   /// What was wrong, and what is accepted.
   package private(set) var detail: String
+  /// The part of `detail` that the peer has written; nil if it may be anywhere. The rest is not searched for secrets: `pass` is one for some
+  /// users, and part of our word `password`.
+  private var quoted: String?
   /// The status code of the HTTP response, if there was one: the upstream's, or the proxy's.
   package private(set) var status: Int?
   /// Its header fields, except `Set-Cookie`. For operators only, like the body: the API returns neither.
@@ -32,7 +35,11 @@ package struct AttemptReport: Error, Sendable {
   /// The report without the secrets that the attempt sent: an error page may repeat them.
   func masked(by mask: SecretMask) -> AttemptReport {
     var report = self
-    report.detail = mask.applied(to: detail)
+    if let quoted {
+      if !quoted.isEmpty { report.detail = detail.replacing(quoted, with: mask.applied(to: quoted)) }
+    } else {
+      report.detail = mask.applied(to: detail)
+    }
     report.fields = fields.map { (mask.applied(to: $0.name), mask.applied(to: $0.value)) }
     report.body = mask.applied(to: body, isCut: true)
     return report
@@ -88,7 +95,9 @@ extension AttemptReport {
     case .network: self.init(phase, .network, failure.detail)
     case .tls(let error): self.init(phase, .tls, failure.detail + error.hint)
     case .proxy: self.init(phase, .proxy, failure.detail)
-    case .proxyDenied: self.init(phase, .proxyDenied, failure.detail)
+    case .proxyDenied:
+      self.init(phase, .proxyDenied, failure.detail)
+      quoted = failure.refusal?.head.reason ?? ""
     case .preparation: self.init(phase, .preparation, failure.detail)
     }
     refusedAddress = failure.refusedAddress

@@ -173,6 +173,7 @@ struct YAMLDocument: ~Copyable {
     switch unsafe event.type {
     case YAML_SCALAR_EVENT:
       let scalar = unsafe event.data.scalar
+      unsafe try verify(scalar.tag, mark)
       let bytes = unsafe UnsafeBufferPointer(start: scalar.value, count: scalar.length)
       let text = unsafe String(decoding: bytes, as: UTF8.self)
       var node = make(.scalar(text), mark)
@@ -182,6 +183,7 @@ struct YAMLDocument: ~Copyable {
       node.bytes = text.utf8.count
       return unsafe (name(scalar.anchor), node)
     case YAML_SEQUENCE_START_EVENT:
+      unsafe try verify(event.data.sequence_start.tag, mark)
       var items: [YAMLNode] = []
       while true {
         var child = unsafe try next()
@@ -192,6 +194,7 @@ struct YAMLDocument: ~Copyable {
         unsafe items.append(try node(from: &child, depth: depth + 1))
       }
     case YAML_MAPPING_START_EVENT:
+      unsafe try verify(event.data.mapping_start.tag, mark)
       var pairs: [(key: YAMLNode, value: YAMLNode)] = []
       while true {
         var first = unsafe try next()
@@ -226,6 +229,21 @@ struct YAMLDocument: ~Copyable {
       return (nil, node)
     default: throw fail(mark, "expected a value")
     }
+  }
+
+  /// Verifies the tag of a node. Settings have types of their own, so the tags of YAML's core schema (YAML 1.2 §10.3) change nothing. Others
+  /// would, and the value would mean something else without them. A value that begins with '!' by mistake may be a secret, so the message does not
+  /// repeat it.
+  private func verify(_ tag: UnsafeMutablePointer<yaml_char_t>?, _ mark: yaml_mark_t) throws(ConfigurationError) {
+    guard let tag = unsafe name(tag), tag != "!" else { return }
+    let prefix = "tag:yaml.org,2002:"
+    let kind = tag.hasPrefix(prefix) ? String(tag.dropFirst(prefix.count)) : ""
+    if ["str", "int", "float", "bool", "null", "seq", "map", "merge"].contains(kind) { return }
+    throw fail(
+      mark,
+      kind == "binary"
+        ? "'!!binary' is not supported: messages of the configuration are text"
+        : "this tag is not supported: quote the value if it begins with '!'")
   }
 
   /// The nodes whose anchors no alias uses, in order.

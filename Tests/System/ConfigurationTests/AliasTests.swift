@@ -73,6 +73,19 @@ import WebSocketCodec
     #expect(errors("log: {'<<': {level: info}}") == ["d.yaml:1:7: unknown key 'log.<<'"])
   }
 
+  /// Without its tag, the value would mean something else.
+  @Test func aTagThatChangesAValueIsRefused() {
+    for text in ["upstream: {url: !!str ws://a/}", "log: !!map {level: !!str info}", "upstream: {url: ! ws://a/}"] {
+      #expect(errors(text).allSatisfy { !$0.contains("tag") })
+    }
+    let binary = "'!!binary' is not supported: messages of the configuration are text"
+    #expect(errors("upstream: {on_open: [{send: !!binary EAA=}]}") == ["d.yaml:1:29: \(binary)"])
+    #expect(errors("upstream: {heartbeat: {client: {message: !!binary wAA=}}}") == ["d.yaml:1:42: \(binary)"])
+    let other = "this tag is not supported: quote the value if it begins with '!'"
+    #expect(errors("upstream: {headers: {A: !s3cret }}") == ["d.yaml:1:25: \(other)"])
+    #expect(errors("upstream: {url: !!omap [a]}") == ["d.yaml:1:17: \(other)"])
+  }
+
   @Test func aliasesNestNoDeeperThanTheFileMay() {
     var text = "a0: &a0 [x]\n"
     for level in 1...20 { text += "a\(level): &a\(level) [*a\(level - 1)]\n" }

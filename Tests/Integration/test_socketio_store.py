@@ -265,6 +265,35 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
     assert await has_pushes(client, 1)
 
 
+async def test_every_event_is_acknowledged_however_many_wait_for_the_disk(played, stored, disk):
+    """Above 4,096, the upstream is not read until some of them are stored."""
+    may_ask = asyncio.Event()
+    heard = []
+
+    async def play(plays, conversation):
+        await join(plays, conversation)
+        await may_ask.wait()
+        for number in range(10_000):
+            await conversation.say(f'42{number}["question"]')
+        while True:
+            heard.append(await conversation.hear())
+
+    _, server, config = await played(play)
+    gateway = await stored(config, env=disk.environment, sync="always")
+    disk.stall()
+    may_ask.set()
+    await eventually(lambda: disk.stalls > 0, what="the disk stalls")
+
+    async def has_read():
+        return (await gateway.metrics())["drawbridge_upstream_messages_total"] >= 4_096
+
+    await eventually(has_read, what="many events are read")
+    disk.heal()
+    await eventually(lambda: len(heard) == 10_000, what="all acknowledgements")
+    assert heard == [f"43{number}[]" for number in range(10_000)]
+    assert len(server.conversations) == 1
+
+
 async def test_no_event_of_a_namespace_that_has_ended_is_acknowledged(played, stored, disk):
     """The official server ends a connection that sends to a namespace that has ended."""
     may_ask, may_go_on = asyncio.Event(), asyncio.Event()

@@ -16,9 +16,11 @@ package struct PriorityMessages: Sendable {
   /// Bytes of their payloads.
   package var bytes: Int { pending.reduce(0) { $0 + $1.payload.count } }
 
-  /// Acknowledgements that may be pending. Above it none is added: an upstream that requests them and reads nothing must not make us keep
-  /// all of them.
-  package static var acknowledgementLimit: Int { 4_096 }
+  /// Whether the upstream may not be read: one that requests acknowledgements and reads nothing must not make us keep all of them. None is
+  /// dropped, so what one read has brought comes on top.
+  package var isFull: Bool { pending.count >= Self.limit }
+
+  package static var limit: Int { 4_096 }
 
   package mutating func append(_ message: PriorityMessage) {
     if message.purpose.isReplaceable { pending.removeAll { $0.purpose == message.purpose } }

@@ -78,9 +78,11 @@ import Testing
   @Test(arguments: [
     (["NTLM"], "accepts NTLM only, and of the"), (["Negotiate", "NTLM"], "accepts Negotiate, NTLM only, and of the"),
     (
-      [#"Digest realm="a, Basic b", nonce=x, qop="auth", Negotiate abc=="#], "accepts Digest, Negotiate only, and of the"
+      [#"Digest realm="a, Basic b", nonce=x, qop="auth", Negotiate abc=="#],
+      "accepts Digest, Negotiate only, and of the"
     ),
-    ([#"Digest realm="a", basic realm="b""#], "user name or the password"), (["NTLM", "Basic"], "user name or the password"),
+    ([#"Digest realm="a", basic realm="b""#], "user name or the password"),
+    (["NTLM", "Basic"], "user name or the password"),
     (["s3cret"], "user name or the password"),
   ])
   func namesTheSchemesOfAProxyThatDoesNotAcceptBasic(challenges: [String], reported: String) {

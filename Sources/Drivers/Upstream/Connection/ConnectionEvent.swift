@@ -17,6 +17,8 @@ enum ConnectionEvent {
   // After it is open.
   /// Bytes have arrived.
   case bytesReceived
+  /// Reading was paused, and is not any more: what has arrived meanwhile is read next.
+  case readingResumes
   /// A whole message has arrived. During the report it is in `socket.payload`. `time`: wall-clock time in milliseconds.
   case message(MessageKind, time: Int64)
   /// A pong to the ping with this counter.

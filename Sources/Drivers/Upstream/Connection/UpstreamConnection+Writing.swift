@@ -68,9 +68,6 @@ extension UpstreamConnection {
     if priority.count == 0, transport.unsent < settings.highWater {
       write(message.payload.bytes, message.kind, into: transport)
     } else {
-      guard message.purpose != .acknowledgement || priority.count < PriorityMessages.acknowledgementLimit else {
-        return false
-      }
       priority.append(message)
     }
     scheduleFlush()
@@ -82,6 +79,8 @@ extension UpstreamConnection {
     guard isOpen, let transport else { return }
     let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
     socket.sendClose(code: sendable, using: &loop.entropy, into: &transport.output)
+    // What waits is not sent any more, and the close frame of the upstream must be read.
+    resumeReading()
     scheduleFlush()
   }
 
@@ -144,6 +143,10 @@ extension UpstreamConnection {
       // Pongs wait until the upstream reads our output: then only its newest ping needs one. The owner decides about a close frame.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
+      if isReadingPaused {
+        report(.readingResumes)
+        resumeReading()
+      }
       report(.writable(room: settings.highWater - transport.unsent))
     }
     let writes = transport.writes

@@ -67,7 +67,7 @@ final class UpstreamConnection: TurnEndTarget {
   var isBlocked = false
   /// Whether the output has reached high water. Until low water no messages are requested.
   var isThrottled = false
-  /// Returns whether nothing may be read now, because too much waits to be stored. nil if the session is not stored.
+  /// Returns whether nothing may be read now, because too much waits to be stored, or for its acknowledgement. nil if the session is not stored.
   private let mustPauseReading: (() -> Bool)?
   /// The task that reads, while it is paused.
   private var pausedReading: CheckedContinuation<Void, Never>?
@@ -146,10 +146,9 @@ final class UpstreamConnection: TurnEndTarget {
 
   // MARK: Pauses
 
-  /// Waits while too much waits to be stored. TCP then slows the upstream down.
+  /// Waits while too much waits to be stored or acknowledged. TCP then slows the upstream down.
   func waitUntilReadingIsAllowed() async {
-    guard let mustPauseReading else { return }
-    while !isDiscarded, mustPauseReading() {
+    while !isDiscarded, priority.isFull && socket.canSend || mustPauseReading?() == true {
       await withCheckedContinuation { pausedReading = $0 }
     }
   }

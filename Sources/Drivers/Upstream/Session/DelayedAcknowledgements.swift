@@ -12,8 +12,8 @@ struct DelayedAcknowledgements {
     var ticket: JournalTicket?
   }
 
-  /// Above it, further ones are not sent. A server whose events wait for a slow disk has as many as fit into `store.pending_bytes`, and one
-  /// that requests an acknowledgement for each event limits itself long before.
+  /// From it on, the upstream is not read. None is dropped, so what one read has brought comes on top. A server whose events wait for a slow disk
+  /// has as many as fit into `store.pending_bytes`, and one that requests an acknowledgement for each event limits itself long before.
   static var limit: Int { 4_096 }
 
   private var queue = RingDeque(filler: Acknowledgement(payload: SharedBytes([]), namespace: "", connection: .none))
@@ -21,9 +21,9 @@ struct DelayedAcknowledgements {
   private var unnumbered = 0
 
   var isEmpty: Bool { queue.isEmpty }
+  var isFull: Bool { queue.count >= Self.limit }
 
   mutating func append(_ payload: SharedBytes, of namespace: String, on connection: Generation) {
-    guard queue.count < Self.limit else { return }
     queue.append(Acknowledgement(payload: payload, namespace: namespace, connection: connection))
     unnumbered += 1
   }

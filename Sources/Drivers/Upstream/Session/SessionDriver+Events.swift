@@ -21,6 +21,8 @@ extension SessionDriver: ConnectionOwner {
     case .bytesReceived:
       let actions = machine.bytesReceived(generation, now: loop.now)
       if !actions.isEmpty { apply(actions) }
+    case .readingResumes:
+      machine.readingIsPaused(generation, now: loop.now)
     case .writable(let room):
       if machine.sending == generation { fill(connection, room: room) }
     case .flushed(let outcome):

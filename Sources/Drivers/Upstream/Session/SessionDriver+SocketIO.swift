@@ -110,6 +110,14 @@ extension SessionDriver {
       }
       // The store may have caught up before the handle has recorded that this session waits.
     } while handle.awaitsStore(!delayed.isEmpty) && delayed.isFirstStored(in: journal)
+    resumeReading()
+  }
+
+  /// Fewer acknowledgements wait now. Each connection pauses again if it must.
+  private func resumeReading() {
+    guard !delayed.isFull else { return }
+    notePausedReading()
+    for connection in connections { connection.resumeReading() }
   }
 
   func notePing(on connection: UpstreamConnection) {
@@ -220,6 +228,7 @@ extension SessionDriver {
   /// The connection has ended: nobody gets its acknowledgements any more.
   func forgetEvents(of connection: UpstreamConnection) {
     delayed.connectionEnded(connection.generation)
+    resumeReading()
     handle.forgetConnection(connection.generation)
     forgetContinuations()
   }

@@ -217,7 +217,9 @@ final class SessionDriver {
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
         permission: handle.permission,
-        mustPauseReading: handle.journal.map { [handle] journal in { handle.mustPauseReading(journal) } },
+        mustPauseReading: handle.journal.map { [handle] journal in
+          { [weak self] in handle.mustPauseReading(journal) || self?.delayed.isFull == true }
+        },
         owner: self, loop: loop)
       connections.append(connection)
       // The status shows the connection that sends, if there is one.

@@ -76,7 +76,7 @@ extension SessionStateMachine {
       return
     }
     let counter = old.liveness.takePing(now: now, using: &generator)
-    let cut = Cut(awaited: old.generation, counter: counter, response: pongDeadline(of: old, now: now))
+    let cut = Cut(awaited: old.generation, counter: counter, response: pongDeadline(now: now))
     state = .switching(old, successor: successor, cut)
     actions.append(.pauseSending(old.generation, successor: successor.generation))
     actions.append(.ping(counter, old.generation))
@@ -93,7 +93,7 @@ extension SessionStateMachine {
       } else {
         cut.awaited = successor.generation
         cut.counter = successor.liveness.takePing(now: now, using: &generator)
-        cut.response = pongDeadline(of: successor, now: now)
+        cut.response = pongDeadline(now: now)
         state = .switching(old, successor: successor, cut)
         actions.append(.ping(cut.counter, cut.awaited))
       }
@@ -104,8 +104,9 @@ extension SessionStateMachine {
     return actions
   }
 
-  private func pongDeadline(of connection: ReadyConnection, now: MonotonicTime) -> ResponseDeadline {
-    ResponseDeadline(Self.cutLimit, from: now, received: connection.liveness.receivedOutput)
+  private func pongDeadline(now: MonotonicTime) -> ResponseDeadline {
+    // Buffers earn no time here: clients wait meanwhile, and their messages expire.
+    ResponseDeadline(Self.cutLimit, from: now, received: nil)
   }
 
   /// The successor sends from now on. Pushes of the old connection are read for `overlap`.
@@ -166,7 +167,8 @@ extension SessionStateMachine {
     guard var old = retiring, old.phase == .listening else { return }
     actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
-    old.response = closeDeadline(received: old.connection.liveness.receivedOutput, now: now)
+    // Buffers earn no time here: a message that the cut has interrupted can go to another connection only when this one is over.
+    old.response = closeDeadline(now: now)
     retiring = old
   }
 
@@ -186,7 +188,7 @@ extension SessionStateMachine {
       actions.append(.ping(ping, connection.generation))
     }
     old.phase = .gone(ping: ping)
-    old.response = pongDeadline(of: connection, now: now)
+    old.response = pongDeadline(now: now)
     retiring = old
   }
 

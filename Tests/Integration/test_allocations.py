@@ -234,8 +234,9 @@ async def test_an_idle_stream_holds_little_more_than_a_held_poll(gateway, heap, 
         await eventually(lambda: streaming(gateway, 100 + count), within=40, what=f"{count} streams more are open")
         used = heap.read() - before
         measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a stream")
-        # About 130 of them are the connection's part of the total of connections, by which the client with the most gives way.
-        assert used.bytes / count <= 2688
+        # About 140 of them are the connection's part of the total of connections, by which the client with the most
+        # gives way, and 60 more with a topic are its filter.
+        assert used.bytes / count <= 2752
     finally:
         gc.enable()
         for stream in warm + streams:

@@ -40,7 +40,7 @@ REFUSED = {
     "gzip that is cut off": (gzip.compress(TEXT.encode())[:-4], ["gzip"], 415, "is incomplete"),
     "nothing": (b"", ["gzip"], 415, "is incomplete"),
     "something behind gzip": (gzip.compress(TEXT.encode()) + b"!", ["gzip"], 415, "not gzip data"),
-    "a bomb": (gzip.compress(bytes(17 << 20)), ["gzip"], 413, "http.body_bytes"),
+    "a bomb": (gzip.compress(bytes(17 << 20)), ["gzip"], 413, "http.inflation_ratio"),
 }
 
 

@@ -495,7 +495,7 @@ upstream:
     client = gateway.client()
     call = json.dumps({"op": "sub", "id": 1})
     reply = await client.request("POST", "/v1/call", data=call, headers={"Content-Type": "application/json"})
-    assert reply.status == 200 and reply.json["id"] == 1
+    assert (reply.status, reply.json["id"]) == (200, 1)
     posted = json.dumps({"op": "sub", "id": 2})
     await client.accepted(posted)
     await upstream.has_heard(2)

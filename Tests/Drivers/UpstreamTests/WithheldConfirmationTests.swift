@@ -14,7 +14,7 @@ import UpstreamSession
 @Suite(.serialized) struct WithheldConfirmationTests {
   private func session(
     _ upstream: ScriptedUpstream, _ journal: SubscriptionJournal, confirms: Bool = true
-  ) throws -> SessionFixture {
+  ) async throws -> SessionFixture {
     let match = try #require(JSONPointer("/op"))
     let key = try #require(JSONPointer("/ch"))
     let session = try SessionFixture(upstream.url, opened: journal.opened) { settings in
@@ -26,6 +26,8 @@ import UpstreamSession
       settings.outbox.confirms = confirms
     }
     journal.handle = session.handle
+    // The journal notifies nobody of the intents of messages that wait for a connection.
+    try await session.until("it is ready") { session.handle.isReady }
     return session
   }
 
@@ -33,7 +35,7 @@ import UpstreamSession
   func aSubscriptionIsConfirmedWhenItIsStored(text: String) async throws {
     let upstream = try ScriptedUpstream(.listen)
     let journal = SubscriptionJournal()
-    let session = try session(upstream, journal)
+    let session = try await session(upstream, journal)
     session.post(#"{"op":"sub","ch":"kept"}"#)
     try await session.until("the first is sent") { journal.waiting == 1 }
     journal.store()
@@ -54,7 +56,7 @@ import UpstreamSession
   @Test func aSubscriptionThatIsFinallyWrittenIsSettledWhenItIsStored() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let journal = SubscriptionJournal()
-    let session = try session(upstream, journal, confirms: false)
+    let session = try await session(upstream, journal, confirms: false)
     session.post(#"{"op":"sub","ch":"a"}"#)
     session.post("other")
     try await session.until("the other is written") { session.handle.isSettled(2) }
@@ -69,8 +71,7 @@ import UpstreamSession
   @Test func aSubscriptionThatIsSentWhileTheStoreHasFailedIsConfirmedWhenItIsStored() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let journal = SubscriptionJournal()
-    let session = try session(upstream, journal)
-    try await session.until("it is ready") { session.handle.isReady }
+    let session = try await session(upstream, journal)
     journal.fail(true)
     session.post(#"{"op":"sub","ch":"a"}"#, ttl: .zero)
     session.post("other", ttl: .zero)
@@ -86,7 +87,7 @@ import UpstreamSession
   @Test func confirmationsAreWithheldForNoMoreMessagesThanAreRemembered() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let journal = SubscriptionJournal()
-    let session = try session(upstream, journal)
+    let session = try await session(upstream, journal)
     let ticket = journal.submit(.unsubscribed(key: []))
     let limit = session.handle.rememberedDeliveries
     for number in 1...UInt64(limit) + 2 { session.handle.withholdConfirmation(of: number, until: ticket) }
@@ -103,7 +104,7 @@ import UpstreamSession
   @Test func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let journal = SubscriptionJournal()
-    let session = try session(upstream, journal)
+    let session = try await session(upstream, journal)
     session.post(#"{"op":"sub","ch":"a"}"#)
     session.post("other")
     try await session.until("the other is confirmed") { session.handle.deliveryState(2) == .confirmed }

@@ -276,7 +276,7 @@ extension API {
       let unreachable = Problem(
         .holderUnavailable,
         detail:
-          "this gateway cannot connect to the one that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After",
+          "this gateway cannot connect to the gateway that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After",
         retryAfter: 1)
       respond(with: shared.storeProblem ?? unreachable, into: &response)
     case .closed:

@@ -87,7 +87,7 @@ struct StoreConditions {
   mutating func observed(
     unreachable: [GatewayID: (address: String, reason: String)], now: MonotonicTime
   ) -> [Notice] {
-    // One that has ended, or was reached, needs no further line.
+    // A gateway that has ended, or was reached, needs no further line.
     for case .unreachable(let gateway) in conditions.keys where unreachable[gateway] == nil {
       conditions[.unreachable(gateway)] = nil
     }
@@ -114,28 +114,23 @@ struct StoreConditions {
     _ differences: [(gateway: GatewayID, address: String, UpstreamHosts.Difference)], now: MonotonicTime
   ) -> [Notice] {
     let gateways = Set(differences.map(\.gateway))
-    var notices: [Notice] = []
-    for case .upstream(let gateway) in conditions.keys where !gateways.contains(gateway) {
-      notices +=
-        note(
-          .upstream(gateway), false, after: .zero, now: now, "", "another gateway connects to the same upstreams again",
-          []
-        )
-        .map { [$0] } ?? []
+    let ended = conditions.keys.filter {
+      if case .upstream(let gateway) = $0 { !gateways.contains(gateway) } else { false }
     }
-    for (gateway, address, difference) in differences {
-      let fields: [LogField] = [
-        .text("session", difference.session), .text("host", difference.own), .text("other_host", difference.other),
-        .text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", address),
-      ]
-      notices +=
-        note(
+    let ends = ended.compactMap { kind in
+      note(kind, false, after: .zero, now: now, "", "another gateway connects to the same upstreams again", [])
+    }
+    return ends
+      + differences.compactMap { gateway, address, difference in
+        let fields: [LogField] = [
+          .text("session", difference.session), .text("host", difference.own), .text("other_host", difference.other),
+          .text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", address),
+        ]
+        return note(
           .upstream(gateway), true, after: .zero, now: now,
           "another gateway with the same store.prefix connects a session to another host: let each installation have its own store.prefix",
-          "", fields
-        ).map { [$0] } ?? []
-    }
-    return notices
+          "", fields)
+      }
   }
 
   private mutating func note(

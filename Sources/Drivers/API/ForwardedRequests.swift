@@ -81,8 +81,7 @@ struct RequestToForward {
     case .call: return .changeAndData
     // The holder takes back what it has leased when the connection to it ends.
     case .consumer(let target) where target.action == .receive:
-      let isEncoded = request.query.firstIndex(of: UInt8(ascii: "%")) != nil
-      return isEncoded || WaitParameter.names("ack=", request) ? .changeAndData : .none
+      return QueryParameter.unvalidated(of: request).contains(.ack) ? .changeAndData : .none
     default: return .change
     }
   }
@@ -103,7 +102,7 @@ struct RequestToForward {
     case .call: mayWait = true
     case .consumer(let target): mayWait = target.action == .receive
     // A message waits only for a state that the query names.
-    case .send: mayWait = WaitParameter.names("until=", request)
+    case .send: mayWait = QueryParameter.unvalidated(of: request).contains(.until)
     case .delivery, .distantDelivery: mayWait = hasParameters
     default: mayWait = false
     }

@@ -153,9 +153,8 @@ enum QueryParameter: UInt32, CaseIterable {
 
   /// Calls `read` with each query parameter of a request and its decoded value.
   ///
-  /// The only reader of queries, so that one rule applies to all routes: a parameter that the route does not accept, or that is
-  /// repeated, is refused instead of ignored. That includes probes: a client of `/livez?exclude=x` expects an effect that does not
-  /// exist. No client needs a parameter to bypass a cache, since no response may be stored.
+  /// One rule applies to all routes: a parameter that the route does not accept, or that is repeated, is refused instead of ignored. That includes
+  /// probes: a client of `/livez?exclude=x` expects an effect that does not exist. No client needs a parameter to bypass a cache, since no response may be stored.
   static func forEach(
     of request: borrowing HTTPRequestHead, accepting accepted: Names,
     _ read: (QueryParameter, Span<UInt8>) throws(ProblemError) -> Void
@@ -181,5 +180,23 @@ enum QueryParameter: UInt32, CaseIterable {
       seen.insert(parameter)
       try read(parameter, query.value)
     }
+  }
+
+  /// Calls `read` with each known query parameter of a request that another gateway validates, and its decoded value. That gateway refuses a query that
+  /// cannot be decoded, so nothing after the fault has an effect.
+  static func forEachUnvalidated(
+    of request: borrowing HTTPRequestHead, _ read: (QueryParameter, Span<UInt8>) -> Void
+  ) {
+    var query = HTTPQueryReader(request.query)
+    while (try? query.next()) == true {
+      if let parameter = QueryParameter(query.name) { read(parameter, query.value) }
+    }
+  }
+
+  /// The query parameters of a request that another gateway validates.
+  static func unvalidated(of request: borrowing HTTPRequestHead) -> Names {
+    var names = Names.none
+    forEachUnvalidated(of: request) { parameter, _ in names.insert(parameter) }
+    return names
   }
 }

@@ -60,29 +60,12 @@ enum WaitParameter {
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, _ settings: GatewaySettings.Delivery
   ) -> TimeSpan {
     var wait: TimeSpan?
-    forEachParameter(of: request) { parameter in
-      guard parameter.starts(with: "wait=") else { return }
+    QueryParameter.forEachUnvalidated(of: request) { parameter, value in
+      guard parameter == .wait else { return }
       // A value that is not understood here may be as long as any.
-      wait = max(wait ?? .zero, TimeSpan(parameter.extracting(5..<parameter.count)) ?? settings.maximumWait)
+      wait = max(wait ?? .zero, TimeSpan(value) ?? settings.maximumWait)
     }
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: settings.maximumWait)
-  }
-
-  /// Whether a parameter of the query begins with this text. Another gateway validates it.
-  static func names(_ parameter: StaticString, _ request: borrowing HTTPRequestHead) -> Bool {
-    var isNamed = false
-    forEachParameter(of: request) { if $0.starts(with: parameter) { isNamed = true } }
-    return isNamed
-  }
-
-  private static func forEachParameter(of request: borrowing HTTPRequestHead, _ body: (Span<UInt8>) -> Void) {
-    let query = request.query
-    var start = 0
-    while start < query.count {
-      let end = query.firstIndex(of: UInt8(ascii: "&"), from: start) ?? query.count
-      body(query.extracting(start..<end))
-      start = end + 1
-    }
   }
 
   /// How long a request may wait until what it has submitted is stored. What has waited for a holder for so long that little is left still has a moment,

@@ -1,0 +1,60 @@
+import Access
+import ByteStreams
+import Configuration
+import HTTPCodec
+import HTTPServer
+import Testing
+
+@testable import API
+
+/// The gateway that forwards a request reads the same query as the holder, which validates it.
+@Suite struct ForwardedQueryTests {
+  private let api: APIFixture
+  init() throws { api = try APIFixture() }
+
+  private func forwarded(_ query: String, to route: Route) throws -> RequestToForward {
+    var connection = HTTPServerConnection()
+    connection.receive(Array("POST /v1/x?\(query) HTTP/1.1\r\nHost: x\r\n\r\n".utf8).span)
+    #expect(try connection.nextEvent() == .head)
+    return RequestToForward(
+      connection.request, route, of: try api.session(), for: ForwardedClient(.open, from: .local), id: 1,
+      GatewaySettings().delivery)
+  }
+
+  private func receive() throws -> Route {
+    .consumer(ConsumerTarget(session: try api.session(), name: "workers", action: .receive))
+  }
+
+  @Test(arguments: ["wait=50", "w%61it=50", "%77ait=5%30", "wait=50&limit=1", "&limit=1&&wait=%350s"])
+  func anEncodedWaitIsTheWait(query: String) throws {
+    for route in [Route.call(of: try api.session()), try receive()] {
+      let request = try forwarded(query, to: route)
+      #expect(request.mayWait && request.waits)
+      let isCall = if case .call = route { true } else { false }
+      #expect(request.time == (isCall ? .seconds(50) : .seconds(50) + API.storeWait))
+    }
+  }
+
+  @Test(arguments: ["until=confirmed&wait=9", "%75ntil=confirmed&wait=9", "wait=9&unti%6c=confirmed"])
+  func anEncodedStateIsAwaited(query: String) throws {
+    let request = try forwarded(query, to: .send(to: try api.session()))
+    #expect(request.mayWait && request.time == .seconds(9) + API.storeWait)
+  }
+
+  @Test(arguments: [
+    ("ack=p-0123456789ab.7", true), ("%61ck=p-0123456789ab.7", true), ("limit=1&a%63k=p-0123456789ab.7", true),
+    ("limit=%31", false), ("", false),
+  ])
+  func onlyAnAcknowledgementIsAChange(query: String, isChange: Bool) throws {
+    #expect(try forwarded(query, to: receive()).effect == (isChange ? .changeAndData : .none))
+  }
+
+  /// The holder refuses each of them at once. A later program may not, and is given all the time that a wait may take.
+  @Test func aWaitThatIsNotUnderstoodMayBeAsLongAsAny() throws {
+    let call = Route.call(of: try api.session())
+    for query in ["wait=x", "w%61it=", "wait=1&wait=x"] {
+      #expect(try forwarded(query, to: call).time == GatewaySettings().delivery.maximumWait, "\(query)")
+    }
+    #expect(try forwarded("%FF=1&wait=50", to: call).time == IncomingCall.defaultWait)
+  }
+}

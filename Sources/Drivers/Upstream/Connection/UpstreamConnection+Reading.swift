@@ -12,44 +12,65 @@ extension UpstreamConnection {
   private static var bytesPerRead: Int { 64 << 10 }
 
   func read() async {
-    guard let transport, !isDiscarded else { return }
+    guard transport != nil, !isDiscarded else { return }
     // Frames may have arrived in one segment with the response to the opening handshake.
     guard reportEvents() else { return }
     var budget = settings.readBudget
     while !isDiscarded {
-      await waitUntilReadingIsAllowed()
-      if isDiscarded { return }
-      var received = IOResult.wouldBlock
-      socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
-      // TLS may have produced output of its own.
-      if transport.unsent > 0 { scheduleFlush() }
-      switch received {
-      case .bytes(let count):
-        report(.bytesReceived)
-        guard reportEvents() else { return }
-        budget -= count
-        guard budget <= 0 else { continue }
-        // One busy upstream must not starve the other connections of the loop.
-        await loop.yieldTurn()
-        budget = settings.readBudget
-      case .wouldBlock:
-        socket.releaseStorageIfIdle()
-        if !isBlocked { transport.releaseIdleStorage() }
-        guard await transport.channel.readEvent(until: .distantFuture) == .ready else { return }
-        budget = settings.readBudget
-      case .endOfStream:
-        report(.lost(.ended, endOfStream()))
-        return
-      case .failed(let code):
-        let isRoute = code == ENETDOWN || code == ENETUNREACH
-        let reason = transport.failure.map { "TLS: \($0)" } ?? SystemError.reason(of: code)
-        report(.lost(isRoute ? .noRoute : .reset, reason))
-        return
+      switch readOnce(&budget) {
+      case .again: continue
+      case .turnIsOver: await loop.yieldTurn()
+      case .nothingArrived: guard await transport?.channel.readEvent(until: .distantFuture) == .ready else { return }
+      case .paused:
+        await waitUntilReadingIsAllowed()
+        continue
+      case .ended: return
       }
+      budget = settings.readBudget
+    }
+  }
+
+  private enum ReadOutcome {
+    case again
+    /// One busy upstream must not starve the other connections of the loop.
+    case turnIsOver
+    case nothingArrived
+    case paused
+    case ended
+  }
+
+  /// Reads once and reports what has arrived. Not inlined: what a report needs on the stack would belong to the task of each idle connection.
+  @inline(never)
+  private func readOnce(_ budget: inout Int) -> ReadOutcome {
+    guard !mustNotRead else { return .paused }
+    guard let transport else { return .ended }
+    var received = IOResult.wouldBlock
+    socket.receive { received = transport.receive(into: &$0, atMost: Self.bytesPerRead) }
+    // TLS may have produced output of its own.
+    if transport.unsent > 0 { scheduleFlush() }
+    switch received {
+    case .bytes(let count):
+      report(.bytesReceived)
+      guard reportEvents() else { return .ended }
+      budget -= count
+      return budget > 0 ? .again : .turnIsOver
+    case .wouldBlock:
+      socket.releaseStorageIfIdle()
+      if !isBlocked { transport.releaseIdleStorage() }
+      return .nothingArrived
+    case .endOfStream:
+      report(.lost(.ended, endOfStream()))
+      return .ended
+    case .failed(let code):
+      let isRoute = code == ENETDOWN || code == ENETUNREACH
+      let reason = transport.failure.map { "TLS: \($0)" } ?? SystemError.reason(of: code)
+      report(.lost(isRoute ? .noRoute : .reset, reason))
+      return .ended
     }
   }
 
   /// Reports everything that has arrived completely. Returns false if the connection is over.
+  @inline(never)
   private func reportEvents() -> Bool {
     // Read the clock once per read.
     let now = loop.wallClock

@@ -146,11 +146,13 @@ final class UpstreamConnection: TurnEndTarget {
 
   // MARK: Pauses
 
-  /// Waits while too much waits to be stored or acknowledged. TCP then slows the upstream down.
+  /// Whether too much waits to be stored or acknowledged. TCP then slows the upstream down.
+  var mustNotRead: Bool { priority.isFull && socket.canSend || mustPauseReading?() == true }
+
+  /// Not inlined: what it needs would belong to the task of each idle connection.
+  @inline(never)
   func waitUntilReadingIsAllowed() async {
-    while !isDiscarded, priority.isFull && socket.canSend || mustPauseReading?() == true {
-      await withCheckedContinuation { pausedReading = $0 }
-    }
+    while !isDiscarded, mustNotRead { await withCheckedContinuation { pausedReading = $0 } }
   }
 
   var isReadingPaused: Bool { pausedReading != nil }

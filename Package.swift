@@ -256,7 +256,7 @@ let package = Package(
       ]),
     // Servers and Sentinels, started by the tests.
     .target(
-      name: "RedisSupport", dependencies: ["Reactor", "RedisProtocol"], path: "Tests/Drivers/RedisSupport",
+      name: "RedisSupport", dependencies: ["RedisProtocol", "TestSupport"], path: "Tests/Drivers/RedisSupport",
       swiftSettings: tests),
     tested(
       .drivers, "Redis",

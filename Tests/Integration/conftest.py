@@ -17,6 +17,7 @@ from harness.created_sessions import Sessions
 from harness.credentials import Issuer
 from harness.gateway import BINARY, Gateway
 from harness.https import listening
+from harness.ports import release_ports
 from harness.raw import RawUpstream
 from harness.receiver import config as webhook_config
 from harness.recorder import RecordingUpstream
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(items):
     for item in load:
         item.add_marker(pytest.mark.xdist_group("load"))
     items.sort(key=lambda item: item.get_closest_marker("load") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    # After the fixtures, which stop the servers.
+    yield
+    release_ports()
 
 
 @pytest.fixture

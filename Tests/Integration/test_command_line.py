@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from harness.gateway import Gateway, run
+from harness.ports import reserve_port
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -241,8 +242,7 @@ async def test_the_demo_says_that_its_upstream_is_built_in():
 
 
 async def test_healthcheck_fails_where_nobody_answers():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{reserve_port()}"
     status, _, err = await run("healthcheck", "--management", address)
     assert status != 0
     assert address in err

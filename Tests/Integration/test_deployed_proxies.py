@@ -23,7 +23,8 @@ from harness.deployed import (
     gateway_settings,
 )
 from harness.gateway import run
-from harness.program import find, free_port
+from harness.ports import reserve_port
+from harness.program import find
 from harness.raw import RawUpstream, read_head
 from harness.tokens import bearer
 from harness.waiting import eventually
@@ -307,7 +308,7 @@ async def test_a_poll_is_held_for_longer_than_proxies_wait_by_default(proxied_by
 
 @each_proxy
 async def test_a_gateway_that_was_restarted_is_reached_again(kind, proxied_by, gateway_for, upstream):
-    listeners = {name: f"127.0.0.1:{free_port()}" for name in ("--listen", "--management")}
+    listeners = {name: f"127.0.0.1:{reserve_port()}" for name in ("--listen", "--management")}
     arguments = [word for pair in listeners.items() for word in pair]
     gateway, client = await proxied_by(kind, *arguments)
     await client.accepted("before")

@@ -16,6 +16,7 @@ from compose_spec import PyCompose
 from harness import inheritance
 from harness.deployed import COMPOSE, DEPLOY, MANIFESTS, container, manifest, pod, replaced
 from harness.gateway import BINARY, PROJECT, run
+from harness.ports import reserve_port
 from harness.tokens import TokenFile
 from harness.waiting import eventually
 
@@ -213,12 +214,10 @@ async def test_the_command_of_the_service_runs_with_the_socket_of_systemd(units,
     state = tmp_path / "state"
     state.mkdir()
     with (
-        socket.create_server(("127.0.0.1", 0)) as free,
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor,
     ):
-        management = f"127.0.0.1:{free.getsockname()[1]}"
-        free.close()
+        management = f"127.0.0.1:{reserve_port()}"
         config = tmp_path / "drawbridge.yaml"
         config.write_text(
             f"upstream: {{url: '{upstream.url}'}}\nlisteners: {{management: ['{management}']}}\n"

@@ -1,7 +1,9 @@
 """The test peers themselves: a wrong measure must not pass for a right gateway."""
 
 import asyncio
+import errno
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -14,9 +16,13 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.beside import Beside
 from harness.clock import ShiftedClock
+from harness.conventions import ConventionUpstream, listen
+from harness.frames import FramePeer, FrameServer
 from harness.metrics import Metrics
 from harness.namespaces import needs_namespaces
+from harness.ports import release_ports, reserve_port
 from harness.raw import RawUpstream, frame, upgrade
+from harness.receiver import Receiver
 from harness.redis import RedisServer
 from harness.upstream import Upstream
 from harness.waiting import eventually
@@ -47,6 +53,35 @@ async def test_the_upstream_comes_back_on_its_port(start):
             await connect(url)
         await upstream.start()
         assert upstream.url == url
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Upstream, lambda: RawUpstream(None), lambda: FrameServer(FramePeer), lambda: ConventionUpstream(listen), Receiver],
+    ids=["Upstream", "RawUpstream", "FrameServer", "ConventionUpstream", "Receiver"],
+)
+async def test_a_server_that_is_stopped_keeps_its_port_from_others(make):
+    server = make()
+    for _ in range(2):
+        await server.start()
+        await server.stop()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", server.port))
+
+
+def test_a_reserved_port_refuses_connections_and_lets_any_address_listen():
+    port = reserve_port()
+    with socket.socket() as client:
+        assert client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+    for address in ("127.0.0.1", "127.0.0.2", ""):
+        for _ in range(2):
+            with socket.create_server((address, port)), socket.create_connection((address or "127.0.0.1", port)):
+                pass
+    release_ports()
+    with socket.socket() as other:
+        # Connections of this test may be in TIME-WAIT.
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("", port))
 
 
 async def test_a_proper_handshake_of_the_raw_upstream_is_proper(start):

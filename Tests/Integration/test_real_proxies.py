@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.program import Program, free_port
+from harness.ports import reserve_port
+from harness.program import Program
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -85,6 +86,6 @@ async def test_wrong_credentials_are_told(kind, start, upstream, gateway_for, tm
 )
 async def test_an_upstream_that_it_cannot_reach_is_told(kind, expected, start, gateway_for, tmp_path):
     proxy = await start(kind(tmp_path, has_credentials=False))
-    target = f"ws://127.0.0.1:{free_port()}/"
+    target = f"ws://127.0.0.1:{reserve_port()}/"
     gateway = await gateway_for(None, "--upstream", target, "--proxy", proxy.url(), ready=False)
     assert expected in await eventually(lambda: told(gateway), what="the session tells of a failure")

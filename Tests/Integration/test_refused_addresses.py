@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.created_sessions import profile
 from harness.nameserver import Nameserver, needs_nameserver
 from harness.namespaces import Cable, needs_namespaces
-from harness.program import free_port
+from harness.ports import reserve_port
 from harness.upstream import Upstream
 
 # Hosts of a URL that mean this machine, a private network or a metadata service, and no name server.
@@ -101,7 +101,7 @@ async def test_a_further_url_is_judged_like_the_first(sessions_for, start, tmp_p
     hidden = await start(Upstream(host="127.0.0.2"))
     server = await start(Nameserver(tmp_path, {"hidden.example": [["127.0.0.2"]]}))
     fallback = f", fallback_urls: ['ws://{{host}}:{hidden.port}/']"
-    config = profile(f"ws://127.0.0.1:{free_port()}/", variables=ANY_HOST, allow="127.0.0.1/32", extra=fallback)
+    config = profile(f"ws://127.0.0.1:{reserve_port()}/", variables=ANY_HOST, allow="127.0.0.1/32", extra=fallback)
     sessions = await sessions_for(config, prefix=server.prefix)
     assert "refused unless" in (await sessions.put("a", host="127.0.0.2")).problem(422)["detail"]
     await sessions.created("b", host="hidden.example")

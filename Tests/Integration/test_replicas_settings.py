@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.program import free_port
+from harness.ports import reserve_port
 from harness.recorder import RecordingUpstream
 from harness.replicas import Databases, Replica
 from harness.waiting import eventually
@@ -40,7 +40,7 @@ async def _readiness(member):
 async def test_an_address_that_no_other_gateway_reaches_is_named(begin, recorder, way):
     first = await (await begin()).ready()
     configuration = json.loads(first.configuration())
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{reserve_port()}"
     if way == "another gateway states it too":
         address = configuration["listeners"]["peer_address"]
     second = await begin({"listeners": {"peer_address": address}})

@@ -12,6 +12,7 @@ import pytest
 
 from harness import inheritance
 from harness.gateway import Gateway
+from harness.ports import reserve_port
 from harness.waiting import eventually
 
 REQUEST = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -221,8 +222,7 @@ async def test_the_supervisor_is_told_of_start_reload_and_stop(upstream, gateway
 
 async def test_systemd_socket_activate_passes_its_sockets(upstream, tmp_path, start):
     program = shutil.which("systemd-socket-activate") or pytest.skip("systemd-socket-activate is missing")
-    with listening() as free:
-        port = free.getsockname()[1]
+    port = reserve_port()
     # It starts the gateway when the first connection arrives.
     prefix = (program, "--listen", f"127.0.0.1:{port}", "--fdname", "http")
     prefix += tuple(f"--setenv={name}" for name in ("PATH", *os.environ) if name.startswith("DRAWBRIDGE_"))

@@ -12,6 +12,7 @@ import pytest
 
 from harness.certificates import CertificateAuthority
 from harness.client import exchanges
+from harness.ports import reserve_port
 from harness.proxy import SOCKSProxy
 from harness.raw import RawUpstream, frame, read_frame, read_head, upgrade
 from harness.upstream import Upstream
@@ -509,14 +510,7 @@ def answers(data):
 async def test_ws_to_a_port_of_tls_is_asked_about(data, port, start, gateway_for):
     server = RawUpstream(answers(data))
     if port:
-        server.port = free_port_that_ends_in_443()
+        server.port = reserve_port(range(10_443, 32_000, 1000))
     await start(server)
     gateway = await gateway_for(server, ready=False)
     assert (await failure(gateway)).endswith(": if this is a TLS port, use wss:// in the URL")
-
-
-def free_port_that_ends_in_443():
-    for port in range(10443, 65536, 1000):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no free port ends in 443")

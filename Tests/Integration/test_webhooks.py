@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from harness.gateway import PROJECT, run
-from harness.program import free_port
+from harness.ports import reserve_port
 from harness.receiver import Receiver, config, new_secret, settled, state, webhook
 from harness.waiting import eventually
 
@@ -255,7 +255,7 @@ def example(language):
 
 async def test_the_receiver_of_the_page_verifies_and_repeats_nothing(hooked, upstream, tmp_path):
     (program,) = example("python")
-    port, old, new = free_port(), new_secret(), new_secret()
+    port, old, new = reserve_port(), new_secret(), new_secret()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -244,20 +244,13 @@ import Upstream
 
   @Test func aRequestThatCannotBeSentWaitsForAnotherHolder() throws {
     let holder = try TestGateway()
-    let closed = SocketAddress.ipv4(0x7F00_0001, port: try Self.closedPort() ?? 1)
-    let follower = try TestGateway(.at(closed))
+    let follower = try TestGateway(.at(.ipv4(0x7F00_0001, port: 1)))
     let client = try follower.connect()
     client.send("POST", "/v1/call?wait=0", "", "{}")
     #expect(eventually { follower.network.metrics.attempts.total > 1 })
     #expect(!client.isReadable)
     follower.move(to: .at(holder.peerAddress))
     #expect(try client.response().problem == "calls-not-configured")
-  }
-
-  private static func closedPort() throws -> UInt16? {
-    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
-    defer { _ = close(descriptor) }
-    return try Sockets.localAddress(of: descriptor).port
   }
 
   @Test func aPeerThatHangsCostsItsOwnRequestsOnly() throws {

@@ -285,18 +285,16 @@ import Upstream
 
   /// The holder has everything, and writes it anew.
   @Test func anEmptyRedisGetsTheWholeSessionFromItsHolder() async throws {
-    var server: RedisProcess? = try await RedisProcess.server()
-    let port = try #require(server).port
-    let gateway = try TestGateway(try #require(server)) {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server) {
       $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
     }
     try await gateway.hold()
     var writer = RandomSession(seed: 3, opensTerms: false)
     for _ in 0..<20 { try await gateway.store(writer.nextEntries() + writer.nextEntries()) }
-    try #require(server).stop()
-    server = nil
+    server.stop()
     let ticket = try gateway.submit((0..<5).flatMap { _ in writer.nextEntries() })
-    let empty = try await RedisProcess.server(onPort: port)
+    let empty = try await RedisProcess.server(after: server)
     try await gateway.untilStored(ticket)
     #expect(gateway.state.losses.isEmpty)
     let expected = try gateway.model()

@@ -1,23 +1,23 @@
 import Foundation
-import Reactor
 import RedisProtocol
 import Synchronization
+import TestSupport
 import Testing
 
-/// A `redis-server` or a Sentinel on a free port of 127.0.0.1, which ends with the test.
+/// A `redis-server` or a Sentinel on a reserved port of 127.0.0.1, which ends with the test.
 package final class RedisProcess: Sendable {
   package static let program = ["/usr/bin", "/usr/local/bin", "/usr/sbin"].map { $0 + "/redis-server" }
     .first { FileManager.default.isExecutableFile(atPath: $0) }
 
-  package let port: UInt16
   package let directory: URL
+  private let reservation: ReservedPort
   private let process: ChildProcess
 
   /// `arguments`: options of the command line. `configuration`: for a Sentinel, which needs a file that it can write.
   private init(
-    port: UInt16, _ directory: URL, _ arguments: [String], configuration: String? = nil
+    _ reservation: ReservedPort, _ directory: URL, _ arguments: [String], configuration: String? = nil
   ) throws {
-    self.port = port
+    self.reservation = reservation
     self.directory = directory
     var all = arguments + ["--logfile", "redis.log", "--dir", directory.path]
     if let configuration {
@@ -36,15 +36,18 @@ package final class RedisProcess: Sendable {
 
   /// Starts a server, and waits until it accepts connections.
   ///
-  /// - Parameter makeArguments: options besides those of every test, with the directory of the server.
+  /// - Parameters:
+  ///   - predecessor: a server that was stopped, and whose port the new one has.
+  ///   - makeArguments: options besides those of every test, with the directory of the server.
   package static func server(
-    onPort port: UInt16? = nil, _ makeArguments: (URL, UInt16) throws -> [String] = { _, _ in [] }
+    after predecessor: RedisProcess? = nil, _ makeArguments: (URL, UInt16) throws -> [String] = { _, _ in [] }
   ) async throws -> RedisProcess {
-    try await start(onPort: port, until: "Ready to accept connections") { directory, port in
-      let arguments = try makeArguments(directory, port)
-      let tcp = arguments.contains("--tls-port") ? [] : ["--port", "\(port)"]
+    let reservation = try predecessor?.reservation ?? ReservedPort()
+    return try await start(until: "Ready to accept connections") { directory in
+      let arguments = try makeArguments(directory, reservation.number)
+      let tcp = arguments.contains("--tls-port") ? [] : ["--port", "\(reservation.number)"]
       return try RedisProcess(
-        port: port, directory, tcp + ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"] + arguments)
+        reservation, directory, tcp + ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"] + arguments)
     }
   }
 
@@ -58,46 +61,36 @@ package final class RedisProcess: Sendable {
 
   /// Starts a Sentinel that monitors the primary at `port` under the name `main`.
   package static func sentinel(of port: UInt16, quorum: Int = 1) async throws -> RedisProcess {
-    let primary = port
-    return try await start(onPort: nil, until: "+monitor master") { directory, port in
+    let reservation = try ReservedPort()
+    return try await start(until: "+monitor master") { directory in
       let configuration = """
-        port \(port)
+        port \(reservation.number)
         bind 127.0.0.1
-        sentinel monitor main 127.0.0.1 \(primary) \(quorum)
+        sentinel monitor main 127.0.0.1 \(port) \(quorum)
         sentinel down-after-milliseconds main 500
         sentinel failover-timeout main 3000
 
         """
-      return try RedisProcess(port: port, directory, [], configuration: configuration)
+      return try RedisProcess(reservation, directory, [], configuration: configuration)
     }
   }
 
   private static func start(
-    onPort chosen: UInt16?, until line: String, _ make: (URL, UInt16) throws -> RedisProcess
+    until line: String, _ make: (URL) throws -> RedisProcess
   ) async throws -> RedisProcess {
-    var log = ""
-    // Another process may take the free port first.
-    for _ in 0..<5 {
-      let directory = FileManager.default.temporaryDirectory.appendingPathComponent("redis-\(UUID().uuidString)")
-      try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
-      let server = try make(directory, try chosen ?? freePort())
-      while server.process.isRunning {
-        if server.log.contains(line) { return server }
-        try await Task.sleep(for: .milliseconds(5))
-      }
-      log = server.log
-      if chosen != nil { break }
+    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("redis-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+    let server = try make(directory)
+    while server.process.isRunning {
+      if server.log.contains(line) { return server }
+      try await Task.sleep(for: .milliseconds(5))
     }
-    throw NotStarted(description: "redis-server ended: \(log)")
+    throw NotStarted(description: "redis-server ended: \(server.log)")
   }
 
   private struct NotStarted: Error, CustomStringConvertible { let description: String }
 
-  private static func freePort() throws -> UInt16 {
-    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
-    defer { close(descriptor) }
-    return try #require(try Sockets.localAddress(of: descriptor).port)
-  }
+  package var port: UInt16 { reservation.number }
 
   package var log: String {
     (try? String(contentsOf: directory.appendingPathComponent("redis.log"), encoding: .utf8)) ?? ""

@@ -42,11 +42,10 @@ import Testing
 
   @Test(needsRedis) func aServerThatStartsLaterIsFound() async throws {
     let first = try await RedisProcess.server()
-    let port = first.port
     first.stop()
-    let run = try ConnectionRun(connecting: .server(RedisEndpoint("redis://127.0.0.1:\(port)")))
+    let run = try ConnectionRun(connecting: .server(RedisEndpoint("redis://127.0.0.1:\(first.port)")))
     try await run.until("failed three times") { $0.events.count >= 3 }
-    let second = try await RedisProcess.server(onPort: port)
+    let second = try await RedisProcess.server(after: first)
     try await run.untilReady()
     #expect(await run.call("PING") == "PONG")
     second.stop()

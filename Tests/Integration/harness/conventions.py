@@ -5,6 +5,7 @@ import asyncio
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
+from .ports import reserve_port
 from .waiting import eventually
 
 
@@ -50,8 +51,8 @@ class ConventionUpstream:
         return self.conversations[-1]
 
     async def start(self):
+        self.port = self.port or reserve_port()
         self._server = await serve(self._serve, "127.0.0.1", self.port, **self._options)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def _serve(self, connection):

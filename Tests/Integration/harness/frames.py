@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+from .ports import reserve_port
 from .raw import accept_key, frame, reset_transport
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -24,9 +25,9 @@ class FrameServer:
         return f"ws://127.0.0.1:{self.port}/"
 
     async def start(self):
+        self.port = self.port or reserve_port()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: self._peer(self), "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def stop(self):

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from .program import free_port
+from .ports import reserve_port
 from .raw import reset_transport
 
 
@@ -15,7 +15,7 @@ class Network:
     """
 
     def __init__(self, servers, sentinels=()):
-        self._targets = {free_port(): port for port in [*servers, *sentinels]}
+        self._targets = {reserve_port(): port for port in [*servers, *sentinels]}
         self._own = {port: own for own, port in self._targets.items()}
         self._names = [(str(port).encode(), str(self._own[port]).encode()) for port in servers]
         self._sentinels = frozenset(sentinels)

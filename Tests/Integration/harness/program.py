@@ -2,31 +2,16 @@
 
 import asyncio
 import contextlib
-import itertools
 import os
-import random
 import shutil
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from .ports import reserve_port
 from .waiting import eventually
-
-# Below the ports that Linux gives to clients and to servers with port 0, so that nobody gets one of these between its
-# choice and its use, nor while its server is restarted. Each worker of pytest-xdist (gw0, gw1, ...) has its own.
-_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_PORTS = range(12_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]), 32_000, _WORKERS)
-_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
-
-
-def free_port():
-    for port in itertools.islice(_ports, 1000):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise RuntimeError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def find(program):
@@ -41,7 +26,7 @@ class Program:
     program = ""
 
     def __init__(self, folder):
-        self.port = free_port()
+        self.port = reserve_port()
         self._folder = folder
         self._process = None
         self._log = folder / f"{type(self).__name__}-{self.port}.log"

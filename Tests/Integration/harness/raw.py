@@ -9,6 +9,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from .ports import reserve_port
+
 
 class RawUpstream:
     """A TCP server whose every connection is handled by `behave(reader, writer)`, which ends with the connection."""
@@ -25,8 +27,8 @@ class RawUpstream:
         return f"ws://127.0.0.1:{self.port}/"
 
     async def start(self, **options):
+        self.port = self.port or reserve_port()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20, **options)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def _serve(self, reader, writer):

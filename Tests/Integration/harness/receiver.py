@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
+from .ports import reserve_port
 from .waiting import eventually
 
 
@@ -67,9 +68,9 @@ class Receiver:
         self._runner = web.AppRunner(app, keepalive_timeout=60, shutdown_timeout=0.1)
         await self._runner.setup()
         tls = self._certificate.server_context() if self._certificate else None
+        self.port = self.port or reserve_port()
         site = web.TCPSite(self._runner, self.host, self.port, ssl_context=tls)
         await site.start()
-        self.port = site._server.sockets[0].getsockname()[1]
         return self
 
     async def _receive(self, request):

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from .gateway import BINARY, Gateway
 from .network import Network
-from .program import free_port
+from .ports import reserve_port
 from .redis import RedisServer, Sentinel
 from .waiting import eventually
 
@@ -39,10 +39,10 @@ class Replica:
             [server.port for server in databases.servers], [sentinel.port for sentinel in databases.sentinels]
         )
         # Where other gateways reach this one, so that it can be kept from them.
-        self._peers_port = free_port()
+        self._peers_port = reserve_port()
         self.entrance = Network([self._peers_port])
-        self.api = f"127.0.0.1:{free_port()}"
-        self._management = f"127.0.0.1:{free_port()}"
+        self.api = f"127.0.0.1:{reserve_port()}"
+        self._management = f"127.0.0.1:{reserve_port()}"
         self.gateway = None
         self.is_frozen = False
         self._client = None

@@ -7,7 +7,7 @@ import aiohttp
 import yaml
 
 from .gateway import PROJECT
-from .program import free_port
+from .ports import reserve_port
 from .raw import RawUpstream, read_head, reset
 from .reverse_proxies import Envoy
 
@@ -23,7 +23,7 @@ class Sidecar(Envoy):
     def __init__(self, folder, gateways, change=None):
         super().__init__(folder, None)
         self.gateways = gateways
-        self.admin_port = free_port()
+        self.admin_port = reserve_port()
         self._change = change
 
     def configuration(self):

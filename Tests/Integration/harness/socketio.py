@@ -6,7 +6,7 @@ import json
 import os
 
 from .gateway import PROJECT
-from .program import free_port
+from .ports import reserve_port
 from .waiting import eventually
 
 FOLDER = PROJECT / "Tests/Integration/socketio"
@@ -18,7 +18,7 @@ class SocketIOServer:
     def __init__(self, version=4, **options):
         self.version = version
         self.options = options
-        self.port = free_port()
+        self.port = reserve_port()
         self.seen = []
         self.process = None
         self._reader = None

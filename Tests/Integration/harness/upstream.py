@@ -6,6 +6,7 @@ import contextlib
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
+from .ports import reserve_port
 from .waiting import eventually
 
 
@@ -39,10 +40,10 @@ class Upstream:
         return f"{scheme}://{'localhost' if self._certificate else host}:{self.port}/"
 
     async def start(self):
+        self.port = self.port or reserve_port()
         tls = self._certificate.server_context() if self._certificate else None
         where = {"sock": self._listener(self.port)} if self._listener else {"host": self.host, "port": self.port}
         self._server = await serve(self._converse, **where, ssl=tls, **self._options)
-        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def _converse(self, connection):

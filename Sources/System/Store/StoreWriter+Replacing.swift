@@ -51,9 +51,9 @@ extension StoreWriter {
 
   private func writeAll(to path: String) throws(SQLiteDatabase.Failure) {
     let file = try open(path)
-    for session in sessions { session.forgetRows() }
+    for session in sessions.values { session.forgetRows() }
     try file.begin(term: term, store.settings.sync)
-    try store(sessions.filter { !$0.isClosed }, in: file)
+    try store(sessions(where: { !$0.isClosed }), in: file)
     try file.end()
   }
 

@@ -24,9 +24,10 @@ final class StoreWriter {
 
   let store: Store
   var file: StoreFile?
-  /// By their position in items. A session keeps its position.
-  var sessions: [StoredSession]
-  private var positions: [String: Int] = [:]
+  /// By the numbers that their items have: all sessions but those whose end is stored.
+  private(set) var sessions: [Int32: StoredSession] = [:]
+  private var named: [String: StoredSession] = [:]
+  private var nextNumber: Int32 = 0
   private var nextID: Int64
   let term: UInt64
   /// As of the file that was opened first.
@@ -36,7 +37,7 @@ final class StoreWriter {
   var lock: StoreLock
 
   private let batch = SubmissionBatch()
-  private var touched: [Int] = []
+  private var touched: [StoredSession] = []
   /// All entries up to this one are stored.
   private var published: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
@@ -63,13 +64,12 @@ final class StoreWriter {
   init(_ store: Store, _ file: StoreFile, _ opening: StoreOpening) {
     self.store = store
     self.file = file
-    sessions = opening.sessions
     term = opening.term
     machineStart = file.machineStart
     environment = file.environment
     lock = file.lock
-    nextID = (sessions.map(\.id).max() ?? 0) + 1
-    for index in sessions.indices { positions[sessions[index].name] = index }
+    nextID = (opening.sessions.map(\.id).max() ?? 0) + 1
+    for session in opening.sessions { add(session) }
   }
 
   // MARK: The loop
@@ -161,23 +161,23 @@ final class StoreWriter {
     for item in batch.items {
       bytes += item.entry.cost
       ticket += 1
-      apply(item.entry, ticket, to: Int(item.session))
+      if let session = sessions[item.session] { apply(item.entry, ticket, to: session) }
     }
     // A session is synchronised before its numbers are issued.
     var synchronises = false
-    var openings: [(index: Int, then: @Sendable (OpenedJournal) -> Void)] = []
+    var openings: [(session: StoredSession, then: @Sendable (OpenedJournal) -> Void)] = []
     var backups: [(path: String, cancellation: Cancellation, then: @Sendable (String?) -> Void)] = []
     for case let command as Store.Command in batch.commands {
       switch command {
       case .open(let name, let then):
-        let isNew = positions[name].map { sessions[$0].isClosed } ?? true
-        synchronises = synchronises || isNew
-        openings.append((open(name), then))
+        let known = named[name].flatMap { $0.isClosed ? nil : $0 }
+        synchronises = synchronises || known == nil
+        openings.append((known ?? create(name), then))
       case .backUp(let path, let cancellation, let then): backups.append((path, cancellation, then))
       }
     }
     if retryAt != nil {
-      for index in touched { sessions[index].setBehind() }
+      for session in touched { session.setBehind() }
       if recovers { recover() }
     } else if touched.isEmpty {
       publish([])
@@ -185,22 +185,19 @@ final class StoreWriter {
       commit(ProcessInformation.monotonicTime(), isSynchronised: synchronises)
     }
     // Only here it becomes smaller, so every session that pauses finds this after it has recorded that.
-    let changed = store.submissions.release(bytes: bytes) ? Array(sessions.indices) : touched
-    for index in touched { sessions[index].clear() }
-    touched.removeAll(keepingCapacity: true)
+    let mayReadAgain = store.submissions.release(bytes: bytes)
+    for session in touched { session.clear() }
     batch.clear()
-    for opening in openings { finish(opening.index, opening.then) }
-    for index in changed { sessions[index].journal?.notify() }
+    for opening in openings { finish(opening.session, opening.then) }
+    for session in touched { session.journal?.notify() }
+    touched.removeAll(keepingCapacity: true)
+    if mayReadAgain { notifyAll() }
     for backup in backups { backup.then(backUp(to: backup.path, unless: backup.cancellation)) }
   }
 
-  private func apply(_ entry: JournalEntry, _ ticket: UInt64, to index: Int) {
-    let session = sessions[index]
+  private func apply(_ entry: JournalEntry, _ ticket: UInt64, to session: StoredSession) {
     guard !session.isClosed, !session.isFaulty else { return }
-    if !session.isTouched {
-      session.isTouched = true
-      touched.append(index)
-    }
+    touch(session)
     if !session.content.apply(entry) { stopStoring(session, from: ticket) }
   }
 
@@ -215,26 +212,40 @@ final class StoreWriter {
       [.text("session", session.name)])
   }
 
-  /// Returns the position of a session. The term of a new one begins.
-  private func open(_ name: String) -> Int {
-    if let index = positions[name], !sessions[index].isClosed { return index }
+  private func touch(_ session: StoredSession) {
+    guard !session.isTouched else { return }
+    session.isTouched = true
+    touched.append(session)
+  }
+
+  private func add(_ session: StoredSession) {
+    session.number = nextNumber
+    nextNumber &+= 1
+    sessions[session.number] = session
+    named[session.name] = session
+  }
+
+  /// Its end is stored. What is submitted after it is not stored, and nobody waits for it.
+  private func forget(_ session: StoredSession) {
+    sessions[session.number] = nil
+    if named[session.name] === session { named[session.name] = nil }
+  }
+
+  /// Begins the term of a new session.
+  private func create(_ name: String) -> StoredSession {
     var random = SystemRandomNumberGenerator()
     let session = StoredSession(id: nextID, name: name, state: RestoredSession(epoch: random.next() & 0xFFFF_FFFF_FFFF))
     nextID += 1
-    let index = sessions.count
-    sessions.append(session)
-    positions[name] = index
+    add(session)
     _ = session.content.begin(term: term, mayHaveLostEntries: false)
-    session.isTouched = true
-    touched.append(index)
-    return index
+    touch(session)
+    return session
   }
 
-  private func finish(_ index: Int, _ then: @Sendable (OpenedJournal) -> Void) {
-    let session = sessions[index]
+  private func finish(_ session: StoredSession, _ then: @Sendable (OpenedJournal) -> Void) {
     session.progress.setStored(through: published, position: session.state.lastPosition)
     let journal = QueuedJournal(
-      store.submissions, session: Int32(index), session.progress, alwaysShowsStored: false)
+      store.submissions, session: session.number, session.progress, alwaysShowsStored: false)
     session.journal = journal
     let now = ProcessInformation.monotonicTime()
     let clock = JournalClock(now: now, wallClock: machineStart + Int64(now.nanoseconds / 1_000_000))
@@ -250,7 +261,7 @@ final class StoreWriter {
     let synchronises = isAlways || isSynchronised || isDue
     do throws(SQLiteDatabase.Failure) {
       try file.synchronise(synchronises)
-      try store(touched.map { sessions[$0] }, in: file)
+      try store(touched, in: file)
       if synchronises, !file.isInPlace { throw Self.misplaced }
       if synchronises { unsyncedSince = nil } else if unsyncedSince == nil { unsyncedSince = now }
       store.metrics.noteCommit(since: now)
@@ -280,13 +291,21 @@ final class StoreWriter {
   }
 
   /// Everything that was taken is stored, of these sessions.
-  private func publish(_ changed: [Int]) {
+  private func publish(_ changed: some Sequence<StoredSession>) {
     published = batch.last
-    for index in changed {
-      let session = sessions[index]
-      // What follows the end of a session is not stored, and nobody waits for it.
+    for session in changed {
       session.progress.setStored(through: session.isClosed ? .max : published, position: session.storedPosition)
+      if session.isClosed { forget(session) }
     }
+  }
+
+  /// The sessions for which `condition` holds, in the order of their beginnings: one may end and another begin with its name.
+  func sessions(where condition: (StoredSession) -> Bool) -> [StoredSession] {
+    sessions.values.filter(condition).sorted { $0.id < $1.id }
+  }
+
+  private func notifyAll() {
+    for session in sessions.values { session.journal?.notify() }
   }
 
   private func checkpoint(_ file: StoreFile, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
@@ -319,14 +338,14 @@ final class StoreWriter {
 
   private func fail(_ failure: Failure) {
     // Nothing after the last commit is known to be in the file.
-    for index in touched { sessions[index].setBehind() }
+    for session in touched { session.setBehind() }
     switch failure {
     case .full(let reason): report("\(reason)")
     case .broken(let reason):
       unsyncedSince = nil
       // Linux may have dropped the pages that it could not write, and would report success the next time.
       abandonFile()
-      for session in sessions { session.setBehind() }
+      for session in sessions.values { session.setBehind() }
       report("\(reason)")
     }
     // A new file is written at once, but not from here: callers still have the failed one open.
@@ -344,7 +363,7 @@ final class StoreWriter {
     store.logger.error(
       "the store does not work: messages are refused, and pushes are not stored",
       [.text("path", store.settings.path), .text("reason", failure)])
-    for session in sessions { session.journal?.notify() }
+    notifyAll()
   }
 
   /// Stores everything that was taken. A client whose message was withdrawn before has an error, and the message is not stored without that.
@@ -352,7 +371,7 @@ final class StoreWriter {
     do throws(SQLiteDatabase.Failure) {
       if let file {
         try file.synchronise(true)
-        try store(sessions.filter { $0.isBehind }, in: file)
+        try store(sessions(where: \.isBehind), in: file)
         // It writes something even if no session has changed, and synchronises what was committed before the failure.
         try synchronise(file)
         try file.synchronise(store.settings.sync == .always)
@@ -362,22 +381,22 @@ final class StoreWriter {
       }
       retryAt = nil
       unsyncedSince = nil
-      publish(Array(sessions.indices))
+      publish(Array(sessions.values))
       noteRecovery()
     } catch {
       if !error.isFull { abandonFile() }
-      if file == nil { for session in sessions { session.setBehind() } }
+      if file == nil { for session in sessions.values { session.setBehind() } }
       report("\(error)")
       retryAt = ProcessInformation.monotonicTime() + environment.retryInterval
       // What was submitted meanwhile has failed only now.
-      for session in sessions { session.journal?.notify() }
+      notifyAll()
     }
   }
 
   private func noteRecovery() {
     guard store.change(to: nil) else { return }
     store.logger.warning("the store works again", [.text("path", store.settings.path)])
-    for session in sessions { session.journal?.notify() }
+    notifyAll()
   }
 
   /// The last entries were stored before.

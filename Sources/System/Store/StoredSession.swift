@@ -12,6 +12,8 @@ final class StoredSession {
 
   let id: Int64
   let name: String
+  /// As in the items of the session. Set by the writer.
+  var number: Int32 = 0
   var content: JournaledSession
   var state: RestoredSession {
     get { content.state }

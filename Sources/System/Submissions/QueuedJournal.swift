@@ -45,7 +45,7 @@ package final class JournalProgress: Sendable {
 package final class QueuedJournal: SessionJournal {
   private let queue: SubmissionQueue
   private let session: Int32
-  private let progress: JournalProgress
+  let progress: JournalProgress
   private let alwaysShowsStored: Bool
   /// The session owns its journal, and not the reverse.
   private struct Observation: Sendable {

@@ -8,6 +8,7 @@ import TestSupport
 import Testing
 
 @testable import Store
+@testable import Submissions
 
 /// File systems that fail, lose and stall: see `CFaults.h`.
 @Suite struct FaultTests {
@@ -55,6 +56,38 @@ import Testing
     }
     // There are writes and synchronisations in every run.
     if kind == FAULTS_WRITE || kind == FAULTS_SYNC { #expect(at > 3) }
+  }
+
+  /// Clients create and close sessions for as long as the process runs. A session may end while the store does not work, and another may have its name by
+  /// then.
+  @Test(arguments: [nil, EIO, ENOSPC])
+  func nothingOfASessionIsInMemoryWhenItsEndIsStored(code: Int32?) throws {
+    let folder = try TestFolder()
+    let (faults, environment) = try Self.environment()
+    let store = try TestStore(folder.file, environment)
+    var progress: [Weak<JournalProgress>] = []
+    var epochs: Set<UInt64> = []
+    for _ in 1...3 {
+      let opened = try TestStore.open("created", in: store.store)
+      epochs.insert(opened.restored.epoch)
+      progress.append(Weak(try #require(opened.journal as? QueuedJournal).progress))
+      if let code { faults_fail(faults, FAULTS_WRITE, 1, 1_000_000, code) }
+      let end = opened.journal.submit(.closed)
+      _ = opened.journal.submit(.gap(.upstream))
+      try waitUntil("the end is stored, or the store has failed") { opened.journal.outcome(of: end) != .pending }
+      #expect((opened.journal.outcome(of: end) == .failed) == (code != nil))
+      faults_clear(faults)
+      try waitUntil("the end is stored") { opened.journal.outcome(of: end) == .stored }
+    }
+    #expect(epochs.count == 3)
+    try waitUntil("the sessions are forgotten") { progress.allSatisfy { $0.object == nil } }
+    try store.close()
+  }
+
+  private struct Weak<Object: AnyObject> {
+    weak var object: Object?
+
+    init(_ object: Object) { self.object = object }
   }
 
   @Test func aFileThatHasFailedIsNotTrustedAgainAndIsKept() throws {

@@ -3,6 +3,7 @@ import HTTPCodec
 import Inbox
 import Journal
 import Outbox
+import Totals
 import WebSocketCodec
 import Webhooks
 
@@ -74,7 +75,7 @@ struct MemoryBudget: Equatable {
       settings.profiles.isEmpty && kept <= total
         ? Part(setting: "delivery.bytes", bytes: kept) : Part(setting: "delivery.total_bytes", bytes: total))
     parts.append(
-      Part(setting: "upstream.queue.bytes", bytes: Self.sum(configured.map(\.upstream.outbox.maximumBytes))))
+      Part(setting: "upstream.queue.bytes", bytes: Self.sum(configured.map(\.upstream.outbox.byteReserve.maximum))))
     parts.append(
       Part(
         setting: "upstream.message_bytes",
@@ -112,7 +113,7 @@ struct MemoryBudget: Equatable {
   }
 
   private static func size(ofCreated upstream: UpstreamSettings) -> Int {
-    upstream.outbox.maximumBytes + upstream.limits.messageBytes + upstream.highWater + session
+    upstream.outbox.byteReserve.maximum + upstream.limits.messageBytes + upstream.highWater + session
   }
 
   /// Rounded up, since a part of a MiB matters to nobody.

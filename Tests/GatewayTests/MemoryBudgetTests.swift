@@ -83,7 +83,7 @@ import Webhooks
     #expect(try added { $0.http.unsentBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.idempotencyKeys += 10 } == 2_200)
     #expect(try added { $0.session.retention.bytes += 1_000 } == 1_000)
-    #expect(try added { $0.session.upstream.outbox.maximumBytes += 1_000 } == 1_000)
+    #expect(try added { $0.session.upstream.outbox.maximumBytes += 8_000 } == 9_000)
     #expect(try added { $0.session.upstream.limits.messageBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.limits.pipelinedBytes += 1 } == 16_384 + 256)
     #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384 + 256)
@@ -119,7 +119,7 @@ import Webhooks
         change(&$0)
       }
     }
-    let size = 2_000_000 + (256 << 10) + (61 << 10)
+    let size = 2_125_000 + (256 << 10) + (61 << 10)
     let anyone = try withProfile()
     #expect(bytes("created_sessions.per_principal", of: anyone) == 100 * size)
     #expect(bytes("delivery.total_bytes", of: anyone) == 512 << 20)

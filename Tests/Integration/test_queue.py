@@ -7,7 +7,9 @@ from datetime import datetime
 
 import pytest
 
+from harness.credentials import with_tokens
 from harness.gateway import run
+from harness.tokens import bearer
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
@@ -272,3 +274,24 @@ async def test_a_message_too_large_for_the_upstream_is_sent_once(gateway_for, st
     assert await _state(client, too_large) == "rejected"
     assert set(small.received) == {"fine"}
     assert (await client.session())["connections"] == 2
+
+
+async def test_one_principal_cannot_fill_the_queue_for_others(gateway_for, upstream, tokens):
+    heavy, light = (bearer(tokens.add(name, scopes="send,receive")) for name in ("heavy", "light"))
+    env = {**with_tokens(tokens), "DRAWBRIDGE_UPSTREAM_QUEUE_MESSAGES": "64"}
+    gateway = await gateway_for(upstream, env=env)
+    client = gateway.client()
+    await upstream.kill()
+
+    async def is_down():
+        return (await client.request("GET", "/v1/session", headers=light)).json["state"] != "ready"
+
+    await eventually(is_down, what="the gateway notices")
+    for number in range(64):
+        await client.accepted(f"heavy {number}", headers=heavy)
+    refused = await client.send("one more", headers=heavy)
+    assert "less than 1)" in refused.problem(503)["detail"]
+    told = await client.accepted("light", headers=light)
+    await upstream.start()
+    assert (await upstream.has_received(65))[-1] == "light"
+    assert (await client.request("GET", f"/v1/deliveries/{told['id']}", headers=light)).status == 200

@@ -8,6 +8,7 @@ import Metrics
 import Peers
 import Reactor
 import Sessions
+import Totals
 import Upstream
 
 /// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to sockets.
@@ -64,13 +65,21 @@ package final class API: HTTPApplication {
   private struct Pending {
     let request: PendingRequest
     let grant: Grant?
+    /// By whom the parts of totals with a reserve are counted.
+    let client: UInt64
     let coding: HTTPAcceptedCodings
     /// Nil for most requests.
     let context: RequestContext?
 
     func with(_ request: PendingRequest) -> Pending {
-      Pending(request: request, grant: grant, coding: coding, context: context)
+      Pending(request: request, grant: grant, client: client, coding: coding, context: context)
     }
+  }
+
+  /// The client that a request is counted for: its principal, or without credentials its address.
+  private static func client(of grant: Grant?, at origin: ClientOrigin) -> UInt64 {
+    if let number = grant?.number, number != 0 { return UInt64(number) }
+    return TotalUser("", at: origin).client
   }
 
   // MARK: HTTPApplication
@@ -82,19 +91,22 @@ package final class API: HTTPApplication {
     var coding = HTTPAcceptedCodings.identity
     var context: RequestContext?
     var grant: Grant?
+    var counted: UInt64 = 0
     let slot: Int
     do throws(ProblemError) {
       grant = try admit(request, on: listener, from: client, &context)
+      counted = Self.client(of: grant, at: context?.forwardedOrigin ?? client.origin)
       let request = try accept(request, on: listener, from: client.origin, for: grant, &coding, &body, &context)
       if request.mayWait {
         if listener.role == .management { try holdManagement(&context) }
         if let context { try hold(context) }
       }
-      slot = requests.insert(Pending(request: request, grant: grant, coding: coding, context: context))
+      slot = requests.insert(
+        Pending(request: request, grant: grant, client: counted, coding: coding, context: context))
     } catch {
       body = nil
       slot = requests.insert(
-        Pending(request: .refused(error.problem), grant: grant, coding: coding, context: context))
+        Pending(request: .refused(error.problem), grant: grant, client: counted, coding: coding, context: context))
     }
     return Exchange(state: slot, body: body)
   }
@@ -323,7 +335,8 @@ package final class API: HTTPApplication {
       switch pending.request {
       case .send(let message, let session):
         return try send(
-          message, body, to: session, for: pending.grant, pending.context, at: now, into: &response)
+          message, body, to: session, for: pending.grant, by: pending.client, pending.context, at: now,
+          into: &response)
       case .poll(let parameters, let session):
         return try poll(parameters, of: session, for: pending.grant, at: now, into: &response)
       case .delivery(let delivery, let session, let wait):
@@ -332,7 +345,8 @@ package final class API: HTTPApplication {
           with: delivery, of: session, for: pending.grant, until: deadline, at: now, into: &response)
       case .call(let call, let session):
         try admitMessages(1, in: pending.context, at: now)
-        return try self.call(call, body, of: session, for: pending.grant, at: now, into: &response)
+        return try self.call(
+          call, body, of: session, for: pending.grant, by: pending.client, at: now, into: &response)
       case .change(let session):
         if let wait = try change(session, as: body, toPeer: isFromPeer, at: now, into: &response) { return wait }
       case .putSession(let name):
@@ -341,7 +355,7 @@ package final class API: HTTPApplication {
         return try closeSession(session, code: code, at: now, into: &response)
       case .listSessions(let page): listSessions(page, for: pending.grant, at: now, into: &response)
       case .consumer(let request):
-        let outcome = try serve(request, body, for: pending.grant, at: now, into: &response)
+        let outcome = try serve(request, body, for: pending.grant, by: pending.client, at: now, into: &response)
         if !request.target.isReading { return outcome }
       case .read(let route, let representation):
         respond(

@@ -13,12 +13,11 @@ import UpstreamSession
 extension API {
   /// `POST /v1/call`: queues the request, and responds with its reply.
   func call(
-    _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, at now: MonotonicTime,
-    into response: inout Response
+    _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, by client: UInt64,
+    at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     session.noteUse(at: now)
     let registered: SessionHandle.RegisteredCall
-    let client = UInt64(grant?.number ?? 0)
     if call.event != nil {
       let receipt = try registerEvent(call, body, of: session, by: client, at: now)
       guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }

@@ -40,8 +40,8 @@ extension API {
   }
 
   func serve(
-    _ request: PendingConsumerRequest, _ body: RequestBody?, for grant: Grant?, at now: MonotonicTime,
-    into response: inout Response
+    _ request: PendingConsumerRequest, _ body: RequestBody?, for grant: Grant?, by client: UInt64,
+    at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     let (target, consumers) = (request.target, request.target.session.consumers)
     try target.check(grant)
@@ -51,7 +51,7 @@ extension API {
     }
     let result: ConsumerResult
     switch target.action {
-    case .put: result = try put(target, body, for: grant, at: now)
+    case .put: result = try put(target, body, for: grant, by: client, at: now)
     case .settle: result = try settle(target, body, at: now)
     default:
       do throws(ConsumerRefusal) {
@@ -109,7 +109,7 @@ extension API {
   }
 
   private func put(
-    _ target: ConsumerTarget, _ body: RequestBody?, for grant: Grant?, at now: MonotonicTime
+    _ target: ConsumerTarget, _ body: RequestBody?, for grant: Grant?, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> ConsumerResult {
     let document = try ConsumerDocument(body)
     target.session.noteUse(at: now)
@@ -128,7 +128,7 @@ extension API {
     }
     do throws(ConsumerRefusal) {
       let (isNew, status) = try target.session.consumers.put(
-        target.name, document.settings, start: start, by: UInt64(grant?.number ?? 0), now: now)
+        target.name, document.settings, start: start, by: client, now: now)
       return .put(isNew: isNew, status)
     } catch {
       throw target.problem(error)

@@ -12,7 +12,8 @@ import UpstreamProtocol
 extension API {
   func acceptEvents(
     _ message: IncomingMessage, _ content: [UInt8], _ settings: SocketIOSettings, _ key: KeyToStore?,
-    for session: Session, _ context: RequestContext?, _ ticket: inout JournalTicket?, at now: MonotonicTime
+    for session: Session, by client: UInt64, _ context: RequestContext?, _ ticket: inout JournalTicket?,
+    at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Results {
     if message.isBatch {
       let lines = try message.lines(in: content)
@@ -33,8 +34,8 @@ extension API {
       try admitMessages(lines.count, in: context, at: now)
       return .batch(
         message.idempotency == nil
-          ? try queueBatch(records, message, to: session, &ticket, at: now)
-          : try queueAll(records, message, key, to: session, &ticket, at: now))
+          ? try queueBatch(records, message, to: session, by: client, &ticket, at: now)
+          : try queueAll(records, message, key, to: session, by: client, &ticket, at: now))
     }
     let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
     let envelope = try form.envelope(of: content, settings)
@@ -43,7 +44,7 @@ extension API {
       let event = try Self.event(in: envelope, settings, for: session)
       try admitMessages(1, in: context, at: now)
       let item = IncomingMessage.Item(payload: SharedBytes(event.record), kind: .text)
-      return .single(try queue(item, message, key, to: session, &ticket, at: now), .text)
+      return .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), .text)
     case .acknowledgement(let token, let parts):
       guard settings.acknowledgements == .client else {
         throw ProblemError(
@@ -54,7 +55,7 @@ extension API {
       try EventForm.check(sizeOf: parts, settings, for: session)
       try admitMessages(1, in: context, at: now)
       let timeToLive = try timeToLive(of: message.parameters, to: session)
-      switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, now: now) {
+      switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, by: client, now: now) {
       case .posted(let receipt): return .single(try accepted(receipt, 1, by: session, at: now), .text)
       case .notYet:
         throw ProblemError(

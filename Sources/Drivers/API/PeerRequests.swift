@@ -30,7 +30,7 @@ extension API {
       )
     }
     let forwarded = RequestContext(nil, allowsCredentials: false, nil)
-    forwarded.isForwarded = true
+    forwarded.forwardedOrigin = client.origin
     // The gateway of the client counts requests, and this one messages.
     forwarded.client = shared.limiter.client(client.grant.principal, at: client.origin)
     context = forwarded

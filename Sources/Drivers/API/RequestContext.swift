@@ -15,8 +15,9 @@ final class RequestContext {
   let allowsCredentials: Bool
   var isPreflight = false
   var client: RateLimiter.Client?
-  /// Whether another gateway has the client: it counts the requests, and this one the messages.
-  var isForwarded = false
+  /// The origin of the client if another gateway has it: that one counts the requests, and this one the messages. Else nil.
+  var forwardedOrigin: ClientOrigin?
+  var isForwarded: Bool { forwardedOrigin != nil }
   /// Whether a holder counts the messages, and says what is left of that limit if it refuses them.
   var isSentToHolder = false
   fileprivate var hold: RateLimiter.Hold?

@@ -12,6 +12,7 @@ import Outbox
 import Peers
 import Sessions
 import Threading
+import Totals
 import Upstream
 import UpstreamSession
 
@@ -19,7 +20,7 @@ extension API {
   /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached the state that the
   /// client waits for.
   func send(
-    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?,
+    _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     if message.parameters.until == .confirmed, !session.upstream.confirms {
@@ -31,9 +32,9 @@ extension API {
     let content = try IncomingMessage.decoded(body)
     var pending: PendingSend
     if let field = message.idempotency {
-      pending = try acceptOnce(message, field, content, for: session, grant, context, at: now)
+      pending = try acceptOnce(message, field, content, for: session, grant, by: client, context, at: now)
     } else {
-      let receipt = try accept(message, content, for: session, context, at: now)
+      let receipt = try accept(message, content, for: session, by: client, context, at: now)
       pending = PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
     }
     if pending.receipt.ticket != nil {
@@ -46,7 +47,7 @@ extension API {
   /// Accepts a request with an idempotency key, or finds what was accepted under that key before.
   private func acceptOnce(
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: [UInt8], for session: Session,
-    _ grant: Grant?, _ context: RequestContext?, at now: MonotonicTime
+    _ grant: Grant?, by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> PendingSend {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
@@ -71,7 +72,7 @@ extension API {
             position: session.inbox.latest.position,
             lifetime: field.isForwarded ? shared.forwardedRetention : IdempotencyTable.retention)
         }
-        let receipt = try accept(message, content, key: stored, for: session, context, at: now)
+        let receipt = try accept(message, content, key: stored, for: session, by: client, context, at: now)
         if receipt.ticket != nil {
           return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false, key: key)
         }
@@ -134,7 +135,7 @@ extension API {
   }
 
   private func accept(
-    _ message: IncomingMessage, _ content: [UInt8], key: KeyToStore? = nil, for session: Session,
+    _ message: IncomingMessage, _ content: [UInt8], key: KeyToStore? = nil, for session: Session, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
     session.noteUse(at: now)
@@ -143,31 +144,32 @@ extension API {
     let results: SendReceipt.Results
     var ticket: JournalTicket?
     if session.upstream.hasEvents, let settings = session.upstream.socketIO {
-      results = try acceptEvents(message, content, settings, key, for: session, context, &ticket, at: now)
+      results = try acceptEvents(
+        message, content, settings, key, for: session, by: client, context, &ticket, at: now)
     } else if message.isBatch {
       let lines = try message.lines(in: content)
       try admitMessages(lines.count, in: context, at: now)
       results = .batch(
         message.idempotency == nil
-          ? try queueBatch(lines, message, to: session, &ticket, at: now)
-          : try queueAll(lines, message, key, to: session, &ticket, at: now))
+          ? try queueBatch(lines, message, to: session, by: client, &ticket, at: now)
+          : try queueAll(lines, message, key, to: session, by: client, &ticket, at: now))
     } else {
       let item = try message.item(in: content)
       try admitMessages(1, in: context, at: now)
-      results = .single(try queue(item, message, key, to: session, &ticket, at: now), item.kind)
+      results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), item.kind)
     }
     return SendReceipt(session: session, cursor: cursor, results: results, ticket: ticket)
   }
 
   /// Throws the first problem if every message is refused.
   func queueBatch(
-    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, _ ticket: inout JournalTicket?,
-    at now: MonotonicTime
+    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, by client: UInt64,
+    _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let receipt = session.upstream.post(
       lines, kind: .text, timeToLive: timeToLive,
-      topic: message.parameters.topic, now: now)
+      topic: message.parameters.topic, by: client, now: now)
     ticket = receipt.ticket
     var runs: [BatchResults.Run] = []
     var accepted = 0
@@ -222,7 +224,7 @@ extension API {
 
   /// Queues a batch as a whole or not at all.
   func queueAll(
-    _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
+    _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
@@ -231,7 +233,7 @@ extension API {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
     }
     let receipt = session.upstream.post(
-      all: lines, kind: .text, timeToLive: timeToLive, topic: topic, key: key, now: now)
+      all: lines, kind: .text, timeToLive: timeToLive, topic: topic, key: key, by: client, now: now)
     ticket = receipt.ticket
     return BatchResults(try accepted(receipt, lines.count, by: session, at: now), count: lines.count)
   }
@@ -251,12 +253,12 @@ extension API {
 
   func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
-    _ ticket: inout JournalTicket?, at now: MonotonicTime
+    by client: UInt64, _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     let timeToLive = try timeToLive(of: message.parameters, to: session)
     let receipt = session.upstream.post(
       item.payload, kind: item.kind, timeToLive: timeToLive,
-      topic: message.parameters.topic, key: key, now: now)
+      topic: message.parameters.topic, key: key, by: client, now: now)
     ticket = receipt.ticket
     return try accepted(receipt, 1, by: session, at: now)
   }
@@ -323,18 +325,28 @@ extension API {
   func queueFullDetail(_ limit: QueueLimit, _ session: Session) -> String {
     let queue = session.upstream.queueSettings
     let prefix = session.settingPrefix
-    let held =
+    let (held, reserve, share) =
       switch limit {
-      case .messages: "\(queue.maximumMessages) messages, the setting \(prefix)upstream.queue.messages"
-      case .bytes: "\(ByteSize.format(queue.maximumBytes)), the setting \(prefix)upstream.queue.bytes"
+      case .messages:
+        (
+          "\(queue.maximumMessages) messages, the setting \(prefix)upstream.queue.messages", queue.messageReserve,
+          "\(queue.messageReserve.share)"
+        )
+      case .bytes:
+        (
+          "\(ByteSize.format(queue.maximumBytes)), the setting \(prefix)upstream.queue.bytes", queue.byteReserve,
+          ByteSize.format(queue.byteReserve.share)
+        )
       }
+    let others =
+      reserve.maximum > reserve.limit ? "; what is kept beyond it is for clients that have less than \(share)" : ""
     let state = session.upstream.snapshot().state
     let reason =
       state == .ready
       ? "the upstream is connected and reads messages more slowly than clients send them"
       : "the upstream is not connected (state \(state.name))"
     return
-      "the queue to the upstream is full (\(held)): \(reason). Try again after the time in Retry-After"
+      "the queue to the upstream is full (\(held)\(others)): \(reason). Try again after the time in Retry-After"
   }
 
   /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if it is not known.

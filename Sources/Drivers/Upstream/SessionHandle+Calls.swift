@@ -61,7 +61,7 @@ extension SessionHandle {
       let (id, request) = request(shared.outbox.ledger.last + 1)
       guard !shared.calls.contains(id) else { return (.idInUse, nil) }
       let result = shared.outbox.enqueue(
-        request, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)
+        request, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       guard case .queued(let sequence, _) = result else {
         let receipt = Receipt(result: result, nextAttempt: shared.nextAttempt)
         return (.refused(receipt), shared.signal(after: result))

@@ -72,7 +72,7 @@ extension SessionHandle {
 
   /// Queues the acknowledgement with this token, once. Callable from any loop.
   package func acknowledge(
-    _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, now: MonotonicTime
+    _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
   ) -> AcknowledgementReceipt {
     let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
       guard let owed = shared.socketIO?.owed[token], let current = shared.socketIO?.connection,
@@ -86,7 +86,8 @@ extension SessionHandle {
       parts.namespace = owed.namespace
       let message = SharedSlice(SharedBytes(parts.record))
       // It reports its end. So it is not stored either: another process has other connections.
-      let result = shared.outbox.enqueue(message, kind: .text, timeToLive: timeToLive, reportsEnd: true, now: now)
+      let result = shared.outbox.enqueue(
+        message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {
         shared.socketIO?.noteQueued(sequence, token, owed, in: shared.outbox.ledger)
       }

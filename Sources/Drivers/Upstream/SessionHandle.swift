@@ -261,36 +261,41 @@ package final class SessionHandle: Sendable {
 
   /// Queues a message. Callable from any loop. `timeToLive`: zero if the message must be sent at once or not at all, nil for no expiry.
   ///
-  /// `key`: the idempotency key of the request, which is stored with its messages.
+  /// `key`: the idempotency key of the request, which is stored with its messages. `client`: by whom they are counted; 0 if clients cannot be told
+  /// apart.
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,
-    now: MonotonicTime
+    by client: UInt64 = 0, now: MonotonicTime
   ) -> Receipt {
     if let journal, timeToLive != .zero {
       let message = MessageToStore([SharedSlice(payload)], kind: kind, timeToLive: timeToLive, topic: topic, key: key)
       return store(message, in: journal, now: now) { outbox in
-        let result = outbox.enqueue(message.payloads[0], kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+        let result = outbox.enqueue(
+          message.payloads[0], kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
         return [EnqueueResults(result: result, count: 1)]
       }.single
     }
     return post(at: now) {
-      $0.enqueue(SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      $0.enqueue(SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
     }
   }
 
   /// Queues all messages or none. The receipt has the number of the first; the others follow it.
   package func post(
     all payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil,
-    key: KeyToStore? = nil, now: MonotonicTime
+    key: KeyToStore? = nil, by client: UInt64 = 0, now: MonotonicTime
   ) -> Receipt {
     if let journal, timeToLive != .zero {
       let message = MessageToStore(payloads, kind: kind, timeToLive: timeToLive, topic: topic, key: key)
       return store(message, in: journal, now: now) { outbox in
-        let result = outbox.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+        let result = outbox.enqueueAll(
+          payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
         return [EnqueueResults(result: result, count: payloads.count)]
       }.single
     }
-    return post(at: now) { $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now) }
+    return post(at: now) {
+      $0.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
+    }
   }
 
   @inline(__always)
@@ -312,16 +317,18 @@ package final class SessionHandle: Sendable {
 
   /// Queues messages in their order, each as `post` does for one. No other message is queued between them.
   package func post(
-    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
+    now: MonotonicTime
   ) -> BatchReceipt {
     if let journal, timeToLive != .zero {
       let message = MessageToStore(payloads, kind: kind, timeToLive: timeToLive, topic: topic, key: nil)
       return store(message, in: journal, now: now) {
-        $0.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+        $0.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
       }
     }
     let (receipt, signal) = update(at: now) { shared in
-      let results = shared.outbox.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      let results = shared.outbox.enqueue(
+        payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
       var signal: Signal?
       for results in results { signal = shared.signal(after: results.result) ?? signal }
       return (BatchReceipt(results: results, nextAttempt: shared.nextAttempt), signal)

@@ -5,15 +5,18 @@ extension Outbox {
   /// Queues all messages, with consecutive numbers, or none. The result has the number of the first. The parameters are those of `enqueue`
   /// for a single message.
   package mutating func enqueueAll(
-    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
+    now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     if timeToLive == .zero, let reason = notReadyReason(for: payloads.count, now: now) { return .notReady(reason) }
-    if let limit = exceededLimit(for: payloads, replacing: topic) { return .full(limit) }
+    if let limit = exceededLimit(for: payloads, replacing: topic, by: client) { return .full(limit) }
     let first = ledger.last + 1
     var wakes = false
     for payload in payloads {
-      let result = enqueue(payload, kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      let result = enqueue(
+        payload, kind: kind, timeToLive: timeToLive, topic: topic, reportsEnd: false, by: client,
+        droppingBefore: first, now: now)
       guard case .queued(_, let wakesNow) = result else { return result }
       wakes = wakes || wakesNow
     }
@@ -21,21 +24,12 @@ extension Outbox {
   }
 
   /// The limit that all these messages together would exceed; nil if none.
-  private func exceededLimit(for payloads: [SharedSlice], replacing topic: String?) -> QueueLimit? {
+  private func exceededLimit(for payloads: [SharedSlice], replacing topic: String?, by client: UInt64) -> QueueLimit? {
     // With a topic, each replaces the one before it.
     let count = topic == nil ? payloads.count : 1
     let size = topic == nil ? payloads.reduce(0) { $0 + $1.count } : payloads.map(\.count).max() ?? 0
-    var others = messages + kept
-    var held = bytes
-    if settings.overflow == .dropOldest {
-      others -= waiting
-      held -= waitingBytes
-    } else if let topic, let position = topics[topic] {
-      others -= 1
-      held -= ring[position].payload?.count ?? 0
-    }
-    guard others + count <= settings.maximumMessages else { return .messages }
-    return others + count == 1 || held + size <= settings.maximumBytes ? nil : .bytes
+    guard let limit = exceededLimit(count, size, replacing: topic, by: client) else { return nil }
+    return settings.overflow == .dropOldest ? exceededLimit(count, size, dropsWaiting: true) : limit
   }
 }
 

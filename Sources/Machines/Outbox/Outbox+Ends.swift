@@ -1,4 +1,5 @@
 import ByteStreams
+import Totals
 
 /// How messages leave the outbox, and how their positions are freed.
 extension Outbox {
@@ -100,9 +101,16 @@ extension Outbox {
     }
     if ring[position].reportsEnd { ended.append(ring[position].sequence) }
     messages &-= 1
-    bytes &-= ring[position].payload?.count ?? 0
-    ring[position].payload = nil
+    discardPayload(position)
     ring[position].topic = nil
+  }
+
+  /// The message leaves: its position stays, empty, and its client has less.
+  mutating func discardPayload(_ position: Int) {
+    guard let size = ring[position].payload?.count else { return }
+    bytes &-= size
+    holdings.remove(size, by: ring[position].client)
+    ring[position].payload = nil
   }
 
   /// Removes the empty positions at the front.
@@ -127,10 +135,9 @@ extension Outbox {
 
   /// Releases a written message that need not be sent again.
   mutating func release(_ position: Int) {
-    guard let size = ring[position].payload?.count else { return }
+    guard ring[position].payload != nil else { return }
     kept &-= 1
-    bytes &-= size
-    ring[position].payload = nil
+    discardPayload(position)
   }
 
   /// Indexes the deadlines and topics of the waiting messages anew, after positions have changed or messages have returned.

@@ -222,8 +222,7 @@ extension Outbox {
       largest = nil
       reject(ring[position].sequence)
       messages &-= 1
-      bytes &-= size
-      ring[position].payload = nil
+      discardPayload(position)
     }
     if let largest, ledger.state(of: largest.sequence) == .written {
       reject(largest.sequence)

@@ -1,4 +1,5 @@
 import ByteStreams
+import Totals
 import UpstreamSession
 
 /// The messages on their way to the upstream, first in, first out, each with a time to live; and the record of each one's state.
@@ -20,6 +21,8 @@ package struct Outbox: Sendable {
     var payload: SharedSlice?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
+    /// By whom it is counted; 0 if that is not known, as of a message of an earlier process.
+    var client: UInt64 = 0
     var kind = MessageKind.text
     /// Time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
@@ -98,6 +101,8 @@ package struct Outbox: Sendable {
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
   var kept = 0
+  /// What each client has of `messages`, `kept` and `bytes`.
+  var holdings = ClientHoldings()
   /// Messages that have ended since the last `takeEnded`: those with `reportsEnd` whose payload was still held, and any that was too large.
   package internal(set) var ended: [UInt64] = []
   /// Waiting messages, and their bytes.
@@ -146,10 +151,21 @@ package struct Outbox: Sendable {
   // MARK: In
 
   /// Queues a message. `timeToLive`: 0 means now or never; nil means no expiry. `reportsEnd`: `takeEnded` reports the message if it ends in the
-  /// queue.
+  /// queue. `client`: by whom it is counted; 0 if clients cannot be told apart.
   package mutating func enqueue(
     _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
-    now: MonotonicTime
+    by client: UInt64 = 0, now: MonotonicTime
+  ) -> EnqueueResult {
+    enqueue(
+      payload, kind: kind, timeToLive: timeToLive, topic: topic, reportsEnd: reportsEnd, by: client,
+      droppingBefore: .max, now: now)
+  }
+
+  /// - Parameter first: of a batch that is queued as a whole: no message of it is dropped for another one.
+  @inline(__always)
+  mutating func enqueue(
+    _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String?, reportsEnd: Bool,
+    by client: UInt64, droppingBefore first: UInt64, now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
     let isImmediate = timeToLive?.nanoseconds == 0
@@ -157,9 +173,10 @@ package struct Outbox: Sendable {
     let size = payload.count
     var isFirstLoss = false
     if messages &+ kept >= settings.maximumMessages || bytes &+ size > settings.maximumBytes {
-      while let limit = exceededLimit(for: size, replacing: topic) {
+      let drops = settings.overflow == .dropOldest && exceededLimit(1, size, dropsWaiting: true) == nil
+      while let limit = exceededLimit(1, size, replacing: topic, by: drops ? 0 : client) {
         isFirstLoss = isFirstLoss || ledger.losses.isEmpty
-        guard settings.overflow == .dropOldest, canMakeRoom(for: size), dropOldest() else { return .full(limit) }
+        guard drops, dropOldest(before: first) else { return .full(limit) }
         displacements &+= 1
       }
     }
@@ -174,8 +191,9 @@ package struct Outbox: Sendable {
     let mostUrgent = expiry.first?.deadline ?? .distantFuture
     ring.append(
       Entry(
-        sequence: sequence, payload: payload, topic: topic, deadline: deadline, kind: kind, isImmediate: isImmediate,
-        isStored: storesMessages && !isImmediate && !reportsEnd, reportsEnd: reportsEnd))
+        sequence: sequence, payload: payload, topic: topic, deadline: deadline, client: client, kind: kind,
+        isImmediate: isImmediate, isStored: storesMessages && !isImmediate && !reportsEnd, reportsEnd: reportsEnd))
+    holdings.add(size, by: client)
     messages &+= 1
     waiting &+= 1
     waitingBytes &+= size
@@ -191,14 +209,15 @@ package struct Outbox: Sendable {
 
   /// Queues messages in their order, each as the function above does.
   package mutating func enqueue(
-    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, now: MonotonicTime
+    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
+    now: MonotonicTime
   ) -> [EnqueueResults] {
     var all: [EnqueueResults] = []
     var last = EnqueueResults(result: .closed, count: 0)
     // Not the array's own iteration, which retains each payload.
     let payloads = payloads.span
     for index in payloads.indices {
-      let result = enqueue(payloads[index], kind: kind, timeToLive: timeToLive, topic: topic, now: now)
+      let result = enqueue(payloads[index], kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
       switch (last.result, result) {
       case (.queued(let first, let wakes), .queued(_, let wakesNow)):
         if wakesNow, !wakes { last.result = .queued(sequence: first, wakes: true) }
@@ -222,30 +241,55 @@ package struct Outbox: Sendable {
     return .pace(until: bucket.nextToken(now: now))
   }
 
-  /// The limit that one more message of this size would exceed; nil if none. The message that it replaces does not count.
-  private func exceededLimit(for size: Int, replacing topic: String?) -> QueueLimit? {
+  /// The limit that `count` more messages of `size` bytes would exceed; nil if none. The message that they replace does not count.
+  ///
+  /// - Parameters:
+  ///   - client: may use the reserve; 0 if it may not.
+  ///   - dropsWaiting: whether the waiting messages do not count. If not even their drop makes room, none is dropped.
+  func exceededLimit(
+    _ count: Int, _ size: Int, replacing topic: String? = nil, by client: UInt64 = 0, dropsWaiting: Bool = false
+  ) -> QueueLimit? {
     var others = messages + kept
     var held = bytes
-    if let topic, let position = topics[topic] {
+    var own = client == 0 ? nil : holdings[client]
+    if dropsWaiting {
+      others -= waiting
+      held -= waitingBytes
+    } else if let topic, let position = topics[topic] {
+      let replaced = ring[position].payload?.count ?? 0
       others -= 1
-      held -= ring[position].payload?.count ?? 0
+      held -= replaced
+      if ring[position].client == client {
+        own?.count -= 1
+        own?.bytes -= replaced
+      }
     }
-    guard others < settings.maximumMessages else { return .messages }
-    return others == 0 || held + size <= settings.maximumBytes ? nil : .bytes
+    guard settings.messageReserve.admits(count, used: others, own: own?.count) else { return .messages }
+    // A single message is accepted if the outbox is empty.
+    return others + count == 1 || settings.byteReserve.admits(size, used: held, own: own?.bytes) ? nil : .bytes
   }
 
-  /// Whether dropping all waiting messages would make room. If not, none is dropped, since the new message is refused anyway.
-  private func canMakeRoom(for size: Int) -> Bool {
-    let others = messages + kept - waiting
-    return others < settings.maximumMessages && (others == 0 || bytes - waitingBytes + size <= settings.maximumBytes)
-  }
+  /// How many waiting messages are examined for one of a client that has more than its share.
+  private static var dropSearch: Int { 256 }
 
-  private mutating func dropOldest() -> Bool {
+  /// Drops the oldest waiting message of the clients that have more than their share, or the oldest of all.
+  private mutating func dropOldest(before first: UInt64) -> Bool {
     waitingStart = max(waitingStart, takenEnd)
     while waitingStart < ring.end, ring[waitingStart].payload == nil { waitingStart &+= 1 }
     guard waitingStart < ring.end else { return false }
-    end(waitingStart, as: .rejected, because: .queueFull)
+    let searched = waitingStart..<min(ring.end, waitingStart + Self.dropSearch)
+    let dropped = searched.first { ring[$0].sequence < first && hasMoreThanItsShare($0) } ?? waitingStart
+    end(dropped, as: .rejected, because: .queueFull)
     return true
+  }
+
+  /// Whether the client of a message has more than its share. Messages whose clients are not known are as those of one that has.
+  private func hasMoreThanItsShare(_ position: Int) -> Bool {
+    guard ring[position].payload != nil else { return false }
+    let client = ring[position].client
+    guard client != 0 else { return true }
+    let held = holdings[client]
+    return held.count > settings.messageReserve.share || held.bytes > settings.byteReserve.share
   }
 
   // MARK: Out
@@ -277,7 +321,8 @@ package struct Outbox: Sendable {
       ring[position].attempts &+= 1
       batch.append(
         OutboxMessage(
-          sequence: sequence, kind: ring[position].kind, payload: payload, reportsEnd: ring[position].reportsEnd))
+          sequence: sequence, kind: ring[position].kind, payload: payload, reportsEnd: ring[position].reportsEnd,
+          client: ring[position].client))
       taken &+= 1
       size &+= count
       flight?.last = sequence
@@ -308,8 +353,7 @@ package struct Outbox: Sendable {
       if keepsWritten {
         kept &+= 1
       } else {
-        bytes &-= size
-        ring[position].payload = nil
+        discardPayload(position)
       }
     }
     guard let first else { return popFront() }

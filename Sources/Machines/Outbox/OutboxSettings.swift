@@ -1,4 +1,5 @@
 import ByteStreams
+import Totals
 
 /// Limits and delivery guarantees of an outbox.
 package struct OutboxSettings: Sendable, Equatable {
@@ -16,9 +17,9 @@ package struct OutboxSettings: Sendable, Equatable {
     case unconfirmed
   }
 
-  /// Maximum messages held. At one message per millisecond, they cover one second without the upstream.
+  /// Maximum messages held of one client (`Reserve`). At one message per millisecond, they cover one second without the upstream.
   package var maximumMessages = 1_024
-  /// Maximum bytes held. A single larger message is accepted if the outbox is empty; otherwise it could never be sent.
+  /// Maximum bytes held of one client. A single larger message is accepted if the outbox is empty; otherwise it could never be sent.
   package var maximumBytes = 4 * 1_024 * 1_024
   package var overflow: Overflow = .refuse
   package var redelivery: Redelivery = .never
@@ -47,6 +48,9 @@ package struct OutboxSettings: Sendable, Equatable {
 
   package init() {}
 
+  package var messageReserve: Reserve { Reserve(limit: maximumMessages) }
+  package var byteReserve: Reserve { Reserve(limit: maximumBytes) }
+
   /// `rate`, `rateInterval` and `burst` as one value; nil: as fast as the upstream accepts messages.
   package var pace: Pace? {
     get { rate > 0 ? Pace(messages: rate, interval: rateInterval, burst: burst) : nil }
@@ -65,6 +69,8 @@ package struct OutboxMessage: Sendable {
   package let payload: SharedSlice
   /// Whether it was queued with `reportsEnd`, as the request of a call.
   package let reportsEnd: Bool
+  /// By whom it is counted; 0 if that is not known.
+  package let client: UInt64
 }
 
 /// What a session that repeats a message on a new connection must know of its delivery.

@@ -16,6 +16,9 @@ package struct TotalUser: Hashable, Sendable {
     self.init(principal: principal.isEmpty ? 0 : Self.hash(principal), address: Self.hash(address))
   }
 
+  /// The principal, or without credentials the address. A total with a reserve counts by it.
+  package var client: UInt64 { principal == 0 ? address : principal }
+
   private static func hash(_ value: some Hashable) -> UInt64 {
     var hasher = Hasher()
     hasher.combine(value)

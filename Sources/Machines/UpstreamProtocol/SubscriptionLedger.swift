@@ -1,5 +1,6 @@
 import ByteStreams
 import JSONCodec
+import Totals
 
 /// How messages that create or end subscriptions are recognised.
 package struct SubscriptionRules: Hashable, Sendable {
@@ -23,12 +24,15 @@ package struct SubscriptionRules: Hashable, Sendable {
   package var remove = Rule()
   /// An upstream's message that reports the end of a subscription.
   package var ended = Rule()
-  /// Maximum number of subscriptions stored.
+  /// Maximum number of subscriptions stored of one client (`Reserve`).
   package var entries = 1_024
   /// Maximum total size of their messages and keys, in bytes.
   package var bytes = 1 << 20
 
   package init() {}
+
+  var entryReserve: Reserve { Reserve(limit: entries) }
+  var byteReserve: Reserve { Reserve(limit: bytes) }
 }
 
 /// The subscriptions that clients have made, by key. An upstream forgets them when the connection ends, so they are sent again on
@@ -40,7 +44,7 @@ package struct SubscriptionLedger: Sendable {
     case stored
     case removed
     /// The message creates a subscription, but the ledger is full: the subscription is not made again on the next connection.
-    case full
+    case full(SubscriptionRefusal)
   }
 
   package struct Entry: Sendable {
@@ -49,6 +53,8 @@ package struct SubscriptionLedger: Sendable {
     package let key: [UInt8]
     /// The number of the client's message; nil if it is of an earlier process.
     package let message: UInt64?
+    /// By whom it is counted; 0 if that is not known.
+    fileprivate let client: UInt64
     /// Position in the order of creation.
     fileprivate let sequence: UInt64
 
@@ -60,6 +66,7 @@ package struct SubscriptionLedger: Sendable {
   private var lastSequence: UInt64 = 0
   /// Total size of the stored messages and keys, in bytes.
   package private(set) var bytes = 0
+  private var holdings = ClientHoldings()
 
   package init(_ rules: SubscriptionRules) { self.rules = rules }
 
@@ -72,11 +79,12 @@ package struct SubscriptionLedger: Sendable {
   /// Adds a subscription of an earlier process. Returns false if it is dropped: it is beyond the limits, or would not be recognised now.
   package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) -> Bool {
     lastSequence += 1
-    let entry = Entry(kind: kind, payload: payload, key: key, message: nil, sequence: lastSequence)
-    guard isRecognised(entry), entries[key] == nil, entries.count < rules.entries, bytes + entry.size <= rules.bytes
+    let entry = Entry(kind: kind, payload: payload, key: key, message: nil, client: 0, sequence: lastSequence)
+    // Its client is not known any more, and may have had the reserve.
+    guard isRecognised(entry), entries[key] == nil, entries.count < rules.entryReserve.maximum,
+      bytes + entry.size <= rules.byteReserve.maximum
     else { return false }
-    entries[key] = entry
-    bytes += entry.size
+    insert(entry)
     return true
   }
 
@@ -98,23 +106,40 @@ package struct SubscriptionLedger: Sendable {
   ///
   /// - Parameters:
   ///   - message: its number.
+  ///   - client: by whom it is counted; 0 if clients cannot be told apart.
   ///   - callID: where a call has its id; nil if the message is not a call. The gateway has drawn that id, so a subscription with it as its key is
   ///     not kept: no client could remove it.
   package mutating func sent(
-    _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, callID: JSONPointer? = nil
+    _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
+    callID: JSONPointer? = nil
   ) -> Effect {
     if let key = rules.remove.key(in: payload.bytes) { return remove(key) ? .removed : .none }
     guard let key = rules.add.key(in: payload.bytes), callID?.content(in: payload.bytes) != key else { return .none }
     lastSequence += 1
     let entry = Entry(
-      kind: kind, payload: payload.standalone, key: key, message: message, sequence: lastSequence)
+      kind: kind, payload: payload.standalone, key: key, message: message, client: client, sequence: lastSequence)
     // The replaced entry is out of date, even if the new one does not fit.
     remove(key)
     lastKey = key
-    guard entries.count < rules.entries, bytes + entry.size <= rules.bytes else { return .full }
-    entries[key] = entry
-    bytes += entry.size
+    if let refusal = refusal(of: entry) { return .full(refusal) }
+    insert(entry)
     return .stored
+  }
+
+  private func refusal(of entry: Entry) -> SubscriptionRefusal? {
+    let own = entry.client == 0 ? nil : holdings[entry.client]
+    if !rules.entryReserve.admits(1, used: entries.count, own: own?.count) {
+      return SubscriptionRefusal(.entries, isOfClient: own.map { $0.count >= rules.entryReserve.share } ?? false)
+    }
+    guard !rules.byteReserve.admits(entry.size, used: bytes, own: own?.bytes) else { return nil }
+    return SubscriptionRefusal(
+      .bytes, isOfClient: own.map { $0.bytes + entry.size > rules.byteReserve.share } ?? false)
+  }
+
+  private mutating func insert(_ entry: Entry) {
+    entries[entry.key] = entry
+    bytes += entry.size
+    holdings.add(entry.size, by: entry.client)
   }
 
   /// Called when the message that created this subscription turns out not to have been sent.
@@ -131,6 +156,21 @@ package struct SubscriptionLedger: Sendable {
     guard let entry = entries.removeValue(forKey: key) else { return false }
     lastKey = key
     bytes -= entry.size
+    holdings.remove(entry.size, by: entry.client)
     return true
+  }
+}
+
+/// Why a subscription is not kept.
+package struct SubscriptionRefusal: Equatable, Sendable {
+  package enum Limit: String, Sendable { case entries, bytes }
+
+  package let limit: Limit
+  /// Whether its client has its share. If not, all clients together have used up the limit and what is kept for those that have little.
+  package let isOfClient: Bool
+
+  init(_ limit: Limit, isOfClient: Bool) {
+    self.limit = limit
+    self.isOfClient = isOfClient
   }
 }

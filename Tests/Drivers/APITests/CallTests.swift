@@ -75,13 +75,15 @@ import UpstreamSession
       for number in 0..<CallTable.Limits().calls {
         let receipt = session.upstream.call(
           CallID(.number, random: UInt128(number)), SharedSlice(SharedBytes([])), token: SharedBytes([]),
-          timeToLive: .seconds(1), now: api.now)
+          timeToLive: .seconds(1), by: 1, now: api.now)
         _ = write(session, api)
         guard case .registered = receipt else {
           Issue.record("call \(number) is refused")
           break
         }
       }
+      // The share of the client that makes the next one.
+      for number in 0..<64 { _ = try hold(#"{"id":\#(number)}"#, api) }
     case .upstreamClosed:
       let call = try hold(#"{"id":1}"#, api)
       _ = write(session, api)
@@ -217,6 +219,15 @@ import UpstreamSession
   }
 
   // MARK: Without a reply
+
+  @Test func theRequestsOfCallsAreCountedInTheQueueByTheirClients() throws {
+    var api = try fixture { $0.maximumMessages = 16 }
+    let calls = try (0..<16).map { try hold(#"{"id":\#($0)}"#, api) }
+    #expect(try api.post(#"{"id":16}"#, to: "/v1/call").problem == "queue-full")
+    api.client = ClientConnection(.ipv4(1))
+    let other = try hold(#"{"id":16}"#, api)
+    for call in calls + [other] { call.abandon() }
+  }
 
   @Test func aCallThatAFullQueueDropsEndsAtOnceAndNoOther() throws {
     let api = try fixture {

@@ -34,6 +34,24 @@ import Threading
     #expect(try api.post([0x63, 0xE9]).text("type") == "binary")
   }
 
+  @Test func oneAddressCannotTakeTheQueueOfAll() throws {
+    var api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 16 }
+    let lines = "Content-Type: application/x-ndjson\r\n"
+    #expect(try api.post(String(repeating: "1\n", count: 20), fields: lines).status == 207)
+    let problem = try api.post("more")
+    #expect(problem.problem == "queue-full")
+    let text =
+      "(16 messages, the setting upstream.queue.messages; what is kept beyond it is for clients that have less than 1)"
+    #expect(problem.text("detail")?.contains(text) == true, "\(problem.body)")
+    for address in 1...2 as ClosedRange<UInt32> {
+      api.client = ClientConnection(.ipv4(address))
+      #expect(try api.post("others").status == 202)
+      #expect(try api.post("more").problem == "queue-full")
+    }
+    #expect(try api.post("1\n2\n", fields: lines).problem == "queue-full")
+    #expect(try api.session().upstream.snapshot().queuedMessages == 18)
+  }
+
   @Test func refusalsAreCountedByTheirReason() throws {
     let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 2 }
     for _ in 0..<3 { _ = try api.post("a") }

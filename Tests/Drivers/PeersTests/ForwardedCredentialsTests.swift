@@ -1,6 +1,7 @@
 import Access
 import Configuration
 import Metrics
+import Outbox
 import Sessions
 import Testing
 
@@ -46,5 +47,22 @@ import Testing
     #expect(gateway.network.metrics.attempts.total == (isRemoved ? 0 : 1))
     #expect(try pair.holder.session().consumers.statuses.isEmpty || !isRemoved)
     #expect(pair.holder.metric("drawbridge_messages_accepted_total") == (isRemoved || method != "POST" ? 0 : 1))
+  }
+
+  /// The holder counts what it queues by the client of the other gateway.
+  @Test func onePrincipalCannotTakeTheQueueOfAllThroughAnotherGateway() throws {
+    let pair = try ForwardingTests.Pair(settings: {
+      $0.authentication.certificates = [.init(name: "dns:other", scopes: ["send"])]
+      $0.session.upstream.outbox.maximumMessages = 16
+    })
+    let other = "token-of-another-client"
+    try pair.follower.use(
+      tokens: Self.file
+        + "other sha256:3c7fbdfc55fbbe1a0348a5a969ea9e46413146ca5e1d0a295e83eddf53293da5 scopes=send\n")
+    func post(_ token: String) throws -> Int {
+      try pair.follower.request("POST", "/v1/messages", "Authorization: Bearer \(token)\r\n", "m").status
+    }
+    for _ in 0..<16 { #expect(try post(Self.token) == 202) }
+    #expect(try [post(Self.token), post(other), post(other)] == [503, 202, 503])
   }
 }

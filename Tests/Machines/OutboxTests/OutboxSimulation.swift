@@ -1,6 +1,7 @@
 import ByteStreams
 import TestSupport
 import Testing
+import Totals
 
 @testable import Outbox
 
@@ -34,7 +35,8 @@ import Testing
         let ttl: TimeSpan? = [.zero, .milliseconds(50), .seconds(1), nil].randomElement(using: &random) ?? nil
         let topic: String? = Int.random(in: 0..<6, using: &random) == 0 ? "t" : nil
         let body = SharedBytes(Array(repeating: 1, count: Int.random(in: 0...64, using: &random)))
-        _ = outbox.enqueue(SharedSlice(body), kind: .binary, timeToLive: ttl, topic: topic, now: now)
+        let client = UInt64.random(in: 0...3, using: &random)
+        _ = outbox.enqueue(SharedSlice(body), kind: .binary, timeToLive: ttl, topic: topic, by: client, now: now)
       case 8..<11:
         outbox.takeBatch(
           maximumMessages: Int.random(in: 1...8, using: &random), maximumBytes: 256, now: now, into: &buffer)
@@ -85,7 +87,7 @@ import Testing
           outbox.startSending()
         }
       }
-      #expect(outbox.messages + outbox.kept <= settings.maximumMessages)
+      #expect(outbox.messages + outbox.kept <= settings.messageReserve.maximum)
       #expect(outbox.ledger.count(in: .queued) == outbox.messages)
       #expect((outbox.flight?.barriers.count ?? 0) <= settings.maximumBarriers)
     }
@@ -98,7 +100,7 @@ import Testing
     for state in final { total += outbox.ledger.total(state) }
     #expect(total == outbox.ledger.last, "each message ends once")
     #expect(outbox.messages == 0 && outbox.bytes == 0 && outbox.ring.isEmpty && outbox.waiting + outbox.kept == 0)
-    #expect(outbox.waitingBytes == 0)
+    #expect(outbox.waitingBytes == 0 && outbox.holdings.clientCount == 0)
     #expect(outbox.ledger.total(.queued) == outbox.ledger.last)
     for sequence in 1...outbox.ledger.last {
       guard let state = outbox.ledger.state(of: sequence) else { continue }

@@ -16,9 +16,10 @@ struct OutboxFixture {
 
   @discardableResult
   mutating func post(
-    _ text: String, ttl: TimeSpan? = .seconds(30), topic: String? = nil
+    _ text: String, ttl: TimeSpan? = .seconds(30), topic: String? = nil, by client: UInt64 = 0
   ) -> EnqueueResult {
-    outbox.enqueue(SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl, topic: topic, now: now)
+    outbox.enqueue(
+      SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl, topic: topic, by: client, now: now)
   }
 
   mutating func take(messages: Int = .max, bytes: Int = .max) -> [String] {

@@ -19,8 +19,10 @@ import Testing
     return rules
   }
 
-  private func say(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {
-    ledger.sent(SharedSlice(SharedBytes(Array(text.utf8))), kind: .text)
+  private func say(
+    _ ledger: inout SubscriptionLedger, _ text: String, by client: UInt64 = 0
+  ) -> SubscriptionLedger.Effect {
+    ledger.sent(SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, by: client)
   }
 
   private func hear(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {
@@ -105,16 +107,48 @@ import Testing
     var few = SubscriptionLedger(try rules { $0.entries = 2 })
     #expect(
       say(&few, #"{"id":1,"type":"subscribe"}"#) == .stored && say(&few, #"{"id":2,"type":"subscribe"}"#) == .stored)
-    #expect(say(&few, #"{"id":3,"type":"subscribe"}"#) == .full)
+    #expect(say(&few, #"{"id":3,"type":"subscribe"}"#) == .full(.init(.entries, isOfClient: false)))
     #expect(say(&few, #"{"id":2,"type":"subscribe","x":1}"#) == .stored, "a replacement takes no more room")
     #expect(few.count == 2)
 
     var small = SubscriptionLedger(try rules { $0.bytes = 100 })
     let long = String(repeating: "x", count: 100)
+    let tooLarge = SubscriptionLedger.Effect.full(.init(.bytes, isOfClient: false))
     #expect(say(&small, #"{"id":1,"type":"subscribe"}"#) == .stored)
-    #expect(say(&small, #"{"id":2,"type":"subscribe","x":"\#(long)"}"#) == .full)
-    #expect(say(&small, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#) == .full)
+    #expect(say(&small, #"{"id":2,"type":"subscribe","x":"\#(long)"}"#) == tooLarge)
+    #expect(say(&small, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#) == tooLarge)
     #expect(small.count == 0 && small.bytes == 0, "what was replaced is out of date all the same")
+  }
+
+  @Test func oneClientCannotTakeTheSubscriptionsOfAll() throws {
+    var ledger = SubscriptionLedger(try rules { $0.entries = 128 })
+    func subscribe(_ id: String, by client: UInt64) -> SubscriptionLedger.Effect {
+      say(&ledger, #"{"id":"\#(id)","type":"subscribe"}"#, by: client)
+    }
+    for id in 0..<128 { #expect(subscribe("first \(id)", by: 1) == .stored) }
+    #expect(subscribe("more", by: 1) == .full(.init(.entries, isOfClient: true)))
+    for client in 2...9 as ClosedRange<UInt64> {
+      #expect(subscribe("a\(client)", by: client) == .stored && subscribe("b\(client)", by: client) == .stored)
+      #expect(subscribe("c\(client)", by: client) == .full(.init(.entries, isOfClient: true)))
+      #expect(subscribe("a\(client)", by: client) == .stored, "a replacement takes no more room")
+    }
+    #expect(subscribe("last", by: 10) == .full(.init(.entries, isOfClient: false)), "all have used it up")
+    #expect(say(&ledger, #"{"id":"a2","type":"complete"}"#, by: 3) == .removed, "whoever removes it")
+    #expect(subscribe("d2", by: 2) == .stored && ledger.count == 144)
+    // The next process keeps all of them, although it does not know whose they are.
+    var next = SubscriptionLedger(ledger.rules)
+    let isRestored = ledger.messages.map { next.restore($0.key, $0.payload, kind: $0.kind) }
+    #expect(isRestored.allSatisfy { $0 } && next.count == 144)
+  }
+
+  @Test func theBytesOfSubscriptionsHaveAReserve() throws {
+    var ledger = SubscriptionLedger(try rules { $0.bytes = 6_400 })
+    let long = String(repeating: "x", count: 6_300)
+    #expect(say(&ledger, #"{"id":1,"type":"subscribe","x":"\#(long)"}"#, by: 1) == .stored)
+    let full = SubscriptionLedger.Effect.full(.init(.bytes, isOfClient: true))
+    #expect(say(&ledger, #"{"id":2,"type":"subscribe","x":"\#(long.prefix(60))"}"#, by: 1) == full)
+    #expect(say(&ledger, #"{"id":3,"type":"subscribe","x":"\#(long.prefix(60))"}"#, by: 2) == .stored)
+    #expect(say(&ledger, #"{"id":4,"type":"subscribe","x":"\#(long.prefix(60))"}"#, by: 2) == full)
   }
 
   /// Thousands of changes later, exactly the last word under each key is there.

@@ -266,7 +266,7 @@ final class ProtocolRunner {
   func recordSent(_ message: OutboxMessage, _ correlation: Correlation?) -> JournalTicket? {
     handle(
       memory.subscriptions.sent(
-        message.payload, kind: message.kind, message: message.sequence,
+        message.payload, kind: message.kind, message: message.sequence, by: message.client,
         callID: message.reportsEnd ? correlation?.request : nil))
   }
 
@@ -296,11 +296,13 @@ final class ProtocolRunner {
     switch effect {
     case .none: return nil
     case .stored, .removed: break
-    case .full:
+    case .full(let refusal):
       let rules = memory.subscriptions.rules
       logger.warning(
         "a limit of upstream.subscriptions is reached: a subscription will not be sent again on the next connection",
         [
+          .text("limit", "upstream.subscriptions.\(refusal.limit.rawValue)"),
+          .text("used_by", refusal.isOfClient ? "its client" : "all clients"),
           .number("subscriptions", memory.subscriptions.count), .number("entries", rules.entries),
           .number("bytes", rules.bytes),
         ])

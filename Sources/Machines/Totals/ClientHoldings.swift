@@ -1,0 +1,42 @@
+/// What each client has in one place: a number of things, such as messages in a queue, and their bytes. The owner of the place has their sums, and decides by `Reserve`.
+///
+/// A change costs a dictionary look-up, and allocates nothing while the number of clients stays the same or falls.
+package struct ClientHoldings: Sendable {
+  package struct Amount: Equatable, Sendable {
+    package var count = 0
+    package var bytes = 0
+
+    fileprivate mutating func add(_ more: Int) {
+      count += 1
+      bytes += more
+    }
+  }
+
+  /// A table that had at most so many clients keeps its memory.
+  private static var clientsKept: Int { 64 }
+
+  private var amounts: [UInt64: Amount] = [:]
+
+  package init() {}
+
+  /// Number of clients that have something.
+  package var clientCount: Int { amounts.count }
+
+  package subscript(client: UInt64) -> Amount { amounts[client] ?? Amount() }
+
+  /// `client`: 0 if it is not known whose the thing is. It is not counted then.
+  package mutating func add(_ bytes: Int, by client: UInt64) {
+    guard client != 0 else { return }
+    amounts[client, default: Amount()].add(bytes)
+  }
+
+  package mutating func remove(_ bytes: Int, by client: UInt64) {
+    guard client != 0 else { return }
+    guard let index = amounts.index(forKey: client) else { preconditionFailure("nothing of this client is left") }
+    amounts.values[index].count -= 1
+    amounts.values[index].bytes -= bytes
+    guard amounts.values[index].count == 0 else { return }
+    amounts.remove(at: index)
+    if amounts.isEmpty, amounts.capacity > 2 * Self.clientsKept { amounts = [:] }
+  }
+}

@@ -32,7 +32,7 @@ import WebSocketCodec
 
   // MARK: Routes
 
-  private struct Request {
+  struct Request {
     let method: String
     let target: String
     var fields = ""
@@ -44,7 +44,7 @@ import WebSocketCodec
   }
 
   /// Every route of a session, and what may be wrong with a request.
-  private static let requests = [
+  static let requests = [
     Request("GET", "/v1/session"), Request("HEAD", "/v1/session"), Request("GET", "/v1/session?x=1"),
     Request("GET", "/v1/sessions/market", "Accept: text/html\r\n"),
     Request("POST", "/v1/messages", "", "one"), Request("POST", "/v1/messages", "Topic: a\r\nTTL: 60\r\n", "two"),

@@ -78,9 +78,12 @@ let package = Package(
 
     // Pure machines: they decide.
     target(.machines, "Totals"),
-    target(.machines, "Journal", ["ByteStreams"]),
-    target(.machines, "SocketIO", ["ByteStreams", "JSONCodec"]),
-    target(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "Digests", "JSONCodec", "SocketIO", "Totals"]),
+    target(.machines, "Continuity"),
+    target(.machines, "Journal", ["ByteStreams", "Continuity"]),
+    target(.machines, "SocketIO", ["ByteStreams", "Continuity", "JSONCodec"]),
+    target(
+      .machines, "UpstreamProtocol",
+      ["ByteStreams", "Continuity", "Deflate", "Digests", "JSONCodec", "SocketIO", "Totals"]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession"]),
@@ -130,9 +133,8 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "Journal", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox", "Calls",
-        "Totals", "RouteNetlink",
-        "Reactor", "Configuration", "Metrics", "Logging",
+        "TLSEngine", "Continuity", "Journal", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox",
+        "Calls", "Totals", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging",
       ], settings: hottest),
     target(
       .drivers, "Redis",
@@ -147,9 +149,9 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Journal", "Totals", "Profiles", "SocketIO", "Inbox", "Consumers", "Webhooks",
-        "Outbox",
-        "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Upstream", "Reactor", "Configuration", "Metrics",
+        "ByteStreams", "Threading", "Continuity", "Journal", "Totals", "Profiles", "SocketIO", "Inbox", "Consumers",
+        "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Upstream", "Reactor",
+        "Configuration", "Metrics",
         "Logging", "WebSocketCodec", "Replication", "RedisStore",
       ]),
     target(
@@ -207,11 +209,12 @@ let package = Package(
     tested(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
     tested(.codecs, "RESPCodec", ["ByteStreams"]),
     .target(
-      name: "JournalSupport", dependencies: ["ByteStreams", "Journal", "TestSupport"],
+      name: "JournalSupport", dependencies: ["ByteStreams", "Continuity", "Journal", "TestSupport"],
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
-    tested(.machines, "Journal", ["ByteStreams", "JournalSupport"]),
-    tested(.machines, "SocketIO", ["ByteStreams", "WebSocketCodec"]),
-    tested(.machines, "UpstreamProtocol", ["ByteStreams", "Deflate", "JSONCodec", "SocketIO"]),
+    tested(.machines, "Continuity"),
+    tested(.machines, "Journal", ["ByteStreams", "Continuity", "JournalSupport"]),
+    tested(.machines, "SocketIO", ["ByteStreams", "Continuity", "WebSocketCodec"]),
+    tested(.machines, "UpstreamProtocol", ["ByteStreams", "Continuity", "Deflate", "JSONCodec", "SocketIO"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["Totals", "UpstreamSession"]),
@@ -245,7 +248,8 @@ let package = Package(
     tested(
       .system, "Store",
       [
-        "CFaults", "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor", "SocketIO",
+        "CFaults", "ByteStreams", "Continuity", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor",
+        "SocketIO",
         "Submissions", "Threading",
       ]),
     tested(
@@ -323,9 +327,8 @@ let package = Package(
       name: "FuzzTargets",
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
-        "ProxyCodec", "RESPCodec", "SocketIO", "RouteNetlink", "Replication", "Access", "Inbox", "Profiles",
-        "Configuration",
-        "Upstream",
+        "ProxyCodec", "RESPCodec", "Continuity", "SocketIO", "RouteNetlink", "Replication", "Access", "Inbox",
+        "Profiles", "Configuration", "Upstream",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Consumers
+import Continuity
 import Inbox
 import Journal
 import Logging
@@ -387,7 +388,7 @@ private final class InboxSink: UpstreamSink {
     consumers.pushed()
   }
 
-  func received(_ event: SocketIORecord, _ continuation: JournalContinuation?, now: Int64) {
+  func received(_ event: SocketIORecord, _ continuation: Continuation?, now: Int64) {
     inbox.append(event, continuation, time: now, now: ProcessInformation.monotonicTime())
     consumers.pushed()
   }

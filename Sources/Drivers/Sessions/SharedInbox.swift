@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Inbox
 import Journal
 import Reactor
@@ -114,16 +115,17 @@ package final class SharedInbox: Sendable {
   ///
   /// - Parameter continuation: what a connection of another process continues from after it. Only if the inbox is stored.
   package func append(
-    _ event: SocketIORecord, _ continuation: JournalContinuation? = nil, time: Int64, now: MonotonicTime
+    _ event: SocketIORecord, _ continuation: Continuation? = nil, time: Int64, now: MonotonicTime
   ) {
-    append(continuation, time: time, now: now) { renderer, id in
+    let continued = continuation.map { JournalEntry.continued(namespace: event.namespace.text(), $0) }
+    append(continued, time: time, now: now) { renderer, id in
       renderer.render(event, id: id, time: time, arrival: now)
     }
   }
 
   @inline(__always)
   private func append(
-    _ continuation: JournalContinuation?, time: Int64, now: MonotonicTime,
+    _ continued: JournalEntry?, time: Int64, now: MonotonicTime,
     _ render: (inout MessageRenderer, Cursor) -> RetainedMessage
   ) {
     appender.withLock { appender in
@@ -139,7 +141,7 @@ package final class SharedInbox: Sendable {
       }
       budget.add(growth)
       appender.free()
-      if let journal { store(message, continuation, time: time, &appender, in: journal) }
+      if let journal { store(message, continued, time: time, &appender, in: journal) }
     }
     if let journal {
       // Otherwise readers are notified when it is stored.
@@ -157,12 +159,12 @@ package final class SharedInbox: Sendable {
   private static var trimBytes: Int { 1 << 20 }
 
   private func store(
-    _ message: RetainedMessage, _ continuation: JournalContinuation?, time: Int64, _ appender: inout Appender,
+    _ message: RetainedMessage, _ continued: JournalEntry?, time: Int64, _ appender: inout Appender,
     in journal: any SessionJournal
   ) {
     let push = JournalEntry.push(
       JournalPush(number: message.sequence, time: time, layout: message.layout, rendered: message.rendered))
-    if appender.resumeCursor == nil, continuation == nil {
+    if appender.resumeCursor == nil, continued == nil {
       appender.lastTicket = journal.submit(push)
     } else {
       // Together: if only what follows survived, the push would be lost.
@@ -171,7 +173,7 @@ package final class SharedInbox: Sendable {
         (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
         entries.append(.resume(.cursor, cursor))
       }
-      if let continuation { entries.append(.continued(continuation)) }
+      if let continued { entries.append(continued) }
       appender.lastTicket = journal.submit(contentsOf: entries)
     }
     storeTrim(&appender, atLeast: Self.trimInterval, in: journal)

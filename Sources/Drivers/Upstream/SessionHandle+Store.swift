@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Journal
 import Outbox
 import Logging
@@ -109,8 +110,8 @@ struct MessageToStore: Sendable {
 struct ResumedProtocol: Sendable {
   private(set) var cursor: [UInt8]?
   private(set) var subscriptions: [JournalSubscription] = []
-  /// What a Socket.IO server needs to restore the state of the last connection, by namespace.
-  private(set) var recoveries: [String: SocketIORecovery] = [:]
+  /// What the upstream needs to restore the state of the last connection, by namespace.
+  private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if it does.
   private(set) var mayBeContinued = false
   /// The ids of Socket.IO calls are larger than this, and differ from those of other terms: those may still be answered, since a server may restore
@@ -124,9 +125,7 @@ struct ResumedProtocol: Sendable {
     cursor = restored.resume[.cursor]
     subscriptions = restored.subscriptions
     mayBeContinued = restored.mayBeContinued
-    for continuation in restored.continuations.values where continuation.offset != nil {
-      recoveries[continuation.namespace] = SocketIORecovery(pid: continuation.pid, offset: continuation.offset)
-    }
+    recoveries = restored.continuations.filter { $0.value.offset != nil }
   }
 }
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Journal
 import SocketIO
 
@@ -10,7 +11,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
   /// An event of a Socket.IO upstream has arrived. `event` is valid during the call only.
   ///
   /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
-  func received(_ event: SocketIORecord, _ continuation: JournalContinuation?, now: Int64)
+  func received(_ event: SocketIORecord, _ continuation: Continuation?, now: Int64)
   /// When everything that was received so far is stored; nil if it need not be stored.
   var lastTicket: JournalTicket? { get }
   /// From the next push on, a new connection resumes from this value. Called only if the session is stored.
@@ -29,7 +30,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
 }
 
 extension UpstreamSink {
-  package func received(_ event: SocketIORecord, _ continuation: JournalContinuation?, now: Int64) {}
+  package func received(_ event: SocketIORecord, _ continuation: Continuation?, now: Int64) {}
   package var lastTicket: JournalTicket? { nil }
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }

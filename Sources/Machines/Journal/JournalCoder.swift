@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 
 /// The bytes of entries, as the store keeps them: a sequence of entries, each with a tag.
 ///
@@ -82,9 +83,9 @@ package enum JournalCoder {
       output.append(value.rawValue)
       output.append(bytes == nil ? 0 : 1)
       if let bytes { output.append(sized: bytes.span) }
-    case .continued(let continuation):
+    case .continued(let namespace, let continuation):
       output.append(Tag.continued)
-      output.append(sized: continuation.namespace)
+      output.append(sized: namespace)
       output.append(sized: continuation.pid.span)
       output.append(continuation.offset == nil ? 0 : 1)
       if let offset = continuation.offset { output.append(sized: offset.span) }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 
 /// One change of a session that is to survive the process.
 ///
@@ -31,9 +32,8 @@ package enum JournalEntry: Equatable, Sendable {
   case unsubscribed(key: [UInt8])
   /// What the next connection resumes from. nil: nothing any more.
   case resume(ResumeValue, [UInt8]?)
-  /// What the server of a Socket.IO upstream needs to restore the state of this namespace. It is submitted together with the push that it
-  /// follows.
-  case continued(JournalContinuation)
+  /// What the upstream needs to restore the state of this namespace. It is submitted together with the push that it follows.
+  case continued(namespace: String, Continuation)
   /// What `continued` has stored so far is of no use any more. It is submitted together with what takes its place.
   case discontinued
   /// The session's upstream speaks this protocol from now on. What another one needs to resume is forgotten.
@@ -53,7 +53,7 @@ package enum JournalEntry: Equatable, Sendable {
     case .accepted(let message): own + message.payload.count
     case .subscribed(let subscription): own + subscription.payload.count + subscription.key.count
     case .resume(_, let value): own + (value?.count ?? 0)
-    case .continued(let continuation): own + continuation.pid.count + (continuation.offset?.count ?? 0)
+    case .continued(_, let continuation): own + continuation.pid.count + (continuation.offset?.count ?? 0)
     case .consumer(_, let change): own + change.size
     default: own
     }
@@ -273,21 +273,6 @@ package struct JournalSubscription: Equatable, Sendable {
 package enum ResumeValue: UInt8, CaseIterable, Sendable {
   /// The value of `${cursor}`.
   case cursor = 1
-}
-
-/// What the server of a Socket.IO upstream needs to restore the state of one namespace.
-package struct JournalContinuation: Hashable, Sendable {
-  package let namespace: String
-  /// The private id of the connection; empty: the server restores no state.
-  package let pid: [UInt8]
-  /// The offset of the last push; nil: there was none, and the state cannot be restored.
-  package let offset: [UInt8]?
-
-  package init(namespace: String, pid: [UInt8], offset: [UInt8]?) {
-    self.namespace = namespace
-    self.pid = pid
-    self.offset = offset
-  }
 }
 
 /// What the upstream of a session speaks: messages and what is resumed have a form of their own.

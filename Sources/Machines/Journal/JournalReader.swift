@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 
 /// Reads what `JournalCoder` has written. The bytes may be damaged: nothing in them can stop the program or allocate more than they are long.
 package struct JournalReader: ~Copyable, ~Escapable {
@@ -36,7 +37,7 @@ package struct JournalReader: ~Copyable, ~Escapable {
       return .resume(value, try flag() ? try sized() : nil)
     case JournalCoder.Tag.continued:
       return .continued(
-        JournalContinuation(namespace: try text(), pid: try sized(), offset: try flag() ? try sized() : nil))
+        namespace: try text(), Continuation(pid: try sized(), offset: try flag() ? try sized() : nil))
     case JournalCoder.Tag.discontinued: return .discontinued
     case JournalCoder.Tag.speaks:
       guard let spoken = StoredProtocol(rawValue: try byte()) else { throw Damaged() }

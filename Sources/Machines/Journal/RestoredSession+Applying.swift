@@ -17,7 +17,7 @@ extension RestoredSession {
     case .subscribed(let subscription): storedSubscriptions.add(subscription)
     case .unsubscribed(let key): storedSubscriptions.remove(key)
     case .resume(let value, let bytes): resume[value] = bytes
-    case .continued(let continuation): continuations[continuation.namespace] = continuation
+    case .continued(let namespace, let continuation): continuations[namespace] = continuation
     case .discontinued: continuations = [:]
     case .speaks(let spoken): speak(spoken)
     case .desired(let isOpen): isOpenDesired = isOpen

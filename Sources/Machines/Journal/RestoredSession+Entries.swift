@@ -39,7 +39,7 @@ extension RestoredSession {
     for index in keys.front..<keys.end { result.append(.keyed(keys[index])) }
     result += subscriptions.map { .subscribed($0) }
     for value in ResumeValue.allCases { if let bytes = resume[value] { result.append(.resume(value, bytes)) } }
-    result += continuations.values.sorted { $0.namespace < $1.namespace }.map { .continued($0) }
+    result += continuations.sorted { $0.key < $1.key }.map { .continued(namespace: $0.key, $0.value) }
     if !isOpenDesired { result.append(.desired(isOpen: false)) }
     for name in consumers.keys.sorted() {
       result += (consumers[name]?.changes ?? []).map { .consumer(name: name, $0) }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 
 /// What a session was when its last entry was stored.
 ///
@@ -112,15 +113,14 @@ package struct RestoredSession: Equatable, Sendable {
   package var subscriptions: [JournalSubscription] { storedSubscriptions.inOrder }
   var storedSubscriptions = StoredSubscriptions()
   package internal(set) var resume: [ResumeValue: [UInt8]] = [:]
-  /// By namespace of a Socket.IO upstream.
-  package internal(set) var continuations: [String: JournalContinuation] = [:]
+  /// By namespace of the upstream.
+  package internal(set) var continuations: [String: Continuation] = [:]
   package internal(set) var spoken = StoredProtocol.webSocket
   /// Whether no operator has closed the session.
   package internal(set) var isOpenDesired = true
   /// Whether no push is missing if the upstream restores the state of its last connection, which the next one asks for.
   package var mayBeContinued: Bool {
-    !mayHaveLostEntries && !continuations.isEmpty
-      && continuations.values.allSatisfy { !$0.pid.isEmpty && $0.offset != nil }
+    !mayHaveLostEntries && continuations.values.areComplete
   }
   package internal(set) var consumers: [String: RestoredConsumer] = [:]
 

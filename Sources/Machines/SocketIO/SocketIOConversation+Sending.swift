@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import JSONCodec
 
 extension SocketIOConversation {

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import JSONCodec
 
 /// What Socket.IO's packets mean on one connection: a pure state machine, from the WebSocket upgrade to the end of the connection.
@@ -14,7 +15,7 @@ package struct SocketIOConversation: Sendable {
     let name: [UInt8]
     var state = State.idle
     /// Of this connection, or of the previous one until the server answers.
-    var recovery: SocketIORecovery?
+    var recovery: Continuation?
   }
 
   private struct Gathering {
@@ -36,7 +37,7 @@ package struct SocketIOConversation: Sendable {
 
   /// `recoveries`: what the previous connection has left of each namespace.
   package init(
-    _ version: EngineIOVersion, namespaces: [String], recoveries: [SocketIORecovery?] = [], _ limits: SocketIOLimits
+    _ version: EngineIOVersion, namespaces: [String], recoveries: [Continuation?] = [], _ limits: SocketIOLimits
   ) {
     self.version = version
     self.limits = limits
@@ -61,12 +62,12 @@ package struct SocketIOConversation: Sendable {
   package func isConnected(_ namespace: Int) -> Bool { namespaces[namespace].state == .connected }
 
   /// Sets what the previous connection has left of each namespace. Before the first CONNECT.
-  package mutating func setRecovery(_ recovery: SocketIORecovery?, of namespace: Int) {
+  package mutating func setRecovery(_ recovery: Continuation?, of namespace: Int) {
     namespaces[namespace].recovery = recovery
   }
 
   /// What the next connection needs; nil: the server does not restore the state of this namespace.
-  package func recovery(_ namespace: Int) -> SocketIORecovery? { namespaces[namespace].recovery }
+  package func recovery(_ namespace: Int) -> Continuation? { namespaces[namespace].recovery }
 
   /// Bytes of the packet that is being gathered.
   package var gatheredBytes: Int { gathering?.bytes ?? 0 }
@@ -209,7 +210,7 @@ package struct SocketIOConversation: Sendable {
     let before = namespaces[namespace].recovery
     let pid = version == .four ? Self.member("pid", of: data) : nil
     let isRecovered = pid != nil && before?.offset != nil && pid == before?.pid
-    if !isRecovered { namespaces[namespace].recovery = pid.map { SocketIORecovery(pid: $0) } }
+    if !isRecovered { namespaces[namespace].recovery = pid.map { Continuation(pid: $0) } }
     return .connected(namespace: namespace, isRecovered: isRecovered)
   }
 

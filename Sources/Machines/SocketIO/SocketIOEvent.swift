@@ -68,16 +68,3 @@ package struct SocketIOContent: Equatable, Sendable {
   /// The offset of an early event. It counts once the event is passed on (`keepOffset`).
   package var offset: [UInt8]?
 }
-
-/// What a server needs to restore the state of a connection that has ended (Socket.IO 4.6 and later).
-package struct SocketIORecovery: Hashable, Sendable {
-  /// The private id of the session.
-  package var pid: [UInt8]
-  /// The offset of the last event; nil: there was none, and the state cannot be restored.
-  package var offset: [UInt8]?
-
-  package init(pid: [UInt8], offset: [UInt8]? = nil) {
-    self.pid = pid
-    self.offset = offset
-  }
-}

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import SocketIO
 
 /// An event for clients.
@@ -8,9 +9,9 @@ package struct ProtocolPush: Equatable, Sendable {
   /// The message that acknowledges the event, to be sent once the push is stored; nil: none.
   package let acknowledgement: SharedBytes?
   /// What continues after this event, if the server can restore the state of its namespace.
-  package let recovery: SocketIORecovery?
+  package let recovery: Continuation?
 
-  package init(record: SharedBytes, acknowledgement: SharedBytes?, recovery: SocketIORecovery? = nil) {
+  package init(record: SharedBytes, acknowledgement: SharedBytes?, recovery: Continuation? = nil) {
     self.record = record
     self.acknowledgement = acknowledgement
     self.recovery = recovery

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import JSONCodec
 import SocketIO
 
@@ -25,15 +26,15 @@ extension SocketIOProtocol {
 
   package var hasState: Bool { statuses.contains { $0.state == .connected || $0.state == .disconnected } }
 
-  package var continuations: [String: SocketIORecovery] {
+  package var continuations: [String: Continuation] {
     guard !isBroken else { return [:] }
-    var result: [String: SocketIORecovery] = [:]
+    var result: [String: Continuation] = [:]
     for (index, namespace) in joined.enumerated() {
       let recovery = conversation.recovery(index)
       if let recovery, recovery.offset != nil || conversation.isConnected(index) {
         result[namespace.name] = recovery
       } else if conversation.isConnected(index) {
-        result[namespace.name] = SocketIORecovery(pid: [])
+        result[namespace.name] = Continuation(pid: [])
       }
     }
     return result.values.allSatisfy(\.pid.isEmpty) ? [:] : result
@@ -43,7 +44,7 @@ extension SocketIOProtocol {
   package func saveState(in memory: inout ProtocolMemory) -> Bool {
     let all = continuations
     memory.recoveries = all.filter { $0.value.offset != nil }
-    return !all.isEmpty && memory.recoveries.count == all.count
+    return all.values.areComplete
   }
 }
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import SocketIO
 
 /// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for clients, sends
@@ -61,7 +62,7 @@ package protocol UpstreamProtocol: Sendable {
   /// Whether the server keeps a state for this connection that `saveState` can store.
   var hasState: Bool { get }
   /// What another connection needs to have the state of this one restored, by namespace. Without an offset, a namespace cannot be restored.
-  var continuations: [String: SocketIORecovery] { get }
+  var continuations: [String: Continuation] { get }
   /// The connection ends: stores what the next one needs to have its state restored. Returns whether no push is missing if the server does.
   func saveState(in memory: inout ProtocolMemory) -> Bool
 }
@@ -73,7 +74,7 @@ extension UpstreamProtocol {
   package mutating func takeNews() -> ProtocolNews? { nil }
   package mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? { nil }
   package var hasState: Bool { false }
-  package var continuations: [String: SocketIORecovery] { [:] }
+  package var continuations: [String: Continuation] { [:] }
   package func saveState(in memory: inout ProtocolMemory) -> Bool { false }
 }
 
@@ -115,7 +116,7 @@ package struct ProtocolMemory: Sendable {
   /// The cursor of the last push that had one.
   package var cursor: [UInt8]?
   /// By namespace, what a Socket.IO server needs to restore the state of the last connection. Empty while a connection sends.
-  package var recoveries: [String: SocketIORecovery] = [:]
+  package var recoveries: [String: Continuation] = [:]
   /// A random number of the session.
   package let salt: UInt64
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import SocketIO
 
 /// A Socket.IO server's messages: every packet against a simple reading of the grammar, and what a conversation makes of them.
@@ -31,8 +32,8 @@ enum SocketIOTarget {
     }
   }
 
-  private static func recoveries(_ options: UInt8) -> [SocketIORecovery?] {
-    options & 4 == 0 ? [] : [SocketIORecovery(pid: Array("p".utf8), offset: Array("o".utf8))]
+  private static func recoveries(_ options: UInt8) -> [Continuation?] {
+    options & 4 == 0 ? [] : [Continuation(pid: Array("p".utf8), offset: Array("o".utf8))]
   }
 
   private static func open(_ talk: inout SocketIOConversation) {

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Journal
 import TestSupport
 
@@ -105,9 +106,8 @@ package struct RandomSession {
     case 1: .speaks(Bool.random(using: &random) ? .socketIO : .webSocket)
     case 2...4:
       .continued(
-        JournalContinuation(
-          namespace: Bool.random(using: &random) ? "/" : "/é", pid: Array("pid \(nextPush)".utf8),
-          offset: Bool.random(using: &random) ? nil : [1, 2, 3]))
+        namespace: Bool.random(using: &random) ? "/" : "/é",
+        Continuation(pid: Array("pid \(nextPush)".utf8), offset: Bool.random(using: &random) ? nil : [1, 2, 3]))
     default: .resume(.cursor, Bool.random(using: &random) ? [1, 2, 3] : nil)
     }
   }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Foundation
 import Journal
 import Testing
@@ -87,8 +88,8 @@ import Testing
       ("unsubscribed", .unsubscribed(key: Array("\"1\"".utf8))),
       ("resume", .resume(.cursor, Array("21".utf8))),
       ("resume nothing", .resume(.cursor, nil)),
-      ("continued", .continued(JournalContinuation(namespace: "/admin", pid: [0x70], offset: [0x6F, 0x31]))),
-      ("continued without an offset", .continued(JournalContinuation(namespace: "/", pid: [], offset: nil))),
+      ("continued", .continued(namespace: "/admin", Continuation(pid: [0x70], offset: [0x6F, 0x31]))),
+      ("continued without an offset", .continued(namespace: "/", Continuation(pid: [], offset: nil))),
       ("discontinued", .discontinued),
       ("speaks WebSocket", .speaks(.webSocket)),
       ("speaks Socket.IO", .speaks(.socketIO)),

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Journal
 import JournalSupport
 import TestSupport
@@ -65,7 +66,7 @@ extension RestoredSession {
   @Test func aSessionMayBeContinuedIfEachNamespaceCan() {
     var state = RestoredSession(epoch: 1)
     func continuation(_ name: String, _ pid: [UInt8], _ offset: [UInt8]?) -> JournalEntry {
-      .continued(JournalContinuation(namespace: name, pid: pid, offset: offset))
+      .continued(namespace: name, Continuation(pid: pid, offset: offset))
     }
     #expect(!state.mayBeContinued)
     state.follow(continuation("/", [1], [2]))
@@ -87,7 +88,7 @@ extension RestoredSession {
     var state = RestoredSession(epoch: 1)
     state.follow(.speaks(.socketIO))
     state.follow(.resume(.cursor, [1]))
-    state.follow(.continued(JournalContinuation(namespace: "/", pid: [1], offset: [2])))
+    state.follow(.continued(namespace: "/", Continuation(pid: [1], offset: [2])))
     state.follow(.subscribed(JournalSubscription(key: [1], kind: .text, payload: SharedBytes([1]))))
     let before = state
     state.follow(.speaks(.socketIO))

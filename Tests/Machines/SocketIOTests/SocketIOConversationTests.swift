@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Testing
 
 @testable import SocketIO
@@ -10,7 +11,7 @@ struct Talk {
   static let open3 = #"0{"sid":"s","upgrades":[],"pingInterval":25000,"pingTimeout":5000}"#
 
   init(
-    _ version: EngineIOVersion, _ namespaces: [String] = ["/"], _ recoveries: [SocketIORecovery?] = [],
+    _ version: EngineIOVersion, _ namespaces: [String] = ["/"], _ recoveries: [Continuation?] = [],
     limits: SocketIOLimits = SocketIOLimits()
   ) {
     conversation = SocketIOConversation(version, namespaces: namespaces, recoveries: recoveries, limits)
@@ -384,7 +385,7 @@ struct Talk {
     _ = talk.receive(Talk.open4)
     #expect(talk.connect(0, "{}") == "40{}")
     #expect(talk.receive(#"40{"sid":"a","pid":"p1"}"#) == "connected 0")
-    #expect(talk.conversation.recovery(0) == SocketIORecovery(pid: Array("p1".utf8)))
+    #expect(talk.conversation.recovery(0) == Continuation(pid: Array("p1".utf8)))
     _ = talk.receive(#"42["a","o1"]"#)
     #expect(talk.conversation.recovery(0)?.offset == Array("o1".utf8))
     // No offset: a number, no argument, an event with an id, a longer string than an identifier.
@@ -401,11 +402,11 @@ struct Talk {
 
   @Test(
     arguments: [
-      (#"40{"sid":"b","pid":"p2"}"#, SocketIORecovery(pid: Array("p2".utf8))), (#"40{"sid":"b"}"#, nil),
+      (#"40{"sid":"b","pid":"p2"}"#, Continuation(pid: Array("p2".utf8))), (#"40{"sid":"b"}"#, nil),
       (#"40{"sid":"b","pid":1}"#, nil),
-    ] as [(String, SocketIORecovery?)])
-  func anotherStateIsNotTheOldOne(answer: String, recovery: SocketIORecovery?) {
-    var talk = Talk(.four, ["/"], [SocketIORecovery(pid: Array("p1".utf8), offset: Array("o".utf8))])
+    ] as [(String, Continuation?)])
+  func anotherStateIsNotTheOldOne(answer: String, recovery: Continuation?) {
+    var talk = Talk(.four, ["/"], [Continuation(pid: Array("p1".utf8), offset: Array("o".utf8))])
     _ = talk.receive(Talk.open4)
     #expect(talk.connect() == #"40{"pid":"p1","offset":"o"}"#)
     #expect(talk.receive(answer) == "connected 0")
@@ -414,7 +415,7 @@ struct Talk {
 
   /// Without an event there is no offset, and the server could not find the state.
   @Test func withoutAnOffsetNothingIsAskedFor() {
-    var talk = Talk(.four, ["/"], [SocketIORecovery(pid: Array("p1".utf8))])
+    var talk = Talk(.four, ["/"], [Continuation(pid: Array("p1".utf8))])
     _ = talk.receive(Talk.open4)
     #expect(talk.connect(0, #"{"t":1}"#) == #"40{"t":1}"#)
     #expect(talk.receive(#"40{"sid":"b","pid":"p1"}"#) == "connected 0")

@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import JSONCodec
 import SocketIO
 import Testing
@@ -10,7 +11,7 @@ import Testing
   /// A connection that asks for the events after the offset `o1`.
   private static func recovering() throws -> Talk {
     var talk = Talk()
-    talk.memory.recoveries["/"] = SocketIORecovery(pid: Array("p".utf8), offset: Array("o1".utf8))
+    talk.memory.recoveries["/"] = Continuation(pid: Array("p".utf8), offset: Array("o1".utf8))
     try talk.connect()
     return talk
   }
@@ -49,7 +50,7 @@ import Testing
     _ = talk.held()
     #expect(talk.spoken.saveState(in: &talk.memory))
     #expect(
-      talk.memory.recoveries["/"] == SocketIORecovery(pid: Array("q".utf8), offset: Array("o2".utf8)))
+      talk.memory.recoveries["/"] == Continuation(pid: Array("q".utf8), offset: Array("o2".utf8)))
   }
 
   @Test func aRecoveryHasMoreEvents() throws {
@@ -68,7 +69,7 @@ import Testing
 
   @Test func eachNamespaceHasALimitOfItsOwn() throws {
     var talk = Talk { $0.namespaces = [Self.optional("/a"), Self.optional("/b")] }
-    talk.memory.recoveries["/a"] = SocketIORecovery(pid: Array("p".utf8), offset: Array("o1".utf8))
+    talk.memory.recoveries["/a"] = Continuation(pid: Array("p".utf8), offset: Array("o1".utf8))
     try talk.connect()
     // More bytes than another namespace may hold.
     for _ in 0..<30 { #expect(talk.receive(#"42/a,["0123456789"]"#) == .none) }
@@ -131,13 +132,13 @@ import Testing
     _ = talk.begin(2)
     #expect(talk.receive(#"40/b,{"sid":"x"}"#) == .setupResponse)
     #expect(
-      talk.spoken.continuations == ["/": SocketIORecovery(pid: Array("p".utf8)), "/b": SocketIORecovery(pid: [])])
+      talk.spoken.continuations == ["/": Continuation(pid: Array("p".utf8)), "/b": Continuation(pid: [])])
     guard case .event(let first) = talk.receive(#"42["a",1]"#), case .event(let push) = talk.receive(#"42["a","o"]"#),
       case .event(let other) = talk.receive(#"42/b,["a","o"]"#)
     else { return #expect(Bool(false)) }
-    let recovery = SocketIORecovery(pid: Array("p".utf8), offset: Array("o".utf8))
+    let recovery = Continuation(pid: Array("p".utf8), offset: Array("o".utf8))
     #expect(first.recovery == nil && push.recovery == recovery && other.recovery == nil)
-    #expect(talk.spoken.continuations == ["/": recovery, "/b": SocketIORecovery(pid: [])])
+    #expect(talk.spoken.continuations == ["/": recovery, "/b": Continuation(pid: [])])
   }
 
   @Test func aServerThatRestoresNothingLeavesNothing() throws {

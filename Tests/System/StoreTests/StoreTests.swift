@@ -1,4 +1,5 @@
 import ByteStreams
+import Continuity
 import Foundation
 import Journal
 import JournalSupport
@@ -50,8 +51,8 @@ import Threading
   @Test func aSessionThatMayBeContinuedBeginsWithoutAGap() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
-    let continuation = JournalContinuation(namespace: "/", pid: [1], offset: [2])
-    try store.submitAndWait([.push(RandomSession.push(1)), .continued(continuation)])
+    let continuation = Continuation(pid: [1], offset: [2])
+    try store.submitAndWait([.push(RandomSession.push(1)), .continued(namespace: "/", continuation)])
     try store.close()
     for _ in 0..<2 {
       let again = try TestStore(folder.file)

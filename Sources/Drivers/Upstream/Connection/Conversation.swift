@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Continuity
 import SocketIO
 import UpstreamProtocol
 import WebSocketCodec
@@ -57,7 +58,7 @@ final class Conversation {
 
   var hasState: Bool { state.hasState }
 
-  var continuations: [String: SocketIORecovery] { state.continuations }
+  var continuations: [String: Continuation] { state.continuations }
 
   func saveState(in memory: inout ProtocolMemory) -> Bool { state.saveState(in: &memory) }
 

@@ -50,10 +50,6 @@ final class UpstreamConnection: TurnEndTarget {
   var carriesMessages = false
   /// The namespaces of a Socket.IO server, and the maximum size of a message that it accepts.
   var announced: (namespaces: [NamespaceStatus], maximumPayload: Int?) = ([], nil)
-  /// Whether it has been the connection that sends the messages of the outbox.
-  var hasSent = false
-  /// Whether its setup has begun. What it asks for is decided.
-  var hasBegunSetup = false
   /// Pings since the last pong, and when the first was sent.
   var unansweredPings: (count: Int, since: MonotonicTime)?
 
@@ -91,6 +87,8 @@ final class UpstreamConnection: TurnEndTarget {
   }
 
   var generation: Generation { dial.generation }
+  /// Of its generation: a later connection has a larger one.
+  var number: UInt64 { generation.number }
 
   var settings: UpstreamSettings {
     _read { yield sharedSettings.value }

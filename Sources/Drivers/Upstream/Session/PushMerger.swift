@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Continuity
 import Journal
 import Outbox
 import Reactor
@@ -73,7 +74,7 @@ final class PushMerger: TimerTarget {
   ///
   /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
   func pass(
-    event: SharedBytes, _ continuation: JournalContinuation?, from generation: Generation, mayRespond: Bool, time: Int64
+    event: SharedBytes, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
   ) {
     // Each connection has its own token for the same event.
     let digest = OverlapFilter.digest(of: SocketIORecord(event.bytes).identity, kind: .text)
@@ -86,7 +87,7 @@ final class PushMerger: TimerTarget {
     merge(digest, event.bytes, .text, isOlder ? continuation : nil, from: generation, time: time)
   }
 
-  private func deliver(event: Span<UInt8>, _ continuation: JournalContinuation?, time: Int64) {
+  private func deliver(event: Span<UInt8>, _ continuation: Continuation?, time: Int64) {
     sink.received(SocketIORecord(event), continuation, now: time)
   }
 
@@ -112,7 +113,7 @@ final class PushMerger: TimerTarget {
   }
 
   private func merge(
-    _ digest: UInt64, _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: JournalContinuation?,
+    _ digest: UInt64, _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation?,
     from generation: Generation, time: Int64
   ) {
     var released: [OverlapFilter.Push] = []
@@ -124,7 +125,7 @@ final class PushMerger: TimerTarget {
 
   /// All pushes of an upstream of Socket.IO are events.
   private func deliverMerged(
-    _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: JournalContinuation? = nil, time: Int64
+    _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation? = nil, time: Int64
   ) {
     if settings.value.conventions.kind == .socketIO {
       deliver(event: payload, continuation, time: time)

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Continuity
 import Metrics
 import Outbox
 import Reactor
@@ -43,7 +44,7 @@ extension SessionDriver: ConnectionOwner {
     case .upgraded(let agreement):
       endAttempt(connection)
       status.setAgreement(agreement)
-      connection.hasBegunSetup = true
+      if handle.hasEvents { continuity.setupBegan(on: connection.number) }
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Continuity
 import Metrics
 import UpstreamSession
 
@@ -9,21 +10,16 @@ extension SessionDriver {
     status.record(
       transition, machine, concerned: connection(transition.generation), newest: connection(machine.generation),
       explanation: explanation(of: transition.cause))
-    reportLoss(after: transition)
+    if losesPushes(transition) { sink.connectionLost() }
     metrics.transitions(to: transition.to).add()
     if transition.isConnection { metrics.connections.add() }
     if transition.isFailure { metrics.failures.add() }
   }
 
-  /// Reports that pushes may be missing from here on. A connection that the gateway closes brings pushes until it has ended, so the loss is
-  /// after these. The upstream sends nothing after its own close frame (RFC 6455, section 5.5.1).
-  private func reportLoss(after transition: SessionTransition) {
-    if transition.from.isSending, transition.to == .closing, !transition.cause.isLoss || isEnding {
-      isLosingPushes = true
-    } else if transition.from.isSending && !transition.to.isSending || transition.from == .closing && isLosingPushes {
-      isLosingPushes = false
-      connectionLost()
-    }
+  private func losesPushes(_ transition: SessionTransition) -> Bool {
+    continuity.changed(
+      didSend: transition.from.isSending, sends: transition.to.isSending, wasClosing: transition.from == .closing,
+      closes: transition.to == .closing, upstreamHasEnded: transition.cause.isLoss && !isEnding)
   }
 
   /// The description of a failure whose cause has none.

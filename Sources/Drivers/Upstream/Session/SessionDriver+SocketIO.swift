@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Continuity
 import Journal
 import Logging
 import Reactor
@@ -35,7 +36,7 @@ extension SessionDriver {
       machine.heartbeatAnnounced(announced, connection.generation, now: loop.now)
     }
     if let maximum = news.maximumPayload { connection.announced.maximumPayload = maximum }
-    var isMissing = news.isStateLost && isLossDelayed
+    var isMissing = news.isStateLost && continuity.stateLost()
     if let namespaces = news.namespaces {
       let mask = connection.mask
       if noteChanges(from: connection.announced.namespaces, to: namespaces, of: connection, news) { isMissing = true }
@@ -47,10 +48,7 @@ extension SessionDriver {
       if machine.sending == nil || machine.sending == connection.generation { showNamespaces(of: connection) }
       if machine.sending == connection.generation { storeContinuations(of: connection) }
     }
-    if isMissing {
-      isLossDelayed = false
-      sink.connectionLost()
-    }
+    if isMissing { sink.connectionLost() }
     // No client sees the event, so nothing of it is stored.
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
@@ -78,14 +76,10 @@ extension SessionDriver {
   func pass(_ push: ProtocolPush, time: Int64, from connection: UpstreamConnection) {
     let record = SocketIORecord(push.record.bytes)
     if !record.token.isEmpty { handle.expectAcknowledgement(of: record, from: connection.generation) }
-    var continuation: JournalContinuation?
-    if handle.journal != nil, let recovery = push.recovery {
-      continuation = JournalContinuation(
-        namespace: record.namespace.text(), pid: recovery.pid, offset: recovery.offset)
-    }
     noteCursor()
     merger.pass(
-      event: push.record, continuation, from: connection.generation, mayRespond: connection.carriesMessages, time: time)
+      event: push.record, handle.journal == nil ? nil : push.recovery, from: connection.generation,
+      mayRespond: connection.carriesMessages, time: time)
     guard let acknowledgement = push.acknowledgement else { return }
     guard handle.journal != nil else { return send(acknowledgement, on: connection.generation) }
     delayed.append(acknowledgement, of: record.namespace.text(), on: connection.generation)
@@ -144,8 +138,8 @@ extension SessionDriver {
     guard let journal = handle.journal, !merger.isOverlapping, let conversation = connection.conversation else {
       return
     }
-    let entries = conversation.continuations.sorted { $0.key < $1.key }.map { name, recovery in
-      JournalEntry.continued(JournalContinuation(namespace: name, pid: recovery.pid, offset: recovery.offset))
+    let entries = conversation.continuations.sorted { $0.key < $1.key }.map { name, continuation in
+      JournalEntry.continued(namespace: name, continuation)
     }
     guard hasStoredContinuations || !entries.isEmpty else { return }
     hasStoredContinuations = !entries.isEmpty
@@ -162,25 +156,10 @@ extension SessionDriver {
   /// The connection stops sending, or has ended after that. Pushes that arrive between the two change its state.
   func saveState(of connection: UpstreamConnection) {
     guard connection.conversation?.encodesMessages == true else { return }
-    guard connection.settings.isSameClient(as: settings) else {
-      savedState = (connection.generation, false)
-      return runner.forgetState()
-    }
-    savedState = (connection.generation, runner.saveState(of: connection))
-  }
-
-  /// Pushes may be missing from here on, unless the upstream restores the state of the last connection on the next one.
-  func connectionLost() {
-    // A successor that is already being set up has asked for nothing: its predecessor was alive.
-    let isSucceeded = connections.contains {
-      $0.hasBegunSetup && !$0.hasSent && $0.generation != savedState?.generation
-    }
-    if savedState?.isComplete == true, !isSucceeded {
-      isLossDelayed = true
-    } else {
-      isLossDelayed = false
-      sink.connectionLost()
-    }
+    let isSameClient = connection.settings.isSameClient(as: settings)
+    let isComplete = isSameClient && runner.saveState(of: connection)
+    continuity.stateSaved(of: connection.number, isComplete: isComplete)
+    if !isSameClient { runner.forgetState() }
   }
 
   /// Namespaces of the connection have joined or ended. Returns whether pushes are missing from here on.
@@ -208,14 +187,14 @@ extension SessionDriver {
   /// An attempt has ended that was connected to namespaces and never became ready. The events that it has brought are passed on: the next
   /// connection continues after them, or pushes may be missing.
   func noteFailedSetup(of connection: UpstreamConnection) {
-    guard !connection.hasSent, connection.conversation?.hasState == true else { return }
+    guard continuity.isSettingUp(connection.number), connection.conversation?.hasState == true else { return }
     if let sending {
       for namespace in connection.announced.namespaces where !sending.isJoined(to: namespace.name) {
         continuity.interrupt(namespace.name)
       }
     } else {
       saveState(of: connection)
-      connectionLost()
+      if continuity.setupFailed(on: connection.number) { sink.connectionLost() }
     }
   }
 
@@ -235,15 +214,10 @@ extension SessionDriver {
 
   /// A connection is ready, and sends from now on.
   func beginSending(on connection: UpstreamConnection) {
-    connection.hasSent = true
     showNamespaces(of: connection)
     storeContinuations(of: connection)
-    // An optional namespace may answer later whether it is restored, or be joined by a later connection.
-    for namespace in connection.announced.namespaces where namespace.state != .connected {
-      continuity.interrupt(namespace.name)
-    }
-    isLossDelayed = false
-    savedState = nil
+    continuity.sendingBegan(
+      on: connection.number, without: connection.announced.namespaces.filter { $0.state != .connected }.map(\.name))
     runner.forgetState()
   }
 }

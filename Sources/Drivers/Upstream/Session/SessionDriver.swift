@@ -1,6 +1,7 @@
 import ByteStreams
 import Calls
 import Configuration
+import Continuity
 import Logging
 import Metrics
 import Outbox
@@ -38,15 +39,9 @@ final class SessionDriver {
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
-  /// The session was ready, and the gateway closes its connection.
-  var isLosingPushes = false
   /// The upstream ends the connection without a close frame, and sends until it has ours.
   var isEnding = false
-  /// A loss of pushes is reported when the next connection does not restore the state of the last one.
-  var isLossDelayed: Bool
-  var continuity: NamespaceContinuity
-  /// The connection that has sent last and whose state is saved. `isComplete`: no push is missing if the upstream restores it.
-  var savedState: (generation: Generation, isComplete: Bool)?
+  var continuity: PushContinuity
   var hasWarnedOfPings = false
   /// Acknowledgements that the upstream gets when its events are stored.
   var delayed = DelayedAcknowledgements()
@@ -83,8 +78,8 @@ final class SessionDriver {
     runner = ProtocolRunner(
       settings, resuming: handle.resumed, handle.journal, loop: loop, logger: handle.logger, metrics: handle.metrics)
     status = StatusBoard(handle)
-    isLossDelayed = handle.resumed.mayBeContinued
-    continuity = NamespaceContinuity(known: handle.resumed.recoveries.keys)
+    continuity = PushContinuity(
+      mayBeContinued: handle.resumed.mayBeContinued, namespaces: handle.resumed.recoveries.keys)
     hasStoredContinuations = !handle.resumed.recoveries.isEmpty
     pump.owner = self
     merger.owner = self
@@ -246,11 +241,12 @@ final class SessionDriver {
   /// Removes a connection that has ended.
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
-    if savedState?.generation == connection.generation { saveState(of: connection) }
+    if continuity.hasSavedState(of: connection.number) { saveState(of: connection) }
     if handle.hasEvents {
       noteFailedSetup(of: connection)
       forgetEvents(of: connection)
     }
+    continuity.ended(connection.number)
     connections.removeAll { $0 === connection }
     status.connectionEnded(connection)
     merger.ended(connection.generation)

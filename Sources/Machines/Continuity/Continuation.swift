@@ -1,0 +1,20 @@
+/// What an upstream needs to restore on a new connection what it knew of the last one, such as the offset of the last event that it has sent.
+/// An upstream with namespaces needs one for each.
+package struct Continuation: Hashable, Sendable {
+  /// The private id of the last connection; empty if the upstream restores no state.
+  package var pid: [UInt8]
+  /// The offset of the last push; nil if there was none. Then the state cannot be restored.
+  package var offset: [UInt8]?
+
+  package init(pid: [UInt8], offset: [UInt8]? = nil) {
+    self.pid = pid
+    self.offset = offset
+  }
+
+  package var isRestorable: Bool { !pid.isEmpty && offset != nil }
+}
+
+extension Collection<Continuation> {
+  /// Whether no push is missing if the upstream restores the state of every namespace.
+  package var areComplete: Bool { !isEmpty && allSatisfy(\.isRestorable) }
+}

@@ -62,7 +62,7 @@ let package = Package(
     .target(name: "CSQLite", path: "Sources/C/CSQLite", linkerSettings: [.linkedLibrary("sqlite3")]),
     .target(name: "CYAML", path: "Sources/C/CYAML", linkerSettings: [.linkedLibrary("yaml")]),
 
-    // Base: bytes, and what every layer needs of them.
+    // Base: bytes, and what every layer needs of them. Small targets stay where two layers use them.
     target(.base, "Threading", ["CLinux"]),
     target(.base, "ByteStreams", ["CBytes"]),
     target(.base, "Digests", ["COpenSSL", "ByteStreams"]),

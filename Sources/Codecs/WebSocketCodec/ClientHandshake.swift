@@ -2,7 +2,8 @@ import ByteStreams
 import Digests
 import HTTPCodec
 
-/// The opening handshake of a client (RFC 6455 §4.1): writes the request and validates the response.
+/// The opening handshake of a client (RFC 6455 §4.1): writes the request and validates the response. The response is an HTTP head, so the strict parser of
+/// HTTPCodec reads it.
 ///
 ///     var handshake = ClientHandshake(request, using: &generator)
 ///     handshake.write(into: &output)

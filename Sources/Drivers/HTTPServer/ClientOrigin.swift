@@ -3,7 +3,7 @@ import Reactor
 
 /// The part of a client's address that one party cannot vary freely: an IPv4 address, or the /64 of an IPv6 address. A /64 is the
 /// least that a single host is assigned (RFC 6177 §2). A limit per whole address would allow one host 2^64 times as many
-/// connections.
+/// connections. It is not the destination of a proxy (`SOCKSHandshake.Destination`), which may be a name.
 package enum ClientOrigin: Hashable, Sendable {
   case ipv4(UInt32)
   case ipv6(prefix: UInt64)

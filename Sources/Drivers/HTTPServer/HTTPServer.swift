@@ -7,7 +7,8 @@ import Reactor
 import Synchronization
 import Threading
 
-/// The shared part of an HTTP/1.1 server that runs on several event loops. It has no routes: each loop has an `HTTPApplication`.
+/// The shared part of an HTTP/1.1 server that runs on several event loops. It has no routes: each loop has an `HTTPApplication`. Its limits are those of
+/// Configuration, since a second type for them would repeat their defaults.
 package final class HTTPServer: Sendable {
   /// Maximum numbers of open connections. Each role has its own limit, so that probes get through when clients have used up theirs.
   package struct ConnectionLimits: Sendable {

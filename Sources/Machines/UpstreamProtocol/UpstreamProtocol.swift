@@ -7,6 +7,9 @@ import SocketIO
 ///
 /// A pure state machine, one value per connection. State that outlives connections is in `ProtocolMemory`. The settings hold a
 /// prototype that every connection copies.
+///
+/// `PlainProtocol` and `SocketIOProtocol` implement it. What only the second one has are events of the protocol, a heartbeat and setup steps that the upstream
+/// announces, and messages of several frames: a plain session pays one branch for them.
 package protocol UpstreamProtocol: Sendable {
   /// Whether each message of the upstream must be passed to `receive`. If not, every message is a push.
   var examinesMessages: Bool { get }

@@ -149,7 +149,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   var mustPauseReading: Bool { pendingBytes > limits.pauseBytes }
   package var pendingBytes: Int { pending.load(ordering: .relaxed) }
 
-  /// A loop that has submitted entries during its turn wakes the store once.
+  /// A loop that has submitted entries during its turn wakes the store once, at its end. On one processor the store would take it from the loop at the first
+  /// entry, and commit only what was submitted so far.
   package func turnEnded() { wake() }
 
   // MARK: For the owner of the store

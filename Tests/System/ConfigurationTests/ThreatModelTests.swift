@@ -5,37 +5,17 @@ import Testing
 
 /// A threat model that names what is not there comforts and protects nobody.
 @Suite struct ThreatModelTests {
-  private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-    .deletingLastPathComponent()
-    .deletingLastPathComponent()
-
-  /// What stands between backticks in the document.
-  private func words() throws -> [String] {
-    let text = try String(contentsOf: Self.root.appendingPathComponent("docs/threat-model.md"), encoding: .utf8)
-    return text.split(separator: "`", omittingEmptySubsequences: false).enumerated()
-      .filter { !$0.offset.isMultiple(of: 2) }.map { String($0.element) }
-  }
+  private let model: Document
+  init() throws { model = try Document("threat-model.md") }
 
   @Test func everySettingItNamesExists() throws {
     let settings = Set(Setting.all.map(\.path))
     let sections = Set(settings.map { $0.prefix { $0 != "." } })
-    let named = try words().filter { word in
+    let named = model.words.filter { word in
       sections.contains(word.prefix { $0 != "." }) && word.contains(".") && !word.contains(" ")
     }
     #expect(named.count > 40)
     #expect(named.filter { !settings.contains($0) } == [])
-  }
-
-  private func totals() throws -> String {
-    let text = try String(contentsOf: Self.root.appendingPathComponent("docs/threat-model.md"), encoding: .utf8)
-    let section = text.components(separatedBy: "\n### Totals\n").last?.components(separatedBy: "\n## ").first
-    return try #require(section)
-  }
-
-  /// The rows of the table of totals, without its head.
-  private func rowsOfTotals() throws -> [[String]] {
-    try totals().split(separator: "\n").filter { $0.hasPrefix("|") }.dropFirst(2)
-      .map { $0.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty } }
   }
 
   /// Numbers and sizes that are no totals over clients: of one request, connection, message or session, or of what the gateway itself does.
@@ -55,9 +35,9 @@ import Testing
   ]
 
   @Test func everyTotalHasAShareAndATest() throws {
-    let rows = try rowsOfTotals()
+    let section = try model.section("### Totals")
+    let rows = Document.rows(in: section)
     #expect(rows.count >= 8 && rows.allSatisfy { $0.count == 5 && $0[4].contains("`") })
-    let section = try totals()
     let limits = Setting.all.filter { setting in
       ["a number from", "a size from"].contains { setting.expectation.hasPrefix($0) }
     }.map(\.path)
@@ -69,15 +49,9 @@ import Testing
   }
 
   @Test func everyTestItNamesExists() throws {
-    let folder = Self.root.appendingPathComponent("Tests")
-    let files = try #require(FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil))
-    var code = ""
-    for case let file as URL in files where ["swift", "py"].contains(file.pathExtension) {
-      code += try String(contentsOf: file, encoding: .utf8)
-    }
     let isName = { (word: String) in word.allSatisfy { $0.isLetter || $0.isNumber || $0 == "_" } }
-    let named = try words().filter { isName($0) && $0.count > 4 && $0 != "verify" }
+    let named = model.words.filter { isName($0) && $0.count > 4 && $0 != "verify" }
     #expect(named.count > 60)
-    #expect(named.filter { !code.contains("func \($0)(") && !code.contains("def \($0)(") } == [])
+    #expect(try Document.missingTests(among: named) == [])
   }
 }

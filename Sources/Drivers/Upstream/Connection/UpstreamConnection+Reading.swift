@@ -86,6 +86,7 @@ extension UpstreamConnection {
           scheduleFlush()
         case .pong:
           if let counter = pongCounter() { report(.pong(counter)) }
+        // The machine decides every close, and the codec's own reply is not used.
         case .close(let code, let reason):
           report(.closed(code: code ?? 1005, reason: reason))
         }

@@ -58,7 +58,7 @@ final class HeldSession {
     self.changeBytes = changeBytes
     self.index = index
     progress = JournalProgress(position: content.state.lastPosition)
-    journal = QueuedJournal(queue, session: index, progress, alwaysShowsStored: true)
+    journal = QueuedJournal(queue, session: index, progress, isShared: true)
     self.content = content
   }
 
@@ -75,7 +75,7 @@ final class HeldSession {
     self.index = index
     content = JournaledSession(last.content.state)
     progress = JournalProgress(position: content.state.lastPosition)
-    journal = QueuedJournal(queue, session: index, progress, alwaysShowsStored: true)
+    journal = QueuedJournal(queue, session: index, progress, isShared: true)
   }
 
   var opened: OpenedJournal { OpenedJournal(journal: journal, restored: content.state) }

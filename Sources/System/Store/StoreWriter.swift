@@ -245,7 +245,7 @@ final class StoreWriter {
   private func finish(_ session: StoredSession, _ then: @Sendable (OpenedJournal) -> Void) {
     session.progress.setStored(through: published, position: session.state.lastPosition)
     let journal = QueuedJournal(
-      store.submissions, session: session.number, session.progress, alwaysShowsStored: false)
+      store.submissions, session: session.number, session.progress, isShared: false)
     session.journal = journal
     let now = ProcessInformation.monotonicTime()
     let clock = JournalClock(now: now, wallClock: machineStart + Int64(now.nanoseconds / 1_000_000))

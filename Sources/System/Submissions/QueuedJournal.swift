@@ -46,7 +46,7 @@ package final class QueuedJournal: SessionJournal {
   private let queue: SubmissionQueue
   private let session: Int32
   let progress: JournalProgress
-  private let alwaysShowsStored: Bool
+  private let isShared: Bool
   /// The session owns its journal, and not the reverse.
   private struct Observation: Sendable {
     weak var observer: (any JournalObserver)?
@@ -56,12 +56,12 @@ package final class QueuedJournal: SessionJournal {
 
   /// - Parameters:
   ///   - session: the number of the session in the store.
-  ///   - alwaysShowsStored: whether pushes that are not stored are hidden also while the store does not work.
-  package init(_ queue: SubmissionQueue, session: Int32, _ progress: JournalProgress, alwaysShowsStored: Bool) {
+  ///   - isShared: whether several gateways share the session, so that another one may continue this journal.
+  package init(_ queue: SubmissionQueue, session: Int32, _ progress: JournalProgress, isShared: Bool) {
     self.queue = queue
     self.session = session
     self.progress = progress
-    self.alwaysShowsStored = alwaysShowsStored
+    self.isShared = isShared
   }
 
   package func submit(_ entry: JournalEntry) -> JournalTicket { queue.submit(entry, of: session) }
@@ -80,8 +80,8 @@ package final class QueuedJournal: SessionJournal {
 
   package var storedPosition: UInt64 { progress.storedPosition }
   package var isFailed: Bool { queue.isFailed || progress.isLost }
-  package var hasEnded: Bool { progress.isLost }
-  package var showsUnstored: Bool { !alwaysShowsStored && isFailed }
+  package var hasEnded: Bool { isShared && progress.isLost }
+  package var showsUnstored: Bool { !isShared && isFailed }
   package var isFull: Bool { queue.isFull }
   package var isOverfull: Bool { queue.isOverfull }
   package var mustPauseReading: Bool { queue.mustPauseReading }

@@ -157,6 +157,27 @@ import Upstream
     await gateway.close()
   }
 
+  /// A fault of the program. Redis gets nothing of a write with such an entry, and what was submitted before it and is in the same write is lost, too.
+  @Test func anEntryThatDoesNotFollowEndsTheTermAndWhatIsLostIsNotStored() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server)
+    let journal = try await gateway.hold().journal
+    try await gateway.store([.push(RandomSession.push(1))])
+    let tickets = [2, 3, 7, 4].map { journal.note(contentsOf: [.push(RandomSession.push($0))]) }
+    try await gateway.until("the outcomes are known") { _ in
+      tickets.allSatisfy { journal.outcome(of: $0) != .pending }
+    }
+    // The writes may have ended anywhere.
+    let stored = tickets.prefix { journal.outcome(of: $0) == .stored }.count
+    #expect(stored <= 2 && tickets.dropFirst(stored).allSatisfy { journal.outcome(of: $0) == .failed })
+    #expect(journal.hasEnded)
+    try await gateway.until("the session is lost") { $0.losses == [.fault] }
+    await gateway.close()
+    let next = try TestGateway(server)
+    #expect(try await next.hold().restored.nextPush == UInt64(2 + stored))
+    await next.close()
+  }
+
   // MARK: Several gateways
 
   @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {

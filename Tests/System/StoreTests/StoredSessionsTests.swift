@@ -104,6 +104,8 @@ import Threading
     try waitUntil("its outcome is known") { store.journal.outcome(of: lost) != .pending }
     #expect(store.journal.outcome(of: lost) == .failed && store.journal.outcome(of: kept) == .stored)
     #expect(store.journal.isFailed && !other.journal.isFailed)
+    // No other gateway has it: requests are served here, and messages are refused.
+    #expect(!store.journal.hasEnded)
     #expect(store.store.state.failure?.contains("session 'default'") == true)
     #expect(store.metric("drawbridge_store_failed") == 1)
     // Neither what follows, nor together with what another session stores.

@@ -17,7 +17,7 @@ import Threading
 
   /// A client that has an error because of a failed entry has submitted what withdraws it. A store that recovers stores both, or neither has failed.
   @Test func whatHasFailedIsTakenByARecoveryAndThenNothingHas() {
-    let journal = QueuedJournal(queue, session: 0, progress, alwaysShowsStored: false)
+    let journal = QueuedJournal(queue, session: 0, progress, isShared: false)
     #expect(queue.setFailed(true))
     let first = journal.note(contentsOf: [.push(RandomSession.push(1)), .push(RandomSession.push(2))])
     #expect(journal.outcome(of: first) == .failed)

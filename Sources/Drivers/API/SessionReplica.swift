@@ -127,9 +127,10 @@ struct SessionReplica {
 
 /// The document of a session, from the gateway that holds it. This gateway adds its own part.
 final class HeldSessionDocument: WaitingRequest {
-  /// How long a client waits that reads the state of a session whose holder has the request and does not respond. It then gets what this gateway
-  /// knows, and at once if no holder is known or it cannot be reached (`ForwardingRepetition.optional`).
-  private static var patience: TimeSpan { .seconds(2) }
+  /// How long a client waits that reads the state of a session whose holder is silent: it is stopped or busy, or the network loses its packets. It then gets
+  /// what this gateway knows. That is at once if no holder is known, or if it refuses or loses the connection (`ForwardingRepetition.optional`). Longer than a busy
+  /// holder takes, and shorter than the timeouts of probes and dashboards, which are a second or more.
+  private static var patience: TimeSpan { .milliseconds(800) }
 
   private let api: API
   private let session: Session

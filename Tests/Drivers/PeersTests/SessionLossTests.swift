@@ -500,6 +500,20 @@ import UpstreamProtocol
     #expect(try eventually { try gateway.isIdle() })
   }
 
+  /// It is stopped, or the network loses its packets. A change of the session waits for it, and a read does not.
+  @Test func theStateOfASessionIsShownWithoutASilentHolder() throws {
+    let gateway = try Self.gateway(SharedJournal())
+    let silent = try ScriptedPeer { client in _ = client.readToEnd() }
+    defer { silent.stop() }
+    gateway.locate(at: silent.address)
+    let change = try gateway.connect()
+    change.send("PATCH", "/v1/session", "", #"{"desired":"down"}"#)
+    #expect(eventually { gateway.metric("drawbridge_peer_connections ") == 1 })
+    #expect(try gateway.request("GET", "/v1/session").text("state") == "elsewhere")
+    #expect(gateway.metric(#"drawbridge_forwarded_requests_total{outcome="abandoned"}"#) == 1)
+    #expect(!change.isReadable)
+  }
+
   @Test func aStreamShowsWhereTheSessionIs() throws {
     let journal = SharedJournal()
     let gateway = try Self.gateway(journal)

@@ -251,6 +251,9 @@ async def test_other_documents_are_refused_and_change_nothing(gateway, client, b
 
 async def test_a_document_of_another_type_or_size_is_refused(gateway, client):
     assert (await patch(client, "desired: down", "application/yaml")).status == 415
+    # What HTTP libraries and curl send unless another type is given.
+    for type in ("application/octet-stream", "application/x-www-form-urlencoded"):
+        assert (await patch(client, '{"desired":"up"}', type)).status == 200
     assert (await patch(client, '{"desired":"down"' + " " * 5000 + "}")).status == 413
     assert (await client.session())["desired"] == "up"
 

@@ -126,6 +126,19 @@ async def test_a_body_whose_type_is_stated_is_text_or_bytes_whatever_its_content
     detail = (await post(b'{"event":"echo"}', "application/json", type="binary")).problem(415)["detail"]
     assert "type=text" in detail
 
+    async def call(data, content_type, **parameters):
+        response = await client.request(
+            "POST", f"{client.root}/call", params=parameters, data=data, headers={"Content-Type": content_type}
+        )
+        assert response.status == 200, response.body
+        return response.json
+
+    assert (await call(b'{"n":1}', "application/octet-stream", event="mirror", type="text"))["args"] == ['{"n":1}']
+    assert (await call(b'{"event":"mirror","args":[2]}', "application/octet-stream", type="text"))["args"] == [2]
+    assert (await call(b'{"n":1}', "application/json", event="mirror", type="binary"))["attachments"] == [
+        base64.b64encode(b'{"n":1}').decode()
+    ]
+
 
 async def test_events_of_several_namespaces(session_with, version):
     _server, _, client = await session_with(version, namespaces=[{"name": "/admin"}, {"name": "/"}])

@@ -5,6 +5,14 @@ import HTTPServer
 import Inbox
 import JSONCodec
 
+extension HTTPMediaType {
+  /// Whether the body may be a JSON document. `curl -d` sends the type of a form, and many libraries that of bytes, unless another is given.
+  func mayBeDocument() -> Bool {
+    self.is("application", "json") || self.is("application", "x-www-form-urlencoded")
+      || self.is("application", "octet-stream")
+  }
+}
+
 /// A JSON object that a client sends, with its members by name. Unknown and repeated members are refused.
 struct RequestDocument {
   private let bytes: [UInt8]
@@ -14,10 +22,7 @@ struct RequestDocument {
   static func check(_ request: borrowing HTTPRequestHead, limit: Int) throws(ProblemError) {
     if case .length(let count) = request.framing, count > limit { throw tooLarge(limit) }
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
-    // `curl -d` sends the type of a form unless another is given.
-    guard let type = HTTPMediaType(value),
-      type.is("application", "json") || type.is("application", "x-www-form-urlencoded")
-    else {
+    guard let type = HTTPMediaType(value), type.mayBeDocument() else {
       throw ProblemError(
         .unsupportedMediaType, "Content-Type '\(value.excerpt())' is not supported: use application/json")
     }

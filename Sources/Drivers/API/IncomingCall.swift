@@ -37,8 +37,8 @@ struct IncomingCall {
       )
     }
     self.correlation = correlation
-    let form = try IncomingMessage.form(of: request)
-    guard hasEvents ? form != .lines : form.mayBeJSON else {
+    let declared = try IncomingMessage.form(of: request)
+    guard declared != .lines else {
       throw ProblemError(
         .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
     }
@@ -52,16 +52,26 @@ struct IncomingCall {
     if let value = request.fields.first(.ttl) { timeToLive = try SendParameters.timeToLive(inField: value) }
     var asked: TimeSpan?
     var parameters: EventParameters?
+    var kind: MessageKind?
     try QueryParameter.forEach(of: request, accepting: .call) { parameter, value throws(ProblemError) in
       if parameter == .ttl {
         timeToLive = try SendParameters.timeToLive(inQuery: value, field: timeToLive)
       } else if parameter == .wait {
         asked = try WaitParameter.read(value)
+      } else if parameter == .type {
+        kind = try SendParameters.kind(value)
       } else {
         parameters = EventParameters(adding: parameter, value, to: parameters)
       }
     }
-    let event = EventForm(parameters: parameters, form: form, isJSON: IncomingMessage.isJSON(request))
+    // The body is JSON, also where a library has declared it to be bytes.
+    guard hasEvents || kind != .binary else {
+      throw ProblemError(
+        .invalidParameter, "type=binary is not accepted for a call, which is one JSON text: leave it out")
+    }
+    let event = EventForm(
+      parameters: parameters, form: try IncomingMessage.form(declared, of: kind),
+      isJSON: kind != .binary && IncomingMessage.isJSON(request))
     try event.check(for: session)
     self.event = hasEvents ? event : nil
     self.timeToLive = timeToLive
@@ -118,15 +128,6 @@ struct IncomingCall {
     case .batch: "a call is one request, and this is an array: send each of its elements as a call of its own"
     case .neitherStringNorNumber: "the id \(place) is neither a string nor a number: use one of them"
     case .repeated: "a name on the way to the id \(place) is repeated, so it is not clear which id counts: use it once"
-    }
-  }
-}
-
-extension IncomingMessage.Form {
-  fileprivate var mayBeJSON: Bool {
-    switch self {
-    case .text, .undeclared: true
-    case .binary, .lines: false
     }
   }
 }

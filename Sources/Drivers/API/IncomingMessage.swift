@@ -81,7 +81,7 @@ struct IncomingMessage {
   }
 
   /// The form of a body whose kind the query may state, for clients that cannot set `Content-Type`.
-  private static func form(_ form: Form, of kind: MessageKind?) throws(ProblemError) -> Form {
+  static func form(_ form: Form, of kind: MessageKind?) throws(ProblemError) -> Form {
     guard let kind else { return form }
     if form == .lines {
       throw ProblemError(

@@ -111,7 +111,7 @@ enum QueryParameter: UInt32, CaseIterable {
     static var call: Names {
       Names(
         bits: QueryParameter.wait.rawValue | QueryParameter.ttl.rawValue | QueryParameter.event.rawValue
-          | QueryParameter.namespace.rawValue)
+          | QueryParameter.namespace.rawValue | QueryParameter.type.rawValue)
     }
     static var send: Names {
       Names(

@@ -128,7 +128,7 @@ struct SendParameters {
     topic = given
   }
 
-  private static func kind(_ value: Span<UInt8>) throws(ProblemError) -> MessageKind {
+  static func kind(_ value: Span<UInt8>) throws(ProblemError) -> MessageKind {
     if value.equals("text") { return .text }
     if value.equals("binary") { return .binary }
     throw ProblemError(.invalidParameter, "type '\(value.excerpt())' is not valid: use text or binary")

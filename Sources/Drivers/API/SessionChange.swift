@@ -13,7 +13,7 @@ enum SessionChange {
   static func check(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
     if case .length(let count) = request.framing, count > limit { throw tooLarge }
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
-    guard let type = HTTPMediaType(value), type.is("application", "json") || type.is("application", "merge-patch+json")
+    guard let type = HTTPMediaType(value), type.mayBeDocument() || type.is("application", "merge-patch+json")
     else {
       throw ProblemError(
         .unsupportedMediaType,

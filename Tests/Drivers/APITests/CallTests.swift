@@ -413,12 +413,24 @@ import UpstreamSession
   @Test(arguments: [
     ("Idempotency-Key: a\r\n", "invalid-parameter"), ("Topic: a\r\n", "invalid-parameter"),
     ("Content-Type: application/x-ndjson\r\n", "unsupported-media-type"),
-    ("Content-Type: application/octet-stream\r\n", "unsupported-media-type"),
+    ("Content-Type: multipart/mixed\r\n", "unsupported-media-type"),
     ("Content-Encoding: br\r\n", "unsupported-encoding"), ("Content-Encoding: gzip\r\n", "unsupported-encoding"),
     ("TTL: x\r\n", "invalid-parameter"), ("TTL: 0\r\n", "upstream-down"), ("Accept: text/plain\r\n", "not-acceptable"),
   ])
   func anOptionThatACallDoesNotHaveIsRefused(fields: String, problem: String) throws {
     #expect(try fixture().post(#"{"id":1}"#, to: "/v1/call", fields: fields).problem == problem)
+  }
+
+  /// HTTP::Tiny and aiohttp declare every body to be bytes.
+  @Test(arguments: ["", "?type=text"]) func aCallMayBeDeclaredToBeBytes(query: String) throws {
+    let api = try fixture()
+    let fields = "Content-Type: application/octet-stream\r\n"
+    let call = try hold(#"{"id":1}"#, to: "/v1/call" + query, fields: fields, api)
+    let sent = try #require(write(try api.session(), api).first)
+    #expect(receive(sent.dropLast() + #","result":2}"#, try api.session(), api))
+    #expect(api.finish(call).body == #"{"id":1,"result":2}"#)
+    #expect(try api.post("x", to: "/v1/call" + query, fields: fields).problem == "invalid-document")
+    #expect(try api.post(#"{"id":1}"#, to: "/v1/call?type=binary").problem == "invalid-parameter")
   }
 
   @Test func otherProblemsOfACallNameWhatToDo() throws {

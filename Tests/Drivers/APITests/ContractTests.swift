@@ -88,7 +88,7 @@ import UpstreamProtocol
 
   @Test func aCallTakesTheQueryParametersOfTheFileAndNoOthers() throws {
     let declared = operations().first { $0.path == "/v1/call" }?.queryParameters ?? []
-    #expect(Set(declared) == ["wait", "ttl", "event", "namespace"])
+    #expect(Set(declared) == ["wait", "ttl", "event", "namespace", "type"])
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     for bad in ["other=1", "wait=x", "ttl=x", "wait=1&wait=2", "until=written", "topic=a", "cursor=latest"] {
       #expect(try api.post(#"{"id":1}"#, to: "/v1/call?\(bad)").problem == "invalid-parameter", "\(bad)")

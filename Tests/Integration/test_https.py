@@ -161,6 +161,34 @@ async def test_an_optional_client_certificate_is_verified_and_prevents_resumptio
     assert await asyncio.to_thread(offers_no_session)
 
 
+async def test_another_protocol_on_a_port_for_https_is_named_once_a_minute_in_the_log(https_for):
+    gateway = await https_for()
+
+    async def sends(data):
+        reader, writer = await asyncio.open_connection(*gateway.address("https"))
+        writer.write(data)
+        with contextlib.suppress(ConnectionError):
+            response = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        return response
+
+    def logged(part):
+        lines = [record for record in gateway.records if record["message"] == "a connection does not speak TLS"]
+        return [record for record in lines if part in record["reason"]]
+
+    for _ in range(2):
+        for method in (b"GET", b"PATCH", b"M-SEARCH"):
+            assert (await sends(method + b" / HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        for header in (b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 443\r\n", b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"):
+            assert b"HTTP" not in await sends(header + bytes(12))
+    for part in ("plain HTTP", "the PROXY protocol"):
+        await eventually(lambda part=part: logged(part), what="the line")
+        (record,) = logged(part)
+        assert record["level"] == "info"
+        assert record["client"].startswith("127.0.0.1:")
+    assert await metric(gateway, "tls_handshakes_failed_total") == 10
+
+
 async def test_plain_http_gets_a_response_that_says_so(https_for):
     gateway = await https_for()
     reader, writer = await asyncio.open_connection(*gateway.address("https"))

@@ -120,8 +120,16 @@ async def test_both_versions_name_the_client(proxied_for):
 )
 async def test_a_malformed_header_ends_the_connection(proxied_for, header):
     gateway = await proxied_for()
-    assert await response(gateway, header + REQUEST) == b""
-    assert await refused(gateway) == 1
+    for count in (1, 2):
+        assert await response(gateway, header + REQUEST) == b""
+        assert await refused(gateway) == count
+    # The configuration of the proxy is the usual cause, and does not change within a minute.
+    assert (await gateway.logs(is_about_header, what="the header"))["level"] == "info"
+    assert len([record for record in gateway.records if is_about_header(record)]) == 1
+
+
+def is_about_header(record):
+    return "without a valid header" in record["message"]
 
 
 async def test_a_peer_that_is_not_trusted_cannot_name_a_client(proxied_for):

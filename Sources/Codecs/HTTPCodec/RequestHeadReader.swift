@@ -12,9 +12,22 @@ struct RequestHeadReader {
     if input[0] == 0x0A { throw .bareLineFeed }
     guard input[0] == 0x0D, input.count > 1 else { return 0 }
     guard input[1] == 0x0A else { throw .bareCarriageReturn }
-    guard emptyLines < limits.leadingEmptyLines else { throw .tooManyEmptyLines(limit: limits.leadingEmptyLines) }
+    guard emptyLines < limits.leadingEmptyLines else { return try excessEmptyLine(input, limits) }
     emptyLines &+= 1
     return 2
+  }
+
+  /// There are too many empty lines, unless they begin a binary PROXY header. Returns zero while that is not known.
+  private func excessEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
+    let beginning: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0]
+    let rest = beginning.dropFirst(2 * Int(emptyLines))
+    for (index, byte) in zip(input.indices, rest) where input[index] != byte {
+      throw .tooManyEmptyLines(limit: limits.leadingEmptyLines)
+    }
+    guard input.count < rest.count else {
+      throw rest.isEmpty ? .tooManyEmptyLines(limit: limits.leadingEmptyLines) : .proxyHeader
+    }
+    return 0
   }
 
   /// Parses the head at the front of `input` as far as it has arrived. Returns its length in bytes once it is complete, else nil.
@@ -44,9 +57,8 @@ struct RequestHeadReader {
   private mutating func readRequestLine(
     _ input: Span<UInt8>, into head: inout HTTPRequestHead, _ limits: HTTPLimits
   ) throws(HTTPProtocolError) -> Bool {
-    // A lone CR may become an empty line. Anything else begins a request line.
-    if input.count == 1, input[0] == 0x0D { return false }
-    guard !input.isEmpty else { return false }
+    // CR may become an empty line, or another protocol. Anything else begins a request line.
+    guard !input.isEmpty, input[0] != 0x0D else { return false }
     try checkProtocol(input[0])
     head.removeAll()
     guard let line = try lines.startLine(of: input) else {

@@ -30,6 +30,33 @@ final class ConnectionLayers {
     }
   }
 
+  /// What a client has sent where a TLS handshake was expected.
+  enum OtherProtocol {
+    case http
+    case proxyHeader
+
+    /// - Parameter bytes: the first ones.
+    init?(_ bytes: Span<UInt8>) {
+      if bytes.starts(with: "PROXY ") || bytes.starts(with: "\r\n\r\n\0") {
+        self = .proxyHeader
+      } else if !bytes.isEmpty, UInt8(ascii: "A")...UInt8(ascii: "Z") ~= bytes[0] {
+        // Methods have upper-case letters. The type of a TLS record is below them.
+        self = .http
+      } else {
+        return nil
+      }
+    }
+
+    var description: String {
+      switch self {
+      case .http:
+        "plain HTTP arrived on a port for HTTPS: use https:// for this port, or http:// with a port without TLS"
+      case .proxyHeader:
+        "a header of the PROXY protocol arrived where a TLS handshake was expected: let the proxy send none, or enable it here with http.proxy_protocol"
+      }
+    }
+  }
+
   /// Maximum ciphertext received before the handshake is complete, in bytes. The largest usual one, with a client's certificate chain,
   /// has some 10 KB. OpenSSL limits each message to about 130 KB.
   static var handshakeBytes: Int { 256 * 1024 }
@@ -55,6 +82,8 @@ final class ConnectionLayers {
   private(set) var isEstablished = false
   private(set) var clientCertificate: ClientCertificate?
   private(set) var failure: Failure?
+  /// Of the first bytes, if they are no TLS.
+  private(set) var otherProtocol: OtherProtocol?
   /// Whether the end of this connection, if it was no orderly one, is counted and logged.
   var isReported = false
   private var received = 0
@@ -140,7 +169,7 @@ final class ConnectionLayers {
           // HTTP shows whether anything is missing.
           if error == .truncated { return .endOfStream }
           failure = .tls(error)
-          refuse(tls, channel, plain: error == .plainHTTP)
+          refuse(tls, channel, plain: otherProtocol == .http)
           return .failed(EPROTO)
         }
         // Replies of TLS itself, such as to key updates: a client that does not read them is not read any further.
@@ -156,6 +185,7 @@ final class ConnectionLayers {
     guard header.isEmpty else {
       // What has arrived behind the header of the PROXY protocol.
       guard let tls = connection(channel) else { return .failed(EPROTO) }
+      if received == 0 { otherProtocol = OtherProtocol(header.bytes) }
       tls.receive(ciphertext: header.bytes)
       received += header.count
       header.releaseStorage()
@@ -164,6 +194,7 @@ final class ConnectionLayers {
     switch channel.receive(atMost: limit + Self.recordOverhead) {
     case .bytes(let count):
       guard let tls = connection(channel) else { return .failed(EPROTO) }
+      if received == 0 { otherProtocol = OtherProtocol(channel.received) }
       received &+= count
       guard isEstablished || received <= Self.handshakeBytes else {
         failure = .handshakeTooLong

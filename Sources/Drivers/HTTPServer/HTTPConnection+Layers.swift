@@ -86,13 +86,18 @@ extension HTTPConnection {
     let metrics = worker.server.metrics
     let what: StaticString
     switch layers.failure {
-    case .proxyHeader:
+    case .proxyHeader(let error):
       metrics.refusedProxyHeaders.add()
       what = "connection without a valid header of the PROXY protocol"
+      if logMismatch(what, error.description, worker.server.noProxyHeaderLog) { return }
     case .tls, .handshakeTooLong, .unavailable, nil:
       guard layers.isHandshaking || layers.failure != nil && !layers.isEstablished else { return }
       metrics.failedHandshakes.add()
       what = "TLS handshake failed"
+      if let other = layers.otherProtocol {
+        let limiter = other == .http ? worker.server.plainOnTLSLog : worker.server.proxyHeaderLog
+        if logMismatch("a connection does not speak TLS", other.description, limiter) { return }
+      }
     }
     guard worker.server.logger.level <= .debug,
       let suppressed = worker.server.handshakeLog.admit(at: worker.loop.now)

@@ -81,11 +81,18 @@ extension HTTPConnection {
     case .proxyHeader: limiter = worker.server.proxyHeaderLog
     default: return
     }
-    guard let suppressed = limiter.admit(at: worker.loop.now) else { return }
-    var fields: [LogField] = [.text("reason", error.description)]
+    logMismatch("a connection does not speak HTTP", error.description, limiter)
+  }
+
+  /// Logs at info that a connection is not what this port accepts, since a configuration is the usual cause. Returns whether the limiter has admitted the line.
+  @discardableResult
+  func logMismatch(_ what: StaticString, _ reason: String, _ limiter: LogLineLimiter) -> Bool {
+    guard let suppressed = limiter.admit(at: worker.loop.now) else { return false }
+    var fields: [LogField] = [.text("reason", reason)]
     if let client = connectionAddress { fields.append(.text("client", client.description)) }
     if suppressed > 0 { fields.append(.number("suppressed", suppressed)) }
-    worker.server.logger.log(.info, "a connection does not speak HTTP", fields)
+    worker.server.logger.log(.info, what, fields)
+    return true
   }
 
   // MARK: Sending

@@ -42,7 +42,9 @@ package final class HTTPServer: Sendable {
   let handshakeLog = LogLineLimiter()
   /// Connections that begin with another protocol. The usual cause is a configuration, which does not change within a minute.
   let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
+  let plainOnTLSLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let proxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
+  let noProxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
   /// Nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
   /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single loop can count them.

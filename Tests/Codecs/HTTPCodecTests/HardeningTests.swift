@@ -64,6 +64,20 @@ import Testing
     #expect(error("\r\n\r\n\r\n\r\n\r\n") == .tooManyEmptyLines(limit: 4))
   }
 
+  /// A binary PROXY header begins with two empty lines, and is named whatever number of them is allowed.
+  @Test(arguments: 0...3 as ClosedRange<Int>) func aProxyHeaderIsNoEmptyLine(allowed: Int) {
+    var limits = HTTPLimits()
+    limits.leadingEmptyLines = allowed
+    let header = Array("\r\n\r\n\0\r\nQUIT\n".utf8)
+    let expected = ["400: \(HTTPProtocolError.proxyHeader)"]
+    for cut in 1..<header.count {
+      #expect(serverTranscript([Array(header[..<cut]), Array(header[cut...])], limits: limits) == expected)
+    }
+    #expect(serverTranscript(header.map { [$0] }, limits: limits) == expected)
+    guard allowed < 2 else { return }
+    #expect(error("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", limits) == .tooManyEmptyLines(limit: allowed))
+  }
+
   /// Attack: content that announces no size.
   @Test func boundsTheContentOfAllChunks() {
     var limits = HTTPLimits()

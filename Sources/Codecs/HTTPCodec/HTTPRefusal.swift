@@ -22,5 +22,5 @@ package struct HTTPRefusal: Sendable {
   package func field(_ name: String) -> String? { fields.first { $0.name.lowercased() == name }?.value }
 
   /// `403 Forbidden`, or the status code alone if there is no reason phrase.
-  package var statusText: String { reason.isEmpty ? "\(status)" : "\(status) \(reason)" }
+  package var statusText: ReportText { reason.isEmpty ? "\(status)" : "\(status) \(quoted: reason)" }
 }

@@ -1,3 +1,4 @@
+import ByteStreams
 import HTTPCodec
 
 /// Why a proxy did not open a tunnel.
@@ -28,14 +29,16 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     }
   }
 
-  package var description: String {
+  package var description: String { report.description }
+
+  package var report: ReportText {
     switch self {
     case .refused(let refusal, let sentCredentials) where Self.isDenial(refusal):
       sentCredentials ? Self.denied(refusal) : Self.credentialsRequired(refusal)
     case .refused(let refusal, sentCredentials: _):
       "the proxy responded with \(refusal.statusText); a tunnel requires 200"
     case .notHTTP(let error):
-      "the proxy's response to CONNECT is not valid HTTP: \(error)"
+      "the proxy's response to CONNECT is not valid HTTP: \(quoted: error.description)"
     case .tooManyInterimResponses(let limit):
       "the proxy sent more than \(limit) interim responses to CONNECT"
     case .notSOCKS5(let byte):
@@ -84,19 +87,19 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   }
 
   /// What is wrong if the proxy accepts known schemes, and none of them is supported.
-  private static func unsupportedSchemes(of refusal: HTTPRefusal) -> String? {
+  private static func unsupportedSchemes(of refusal: HTTPRefusal) -> ReportText? {
     let schemes = schemes(of: refusal)
     guard !schemes.isEmpty, !schemes.contains("Basic") else { return nil }
     return "the proxy responded with \(refusal.statusText): it accepts \(schemes.joined(separator: ", ")) only, "
       + "and of the authentication schemes only Basic is supported"
   }
 
-  private static func denied(_ refusal: HTTPRefusal) -> String {
+  private static func denied(_ refusal: HTTPRefusal) -> ReportText {
     unsupportedSchemes(of: refusal)
       ?? "the proxy responded with \(refusal.statusText): it rejected the user name or the password"
   }
 
-  private static func credentialsRequired(_ refusal: HTTPRefusal) -> String {
+  private static func credentialsRequired(_ refusal: HTTPRefusal) -> ReportText {
     unsupportedSchemes(of: refusal)
       ?? "the proxy responded with \(refusal.statusText): it requires credentials; add them to its URL, as in"
       + " http://user:password@host:port (only the Basic scheme is supported)"

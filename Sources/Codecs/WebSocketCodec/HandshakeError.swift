@@ -1,3 +1,4 @@
+import ByteStreams
 import HTTPCodec
 
 /// Why the response to the opening handshake does not establish a WebSocket connection (RFC 6455 §4.1).
@@ -21,9 +22,11 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
   /// A subprotocol that was not offered, or more than one.
   case badSubprotocol(String)
 
-  package var description: String {
+  package var description: String { report.description }
+
+  package var report: ReportText {
     switch self {
-    case .notHTTP(let error): "the response to the opening handshake is not valid HTTP: \(error)"
+    case .notHTTP(let error): "the response to the opening handshake is not valid HTTP: \(quoted: error.description)"
     case .endOfInput: "the connection ended before the response to the opening handshake was complete"
     case .tooManyInterimResponses(let limit):
       "more than \(limit) interim responses preceded the response to the opening handshake"
@@ -32,8 +35,10 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
     case .noConnectionUpgrade: "the 101 response has no 'Connection: Upgrade'"
     case .wrongAccept:
       "the Sec-WebSocket-Accept of the 101 response does not match our key; is this a WebSocket server?"
-    case .badExtension(let reason): "the Sec-WebSocket-Extensions of the 101 response is not acceptable: \(reason)"
-    case .badSubprotocol(let reason): "the Sec-WebSocket-Protocol of the 101 response is not acceptable: \(reason)"
+    case .badExtension(let reason):
+      "the Sec-WebSocket-Extensions of the 101 response is not acceptable: \(quoted: reason)"
+    case .badSubprotocol(let reason):
+      "the Sec-WebSocket-Protocol of the 101 response is not acceptable: \(quoted: reason)"
     }
   }
 }

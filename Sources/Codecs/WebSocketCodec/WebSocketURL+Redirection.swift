@@ -1,3 +1,4 @@
+import ByteStreams
 import HTTPCodec
 
 /// Resolution of redirects (RFC 9110 §15.4, §10.2.2).
@@ -67,9 +68,12 @@ package enum RedirectionError: Error, Equatable, CustomStringConvertible {
   case notWebSocketURL(WebSocketURLError)
   case toPlaintext
 
-  package var description: String {
+  package var description: String { report.description }
+
+  package var report: ReportText {
     switch self {
-    case .notWebSocketURL(let error): "redirected to a location that is not a WebSocket URL: \(error)"
+    case .notWebSocketURL(let error):
+      "redirected to a location that is not a WebSocket URL: \(quoted: error.description)"
     case .toPlaintext:
       "redirected from wss to ws, which is not followed: the connection would not be encrypted"
     }

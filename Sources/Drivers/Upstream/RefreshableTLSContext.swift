@@ -38,7 +38,7 @@ package final class RefreshableTLSContext: Sendable {
     do throws(AttemptError) {
       return try await refreshed(FileWait(deadline: deadline, cancellation: cancellation, loop: loop))
     } catch {
-      if case .failed(let report) = error { throw .failed(.resolving, .preparation, report.detail) }
+      if case .failed(let report) = error { throw .failed(.resolving, .preparation, ReportText(report.detail)) }
       throw .cancelled
     }
   }

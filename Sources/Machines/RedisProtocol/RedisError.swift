@@ -34,12 +34,16 @@ package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
   /// The whole reply, without control characters, cut after `textLimit` characters.
   package let text: String
 
-  /// Redis quotes arguments in its errors, and a log line must stay readable.
+  /// A log line must stay readable.
   private static var textLimit: Int { 256 }
+  /// Before the arguments that Redis quotes if it does not know a command. They are not shown: `rename-command` and proxies make `AUTH` or `EVALSHA` such a
+  /// command, whose arguments are secrets and payloads.
+  private static var argumentsMark: String { ", with args beginning with" }
 
   package init(_ reply: String) {
     kind = Kind(rawValue: String(Self.cause(in: reply[...]).prefix { $0 != " " })) ?? .other
-    text = PrintableText.escaped(String(reply.prefix(Self.textLimit)))
+    let shown = reply.firstRange(of: Self.argumentsMark).map { reply[..<$0.lowerBound] } ?? reply[...]
+    text = PrintableText.escaped(String(shown.prefix(Self.textLimit)))
   }
 
   /// The error of the command itself. Before version 7, a script reports those of its commands as

@@ -36,25 +36,27 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   case truncated
   case closedDuringHandshake
 
-  package var description: String {
+  package var description: String { report.description }
+
+  package var report: ReportText {
     switch self {
     case .certificateExpired(let subject, let moment):
-      "the certificate of \(subject) expired at \(Self.date(moment))"
+      "the certificate of \(quoted: subject) expired at \(Self.date(moment))"
     case .certificateNotYetValid(let subject, let moment):
-      "the certificate of \(subject) is not valid before \(Self.date(moment)): is the clock of this machine correct?"
+      "the certificate of \(quoted: subject) is not valid before \(Self.date(moment)): is the clock of this machine correct?"
     case .wrongHost(let expected, let covers) where covers.isEmpty:
       "the certificate is not for \(expected): it names no host at all (a subject alternative name is needed)"
     case .wrongHost(let expected, let covers):
-      "the certificate is not for \(expected): it covers \(covers.joined(separator: ", "))"
+      "the certificate is not for \(expected): it covers \(quoted: covers.joined(separator: ", "))"
     case .selfSignedCertificate(let subject):
-      "the certificate of \(subject) is self-signed: to trust it, configure it as CA file"
+      "the certificate of \(quoted: subject) is self-signed: to trust it, configure it as CA file"
     case .unknownIssuer(let issuer):
-      "the certificate's issuer \(issuer) is not trusted: its CA is missing from the trust store, or the peer does not"
+      "the certificate's issuer \(quoted: issuer) is not trusted: its CA is missing from the trust store, or the peer does not"
         + " send its intermediate certificates"
     case .pinMismatch(let presented):
       "the peer's key is none of the pinned ones: it presented \(presented)"
     case .certificateRejected(let subject, let reason):
-      "the certificate of \(subject) is rejected: \(reason)"
+      "the certificate of \(quoted: subject) is rejected: \(reason)"
     case .versionUnsupported(let minimum, let maximum) where minimum == maximum:
       "the peer does not speak \(minimum), the only version allowed here"
     case .versionUnsupported(let minimum, let maximum):

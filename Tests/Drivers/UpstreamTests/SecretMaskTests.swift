@@ -1,4 +1,9 @@
+import ByteStreams
+import HTTPCodec
+import TLSEngine
 import Testing
+import UpstreamSession
+import WebSocketCodec
 
 @testable import Upstream
 
@@ -25,6 +30,35 @@ import Testing
     let mask = SecretMask(["prod", "sk_prod_0123", "0123-abc"])
     #expect(mask.applied(to: "key sk_prod_0123-abc, prod") == "key ***, ***")
     #expect(mask.applied(to: "key sk_prod_01", isCut: true) == "key ***")
+  }
+
+  /// `pass` is a secret for some users, and part of our word `password`. A peer may repeat it.
+  @Test func ourOwnWordsAreNotSearched() throws {
+    let mask = SecretMask(["upstream", "with", "pass", "certificate"])
+    var decoder = HTTPResponseHeadDecoder()
+    _ = try decoder.append(Array("HTTP/1.1 401 no pass\r\n\r\n".utf8).span)
+    let refusal = AttemptReport(
+      HTTPRefusal(decoder), body: "with pass", retryAfter: nil, hint: ": a password is missing")
+    #expect(
+      refusal.masked(by: mask).detail
+        == "the upstream responded with 401 no *** instead of 101 Switching Protocols: a password is missing")
+    #expect(refusal.masked(by: mask).body == "*** ***")
+    let texts: [(ReportText, String)] = [
+      (
+        "the upstream closed the connection without a response", "the upstream closed the connection without a response"
+      ),
+      (
+        HandshakeError.badSubprotocol("'pass' was not offered").report,
+        "the Sec-WebSocket-Protocol of the 101 response is not acceptable: '***' was not offered"
+      ),
+      (
+        "TLS: \(TLSError.selfSignedCertificate(subject: "CN=pass").report)",
+        "TLS: the certificate of CN=*** is self-signed: to trust it, configure it as CA file"
+      ),
+    ]
+    for (text, expected) in texts {
+      #expect(AttemptReport(.upgrading, .network, text).masked(by: mask).detail == expected)
+    }
   }
 
   @Test func aCompleteTextKeepsItsEnd() {

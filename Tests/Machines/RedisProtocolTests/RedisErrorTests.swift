@@ -39,6 +39,13 @@ import Testing
     #expect(error.description == reply)
   }
 
+  /// As Redis 7 and 6 reply if AUTH and EVALSHA were renamed, and a log line must have neither passwords nor payloads.
+  @Test(arguments: ["'user' 'secret' ", "`user`, `secret`, "])
+  func theArgumentsOfAnUnknownCommandAreNotShown(arguments: String) {
+    let error = RedisError("ERR unknown command 'AUTH', with args beginning with: " + arguments)
+    #expect(error.kind == .other && error.description == "ERR unknown command 'AUTH'")
+  }
+
   @Test func aTextIsShortAndPrintable() {
     let error = RedisError("ERR \u{1B}[31m" + String(repeating: "x", count: 1_000))
     #expect(error.text.hasPrefix("ERR \\x1b[31mx") && error.text.count < 300)

@@ -7,10 +7,8 @@ import WebSocketCodec
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
   /// What was wrong, and what is accepted.
-  package private(set) var detail: String
-  /// The part of `detail` that the peer has written; nil if it may be anywhere. The rest is not searched for secrets: `pass` is one for some
-  /// users, and part of our word `password`.
-  private var quoted: String?
+  private var text: ReportText
+  package var detail: String { text.description }
   /// The status code of the HTTP response, if there was one: the upstream's, or the proxy's.
   package private(set) var status: Int?
   /// Its header fields, except `Set-Cookie`. For operators only, like the body: the API returns neither.
@@ -20,14 +18,14 @@ package struct AttemptReport: Error, Sendable {
   /// The address that the rules of a profile refuse. For the log only: a client that chooses names must not learn their addresses.
   private(set) var refusedAddress: String?
 
-  init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ detail: String) {
+  init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ text: ReportText) {
     failure = AttemptFailure(phase: phase, reason: reason)
-    self.detail = detail
+    self.text = text
   }
 
   init(_ refusal: HTTPRefusal, body: String, retryAfter: TimeSpan?, hint: String) {
     failure = AttemptFailure(phase: .upgrading, reason: .status(refusal.status, retryAfter: retryAfter))
-    detail = "the upstream responded with \(refusal.statusText) instead of 101 Switching Protocols" + hint
+    text = "the upstream responded with \(refusal.statusText) instead of 101 Switching Protocols\(hint)"
     self.body = body
     addResponse(refusal)
   }
@@ -35,11 +33,7 @@ package struct AttemptReport: Error, Sendable {
   /// The report without the secrets that the attempt sent: an error page may repeat them.
   func masked(by mask: SecretMask) -> AttemptReport {
     var report = self
-    if let quoted {
-      if !quoted.isEmpty { report.detail = detail.replacing(quoted, with: mask.applied(to: quoted)) }
-    } else {
-      report.detail = mask.applied(to: detail)
-    }
+    report.text = text.mappingQuotes { mask.applied(to: $0) }
     report.fields = fields.map { (mask.applied(to: $0.name), mask.applied(to: $0.value)) }
     report.body = mask.applied(to: body, isCut: true)
     return report
@@ -63,7 +57,7 @@ enum AttemptError: Error {
 
   /// A file or credential that the attempt needs could not be read.
   static func preparationFailed(_ detail: String) -> AttemptError {
-    .failed(AttemptReport(.resolving, .preparation, detail))
+    .failed(AttemptReport(.resolving, .preparation, ReportText(detail)))
   }
 
   init(_ error: DialError) {
@@ -89,16 +83,14 @@ extension AttemptReport {
   fileprivate init(_ failure: DialFailure) {
     let phase = AttemptPhase(failure.phase)
     switch failure.reason {
-    case .nameNotResolved: self.init(phase, .nameNotResolved, failure.detail)
-    case .notAllowed: self.init(phase, .notAllowed, failure.detail)
-    case .noRoute: self.init(phase, .noRoute, failure.detail)
-    case .network: self.init(phase, .network, failure.detail)
-    case .tls(let error): self.init(phase, .tls, failure.detail + error.hint)
-    case .proxy: self.init(phase, .proxy, failure.detail)
-    case .proxyDenied:
-      self.init(phase, .proxyDenied, failure.detail)
-      quoted = failure.refusal?.head.reason ?? ""
-    case .preparation: self.init(phase, .preparation, failure.detail)
+    case .nameNotResolved: self.init(phase, .nameNotResolved, failure.report)
+    case .notAllowed: self.init(phase, .notAllowed, failure.report)
+    case .noRoute: self.init(phase, .noRoute, failure.report)
+    case .network: self.init(phase, .network, failure.report)
+    case .tls(let error): self.init(phase, .tls, "\(failure.report)\(error.hint)")
+    case .proxy: self.init(phase, .proxy, failure.report)
+    case .proxyDenied: self.init(phase, .proxyDenied, failure.report)
+    case .preparation: self.init(phase, .preparation, failure.report)
     }
     refusedAddress = failure.refusedAddress
     if let refusal = failure.refusal {

@@ -139,7 +139,7 @@ final class ConnectionAttempt: LoopTask {
       do throws(HandshakeError) {
         result = try handshake.receive(&input)
       } catch {
-        var report = AttemptReport(.upgrading, .handshake, error.description + hint)
+        var report = AttemptReport(.upgrading, .handshake, "\(error.report)\(hint)")
         if let answer = handshake.response { report.addResponse(answer) }
         throw .failed(report)
       }
@@ -166,13 +166,13 @@ final class ConnectionAttempt: LoopTask {
       return .failed(
         AttemptReport(
           .upgrading, .network,
-          "the upstream closed the connection without a response to the opening request" + hintForEnd))
+          "the upstream closed the connection without a response to the opening request\(hintForEnd)"))
     case .failed(let code):
       // A TLS 1.3 server refuses a client's certificate only after the handshake.
-      if let failure = transport.failure { return .failed(AttemptReport(.upgrading, .tls, "TLS: \(failure)")) }
+      if let failure = transport.failure { return .failed(AttemptReport(.upgrading, .tls, "TLS: \(failure.report)")) }
       let reason = SystemError.reason(of: code)
       return .failed(
-        AttemptReport(.upgrading, .network, "the connection failed while upgrading: \(reason)" + hintForEnd))
+        AttemptReport(.upgrading, .network, "the connection failed while upgrading: \(reason)\(hintForEnd)"))
     }
   }
 
@@ -184,7 +184,7 @@ final class ConnectionAttempt: LoopTask {
       do throws(RedirectionError) {
         return .redirected(try url.redirected(to: location))
       } catch {
-        var report = AttemptReport(.upgrading, .redirect, error.description)
+        var report = AttemptReport(.upgrading, .redirect, error.report)
         report.addResponse(refusal)
         return .failed(report)
       }

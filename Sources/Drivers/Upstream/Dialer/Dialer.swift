@@ -86,21 +86,22 @@ package struct DialFailure {
   let phase: DialPhase
   let reason: Reason
   /// What went wrong, for an operator.
-  package let detail: String
+  let report: ReportText
+  package var detail: String { report.description }
   /// The proxy's HTTP response and the beginning of its body, if the proxy refused.
   var refusal: (head: HTTPRefusal, body: String)?
   /// The address that is not allowed. For the log only.
   var refusedAddress: String?
 
-  init(_ phase: DialPhase, _ reason: Reason, _ detail: String) {
+  init(_ phase: DialPhase, _ reason: Reason, _ report: ReportText) {
     self.phase = phase
     self.reason = reason
-    self.detail = detail
+    self.report = report
   }
 }
 
 extension DialError {
-  static func failed(_ phase: DialPhase, _ reason: DialFailure.Reason, _ detail: String) -> DialError {
-    .failed(DialFailure(phase, reason, detail))
+  static func failed(_ phase: DialPhase, _ reason: DialFailure.Reason, _ report: ReportText) -> DialError {
+    .failed(DialFailure(phase, reason, report))
   }
 }

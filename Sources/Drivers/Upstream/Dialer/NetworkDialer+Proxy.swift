@@ -68,7 +68,7 @@ extension NetworkDialer {
   private func failure(
     _ error: ProxyError, over transport: Transport, _ input: inout ByteQueue
   ) async throws(DialError) -> DialFailure {
-    var failure = DialFailure(.proxying, error.isDenial ? .proxyDenied : .proxy, error.description)
+    var failure = DialFailure(.proxying, error.isDenial ? .proxyDenied : .proxy, error.report)
     guard case .refused(let head, sentCredentials: _) = error else { return failure }
     do throws(TransportError) {
       failure.refusal = (head, try await transport.receiveBody(of: head, &input, on: loop))

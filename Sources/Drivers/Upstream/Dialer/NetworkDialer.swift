@@ -26,7 +26,7 @@ package final class NetworkDialer: Dialer {
     report: (DialPhase) -> Void
   ) async throws(DialError) -> Transport {
     if let reason = destination.rules?.refusal(ofHost: destination.host, isProxied: destination.proxy != nil) {
-      throw .failed(.resolving, .notAllowed, reason)
+      throw .failed(.resolving, .notAllowed, ReportText(reason))
     }
     let target = try await tunnelTarget(of: destination, cancellation)
     var addresses = try await resolve(
@@ -62,7 +62,7 @@ package final class NetworkDialer: Dialer {
     guard !cancellation.isCancelled else { throw .cancelled }
     switch answer {
     case .success(let addresses): return addresses
-    case .failure(let error): throw .failed(.resolving, .nameNotResolved, error.description)
+    case .failure(let error): throw .failed(.resolving, .nameNotResolved, "\(error)")
     }
   }
 
@@ -107,7 +107,7 @@ package final class NetworkDialer: Dialer {
       return channel
     case .failed(let error, let hasRoute):
       let detail = (destination.proxy.map { "the proxy \($0.redacted) cannot be reached: " } ?? "") + error.description
-      throw .failed(.connecting, hasRoute ? .network : .noRoute, detail)
+      throw .failed(.connecting, hasRoute ? .network : .noRoute, ReportText(detail))
     case .cancelled:
       throw .cancelled
     }
@@ -123,7 +123,7 @@ package final class NetworkDialer: Dialer {
       transport.secure(with: try TLSConnection(to: host, context: context), received: input.bytes)
       input.removeAll()
     } catch {
-      throw .failed(.securing, .preparation, error.description)
+      throw .failed(.securing, .preparation, "\(error)")
     }
     while true {
       var outcome = Result<Bool, TLSError>.success(false)
@@ -139,7 +139,7 @@ package final class NetworkDialer: Dialer {
       } catch {
         throw DialError(error, in: .securing)
       }
-      if case .failure(let error) = outcome { throw .failed(.securing, .tls(error), "TLS: \(error)") }
+      if case .failure(let error) = outcome { throw .failed(.securing, .tls(error), "TLS: \(error.report)") }
     }
   }
 }

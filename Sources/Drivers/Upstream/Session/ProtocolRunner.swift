@@ -206,7 +206,7 @@ final class ProtocolRunner {
     case .denied(let refusal):
       let text = connection.mask.applied(to: refusal.text, isCut: refusal.isCut)
       return .refused(
-        AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, refusal.sentence + text))
+        AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, "\(refusal.sentence)\(text)"))
     case .ended(let reason): return .ended(reason)
     case .callsEnded(let ids): return .callsEnded(ids)
     case .violation(let reason): return .lost(.violation(code: 1002), "violation of Socket.IO: \(reason)")

@@ -143,7 +143,7 @@ let package = Package(
       name: "RedisStore",
       dependencies: [
         "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Journal", "Replication", "RedisProtocol", "Reactor",
-        "Submissions", "Metrics", "Logging", "Upstream", "Redis",
+        "Submissions", "Metrics", "Logging", "Totals", "Upstream", "Redis",
       ],
       path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
     target(

@@ -16,8 +16,10 @@ import pytest_asyncio
 
 from harness.abuse import abuse, deaf, is_closed_on, may_vanish, vanish, was_reset
 from harness.beside import Beside
+from harness.credentials import with_tokens
 from harness.raw import exchange, reset
 from harness.sanitizer import memory_is_judged
+from harness.tokens import bearer
 from harness.waiting import eventually
 
 KIBIBYTE = 1 << 10
@@ -274,6 +276,39 @@ async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(
         return (await gateway.metrics())["drawbridge_http_unsent_bytes"] == 0
 
     await eventually(nothing_waits)
+
+
+async def test_the_principal_with_the_most_of_unread_responses_gives_way_to_others(gateway_for, upstream, tokens):
+    heavy, light = (tokens.add(name, scopes="receive") for name in ("heavy", "light"))
+    env = {**with_tokens(tokens), "DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1m", "DRAWBRIDGE_HTTP_UNSENT_BYTES": "16MiB"}
+    gateway = await gateway_for(upstream, "--loops", "1", env=env)
+    await upstream.push(*(bytes(MEBIBYTE) for _ in range(4)))
+    client = gateway.client()
+    path = f"/v1/messages?cursor=earliest&wait=0&max_bytes={64 * MEBIBYTE}"
+
+    async def has_arrived():
+        answer = await client.request("GET", path, headers=bearer(light))
+        return len(answer.json["messages"]) == 4
+
+    await eventually(has_arrived, what="all pushes arrive")
+
+    def read(token):
+        return deaf(
+            gateway.address(), f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+        )
+
+    # It waits longest, and is the only one of its principal. All have one address.
+    first = read(light)
+
+    async def waits():
+        return (await gateway.metrics())["drawbridge_http_unsent_bytes"] > 0
+
+    await eventually(waits, what="the first response waits")
+    others = [read(heavy) for _ in range(12)]
+    await eventually(lambda: sum(map(was_reset, others)) >= 6, what="the one with the most gives way")
+    assert not was_reset(first)
+    for reader in [first, *others]:
+        reader.close()
 
 
 async def test_pipelining_without_reading_is_not_read_further(limited, besiege):

@@ -78,9 +78,11 @@ package final class API: HTTPApplication {
 
   /// The client that a request is counted for: its principal, or without credentials its address.
   private static func client(of grant: Grant?, at origin: ClientOrigin) -> UInt64 {
-    if let number = grant?.number, number != 0 { return UInt64(number) }
-    return TotalUser("", at: origin).client
+    TotalUser(principal: principal(of: grant), at: origin).client
   }
+
+  /// A hash of the principal of a request; 0 without credentials.
+  static func principal(of grant: Grant?) -> UInt64 { UInt64(grant?.number ?? 0) }
 
   // MARK: HTTPApplication
 
@@ -288,7 +290,10 @@ package final class API: HTTPApplication {
     } else {
       outcome = respond(to: pending, exchange.body, at: now, into: &response)
     }
-    if case .respond = outcome { latencies.count(pending.request.kind) }
+    if case .respond = outcome {
+      latencies.count(pending.request.kind)
+      response.principal = Self.principal(of: grant)
+    }
     if grant == nil, pending.context == nil { return outcome }
     return accompany(outcome, for: grant, in: pending.context, at: now, into: &response)
   }
@@ -374,7 +379,7 @@ package final class API: HTTPApplication {
         return .respond
       case .refused(let problem): respond(with: problem, into: &response)
       case .missing(let name, let problem):
-        return try lookUp(name, problem, for: pending.grant, at: now)
+        return try lookUp(name, problem, for: pending.grant, by: pending.client, at: now)
       }
       // Problems are small, and are sent as they are.
       if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {

@@ -89,9 +89,9 @@ final class HeldLookup: WaitingRequest {
 extension API {
   /// Throws the problem if gateways do not share sessions.
   func lookUp(
-    _ name: String, _ problem: Problem, for grant: Grant?, at now: MonotonicTime
+    _ name: String, _ problem: Problem, for grant: Grant?, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> Outcome {
-    guard let request = shared.sessions.created.lookUp(name) else { throw ProblemError(problem) }
+    guard let request = shared.sessions.created.lookUp(name, by: client) else { throw ProblemError(problem) }
     return .wait(
       HeldLookup(self, name, orElse: problem, request, for: grant, deadline: now + Self.definitionWait))
   }

@@ -68,6 +68,7 @@ final class MessageStream: Source {
 
   var notifier: Notifier { session.inbox.notifier }
   var deadline: MonotonicTime { min(nextHeartbeat, end) }
+  var principal: UInt64 { API.principal(of: grant) }
 
   /// A stream with a filter is woken only for pushes that match.
   var isConcerned: Bool { options.filter == nil || hasNewData }

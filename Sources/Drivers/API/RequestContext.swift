@@ -163,6 +163,7 @@ private final class AccompaniedRequest: WaitingRequest {
     } else {
       request.finish(at: now, into: &response)
     }
+    response.principal = API.principal(of: grant)
     guard let context else { return }
     api.release(context)
     api.writeFields(of: context, at: now, into: &response)
@@ -198,6 +199,7 @@ private final class AccompaniedSource: Source {
   var deadline: MonotonicTime { source.deadline }
   var hasNewData: Bool { source.hasNewData }
   var isConcerned: Bool { source.isConcerned }
+  var principal: UInt64 { source.principal }
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
     source.next(at: now, into: &content)

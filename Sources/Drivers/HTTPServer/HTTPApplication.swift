@@ -129,6 +129,9 @@ extension WaitingRequest {
 /// queue. Only a write detects that a client is gone. So a source without new data must have a deadline, and a batch to send at it.
 /// While the server drains, sources continue until each stream ends at a time of its own, with `writeLast`.
 package protocol Source: Waiter, AnyObject {
+  /// As of `Response`.
+  var principal: UInt64 { get }
+
   /// Appends the next batch to `content`, if there is one.
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep
 

@@ -60,6 +60,7 @@ extension HTTPConnection {
     switch layers.send(bytes, to: channel) {
     case .done: if access != nil, deferredParts == 0 { reportSent() }
     case .blocked:
+      worker.noteResponder(of: self)
       isIdleWait = false
       channel.wake()
     case .failed: channel.close()

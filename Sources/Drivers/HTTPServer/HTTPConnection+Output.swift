@@ -24,6 +24,7 @@ extension HTTPConnection {
     if worker.isDraining || worker.response.closesConnection { http.closeAfterThisResponse() }
     if !worker.response.refusal.isEmpty { logRefusal() }
     if let access { recordResponse(in: access) }
+    worker.responder = worker.response.principal
     let start = worker.output.count
     if let prepared = worker.response.prepared {
       write(prepared)
@@ -132,6 +133,7 @@ extension HTTPConnection {
       }
     }
     pending.withText { $0.append(bytes.extracting(sent...)) }
+    worker.noteResponder(of: self)
     isIdleWait = false
     channel.wake()
   }
@@ -156,7 +158,10 @@ extension HTTPConnection {
       }
     }
     guard !hasUnsent else {
-      if !worker.output.isEmpty { pending.takeAll(from: &worker.output) }
+      if !worker.output.isEmpty {
+        pending.takeAll(from: &worker.output)
+        worker.noteResponder(of: self)
+      }
       return .blocked
     }
     guard !worker.output.isEmpty else { return .done }
@@ -169,7 +174,9 @@ extension HTTPConnection {
     case .failed:
       worker.output.removeAll()
       worker.releaseLargeOutput()
-    case .blocked: pending.takeAll(from: &worker.output)
+    case .blocked:
+      pending.takeAll(from: &worker.output)
+      worker.noteResponder(of: self)
     }
     return result
   }
@@ -177,7 +184,8 @@ extension HTTPConnection {
   /// Counts the output that the kernel has not taken. nil if the client must be reset for it.
   @inline(never)
   private func addUnsent() -> LoopPart? {
-    guard case .admitted(let part) = worker.slowReaders.add(channel, unsentBytes, by: origin) else { return nil }
+    let admission = worker.slowReaders.add(channel, unsentBytes, by: origin, worker.responder(of: self))
+    guard case .admitted(let part) = admission else { return nil }
     return part
   }
 
@@ -190,6 +198,7 @@ extension HTTPConnection {
       switch result {
       case .done:
         pending.releaseStorage()
+        worker.forgetResponder(of: self)
         if access != nil { reportSent() }
         return true
       case .failed:

@@ -40,6 +40,7 @@ extension HTTPConnection {
         step = source.next(at: worker.loop.now, into: &worker.response.content)
       }
       writeContent()
+      worker.responder = source.principal
     }
     if case .end = step { endStream(source) }
     if let access {

@@ -3,6 +3,7 @@ import Configuration
 import HTTPCodec
 import Metrics
 import Reactor
+import Totals
 
 /// One client connection, from accept to close: reads a request, responds, and repeats.
 ///
@@ -304,7 +305,7 @@ final class HTTPConnection: LoopTask {
       guard !worker.pendingBodies.change(bodyPart, to: bytes) else { return }
       self.bodyPart = nil
     } else {
-      let principal = worker.application.principal(of: exchange) ?? ""
+      let principal = TotalUser.principal(worker.application.principal(of: exchange) ?? "")
       if case .admitted(let part) = worker.pendingBodies.add(self, bytes, by: client.origin, principal) {
         bodyPart = part
         return

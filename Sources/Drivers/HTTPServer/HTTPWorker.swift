@@ -42,13 +42,17 @@ final class HTTPWorker: TurnEndTarget {
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
   /// the kernel does not take at once moves to the connection's own queue.
   var output = OutputQueue()
+  /// The principal of the last response in `output`; 0 without credentials.
+  var responder: UInt64 = 0
+  /// The principals of the responses that clients do not take. Not in their connections, most of which have none.
+  private var unsentResponders: [ObjectIdentifier: UInt64] = [:]
   /// What a connection with TLS or the PROXY protocol has read last. Also gathers what such a connection encrypts.
   var plaintext = ByteQueue()
   /// The response being written by the application.
   var response = Response()
   /// Responses deferred to the end of the turn, concatenated, and the end offset of each connection's part.
   private var deferredOutput = ByteQueue()
-  private var deferredEnds: [(connection: HTTPConnection, end: Int)] = []
+  private var deferredEnds: [(connection: HTTPConnection, end: Int, responder: UInt64)] = []
   private(set) var isDraining = false
   /// While draining, held requests, streams and idle connections end between this time and `drainSpread` later.
   private var drainStart = MonotonicTime.zero
@@ -147,6 +151,7 @@ final class HTTPWorker: TurnEndTarget {
       last.index = connection.index
     }
     server.metrics.openConnections.add(-1)
+    forgetResponder(of: connection)
     release(connection.place, connection.listener.role)
   }
 
@@ -266,8 +271,24 @@ final class HTTPWorker: TurnEndTarget {
     guard output.isText, deferredOutput.count + output.count <= Self.deferredBytesPerTurn else { return false }
     if deferredEnds.isEmpty { loop.atEndOfTurn(self) }
     output.moveText(to: &deferredOutput)
-    deferredEnds.append((connection, deferredOutput.count))
+    deferredEnds.append((connection, deferredOutput.count, responder))
+    responder = 0
     return true
+  }
+
+  // MARK: Responses that clients do not take
+
+  /// The client of `connection` does not take what is in `output`.
+  func noteResponder(of connection: HTTPConnection) {
+    if responder != 0 { unsentResponders[ObjectIdentifier(connection)] = responder }
+    responder = 0
+  }
+
+  /// The principal of the responses that the client has not taken; 0 without credentials.
+  func responder(of connection: HTTPConnection) -> UInt64 { unsentResponders[ObjectIdentifier(connection)] ?? 0 }
+
+  func forgetResponder(of connection: HTTPConnection) {
+    if !unsentResponders.isEmpty { unsentResponders[ObjectIdentifier(connection)] = nil }
   }
 
   /// Releases the memory of `output`, which must be empty, if a large response was sent from it.
@@ -281,10 +302,12 @@ final class HTTPWorker: TurnEndTarget {
     var start = 0
     let count = deferredEnds.count
     for index in 0..<count {
-      let (connection, end) = deferredEnds[index]
+      let (connection, end, responder) = deferredEnds[index]
+      self.responder = responder
       connection.sendDeferred(deferredOutput.bytes.extracting(start..<end))
       start = end
     }
+    responder = 0
     deferredEnds.removeAll(keepingCapacity: true)
     deferredOutput.removeAll()
   }

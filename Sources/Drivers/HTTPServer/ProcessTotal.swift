@@ -72,9 +72,9 @@ final class ProcessTotal: Sendable {
   var count: Int { total.withLock { $0.count } }
 
   func add(
-    _ member: Member, _ amount: Int, by origin: ClientOrigin, _ principal: String
+    _ member: Member, _ amount: Int, by origin: ClientOrigin, _ principal: UInt64
   ) -> (YieldingTotal<Member>.Handle?, isRefusedByAddress: Bool) {
-    let user = TotalUser(principal, at: origin)
+    let user = TotalUser(principal: principal, at: origin)
     return total.withLock { total in
       if origin != .local, amount > limitPerAddress - total.amount(of: user) { return (nil, true) }
       let handle = total.add(member, amount, by: user)
@@ -149,9 +149,8 @@ final class LoopParts<Owner> {
   ///
   /// - Parameters:
   ///   - owner: nil if `assign` follows in this turn.
-  ///   - principal: empty if it is not known.
-  func add(_ owner: Owner?, _ amount: Int, by origin: ClientOrigin, _ principal: String = "") -> ProcessTotal.Admission
-  {
+  ///   - principal: a hash of it; 0 if it is not known.
+  func add(_ owner: Owner?, _ amount: Int, by origin: ClientOrigin, _ principal: UInt64 = 0) -> ProcessTotal.Admission {
     let owner = owners.append(owner)
     let (part, isRefusedByAddress) = total.add(
       ProcessTotal.Member(loop: chosen, owner: owner), amount, by: origin, principal)

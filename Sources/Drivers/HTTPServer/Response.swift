@@ -27,6 +27,9 @@ package struct Response: ~Copyable {
   /// Whether the connection is closed after it.
   package var closesConnection = false
 
+  /// A hash of the principal that the response is counted for while its client does not take it; 0 without credentials.
+  package var principal: UInt64 = 0
+
   package init() {}
 
   /// Resets to an empty 200. Allocated memory is kept.
@@ -39,6 +42,7 @@ package struct Response: ~Copyable {
     if !refusal.isEmpty { refusal = [] }
     endsWithConnection = false
     closesConnection = false
+    principal = 0
   }
 
   func writeFields(into output: inout ByteQueue) {

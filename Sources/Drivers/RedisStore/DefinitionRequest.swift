@@ -2,7 +2,7 @@ import Reactor
 import Replication
 import Threading
 
-/// A change of the list of sessions that clients create, for which a client waits. Safe for use from any thread.
+/// A change of the list of sessions that clients create, or a look-up, for which a client waits. Safe for use from any thread.
 package final class DefinitionRequest: Sendable {
   package enum Outcome: Hashable, Sendable {
     /// Redis and its replicas have it.
@@ -19,7 +19,10 @@ package final class DefinitionRequest: Sendable {
   package let notifier = Notifier()
   private let state = Locked<(outcome: Outcome?, isAbandoned: Bool)>((nil, false))
 
-  init() {}
+  /// By whom it is counted among those that wait for Redis; 0 if that is not known.
+  let client: UInt64
+
+  init(by client: UInt64 = 0) { self.client = client }
 
   package var outcome: Outcome? { state.withLock { $0.outcome } }
 

@@ -192,8 +192,10 @@ package final class RedisStore: Journal {
   }
 
   /// Looks in Redis for a session that a client may have created since this gateway was last notified. When that is done, the delegate has it, if it exists.
-  package func lookUp(_ name: String) -> DefinitionRequest {
-    let request = DefinitionRequest()
+  ///
+  /// - Parameter client: whom it is counted for; 0 if that is not known.
+  package func lookUp(_ name: String, by client: UInt64 = 0) -> DefinitionRequest {
+    let request = DefinitionRequest(by: client)
     _ = submissions.add(Command.lookUp(name, request))
     return request
   }

@@ -2,11 +2,13 @@ import ByteStreams
 import Logging
 import Reactor
 import Replication
+import Totals
 
 /// The list of sessions that clients have created: what this gateway knows of it, and how it changes it.
 extension RedisStoreDriver {
-  /// Changes of the list that wait for Redis. Above it they are refused. Stops: memory that grows while clients create sessions and Redis is slow.
-  static var changeLimit: Int { 1_024 }
+  /// Changes of the list that wait for Redis, and look-ups, each. Above it they are refused. Stops: memory that grows while clients create sessions and
+  /// Redis is slow. Changes are counted by the owners of the sessions, look-ups by clients.
+  private static var waiting: Reserve { Reserve(limit: 1_024) }
   /// Changes in one flight, so that clients that create sessions leave room for the entries of others: with WAIT in 5 ms, 12,800 per second.
   private static var changesPerFlight: Int { 64 }
   /// Sessions that Redis has lost, and that are defined again in one flight. Other gateways remove them after the lease and a second.
@@ -17,10 +19,14 @@ extension RedisStoreDriver {
   // MARK: Changes
 
   func change(_ change: DefinitionChange) {
-    if changes.count >= Self.changeLimit {
+    if changes.count >= Self.waiting.limit {
       changes.removeAll { !$0.isSent && $0.change.request?.isAbandoned ?? false }
     }
-    guard !isClosing, changes.count < Self.changeLimit else {
+    let owner = change.definition.owner
+    guard !isClosing,
+      Self.waiting.admits(
+        1, used: changes.count, own: owner.isEmpty ? nil : changes.count { $0.change.definition.owner == owner })
+    else {
       change.request?.finish(.failed)
       return
     }
@@ -167,7 +173,11 @@ extension RedisStoreDriver {
   // MARK: Look-ups
 
   func lookUp(_ name: String, _ request: DefinitionRequest) {
-    guard !isClosing, lookups.count < Self.changeLimit else { return request.finish(.failed) }
+    let client = request.client
+    guard !isClosing,
+      Self.waiting.admits(
+        1, used: lookups.count, own: client == 0 ? nil : lookups.count { $0.request.client == client })
+    else { return request.finish(.failed) }
     lookups.append((name, request))
   }
 

@@ -22,7 +22,11 @@ extension CreatedSessions {
   package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
 
   /// Looks for a session that this gateway does not know, and that a client may just have created at another one; nil if sessions are not shared.
-  package func lookUp(_ name: String) -> DefinitionRequest? { shared.withLock { $0 }?.lookUp(name) }
+  ///
+  /// - Parameter client: whom it is counted for.
+  package func lookUp(_ name: String, by client: UInt64) -> DefinitionRequest? {
+    shared.withLock { $0 }?.lookUp(name, by: client)
+  }
 
   // MARK: For clients
 

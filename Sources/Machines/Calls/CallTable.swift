@@ -121,7 +121,8 @@ package struct CallTable: Sendable {
   ) -> Outcome {
     guard let call = remove(id) else { preconditionFailure("a call was finished twice") }
     if let outcome = call.outcome { return outcome }
-    late.add(id, token: call.token, sequence: call.sequence, from: caller, now: now, hasMemory: hasMemory)
+    late.add(
+      id, token: call.token, sequence: call.sequence, from: caller, by: call.client, now: now, hasMemory: hasMemory)
     return .timedOut
   }
 

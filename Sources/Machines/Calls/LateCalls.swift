@@ -1,8 +1,10 @@
 import ByteStreams
+import Totals
 
 /// The calls of a session that timed out in the last minute, and the replies that have arrived for them since.
 ///
-/// Above a limit the oldest are forgotten. A reply to a forgotten call is a message like any other.
+/// Above a limit the oldest of the clients that have more than their share (`Reserve.share`) are forgotten, or the oldest of all. A reply to a
+/// forgotten call is a message like any other.
 package struct LateCalls: Sendable {
   package struct Limits: Sendable {
     /// How long a call is remembered after its timeout. A client that has got a timeout needs time to ask again.
@@ -20,6 +22,8 @@ package struct LateCalls: Sendable {
     let token: SharedBytes
     /// The principal of its client.
     let caller: String
+    /// By whom it is counted; 0 if clients cannot be told apart.
+    let client: UInt64
     let end: MonotonicTime
     var reply: CallReply?
   }
@@ -30,9 +34,11 @@ package struct LateCalls: Sendable {
   private let limits: Limits
   private var calls: [UInt64: Call] = [:]
   private var sequences: [CallID: UInt64] = [:]
-  /// In the order of their timeouts.
+  /// In the order of their timeouts, with some that are forgotten. The first is not.
   private var order = RingDeque<UInt64>(filler: 0)
   private var replyBytes = 0
+  /// The calls of each client, and the bytes of their replies.
+  private var holdings = ClientHoldings()
   /// Memory of all calls and their replies, in bytes.
   private(set) var memory = 0
   /// Callers on different threads pass times that are not quite in order.
@@ -44,17 +50,21 @@ package struct LateCalls: Sendable {
 
   func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
-  /// - Parameter hasMemory: whether late calls may have so many bytes more. Without memory the call is not remembered.
+  /// - Parameters:
+  ///   - client: by whom it is counted; 0 if clients cannot be told apart.
+  ///   - hasMemory: whether late calls may have so many bytes more. Without memory the call is not remembered.
   mutating func add(
-    _ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, now: MonotonicTime,
+    _ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, by client: UInt64, now: MonotonicTime,
     hasMemory: (Int) -> Bool
   ) {
     expire(now: now)
     guard hasMemory(Self.callBytes + token.count) else { return }
-    if calls.count >= limits.calls { forgetOldest() }
-    calls[sequence] = Call(id: id, token: token, caller: caller, end: latest + limits.time)
+    let (limit, share) = (limits.calls, Reserve(limit: limits.calls).share)
+    forget(while: { $0.calls.count >= limit }, of: { $0.holdings[$1.client].count > share })
+    calls[sequence] = Call(id: id, token: token, caller: caller, client: client, end: latest + limits.time)
     sequences[id] = sequence
     order.append(sequence)
+    holdings.add(0, by: client)
     memory += Self.callBytes + token.count
   }
 
@@ -66,11 +76,15 @@ package struct LateCalls: Sendable {
     guard let sequence = sequences[id], let call = calls[sequence], call.reply == nil,
       message.count <= limits.replyBytes, hasMemory(message.count)
     else { return false }
-    while replyBytes + message.count > limits.replyBytes { forgetOldest() }
+    let (limit, share) = (limits.replyBytes, Reserve(limit: limits.replyBytes).share)
+    forget(
+      while: { $0.replyBytes + message.count > limit },
+      of: { $1.reply != nil && $0.holdings[$1.client].bytes > share })
     // It may be the oldest itself.
     guard calls[sequence] != nil else { return false }
     replyBytes += message.count
     memory += message.count
+    holdings.grow(message.count, by: call.client)
     calls[sequence]?.reply = CallReply(message, range, token: call.token)
     return true
   }
@@ -85,15 +99,40 @@ package struct LateCalls: Sendable {
     while !order.isEmpty, let oldest = calls[order[order.front]], oldest.end <= latest { forgetOldest() }
   }
 
-  private mutating func forgetOldest() {
-    let sequence = order[order.front]
-    order.removeFirst()
-    if let call = calls.removeValue(forKey: sequence) {
-      sequences[call.id] = nil
-      replyBytes -= call.reply?.count ?? 0
-      memory -= Self.callBytes + call.token.count + (call.reply?.count ?? 0)
+  /// Forgets calls while `isFull`: the oldest of those that have too much, then the oldest of all.
+  private mutating func forget(while isFull: (Self) -> Bool, of hasTooMuch: (Self, Call) -> Bool) {
+    guard isFull(self) else { return }
+    for position in order.front..<order.end where isFull(self) {
+      let sequence = order[position]
+      guard let call = calls[sequence], call.client == 0 || hasTooMuch(self, call) else { continue }
+      forget(sequence)
     }
+    trimOrder()
+    while isFull(self) { forgetOldest() }
+  }
+
+  private mutating func forgetOldest() {
+    forget(order[order.front])
+    trimOrder()
+  }
+
+  private mutating func forget(_ sequence: UInt64) {
+    guard let call = calls.removeValue(forKey: sequence) else { return }
+    let size = call.reply?.count ?? 0
+    sequences[call.id] = nil
+    replyBytes -= size
+    memory -= Self.callBytes + call.token.count + size
+    holdings.remove(size, by: call.client)
+  }
+
+  private mutating func trimOrder() {
     // The memory of many calls is not kept.
     if calls.isEmpty { (calls, sequences, order) = ([:], [:], RingDeque(filler: 0)) }
+    while !order.isEmpty, calls[order[order.front]] == nil { order.removeFirst() }
+    // The calls of one client that are kept must not make the order grow.
+    guard order.count > 2 * limits.calls else { return }
+    var rest = RingDeque<UInt64>(filler: 0)
+    for position in order.front..<order.end where calls[order[position]] != nil { rest.append(order[position]) }
+    order = rest
   }
 }

@@ -30,6 +30,11 @@ package struct ClientHoldings: Sendable {
     amounts[client, default: Amount()].add(bytes)
   }
 
+  /// One of the things of a client has `more` bytes.
+  package mutating func grow(_ more: Int, by client: UInt64) {
+    if client != 0 { amounts[client]?.bytes += more }
+  }
+
   package mutating func remove(_ bytes: Int, by client: UInt64) {
     guard client != 0 else { return }
     guard let index = amounts.index(forKey: client) else { preconditionFailure("nothing of this client is left") }

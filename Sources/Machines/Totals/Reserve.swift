@@ -15,9 +15,9 @@ package struct Reserve: Sendable {
   /// - Parameters:
   ///   - used: what all have.
   ///   - own: what the client has; nil if it is not known, or if clients cannot be told apart. They are one client then.
-  package func admits(_ amount: Int, used: Int, own: Int?) -> Bool {
+  package func admits(_ amount: Int, used: Int, own: @autoclosure () -> Int?) -> Bool {
     if amount <= limit - used { return true }
-    guard let own else { return false }
+    guard let own = own() else { return false }
     return amount <= maximum - used && own + amount <= share
   }
 }

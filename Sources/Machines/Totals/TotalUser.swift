@@ -13,8 +13,15 @@ package struct TotalUser: Hashable, Sendable {
 
   /// - Parameter principal: empty without credentials.
   package init(_ principal: String, at address: some Hashable) {
-    self.init(principal: principal.isEmpty ? 0 : Self.hash(principal), address: Self.hash(address))
+    self.init(principal: Self.principal(principal), at: address)
   }
+
+  package init(principal: UInt64, at address: some Hashable) {
+    self.init(principal: principal, address: Self.hash(address))
+  }
+
+  /// The hash of a principal: 0 if it is empty.
+  package static func principal(_ name: String) -> UInt64 { name.isEmpty ? 0 : hash(name) }
 
   /// The principal, or without credentials the address. A total with a reserve counts by it.
   package var client: UInt64 { principal == 0 ? address : principal }

@@ -67,6 +67,28 @@ import Testing
     #expect(eventually { served.metrics.unsentBytes.current == 0 })
   }
 
+  /// Of one address, whose clients without credentials are one: the one that has waited longest is reset then.
+  @Test(arguments: [([2, 1, 1, 1], 1), ([0, 0, 0, 0], 0)])
+  func theHeaviestPrincipalIsResetAlthoughAnotherHasWaitedLonger(principals: [Int], reset: Int) throws {
+    // Three batches fit.
+    let served = try ServedApplication { $0.unsentBytes = 7 * TestApplication.floodBatch / 2 }
+    var clients: [TestClient] = []
+    for principal in principals {
+      let client = served.connect()
+      client.get("/flood?\(principal)")
+      clients.append(client)
+      let count = clients.count
+      #expect(
+        eventually {
+          served.onLoop { $0.slowReaders.count }.map { $0 + Int(served.metrics.slowReaders.total) } == count
+        })
+    }
+    #expect(eventually { served.metrics.slowReaders.total == 1 })
+    #expect(eventually { clients.map(\.isHungUp) == (0..<4).map { $0 == reset } })
+    clients.removeAll()
+    #expect(eventually { served.onLoop { $0.connections.isEmpty && $0.responder == 0 } == true })
+  }
+
   @Test func aClientThatDoesNotReadItsStreamIsReset() async throws {
     let served = try ServedApplication { $0.writeTimeout = .milliseconds(20) }
     let client = served.connect()

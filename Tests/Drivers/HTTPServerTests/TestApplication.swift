@@ -59,8 +59,11 @@ final class TestApplication: HTTPApplication {
   ) -> Exchange {
     let path = request.path.text()
     let route = Route.allCases.first { path == "/\($0)" } ?? .now
+    // `/flood?7`: of principal 7.
+    let principal = Int(request.query.text()) ?? 0
     return Exchange(
-      state: route.rawValue, body: route == .echo ? RequestBody(request.framing, limit: 1 << 20) : nil)
+      state: route.rawValue + principal * Route.allCases.count,
+      body: route == .echo ? RequestBody(request.framing, limit: 1 << 20) : nil)
   }
 
   func route(of request: borrowing HTTPRequestHead) -> StaticString { "/test" }
@@ -70,10 +73,12 @@ final class TestApplication: HTTPApplication {
   func principal(of exchange: borrowing Exchange) -> String? { nil }
 
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome {
-    switch Route(rawValue: exchange.state) {
+    let principal = UInt64(exchange.state / Route.allCases.count)
+    response.principal = principal
+    switch Route(rawValue: exchange.state % Route.allCases.count) {
     case .wait: return .wait(WaitForNews(board: board, seen: board.news.current, deadline: now + wait))
     case .stream: return .stream(NewsSource(board, loop))
-    case .flood: return .stream(FloodSource(board))
+    case .flood: return .stream(FloodSource(board, by: principal))
     case .echo: response.content.text.append(exchange.body?.bytes ?? [])
     case .prepared: response.prepared = prepared
     case .now, nil: response.content.text.append("now")
@@ -128,6 +133,7 @@ private final class NewsSource: Source {
   var notifier: Notifier { board.notifier }
   var deadline: MonotonicTime { loop.now + .seconds(60) }
   var hasNewData: Bool { board.news.current > seen }
+  var principal: UInt64 { 0 }
 
   func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
 
@@ -145,8 +151,12 @@ private final class NewsSource: Source {
 private final class FloodSource: Source {
   private let board: Board
   private let batch = SharedBytes([UInt8](repeating: UInt8(ascii: "x"), count: TestApplication.floodBatch))
-  init(_ board: Board) { self.board = board }
+  init(_ board: Board, by principal: UInt64) {
+    self.board = board
+    self.principal = principal
+  }
 
+  let principal: UInt64
   let notifier = Notifier()
   let deadline = MonotonicTime.distantFuture
   let hasNewData = true
@@ -265,6 +275,12 @@ final class TestClient {
       }
       guard receive() else { return nil }
     }
+  }
+
+  /// Whether the server has closed the connection.
+  var isHungUp: Bool {
+    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+    return unsafe poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLHUP) != 0
   }
 
   /// Reads to the end of the stream.

@@ -70,6 +70,21 @@ import Testing
     gateway.kill()
   }
 
+  @Test func oneClientCannotTakeTheLookUpsOfAll() async throws {
+    let server = try await RedisProcess.server()
+    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(600)) }
+    try await gateway.hold()
+    server.signal(SIGSTOP)
+    // Up to 64 are on their way to Redis. When these have arrived, 1,024 others may wait.
+    let heavy = (0..<1_100).map { _ in gateway.store.lookUp("none", by: 1) }
+    let light = (0..<17).map { _ in gateway.store.lookUp("none", by: 2) }
+    server.signal(SIGCONT)
+    try await gateway.until("looked up") { _ in (heavy + light).allSatisfy { $0.outcome != nil } }
+    #expect(heavy.first?.outcome == .done && heavy.last?.outcome == .failed)
+    #expect(light.map(\.outcome) == Array(repeating: .done, count: 16) + [.failed])
+    gateway.kill()
+  }
+
   @Test func aRedisThatRefusesToWaitIsAFailureWithThatReason() async throws {
     let server = try await RedisProcess.server()
     _ = try await TestClient(server).call("ACL", "SETUSER", "default", "-wait")

@@ -207,6 +207,34 @@ import UpstreamSession
     #expect(table.isEmpty)
   }
 
+  @Test func oneClientCannotTakeTheLateRepliesOfASession() {
+    var limits = CallTable.Limits()
+    (limits.late.calls, limits.late.replyBytes) = (128, 6_400)
+    var table = CallTable(limits)
+    func end(_ number: Int, by client: UInt64) {
+      _ = table.open(id(number), token: bytes("0"), sequence: UInt64(number), by: client)
+      _ = table.finish(id(number), for: "me", now: now)
+    }
+    let reply = "[ID" + String(repeating: ",", count: 96) + "]"
+    end(1, by: 2)
+    #expect(receive(&table, 1, reply) == .lateReply)
+    for number in 2...400 {
+      end(number, by: 1)
+      #expect(receive(&table, number, reply) == .lateReply)
+    }
+    #expect(table.lateReply(to: 1, for: "me", now: now) != nil, "its client has its share")
+    #expect(
+      table.lateReply(to: 300, for: "me", now: now) == nil && table.lateReply(to: 400, for: "me", now: now) != nil)
+    // Calls without replies: their number counts.
+    for number in 401...1_000 { end(number, by: 1) }
+    #expect(table.contains(id(1)) && !table.contains(id(400)))
+    // Of many clients nobody has too much.
+    for number in 1_001...1_200 { end(number, by: UInt64(number)) }
+    #expect(!table.contains(id(1)) && table.contains(id(1_200)) && !table.contains(id(1_001)))
+    table.expire(now: now + .seconds(60))
+    #expect(table.isEmpty && table.lateMemory == 0)
+  }
+
   @Test func lateCallsHaveNoMoreThanTheirMemory() {
     var table = table()
     _ = table.open(id(2), token: bytes("22"), sequence: 2)

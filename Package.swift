@@ -199,6 +199,8 @@ let package = Package(
 
     // Tests.
     .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
+    // Facts of other threads, and peers on the loopback interface.
+    .target(name: "LoopbackSupport", path: "Tests/LoopbackSupport", swiftSettings: tests),
     tested(.base, "ByteStreams"),
     tested(.base, "Digests"),
     tested(.base, "Signatures", ["Digests"]),
@@ -229,7 +231,7 @@ let package = Package(
     tested(.machines, "RedisProtocol", ["ByteStreams", "HTTPCodec", "RESPCodec"]),
     tested(.machines, "Replication", ["ByteStreams", "Inbox", "RedisProtocol"]),
     tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
-    tested(.system, "Reactor"),
+    tested(.system, "Reactor", ["LoopbackSupport"]),
     // Certificates, made while a test runs.
     .target(
       name: "TLSSupport", dependencies: ["COpenSSL", "TLSEngine"], path: "Tests/System/TLSSupport", swiftSettings: tests
@@ -249,14 +251,14 @@ let package = Package(
       .system, "Store",
       [
         "CFaults", "ByteStreams", "Continuity", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor",
-        "SocketIO",
-        "Submissions", "Threading",
+        "SocketIO", "Submissions", "Threading", "LoopbackSupport",
       ]),
     tested(
       .drivers, "Upstream",
       [
         "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine", "Journal", "JSONCodec", "Threading",
+        "LoopbackSupport",
       ]),
     // Servers and Sentinels, started by the tests.
     .target(
@@ -264,12 +266,16 @@ let package = Package(
       swiftSettings: tests),
     tested(
       .drivers, "Redis",
-      ["ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "RedisSupport", "TLSEngine", "TLSSupport", "Upstream"]),
+      [
+        "ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "RedisSupport", "TLSEngine", "TLSSupport", "Upstream",
+        "LoopbackSupport",
+      ]),
     tested(
       .drivers, "RedisStore",
       [
         "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor", "Redis",
         "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Upstream",
+        "LoopbackSupport",
       ]),
     tested(
       .drivers, "Sessions",
@@ -277,10 +283,14 @@ let package = Package(
         "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "HTTPCodec", "Inbox", "Journal",
         "Logging", "Metrics", "Outbox", "Profiles", "Reactor", "Redis", "RedisProtocol", "RedisStore", "RedisSupport",
         "Replication", "Store", "TLSEngine", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec", "Webhooks",
+        "LoopbackSupport",
       ]),
     tested(
       .drivers, "HTTPServer",
-      ["ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "ProxyCodec", "Reactor", "TLSEngine"]),
+      [
+        "ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "ProxyCodec", "Reactor", "TLSEngine",
+        "LoopbackSupport",
+      ]),
     tested(
       .drivers, "API",
       [
@@ -296,6 +306,7 @@ let package = Package(
       [
         "API", "Access", "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Journal",
         "Logging", "Metrics", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol", "WebSocketCodec",
+        "LoopbackSupport",
       ]),
     tested(
       nil, "Gateway",

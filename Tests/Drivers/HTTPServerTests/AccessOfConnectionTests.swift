@@ -3,6 +3,7 @@ import Configuration
 import Foundation
 import HTTPCodec
 import Logging
+import LoopbackSupport
 import Metrics
 import Reactor
 import Synchronization

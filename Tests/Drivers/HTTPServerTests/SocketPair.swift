@@ -8,13 +8,3 @@ func socketPair() -> (Int32, Int32) {
   #expect(unsafe socketpair(AF_UNIX, kind, 0, &ends) == 0)
   return (ends[0], ends[1])
 }
-
-/// Waits for a fact of another thread.
-func eventually(_ fact: () -> Bool) -> Bool {
-  let end = Date(timeIntervalSinceNow: 60)
-  while !fact() {
-    guard Date() < end else { return false }
-    usleep(1000)
-  }
-  return true
-}

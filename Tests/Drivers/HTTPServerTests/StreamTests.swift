@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Foundation
 import HTTPCodec
+import LoopbackSupport
 import Metrics
 import Reactor
 import Synchronization

@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import LoopbackSupport
 import Reactor
 import RedisStore
 import Replication

@@ -1,5 +1,6 @@
 import Access
 import Configuration
+import LoopbackSupport
 import Metrics
 import Outbox
 import Sessions

@@ -5,6 +5,7 @@ import Foundation
 import HTTPCodec
 import Inbox
 import Logging
+import LoopbackSupport
 import Metrics
 import Reactor
 import Testing

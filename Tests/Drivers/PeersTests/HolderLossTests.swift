@@ -3,6 +3,7 @@ import Configuration
 import Foundation
 import Idempotency
 import Inbox
+import LoopbackSupport
 import Metrics
 import Reactor
 import Synchronization

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Foundation
 import HTTPServer
+import LoopbackSupport
 import Metrics
 import Outbox
 import Reactor

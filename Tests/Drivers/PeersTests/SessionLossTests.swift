@@ -3,6 +3,7 @@ import Configuration
 import Foundation
 import HTTPCodec
 import Idempotency
+import LoopbackSupport
 import Metrics
 import Outbox
 import Reactor

@@ -376,13 +376,3 @@ final class ScriptedPeer: Sendable {
   /// Ends the thread that accepts connections.
   func stop() { shutdown(descriptor, Int32(SHUT_RDWR)) }
 }
-
-/// Waits for a fact of another thread.
-func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
-  let end = Date(timeIntervalSinceNow: 30)
-  while try !fact() {
-    guard Date() < end else { return false }
-    usleep(1000)
-  }
-  return true
-}

@@ -2,6 +2,7 @@ import ByteStreams
 import Foundation
 import Journal
 import Logging
+import LoopbackSupport
 import Metrics
 import Reactor
 import Redis
@@ -128,22 +129,18 @@ final class TestGateway: RedisStoreDelegate {
 
   // MARK: For tests
 
-  func until(_ what: String, within limit: Duration = .seconds(60), _ fact: (State) -> Bool) async throws {
-    let start = ContinuousClock.now
-    while !fact(state) {
-      try #require(ContinuousClock.now - start < limit, "not \(what): \(state.losses) \(store.state)")
-      try await Task.sleep(for: .milliseconds(1))
-    }
+  func until(_ what: String, within limit: Duration = patience, _ fact: (State) -> Bool) async throws {
+    try await LoopbackSupport.until("\(what): \(state.losses) \(store.state)", within: limit) { fact(state) }
   }
 
   @discardableResult
-  func hold(_ name: String = "s", within limit: Duration = .seconds(60)) async throws -> OpenedJournal {
+  func hold(_ name: String = "s", within limit: Duration = patience) async throws -> OpenedJournal {
     store.join(name)
     return try await untilHeld(name, within: limit)
   }
 
   @discardableResult
-  func untilHeld(_ name: String = "s", within limit: Duration = .seconds(60)) async throws -> OpenedJournal {
+  func untilHeld(_ name: String = "s", within limit: Duration = patience) async throws -> OpenedJournal {
     try await until("held", within: limit) { $0.held[name] != nil }
     return try #require(state.held[name]).opened
   }
@@ -160,7 +157,7 @@ final class TestGateway: RedisStoreDelegate {
     return journal.submit(contentsOf: entries)
   }
 
-  func untilStored(_ ticket: JournalTicket, _ name: String = "s", within limit: Duration = .seconds(60)) async throws {
+  func untilStored(_ ticket: JournalTicket, _ name: String = "s", within limit: Duration = patience) async throws {
     let journal = try #require(state.held[name]).opened.journal
     try await until("stored", within: limit) { _ in journal.outcome(of: ticket) == .stored }
   }

@@ -1,4 +1,5 @@
 import Foundation
+import LoopbackSupport
 import RedisSupport
 import Testing
 import Threading
@@ -189,12 +190,10 @@ struct TestClient {
   }
 
   func until(_ words: String..., fact: (String) -> Bool) async throws {
-    let start = ContinuousClock.now
-    while true {
-      let reply = try await run(words)
-      if fact(reply) { return }
-      try #require(ContinuousClock.now - start < .seconds(60), "\(reply)")
-      try await Task.sleep(for: .milliseconds(5))
+    var reply = ""
+    try await LoopbackSupport.until(reply) {
+      reply = try await run(words)
+      return fact(reply)
     }
   }
 

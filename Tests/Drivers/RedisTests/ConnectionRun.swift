@@ -1,4 +1,5 @@
 import ByteStreams
+import LoopbackSupport
 import RESPCodec
 import Reactor
 import RedisProtocol
@@ -107,13 +108,9 @@ final class ConnectionRun: Sendable {
   }
 
   func until(
-    _ what: String, within limit: Duration = .seconds(60), _ fact: (State) -> Bool
+    _ what: String, within limit: Duration = patience, _ fact: (State) -> Bool
   ) async throws {
-    let start = ContinuousClock.now
-    while !fact(state) {
-      try #require(ContinuousClock.now - start < limit, "not \(what): \(events)")
-      try await Task.sleep(for: .milliseconds(1))
-    }
+    try await LoopbackSupport.until("\(what): \(events)", within: limit) { fact(state) }
   }
 
   func untilReady(_ count: Int = 1) async throws { try await until("ready") { $0.ready.count >= count } }

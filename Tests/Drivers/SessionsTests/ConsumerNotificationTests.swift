@@ -1,6 +1,7 @@
 import ByteStreams
 import Consumers
 import Inbox
+import LoopbackSupport
 import Synchronization
 import Testing
 
@@ -30,14 +31,6 @@ import Testing
     func signalled() { count.withLock { $0 += 1 } }
 
     var notifications: Int { count.withLock { $0 } }
-
-    func until(_ what: String, _ fact: () -> Bool) async throws {
-      let start = ContinuousClock.now
-      while !fact() {
-        try #require(ContinuousClock.now - start < .seconds(60), "never: \(what)")
-        try await Task.sleep(for: .milliseconds(1))
-      }
-    }
 
     /// Waits until everything that was signalled before is counted.
     func settle() async throws {
@@ -107,7 +100,7 @@ import Testing
     try await listener.settle()
     #expect(listener.notifications == 0)
     #expect(try receive(2, limit: 1, at: now + .seconds(10)).messages.count == 1)
-    try await listener.until("the held receive is woken") { listener.notifications > 0 }
+    try await until("the held receive is woken") { listener.notifications > 0 }
     var held = turns[1]
     #expect(consumers.hasNews(&held, of: "workers"))
     consumers.endHolding(turns[1], of: "workers", now: now + .seconds(10))

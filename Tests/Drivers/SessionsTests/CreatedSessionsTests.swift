@@ -3,6 +3,7 @@ import Configuration
 import Consumers
 import Inbox
 import Logging
+import LoopbackSupport
 import Metrics
 import Outbox
 import Profiles
@@ -65,18 +66,6 @@ import WebSocketCodec
 
   private static let push: [UInt8] = [1]
 
-  /// Waits for a fact.
-  private func eventually(_ fact: () -> Bool) async throws {
-    let deadline = ProcessInformation.monotonicTime() + .seconds(20)
-    while !fact() {
-      guard ProcessInformation.monotonicTime() < deadline else {
-        Issue.record("the fact did not become true")
-        return
-      }
-      try await Task.sleep(for: .milliseconds(5))
-    }
-  }
-
   @Test func aSessionIsFoundUntilItIsClosed() async throws {
     let fixture = try Fixture()
     defer { fixture.end() }
@@ -114,7 +103,7 @@ import WebSocketCodec
     guard case .tooMany(4)? = fixture.refusal("5", for: "c") else { Issue.record("there is no limit"); return }
     guard case .exists? = fixture.refusal("1", for: "c") else { Issue.record("a name is taken twice"); return }
     fixture.directory.created.close(first)
-    try await eventually { fixture.refusal("6") == nil }
+    try await until { fixture.refusal("6") == nil }
   }
 
   @Test func sessionsWithoutDescriptorsAreRefused() throws {
@@ -154,7 +143,7 @@ import WebSocketCodec
     #expect(late.result == .closed)
     session.inbox.append(Self.push.span, kind: .binary, time: 0, now: now)
     #expect(session.inbox.summary.count == 0)
-    try await eventually { session.upstream.hasEnded }
+    try await until { session.upstream.hasEnded }
   }
 
   /// Timers, signals and tasks of a loop hold it while it lives.
@@ -169,9 +158,9 @@ import WebSocketCodec
       let now = ProcessInformation.monotonicTime()
       _ = try created.consumers.put("c", ConsumerSettings(), start: created.inbox.latest, now: now)
     }
-    try await eventually { session?.upstream.snapshot().lastFailure != nil }
+    try await until { session?.upstream.snapshot().lastFailure != nil }
     if let session { fixture.directory.created.close(session) }
-    try await eventually { session == nil && inbox == nil }
+    try await until { session == nil && inbox == nil }
   }
 
   @Test func anIdleSessionIsClosedAndAUsedOneIsNot() async throws {
@@ -179,11 +168,11 @@ import WebSocketCodec
     defer { fixture.end() }
     let (idle, used) = (try fixture.create("idle"), try fixture.create("used"))
     used.inbox.beginStream()
-    try await eventually { fixture.directory.find("idle") == nil }
+    try await until { fixture.directory.find("idle") == nil }
     #expect(idle.inbox.isClosed)
     #expect(fixture.directory.find("used") === used)
     used.inbox.endStream()
-    try await eventually { fixture.directory.find("used") == nil }
+    try await until { fixture.directory.find("used") == nil }
     #expect(fixture.metrics.contains("drawbridge_sessions_closed_total{reason=\"idle\"} 2\n"))
   }
 
@@ -208,7 +197,7 @@ import WebSocketCodec
     let series = fixture.metrics.split(separator: "\n").count
     fixture.directory.created.close(sessions[0])
     #expect(fixture.metrics.contains(pushes))
-    try await eventually { sessions[0].upstream.hasEnded }
+    try await until { sessions[0].upstream.hasEnded }
     #expect(fixture.metrics.contains(pushes))
     #expect(fixture.metrics.contains("drawbridge_created_sessions 1\n"))
     #expect(fixture.metrics.contains("drawbridge_buffer_messages{session=\"(created)\"} 1\n"))
@@ -224,7 +213,7 @@ import WebSocketCodec
     let now = ProcessInformation.monotonicTime()
     for _ in 0..<10 { small.inbox.append(payload.span, kind: .text, time: 0, now: now) }
     for _ in 0..<200 { large.inbox.append(payload.span, kind: .text, time: 0, now: now) }
-    try await eventually { large.inbox.summary.bytes + small.inbox.summary.bytes <= 1 << 20 }
+    try await until { large.inbox.summary.bytes + small.inbox.summary.bytes <= 1 << 20 }
     #expect(small.inbox.summary.count == 10)
     let read = large.inbox.read(
       after: try large.inbox.resolve(.earliest, now: now), limit: 1, maxBytes: 1)
@@ -241,7 +230,7 @@ import WebSocketCodec
     let sessions = try (0..<5).map { try fixture.create("s\($0)") }
     let start = try sessions[0].inbox.resolve(.latest, now: now)
     for session in sessions { session.inbox.append(payload.span, kind: .text, time: 0, now: now) }
-    try await eventually { budget.bytes <= 1 << 20 }
+    try await until { budget.bytes <= 1 << 20 }
     let read = sessions[0].inbox.read(after: start, limit: 1, maxBytes: 1)
     #expect(read.gap == Gap(missed: 1, reasons: [.retention]) && read.messages.isEmpty)
     for session in sessions { fixture.directory.created.close(session) }
@@ -271,7 +260,7 @@ import WebSocketCodec
       }
     }
     #expect(sessions.contains { $0.consumers.deadBytes > 0 })
-    try await eventually {
+    try await until {
       let kept = sessions.reduce(0) { $0 + $1.inbox.summary.bytes + $1.consumers.deadBytes }
       return kept <= 1 << 20 && kept == budget.bytes
     }
@@ -287,7 +276,7 @@ import WebSocketCodec
     budget.add(-2_000)
     let fixture = try Fixture(budget: budget)
     defer { fixture.end() }
-    try await eventually { !budget.isTrimRequested }
+    try await until { !budget.isTrimRequested }
   }
 
   @Test func whoFindsAPartClosedFindsTheSessionClosed() async throws {
@@ -305,7 +294,7 @@ import WebSocketCodec
       fixture.directory.created.close(session)
       #expect(await observer.value)
       // It counts towards the limit of its owner until its connection has ended.
-      try await eventually { session.upstream.hasEnded }
+      try await until { session.upstream.hasEnded }
     }
   }
 }

@@ -6,6 +6,7 @@ import Foundation
 import Inbox
 import Journal
 import Logging
+import LoopbackSupport
 import Metrics
 import Outbox
 import Reactor
@@ -81,7 +82,7 @@ import WebSocketCodec
 
     func end() async throws {
       session.shutDown(flushWithin: .seconds(30)) {}
-      try await PowerFailureTests.until("the session has ended") { session.upstream.hasEnded }
+      try await until("the session has ended") { session.upstream.hasEnded }
       loop.stop()
       loop.join()
       guard store.close(within: .seconds(30)) else { throw Problem("the store does not close") }
@@ -91,14 +92,6 @@ import WebSocketCodec
   private struct Problem: Error, CustomStringConvertible {
     let description: String
     init(_ description: String) { self.description = description }
-  }
-
-  private static func until(_ what: String, _ fact: () throws -> Bool) async throws {
-    let deadline = ContinuousClock.now + .seconds(60)
-    while try !fact() {
-      if ContinuousClock.now > deadline { throw Problem("never: \(what)") }
-      try await Task.sleep(for: .milliseconds(1))
-    }
   }
 
   /// No push is dropped, however long a slow machine takes.
@@ -124,7 +117,7 @@ import WebSocketCodec
         try life.post("message \(knowledge.acknowledged.count + $0)")
       }
       if Int.random(in: 0..<6, using: &random) == 0 { life.session.upstream.close() }
-      try await Self.until("the messages are stored") {
+      try await until("the messages are stored") {
         posted.allSatisfy { life.session.upstream.outcome(of: $0.ticket) == .stored }
       }
       knowledge.acknowledged += posted.map(\.number)
@@ -177,7 +170,7 @@ import WebSocketCodec
       let comment: Comment = "cut at \(cut) of \(end), loss \(loss)"
       let gap: JournalGaps = sync == .always ? .upstream : [.upstream, .store]
       #expect(next.restored.gaps.last?.reasons == gap, comment)
-      try await Self.until("everything has a final state") { !next.session.upstream.hasWork }
+      try await until("everything has a final state") { !next.session.upstream.hasWork }
       try next.readPushes()
       let pushes = next.pushes
       for id in life.pushIDs[..<known.pushes] { #expect(pushes[id] == all[id], comment) }

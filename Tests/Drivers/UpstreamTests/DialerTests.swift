@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import LoopbackSupport
 import ProxyCodec
 import Reactor
 import Synchronization
@@ -109,11 +110,7 @@ private final class DialRun: Sendable {
   }
 
   func until(_ fact: (State) -> Bool) async throws {
-    let start = ContinuousClock.now
-    while !fact(state) {
-      try #require(ContinuousClock.now - start < .seconds(60), "never: \(state)")
-      try await Task.sleep(for: .milliseconds(1))
-    }
+    try await LoopbackSupport.until("\(state)") { fact(state) }
   }
 
   func stop() {

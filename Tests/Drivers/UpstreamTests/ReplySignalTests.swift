@@ -2,6 +2,7 @@ import ByteStreams
 import Calls
 import Configuration
 import Logging
+import LoopbackSupport
 import Metrics
 import Outbox
 import Reactor
@@ -156,14 +157,6 @@ private final class UndrivenSession: UpstreamSink {
     try await until("the session has a loop") { handle.shared.withLock { $0.signal != nil } }
     action()
     try await until("the loop is woken") { counter.count.load(ordering: .sequentiallyConsistent) > 0 }
-  }
-
-  private func until(_ what: String, _ fact: () -> Bool) async throws {
-    let start = ContinuousClock.now
-    while !fact() {
-      try #require(ContinuousClock.now - start < .seconds(60), "never: \(what)")
-      try await Task.sleep(for: .milliseconds(1))
-    }
   }
 
   struct Refused: Error {}

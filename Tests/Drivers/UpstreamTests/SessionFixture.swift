@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Journal
 import Logging
+import LoopbackSupport
 import Metrics
 import Outbox
 import Synchronization
@@ -114,12 +115,7 @@ final class SessionFixture: UpstreamSink {
 
   /// Polls until `fact` is true. The test fails after a minute.
   func until(_ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () -> Bool) async throws {
-    let start = ContinuousClock.now
-    while !fact() {
-      try #require(
-        ContinuousClock.now - start < .seconds(60), "never: \(what) (\(state))", sourceLocation: sourceLocation)
-      try await Task.sleep(for: .milliseconds(1))
-    }
+    try await LoopbackSupport.until("\(what) (\(state))", sourceLocation: sourceLocation, fact)
   }
 
   /// Ends the session and its loop.

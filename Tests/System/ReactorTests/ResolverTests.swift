@@ -1,4 +1,5 @@
 import ByteStreams
+import LoopbackSupport
 import Synchronization
 import TestSupport
 import Testing
@@ -30,20 +31,11 @@ import Testing
     return (names, Resolver(threadsPerOwner: threadsPerOwner, lookUp: { names.lookUp($0) }))
   }
 
-  /// Waits for a fact.
-  private func eventually(_ fact: () -> Bool) async throws {
-    for _ in 0..<20_000 {
-      if fact() { return }
-      try await Task.sleep(for: .milliseconds(1))
-    }
-    Issue.record("the fact did not become true")
-  }
-
   @Test func namesOfOneOwnerThatHangDoNotDelayOthers() async throws {
     let (names, resolver) = make()
     defer { names.release("") }
     for index in 0..<20 { Task { await resolver.resolve(host: "slow\(index)", port: 1, for: "a") } }
-    try await eventually { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 18 }
+    try await until { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 18 }
     #expect(await resolver.resolve(host: "quick", port: 7, for: "b") == .success([.ipv4(0x0101_0101, port: 7)]))
     #expect(resolver.queuedLookups == 18, "they have their share of the threads, and no more")
   }
@@ -55,7 +47,7 @@ import Testing
     let tasks = lookups.enumerated().map { index, lookup in
       Task { await resolver.resolve(host: "slow\(index)", port: 1, for: "a", as: lookup) }
     }
-    try await eventually { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 4 }
+    try await until { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 4 }
     for lookup in lookups { resolver.cancel(lookup) }
     // Also those that run return at once.
     for task in tasks {
@@ -75,7 +67,7 @@ import Testing
     let tasks = [("a", 1), ("a", 2), ("b", 3)].map { owner, port in
       Task { await resolver.resolve(host: "slow", port: UInt16(port), for: owner) }
     }
-    try await eventually { names.askedFor("slow") == 2 }
+    try await until { names.askedFor("slow") == 2 }
     names.release("slow")
     for (task, port) in zip(tasks, 1...) {
       #expect(await task.value == .success([.ipv4(0x0101_0101, port: UInt16(port))]))

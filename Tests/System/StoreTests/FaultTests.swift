@@ -3,6 +3,7 @@ import CFaults
 import Foundation
 import Journal
 import JournalSupport
+import LoopbackSupport
 import Synchronization
 import TestSupport
 import Testing
@@ -40,12 +41,12 @@ import Testing
       for _ in 0..<8 {
         let entries = writer.nextEntries()
         let ticket = store.submit(entries + [writer.nextPushEntry()])
-        try waitUntil("the entry is stored, or the store has failed") { store.journal.outcome(of: ticket) != .pending }
+        try eventually("the entry is stored, or the store has failed") { store.journal.outcome(of: ticket) != .pending }
         #expect(store.journal.outcome(of: ticket) == .stored || store.journal.isFailed || faults_failed(faults) > 0)
       }
       let hasFailed = faults_failed(faults) > 0
       faults_clear(faults)
-      try waitUntil("the store works") { !store.journal.isFailed }
+      try eventually("the store works") { !store.journal.isFailed }
       try store.submitAndWait([writer.nextPushEntry()])
       try store.close()
       let again = try TestStore(folder.file)
@@ -74,13 +75,13 @@ import Testing
       if let code { faults_fail(faults, FAULTS_WRITE, 1, 1_000_000, code) }
       let end = opened.journal.submit(.closed)
       _ = opened.journal.submit(.gap(.upstream))
-      try waitUntil("the end is stored, or the store has failed") { opened.journal.outcome(of: end) != .pending }
+      try eventually("the end is stored, or the store has failed") { opened.journal.outcome(of: end) != .pending }
       #expect((opened.journal.outcome(of: end) == .failed) == (code != nil))
       faults_clear(faults)
-      try waitUntil("the end is stored") { opened.journal.outcome(of: end) == .stored }
+      try eventually("the end is stored") { opened.journal.outcome(of: end) == .stored }
     }
     #expect(epochs.count == 3)
-    try waitUntil("the sessions are forgotten") { progress.allSatisfy { $0.object == nil } }
+    try eventually("the sessions are forgotten") { progress.allSatisfy { $0.object == nil } }
     try store.close()
   }
 
@@ -160,7 +161,7 @@ import Testing
     faults_fail(faults, FAULTS_SYNC, 1, 1, EIO)
     faults_stall(faults, 300)
     let first = store.submit([.push(RandomSession.push(1))])
-    try waitUntil("a new file is written") { folder.names.contains { $0.hasSuffix(".new") } }
+    try eventually("a new file is written") { folder.names.contains { $0.hasSuffix(".new") } }
     let second = store.submit([.push(RandomSession.push(2))])
     #expect(store.journal.isFailed)
     #expect(store.journal.outcome(of: first) == .pending && store.journal.outcome(of: second) == .pending)
@@ -170,8 +171,8 @@ import Testing
     // A recovery that fails.
     faults_fail(faults, FAULTS_SYNC, 1, .max, EIO)
     let third = store.submit([.push(RandomSession.push(3))])
-    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
-    try waitUntil("the entry has failed") { store.journal.outcome(of: third) == .failed }
+    try eventually("there were several attempts") { faults_failed(faults) > 3 }
+    try eventually("the entry has failed") { store.journal.outcome(of: third) == .failed }
     faults_clear(faults)
     try store.close()
   }
@@ -211,12 +212,12 @@ import Testing
     let store = try TestStore(folder.file, environment)
     try store.submitAndWait([.push(RandomSession.push(1))])
     faults_fail(faults, FAULTS_WRITE, 1, .max, ENOSPC)
-    try waitUntil("the store has failed") { store.journal.isFailed }
-    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
+    try eventually("the store has failed") { store.journal.isFailed }
+    try eventually("there were several attempts") { faults_failed(faults) > 3 }
     #expect(store.journal.isFailed)
     let before = faults_seen(faults)
     faults_clear(faults)
-    try waitUntil("the store works") { !store.journal.isFailed }
+    try eventually("the store works") { !store.journal.isFailed }
     #expect(faults_seen(faults) >= before)
     try store.close()
   }
@@ -233,8 +234,8 @@ import Testing
     faults_fail_in(faults, "store.db.new-wal", FAULTS_WRITE, ENOSPC)
     try FileManager.default.removeItem(atPath: folder.file)
     store.submit([.push(RandomSession.push(21))])
-    try waitUntil("there was an attempt") { faults_failed(faults) > 0 }
-    try waitUntil("the attempt is removed") { !folder.names.contains { $0.contains(".new") } }
+    try eventually("there was an attempt") { faults_failed(faults) > 0 }
+    try eventually("the attempt is removed") { !folder.names.contains { $0.contains(".new") } }
     faults_clear(faults)
     try store.close()
     let again = try TestStore(folder.file)
@@ -248,11 +249,11 @@ import Testing
     let store = try TestStore(folder.file, environment)
     faults_fail(faults, FAULTS_WRITE, 1, .max, ENOSPC)
     let ticket = store.submit([.push(RandomSession.push(1))])
-    try waitUntil("the store has failed") { store.journal.outcome(of: ticket) == .failed }
+    try eventually("the store has failed") { store.journal.outcome(of: ticket) == .failed }
     #expect(store.store.state.failure?.contains("full") == true)
     for number in 2...50 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number))]) }
     store.submit([.trimmed(before: 20), .gap(.upstream)])
-    try waitUntil("there were several attempts") { faults_failed(faults) > 3 }
+    try eventually("there were several attempts") { faults_failed(faults) > 3 }
     #expect(store.journal.isFailed)
     faults_clear(faults)
     try store.waitUntilStored(ticket)
@@ -438,7 +439,7 @@ import Testing
     let store = try TestStore(folder.file, sync: .always, environment)
     faults_fail(faults, FAULTS_SYNC, 1, .max, EIO)
     let ticket = store.submit([.push(RandomSession.push(1))])
-    try waitUntil("there were several attempts") { faults_failed(faults) > 5 }
+    try eventually("there were several attempts") { faults_failed(faults) > 5 }
     for _ in 0..<20 {
       #expect(throws: StoreError.inUse(path: folder.file)) { try StoreLock.take(folder.file) }
       usleep(1_000)
@@ -471,7 +472,7 @@ import Testing
     try FileManager.default.removeItem(atPath: folder.file + suffix)
     // Found at the synchronisation that follows a commit.
     try store.submitAndWait([.push(RandomSession.push(2))])
-    try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file + suffix) }
+    try eventually("the store has a file") { FileManager.default.fileExists(atPath: folder.file + suffix) }
     // As after the process was killed.
     let copy = try TestFolder()
     try folder.copy(to: copy)
@@ -502,7 +503,7 @@ import Testing
     try FileManager.default.removeItem(atPath: folder.path)
     try FileManager.default.createDirectory(atPath: folder.path, withIntermediateDirectories: true)
     store.submit([.push(RandomSession.push(1))])
-    try waitUntil("the store has a file") { FileManager.default.fileExists(atPath: folder.file) }
+    try eventually("the store has a file") { FileManager.default.fileExists(atPath: folder.file) }
     #expect(throws: StoreError.inUse(path: folder.file)) { try StoreLock.take(folder.file) }
     try store.close()
     _ = try StoreLock.take(folder.file)
@@ -518,14 +519,14 @@ import Testing
     try FileManager.default.moveItem(atPath: folder.path, toPath: old.path + "/moved")
     try FileManager.default.moveItem(atPath: new.path, toPath: folder.path)
     let ticket = store.submit([.push(RandomSession.push(1))])
-    try waitUntil("the store has failed for this reason") {
+    try eventually("the store has failed for this reason") {
       store.store.state.failure?.contains("another process") == true
     }
     #expect(FileManager.default.contents(atPath: folder.file) == content)
     #expect(lock != nil)
     lock = nil
     try store.waitUntilStored(ticket)
-    try waitUntil("the store works") { store.store.state.failure == nil }
+    try eventually("the store works") { store.store.state.failure == nil }
     try store.close()
     let again = try TestStore(folder.file)
     #expect(again.restored == store.model.reopened(as: again.restored))
@@ -540,7 +541,7 @@ import Testing
     try FileManager.default.removeItem(atPath: folder.path)
     try FileManager.default.createDirectory(atPath: folder.path, withIntermediateDirectories: true)
     store.submit([.push(RandomSession.push(1))])
-    try waitUntil("the socket exists") { FileManager.default.fileExists(atPath: folder.file + StoreControl.suffix) }
+    try eventually("the socket exists") { FileManager.default.fileExists(atPath: folder.file + StoreControl.suffix) }
     #expect(try BackupRequest.send(folder.file, target: folder.path + "/copy.db", progress: { _, _ in }) == nil)
     try store.close()
     #expect(!FileManager.default.fileExists(atPath: folder.file + StoreControl.suffix))
@@ -553,7 +554,7 @@ import Testing
     for number in 1...200 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number, size: 500))]) }
     try store.submitAndWait([.intended(through: 1)])
     // Copied to the database, as after a second without entries.
-    try waitUntil("the log is copied") { (try? Self.size(of: folder.file)) ?? 0 > 50_000 }
+    try eventually("the log is copied") { (try? Self.size(of: folder.file)) ?? 0 > 50_000 }
     if hasLog { try store.submitAndWait([.intended(through: 2)]) }
     let copy = try TestFolder()
     try folder.copy(to: copy)

@@ -3,6 +3,7 @@ import Continuity
 import Foundation
 import Journal
 import JournalSupport
+import LoopbackSupport
 import Reactor
 import TestSupport
 import Testing
@@ -283,7 +284,7 @@ import Threading
   private func backUp(_ store: Store, to path: String, within limit: TimeSpan = .minutes(1)) throws -> String? {
     let box = Box(LockedResult())
     store.backUp(to: path, within: limit) { box.value.set($0) }
-    try waitUntil("the backup is made") { box.value.isSet }
+    try eventually("the backup is made") { box.value.isSet }
     return box.value.reason
   }
 
@@ -444,8 +445,8 @@ import Threading
     for number in 1...20 as ClosedRange<UInt64> {
       let before = counter.count
       try store.submitAndWait([.push(RandomSession.push(number))])
-      try waitUntil("the other session is notified") { counter.count > before }
-      try waitUntil("nothing waits") { !other.journal.mustPauseReading }
+      try eventually("the other session is notified") { counter.count > before }
+      try eventually("nothing waits") { !other.journal.mustPauseReading }
     }
     try store.close()
   }
@@ -455,7 +456,7 @@ import Threading
     let store = try TestStore(folder.file, pendingBytes: 1)
     let ticket = store.submit([.push(RandomSession.push(1))])
     #expect(store.journal.isFull || store.journal.outcome(of: ticket) == .stored)
-    try waitUntil("nothing waits") { !store.journal.isFull }
+    try eventually("nothing waits") { !store.journal.isFull }
     #expect(store.journal.outcome(of: ticket) == .stored)
     #expect(store.journal.storedPosition == 2)
     try store.close()

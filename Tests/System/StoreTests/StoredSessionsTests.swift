@@ -2,6 +2,7 @@ import ByteStreams
 import Foundation
 import Journal
 import JournalSupport
+import LoopbackSupport
 import Synchronization
 import Testing
 import Threading
@@ -46,7 +47,7 @@ import Threading
     let b = try TestStore.open("b", in: first.store)
     b.journal.submit(.push(RandomSession.push(1)))
     let ticket = b.journal.submit(.accepted(RandomSession.message(1)))
-    try waitUntil("the other session is stored") { b.journal.outcome(of: ticket) == .stored }
+    try eventually("the other session is stored") { b.journal.outcome(of: ticket) == .stored }
     try first.close()
     // It is not used for the first time on day 10.
     // On day -20,000 the clock is not set yet.
@@ -88,7 +89,7 @@ import Threading
     #expect(second.metric("drawbridge_store_unused_sessions") == 1)
     try FileManager.default.removeItem(atPath: folder.file)
     try second.submitAndWait([.push(RandomSession.push(1))])
-    try waitUntil("the file is written anew") { FileManager.default.fileExists(atPath: folder.file) }
+    try eventually("the file is written anew") { FileManager.default.fileExists(atPath: folder.file) }
     try second.close()
     #expect(try StoreInspection.check(folder.file).sessions?.map(\.unusedSince) == [nil, 20_001 * Self.day])
   }
@@ -101,7 +102,7 @@ import Threading
     let kept = store.submit([.push(RandomSession.push(1))])
     try store.waitUntilStored(kept)
     let lost = store.journal.submit(.push(RandomSession.push(7)))
-    try waitUntil("its outcome is known") { store.journal.outcome(of: lost) != .pending }
+    try eventually("its outcome is known") { store.journal.outcome(of: lost) != .pending }
     #expect(store.journal.outcome(of: lost) == .failed && store.journal.outcome(of: kept) == .stored)
     #expect(store.journal.isFailed && !other.journal.isFailed)
     // No other gateway has it: requests are served here, and messages are refused.
@@ -111,7 +112,7 @@ import Threading
     // Neither what follows, nor together with what another session stores.
     let later = store.journal.submit(.accepted(RandomSession.message(1)))
     let ticket = other.journal.submit(.push(RandomSession.push(1)))
-    try waitUntil("the other session is stored") { other.journal.outcome(of: ticket) == .stored }
+    try eventually("the other session is stored") { other.journal.outcome(of: ticket) == .stored }
     #expect(store.journal.outcome(of: later) == .failed && store.journal.storedPosition == 2)
     try store.close()
     let again = try TestStore(folder.file)
@@ -126,7 +127,7 @@ import Threading
     let store = try TestStore(folder.file)
     let before = (1...3 as ClosedRange<UInt64>).map { store.note([.push(RandomSession.push($0))]) }
     let fault = store.journal.submit(.push(RandomSession.push(7)))
-    try waitUntil("the outcomes are known") {
+    try eventually("the outcomes are known") {
       (before + [fault]).allSatisfy { store.journal.outcome(of: $0) != .pending }
     }
     #expect(store.journal.outcome(of: fault) == .failed)
@@ -142,11 +143,11 @@ import Threading
     let store = try TestStore(folder.file)
     let other = try TestStore.open("other", in: store.store)
     let lost = store.journal.submit(.push(RandomSession.push(7)))
-    try waitUntil("its outcome is known") { store.journal.outcome(of: lost) == .failed }
+    try eventually("its outcome is known") { store.journal.outcome(of: lost) == .failed }
     try FileManager.default.removeItem(atPath: folder.file)
     let ticket = other.journal.submit(.push(RandomSession.push(1)))
-    try waitUntil("the file is written anew") { FileManager.default.fileExists(atPath: folder.file) }
-    try waitUntil("the other session is stored") {
+    try eventually("the file is written anew") { FileManager.default.fileExists(atPath: folder.file) }
+    try eventually("the other session is stored") {
       other.journal.outcome(of: ticket) == .stored && !other.journal.isFailed
     }
     #expect(store.journal.isFailed && store.store.state.failure?.contains("session 'default'") == true)

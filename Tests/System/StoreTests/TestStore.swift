@@ -3,6 +3,8 @@ import CFaults
 import Foundation
 import Journal
 import Logging
+import LoopbackSupport
+import Testing
 import Metrics
 import Reactor
 import Synchronization
@@ -41,15 +43,6 @@ final class TestFolder {
   }
 }
 
-/// A deadline for facts of other threads. Passing it is a failure, not a measurement.
-func waitUntil(_ what: String, _ condition: () -> Bool) throws {
-  let deadline = ContinuousClock.now + .seconds(30)
-  while !condition() {
-    guard ContinuousClock.now < deadline else { throw TimedOut(what: what) }
-    usleep(500)
-  }
-}
-
 struct TimedOut: Error { let what: String }
 
 /// A store under test, and one session of it.
@@ -83,7 +76,7 @@ final class TestStore {
     let result = Locked<OpenedJournal?>(nil)
     let box = Box(result)
     store.open(name) { opened in box.value.withLock { $0 = opened } }
-    try waitUntil("the session opens") { box.value.withLock { $0 != nil } }
+    try eventually("the session opens") { box.value.withLock { $0 != nil } }
     return box.value.withLock { $0! }
   }
 
@@ -116,7 +109,7 @@ final class TestStore {
   }
 
   func waitUntilStored(_ ticket: JournalTicket) throws {
-    try waitUntil("ticket \(ticket.number) is stored") { journal.outcome(of: ticket) == .stored }
+    try eventually("ticket \(ticket.number) is stored") { journal.outcome(of: ticket) == .stored }
   }
 
   func submitAndWait(_ entries: [JournalEntry]) throws { try waitUntilStored(submit(entries)) }

@@ -1,0 +1,38 @@
+import Glibc
+import Testing
+
+/// The longest wait for a fact. It only ends a test that has failed, and leaves room for a busy machine: it measures no speed.
+package let patience = Duration.seconds(60)
+
+/// Waits for a fact of another thread. The test fails after `limit`.
+///
+/// - Parameter what: the fact, for the failure.
+package func until(
+  _ what: @autoclosure () -> String = "the fact of this line is true", within limit: Duration = patience,
+  sourceLocation: SourceLocation = #_sourceLocation, _ fact: () async throws -> Bool
+) async throws {
+  let start = ContinuousClock.now
+  while try await !fact() {
+    let isPatient = ContinuousClock.now - start < limit
+    try #require(isPatient, "never: \(what())", sourceLocation: sourceLocation)
+    try await Task.sleep(for: .milliseconds(1))
+  }
+}
+
+/// Waits for a fact of another thread, and blocks this one. Returns whether it became true.
+package func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
+  let start = ContinuousClock.now
+  while try !fact() {
+    guard ContinuousClock.now - start < patience else { return false }
+    usleep(1000)
+  }
+  return true
+}
+
+/// As above. The test fails if the fact does not become true.
+package func eventually(
+  _ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () throws -> Bool
+) throws {
+  let isTrue = try eventually(fact)
+  try #require(isTrue, "never: \(what)", sourceLocation: sourceLocation)
+}

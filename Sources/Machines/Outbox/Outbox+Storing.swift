@@ -144,13 +144,15 @@ extension Outbox {
   /// The intent for messages up to `sequence` is stored.
   package mutating func permit(through sequence: UInt64) { permitted = max(permitted, min(sequence, intended)) }
 
-  /// No connection writes waiting messages any more until that is intended again.
+  /// No connection writes waiting messages any more until that is intended again. Those that were written once stay intended: however they end, at
+  /// whatever process, they may have arrived.
   mutating func lowerIntent() {
     guard storesMessages, takenEnd < ring.end else { return }
     var first = ring[takenEnd].sequence
     for position in takenEnd..<ring.end where ring[position].isStored && ring[position].payload != nil {
       first = ring[position].sequence
-      break
+      guard ring[position].attempts > 0 else { break }
+      first += 1
     }
     guard first <= intended else { return }
     intended = first - 1

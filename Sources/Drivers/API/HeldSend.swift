@@ -100,7 +100,7 @@ struct HeldSend: WaitingRequest {
     if pending.receipt.ticket != nil {
       switch pending.withdrawal.map(StoreRejection.isRejected) ?? pending.reject() {
       case .isStored: noteStored(&pending)
-      case .isRejected(let withdrawal) where !pending.receipt.session.upstream.isLost(withdrawal):
+      case .isRejected(let withdrawal) where pending.isFinal(withdrawal):
         api.latencies.note(.storedSend, since: pending.start)
         noteWithdrawn(pending)
         end()
@@ -150,6 +150,13 @@ struct HeldSend: WaitingRequest {
 }
 
 extension PendingSend {
+  /// Whether what was withdrawn will not be sent: this is stored, or it is this gateway that would send it. What a gateway has submitted before its
+  /// deadline may be stored, and sent by the next holder.
+  fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {
+    let (session, upstream) = (receipt.session, receipt.session.upstream)
+    return upstream.outcome(of: withdrawal) == .stored || session.isHere && !upstream.isLost(withdrawal)
+  }
+
   func write(isComplete: Bool, at now: MonotonicTime, into response: inout Response) {
     receipt.write(
       isComplete: isComplete, showsStates: showsReplay || parameters.until != .queued, at: now, into: &response)

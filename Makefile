@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills replication clean
+.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills replication simulation clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -82,6 +82,10 @@ kills: build ## Kill Socket.IO servers of both versions 100 times each under loa
 replication: ## Simulate gateways that share a session on Redis, with 5,000 seeds (SEEDS=N) and with each planted bug
 	@scripts/setup test
 	@DRAWBRIDGE_REPLICATION_SEEDS=$(or $(SEEDS),5000) swift test --disable-xctest --filter ReplicationSimulation
+
+simulation: ## Simulate clients, gateways and a hostile store with 1,000 seeds (SEEDS=N) and a crash at each entry of the store, and find each planted bug
+	@scripts/setup test
+	@DRAWBRIDGE_SIMULATION_SEEDS=$(or $(SEEDS),1000) swift test --disable-xctest --filter SimulationTests
 
 clean: ## Remove all build output (keeps .venv and .tools, which would have to be downloaded again)
 	rm -rf .build .build-address .build-thread .build-fuzz

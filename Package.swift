@@ -311,6 +311,16 @@ let package = Package(
     tested(
       nil, "Gateway",
       ["Configuration", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec", "Webhooks"]),
+    // The clock and the random numbers of the simulation, and the simulation itself: the API, sessions and a hostile store.
+    .target(name: "CVirtualClock", path: "Tests/Simulation/CVirtualClock"),
+    .testTarget(
+      name: "SimulationTests",
+      dependencies: [
+        "API", "Access", "ByteStreams", "CVirtualClock", "Configuration", "HTTPCodec", "HTTPServer", "Inbox", "Journal",
+        "Logging", "Metrics", "Outbox", "Reactor", "RedisStore", "Replication", "Sessions", "Submissions",
+        "TestSupport", "Threading", "Upstream", "UpstreamProtocol", "UpstreamSession", "WebSocketCodec",
+      ],
+      path: "Tests/Simulation/SimulationTests", swiftSettings: tests),
     // What the Autobahn TestSuite judges: the gateway's session with an echo behind it (scripts/conformance).
     .executableTarget(
       name: "autobahn-client",

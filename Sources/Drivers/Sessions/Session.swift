@@ -211,9 +211,14 @@ package final class Session: Sendable {
 
   /// Starts connecting. All I/O of the session happens on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
+    startUpkeep(on: loop)
+    upstream.start(on: loop, resolver: resolver)
+  }
+
+  /// Starts what happens by time, apart from the connection.
+  func startUpkeep(on loop: EventLoop) {
     loop.submit { [self] context in SessionUpkeep(self, loop: context) }
     loop.submit { [consumers] context in ConsumerClock(consumers, loop: context) }
-    upstream.start(on: loop, resolver: resolver)
   }
 
   /// Follows the session of another gateway: what is too old is dropped by time, and the session is followed while it is read.

@@ -93,6 +93,12 @@ package final class MetricsRegistry: Sendable {
     return result
   }
 
+  /// Forgets all metrics. They refer to what they show, which may refer to the registry.
+  func removeAll() {
+    families.withLock { $0 = [] }
+    figures.withLock { $0 = [] }
+  }
+
   private func add(_ name: String, _ help: String, _ labels: Labels, _ source: Source) {
     let written = Self.written(labels)
     families.withLock { families in

@@ -29,6 +29,23 @@ package actor EventLoop {
     try executor.startThread()
   }
 
+  /// Creates a loop without a thread, for a simulation: the thread that calls `turn()` and `run(_:)` is its thread.
+  init(turnedByCaller index: Int) throws(SystemError) {
+    self.index = index
+    executor = try LoopExecutor(index: index)
+    executor.loop.store(self)
+    executor.watchMailbox()
+  }
+
+  /// Runs one turn on the calling thread, without sleeping. Returns whether the next turn has work already.
+  nonisolated func turn() -> Bool { executor.asThread { _ in executor.turnOnce() } }
+
+  /// Runs `body` on the calling thread, as an object of this loop.
+  nonisolated func run<Result>(_ body: (LoopContext) -> Result) -> Result { executor.asThread(body) }
+
+  /// Ends a loop that its caller has turned.
+  nonisolated func end() { executor.context.detach() }
+
   /// Builds a task's object on the loop's thread and runs it there. Callable from any thread.
   package nonisolated func submit(_ build: @escaping @Sendable (LoopContext) -> (any LoopTask)?) {
     Task(executorPreference: executor) { await self.start(build) }
@@ -129,16 +146,34 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   private func threadMain() {
     thread.store(pthread_self(), ordering: .relaxed)
     unsafe clinux_set_thread_name("loop \(index)")
-    context.attach(mailbox)
-    while turn() {}
+    watchMailbox()
+    context.attach()
+    while turn(mayBlock: true) {}
     context.detach()
     // Once this thread is joined, the system may give its identity to another one.
     thread.store(0, ordering: .relaxed)
   }
 
+  func watchMailbox() { context.watch(mailbox) }
+
+  /// Calls `body` with the calling thread as that of the loop.
+  func asThread<Result>(_ body: (LoopContext) -> Result) -> Result {
+    thread.store(pthread_self(), ordering: .relaxed)
+    context.attach()
+    defer { clinux_set_thread_owner(nil) }
+    return body(context)
+  }
+
+  func turnOnce() -> Bool {
+    _ = turn(mayBlock: false)
+    return hasWork || mailbox.hasPost
+  }
+
+  private var hasWork: Bool { !jobs.isEmpty || context.hasDeferredWork }
+
   /// Runs one turn of the loop. Returns false once the loop must stop. The order is:
   ///
-  /// 1. *Sleep* in epoll; not at all if something is ready to run.
+  /// 1. *Sleep* in epoll; not at all if something is ready to run, or not `mayBlock`.
   /// 2. *I/O*: channels latch their events and resume their waiters.
   /// 3. *Mailbox*: takes what other threads have posted, in whole bursts.
   /// 4. *Jobs*: input targets process what has arrived; then every resumed task runs, and those that they resume.
@@ -147,9 +182,8 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. A push that arrived in step 2 is thus on
   ///    its way to its readers before the next sleep.
   /// 7. *Flush*: output that the turn has queued is sent, in one write per socket.
-  private func turn() -> Bool {
-    let hasWork = !jobs.isEmpty || context.hasDeferredWork
-    context.sleepAndDispatch(mayBlock: !hasWork)
+  private func turn(mayBlock: Bool) -> Bool {
+    context.sleepAndDispatch(mayBlock: mayBlock && !hasWork)
     if mailbox.hasPost {
       let post = mailbox.takeAll()
       if post.stop { return false }

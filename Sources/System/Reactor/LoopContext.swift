@@ -162,9 +162,13 @@ package final class LoopContext {
 
   // MARK: The turn, called by the executor
 
-  func attach(_ mailbox: Mailbox) {
+  /// The calling thread turns this loop.
+  func attach() {
     // The thread ends before its loop.
     unsafe clinux_set_thread_owner(Unmanaged.passUnretained(self).toOpaque())
+  }
+
+  func watch(_ mailbox: Mailbox) {
     do {
       // Slot 0 belongs to the mailbox. It has no channel: its event only ends the sleep.
       try epoll.add(mailbox.descriptor, data: 0)
@@ -173,7 +177,9 @@ package final class LoopContext {
     }
   }
 
+  /// The loop has ended. Its timers never fire, and most of their targets refer to it.
   func detach() {
+    wheel = TimerWheel(now: tick)
     endOfTurn = []
     localSignals = []
     channelsWithInput = []

@@ -1,0 +1,249 @@
+import ByteStreams
+import Journal
+import Submissions
+import TestSupport
+
+/// The store of all gateways: what it has kept survives every crash. It keeps what was handed over late, confirms that later still, fails and recovers. It
+/// ends the term of a gateway that does not renew its lease, and what that one hands over from then on is not kept.
+///
+/// The queue, the entries' bytes, the state that they lead to and the restoration are those of the program.
+final class HostileStore {
+  struct Row {
+    let bytes: [UInt8]
+    /// The number of its first push; nil for changes.
+    let firstPush: UInt64?
+  }
+
+  private(set) var rows: [Row] = []
+  /// The term that may store; nil if no gateway has the session.
+  private(set) var tenure: Tenure?
+  /// A file, which one process has open; otherwise several gateways share the session.
+  let isFile: Bool
+  private let bug: PlantedBug?
+  private var lastTerm: UInt64 = 0
+  private var random: SeededGenerator
+
+  init(isFile: Bool, seed: UInt64, bug: PlantedBug?) {
+    self.isFile = isFile
+    self.bug = bug
+    random = SeededGenerator(seed: seed)
+  }
+
+  // MARK: Terms
+
+  /// A gateway begins a term. It is stored when this returns, as in the program.
+  func open(for gateway: GatewayQueue, _ hooks: any JournalHooks) throws(Violation) -> OpenedJournal {
+    guard let state = restore() else { throw Violation("the rows of the store cannot be read") }
+    let term = JournalTerm.number(after: lastTerm, random: UInt32.random(in: 0 ... .max, using: &random))
+    let tenure = Tenure(gateway, state, showsOnlyStored: !isFile, hooks)
+    let hasBegun =
+      bug == .gapNotRecorded
+      ? tenure.content.apply(
+        .opened(JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)))
+      : tenure.content.begin(term: term, mayHaveLostEntries: false)
+    guard hasBegun else { throw Violation("term \(term) cannot follow \(lastTerm)") }
+    lastTerm = term
+    writeRows(of: tenure)
+    gateway.tenures.append(tenure)
+    self.tenure = tenure
+    return OpenedJournal(journal: tenure.journal, restored: tenure.content.state)
+  }
+
+  /// The term ends: of what was handed over, a part that chance decides is still kept. Its gateway does not know it.
+  func fence(_ tenure: Tenure) throws(Violation) {
+    guard self.tenure === tenure else { return }
+    tenure.gateway.handOver()
+    try keep(of: tenure, Int.random(in: 0...tenure.handed.count, using: &random))
+    self.tenure = nil
+  }
+
+  // MARK: Storing
+
+  /// Keeps the next calls.
+  func keep(of tenure: Tenure, _ calls: Int) throws(Violation) {
+    guard self.tenure === tenure || bug == .staleTermStores else { return }
+    for _ in 0..<min(calls, tenure.handed.count) {
+      let isSwapped = bug == .reordered && tenure.handed.count > 1 && Bool.random(using: &random)
+      let call = tenure.handed.remove(at: isSwapped ? 1 : 0)
+      for entry in call.entries where bug?.drops(entry) != true {
+        guard tenure.content.apply(entry) else { throw Violation("an entry does not follow those before") }
+      }
+      tenure.kept = max(tenure.kept, call.ticket)
+      tenure.gateway.release(call.cost)
+    }
+    tenure.keptPosition = tenure.content.state.lastPosition
+    let first = tenure.content.state.firstRetained
+    if first > tenure.firstRetained {
+      tenure.firstRetained = first
+      tenure.content.append(change: .retained(tenure.content.state.retention))
+    }
+    writeRows(of: tenure)
+  }
+
+  /// Reports what is kept.
+  func confirm(_ tenure: Tenure) {
+    let through = bug == .confirmedBeforeKept ? tenure.handed.last?.ticket ?? tenure.kept : tenure.kept
+    guard through > tenure.confirmed else { return }
+    tenure.confirmed = through
+    tenure.progress.setStored(through: through, position: tenure.keptPosition)
+    tenure.queued.notify()
+  }
+
+  private func writeRows(of tenure: Tenure) {
+    tenure.content.forEachPushRow { bytes, range, first, _ in
+      rows.append(Row(bytes: Self.copy(bytes, range), firstPush: first))
+    }
+    tenure.content.forEachChangeRow { bytes, range in
+      rows.append(Row(bytes: Self.copy(bytes, range), firstPush: nil))
+    }
+    tenure.content.clear()
+  }
+
+  private static func copy(_ bytes: borrowing ByteQueue, _ range: Range<Int>) -> [UInt8] {
+    Array(bytes.copyBytes()[range])
+  }
+
+  // MARK: Restoring
+
+  /// What is kept; nil if it is damaged.
+  private func restore() -> RestoredSession? {
+    var restoration = SessionRestoration(epoch: 0xABC)
+    var rows = rows
+    if bug == .lastRowSkipped, let last = rows.lastIndex(where: { $0.firstPush == nil }), last > 0 {
+      rows.remove(at: last)
+    }
+    for row in rows where row.firstPush == nil {
+      guard restoration.examine(changes: row.bytes.span) else { return nil }
+    }
+    for row in rows {
+      if let first = row.firstPush { guard restoration.add(pushes: row.bytes.span, from: first) else { return nil } }
+    }
+    for row in rows where row.firstPush == nil {
+      guard restoration.apply(changes: row.bytes.span) else { return nil }
+    }
+    return restoration.state
+  }
+
+  /// The pushes and gaps that are kept.
+  var pushEntries: (terms: [JournalTerm], entries: [JournalEntry])? { restore().map { ($0.terms, $0.pushEntries) } }
+}
+
+/// What a gateway hands over to the store, and how the two see each other.
+final class GatewayQueue {
+  let submissions: SubmissionQueue
+  var tenures: [Tenure] = []
+  private let batch = SubmissionBatch()
+  private var taken: UInt64 = 0
+
+  init() {
+    submissions = SubmissionQueue(SubmissionQueue.Limits(pendingBytes: 1 << 20, pauseBytes: 1 << 19)) {}
+  }
+
+  /// Takes all that was submitted, as calls.
+  func handOver(recovers: Bool = false) {
+    _ = submissions.take(into: batch, isDue: true, attentiveUntil: .zero, now: .zero, recovers: recovers)
+    var call: [JournalEntry] = []
+    for item in batch.items {
+      taken += 1
+      call.append(item.entry)
+      guard item.endsCall else { continue }
+      tenures[Int(item.session)].handed.append(Tenure.Call(entries: call, ticket: taken))
+      call = []
+    }
+    batch.clear()
+  }
+
+  func release(_ bytes: Int) { if submissions.release(bytes: bytes) { tenures.last?.queued.notify() } }
+
+  func setFailed(_ hasFailed: Bool) {
+    if submissions.setFailed(hasFailed) { tenures.last?.queued.notify() }
+  }
+}
+
+/// A term of one gateway.
+final class Tenure {
+  struct Call {
+    let entries: [JournalEntry]
+    /// Of its last entry.
+    let ticket: UInt64
+    var cost: Int { entries.reduce(0) { $0 + $1.cost } }
+  }
+
+  let gateway: GatewayQueue
+  let progress: JournalProgress
+  let queued: QueuedJournal
+  let journal: ObservedJournal
+  var content: JournaledSession
+  /// In the order in which they were handed over.
+  var handed: [Call] = []
+  /// The last tickets that are kept, and whose gateway knows it.
+  var kept: UInt64 = 0
+  var keptPosition: UInt64
+  var confirmed: UInt64 = 0
+  var firstRetained: UInt64
+
+  init(_ gateway: GatewayQueue, _ state: RestoredSession, showsOnlyStored: Bool, _ hooks: any JournalHooks) {
+    self.gateway = gateway
+    content = JournaledSession(state)
+    keptPosition = state.lastPosition
+    firstRetained = state.firstRetained
+    progress = JournalProgress(position: state.lastPosition)
+    queued = QueuedJournal(
+      gateway.submissions, session: Int32(gateway.tenures.count), progress, alwaysShowsStored: showsOnlyStored)
+    journal = ObservedJournal(queued, hooks)
+  }
+}
+
+/// What happens around a journal's calls.
+protocol JournalHooks: AnyObject {
+  /// Whether the process has died: nothing that it submits leaves it.
+  var isDead: Bool { get }
+  var bug: PlantedBug? { get }
+  /// So many further entries were submitted.
+  func submitted(_ count: Int)
+}
+
+/// The journal of the program, in which a process dies between two instructions.
+final class ObservedJournal: SessionJournal, @unchecked Sendable {
+  private let journal: QueuedJournal
+  private unowned let hooks: any JournalHooks
+  private var accepted: Set<UInt64> = []
+
+  init(_ journal: QueuedJournal, _ hooks: any JournalHooks) {
+    self.journal = journal
+    self.hooks = hooks
+  }
+
+  func submit(_ entry: JournalEntry) -> JournalTicket { submit(contentsOf: [entry]) }
+
+  func submit(contentsOf entries: [JournalEntry]) -> JournalTicket {
+    submit(entries) { journal.submit(contentsOf: entries) }
+  }
+
+  func note(contentsOf entries: [JournalEntry]) -> JournalTicket {
+    submit(entries) { journal.note(contentsOf: entries) }
+  }
+
+  private func submit(_ entries: [JournalEntry], _ body: () -> JournalTicket) -> JournalTicket {
+    guard !hooks.isDead else { return JournalTicket(.max) }
+    let ticket = body()
+    if hooks.bug == .acceptedBeforeStored, entries.contains(where: { if case .accepted = $0 { true } else { false } }) {
+      accepted.insert(ticket.number)
+    }
+    hooks.submitted(entries.count)
+    return ticket
+  }
+
+  func outcome(of ticket: JournalTicket) -> JournalOutcome {
+    accepted.contains(ticket.number) ? .stored : journal.outcome(of: ticket)
+  }
+
+  var storedPosition: UInt64 { journal.storedPosition }
+  var isFailed: Bool { journal.isFailed }
+  var hasEnded: Bool { hooks.bug == .leaseNotChecked ? false : journal.hasEnded }
+  var showsUnstored: Bool { journal.showsUnstored }
+  var isFull: Bool { journal.isFull }
+  var isOverfull: Bool { journal.isOverfull }
+  var mustPauseReading: Bool { journal.mustPauseReading }
+  func observe(_ observer: any JournalObserver) { journal.observe(observer) }
+}

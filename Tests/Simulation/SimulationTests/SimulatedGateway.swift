@@ -1,0 +1,295 @@
+import Access
+import ByteStreams
+import Configuration
+import Foundation
+import HTTPCodec
+import HTTPServer
+import Inbox
+import Journal
+import Logging
+import RedisStore
+import Replication
+import Submissions
+import Synchronization
+
+@testable import API
+@testable import Metrics
+@testable import Reactor
+@testable import Sessions
+@testable import Upstream
+
+/// One process of the gateway, from its start to its death: the API, the sessions and the loop of the program, turned by the simulation.
+final class SimulatedGateway: JournalHooks {
+  /// What the simulation sees of a process.
+  protocol Observer: AnyObject {
+    func submitted(_ count: Int, by gateway: SimulatedGateway)
+  }
+
+  let number: Int
+  let queue = GatewayQueue()
+  let bug: PlantedBug?
+  private(set) var isDead = false
+  /// It does not run, as after SIGSTOP.
+  var isPaused = false
+  /// It cannot reach the store.
+  var isCut = false
+  /// When its lease ends, unless it is renewed.
+  var deadline = MonotonicTime.distantFuture
+  private(set) var tenure: Tenure?
+  /// The rows of the store that this gateway had read when it last followed the session; nil: it does not follow.
+  private(set) var rowsRead: Int?
+  private let loop: EventLoop
+  private let slot: SharedSlot
+  private let shared: SharedSessions
+  private let api: API
+  private let registry = MetricsRegistry()
+  private let peer: ScriptedPeer
+  private let isAlone: Bool
+  private unowned let observer: any Observer
+  /// A logger has a thread.
+  private static let logger = Logger(level: .error, format: .text)
+  private var held: [HeldRequest] = []
+
+  /// - Parameter isAlone: whether its store is a file.
+  init(
+    _ number: Int, _ settings: GatewaySettings, isAlone: Bool, _ peer: ScriptedPeer, bug: PlantedBug?,
+    _ observer: any Observer
+  ) throws {
+    self.number = number
+    self.isAlone = isAlone
+    self.peer = peer
+    self.bug = bug
+    self.observer = observer
+    loop = try EventLoop(turnedByCaller: number)
+    let logger = Self.logger
+    let limiter = SharedAttemptLimiter()
+    slot = SharedSlot(
+      SharedSlot.Plan(
+        "default", try SharedSettings(settings.session.upstream), retention: Retention(), logger: logger,
+        attemptLimiter: limiter), metrics: registry)
+    let directory = SessionDirectory(
+      configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: limiter)
+    let lifecycle = Lifecycle()
+    lifecycle.enter(.serving)
+    let apiShared = APIShared(
+      settings,
+      access: AccessState(
+        settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
+      sessions: directory, lifecycle: lifecycle, registry: registry, managementConnections: 1,
+      openConnections: Gauge(), version: "0")
+    api = API(apiShared, loopIndex: 0)
+    shared = SharedSessions([slot], in: directory, willHold: { apiShared.restoreKeys(of: $0) })
+  }
+
+  // MARK: Sessions
+
+  /// Begins a term with what the store has kept.
+  func hold(_ opened: OpenedJournal) {
+    tenure = queue.tenures.last
+    rowsRead = nil
+    nonisolated(unsafe) weak let gateway = self
+    let permission = WritePermission { gateway?.mayWrite ?? false }
+    shared.hold("default", opened, isAlone ? nil : permission)
+    let session = slot.session
+    session.startUpkeep(on: loop)
+    nonisolated(unsafe) let peer = peer
+    session.upstream.start(on: loop) { [number] in ScriptedDialer(peer, from: number, loop: $0) }
+  }
+
+  private var mayWrite: Bool { bug == .leaseNotChecked || ProcessInformation.bootTime() < deadline }
+
+  /// It notices that its lease has ended, and closes the session.
+  func lose() {
+    guard let tenure else { return }
+    self.tenure = nil
+    tenure.progress.lose(from: queue.submissions.lastSubmitted + 1)
+    tenure.queued.notify()
+    shared.lose("default")
+    tenure.progress.loseUnstored()
+    tenure.queued.notify()
+  }
+
+  /// Another gateway has the session, and this one reads all that it has stored.
+  func follow(_ terms: [JournalTerm], _ entries: [JournalEntry], rows: Int) {
+    rowsRead = rows
+    var known = ShareTerms()
+    for term in terms {
+      let number = ShareTerm(counter: UInt32(term.term >> 32), random: UInt32(truncatingIfNeeded: term.term))
+      known.append(ShareTerms.Begin(number, firstPush: term.firstPush))
+    }
+    shared.follow("default", .restarted(epoch: 0xABC, known))
+    shared.follow("default", .entries(entries))
+    shared.follow("default", .isCurrent)
+  }
+
+  // MARK: Time
+
+  /// Runs a turn. Returns whether there is more to do at once.
+  func turn() -> Bool { !isPaused && loop.turn() }
+
+  func submitted(_ count: Int) { observer.submitted(count, by: self) }
+
+  /// The process ends between two instructions: what it does after this is seen by nobody.
+  func die() { isDead = true }
+
+  /// Frees what a dead process has: its objects do what is left to do, which nobody sees.
+  func bury() {
+    isDead = true
+    isPaused = false
+    loop.run { _ in
+      for request in held { request.abandon() }
+      slot.session.retire()
+    }
+    for _ in 0..<20 { _ = loop.turn() }
+    loop.end()
+    registry.removeAll()
+  }
+
+  // MARK: Requests
+
+  /// Sends a request. `then` is called with its response; nil if the connection breaks before.
+  func send(_ request: [UInt8], then: @escaping (Received?) -> Void) -> HeldRequest? {
+    loop.run { process(request, $0, then) }
+  }
+
+  private func process(_ request: [UInt8], _ loop: LoopContext, _ then: @escaping (Received?) -> Void) -> HeldRequest? {
+    var connection = HTTPServerConnection()
+    connection.receive(request.span)
+    var exchange: Exchange?
+    var response = Response()
+    do {
+      while let event = try connection.nextEvent() {
+        switch event {
+        case .head:
+          exchange = api.begin(
+            connection.request, on: HTTPListener(.client, reach: .loopback),
+            from: ClientConnection(.ipv4(0x7F00_0001)))
+        case .content: exchange?.body?.append(connection.content)
+        case .end:
+          guard let finished = exchange.take() else { break }
+          switch api.finish(finished, at: loop.now, into: &response) {
+          case .respond: then(isDead ? nil : Received(response))
+          case .wait(let request):
+            let held = HeldRequest(request, loop) { [unowned self] request, response in
+              self.held.removeAll { $0 === request }
+              then(isDead ? nil : response)
+            }
+            self.held.append(held)
+            held.begin()
+            return held.hasEnded ? nil : held
+          case .stream: then(nil)
+          }
+          return nil
+        case .trailers, .endOfInput: break
+        }
+      }
+    } catch {
+      then(nil)
+    }
+    return nil
+  }
+
+  /// The client of a request is gone.
+  func abandon(_ request: HeldRequest) {
+    guard held.contains(where: { $0 === request }) else { return }
+    loop.run { _ in request.abandon() }
+  }
+}
+
+/// A request that waits, as a connection of the server holds it.
+final class HeldRequest: SignalTarget, TimerTarget {
+  private let request: any WaitingRequest
+  private let loop: LoopContext
+  private let end: (HeldRequest, Received?) -> Void
+  private var registration: (notifier: Notifier, listener: Notifier.Listener)?
+  private var timer: LoopTimer?
+  private var signal: Signal?
+  private(set) var hasEnded = false
+
+  init(_ request: any WaitingRequest, _ loop: LoopContext, end: @escaping (HeldRequest, Received?) -> Void) {
+    self.request = request
+    self.loop = loop
+    self.end = end
+  }
+
+  /// Registers, and only then checks for what is new.
+  func begin() {
+    guard !hasEnded else { return }
+    while true {
+      let notifier = request.notifier
+      register(for: notifier)
+      if request.hasNewData { return finish() }
+      if request.notifier === notifier { break }
+    }
+    loop.reschedule(&timer, at: request.deadline, self)
+  }
+
+  private func register(for notifier: Notifier) {
+    unregister()
+    let signal = signal ?? loop.makeSignal(for: self)
+    self.signal = signal
+    let listener = Notifier.Listener(signal)
+    listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
+    notifier.add(listener)
+    registration = (notifier, listener)
+  }
+
+  private func unregister() {
+    if let registration { registration.notifier.remove(registration.listener) }
+    registration = nil
+  }
+
+  func signalled() { if !hasEnded, request.isConcerned { begin() } }
+
+  func timerFired(_ token: Int) {
+    timer = nil
+    guard !hasEnded else { return }
+    if request.deadline <= loop.now { finish() } else { begin() }
+  }
+
+  private func finish() {
+    leave()
+    var response = Response()
+    request.finish(at: loop.now, into: &response)
+    end(self, Received(response))
+  }
+
+  func abandon() {
+    guard !hasEnded else { return }
+    leave()
+    request.abandon()
+    end(self, nil)
+  }
+
+  private func leave() {
+    hasEnded = true
+    unregister()
+    loop.reschedule(&timer, at: nil, self)
+    signal?.close()
+    signal = nil
+  }
+}
+
+/// A response as a client sees it.
+struct Received {
+  let status: Int
+  let body: String
+  let json: [String: Any]
+
+  init(_ response: borrowing Response) {
+    if let prepared = response.prepared {
+      status = Int(prepared.status.rawValue)
+      let content = prepared.content
+      body = content.bytes.text()
+    } else {
+      status = Int(response.status.rawValue)
+      body = String(decoding: response.content.copyBytes(), as: UTF8.self)
+    }
+    json = (try? JSONSerialization.jsonObject(with: Data(body.utf8))) as? [String: Any] ?? [:]
+  }
+
+  func text(_ member: String) -> String? { json[member] as? String }
+
+  /// The kind of a problem.
+  var problem: String? { text("type").map { String($0.dropFirst("/errors/".count)) } }
+}

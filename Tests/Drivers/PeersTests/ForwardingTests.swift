@@ -235,7 +235,8 @@ import WebSocketCodec
     #expect(small.network.metrics.attempts.total == 2)
   }
 
-  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch with the longest name of a session.
+  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch. Each leaves room for the longest name of a session, which has
+  /// 64 bytes.
   @Test func theLargestResponsesFitWithTheSmallestLimit() throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")

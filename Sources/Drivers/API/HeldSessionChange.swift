@@ -8,11 +8,13 @@ import Reactor
 import RedisStore
 import Sessions
 
-/// A PUT or DELETE of a session that several gateways share: it waits for Redis, and a PUT until the session is held.
+/// A request about the list of the sessions that several gateways share: it waits for Redis, and a PUT until the session is held.
 final class HeldSessionChange: WaitingRequest {
   enum Change {
     case put(String, SessionDocument, Grant)
     case delete(Session)
+    /// Any other request for a session that this gateway does not know, since its copy of the list may be old.
+    case lookUp(String, orElse: Problem, Grant?)
   }
 
   private let api: API
@@ -20,12 +22,15 @@ final class HeldSessionChange: WaitingRequest {
   private let change: Change
   let deadline: MonotonicTime
 
-  init(_ api: API, _ request: DefinitionRequest, _ change: Change, deadline: MonotonicTime) {
+  init(_ api: API, _ request: DefinitionRequest, _ change: Change, at now: MonotonicTime) {
     self.api = api
     self.request = request
     self.change = change
-    self.deadline = deadline
+    deadline = now + Self.wait
   }
+
+  /// How long it waits for Redis: longer than a connection takes to be found broken, and to be replaced.
+  private static var wait: TimeSpan { .seconds(5) }
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { request.notifier }
@@ -33,7 +38,10 @@ final class HeldSessionChange: WaitingRequest {
   var isConcerned: Bool { hasNewData }
   /// Soon there is an outcome, and without one the client does not know whether it has a session.
   var endsAtDrain: Bool { false }
-  var effect: HeldEffect { .change }
+
+  var effect: HeldEffect {
+    if case .lookUp = change { .none } else { .change }
+  }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     request.abandon()
@@ -47,53 +55,13 @@ final class HeldSessionChange: WaitingRequest {
   func abandon() { request.abandon() }
 }
 
-/// A request for a session that this gateway does not know: it waits until Redis was asked, since its copy of the list may be old.
-final class HeldLookup: WaitingRequest {
-  private let api: API
-  private let name: String
-  private let problem: Problem
-  private let grant: Grant?
-  private let request: DefinitionRequest
-  let deadline: MonotonicTime
-
-  init(
-    _ api: API, _ name: String, orElse problem: Problem, _ request: DefinitionRequest, for grant: Grant?,
-    deadline: MonotonicTime
-  ) {
-    self.api = api
-    self.name = name
-    self.problem = problem
-    self.grant = grant
-    self.request = request
-    self.deadline = deadline
-  }
-
-  var heldCount: Gauge? { nil }
-  var notifier: Notifier { request.notifier }
-  var hasNewData: Bool { request.outcome != nil }
-  var isConcerned: Bool { hasNewData }
-  var endsAtDrain: Bool { false }
-
-  func finish(at now: MonotonicTime, into response: inout Response) {
-    request.abandon()
-    guard request.outcome == .done else { return api.respond(with: API.listUnavailable, into: &response) }
-    guard let session = api.shared.sessions.find(Array(name.utf8).span), grant?.owns(session) ?? false else {
-      return api.respond(with: problem, into: &response)
-    }
-    api.respond(with: API.sessionIsNew(name), into: &response)
-  }
-
-  func abandon() { request.abandon() }
-}
-
 extension API {
   /// Throws the problem if gateways do not share sessions.
   func lookUp(
     _ name: String, _ problem: Problem, for grant: Grant?, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> Outcome {
     guard let request = shared.sessions.created.lookUp(name, by: client) else { throw ProblemError(problem) }
-    return .wait(
-      HeldLookup(self, name, orElse: problem, request, for: grant, deadline: now + Self.definitionWait))
+    return .wait(HeldSessionChange(self, request, .lookUp(name, orElse: problem, grant), at: now))
   }
 
   static func sessionIsNew(_ name: String) -> Problem {
@@ -104,16 +72,13 @@ extension API {
       retryAfter: 1)
   }
 
-  /// How long a PUT or DELETE of a shared session waits for Redis: longer than a connection takes to be found broken, and to be replaced.
-  static var definitionWait: TimeSpan { .seconds(5) }
-
   func define(
     _ name: String, _ creation: SessionCreation, as document: SessionDocument, for grant: Grant, at now: MonotonicTime
   ) throws(ProblemError) -> Outcome {
     try checkList()
     do throws(CreationRefusal) {
       let request = try shared.sessions.created.define(name, creation)
-      return .wait(HeldSessionChange(self, request, .put(name, document, grant), deadline: now + Self.definitionWait))
+      return .wait(HeldSessionChange(self, request, .put(name, document, grant), at: now))
     } catch {
       throw problem(error)
     }
@@ -128,7 +93,7 @@ extension API {
       response.begin(.noContent, nil)
       return .respond
     }
-    return .wait(HeldSessionChange(self, request, .delete(session), deadline: now + Self.definitionWait))
+    return .wait(HeldSessionChange(self, request, .delete(session), at: now))
   }
 
   /// Throws 503 if Redis does not work.
@@ -154,6 +119,12 @@ extension API {
     case (.delete(let session), _):
       created.noteRemoval(of: session)
       response.begin(.noContent, nil)
+    case (.lookUp(let name, let problem, let grant), .done):
+      guard let session = shared.sessions.find(Array(name.utf8).span), grant?.owns(session) ?? false else {
+        throw ProblemError(problem)
+      }
+      throw ProblemError(Self.sessionIsNew(name))
+    case (.lookUp, _): throw ProblemError(Self.listUnavailable)
     case (.put(let name, let document, let grant), .exists):
       // Another request was faster, perhaps at another gateway. Which session it has created is notified in a moment.
       guard let existing = shared.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }

@@ -123,8 +123,7 @@ extension RedisStoreDriver {
     }
     if watch.received(entries, now: now) {
       logger.warning("Redis has lost its data: this gateway stores again what it holds")
-      secret.connected()
-      storedHosts = nil
+      forgetStored()
       disconnectAll()
     }
     log(conditions.observed(store.configuration, watch.otherConfigurations(now: now), now: now))

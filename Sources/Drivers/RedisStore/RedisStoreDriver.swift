@@ -329,6 +329,12 @@ final class RedisStoreDriver {
     disconnectAll()
   }
 
+  /// Redis may have lost what this gateway has stored besides its sessions, which is stored again.
+  func forgetStored() {
+    secret.connected()
+    storedHosts = nil
+  }
+
   /// The outcome of what was sent is not known.
   func disconnectAll() {
     flight = nil
@@ -415,8 +421,7 @@ extension RedisStoreDriver: RedisLinkOwner {
   func linkIsUp(history: String, at address: RedisAddress) {
     logger.info("connected to Redis", [.text("address", "\(address)"), .text("history", history)])
     connected(to: history)
-    secret.connected()
-    storedHosts = nil
+    forgetStored()
     var names = Set(candidates.keys)
     names.formUnion(held.keys)
     names.formUnion(followed.keys)

@@ -31,6 +31,12 @@ import Testing
     for gateway in gateways { try await gateway.until("connected") { _ in gateway.store.knowsDefinitions } }
   }
 
+  /// Redis is away from now on, and the gateway has noticed it.
+  private func freeze(_ proxy: TestProxy, of gateway: TestGateway) async throws {
+    proxy.freeze()
+    try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
+  }
+
   @Test func aSessionIsDefinedOnceAndKnownEverywhere() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
@@ -168,8 +174,7 @@ import Testing
     try await connected(gateway)
     _ = try await outcome(gateway.store.define("a", definition(1), within: Self.limits))
     try await gateway.untilHeld("a~0000000000000001")
-    proxy.freeze()
-    try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
+    try await freeze(proxy, of: gateway)
     gateway.store.removeIdle("a", definition(1))
     let next = gateway.store.define("b", definition(2), within: Self.limits)
     proxy.thaw()
@@ -274,8 +279,7 @@ import Testing
     let name = "a~0000000000000001"
     try await first.untilHeld(name)
     try await second.until("known") { $0.definitions.count == 1 }
-    proxy.freeze()
-    try await first.until("away") { _ in !first.store.knowsDefinitions }
+    try await freeze(proxy, of: first)
     #expect(try await outcome(second.store.remove("a", definition(1), code: 1000)) == .done)
     proxy.thaw()
     try await first.until("removed") { $0.removals == [name: 1000] }
@@ -370,8 +374,7 @@ import Testing
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port)
     try await connected(gateway)
-    proxy.freeze()
-    try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
+    try await freeze(proxy, of: gateway)
     let request = gateway.store.define("a", definition(1), within: Self.limits)
     let abandoned = gateway.store.define("b", definition(2), within: Self.limits)
     abandoned.abandon()

@@ -12,9 +12,11 @@ import UpstreamSession
 
 /// What the confirmation of a message says of the subscriptions is stored before it is shown.
 @Suite(.serialized) struct WithheldConfirmationTests {
-  private func session(
-    _ upstream: ScriptedUpstream, _ journal: SubscriptionJournal, confirms: Bool = true
-  ) async throws -> SessionFixture {
+  /// Runs a test with a session that is ready.
+  private func run(
+    confirms: Bool = true, _ body: (SessionFixture, SubscriptionJournal) async throws -> Void
+  ) async throws {
+    let (upstream, journal) = (try ScriptedUpstream(.listen), SubscriptionJournal())
     let match = try #require(JSONPointer("/op"))
     let key = try #require(JSONPointer("/ch"))
     let session = try SessionFixture(upstream.url, opened: journal.opened) { settings in
@@ -28,93 +30,67 @@ import UpstreamSession
     journal.handle = session.handle
     // The journal notifies nobody of the intents of messages that wait for a connection.
     try await session.until("it is ready") { session.handle.isReady }
-    return session
+    try await body(session, journal)
+    try await session.finish()
+    upstream.stop()
   }
 
   @Test(arguments: [#"{"op":"sub","ch":"a"}"#, #"{"op":"unsub","ch":"kept"}"#])
   func aSubscriptionIsConfirmedWhenItIsStored(text: String) async throws {
-    let upstream = try ScriptedUpstream(.listen)
-    let journal = SubscriptionJournal()
-    let session = try await session(upstream, journal)
-    session.post(#"{"op":"sub","ch":"kept"}"#)
-    try await session.until("the first is sent") { journal.waiting == 1 }
-    journal.store()
-    session.post(text)
-    session.post("other")
-    // The pong for a message after it confirms both.
-    try await session.until("the other is confirmed") { session.handle.deliveryState(3) == .confirmed }
-    #expect(session.handle.deliveryState(1) == .confirmed)
-    #expect(session.handle.deliveryState(2) == .written && !session.handle.isSettled(2))
-    #expect(journal.waiting == 1)
-    journal.store()
-    #expect(session.handle.deliveryState(2) == .confirmed)
-    try await session.finish()
-    upstream.stop()
+    try await run { session, journal in
+      session.post(#"{"op":"sub","ch":"kept"}"#)
+      try await session.until("the first is sent") { journal.waiting == 1 }
+      journal.store()
+      session.post(text)
+      session.post("other")
+      // The pong for a message after it confirms both.
+      try await session.until("the other is confirmed") { session.handle.deliveryState(3) == .confirmed }
+      #expect(session.handle.deliveryState(1) == .confirmed)
+      #expect(session.handle.deliveryState(2) == .written && !session.handle.isSettled(2))
+      #expect(journal.waiting == 1)
+      journal.store()
+      #expect(session.handle.deliveryState(2) == .confirmed)
+    }
   }
 
   /// Without pings, nothing confirms it.
   @Test func aSubscriptionThatIsFinallyWrittenIsSettledWhenItIsStored() async throws {
-    let upstream = try ScriptedUpstream(.listen)
-    let journal = SubscriptionJournal()
-    let session = try await session(upstream, journal, confirms: false)
-    session.post(#"{"op":"sub","ch":"a"}"#)
-    session.post("other")
-    try await session.until("the other is written") { session.handle.isSettled(2) }
-    #expect(session.handle.deliveryState(1) == .written && !session.handle.isSettled(1))
-    journal.store()
-    #expect(session.handle.isSettled(1))
-    try await session.finish()
-    upstream.stop()
-  }
-
-  /// Messages that are not stored are sent then.
-  @Test func aSubscriptionThatIsSentWhileTheStoreHasFailedIsConfirmedWhenItIsStored() async throws {
-    let upstream = try ScriptedUpstream(.listen)
-    let journal = SubscriptionJournal()
-    let session = try await session(upstream, journal)
-    journal.fail(true)
-    session.post(#"{"op":"sub","ch":"a"}"#, ttl: .zero)
-    session.post("other", ttl: .zero)
-    try await session.until("the other is confirmed") { session.handle.deliveryState(2) == .confirmed }
-    #expect(session.handle.deliveryState(1) == .written)
-    journal.fail(false)
-    journal.store()
-    #expect(session.handle.deliveryState(1) == .confirmed)
-    try await session.finish()
-    upstream.stop()
+    try await run(confirms: false) { session, journal in
+      session.post(#"{"op":"sub","ch":"a"}"#)
+      session.post("other")
+      try await session.until("the other is written") { session.handle.isSettled(2) }
+      #expect(session.handle.deliveryState(1) == .written && !session.handle.isSettled(1))
+      journal.store()
+      #expect(session.handle.isSettled(1))
+    }
   }
 
   @Test func confirmationsAreWithheldForNoMoreMessagesThanAreRemembered() async throws {
-    let upstream = try ScriptedUpstream(.listen)
-    let journal = SubscriptionJournal()
-    let session = try await session(upstream, journal)
-    let ticket = journal.submit(.unsubscribed(key: []))
-    let limit = session.handle.rememberedDeliveries
-    for number in 1...UInt64(limit) + 2 { session.handle.withholdConfirmation(of: number, until: ticket) }
-    session.handle.shared.withLock { shared in
-      #expect(shared.withheldConfirmations.count == limit)
-      #expect(shared.withheldConfirmations.capacity == limit)
-      #expect(!shared.outbox.isConfirmationWithheld(of: 2) && shared.outbox.isConfirmationWithheld(of: 3))
+    try await run { session, journal in
+      let ticket = journal.submit(.unsubscribed(key: []))
+      let limit = session.handle.rememberedDeliveries
+      for number in 1...UInt64(limit) + 2 { session.handle.withholdConfirmation(of: number, until: ticket) }
+      session.handle.shared.withLock { shared in
+        #expect(shared.withheldConfirmations.count == limit)
+        #expect(shared.withheldConfirmations.capacity == limit)
+        #expect(!shared.outbox.isConfirmationWithheld(of: 2) && shared.outbox.isConfirmationWithheld(of: 3))
+      }
     }
-    try await session.finish()
-    upstream.stop()
   }
 
-  /// A store that has failed shows it when it works again.
-  @Test func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed() async throws {
-    let upstream = try ScriptedUpstream(.listen)
-    let journal = SubscriptionJournal()
-    let session = try await session(upstream, journal)
-    session.post(#"{"op":"sub","ch":"a"}"#)
-    session.post("other")
-    try await session.until("the other is confirmed") { session.handle.deliveryState(2) == .confirmed }
-    journal.fail(true)
-    #expect(session.handle.deliveryState(1) == .written)
-    journal.fail(false)
-    journal.store()
-    #expect(session.handle.deliveryState(1) == .confirmed)
-    try await session.finish()
-    upstream.stop()
+  /// A store that has failed shows what it has stored when it works again. Messages that are not stored are sent meanwhile.
+  @Test(arguments: [false, true])
+  func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed(isSentBefore: Bool) async throws {
+    try await run { session, journal in
+      if !isSentBefore { journal.fail(true) }
+      for text in [#"{"op":"sub","ch":"a"}"#, "other"] { session.post(text, ttl: isSentBefore ? .seconds(30) : .zero) }
+      try await session.until("the other is confirmed") { session.handle.deliveryState(2) == .confirmed }
+      journal.fail(true)
+      #expect(session.handle.deliveryState(1) == .written)
+      journal.fail(false)
+      journal.store()
+      #expect(session.handle.deliveryState(1) == .confirmed)
+    }
   }
 }
 

@@ -10,15 +10,15 @@ struct FollowedSession {
   let keys: SessionKeys
   /// Another one each time that a session begins to be followed.
   let number: UInt64
-  var lastUse: MonotonicTime
+  private(set) var lastUse = MonotonicTime.zero
   /// Whether everything is notified from now on. What is read before may miss an entry that nobody notifies.
   var isSubscribed = false
   /// Whether there may be more than was read.
   var needsRead = true
   var isReading = false
   /// The number of the last refresh that was asked for, of the one that the read in progress is for, and of the last that is complete.
-  var asked: UInt64 = 0
-  var reading: UInt64 = 0
+  private var asked: UInt64 = 0
+  private var reading: UInt64 = 0
   private var refreshed: UInt64 = 0
   /// Whether the holder is to be notified of readers.
   var hasReaders = false
@@ -49,10 +49,27 @@ struct FollowedSession {
   /// Whether the holder may have written the last entry again, with gaps that followed it.
   private var mayLackGaps = false
 
-  init(_ keys: SessionKeys, number: UInt64, now: MonotonicTime) {
+  init(_ keys: SessionKeys, number: UInt64) {
     self.keys = keys
     self.number = number
+  }
+
+  /// - Parameters:
+  ///   - refresh: the number of a refresh that is asked for, or 0.
+  ///   - hasReaders: whether the holder is to be notified of readers.
+  mutating func ask(refresh: UInt64, hasReaders: Bool, now: MonotonicTime) {
     lastUse = now
+    if refresh > asked {
+      asked = refresh
+      needsRead = true
+    }
+    if hasReaders { self.hasReaders = true }
+  }
+
+  mutating func beginReading() {
+    needsRead = false
+    isReading = true
+    reading = asked
   }
 
   /// The connection was lost, or Redis has lost data: the session is read again.

@@ -36,6 +36,8 @@ final class HeldSession {
   private var endTicket = UInt64.max
   /// Whether the session was reported as held.
   var isReported = false
+  /// Whether it is not to be taken again when it is released.
+  var isLeaving = false
   /// Whether an entry did not follow those before, which is a fault of the program.
   private(set) var isFaulty = false
   /// Whether the beginning of the term is stored.
@@ -72,6 +74,7 @@ final class HeldSession {
     changeBytes = last.changeBytes
     firstKept = last.firstKept
     unconfirmed = last.unconfirmed
+    isLeaving = last.isLeaving
     self.index = index
     content = JournaledSession(last.content.state)
     progress = JournalProgress(position: content.state.lastPosition)

@@ -67,7 +67,8 @@ extension RedisStoreDriver {
     }
     room = Self.missingPerFlight
     while room > 0, !flight.isFull, let name = missing.takeFirst() {
-      guard let definition = definitions.missingDefinition(of: name), held[definition.storedName(name)] != nil else {
+      guard let definition = definitions.missingDefinition(of: name), sessions[definition.storedName(name)]?.held != nil
+      else {
         continue
       }
       room -= 1
@@ -91,7 +92,7 @@ extension RedisStoreDriver {
         removed(change, code: code, reply, isConfirmed)
       }
     case .removeIdle:
-      guard let token = held[storedName]?.holding.token else { return end(change, .failed) }
+      guard let token = sessions[storedName]?.held?.holding.token else { return end(change, .failed) }
       flight.remove(change, code: 1000, holder: token, listKeys, keys(storedName)) {
         [unowned self] reply, isConfirmed in
         removed(change, code: 1000, reply, isConfirmed)
@@ -231,7 +232,7 @@ extension RedisStoreDriver {
   /// Called when the list was read, and with each heartbeat, since Redis may have refused.
   func noteMissing() {
     guard missing.count == 0 else { return }
-    for (name, definition) in definitions.missing where held[definition.storedName(name)] != nil {
+    for (name, definition) in definitions.missing where sessions[definition.storedName(name)]?.held != nil {
       missing.insert(name)
     }
   }
@@ -260,20 +261,13 @@ extension RedisStoreDriver {
 
   /// The session does not exist any more.
   private func forget(_ name: String) {
-    if let session = held.removeValue(forKey: name) {
-      journals[session.index] = nil
-      release(session.abandon())
-      noteHeld(session, -1)
-    }
     finishCreation(of: name)
-    candidates[name] = nil
-    loading[name] = nil
     loads.end(name)
     replacements.end(name)
-    if damaged.remove(name) != nil { reportDamage() }
-    leaving.remove(name)
-    followed[name] = nil
-    unsubscribe(name)
+    guard let entry = sessions[name] else { return }
+    endTenure(of: name, entry)
+    entry.followed = nil
+    forgetIfUnused(name)
   }
 
   /// The outcome of what was sent is not known. It is sent again if a client waits for it.

@@ -23,7 +23,7 @@ extension RedisStoreDriver {
     let last = store.submissions.lastSubmitted
     // What nobody awaits is taken now, before the next term has another journal.
     areNotesDue = true
-    for session in held.values {
+    for session in heldSessions {
       let wasReported = session.isReported
       session.endTerm(after: last)
       // Its next term would open another socket, to be closed soon.
@@ -37,7 +37,7 @@ extension RedisStoreDriver {
   func sendHeartbeat() {
     guard let connection = link.heartbeats, let next = heartbeat.nextTime else { return }
     guard now >= next else { return setTimer(.heartbeat, at: loop.now + (next - now)) }
-    if held.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
+    if heldSessions.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
     let beat = heartbeat.send(now: now)
     let entry = GatewayEntry(
       beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isDraining,
@@ -139,8 +139,10 @@ extension RedisStoreDriver {
       if let notice = conditions.observed(replication: text, required: required, now: now) { log([notice]) }
     }
     setDeadlineTimer()
-    for (name, session) in followed where loop.now >= session.lastUse + FollowedSession.idleTime { unfollow(name) }
-    report(definitions.expire(now: now) { held[$1.storedName($0)] != nil })
+    for (name, entry) in sessions {
+      if let followed = entry.followed, loop.now >= followed.lastUse + FollowedSession.idleTime { unfollow(name) }
+    }
+    report(definitions.expire(now: now) { sessions[$1.storedName($0)]?.held != nil })
     noteMissing()
     finishCreations()
     noteAll()

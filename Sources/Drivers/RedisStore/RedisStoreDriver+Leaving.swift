@@ -9,15 +9,20 @@ extension RedisStoreDriver {
     let wasReported = session.isReported
     release(session.abandon())
     replacements.end(session.name)
-    held[session.name] = nil
-    journals[session.index] = nil
-    noteHeld(session, -1)
-    if leaving.remove(session.name) == nil, !isClosing {
-      candidates[session.name] = Candidate(session: session.name, counter: session.holding.token.term.counter)
+    endHolding(session)
+    if !session.isLeaving, !isClosing {
+      let candidate = Candidate(session: session.name, counter: session.holding.token.term.counter)
+      sessions[session.name]?.tenure = .candidate(candidate)
       note(session.name)
     }
-    unsubscribe(session.name)
+    forgetIfUnused(session.name)
     if wasReported || loss == .released { delegate?.store(store, lost: session.name, loss) }
+  }
+
+  private func endHolding(_ session: HeldSession) {
+    sessions[session.name]?.tenure = .none
+    journals[session.index] = nil
+    noteHeld(session, -1)
   }
 
   func releaseSoon(_ session: HeldSession) {
@@ -26,43 +31,62 @@ extension RedisStoreDriver {
   }
 
   /// What was acquired is not to be used.
-  func stopLoading(_ name: String) {
-    guard let loading = loading.removeValue(forKey: name) else { return }
-    loads.end(name)
-    unwanted[name] = loading.acquisition
+  func stopLoading(_ name: String, _ entry: SessionEntry) {
+    guard let loading = endLoading(of: name, entry) else { return }
+    entry.unwanted = loading.acquisition
     note(name)
   }
 
   /// This gateway drains.
-  func stopAcquiring(_ name: String) {
-    stopLoading(name)
-    candidates[name]?.failed(now: now)
+  func stopAcquiring(_ name: String, _ entry: SessionEntry) {
+    guard entry.loading != nil else { return }
+    stopLoading(name, entry)
+    entry.candidate?.failed(now: now)
+  }
+
+  /// The session is a candidate again.
+  @discardableResult
+  func endLoading(of name: String, _ entry: SessionEntry) -> SessionLoading? {
+    guard let loading = entry.endLoading() else { return nil }
+    loadingCount -= 1
+    loads.end(name)
+    return loading
+  }
+
+  /// The session is neither taken nor held any more, and what is known of its damage is forgotten. Reports nothing to the delegate.
+  func endTenure(of name: String, _ entry: SessionEntry) {
+    endLoading(of: name, entry)
+    if let session = entry.held {
+      release(session.abandon())
+      endHolding(session)
+    }
+    let wasDamaged = entry.isDamaged
+    entry.tenure = .none
+    if wasDamaged {
+      damagedCount -= 1
+      reportDamage()
+    }
   }
 
   func noteDamage(_ name: String, _ what: String) {
-    damaged.insert(name)
-    candidates[name] = nil
-    loading[name] = nil
+    let entry = entry(of: name)
+    if !entry.isDamaged { damagedCount += 1 }
+    endLoading(of: name, entry)
     loads.end(name)
+    entry.tenure = .damaged
     logger.error("a session in Redis is damaged, and is not used", [.text("session", name), .text("reason", what)])
     reportDamage("session '\(name)' is damaged: \(what)")
   }
 
   func reportDamage(_ text: String? = nil) {
-    metrics.setDamaged(damaged.count)
-    store.report(damage: text ?? damaged.first.map { "session '\($0)' is damaged" })
+    metrics.setDamaged(damagedCount)
+    store.report(damage: text ?? sessions.first(where: \.value.isDamaged).map { "session '\($0.key)' is damaged" })
   }
 
   func unfollow(_ name: String) {
-    guard followed.removeValue(forKey: name) != nil else { return }
+    guard let entry = sessions[name], entry.followed != nil else { return }
+    entry.followed = nil
     delegate?.store(store, follows: name, .ended)
-    unsubscribe(name)
-  }
-
-  /// Keeps nothing of the session, unless it still concerns this gateway.
-  func unsubscribe(_ name: String) {
-    guard candidates[name] == nil, held[name] == nil, followed[name] == nil, unwanted[name] == nil else { return }
-    places.forget(name)
-    _ = link.notifications?.unsubscribe([keys(name).channel])
+    forgetIfUnused(name)
   }
 }

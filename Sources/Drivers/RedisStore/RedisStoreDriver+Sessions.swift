@@ -9,10 +9,10 @@ import Submissions
 extension RedisStoreDriver {
   // MARK: Acquiring
 
-  func decideCandidate(_ name: String, _ flight: RedisFlight) {
-    if let loading = loading[name] { return load(name, loading, flight) }
+  func decideCandidate(_ name: String, _ entry: SessionEntry, _ flight: RedisFlight) {
+    if let loading = entry.loading { return load(name, loading, flight) }
     guard
-      let command = candidates[name]?.next(
+      let command = entry.candidate?.next(
         isDraining: isDraining || hasNoRoom(for: name), isBusy: !loads.hasRoom, watch, heartbeat, now: now,
         using: &loop.entropy)
     else { return }
@@ -26,10 +26,10 @@ extension RedisStoreDriver {
       flight.read(keys, keys.pushes, after: .none, bytes: 0) { [unowned self] reading, _ in
         switch reading {
         case .part(let part):
-          candidates[name]?.observed(part.record)
+          sessions[name]?.candidate?.observed(part.record)
           observed(part.record, of: name)
-        case .refused: candidates[name]?.failed(now: now)
-        case .malformed: if candidates[name] != nil { noteDamage(name, "its record") }
+        case .refused: sessions[name]?.candidate?.failed(now: now)
+        case .malformed: if sessions[name]?.candidate != nil { noteDamage(name, "its record") }
         }
         note(name)
       }
@@ -37,44 +37,55 @@ extension RedisStoreDriver {
       acquiring += 1
       _ = loads.begin(name)
       flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
-        if isOK {
-          loading[name] = SessionLoading(acquisition)
-          // A full gateway acquires what was its own already, too.
-          if candidates[name] == nil || isDraining || hasTooMany(with: name) { stopAcquiring(name) }
-        } else {
-          loads.end(name)
-          candidates[name]?.failed(now: now)
-        }
+        acquired(acquisition, of: name, isOK)
         note(name)
       }
     }
   }
 
+  private func acquired(_ acquisition: Acquisition, of name: String, _ isOK: Bool) {
+    guard isOK else {
+      loads.end(name)
+      sessions[name]?.candidate?.failed(now: now)
+      return
+    }
+    let entry = entry(of: name)
+    guard let candidate = entry.candidate else {
+      loads.end(name)
+      entry.unwanted = acquisition
+      return
+    }
+    entry.tenure = .loading(candidate, SessionLoading(acquisition))
+    loadingCount += 1
+    // A full gateway acquires what was its own already, too.
+    if isDraining || hasTooMany(with: name) { stopAcquiring(name, entry) }
+  }
+
   /// Whether a client has created the session, and there are no descriptors for its connection. It is asked for again with each heartbeat.
   private func hasNoRoom(for name: String) -> Bool {
-    createdHeld + loading.count + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
+    createdHeld + loadingCount + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
 
   private func hasTooMany(with name: String) -> Bool {
-    createdHeld + loading.count > settings.createdSessions && SessionDefinition.parts(of: name) != nil
+    createdHeld + loadingCount > settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
 
   /// The sessions that are held have changed.
   func noteHeld(_ session: HeldSession, _ change: Int) {
+    heldCount += change
     if SessionDefinition.parts(of: session.name) != nil { createdHeld += change }
-    metrics.setHeld(held.count)
+    metrics.setHeld(heldCount)
     store.setFull(createdHeld >= settings.createdSessions)
   }
 
   /// Other gateways need not wait for the lease.
-  func releaseUnwanted(_ name: String, _ flight: RedisFlight) {
-    guard let acquisition = unwanted[name] else { return }
+  func release(_ acquisition: Acquisition, of name: String, _ flight: RedisFlight) {
     flight.release(
       keys(name), acquisition.token, history: acquisition.history, expected: acquisition.expected.sequence,
       to: watch.successor(for: name, now: now)
     ) { [unowned self] _, _ in
-      unwanted[name] = nil
-      unsubscribe(name)
+      sessions[name]?.unwanted = nil
+      forgetIfUnused(name)
       note(name)
     }
   }
@@ -85,53 +96,54 @@ extension RedisStoreDriver {
     flight.read(
       keys, loading.readsPushes ? keys.pushes : keys.changes, after: loading.last, bytes: loading.partBytes
     ) { [unowned self] reading, _ in
-      guard self.loading[name] === loading else { return }
+      guard let entry = sessions[name], entry.loading === loading else { return }
       note(name)
       switch reading {
       case .part(let part) where part.record.token == loading.acquisition.token:
         switch loading.add(part) {
         case .reads: break
         case .damaged(let what): noteDamage(name, what)
-        case .loaded(let restored): begin(name, loading, restored)
+        case .loaded(let restored): begin(name, entry, loading, restored)
         }
       case .part, .refused:
-        self.loading[name] = nil
-        loads.end(name)
-        candidates[name]?.failed(now: now)
+        endLoading(of: name, entry)
+        entry.candidate?.failed(now: now)
       case .malformed: noteDamage(name, "an entry of a stream")
       }
     }
   }
 
-  private func begin(_ name: String, _ loading: SessionLoading, _ restored: RestoredSession) {
-    self.loading[name] = nil
-    loads.end(name)
-    guard let holding = candidates[name]?.acquired() else { return }
+  private func begin(
+    _ name: String, _ entry: SessionEntry, _ loading: SessionLoading, _ restored: RestoredSession
+  ) {
+    endLoading(of: name, entry)
+    guard let holding = entry.candidate?.acquired() else { return }
     let session = HeldSession(
       name, keys(name), holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
       stateBytes: loading.stateBytes, changeBytes: loading.changeBytes, index: nextIndex(), store.submissions)
     guard session.begin(mayHaveLostEntries: loading.acquisition.mayHaveLostEntries) else {
       return noteDamage(name, "its terms")
     }
-    candidates[name] = nil
     hold(session)
   }
 
   /// The session may have been removed since the record was read.
   private func observed(_ record: SharedRecord, of name: String) {
-    guard held[name] == nil, candidates[name] != nil || followed[name] != nil else { return }
+    guard let entry = sessions[name], entry.held == nil, entry.candidate != nil || entry.followed != nil else { return }
     places.observed(record.token, of: name)
     reportPlace(of: name)
   }
 
   func reportPlace(of name: String) {
-    guard held[name] == nil, let change = places.change(of: name, own: watch.own) else { return }
+    guard sessions[name]?.held == nil, let change = places.change(of: name, own: watch.own) else { return }
     delegate?.store(store, finds: name, at: change.holder)
   }
 
   private func hold(_ session: HeldSession) {
     places.forget(session.name)
-    let last = held.updateValue(session, forKey: session.name)
+    let entry = entry(of: session.name)
+    let last = entry.held
+    entry.tenure = .held(session)
     if let last { journals[last.index] = nil }
     journals[session.index] = session
     noteHeld(session, last == nil ? 1 : 0)
@@ -211,15 +223,17 @@ extension RedisStoreDriver {
 
   /// Calls `body` after a report, unless the session was lost meanwhile.
   private func ifHeld(_ session: HeldSession, _ body: (HeldSession) -> Void) {
-    guard held[session.name] === session else { return }
+    guard isHeld(session) else { return }
     body(session)
-    guard held[session.name] === session else { return note(session.name) }
+    guard isHeld(session) else { return note(session.name) }
     let (cost, changed) = session.takeStored()
     reportIfHeld(session)
     release(cost)
     for journal in changed { journal.notify() }
     note(session.name)
   }
+
+  private func isHeld(_ session: HeldSession) -> Bool { sessions[session.name]?.held === session }
 
   private func written(_ session: HeldSession, _ isOK: Bool, _ isConfirmed: Bool) {
     ifHeld(session) { session in
@@ -282,7 +296,7 @@ extension RedisStoreDriver {
     guard let replacement = session.replacement, !replacement.isWaiting else { return }
     replacement.isWaiting = true
     replacement.send(session.keys, flight) { [unowned self] isOK, isConfirmed in
-      guard held[session.name] === session, session.replacement === replacement else { return }
+      guard isHeld(session), session.replacement === replacement else { return }
       replacement.isWaiting = false
       if isOK, !replacement.isComplete { return note(session.name) }
       session.replacement = nil
@@ -294,46 +308,41 @@ extension RedisStoreDriver {
   // MARK: Following
 
   func follow(_ name: String, refresh: UInt64, hasReaders: Bool) {
-    if held[name]?.isReported == true { return }
-    if followed[name] == nil { followings += 1 }
-    var session = followed[name] ?? FollowedSession(keys(name), number: followings, now: loop.now)
-    if followed[name] == nil { subscribe(name) }
-    session.lastUse = loop.now
-    if refresh > session.asked {
-      session.asked = refresh
-      session.needsRead = true
+    if sessions[name]?.held?.isReported == true { return }
+    let entry = entry(of: name)
+    if entry.followed == nil {
+      followings += 1
+      entry.followed = FollowedSession(keys(name), number: followings)
+      subscribe(name)
     }
-    if hasReaders { session.hasReaders = true }
-    followed[name] = session
+    entry.followed?.ask(refresh: refresh, hasReaders: hasReaders, now: loop.now)
     note(name)
   }
 
-  func readFollowed(_ name: String, _ flight: RedisFlight) {
-    guard let session = followed[name] else { return }
+  func readFollowed(_ name: String, _ entry: SessionEntry, _ flight: RedisFlight) {
+    guard let session = entry.followed else { return }
     if session.hasReaders {
-      followed[name]?.hasReaders = false
+      entry.followed?.hasReaders = false
       flight.notify(session.keys, Self.readersWait)
     }
     guard session.isSubscribed, session.needsRead, !session.isReading, loop.now >= session.nextRead else { return }
-    followed[name]?.needsRead = false
-    followed[name]?.isReading = true
-    followed[name]?.reading = session.asked
+    entry.followed?.beginReading()
     flight.read(session.keys, session.keys.pushes, after: session.last, bytes: session.partBytes) {
       [unowned self] reading, isConfirmed in
       // It may be followed anew, from the beginning.
-      guard followed[name]?.number == session.number else { return }
-      followed[name]?.isReading = false
+      guard entry.followed?.number == session.number else { return }
+      entry.followed?.isReading = false
       guard case .part(let part) = reading else {
-        followed[name]?.refused(now: loop.now)
+        entry.followed?.refused(now: loop.now)
         return
       }
       observed(part.record, of: name)
       // The holder stores and then notifies, and does not show before its replicas have it: a failover may lose it.
       guard isConfirmed else {
-        followed[name]?.unconfirmed(now: loop.now)
+        entry.followed?.unconfirmed(now: loop.now)
         return
       }
-      guard let changes = followed[name]?.add(part, history: watch.history, now: loop.now) else { return }
+      guard let changes = entry.followed?.add(part, history: watch.history, now: loop.now) else { return }
       for change in changes { delegate?.store(store, follows: name, change) }
       note(name)
     }

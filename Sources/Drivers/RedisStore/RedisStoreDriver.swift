@@ -48,22 +48,22 @@ final class RedisStoreDriver {
   /// What was reported of the sessions that others hold, and the addresses of all gateways by which it was found.
   var places = SessionPlaces()
 
-  /// Sessions that this gateway takes when it can, and those that it holds. The name of a session is in one of them at most.
-  var candidates: [String: Candidate] = [:]
-  var loading: [String: SessionLoading] = [:]
+  /// What each session is to this gateway, by its name in the store.
+  private(set) var sessions: [String: SessionEntry] = [:]
   /// Sessions that are acquired and read. What is read of one is in memory until all of it is.
   var loads: LimitedTurns
   /// Sessions whose whole state is written. It is in memory meanwhile.
   var replacements: LimitedTurns
   /// Candidates that are acquired by the flight.
   var acquiring = 0
-  /// How many of the held ones clients have created.
+  /// Sessions that are being read, and those that are held, also of those how many clients have created.
+  var loadingCount = 0
+  var heldCount = 0
   var createdHeld = 0
-  var held: [String: HeldSession] = [:]
-  /// By the number in the queue.
+  var damagedCount = 0
+  /// Those that are held, by the number in the queue.
   var journals: [Int32: HeldSession] = [:]
   private var lastIndex: Int32 = 0
-  var followed: [String: FollowedSession] = [:]
   /// How often a session began to be followed.
   var followings: UInt64 = 0
   /// The sessions that clients have created, and how this gateway changes them.
@@ -82,11 +82,6 @@ final class RedisStoreDriver {
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
   /// Sessions for which there may be something to do.
   private var pending = PendingSessions()
-  /// Those that are damaged, and those that are held and not to be taken again.
-  var damaged: Set<String> = []
-  var leaving: Set<String> = []
-  /// Acquired and not wanted any more: they are to be released.
-  var unwanted: [String: Acquisition] = [:]
 
   private let batch = SubmissionBatch()
   /// Whether entries that nobody awaits have waited long enough.
@@ -152,12 +147,7 @@ final class RedisStoreDriver {
   /// There is something to do for this session.
   func note(_ name: String) { pending.insert(name) }
 
-  func noteAll() {
-    pending.insert(candidates.keys)
-    pending.insert(held.keys)
-    pending.insert(followed.keys)
-    pending.insert(unwanted.keys)
-  }
+  func noteAll() { pending.insert(sessions.keys) }
 
   /// Sends what is to be sent, unless the last flight has not landed. Then its landing is the next turn.
   func turn() {
@@ -213,14 +203,15 @@ final class RedisStoreDriver {
     // Those that are noted meanwhile are served by the next flight.
     for _ in 0..<pending.count {
       guard !flight.isFull, let name = pending.takeFirst() else { return }
-      if let session = held[name] {
+      guard let entry = sessions[name] else { continue }
+      if let session = entry.held {
         decide(session, flight)
-      } else if unwanted[name] != nil {
-        releaseUnwanted(name, flight)
-      } else if candidates[name] != nil {
-        decideCandidate(name, flight)
+      } else if let acquisition = entry.unwanted {
+        release(acquisition, of: name, flight)
+      } else {
+        decideCandidate(name, entry, flight)
       }
-      readFollowed(name, flight)
+      readFollowed(name, entry, flight)
     }
   }
 
@@ -256,23 +247,27 @@ final class RedisStoreDriver {
     // It was removed while the command waited, and nothing would end it any more.
     case .join(let name, _) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
     case .join(let name, let mayAcquire):
-      leaving.remove(name)
-      guard !isClosing, held[name] == nil, !damaged.contains(name) else { return }
-      if candidates[name] == nil {
-        candidates[name] = Candidate(session: name)
+      sessions[name]?.held?.isLeaving = false
+      guard !isClosing else { return }
+      let entry = entry(of: name)
+      switch entry.tenure {
+      case .held, .damaged: return
+      case .none:
+        entry.tenure = .candidate(Candidate(session: name))
         subscribe(name)
+      case .candidate, .loading: break
       }
-      candidates[name]?.mayAcquire = mayAcquire
+      entry.candidate?.mayAcquire = mayAcquire
       note(name)
     case .release(let name):
-      stopLoading(name)
-      candidates[name] = nil
-      if damaged.remove(name) != nil { reportDamage() }
-      if let session = held[name] {
-        leaving.insert(name)
+      guard let entry = sessions[name] else { return }
+      stopLoading(name, entry)
+      if let session = entry.held {
+        session.isLeaving = true
         releaseSoon(session)
       } else {
-        unsubscribe(name)
+        endTenure(of: name, entry)
+        forgetIfUnused(name)
       }
     case .follow(let name, let refresh, let hasReaders): follow(name, refresh: refresh, hasReaders: hasReaders)
     case .unfollow(let name): unfollow(name)
@@ -280,8 +275,8 @@ final class RedisStoreDriver {
     case .lookUp(let name, let request): lookUp(name, request)
     case .drain:
       isDraining = true
-      for name in Array(loading.keys) { stopAcquiring(name) }
-      for session in held.values where !session.isReported { releaseSoon(session) }
+      for (name, entry) in sessions { stopAcquiring(name, entry) }
+      for session in heldSessions where !session.isReported { releaseSoon(session) }
       // Before any session is released, so that nobody names this gateway as successor.
       heartbeat.hasten()
       sendHeartbeat()
@@ -289,7 +284,7 @@ final class RedisStoreDriver {
       isDraining = true
       isClosing = true
       closing.append(then)
-      for name in Array(candidates.keys) + Array(held.keys) { perform(.release(name)) }
+      for (name, entry) in sessions where entry.candidate != nil || entry.held != nil { perform(.release(name)) }
       for (change, isSent) in changes where !isSent { change.request?.finish(.failed) }
       changes.removeAll { !$0.isSent }
       endLookups()
@@ -297,7 +292,7 @@ final class RedisStoreDriver {
   }
 
   private func finishClosing() {
-    guard isClosing, held.isEmpty, unwanted.isEmpty, flight == nil else { return }
+    guard isClosing, flight == nil, sessions.values.allSatisfy({ $0.held == nil && $0.unwanted == nil }) else { return }
     let closing = closing
     self.closing = []
     guard !closing.isEmpty else { return }
@@ -313,12 +308,30 @@ final class RedisStoreDriver {
 
   // MARK: Sessions
 
+  /// The entry of a session, which is something to this gateway from now on.
+  func entry(of name: String) -> SessionEntry {
+    if let entry = sessions[name] { return entry }
+    let entry = SessionEntry()
+    sessions[name] = entry
+    return entry
+  }
+
+  var heldSessions: some Sequence<HeldSession> { sessions.values.lazy.compactMap(\.held) }
+
+  /// Keeps nothing of the session, unless it still concerns this gateway.
+  func forgetIfUnused(_ name: String) {
+    guard let entry = sessions[name], !entry.isSubscribed else { return }
+    if entry.isEmpty { sessions[name] = nil }
+    places.forget(name)
+    _ = link.notifications?.unsubscribe([keys(name).channel])
+  }
+
   func subscribe(_ name: String) { _ = link.notifications?.subscribe([keys(name).channel]) }
 
   /// These entries do not wait any more.
   func release(_ bytes: Int) {
     guard bytes > 0, store.submissions.release(bytes: bytes) else { return }
-    for session in held.values { session.journal.notify() }
+    for session in heldSessions { session.journal.notify() }
   }
 
   // MARK: Connections
@@ -339,17 +352,19 @@ final class RedisStoreDriver {
   func disconnectAll() {
     flight = nil
     disconnectDefinitions()
-    loading = [:]
+    loadingCount = 0
     loads.endAll()
     replacements.endAll()
-    for name in candidates.keys { candidates[name]?.disconnected() }
-    for session in held.values {
-      session.holding.disconnected()
-      session.replacement = nil
-      session.plannedState = nil
-    }
-    for name in followed.keys {
-      followed[name]?.disconnected()
+    for (name, entry) in sessions {
+      _ = entry.endLoading()
+      entry.candidate?.disconnected()
+      if let session = entry.held {
+        session.holding.disconnected()
+        session.replacement = nil
+        session.plannedState = nil
+      }
+      guard entry.followed != nil else { continue }
+      entry.followed?.disconnected()
       delegate?.store(store, follows: name, .isOutdated)
     }
     noteAll()
@@ -372,7 +387,7 @@ final class RedisStoreDriver {
     } else {
       logger.info("the store works")
     }
-    for session in held.values { session.journal.notify() }
+    for session in heldSessions { session.journal.notify() }
   }
 
   private var lastFailure = "not connected"
@@ -422,10 +437,8 @@ extension RedisStoreDriver: RedisLinkOwner {
     logger.info("connected to Redis", [.text("address", "\(address)"), .text("history", history)])
     connected(to: history)
     forgetStored()
-    var names = Set(candidates.keys)
-    names.formUnion(held.keys)
-    names.formUnion(followed.keys)
-    _ = link.notifications?.subscribe([listKeys.channel] + names.map { keys($0).channel })
+    let channels = sessions.filter(\.value.isSubscribed).map { keys($0.key).channel }
+    _ = link.notifications?.subscribe([listKeys.channel] + channels)
     notedFailures = []
     metrics.setUp(true)
     // The store works when its heartbeat is confirmed: Redis may have too few replicas.
@@ -443,7 +456,7 @@ extension RedisStoreDriver: RedisLinkOwner {
     metrics.setUp(false)
     if timers[.patience] == nil { setTimer(.patience, at: loop.now + Self.patience) }
     heartbeat.disconnected()
-    for name in followed.keys { followed[name]?.isSubscribed = false }
+    for entry in sessions.values { entry.followed?.isSubscribed = false }
     definitions.disconnected()
     report([])
     disconnectAll()
@@ -475,18 +488,20 @@ extension RedisStoreDriver: RedisLinkOwner {
     case .message(listKeys.channel, let payload): report(definitions.notified(payload.span))
     case .subscribed(let channel):
       guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
-      followed[name]?.isSubscribed = true
-      followed[name]?.needsRead = true
-      candidates[name]?.changed()
+      let entry = sessions[name]
+      entry?.followed?.isSubscribed = true
+      entry?.followed?.needsRead = true
+      entry?.candidate?.changed()
       note(name)
     case .message(let channel, let payload):
       guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
       if payload == Self.readersWait {
-        if held[name]?.isReported == true { delegate?.store(store, servesReadersOf: name) }
+        if sessions[name]?.held?.isReported == true { delegate?.store(store, servesReadersOf: name) }
         return
       }
-      followed[name]?.needsRead = true
-      if payload == Self.holderChanged { candidates[name]?.changed() }
+      let entry = sessions[name]
+      entry?.followed?.needsRead = true
+      if payload == Self.holderChanged { entry?.candidate?.changed() }
       note(name)
     }
     turn()

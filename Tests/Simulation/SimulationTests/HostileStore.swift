@@ -189,7 +189,7 @@ final class Tenure {
     firstRetained = state.firstRetained
     progress = JournalProgress(position: state.lastPosition)
     queued = QueuedJournal(
-      gateway.submissions, session: Int32(gateway.tenures.count), progress, alwaysShowsStored: showsOnlyStored)
+      gateway.submissions, session: Int32(gateway.tenures.count), progress, isShared: showsOnlyStored)
     journal = ObservedJournal(queued, hooks)
   }
 }

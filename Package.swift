@@ -288,8 +288,8 @@ let package = Package(
     tested(
       .drivers, "HTTPServer",
       [
-        "ByteStreams", "Configuration", "HTTPCodec", "Logging", "Metrics", "ProxyCodec", "Reactor", "TLSEngine",
-        "LoopbackSupport",
+        "ByteStreams", "Configuration", "HTTPCodec", "Logging", "LoopbackSupport", "Metrics", "ProxyCodec", "Reactor",
+        "Threading", "TLSEngine", "Totals",
       ]),
     tested(
       .drivers, "API",

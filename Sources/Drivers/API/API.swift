@@ -212,7 +212,7 @@ package final class API: HTTPApplication {
       }
       // The wait that a batch needs is known when its lines are. A repetition under an idempotency key sends nothing, so it needs none.
       if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
-      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparation: message.preparation)
+      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: message.smallestLongBody)
       return .send(message, to: session)
     case .receive(let session):
       let parameters = try PollParameters(request, shared.settings.delivery, coding, for: grant)
@@ -224,7 +224,7 @@ package final class API: HTTPApplication {
     case .call(let session):
       try checkMessages(in: context)
       let call = try IncomingCall(request, of: session, messageLimits)
-      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparation: call.preparation)
+      body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: call.smallestLongBody)
       return .call(call, of: session)
     case .changeSession(let session):
       try SessionChange.check(request)
@@ -274,6 +274,8 @@ package final class API: HTTPApplication {
     guard let principal = requests[exchange.state]?.grant?.principal, !principal.isEmpty else { return nil }
     return principal
   }
+
+  func request(of exchange: borrowing Exchange) -> PendingRequest? { requests[exchange.state]?.request }
 
   package func finish(
     _ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response

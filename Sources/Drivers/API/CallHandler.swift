@@ -18,13 +18,13 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     session.noteUse(at: now)
     let registered: SessionHandle.RegisteredCall
-    if call.event != nil {
-      let receipt = try registerEvent(call, body, of: session, by: client, at: now)
+    switch try call.content(of: body, session.upstream.socketIO, randomBits()) {
+    case .event(let event):
+      let receipt = try registerEvent(call, event, of: session, by: client, at: now)
       guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }
       registered = call
-    } else {
-      let (request, id) = try call.content(body)
-      registered = try register(call, request, id, of: session, by: client, at: now)
+    case .request(let request):
+      registered = try register(call, request, of: session, by: client, at: now)
     }
     let pending = PendingCall(
       session: session, call: registered, caller: grant?.principal ?? "", start: now,
@@ -42,17 +42,15 @@ extension API {
   }
 
   private func register(
-    _ call: IncomingCall, _ request: [UInt8], _ id: Range<Int>, of session: Session, by client: UInt64,
-    at now: MonotonicTime
+    _ call: IncomingCall, _ request: CallRequest, of session: Session, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.RegisteredCall {
-    let token = SharedBytes(copying: request.span.extracting(id))
-    let form = CallID.form(of: token.bytes)
     let timeToLive = try timeToLive(of: call, to: session)
+    var request = request
     while true {
-      let new = CallID(form, random: UInt128(entropy.next()) << 64 | UInt128(entropy.next()))
-      let message = SharedSlice(SharedBytes(new.replacing(id, in: request.span)))
-      let receipt = session.upstream.call(new, message, token: token, timeToLive: timeToLive, by: client, now: now)
+      let receipt = session.upstream.call(
+        request.id, SharedSlice(request.message), token: request.token, timeToLive: timeToLive, by: client, now: now)
       if let registered = try accepted(receipt, by: session, at: now) { return registered }
+      request = request.with(CallID(request.id.form, random: randomBits()))
     }
   }
 

@@ -66,7 +66,11 @@ struct EventForm {
   }
 
   /// Reads one event, or one acknowledgement of a client.
-  func envelope(of content: [UInt8], _ settings: SocketIOSettings) throws(ProblemError) -> SocketIOEnvelope {
+  ///
+  /// - Parameter limit: the setting `http.body_bytes`.
+  func envelope(
+    of content: [UInt8], _ settings: SocketIOSettings, limit: Int
+  ) throws(ProblemError) -> SocketIOEnvelope {
     guard let name = parameters?.name else { return try Self.envelope(content.span, settings) }
     var parts = SocketIOParts()
     parts.name = name
@@ -82,6 +86,13 @@ struct EventForm {
     } else if isText {
       var text = ByteQueue(capacity: content.count + 16)
       text.append(jsonString: content.span)
+      // Up to six times as large as the body.
+      guard text.count <= limit else {
+        throw ProblemError(
+          .contentTooLarge,
+          "the text has more than \(limit) bytes as a string of JSON, in which control characters are escaped (the setting http.body_bytes): send less, or other bytes with Content-Type: application/octet-stream"
+        )
+      }
       parts.arguments = text.copyBytes()
     } else if form == .text {
       throw ProblemError(
@@ -111,11 +122,12 @@ struct EventForm {
   private static var endedNamespaceWait: Int { 60 }
 
   /// Throws if the upstream would not accept the event.
-  static func check(_ event: SocketIOParts, _ settings: SocketIOSettings, for session: Session) throws(ProblemError) {
+  static func check(_ event: EventContent, for session: Session) throws(ProblemError) {
+    guard let settings = session.upstream.socketIO else { preconditionFailure("an event for another upstream") }
     guard settings.joins(event.namespace) else {
       throw ProblemError(.invalidDocument, settings.unknown(namespace: event.namespace, of: session))
     }
-    try check(sizeOf: event, settings, for: session)
+    try check(size: event.largestFrame, for: session)
     if let missing = session.upstream.missing(namespace: event.namespace) {
       let reason = missing.reason.map { $0.isEmpty ? "" : ": \($0)" } ?? ""
       let detail = "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))"
@@ -132,10 +144,8 @@ struct EventForm {
     }
   }
 
-  static func check(
-    sizeOf event: SocketIOParts, _ settings: SocketIOSettings, for session: Session
-  ) throws(ProblemError) {
-    guard let limit = session.upstream.maximumPayload, event.largestFrame(settings.version) > limit else { return }
+  static func check(size: Int, for session: Session) throws(ProblemError) {
+    guard let limit = session.upstream.maximumPayload, size > limit else { return }
     throw ProblemError(
       .contentTooLarge, "the event has a part of more than \(limit) bytes, the limit of the upstream (its 'maxPayload')"
     )

@@ -1,8 +1,10 @@
 import ByteStreams
+import Calls
 import HTTPCodec
 import HTTPServer
 import JSONCodec
 import Sessions
+import SocketIO
 import Upstream
 import UpstreamProtocol
 
@@ -13,8 +15,8 @@ struct IncomingCall {
   /// The limit of an id, in bytes of JSON. The session keeps the id of every call, up to a minute after its timeout.
   private static var idLimit: Int { 256 }
 
-  /// What is to be done with the body before the request is finished.
-  let preparation: GzipBody?
+  private let isCompressed: Bool
+  private let limits: IncomingMessage.Limits
   let timeToLive: TimeSpan?
   /// For how long it has waited at another gateway, which counts.
   let waited: TimeSpan
@@ -42,7 +44,8 @@ struct IncomingCall {
       throw ProblemError(
         .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
     }
-    preparation = try IncomingMessage.isCompressed(request) ? limits.gzipBody : nil
+    isCompressed = try IncomingMessage.isCompressed(request)
+    self.limits = limits
     waited = WaitParameter.waited(request)
     if request.fields.contains(.topic) {
       throw ProblemError(
@@ -84,26 +87,62 @@ struct IncomingCall {
     if wait == .zero, waited > .zero { throw ProblemError(API.holderUnavailable) }
   }
 
-  /// Returns the request and the range of its id.
-  func content(_ body: RequestBody?) throws(ProblemError) -> (request: [UInt8], id: Range<Int>) {
+  /// From which size on its body is read on another thread.
+  var smallestLongBody: Int { LargeBody.smallest(isCompressed: isCompressed) }
+
+  /// Returns the content of the body, prepared or read now.
+  ///
+  /// - Parameters:
+  ///   - settings: of a Socket.IO upstream; nil for another one.
+  ///   - random: for the id.
+  func content(
+    of body: RequestBody?, _ settings: SocketIOSettings?, _ random: @autoclosure () -> UInt128
+  ) throws(ProblemError) -> CallContent {
+    if let preparation = body?.preparation as? PreparedBody<Result<CallContent, ProblemError>>,
+      let prepared = preparation.take()
+    {
+      return try prepared.get()
+    }
+    return try content(body?.bytes ?? [], settings, random())
+  }
+
+  /// Reads a whole body.
+  func content(
+    _ bytes: [UInt8], _ settings: SocketIOSettings?, _ random: UInt128
+  ) throws(ProblemError) -> CallContent {
+    let plain = try limits.decoded(bytes, isCompressed: isCompressed)
+    if let event {
+      guard let settings else { preconditionFailure("an event for another upstream") }
+      guard case .event(let parts) = try event.envelope(of: plain, settings, limit: limits.bodyBytes) else {
+        throw ProblemError(.invalidDocument, "a call emits an event: send an acknowledgement with POST /v1/messages")
+      }
+      return .event(EventContent(parts, settings))
+    }
+    let place = try identifier(in: plain.span)
+    let token = SharedBytes(copying: plain.span.extracting(place))
+    let id = CallID(CallID.form(of: token.bytes), random: random)
+    return .request(CallRequest(id, at: place, in: plain.span, token: token))
+  }
+
+  /// Returns the range of the id in a valid request.
+  private func identifier(in request: Span<UInt8>) throws(ProblemError) -> Range<Int> {
     guard let correlation else { preconditionFailure("an event has no id in its body") }
-    let request = try IncomingMessage.decoded(body)
-    guard UTF8StreamValidator.isValid(request.span) else {
+    guard UTF8StreamValidator.isValid(request) else {
       throw ProblemError(.invalidText, "a call must be UTF-8: JSON has no other encoding")
     }
     do throws(JSONError) {
-      _ = try JSONValidator.validate(request.span)
+      _ = try JSONValidator.validate(request)
     } catch {
       throw ProblemError(.invalidDocument, "the call is not valid JSON: \(error)")
     }
     let id: Range<Int>
     do throws(Correlation.RequestError) {
-      id = try correlation.identifier(ofRequest: request.span)
+      id = try correlation.identifier(ofRequest: request)
     } catch {
       throw ProblemError(.invalidDocument, detail(of: error))
     }
-    try refuse(id: request.span.extracting(id))
-    return (request, id)
+    try refuse(id: request.extracting(id))
+    return id
   }
 
   /// Refuses an id that is too large to be remembered, or that a delivery, which is a document of the gateway, cannot contain.
@@ -130,4 +169,30 @@ struct IncomingCall {
     case .repeated: "a name on the way to the id \(place) is repeated, so it is not clear which id counts: use it once"
     }
   }
+}
+
+/// What the body of a `POST /v1/call` contains, validated.
+enum CallContent: Sendable {
+  case request(CallRequest)
+  case event(EventContent)
+}
+
+/// The request of a call, with an id of the gateway in place of the client's.
+struct CallRequest: Sendable {
+  let id: CallID
+  /// Where the id is in `message`.
+  private let place: Range<Int>
+  let message: SharedBytes
+  /// The client's id, as JSON.
+  let token: SharedBytes
+
+  fileprivate init(_ id: CallID, at place: Range<Int>, in request: Span<UInt8>, token: SharedBytes) {
+    self.id = id
+    self.place = place.lowerBound..<place.lowerBound + id.token.count
+    self.token = token
+    message = SharedBytes(id.replacing(place, in: request))
+  }
+
+  /// The same with another id.
+  func with(_ id: CallID) -> CallRequest { CallRequest(id, at: place, in: message.bytes, token: token) }
 }

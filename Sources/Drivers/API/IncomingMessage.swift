@@ -1,6 +1,5 @@
 import ByteStreams
 import HTTPCodec
-import HTTPServer
 
 /// The head of a `POST /v1/messages`. The body is one message, byte for byte, or a batch of one message per line.
 struct IncomingMessage {
@@ -14,7 +13,7 @@ struct IncomingMessage {
   /// Whether the body is declared to be JSON. A body that the query states to be binary is opaque, whatever its `Content-Type`.
   let isJSON: Bool
   private let isCompressed: Bool
-  private let limits: Limits
+  let limits: Limits
   let parameters: SendParameters
   private(set) var idempotency: IdempotencyField?
 
@@ -30,7 +29,11 @@ struct IncomingMessage {
     let wait: TimeSpan
     let maximumWait: TimeSpan
 
-    var gzipBody: GzipBody { GzipBody(limit: bodyBytes, ratio: inflationRatio) }
+    /// Returns the body without its content coding.
+    func decoded(_ bytes: [UInt8], isCompressed: Bool) throws(ProblemError) -> [UInt8] {
+      guard isCompressed else { return bytes }
+      return try GzipContent.decode(bytes.span, limit: bodyBytes, ratio: inflationRatio)
+    }
   }
 
   init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
@@ -126,14 +129,15 @@ struct IncomingMessage {
 
   var isBatch: Bool { form == .lines }
 
-  /// What is to be done with the body before the request is finished.
-  var preparation: GzipBody? { isCompressed ? limits.gzipBody : nil }
+  /// From which size on its body is read on another thread, if it is read.
+  var smallestLongBody: Int { LargeBody.smallest(isCompressed: isCompressed) }
+
+  /// Whether its body is read, and not only passed on.
+  var isExamined: Bool { isCompressed || form != .binary || idempotency != nil }
 
   /// Returns the body without its content coding.
-  static func decoded(_ body: RequestBody?) throws(ProblemError) -> [UInt8] {
-    guard let body else { return [] }
-    guard let gzip = body.preparation as? GzipBody else { return body.bytes }
-    return try gzip.content(of: body.bytes)
+  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
+    try limits.decoded(bytes, isCompressed: isCompressed)
   }
 
   /// Returns the decoded body as one message, validated.

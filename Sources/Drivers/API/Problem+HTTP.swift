@@ -28,6 +28,12 @@ extension Problem {
         detail:
           "the request bodies received so far, of all clients together, exceed \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes): try again after the time in Retry-After",
         retryAfter: 1)
+    case .slowPreparation:
+      self.init(
+        .tooManyBodies,
+        detail:
+          "the large bodies of other requests have taken all the time in which this one could be read: try again after the time in Retry-After",
+        retryAfter: 1)
     }
   }
 }

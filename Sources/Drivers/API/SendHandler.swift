@@ -29,7 +29,7 @@ extension API {
         "until=confirmed is not possible: \(session.settingPrefix)upstream.queue.confirm or heartbeat.ping is off; use until=written"
       )
     }
-    let content = try IncomingMessage.decoded(body)
+    let content = try message.received(body)
     var pending: PendingSend
     if let field = message.idempotency {
       pending = try acceptOnce(message, field, content, for: session, grant, by: client, context, at: now)
@@ -46,7 +46,7 @@ extension API {
 
   /// Accepts a request with an idempotency key, or finds what was accepted under that key before.
   private func acceptOnce(
-    _ message: IncomingMessage, _ field: IdempotencyField, _ content: [UInt8], for session: Session,
+    _ message: IncomingMessage, _ field: IdempotencyField, _ content: MessageBody, for session: Session,
     _ grant: Grant?, by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> PendingSend {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
@@ -135,7 +135,7 @@ extension API {
   }
 
   private func accept(
-    _ message: IncomingMessage, _ content: [UInt8], key: KeyToStore? = nil, for session: Session, by client: UInt64,
+    _ message: IncomingMessage, _ body: MessageBody, key: KeyToStore? = nil, for session: Session, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
     session.noteUse(at: now)
@@ -143,26 +143,39 @@ extension API {
     let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
     let results: SendReceipt.Results
     var ticket: JournalTicket?
-    if session.upstream.hasEvents, let settings = session.upstream.socketIO {
-      results = try acceptEvents(
-        message, content, settings, key, for: session, by: client, context, &ticket, at: now)
-    } else if message.isBatch {
-      let lines = try message.lines(in: content)
-      try admitMessages(lines.count, in: context, at: now)
-      results = .batch(
-        message.idempotency == nil
-          ? try queueBatch(lines, message, to: session, by: client, &ticket, at: now)
-          : try queueAll(lines, message, key, to: session, by: client, &ticket, at: now))
-    } else {
-      let item = try message.item(in: content)
+    switch try message.content(of: body, session.upstream.socketIO) {
+    case .item(let item):
       try admitMessages(1, in: context, at: now)
       results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), item.kind)
+    case .lines(let lines):
+      try admitMessages(lines.count, in: context, at: now)
+      results = .batch(try queue(lines, message, key, to: session, by: client, &ticket, at: now))
+    case .event(let event):
+      try EventForm.check(event, for: session)
+      try admitMessages(1, in: context, at: now)
+      let item = IncomingMessage.Item(payload: SharedBytes(event.record), kind: .text)
+      results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), .text)
+    case .events(let events, let failure):
+      let records = try records(of: events, failure, for: session)
+      try admitMessages(records.count, in: context, at: now)
+      results = .batch(try queue(records, message, key, to: session, by: client, &ticket, at: now))
+    case .acknowledgement(let token, let parts):
+      results = .single(try acknowledge(token, parts, message, to: session, by: client, context, at: now), .text)
     }
     return SendReceipt(session: session, cursor: cursor, results: results, ticket: ticket)
   }
 
+  private func queue(
+    _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
+    _ ticket: inout JournalTicket?, at now: MonotonicTime
+  ) throws(ProblemError) -> BatchResults {
+    message.idempotency == nil
+      ? try queueBatch(lines, message, to: session, by: client, &ticket, at: now)
+      : try queueAll(lines, message, key, to: session, by: client, &ticket, at: now)
+  }
+
   /// Throws the first problem if every message is refused.
-  func queueBatch(
+  private func queueBatch(
     _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
@@ -251,7 +264,7 @@ extension API {
       "the batch has more than \(most) (the setting \(session.settingPrefix)upstream.queue.\(setting)), and with an Idempotency-Key, or if another gateway has the session, it is accepted as a whole or not at all: send several batches, each with its own key"
   }
 
-  func queue(
+  private func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
     by client: UInt64, _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {

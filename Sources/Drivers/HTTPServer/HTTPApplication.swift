@@ -22,6 +22,10 @@ package protocol HTTPApplication: AnyObject {
   /// Who sent a request whose `begin` has returned, for the access log. nil: not known.
   func principal(of exchange: borrowing Exchange) -> String?
 
+  /// Returns what is to be done with the content of a request on another thread before `finish`; nil if that need not be. Called when the content has
+  /// arrived, if its size is at least what the body says.
+  func preparation(of exchange: borrowing Exchange) -> (any BodyPreparation)?
+
   /// Responds to a request. Its content is in `exchange.body` if `begin` set a body, and was dropped otherwise.
   ///
   /// `response` is empty on entry. For a request without a body to collect, `finish` may be called before the content has arrived,
@@ -42,6 +46,8 @@ extension HTTPApplication {
   package func addFields(
     to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener
   ) {}
+
+  package func preparation(of exchange: borrowing Exchange) -> (any BodyPreparation)? { nil }
 }
 
 /// A request between `begin` and `finish` or `abandon`.
@@ -161,4 +167,6 @@ package enum HTTPServerRefusal {
   case slowBody(received: Int)
   /// The partially received bodies of all connections together exceed the memory limit.
   case tooManyBodies
+  /// The bodies of others have taken too long to be prepared.
+  case slowPreparation
 }

@@ -54,7 +54,7 @@ extension HTTPConnection {
     let doing: AccessLine.Abort =
       switch waiting {
       case .none: .receiving
-      case .request: .held
+      case .request, .body: .held
       case .stream: .sending
       }
     if !access.isOpen, !http.hasRequest, http.isReceivingRequest, listener.role == .client {

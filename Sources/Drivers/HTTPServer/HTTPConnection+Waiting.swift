@@ -21,6 +21,10 @@ extension HTTPConnection {
 
   /// Responds to the request in `waiting` from the data available now. If the response is a stream, that is in `waiting` afterwards.
   func respondAfterWait() {
+    if case .body(let work) = waiting {
+      waiting = .none
+      return endPreparation(work)
+    }
     guard case .request(let request) = waiting else { return }
     waiting = .none
     if !heldRequestID.isEmpty {
@@ -42,6 +46,7 @@ extension HTTPConnection {
     case .request(let request):
       worker.isDraining && request.endsAtDrain ? min(request.deadline, worker.drainEnd(of: channel)) : request.deadline
     case .stream(let source): min(source.deadline, worker.drainEnd(of: channel))
+    case .body(let work): work.deadline
     }
   }
 
@@ -52,6 +57,7 @@ extension HTTPConnection {
     case .none: true
     case .request(let request): request.endsAtDrain && worker.drainEnd(of: channel) <= worker.loop.now
     case .stream: worker.drainEnd(of: channel) <= worker.loop.now
+    case .body: false
     }
   }
 
@@ -60,6 +66,7 @@ extension HTTPConnection {
     case .none: true
     case .request(let request): request.hasNewData
     case .stream(let source): source.hasNewData
+    case .body(let work): work.hasNewData
     }
   }
 
@@ -69,6 +76,7 @@ extension HTTPConnection {
     case .none: true
     case .request(let request): request.isConcerned
     case .stream(let source): source.isConcerned
+    case .body(let work): work.isConcerned
     }
   }
 
@@ -77,6 +85,7 @@ extension HTTPConnection {
     case .none: nil
     case .request(let request): request.notifier
     case .stream(let source): source.notifier
+    case .body(let work): work.notifier
     }
   }
 
@@ -110,6 +119,7 @@ extension HTTPConnection {
     http.releaseStorageIfIdle()
     layers?.releaseIdleStorage()
     if case .request(let request) = waiting { request.heldCount?.add(1) }
+    if case .body = waiting { return }
     access?.hold(at: worker.loop.now)
   }
 
@@ -163,8 +173,11 @@ extension HTTPConnection {
   ///
   /// Returns false for an HTTP/1.0 client: it must not get an interim response, and gets its final response now.
   private func probeHalfClosed() -> Bool {
-    // Each batch of a stream is a probe as well.
-    if case .stream = waiting { return true }
+    switch waiting {
+    // Each batch of a stream is a probe as well, and a body is prepared soon.
+    case .stream, .body: return true
+    case .none, .request: break
+    }
     guard !isProbed else { return true }
     guard http.canSendInterimResponse else { return false }
     isProbed = true

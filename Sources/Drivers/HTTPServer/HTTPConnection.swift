@@ -54,8 +54,8 @@ final class HTTPConnection: LoopTask {
   var openNeed: Need?
   /// How many parts of the worker's deferred output are responses of this connection.
   var deferredParts: Int32 = 0
-  /// Whether the body in `current` has arrived, and its preparation is not complete.
-  private var isPreparing = false
+  /// Whether the body in `current` has arrived and was prepared, and its request is not finished.
+  var isPrepared = false
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
@@ -79,6 +79,8 @@ final class HTTPConnection: LoopTask {
     case none
     case request(any WaitingRequest)
     case stream(any Source)
+    /// The request in `current` is to be finished when its body is prepared.
+    case body(BodyWork)
   }
 
   init(
@@ -161,8 +163,8 @@ final class HTTPConnection: LoopTask {
     while true {
       // Before the rest of its request, which may still be arriving (`finishBeforeContent`).
       if case .stream = waiting, let need = continueStream() { return need }
-      if isPreparing {
-        if let need = prepareBody() { return need }
+      if isPrepared {
+        if let need = finishRequest() { return need }
         continue
       }
       let event: HTTPRequestEvent?
@@ -191,7 +193,8 @@ final class HTTPConnection: LoopTask {
       case .trailers:
         break
       case .end:
-        if let need = prepareBody() { return need }
+        if beginPreparation() { return .newData }
+        if let need = finishRequest() { return need }
       case .endOfInput:
         return .end(lingering: false)
       case nil:
@@ -209,14 +212,38 @@ final class HTTPConnection: LoopTask {
     return ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
   }
 
-  /// Prepares the body that has arrived, a slice a turn, and then finishes its request. Returns what must happen before anything else.
-  private func prepareBody() -> Need? {
-    if case .accepted(let exchange) = current, let body = exchange.body, body.preparation != nil, body.prepare() {
-      isPreparing = true
-      countBody()
-      return .turn
-    }
-    isPreparing = false
+  /// Passes a body that is not small to another thread. Returns whether its request waits for that.
+  private func beginPreparation() -> Bool {
+    guard case .accepted(let exchange) = current, let body = exchange.body, body.mayTakeLong,
+      let preparation = worker.application.preparation(of: exchange)
+    else { return false }
+    countBody()
+    // It may have given way to others.
+    guard case .accepted(var exchange) = current else { return false }
+    exchange.body?.preparation = preparation
+    current = .accepted(exchange)
+    let principal = worker.application.principal(of: exchange) ?? ""
+    // The addresses of one principal have one turn.
+    let user = TotalUser(principal, at: principal.isEmpty ? client.origin : .local)
+    let work = BodyWork(
+      preparation, body.bytes, of: user, notifying: worker.preparedBodies,
+      until: worker.loop.now + worker.server.preparationWait)
+    waiting = .body(work)
+    worker.bodyThread.add(work)
+    return true
+  }
+
+  /// The wait for the preparation of the body in `current` has ended.
+  func endPreparation(_ work: BodyWork) {
+    isPrepared = true
+    guard !work.hasNewData else { return }
+    worker.bodyThread.cancel(work)
+    giveUpBody(.slowPreparation)
+  }
+
+  /// Finishes a request whose body is complete. Returns what must happen before anything else.
+  private func finishRequest() -> Need? {
+    isPrepared = false
     forgetBody()
     phase = .idle(worker.loop.now)
     finish()
@@ -280,6 +307,7 @@ final class HTTPConnection: LoopTask {
     case .none: break
     case .request(let request): request.abandon()
     case .stream(let source): source.close()
+    case .body(let work): worker.bodyThread.cancel(work)
     }
     waiting = .none
     heldRequestID = []
@@ -316,9 +344,16 @@ final class HTTPConnection: LoopTask {
 
   /// Drops the body that is arriving, and its remainder on arrival: its client is the heaviest. Then the request is refused.
   func dropBody() {
-    guard case .accepted = current else { return }
-    abandon()
-    current = .refused(.tooManyBodies)
+    // The connection is woken, and finishes the request.
+    if case .body(let work) = waiting { worker.bodyThread.cancel(work) }
+    giveUpBody(.tooManyBodies)
+  }
+
+  private func giveUpBody(_ refusal: HTTPServerRefusal) {
+    guard case .accepted(let exchange) = current else { return }
+    forgetBody()
+    current = .refused(refusal)
+    worker.application.abandon(exchange)
   }
 
   private func forgetBody() {

@@ -40,6 +40,8 @@ package final class HTTPServer: Sendable {
   /// Handshakes in progress, together about 240 MiB. More than arrive within a usual round trip, since the computations of each limit their rate.
   static var maximumHandshakes: Int { 2_048 }
   let handshakeLog = LogLineLimiter()
+  /// How long a large body waits for its preparation.
+  let preparationWait: TimeSpan
   /// Connections that begin with another protocol. The usual cause is a configuration, which does not change within a minute.
   let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let plainOnTLSLog = LogLineLimiter(lines: 1, per: .seconds(60))
@@ -57,9 +59,10 @@ package final class HTTPServer: Sendable {
 
   package init(
     _ settings: GatewaySettings.HTTP, _ connections: ConnectionLimits, logger: Logger, access: AccessLog.Mode = .off,
-    certificate: CurrentCertificate? = nil, metrics: HTTPServerMetrics
+    certificate: CurrentCertificate? = nil, metrics: HTTPServerMetrics, preparationWait: TimeSpan? = nil
   ) {
     self.settings = settings
+    self.preparationWait = preparationWait ?? BodyThread.longestWait
     self.certificate = certificate
     self.logger = logger
     self.metrics = metrics

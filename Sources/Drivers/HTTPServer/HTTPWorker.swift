@@ -32,6 +32,9 @@ final class HTTPWorker: TurnEndTarget {
     warnOfHandshakes()
   }
   let pendingBodies: LoopParts<HTTPConnection>
+  /// Prepares large bodies, and wakes their connections by `preparedBodies`.
+  let bodyThread = BodyThread()
+  let preparedBodies = Notifier()
   private let clients: LoopParts<HTTPConnection>
   private let management: LoopParts<HTTPConnection>
   private let peers: LoopParts<HTTPConnection>

@@ -7,13 +7,15 @@ package struct RequestBody {
   package private(set) var bytes: [UInt8] = []
   /// Whether the content exceeded the limit. The excess was dropped.
   package private(set) var exceedsLimit = false
-  /// What is to be done with the content before the request is finished; nil for nothing.
+  /// What was done with the content before the request is finished; nil for nothing.
   package var preparation: (any BodyPreparation)?
+  /// A body of so many bytes may take longer than a turn should, so the application is asked for its preparation.
+  private let smallestLong: Int
   /// Maximum number of bytes kept: the smaller of Content-Length, if present, and the limit.
   private let maximumBytes: Int
 
-  package init(_ framing: HTTPRequestHead.Framing, limit: Int, preparation: (any BodyPreparation)? = nil) {
-    self.preparation = preparation
+  package init(_ framing: HTTPRequestHead.Framing, limit: Int, preparedFrom smallestLong: Int = .max) {
+    self.smallestLong = smallestLong
     if case .length(let count) = framing { maximumBytes = min(count, limit) } else { maximumBytes = limit }
   }
 
@@ -35,10 +37,8 @@ package struct RequestBody {
 
   /// Bytes of memory in use. The allocator may add less than a page to a full body, which is not counted, so that
   /// `http.pending_body_bytes` can equal `http.body_bytes`.
-  package var heldBytes: Int {
-    max(bytes.count, min(bytes.capacity, maximumBytes)) + (preparation?.heldBytes ?? 0)
-  }
+  package var heldBytes: Int { max(bytes.count, min(bytes.capacity, maximumBytes)) }
 
-  /// Does a slice of the preparation. Returns whether more is left.
-  func prepare() -> Bool { exceedsLimit ? false : preparation?.advance(bytes.span) ?? false }
+  /// Whether the content may take long. What exceeds the limit is refused without a look.
+  var mayTakeLong: Bool { bytes.count >= smallestLong && !exceedsLimit }
 }

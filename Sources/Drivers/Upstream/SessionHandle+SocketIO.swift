@@ -74,17 +74,20 @@ extension SessionHandle {
   package func acknowledge(
     _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
   ) -> AcknowledgementReceipt {
+    // The record is written without the lock, since it may be large.
+    let (found, current) = shared.withLock { ($0.socketIO?.owed[token], $0.socketIO?.connection) }
+    guard let owed = found, let current, owed.connection >= current else { return .gone }
+    guard owed.connection == current else { return .notYet }
+    var parts = parts
+    parts.kind = .acknowledgement
+    parts.id = owed.id
+    parts.connection = owed.connection.number
+    parts.namespace = owed.namespace
+    let message = SharedSlice(SharedBytes(parts.record))
     let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
-      guard let owed = shared.socketIO?.owed[token], let current = shared.socketIO?.connection,
-        owed.connection >= current
-      else { return (.gone, nil) }
-      guard owed.connection == current else { return (.notYet, nil) }
-      var parts = parts
-      parts.kind = .acknowledgement
-      parts.id = owed.id
-      parts.connection = owed.connection.number
-      parts.namespace = owed.namespace
-      let message = SharedSlice(SharedBytes(parts.record))
+      guard shared.socketIO?.owed[token] != nil, shared.socketIO?.connection == owed.connection else {
+        return (.gone, nil)
+      }
       // It reports its end. So it is not stored either: another process has other connections.
       let result = shared.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
@@ -101,9 +104,9 @@ extension SessionHandle {
 
   /// Emits an event and registers a call for its acknowledgement, whose id is the number of its delivery in its term. Callable from any loop.
   package func call(
-    _ event: SocketIOParts, timeToLive: TimeSpan, by client: UInt64 = 0, now: MonotonicTime
+    event record: [UInt8], timeToLive: TimeSpan, by client: UInt64 = 0, now: MonotonicTime
   ) -> CallReceipt {
-    var record = event.record
+    var record = record
     return call(token: SharedBytes([]), timeToLive: timeToLive, by: client, now: now) { sequence in
       let id = self.resumed.callIDBase &+ sequence
       SocketIORecord.set(id: id, in: &record)

@@ -148,18 +148,21 @@ package struct SocketIOParts: Equatable, Sendable {
 
   /// The size of the largest WebSocket message that the record becomes, in bytes.
   package func largestFrame(_ version: EngineIOVersion) -> Int {
+    // All but the arguments.
     var text = ByteQueue()
     text.append(UInt8(ascii: "4"))
+    var size = arguments.count
     switch kind {
     case .event, .rawEvent:
+      if !arguments.isEmpty { size += 1 }
       SocketIOPacket.writeEvent(
-        name: name.span, arguments: arguments.span, attachments: attachments.count, namespace: namespace.span,
+        name: name.span, arguments: Span(), attachments: attachments.count, namespace: namespace.span,
         id: id == 0 ? nil : id, into: &text)
     case .acknowledgement:
       SocketIOPacket.writeAcknowledgement(
-        id, arguments: arguments.span, attachments: attachments.count, namespace: namespace.span, into: &text)
+        id, arguments: Span(), attachments: attachments.count, namespace: namespace.span, into: &text)
     }
     let prefix = EngineIOPacket.binaryPrefix(version).count
-    return max(text.count, (attachments.map(\.count).max() ?? 0) + prefix)
+    return max(size + text.count, (attachments.map(\.count).max() ?? 0) + prefix)
   }
 }

@@ -85,9 +85,10 @@ struct APIFixture {
   /// - Parameters:
   ///   - requestID: the `X-Request-Id` that the server has read.
   ///   - meanwhile: happens between the head and the end of the body.
+  ///   - isPrepared: whether the body is prepared, however small it is.
   func send(
     _ request: [UInt8], _ listener: HTTPListener = .loopback, from other: ClientConnection? = nil,
-    requestID: String = "", meanwhile: () throws -> Void = {}
+    requestID: String = "", isPrepared: Bool = false, meanwhile: () throws -> Void = {}
   ) throws -> (outcome: Outcome, response: Received) {
     var connection = HTTPServerConnection()
     connection.receive(request.span)
@@ -102,7 +103,11 @@ struct APIFixture {
           try meanwhile()
         case .content: exchange?.body?.append(connection.content)
         case .end:
-          let finished = try #require(exchange)
+          var finished = try #require(exchange)
+          if isPrepared, let preparation = api.preparation(of: finished) {
+            preparation.prepare(finished.body?.bytes ?? [])
+            finished.body?.preparation = preparation
+          }
           let outcome = api.finish(finished, at: now, into: &response)
           return (outcome, Received(response))
         case .trailers, .endOfInput: break

@@ -23,6 +23,10 @@ final class Board: Sendable {
   let batches = Atomic<Int>(0)
   let abandoned = Atomic<Int>(0)
   let closed = Atomic<Int>(0)
+  /// How many preparations have begun.
+  let preparations = Atomic<Int>(0)
+  /// A preparation ends when this is signalled.
+  let gate = DispatchSemaphore(value: 0)
 
   /// Publishes a piece of news.
   func publish() {
@@ -31,12 +35,12 @@ final class Board: Sendable {
   }
 }
 
-/// `/now` responds at once, `/echo` with the content, `/wait` at the next piece of news, `/stream` with each piece of news as it
+/// `/now` responds at once, `/echo` with the content, `/large` with the content when it is prepared, `/wait` at the next piece of news, `/stream` with each piece of news as it
 /// comes, `/flood` with batches without end, and `/prepared` with the same memory each time.
 final class TestApplication: HTTPApplication {
   static let floodBatch = 64 * 1024
 
-  private enum Route: Int, CaseIterable { case now, echo, wait, stream, flood, prepared }
+  private enum Route: Int, CaseIterable { case now, echo, large, wait, stream, flood, prepared }
 
   static let preparedContent = "prepared content"
 
@@ -60,11 +64,15 @@ final class TestApplication: HTTPApplication {
   ) -> Exchange {
     let path = request.path.text()
     let route = Route.allCases.first { path == "/\($0)" } ?? .now
+    let body: RequestBody? =
+      switch route {
+      case .echo: RequestBody(request.framing, limit: 1 << 20)
+      case .large: RequestBody(request.framing, limit: 1 << 20, preparedFrom: 2)
+      case .now, .wait, .stream, .flood, .prepared: nil
+      }
     // `/flood?7`: of principal 7.
     let principal = Int(request.query.text()) ?? 0
-    return Exchange(
-      state: route.rawValue + principal * Route.allCases.count,
-      body: route == .echo ? RequestBody(request.framing, limit: 1 << 20) : nil)
+    return Exchange(state: route.rawValue + principal * Route.allCases.count, body: body)
   }
 
   func route(of request: borrowing HTTPRequestHead) -> StaticString { "/test" }
@@ -72,6 +80,8 @@ final class TestApplication: HTTPApplication {
   func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool { true }
 
   func principal(of exchange: borrowing Exchange) -> String? { nil }
+
+  func preparation(of exchange: borrowing Exchange) -> (any BodyPreparation)? { GatedPreparation(board) }
 
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome {
     let principal = UInt64(exchange.state / Route.allCases.count)
@@ -81,6 +91,9 @@ final class TestApplication: HTTPApplication {
     case .stream: return .stream(NewsSource(board, loop))
     case .flood: return .stream(FloodSource(board, by: principal))
     case .echo: response.content.text.append(exchange.body?.bytes ?? [])
+    case .large:
+      response.content.text.append(exchange.body?.preparation == nil ? "small: " : "prepared: ")
+      response.content.text.append(exchange.body?.bytes ?? [])
     case .prepared: response.prepared = prepared
     case .now, nil: response.content.text.append("now")
     }
@@ -94,13 +107,24 @@ final class TestApplication: HTTPApplication {
       switch refusal {
       case .malformed(let error): error.status
       case .slowHead, .slowBody: .requestTimeout
-      case .tooManyBodies: .serviceUnavailable
+      case .tooManyBodies, .slowPreparation: .serviceUnavailable
       }
   }
 }
 
 extension Atomic<Int> {
   var current: Int { load(ordering: .sequentiallyConsistent) }
+}
+
+private final class GatedPreparation: BodyPreparation {
+  private let board: Board
+
+  init(_ board: Board) { self.board = board }
+
+  func prepare(_ bytes: [UInt8]) {
+    board.preparations.add(1, ordering: .sequentiallyConsistent)
+    board.gate.wait()
+  }
 }
 
 private struct WaitForNews: WaitingRequest {
@@ -183,7 +207,7 @@ final class ServedApplication {
 
   init(
     wait: TimeSpan = .seconds(50), log: Logger = Logger(level: .error, format: .json), access: AccessLog.Mode = .off,
-    _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }
+    preparationWait: TimeSpan? = nil, _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings().http
     // A busy machine may need minutes between two steps of a test.
@@ -192,7 +216,7 @@ final class ServedApplication {
     metrics = HTTPServerMetrics(MetricsRegistry())
     let server = HTTPServer(
       settings, HTTPServer.ConnectionLimits(clients: 10, management: 10),
-      logger: log, access: access, metrics: metrics)
+      logger: log, access: access, metrics: metrics, preparationWait: preparationWait)
     self.server = server
     loop = try EventLoop(index: 0)
     server.start(clients: [], management: [], on: [loop]) { [board] in TestApplication(board, $0, wait: wait) }
@@ -309,6 +333,8 @@ final class TestClient {
     if count > 0 { input += room[..<count] }
     return count > 0
   }
+
+  func closeSending() { shutdown(descriptor, Int32(SHUT_WR)) }
 
   func close() {
     guard isOpen else { return }

@@ -1,0 +1,114 @@
+import ByteStreams
+import HTTPServer
+import Idempotency
+import SocketIO
+import UpstreamProtocol
+
+/// What the body of a `POST /v1/messages` contains, validated. It depends on the body and the head, and not on the state of a session.
+enum MessageContent: Sendable {
+  case item(IncomingMessage.Item)
+  case lines([SharedSlice])
+  case event(EventContent)
+  /// `failure`: of the line after these; nil if every line is an event.
+  case events([EventContent], failure: ProblemError?)
+  case acknowledgement(token: [UInt8], SocketIOParts)
+}
+
+/// An event that is to be queued.
+struct EventContent: Sendable {
+  let namespace: [UInt8]
+  /// The size of the largest WebSocket message that it becomes, in bytes.
+  let largestFrame: Int
+  let record: [UInt8]
+
+  init(_ parts: SocketIOParts, _ settings: SocketIOSettings) {
+    namespace = parts.namespace
+    largestFrame = parts.largestFrame(settings.version)
+    record = parts.record
+  }
+}
+
+/// The body of a `POST /v1/messages`, without its content coding.
+enum MessageBody: Sendable {
+  /// A small one, whose content is read when it is needed.
+  case plain([UInt8])
+  /// One that was read on another thread. The key is nil if the request has none.
+  case prepared(Result<MessageContent, ProblemError>, fingerprint: IdempotencyTable.Key?)
+}
+
+extension IncomingMessage {
+  /// Returns the body, prepared or as it is.
+  func received(_ body: RequestBody?) throws(ProblemError) -> MessageBody {
+    guard let body else { return .plain([]) }
+    if let preparation = body.preparation as? PreparedBody<Result<MessageBody, ProblemError>>,
+      let prepared = preparation.take()
+    {
+      return try prepared.get()
+    }
+    return .plain(try decoded(body.bytes))
+  }
+
+  /// Reads a whole body, whose request may be finished later.
+  func prepared(_ bytes: [UInt8], _ settings: SocketIOSettings?) -> Result<MessageBody, ProblemError> {
+    Result { () throws(ProblemError) in
+      let plain = try decoded(bytes)
+      return .prepared(
+        Result { () throws(ProblemError) in try content(of: plain, settings) },
+        fingerprint: idempotency?.fingerprint(parameters, plain))
+    }
+  }
+
+  /// - Parameter settings: of a Socket.IO upstream; nil for another one.
+  func content(of body: MessageBody, _ settings: SocketIOSettings?) throws(ProblemError) -> MessageContent {
+    switch body {
+    case .plain(let plain): try content(of: plain, settings)
+    case .prepared(let content, _): try content.get()
+    }
+  }
+
+  private func content(of plain: [UInt8], _ settings: SocketIOSettings?) throws(ProblemError) -> MessageContent {
+    guard let settings else { return isBatch ? .lines(try lines(in: plain)) : .item(try item(in: plain)) }
+    if isBatch { return try events(in: plain, settings) }
+    let form = EventForm(parameters: parameters.event, form: form, isJSON: isJSON)
+    switch try form.envelope(of: plain, settings, limit: limits.bodyBytes) {
+    case .event(let parts): return .event(EventContent(parts, settings))
+    case .acknowledgement(let token, let parts): return .acknowledgement(token: token, parts)
+    }
+  }
+
+  private func events(in plain: [UInt8], _ settings: SocketIOSettings) throws(ProblemError) -> MessageContent {
+    let lines = try lines(in: plain)
+    var events: [EventContent] = []
+    events.reserveCapacity(lines.count)
+    for (index, line) in lines.enumerated() {
+      do throws(ProblemError) {
+        guard case .event(let parts) = try EventForm.envelope(line.bytes, settings) else {
+          throw ProblemError(.invalidDocument, "send an acknowledgement in a request of its own, not in a batch")
+        }
+        events.append(EventContent(parts, settings))
+      } catch {
+        return .events(events, failure: Self.problem(error, ofLine: index))
+      }
+    }
+    return .events(events, failure: nil)
+  }
+
+  static func problem(_ error: ProblemError, ofLine index: Int) -> ProblemError {
+    let problem = error.problem
+    return ProblemError(
+      Problem(
+        problem.kind, detail: "message \(index + 1) of the batch: \(problem.detail). No message was accepted",
+        retryAfter: problem.retryAfter))
+  }
+}
+
+extension IdempotencyField {
+  func fingerprint(_ parameters: SendParameters, _ body: MessageBody) -> IdempotencyTable.Key {
+    switch body {
+    case .plain(let plain): return fingerprint(parameters, plain)
+    case .prepared(_, let fingerprint):
+      guard let fingerprint else { preconditionFailure("the request has a key") }
+      return fingerprint
+    }
+  }
+}

@@ -1,0 +1,114 @@
+import ByteStreams
+import Reactor
+import Synchronization
+import Threading
+import Totals
+
+/// Prepares the large bodies of one event loop, on a thread of its own, one after another.
+///
+/// Clients take turns, so that the bodies of one do not hold up those of another. The number of bodies is limited by that of the connections, and their
+/// memory by `http.pending_body_bytes`.
+final class BodyThread: Sendable {
+  /// How long a body waits for those of others, and for its own preparation. Longer than the work on all that fits into the default of
+  /// `http.pending_body_bytes`.
+  static var longestWait: TimeSpan { .seconds(30) }
+
+  private struct State {
+    var queue = TurnQueue<BodyWork>()
+    var isRunning = false
+  }
+
+  private let state = Locked(State())
+  private let startThread: @Sendable (@escaping @Sendable () -> Void) -> Bool
+
+  init(
+    startThread: @escaping @Sendable (@escaping @Sendable () -> Void) -> Bool = {
+      DetachedThread.start(named: "bodies", $0)
+    }
+  ) {
+    self.startThread = startThread
+  }
+
+  /// The thread ends when it has nothing to do.
+  func add(_ work: BodyWork) {
+    let starts = state.withLock { state in
+      state.queue.append(work, by: work.user)
+      defer { state.isRunning = true }
+      return !state.isRunning
+    }
+    // The system cannot start a thread. A long turn is better than no response.
+    if starts, !startThread({ self.run() }) { run() }
+  }
+
+  /// The result is not wanted any more. Work that has not begun is never done.
+  func cancel(_ work: BodyWork) {
+    state.withLock { $0.queue.removeAll(of: work.user) { $0 === work } }
+    work.cancel()
+  }
+
+  private func run() {
+    while let work = next() { work.run() }
+  }
+
+  private func next() -> BodyWork? {
+    state.withLock { state in
+      let work = state.queue.next()
+      if work == nil { state.isRunning = false }
+      return work
+    }
+  }
+}
+
+/// A body that waits for its preparation. The connection that waits for it is woken when it is done or cancelled.
+final class BodyWork: Waiter, Sendable {
+  private struct Input: Sendable {
+    let preparation: any BodyPreparation
+    let bytes: [UInt8]
+  }
+
+  let user: TotalUser
+  let notifier: Notifier
+  let deadline: MonotonicTime
+  /// nil when the work has begun, or was cancelled.
+  private let input: Locked<Input?>
+  private let isDone = Atomic(false)
+
+  /// - Parameters:
+  ///   - notifier: of the loop of the connection.
+  ///   - deadline: when the connection stops waiting.
+  init(
+    _ preparation: any BodyPreparation, _ bytes: [UInt8], of user: TotalUser, notifying notifier: Notifier,
+    until deadline: MonotonicTime
+  ) {
+    self.user = user
+    self.notifier = notifier
+    self.deadline = deadline
+    input = Locked(Input(preparation: preparation, bytes: bytes))
+  }
+
+  var hasNewData: Bool { isDone.load(ordering: .acquiring) }
+  /// All of the loop share the notifier.
+  var isConcerned: Bool { hasNewData }
+
+  fileprivate func run() {
+    if let input = take() { input.preparation.prepare(input.bytes) }
+    end()
+  }
+
+  fileprivate func cancel() {
+    _ = take()
+    end()
+  }
+
+  private func take() -> Input? {
+    input.withLock { input in
+      defer { input = nil }
+      return input
+    }
+  }
+
+  private func end() {
+    isDone.store(true, ordering: .sequentiallyConsistent)
+    notifier.notify()
+  }
+}

@@ -157,8 +157,8 @@ let package = Package(
     target(
       .drivers, "Peers",
       [
-        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Upstream", "Sessions", "Reactor", "Metrics",
-        "Logging",
+        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Totals", "Upstream", "Sessions", "Reactor",
+        "Metrics", "Logging",
       ]),
     target(
       .drivers, "HTTPServer",

@@ -59,10 +59,12 @@ struct MemoryBudget: Equatable {
         bytes: Self.product(http.managementConnections, Self.connection + perHead)),
       // Bodies that clients are sending, and those that wait for another gateway; responses that clients are receiving, and those that
       // another gateway is sending.
-      Part(setting: "http.pending_body_bytes", bytes: Self.product(isShared ? 2 : 1, http.pendingBodyBytes)),
+      Part(
+        setting: "http.pending_body_bytes",
+        bytes: Self.sum([http.pendingBodyBytes, isShared ? Reserve(limit: http.pendingBodyBytes).maximum : 0])),
       Part(
         setting: "http.unsent_bytes",
-        bytes: Self.sum([http.unsentBytes, isShared ? settings.peerResponseBytes : 0])),
+        bytes: Self.sum([http.unsentBytes, isShared ? Reserve(limit: settings.peerResponseBytes).maximum : 0])),
       Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
     ]
     let configured = settings.configuredSessions.map(\.configuration)

@@ -77,7 +77,7 @@ package final class API: HTTPApplication {
   }
 
   /// The client that a request is counted for: its principal, or without credentials its address.
-  private static func client(of grant: Grant?, at origin: ClientOrigin) -> UInt64 {
+  static func client(of grant: Grant?, at origin: ClientOrigin) -> UInt64 {
     TotalUser(principal: principal(of: grant), at: origin).client
   }
 

@@ -72,6 +72,8 @@ struct RequestToForward {
   let time: TimeSpan
   /// Whether the client waits for more than its execution.
   let waits: Bool
+  /// The client that it is counted for.
+  let client: UInt64
   /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
   let readsDocument: Bool?
 
@@ -92,6 +94,7 @@ struct RequestToForward {
     _ delivery: GatewaySettings.Delivery
   ) {
     self.session = session
+    self.client = API.client(of: client.grant, at: client.origin)
     // The content of the response to HEAD is dropped here, where its length is needed.
     method = request.method == .head ? .get : request.method
     repetition = route.repetition
@@ -222,7 +225,7 @@ extension API {
         Problem(
           .tooManyBodies,
           detail:
-            "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes: try again after the time in Retry-After",
+            "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes, or those of this client its share: try again after the time in Retry-After",
           retryAfter: 1))
     }
     if let isRead = request.readsDocument {
@@ -241,7 +244,8 @@ extension API {
     lines += Array("X-Request-Id: ".utf8) + response.requestID.copyBytes() + [0x0D, 0x0A]
     return ForwardedRequest(
       request.method, target: request.target, fieldLines: lines, content: body?.bytes ?? [],
-      repetition: request.repetition, time: request.time, waits: request.waits, start: now)
+      repetition: request.repetition, time: request.time, waits: request.waits, by: request.client,
+      start: now)
   }
 
   static var holderUnavailable: Problem {

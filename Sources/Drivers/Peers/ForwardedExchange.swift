@@ -119,7 +119,7 @@ package final class ForwardedExchange: LoopTask {
       }
     }
     forwarder.endWatch(placement, for: self)
-    metrics.bytes.add(-(request?.content.count ?? 0))
+    if let request { forwarder.network.release(request.content.count, of: request.client) }
     request = nil
     metrics.waiting.add(-1)
     switch outcome {
@@ -147,19 +147,20 @@ package final class ForwardedExchange: LoopTask {
       _ = machine.ended(.unreached, now: now)
       return
     }
-    guard let client = await connection(of: pool, peer) else { return }
-    guard machine.begin(at: now) else { return forwarder.release(client, of: pool) }
+    guard let client = await connection(of: pool, peer, by: request.client) else { return }
+    guard machine.begin(at: now) else { return forwarder.release(client, of: pool, by: request.client) }
     let message = message(request, pool.host, authorization)
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
     // The client repeats it at any time after the first attempt, which the machine would not know of.
     let limit = min(deadline - now, forwarder.network.limits.attempt(request))
-    let result = await client.send(message, within: limit, mayRepeat: request.repetition.isHarmless)
+    let result = await client.send(
+      message, within: limit, mayRepeat: request.repetition.isHarmless, for: request.client)
     metrics.connections.add(-1)
     attempt = nil
     endFarewell()
-    forwarder.release(client, of: pool)
+    forwarder.release(client, of: pool, by: request.client)
     guard !isCancelled else { return }
     end(with: result, of: peer, mayHaveArrived: client.mayHaveArrived)
   }
@@ -194,10 +195,12 @@ package final class ForwardedExchange: LoopTask {
   }
 
   /// Waits for a free connection. nil: there is none in time, the request ends, or it is for another peer now.
-  private func connection(of pool: PeerConnections, _ peer: SocketAddress) async -> HTTPClient? {
-    if let client = forwarder.take(from: pool) { return client }
+  private func connection(
+    of pool: PeerConnections, _ peer: SocketAddress, by user: UInt64
+  ) async -> HTTPClient? {
+    if let client = forwarder.take(from: pool, by: user) { return client }
     let end = min(deadline, machine.beginWaiting(at: now))
-    awaited = forwarder.wait(self, for: pool)
+    awaited = forwarder.wait(self, for: pool, by: user)
     while awaited != nil, !isCancelled, holder == peer, now < end { _ = await event.wait(until: end) }
     guard awaited == nil else {
       awaited = nil
@@ -207,7 +210,7 @@ package final class ForwardedExchange: LoopTask {
       return nil
     }
     guard !isCancelled, holder == peer else {
-      forwarder.release(nil, of: pool)
+      forwarder.release(nil, of: pool, by: user)
       return nil
     }
     return forwarder.client(of: pool)

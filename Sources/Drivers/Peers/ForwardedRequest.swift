@@ -17,13 +17,16 @@ package struct ForwardedRequest: Sendable {
   package let time: TimeSpan
   /// Whether the client waits for more than its execution.
   package let waits: Bool
+  /// The client that it is counted for; 0 if that is not known.
+  let client: UInt64
   /// When it was complete. The wait of the client ends so much earlier at the gateway that gets it.
   package let start: MonotonicTime
 
   package init(
     _ method: HTTPMethod, target: String, fieldLines: [UInt8], content: [UInt8],
-    repetition: ForwardingRepetition, time: TimeSpan, waits: Bool, start: MonotonicTime
+    repetition: ForwardingRepetition, time: TimeSpan, waits: Bool, by client: UInt64 = 0, start: MonotonicTime
   ) {
+    self.client = client
     self.time = time
     self.waits = waits
     self.start = start

@@ -4,6 +4,7 @@ import Metrics
 import Reactor
 import Sessions
 import Synchronization
+import Totals
 import Upstream
 
 /// Forwards requests of clients to the gateways that hold their sessions. One per event loop, used there only.
@@ -19,17 +20,18 @@ package final class Forwarder {
   private let lanes = (0..<laneCount).map { _ in Notifier() }
   private var lastLane = 0
   private var pools: [SocketAddress: PeerConnections] = [:]
-  /// Number of connections with a request.
-  private var inUse = 0
+  /// The connections with a request, by the clients of these.
+  private var inUse: ReservedTotal
   private var lastWait: UInt64 = 0
   private var watches: [ObjectIdentifier: PlaceWatch] = [:]
 
   package init(_ network: PeerNetwork, loop: LoopContext) {
     self.network = network
     self.loop = loop
+    inUse = .connections(network.limits.connections)
   }
 
-  /// Begins to forward a request. nil: the contents of those that wait take all the memory that they may.
+  /// Begins to forward a request. nil: the contents of those that wait take all the memory that they may, or that those of the client may.
   ///
   /// - Parameters:
   ///   - placement: that of the session. The exchange follows it until there is a response.
@@ -37,9 +39,7 @@ package final class Forwarder {
   package func forward(
     _ request: ForwardedRequest, to placement: SessionPlacement, notifying notifier: Notifier? = nil
   ) -> ForwardedExchange? {
-    let count = request.content.count
-    guard count == 0 || network.metrics.bytes.current + count <= network.limits.requestBytes else { return nil }
-    network.metrics.bytes.add(count)
+    guard network.keep(request.content.count, of: request.client) else { return nil }
     lastLane = (lastLane + 1) & (Self.laneCount - 1)
     let exchange = ForwardedExchange(request, placement, self, notifier ?? lanes[lastLane])
     network.metrics.waiting.add(1)
@@ -60,17 +60,17 @@ package final class Forwarder {
   // MARK: Connections
 
   /// A connection for one request, after which `release` follows. nil: there are too many, and the request must wait.
-  func take(from pool: PeerConnections) -> HTTPClient? {
-    guard inUse < network.limits.connections, pool.hasRoom else { return nil }
-    begin(in: pool)
+  func take(from pool: PeerConnections, by user: UInt64 = 0) -> HTTPClient? {
+    guard inUse.admits(by: user), pool.hasRoom(for: user) else { return nil }
+    begin(in: pool, by: user)
     return client(of: pool)
   }
 
   /// The request waits until `ForwardedExchange.granted` is called: then it has a connection of `pool`, which is `client(of:)`, or `release` follows at once.
   /// Returns the number of the wait.
-  func wait(_ exchange: ForwardedExchange, for pool: PeerConnections) -> UInt64 {
+  func wait(_ exchange: ForwardedExchange, for pool: PeerConnections, by user: UInt64) -> UInt64 {
     lastWait += 1
-    pool.add(exchange, lastWait)
+    pool.add(exchange, lastWait, by: user)
     return lastWait
   }
 
@@ -85,25 +85,32 @@ package final class Forwarder {
   }
 
   /// - Parameter client: nil: the request did not need one any more.
-  func release(_ client: HTTPClient?, of pool: PeerConnections) {
-    pool.end(client)
-    inUse -= 1
+  func release(_ client: HTTPClient?, of pool: PeerConnections, by user: UInt64 = 0) {
+    pool.end(client, by: user)
+    inUse.remove(by: user)
     grant()
   }
 
-  private func begin(in pool: PeerConnections) {
-    pool.begin()
-    inUse += 1
+  private func begin(in pool: PeerConnections, by user: UInt64) {
+    pool.begin(by: user)
+    inUse.add(by: user)
   }
 
-  /// Gives free connections to the requests that have waited longest.
+  /// Gives free connections to the requests that have waited longest for a peer. One whose client has less than its share has not waited.
   private func grant() {
-    while inUse < network.limits.connections {
-      let waiting = pools.values.lazy.filter { $0.hasRoom }.compactMap { pool in pool.firstWait.map { ($0, pool) } }
-      guard let (_, pool) = waiting.min(by: { $0.0 < $1.0 }), let next = pool.removeFirst() else { return }
-      begin(in: pool)
+    while let (wait, pool) = nextWait, let next = pool.removeFirst() {
+      begin(in: pool, by: wait.user)
       next.granted()
     }
+  }
+
+  private var nextWait: (PeerConnections.Wait, PeerConnections)? {
+    var first: (wait: PeerConnections.Wait, pool: PeerConnections)?
+    for pool in pools.values {
+      guard let wait = pool.firstWait, inUse.admits(by: wait.user), pool.hasRoom(for: wait.user) else { continue }
+      if wait.number < first?.wait.number ?? .max { first = (wait, pool) }
+    }
+    return first
   }
 
   func watch(_ placement: SessionPlacement, for exchange: ForwardedExchange) {
@@ -123,7 +130,12 @@ package final class Forwarder {
   }
 
   /// Number of objects that exist because of requests in progress. For tests.
-  package var held: Int { watches.count + pools.values.reduce(0) { $0 + $1.inUse + $1.waitingCount } }
+  package var held: Int { watches.count + pools.values.reduce(0) { $0 + $1.inUse.used + $1.waitingCount } }
+}
+
+extension ReservedTotal {
+  /// Of `number` connections, so that there are no more with the reserve: each has a descriptor.
+  fileprivate static func connections(_ number: Int) -> ReservedTotal { ReservedTotal(limit: number - number / 9) }
 }
 
 /// Notifies the requests of one loop for one session that it has another place.
@@ -163,37 +175,44 @@ private final class PlaceWatch: SignalTarget {
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
-  private let received: Gauge
+  private let received: ReceivedContents
   private let resolver: Resolver
   private let loop: LoopContext
   /// Without a request; the one used last is at the end.
   private var idle: [HTTPClient] = []
-  /// Number of those with a request.
-  private(set) var inUse = 0
+  /// Those with a request, by the clients of these.
+  private(set) var inUse: ReservedTotal
   /// With the numbers of their waits. Some of them have stopped waiting.
-  private var waiting = RingDeque<(exchange: ForwardedExchange, number: UInt64)?>(filler: nil)
+  private var waiting = RingDeque<(exchange: ForwardedExchange, wait: Wait)?>(filler: nil)
+
+  struct Wait {
+    let number: UInt64
+    /// The client whose request waits.
+    let user: UInt64
+  }
 
   init(_ endpoint: HTTPEndpoint, _ network: PeerNetwork, _ resolver: Resolver, _ loop: LoopContext) {
     self.endpoint = endpoint
     limits = network.limits
-    received = network.metrics.responseBytes
+    received = network.received
+    inUse = .connections(network.limits.connectionsPerPeer)
     self.resolver = resolver
     self.loop = loop
   }
 
-  var isInUse: Bool { inUse > 0 || firstWait != nil }
+  var isInUse: Bool { inUse.used > 0 || firstWait != nil }
   var waitingCount: Int { waiting.count }
-  var hasRoom: Bool { inUse < limits.connectionsPerPeer }
+  func hasRoom(for user: UInt64) -> Bool { inUse.admits(by: user) }
   var hasIdle: Bool { idle.contains { $0.isConnected } }
   /// Number of those that are open, or are about to be.
-  var open: Int { inUse + idle.count { $0.isConnected } }
+  var open: Int { inUse.used + idle.count { $0.isConnected } }
   /// The value of Host.
   var host: String { endpoint.url.hostField }
 
-  func begin() { inUse += 1 }
+  func begin(by user: UInt64) { inUse.add(by: user) }
 
-  func end(_ client: HTTPClient?) {
-    inUse -= 1
+  func end(_ client: HTTPClient?, by user: UInt64) {
+    inUse.remove(by: user)
     // The longest idle ones are first, and have been closed.
     while let first = idle.first, !first.isConnected { idle.removeFirst() }
     if let client, client.isConnected { idle.append(client) }
@@ -224,12 +243,14 @@ final class PeerConnections {
     return HTTPClient(endpoint, limits: limits, resolver: resolver, loop: loop)
   }
 
-  func add(_ exchange: ForwardedExchange, _ number: UInt64) { waiting.append((exchange, number)) }
+  func add(_ exchange: ForwardedExchange, _ number: UInt64, by user: UInt64) {
+    waiting.append((exchange, Wait(number: number, user: user)))
+  }
 
-  /// The number of the first wait that has not ended; nil: nothing waits.
-  var firstWait: UInt64? {
+  /// The first wait that has not ended; nil: nothing waits.
+  var firstWait: Wait? {
     while !waiting.isEmpty {
-      if let first = waiting[waiting.front], first.exchange.awaited == first.number { return first.number }
+      if let first = waiting[waiting.front], first.exchange.awaited == first.wait.number { return first.wait }
       waiting.removeFirst()
     }
     return nil

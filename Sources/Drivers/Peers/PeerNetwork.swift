@@ -5,6 +5,8 @@ import Logging
 import Metrics
 import Reactor
 import Threading
+import Totals
+import Upstream
 
 /// What this gateway knows of the others: its own address among them, the secret by which they recognise each other, and the limits of the
 /// requests that they forward. All event loops share it.
@@ -27,10 +29,10 @@ package final class PeerNetwork: Sendable {
     package var connections = 1_024
     /// Maximum connections of one event loop with one peer, so that one that hangs leaves some for the others.
     var connectionsPerPeer: Int { max(1, connections * 3 / 4) }
-    /// Maximum size of the contents of all forwarded requests without a response, in bytes: they are kept until then, to be sent again. Above it,
-    /// further requests with content are refused.
+    /// Maximum size of the contents of all forwarded requests of one client without a response, in bytes (`Reserve`): they are kept until then, to be sent
+    /// again. Above it, further requests with content are refused.
     package var requestBytes = 256 << 20
-    /// Maximum size of the contents of all responses that are being received, in bytes, and so of each. Above it, one of more than 64 KiB is not received
+    /// Maximum size of the contents of all responses that one client is receiving, in bytes (`Reserve`), and so of each. Above it, one of more than 64 KiB is not received
     /// further: its request has no outcome, or may be repeated. Not below the largest response (`GatewaySettings.peerResponseBytes`).
     package var responseBytes = 256 << 20
     /// For how long a request is repeated under its id. Longer than a take-over and the patience for one.
@@ -64,6 +66,10 @@ package final class PeerNetwork: Sendable {
   package let limits: Limits
   package let metrics: PeerMetrics
   let logger: Logger?
+  /// The contents of forwarded requests.
+  private let contents: Locked<ReservedTotal>
+  /// The contents of responses.
+  let received: ReceivedContents
   private let state: Locked<State>
   private let held = Locked<(count: Int, onEnd: (@Sendable () -> Void)?)>((0, nil))
 
@@ -89,6 +95,8 @@ package final class PeerNetwork: Sendable {
     self.limits = limits
     self.logger = logger
     metrics = PeerMetrics(registry)
+    contents = Locked(ReservedTotal(limit: limits.requestBytes))
+    received = ReceivedContents(limit: limits.responseBytes, shownBy: metrics.responseBytes)
     state = Locked(State(address: address, secret: nil))
   }
 
@@ -104,6 +112,24 @@ package final class PeerNetwork: Sendable {
       "the secret of the gateways is not valid")
     let digest = SecretDigest(of: Array(secret.utf8).span)
     state.withLock { $0.secret = (secret, digest) }
+  }
+
+  /// Whether the content of a request, of `bytes`, may be kept until `release`.
+  func keep(_ bytes: Int, of client: UInt64) -> Bool {
+    guard bytes > 0 else { return true }
+    let isKept = contents.withLock { contents in
+      guard contents.admits(bytes, by: client) else { return false }
+      contents.add(bytes, by: client)
+      return true
+    }
+    if isKept { metrics.bytes.add(bytes) }
+    return isKept
+  }
+
+  func release(_ bytes: Int, of client: UInt64) {
+    guard bytes > 0 else { return }
+    contents.withLock { $0.remove(bytes, by: client) }
+    metrics.bytes.add(-bytes)
   }
 
   /// A request of another gateway waits here until `endHolding`. It is sent on if the session leaves this gateway.

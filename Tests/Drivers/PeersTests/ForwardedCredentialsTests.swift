@@ -1,4 +1,5 @@
 import Access
+import ByteStreams
 import Configuration
 import LoopbackSupport
 import Metrics
@@ -50,13 +51,69 @@ import Testing
     #expect(pair.holder.metric("drawbridge_messages_accepted_total") == (isRemoved || method != "POST" ? 0 : 1))
   }
 
+  private static let other = "token-of-another-client"
+
+  private func pair(
+    _ place: SessionPlace? = nil, limits: (inout PeerNetwork.Limits) -> Void
+  ) throws -> (holder: TestGateway, follower: TestGateway, request: (String, String, String?) -> String) {
+    let settings: (inout GatewaySettings) -> Void = {
+      $0.authentication.certificates = [.init(name: "dns:other", scopes: ["send"])]
+    }
+    let holder = try TestGateway(settings: settings)
+    let follower = try TestGateway(place ?? .at(holder.peerAddress), limits: limits, settings: settings)
+    try follower.use(
+      tokens: Self.file
+        + "other sha256:3c7fbdfc55fbbe1a0348a5a969ea9e46413146ca5e1d0a295e83eddf53293da5 scopes=send,receive,call\n")
+    return (
+      holder, follower,
+      { token, target, body in
+        "POST \(target) HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \(token)\r\n"
+          + "Content-Length: \(body?.utf8.count ?? 0)\r\n\r\n\(body ?? "")"
+      }
+    )
+  }
+
+  @Test func onePrincipalCannotTakeTheMemoryOfForwardedRequests() throws {
+    let (holder, follower, request) = try pair(.nowhere) { $0.requestBytes = 640 }
+    let clients = try (0..<3).map { _ in try follower.connect() }
+    clients[0].send(request(Self.token, "/v1/messages", String(repeating: "m", count: 640)))
+    #expect(eventually { follower.network.metrics.bytes.current == 640 })
+    let refused = try follower.connect()
+    refused.send(request(Self.token, "/v1/messages", "m"))
+    #expect(try refused.response().problem == "too-many-bodies")
+    clients[1].send(request(Self.other, "/v1/messages", "0123456789"))
+    #expect(eventually { follower.network.metrics.bytes.current == 650 })
+    refused.send(request(Self.other, "/v1/messages", "m"))
+    #expect(try refused.response().problem == "too-many-bodies")
+    follower.move(to: .at(holder.peerAddress))
+    #expect(try clients[0].response().status == 202 && clients[1].response().status == 202)
+    #expect(eventually { follower.network.metrics.bytes.current == 0 })
+  }
+
+  @Test func onePrincipalCannotTakeTheConnectionsBetweenGateways() throws {
+    // With one peer, 12 for one principal, and one more.
+    let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
+    let first = try follower.connect()
+    first.send(request(Self.token, "/v1/messages", "m"))
+    #expect(try first.response().status == 202)
+    let clients = try (0..<14).map { _ in try follower.connect() }
+    for client in clients { client.send(request(Self.token, "/v1/messages?until=confirmed&wait=30s", "m")) }
+    #expect(eventually { holder.metric("drawbridge_messages_accepted_total") == 13 })
+    let light = try follower.connect()
+    light.send(request(Self.other, "/v1/messages", "m"))
+    #expect(try light.response().status == 202)
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 14, "two of the first one wait for a connection")
+    for client in clients { client.close() }
+    #expect(try eventually { try follower.isIdle() })
+  }
+
   /// The holder counts what it queues by the client of the other gateway.
   @Test func onePrincipalCannotTakeTheQueueOfAllThroughAnotherGateway() throws {
     let pair = try ForwardingTests.Pair(settings: {
       $0.authentication.certificates = [.init(name: "dns:other", scopes: ["send"])]
       $0.session.upstream.outbox.maximumMessages = 16
     })
-    let other = "token-of-another-client"
+    let other = Self.other
     try pair.follower.use(
       tokens: Self.file
         + "other sha256:3c7fbdfc55fbbe1a0348a5a969ea9e46413146ca5e1d0a295e83eddf53293da5 scopes=send\n")

@@ -25,9 +25,8 @@ package final class HTTPClient: TimerTarget {
     package var connectTimeout = TimeSpan.seconds(10)
     /// Maximum size of the content of a response, which is then kept; nil: no content is kept.
     package var contentBytes: Int?
-    /// Counts the contents that clients are receiving, in bytes; nil: they are not counted. Together they are at most `contentBytes`, too, but small ones
-    /// are received in any case.
-    package var received: Gauge?
+    /// Counts the contents that are being received; nil: they are not counted. Small ones are received in any case.
+    package var received: ReceivedContents?
     /// How long the kernel waits for the server's acknowledgement of what was sent; nil: for as long as the request may take.
     package var userTimeout: TimeSpan?
 
@@ -63,8 +62,9 @@ package final class HTTPClient: TimerTarget {
   private var awaited: (response: ResponseDeadline, transport: Transport)?
   /// Whether a part of the response has arrived.
   private var hasResponse = false
-  /// The time of the request in progress.
+  /// The time of the request in progress, and the client that it is counted for.
   private var limit = TimeSpan.zero
+  private var client: UInt64 = 0
   /// Ends the request in progress.
   private var cancellation: Cancellation?
   /// The connection of an earlier request.
@@ -102,16 +102,19 @@ package final class HTTPClient: TimerTarget {
 
   /// Sends a request, and waits for the end of the response for at most `limit`. It begins again while the server takes the request.
   ///
-  /// - Parameter mayRepeat: whether the request may be sent a second time if a kept connection ends before a byte of the response. The server
-  ///   may have executed it by then.
+  /// - Parameters:
+  ///   - mayRepeat: whether the request may be sent a second time if a kept connection ends before a byte of the response. The server may have
+  ///     executed it by then.
+  ///   - client: whom the content of the response is counted for; 0 if that is not known.
   package func send(
-    _ request: HTTPClientRequest, within limit: TimeSpan, mayRepeat: Bool = true
+    _ request: HTTPClientRequest, within limit: TimeSpan, mayRepeat: Bool = true, for client: UInt64 = 0
   ) async -> Outcome {
     precondition(cancellation == nil, "two requests at once on one connection")
     let cancellation = Cancellation()
     self.cancellation = cancellation
     (hasTimedOut, mayHaveArrived) = (false, false)
     self.limit = limit
+    self.client = client
     deadline = loop.now + limit
     let outcome = await perform(request, mayRepeat: mayRepeat, cancellation)
     self.cancellation = nil
@@ -287,7 +290,7 @@ package final class HTTPClient: TimerTarget {
   ) async throws(RequestError) {
     var input = ByteQueue()
     var counted = 0
-    defer { limits.received?.add(-counted) }
+    defer { _ = limits.received?.add(-counted, by: client, isSmall: true) }
     while !reader.isComplete {
       var received: TransportError?
       do throws(TransportError) {
@@ -310,12 +313,10 @@ package final class HTTPClient: TimerTarget {
         let detail = Self.detail(of: sendError ?? received, transport)
         throw reader.isEmpty ? .unanswered(detail) : .failed(detail)
       }
-      guard let received = limits.received, let limit = limits.contentBytes else { continue }
-      let more = reader.keptBytes - counted
-      if reader.isComplete || reader.keptBytes <= Self.largeRead {
-        received.add(more)
-      } else if !received.add(more, ifAtMost: limit) {
-        throw .invalid("the contents of all responses together exceed \(limit) bytes")
+      guard let received = limits.received else { continue }
+      let isSmall = reader.isComplete || reader.keptBytes <= Self.largeRead
+      guard received.add(reader.keptBytes - counted, by: client, isSmall: isSmall) else {
+        throw .invalid("the contents of all responses together exceed \(received.limit) bytes")
       }
       counted = reader.keptBytes
     }

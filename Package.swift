@@ -200,7 +200,7 @@ let package = Package(
     // Tests.
     .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
     // Facts of other threads, and peers on the loopback interface.
-    .target(name: "LoopbackSupport", path: "Tests/LoopbackSupport", swiftSettings: tests),
+    .target(name: "LoopbackSupport", dependencies: ["Reactor"], path: "Tests/LoopbackSupport", swiftSettings: tests),
     tested(.base, "ByteStreams"),
     tested(.base, "Digests"),
     tested(.base, "Signatures", ["Digests"]),

@@ -13,7 +13,7 @@ import Totals
 
 /// Large bodies, which another thread prepares. The test decides when a preparation ends.
 @Suite struct BodyThreadTests {
-  private func post(_ body: String, by client: TestClient) {
+  private func post(_ body: String, by client: LoopbackClient) {
     client.send("POST /large HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
   }
 
@@ -32,7 +32,7 @@ import Totals
     }
     post("x", by: other)
     #expect(other.read(through: "small: x") != nil, "a small one needs no thread")
-    #expect(!client.hasInput)
+    #expect(!client.isReadable)
     served.board.gate.signal()
     #expect(client.read(through: "prepared: content") != nil)
     client.get("/now")
@@ -118,7 +118,7 @@ import Totals
     #expect(begins(1, in: served))
     served.drain()
     #expect(served.isHolding(1))
-    #expect(!client.hasInput)
+    #expect(!client.isReadable)
     served.board.gate.signal()
     #expect(client.read(through: "prepared: content") != nil)
     #expect(client.readAll().isEmpty)

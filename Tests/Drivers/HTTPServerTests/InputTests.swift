@@ -46,7 +46,7 @@ import Testing
         client.send(String(UnicodeScalar(byte)))
         #expect(served.onLoop { _ in true } == true)
       }
-      #expect(!client.hasInput)
+      #expect(!client.isReadable)
       client.send("o")
       #expect(client.read(through: "hello") != nil)
     }
@@ -61,7 +61,7 @@ import Testing
     let count = 2_500
     client.send(String(repeating: "GET /now HTTP/1.1\r\nHost: a\r\n\r\n", count: count))
     for _ in 0..<count { #expect(client.read(through: Self.answer) != nil) }
-    #expect(!client.hasInput)
+    #expect(!client.isReadable)
   }
 
   @Test func requestsOfEachKindFollowEachOther() throws {

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import HTTPCodec
+import LoopbackSupport
 import Metrics
 import Reactor
 import Testing

@@ -73,7 +73,7 @@ import Testing
   func theHeaviestPrincipalIsResetAlthoughAnotherHasWaitedLonger(principals: [Int], reset: Int) throws {
     // Three batches fit.
     let served = try ServedApplication { $0.unsentBytes = 7 * TestApplication.floodBatch / 2 }
-    var clients: [TestClient] = []
+    var clients: [LoopbackClient] = []
     for principal in principals {
       let client = served.connect()
       client.get("/flood?\(principal)")

@@ -223,14 +223,14 @@ final class ServedApplication {
   }
 
   /// A connection to it.
-  func connect() -> TestClient {
+  func connect() -> LoopbackClient {
     let (client, descriptor) = socketPair()
     loop.submit { context in
       let worker = context.userObject as? HTTPWorker
       worker?.accept(descriptor, from: .unix(path: ""), on: HTTPListener(.client, reach: .local))
       return nil
     }
-    return TestClient(client)
+    return LoopbackClient(client)
   }
 
   /// Stops the loop, so that all that `body` does is found in one turn.
@@ -271,76 +271,8 @@ final class ServedApplication {
   }
 }
 
-/// The client's end of a connection.
-final class TestClient {
-  private let descriptor: Int32
-  private var input: [UInt8] = []
-  private var isOpen = true
-
-  init(_ descriptor: Int32) { self.descriptor = descriptor }
-
-  func send(_ text: String) {
-    let bytes = Array(text.utf8)
-    let sent = unsafe bytes.withUnsafeBytes { unsafe write(descriptor, $0.baseAddress, $0.count) }
-    #expect(sent == bytes.count)
-  }
-
+extension LoopbackClient {
   func get(_ path: String, _ version: String = "1.1", method: String = "GET") {
     send("\(method) \(path) HTTP/\(version)\r\nHost: localhost\r\n\r\n")
   }
-
-  /// Reads until `text` has come, and returns everything through it; nil at the end of the stream, or where it does not come.
-  func read(through text: String) -> String? {
-    let end = Array(text.utf8)
-    while true {
-      if let range = input.firstRange(of: end) {
-        let read = input[..<range.upperBound]
-        input.removeFirst(range.upperBound)
-        return String(decoding: read, as: UTF8.self)
-      }
-      guard receive() else { return nil }
-    }
-  }
-
-  /// Whether the server has closed the connection.
-  var isHungUp: Bool {
-    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
-    return unsafe poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLHUP) != 0
-  }
-
-  /// Reads to the end of the stream.
-  func readAll() -> [UInt8] {
-    while receive() {}
-    defer { input = [] }
-    return input
-  }
-
-  /// Whether there is something to read now.
-  var hasInput: Bool {
-    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-    return unsafe !input.isEmpty || poll(&entry, 1, 0) == 1
-  }
-
-  /// False: the stream has ended.
-  private func receive() -> Bool {
-    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-    guard unsafe poll(&entry, 1, 60_000) == 1 else {
-      Issue.record("nothing has come")
-      return false
-    }
-    var room = [UInt8](repeating: 0, count: 1 << 16)
-    let count = unsafe Foundation.read(descriptor, &room, room.count)
-    if count > 0 { input += room[..<count] }
-    return count > 0
-  }
-
-  func closeSending() { shutdown(descriptor, Int32(SHUT_WR)) }
-
-  func close() {
-    guard isOpen else { return }
-    isOpen = false
-    _ = Foundation.close(descriptor)
-  }
-
-  deinit { close() }
 }

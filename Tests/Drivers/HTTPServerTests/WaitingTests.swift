@@ -45,7 +45,7 @@ import Testing
     #expect(served.isHolding(1))
     served.board.notifier.notify()
     #expect(served.isHolding(1))
-    #expect(!client.hasInput)
+    #expect(!client.isReadable)
     served.board.publish()
     #expect(client.read(through: "news 1") != nil)
     #expect(served.isHolding(0))

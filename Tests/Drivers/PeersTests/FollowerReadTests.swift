@@ -79,7 +79,7 @@ import Threading
       report(.isCurrent)
     }
 
-    func poll(_ query: String) throws -> Client {
+    func poll(_ query: String) throws -> LoopbackClient {
       let client = try gateway.connect()
       client.send("GET", "/v1/messages?\(query)")
       return client

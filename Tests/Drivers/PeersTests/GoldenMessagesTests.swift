@@ -1,4 +1,5 @@
 import Foundation
+import LoopbackSupport
 import Reactor
 import Sessions
 import Synchronization
@@ -71,7 +72,7 @@ import Testing
     let (holder, passed) = (try TestGateway(), ForwardedMessages())
     let address = holder.peerAddress
     let relay = try ScriptedPeer { client in
-      while let request = client.readMessage(), let holder = try? Client(to: address) {
+      while let request = client.readMessage(), let holder = try? LoopbackClient(to: address) {
         holder.send(request.head + request.body)
         guard let response = holder.readMessage() else { return }
         _ = passed.append(

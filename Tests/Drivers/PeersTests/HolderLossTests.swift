@@ -106,7 +106,7 @@ import Upstream
     /// Loses the first response of the holder, and passes on the others.
     let relay = try ScriptedPeer { client in
       while let (head, body) = client.readMessage() {
-        guard let behind = try? Client(to: address) else { return }
+        guard let behind = try? LoopbackClient(to: address) else { return }
         behind.send(head + body)
         guard let answer = behind.readMessage() else { return }
         if isLost.exchange(false, ordering: .sequentiallyConsistent) { return client.close() }
@@ -137,7 +137,7 @@ import Upstream
     let holder = try TestGateway(journal: journal)
     let address = holder.peerAddress
     let relay = try ScriptedPeer { client in
-      guard let (head, body) = client.readMessage(), let behind = try? Client(to: address) else { return }
+      guard let (head, body) = client.readMessage(), let behind = try? LoopbackClient(to: address) else { return }
       behind.send(head + body)
       _ = behind.readMessage()
       client.close()
@@ -285,7 +285,7 @@ import Upstream
         _ = client.readToEnd()
       },
       { client in
-        guard let (head, body) = client.readMessage(), let behind = try? Client(to: address) else { return }
+        guard let (head, body) = client.readMessage(), let behind = try? LoopbackClient(to: address) else { return }
         behind.send(head + body)
         guard let (head, body) = behind.readMessage() else { return }
         client.send(head + body)

@@ -113,7 +113,7 @@ import UpstreamProtocol
     follower.locate(at: first.peerAddress)
     _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
     let sent = try first.request("POST", "/v1/messages", "", "x")
-    var waiting: [Client] = []
+    var waiting: [LoopbackClient] = []
     for gateway in [first, follower] {
       for (method, target) in [
         ("POST", "/v1/consumers/c/receive?wait=30s"), ("GET", try #require(sent.field("Location")) + "?wait=30s"),
@@ -217,7 +217,7 @@ import UpstreamProtocol
   /// Sends a message by a gateway to the holder, which loses the session while the journal stores it.
   private static func sendToLoser(
     _ holder: TestGateway, _ journal: SharedJournal, by gateway: TestGateway
-  ) throws -> Client {
+  ) throws -> LoopbackClient {
     journal.stall()
     let client = try gateway.connect()
     client.send("POST", "/v1/messages", "", "x")

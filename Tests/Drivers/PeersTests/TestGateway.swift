@@ -5,6 +5,7 @@ import Foundation
 import Inbox
 import Journal
 import Logging
+import LoopbackSupport
 import Metrics
 import Reactor
 import Synchronization
@@ -180,9 +181,9 @@ final class TestGateway {
     try onLoop { $0.pendingRequests + ($0.forwarder?.held ?? 0) } == 0 && network.metrics.waiting.current == 0
   }
 
-  func connect() throws -> Client { try Client(to: clientAddress) }
+  func connect() throws -> LoopbackClient { try LoopbackClient(to: clientAddress) }
 
-  func connectAsPeer() throws -> Client { try Client(to: peerAddress) }
+  func connectAsPeer() throws -> LoopbackClient { try LoopbackClient(to: peerAddress) }
 
   /// Sends one request on a connection of its own.
   func request(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) throws -> Answer {
@@ -220,103 +221,11 @@ struct Answer {
   var problem: String? { text("type").map { String($0.dropFirst("/errors/".count)) } }
 }
 
-/// One end of a TCP connection, with calls that block.
-final class Client: @unchecked Sendable {
-  private let descriptor: Int32
-  private let isAccepted: Bool
-  private var input: [UInt8] = []
-  private var isOpen = true
-
-  struct Failed: Error {}
-
-  /// A connection that a scripted peer has accepted: a gateway keeps it open for as long as it likes.
-  init(accepted descriptor: Int32) {
-    self.descriptor = descriptor
-    isAccepted = true
-  }
-
-  init(to address: SocketAddress) throws {
-    descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-    isAccepted = false
-    let descriptor = descriptor
-    let result = unsafe address.withKernelAddress { unsafe Foundation.connect(descriptor, $0, $1) }
-    guard result == 0 else { throw Failed() }
-  }
-
-  deinit { close() }
-
-  func send(_ text: String) {
-    let bytes = Array(text.utf8)
-    var sent = 0
-    while sent < bytes.count {
-      let count = unsafe bytes[sent...].withUnsafeBytes {
-        unsafe Foundation.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
-      }
-      guard count > 0 else { return }
-      sent += count
-    }
-  }
-
+extension LoopbackClient {
   func send(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) {
     let length =
       body.map { "Content-Length: \($0.utf8.count)\r\n" } ?? (method == "POST" ? "Content-Length: 0\r\n" : "")
     send("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\(length)\r\n\(body ?? "")")
-  }
-
-  /// False: the stream has ended.
-  private func receive() -> Bool {
-    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-    guard unsafe poll(&entry, 1, 60_000) == 1 else {
-      if !isAccepted { Issue.record("nothing has come") }
-      return false
-    }
-    var room = [UInt8](repeating: 0, count: 1 << 16)
-    let count = unsafe read(descriptor, &room, room.count)
-    if count > 0 { input += room[..<count] }
-    return count > 0
-  }
-
-  /// Whether there is something to read now, or the stream has ended.
-  var isReadable: Bool {
-    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-    return unsafe !input.isEmpty || poll(&entry, 1, 0) == 1
-  }
-
-  /// Waits for the end of the stream.
-  func readToEnd() -> String {
-    while receive() {}
-    return String(decoding: input, as: UTF8.self)
-  }
-
-  /// Reads until this has come. Returns false at the end of the stream.
-  func readUntil(_ text: String) -> Bool {
-    while input.firstRange(of: Array(text.utf8)) == nil { guard receive() else { return false } }
-    return true
-  }
-
-  /// Reads a head; nil at the end of the stream.
-  func readHead() -> String? {
-    while true {
-      if let end = input.firstRange(of: Array("\r\n\r\n".utf8)) {
-        let head = String(decoding: input[..<end.upperBound], as: UTF8.self)
-        input.removeFirst(end.upperBound)
-        return head
-      }
-      guard receive() else { return nil }
-    }
-  }
-
-  /// Reads a message with its content; nil at the end of the stream.
-  func readMessage(hasContent: Bool = true) -> (head: String, body: String)? {
-    guard let head = readHead() else { return nil }
-    guard hasContent else { return (head, "") }
-    let length =
-      head.split(separator: "\r\n").first { $0.lowercased().hasPrefix("content-length:") }
-      .flatMap { Int($0.split(separator: " ")[1]) } ?? 0
-    while input.count < length { guard receive() else { return nil } }
-    let body = String(decoding: input[..<length], as: UTF8.self)
-    input.removeFirst(length)
-    return (head, body)
   }
 
   func response(to method: String = "GET") throws -> Answer {
@@ -329,50 +238,4 @@ final class Client: @unchecked Sendable {
     }
     return Answer(status: Int(lines[0].split(separator: " ")[1]) ?? 0, fields: fields, body: body)
   }
-
-  func close() {
-    guard isOpen else { return }
-    isOpen = false
-    _ = Foundation.close(descriptor)
-  }
-}
-
-/// A gateway that does with each connection what the test says. The last step is that of all later connections.
-final class ScriptedPeer: Sendable {
-  typealias Step = @Sendable (Client) -> Void
-
-  let address: SocketAddress
-  private let descriptor: Int32
-  private let script: Mutex<[Step]>
-  private let seen = Mutex<[String]>([])
-  private let accepted = Atomic(0)
-
-  init(_ script: Step...) throws {
-    self.script = Mutex(script)
-    descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-    let bound = unsafe SocketAddress.ipv4(0x7F00_0001, port: 0).withKernelAddress { [descriptor] in
-      unsafe bind(descriptor, $0, $1)
-    }
-    try #require(bound == 0 && listen(descriptor, 128) == 0)
-    address = try Sockets.localAddress(of: descriptor)
-    let thread = Thread { [self] in
-      while true {
-        let connection = accept(descriptor, nil, nil)
-        guard connection >= 0 else { return }
-        accepted.add(1, ordering: .sequentiallyConsistent)
-        let step = self.script.withLock { $0.count > 1 ? $0.removeFirst() : $0[0] }
-        Thread { step(Client(accepted: connection)) }.start()
-      }
-    }
-    thread.start()
-  }
-
-  var connections: Int { accepted.load(ordering: .sequentiallyConsistent) }
-  /// The heads of the requests that steps have noted.
-  var requests: [String] { seen.withLock { $0 } }
-
-  func note(_ head: String) { seen.withLock { $0.append(head) } }
-
-  /// Ends the thread that accepts connections.
-  func stop() { shutdown(descriptor, Int32(SHUT_RDWR)) }
 }

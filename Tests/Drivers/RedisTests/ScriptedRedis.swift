@@ -1,4 +1,5 @@
 import ByteStreams
+import LoopbackSupport
 import RESPCodec
 import Reactor
 import Testing
@@ -16,32 +17,24 @@ final class ScriptedRedis: Sendable {
     case nothing
   }
 
-  let port: UInt16
-  private let loop: EventLoop
+  private let server: LoopbackServer
   private let respond: @Sendable ([String]) -> Action?
   private let received = Locked<[[String]]>([])
 
   /// `respond`: what follows a command; nil for the reply of a suitable server.
   init(_ respond: @escaping @Sendable ([String]) -> Action?) throws {
     self.respond = respond
-    loop = try EventLoop(index: 0)
-    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
-    port = try Sockets.localAddress(of: descriptor).port ?? 0
-    loop.submit { [self] context in
-      guard let channel = try? Channel(descriptor: descriptor, loop: context) else { return nil }
-      return Acceptor(self, channel)
-    }
+    server = try LoopbackServer()
+    server.serve { [self] in Peer(self, $0) }
   }
 
+  var port: UInt16 { server.port }
   var url: String { "redis://127.0.0.1:\(port)" }
 
   /// The commands that have arrived.
   var commands: [[String]] { received.withLock { $0 } }
 
-  func stop() {
-    loop.stop()
-    loop.join()
-  }
+  func stop() { server.stop() }
 
   fileprivate func action(after command: [String]) -> Action {
     received.withLock { $0.append(command) }
@@ -61,24 +54,6 @@ final class ScriptedRedis: Sendable {
       bulk("role:master\r\nconnected_slaves:0\r\nmaster_replid:\(String(repeating: "b", count: 40))\r\n")
     case ["PING"]: "+PONG\r\n"
     default: "+OK\r\n"
-    }
-  }
-
-  private final class Acceptor: LoopTask {
-    let server: ScriptedRedis
-    let listener: Channel
-
-    init(_ server: ScriptedRedis, _ listener: Channel) {
-      self.server = server
-      self.listener = listener
-    }
-
-    func run() async {
-      while await listener.readable() == .ready {
-        guard case .connection(let descriptor, _) = Sockets.accept(from: listener) else { continue }
-        guard let channel = try? Channel(descriptor: descriptor, loop: listener.loop) else { continue }
-        listener.loop.spawn(Peer(server, channel))
-      }
     }
   }
 

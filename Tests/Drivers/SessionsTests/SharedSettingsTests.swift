@@ -3,6 +3,7 @@ import Configuration
 import HTTPCodec
 import Inbox
 import Journal
+import LoopbackSupport
 import Profiles
 import Reactor
 import RedisStore
@@ -22,23 +23,15 @@ import Webhooks
   /// Responds to each request with 200, or to none while it hangs.
   private final class WebhookReceiver: Sendable {
     private let state = Locked<(pushes: [String], hangs: Bool, ended: Int)>(([], false, 0))
-    private let loop: EventLoop
-    let address: SocketAddress
+    private let server: LoopbackServer
 
     init() throws {
-      let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
-      address = try Sockets.localAddress(of: descriptor)
-      loop = try EventLoop(index: 0)
-      loop.submit { [self] context in
-        guard let listener = try? Channel(descriptor: descriptor, loop: context) else { return nil }
-        return Listener(listener, self)
-      }
+      server = try LoopbackServer()
+      server.serve { [self] in Connection($0, self) }
     }
 
-    func stop() {
-      loop.stop()
-      loop.join()
-    }
+    var address: SocketAddress { server.address }
+    func stop() { server.stop() }
 
     /// The numbers of the pushes, as often as they were delivered.
     var pushes: [String] { state.withLock { $0.pushes } }
@@ -51,25 +44,6 @@ import Webhooks
       state.withLock { state in
         state.pushes.append(String(id.split(separator: "_").last ?? ""))
         return !state.hangs
-      }
-    }
-
-    private final class Listener: LoopTask {
-      private let listener: Channel
-      private let receiver: WebhookReceiver
-
-      init(_ listener: Channel, _ receiver: WebhookReceiver) {
-        self.listener = listener
-        self.receiver = receiver
-      }
-
-      func run() async {
-        while await listener.readable() == .ready {
-          guard case .connection(let descriptor, _) = Sockets.accept(from: listener),
-            let channel = try? Channel(descriptor: descriptor, loop: listener.loop)
-          else { continue }
-          listener.loop.spawn(Connection(channel, receiver))
-        }
       }
     }
 

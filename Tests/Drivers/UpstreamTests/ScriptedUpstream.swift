@@ -1,4 +1,5 @@
 import ByteStreams
+import LoopbackSupport
 import Reactor
 import Synchronization
 import Testing
@@ -40,32 +41,27 @@ final class ScriptedUpstream: Sendable {
     var closes: [UInt16?] = []
   }
 
-  let port: UInt16
-  private let loop: EventLoop
+  private let server: LoopbackServer
   private let seenState: Mutex<Seen>
   private let script: Mutex<[Step]>
   private let mayRead = Atomic(false)
 
   init(_ script: Step...) throws {
-    loop = try EventLoop(index: 0)
+    server = try LoopbackServer()
     seenState = Mutex(Seen())
     self.script = Mutex(script)
-    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
-    port = try Sockets.localAddress(of: descriptor).port ?? 0
-    loop.submit { [self] context in
-      guard let channel = try? Channel(descriptor: descriptor, loop: context) else { return nil }
-      return Acceptor(self, channel)
+    server.serve { [self] channel in
+      note { $0.connections += 1 }
+      return Peer(self, channel, nextStep())
     }
   }
 
+  var port: UInt16 { server.port }
   var url: String { "ws://127.0.0.1:\(port)/chat?token=secret" }
 
   var seen: Seen { seenState.withLock { $0 } }
 
-  func stop() {
-    loop.stop()
-    loop.join()
-  }
+  func stop() { server.stop() }
 
   /// Makes connections of the step `listenAfterRead` read.
   func read() { mayRead.store(true, ordering: .releasing) }
@@ -76,25 +72,6 @@ final class ScriptedUpstream: Sendable {
 
   fileprivate func nextStep() -> Step {
     script.withLock { $0.count > 1 ? $0.removeFirst() : $0[0] }
-  }
-
-  private final class Acceptor: LoopTask {
-    let upstream: ScriptedUpstream
-    let listener: Channel
-
-    init(_ upstream: ScriptedUpstream, _ listener: Channel) {
-      self.upstream = upstream
-      self.listener = listener
-    }
-
-    func run() async {
-      while await listener.readable() == .ready {
-        guard case .connection(let descriptor, _) = Sockets.accept(from: listener) else { continue }
-        guard let channel = try? Channel(descriptor: descriptor, loop: listener.loop) else { continue }
-        upstream.note { $0.connections += 1 }
-        listener.loop.spawn(Peer(upstream, channel, upstream.nextStep()))
-      }
-    }
   }
 
   private final class Peer: LoopTask {

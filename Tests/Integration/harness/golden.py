@@ -303,7 +303,7 @@ class Story:
         await becomes(self.client, rejected, "rejected")
         await self._is_connected(2)
         await self.push(8)
-        # A message of which the upstream reads nothing before its connection ends.
+        # The connection ends before the upstream has read the message.
         self.plain.pause_reading()
         unknown = await self.post("unknown", "lost")
         await becomes(self.client, unknown, "written")
@@ -356,7 +356,7 @@ class Story:
         await self.post("queued", b"\x00\xff\n", headers=KEPT)
 
     async def observed(self):
-        """What clients see."""
+        """The state of both sessions as clients see it."""
         return {
             "leases": self.leases,
             "deliveries": self.deliveries,

@@ -19,6 +19,8 @@ package struct MessageCompression: ~Copyable {
     package var memoryLevel = 5
     /// Messages of fewer bytes are sent uncompressed, since the few bytes saved are not worth the work.
     package var threshold = 128
+    /// Larger messages are compressed a part at a time (`compressAhead`), or else sent uncompressed.
+    package var largestAtOnce = Int.max
 
     package init() {}
   }
@@ -32,6 +34,8 @@ package struct MessageCompression: ~Copyable {
   private var deflater: Deflater
   private var inflater: Inflater
   private var scratch = ByteQueue()
+  /// nil for most connections, which it would make larger.
+  private var ahead: MessageAhead?
 
   /// Whether permessage-deflate was agreed on, so that RSV1 may be set.
   let isAgreed: Bool
@@ -46,12 +50,43 @@ package struct MessageCompression: ~Copyable {
   }
 
   /// Bytes of memory held.
-  var allocatedBytes: Int { deflater.allocatedBytes + inflater.allocatedBytes + scratch.allocatedBytes }
+  var allocatedBytes: Int {
+    deflater.allocatedBytes + inflater.allocatedBytes + scratch.allocatedBytes + (ahead?.output.allocatedBytes ?? 0)
+  }
 
   // MARK: Sending
 
-  func isWorthwhile(_ count: Int) -> Bool {
-    isAgreed && count >= settings.threshold && settings.outboundWindowBits > 8
+  private var compresses: Bool { isAgreed && settings.outboundWindowBits > 8 }
+
+  /// - Parameter number: of the message, if it may be compressed ahead.
+  func isWorthwhile(_ count: Int, _ number: UInt64?) -> Bool {
+    guard compresses, count >= settings.threshold else { return false }
+    // Between the parts of a message nothing may change the history.
+    if let ahead { return ahead.isComplete && ahead.number == number && ahead.count == count }
+    return count <= settings.largestAtOnce
+  }
+
+  /// The size of the largest message that need not be compressed ahead.
+  var largestAtOnce: Int { compresses ? settings.largestAtOnce : .max }
+
+  /// The message that is compressed ahead, and whether all of it is.
+  var messageAhead: (number: UInt64, isComplete: Bool)? { ahead.map { ($0.number, $0.isComplete) } }
+
+  /// Compresses the next part of a message that is sent later. All messages before it have been sent, and those that are sent meanwhile are not compressed.
+  mutating func compressAhead(_ payload: Span<UInt8>, _ number: UInt64, atMost size: Int) {
+    if let ahead, ahead.number != number { resetHistory() }
+    let message = ahead ?? MessageAhead(number)
+    ahead = message
+    let end = min(message.count + size, payload.count)
+    guard message.count < end else { return }
+    let part = payload.extracting(message.count..<end)
+    if end < payload.count {
+      deflater.append(part, into: &message.output)
+    } else {
+      deflater.compress(part, into: &message.output)
+      message.isComplete = true
+    }
+    message.count = end
   }
 
   /// Compresses a message into `compressed`. Returns false if the message should be sent uncompressed.
@@ -62,7 +97,13 @@ package struct MessageCompression: ~Copyable {
       scratch.append(0x00)
       return true
     }
-    deflater.compress(payload, into: &scratch)
+    if let ahead {
+      // `isWorthwhile` has found that it is this message.
+      swap(&scratch, &ahead.output)
+      self.ahead = nil
+    } else {
+      deflater.compress(payload, into: &scratch)
+    }
     scratch.removeLast(Self.tail.count)
     guard settings.outboundResets else { return true }
     deflater.reset()
@@ -81,7 +122,10 @@ package struct MessageCompression: ~Copyable {
   }
 
   /// Resets the history. A sender may do so at any message, because the receiver needs only what is referred to.
-  mutating func resetCompressionHistory() { deflater.reset() }
+  mutating func resetHistory() {
+    deflater.reset()
+    ahead = nil
+  }
 
   mutating func releaseScratch() { scratch.releaseStorage() }
 
@@ -114,4 +158,15 @@ package struct MessageCompression: ~Copyable {
     }
     if settings.inboundResets { inflater.reset() }
   }
+}
+
+/// A message that is compressed before it is sent, as far as it is compressed.
+private final class MessageAhead {
+  let number: UInt64
+  /// Bytes of the message that are compressed.
+  var count = 0
+  var isComplete = false
+  var output = ByteQueue()
+
+  init(_ number: UInt64) { self.number = number }
 }

@@ -5,15 +5,17 @@ extension WebSocketConnection {
   ///
   /// Pending pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after megabytes of message
   /// may miss the peer's timeout.
+  ///
+  /// - Parameter number: of a message that may be compressed ahead.
   package mutating func sendMessage(
-    _ kind: MessageKind, _ payload: Span<UInt8>, fragmentBytes: Int = .max,
+    _ kind: MessageKind, _ payload: Span<UInt8>, number: UInt64? = nil, fragmentBytes: Int = .max,
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
     precondition(!hasSentClose, "a message was sent after the close frame")
     precondition(fragmentBytes > 0, "a fragment must have at least one byte")
     writePongs(using: &generator, into: &output)
     let opcode: Opcode = kind.isText ? .text : .binary
-    guard compression.isWorthwhile(payload.count) else {
+    guard compression.isWorthwhile(payload.count, number) else {
       return Self.writeMessage(
         opcode, payload, isCompressed: false, fragmentBytes, from: role, using: &generator, into: &output)
     }
@@ -58,7 +60,18 @@ extension WebSocketConnection {
   }
 
   /// Resets the compression history. Call it if messages already written will not be sent: later ones must not refer to them.
-  package mutating func resetCompressionHistory() { compression.resetCompressionHistory() }
+  package mutating func resetCompressionHistory() { compression.resetHistory() }
+
+  /// The size of the largest message that is compressed when it is sent. A larger one is sent uncompressed, unless it is compressed ahead.
+  package var largestCompressedAtOnce: Int { compression.largestAtOnce }
+
+  /// The message that is compressed ahead, and whether all of it is.
+  package var messageAhead: (number: UInt64, isComplete: Bool)? { compression.messageAhead }
+
+  /// Compresses the next part of the message with this number, at most `size` bytes of it. Messages that are sent before it is complete are not compressed.
+  package mutating func compressAhead(_ payload: Span<UInt8>, number: UInt64, atMost size: Int) {
+    compression.compressAhead(payload, number, atMost: size)
+  }
 
   /// Whether `writeReplies` would write anything.
   package var hasPendingReplies: Bool { !replies.isEmpty }

@@ -296,8 +296,13 @@ package struct Outbox: Sendable {
 
   /// Moves waiting messages to `batch`, whose connection sends them in this order: at most `maximumMessages`, and none once
   /// `maximumBytes` are reached.
+  ///
+  /// - Parameters:
+  ///   - largest: a larger message is not taken yet (`next`), unless it may not be queued.
+  ///   - prepared: the larger message that is taken.
   package mutating func takeBatch(
-    maximumMessages: Int, maximumBytes: Int, now: MonotonicTime, into batch: inout [OutboxMessage]
+    maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
+    into batch: inout [OutboxMessage]
   ) {
     isBlocked = false
     guard isOpenForTaking else { return }
@@ -311,6 +316,10 @@ package struct Outbox: Sendable {
       guard let payload = ring[position].payload else { continue }
       let sequence = ring[position].sequence
       let count = payload.count
+      if count > largest, sequence != prepared, !ring[position].isImmediate {
+        takenEnd &-= 1
+        break
+      }
       if let topic = ring[position].topic, topics[topic] == position { topics[topic] = nil }
       waiting &-= 1
       waitingBytes &-= count
@@ -331,6 +340,19 @@ package struct Outbox: Sendable {
     if taken > 0, flight?.taken == nil { flight?.taken = now }
     popFront()
     trimExpiry()
+  }
+
+  /// The message that is taken next, if it is larger than this and may be queued. Its sender can prepare it.
+  package func next(largerThan size: Int) -> OutboxMessage? {
+    guard isOpenForTaking else { return nil }
+    for position in takenEnd..<ring.end {
+      guard let payload = ring[position].payload else { continue }
+      guard payload.count > size, !ring[position].isImmediate else { return nil }
+      return OutboxMessage(
+        sequence: ring[position].sequence, kind: ring[position].kind, payload: payload,
+        reportsEnd: ring[position].reportsEnd, client: ring[position].client)
+    }
+    return nil
   }
 
   /// The kernel has accepted every message up to `sequence` that this connection took.

@@ -61,6 +61,9 @@ package struct SubscriptionLedger: Sendable {
     fileprivate var size: Int { payload.count + key.count }
   }
 
+  /// A larger message is not examined, since that would take 3 ms for each MiB. It is no subscription.
+  private static var largestExamined: Int { 1 << 20 }
+
   package private(set) var rules: SubscriptionRules
   private var entries: [[UInt8]: Entry] = [:]
   private var lastSequence: UInt64 = 0
@@ -113,6 +116,7 @@ package struct SubscriptionLedger: Sendable {
     _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
     callID: JSONPointer? = nil
   ) -> Effect {
+    guard payload.count <= Self.largestExamined else { return .none }
     if let key = rules.remove.key(in: payload.bytes) { return remove(key) ? .removed : .none }
     guard let key = rules.add.key(in: payload.bytes), callID?.content(in: payload.bytes) != key else { return .none }
     lastSequence += 1
@@ -147,7 +151,9 @@ package struct SubscriptionLedger: Sendable {
 
   /// Called for each message that arrives from the upstream.
   package mutating func received(_ payload: Span<UInt8>) -> Effect {
-    guard !entries.isEmpty, let key = rules.ended.key(in: payload) else { return .none }
+    guard !entries.isEmpty, payload.count <= Self.largestExamined, let key = rules.ended.key(in: payload) else {
+      return .none
+    }
     return remove(key) ? .removed : .none
   }
 

@@ -1,5 +1,6 @@
 import ByteStreams
 import Testing
+import UpstreamSession
 
 @testable import Outbox
 
@@ -56,6 +57,42 @@ struct OutboxFixture {
 }
 
 @Suite struct OutboxTests {
+  @Test func aLargeMessageIsTakenOnceItIsPrepared() {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(1))
+    for text in ["a", "large", "b", "larger"] { box.post(text) }
+    func take(_ prepared: UInt64?) -> [String] {
+      var batch: [OutboxMessage] = []
+      box.outbox.takeBatch(
+        maximumMessages: .max, maximumBytes: .max, largest: 4, except: prepared, now: box.now, into: &batch)
+      return batch.map { $0.payload.bytes.text() }
+    }
+    #expect(box.outbox.next(largerThan: 4) == nil, "a small one is next")
+    #expect(take(nil) == ["a"])
+    #expect(box.outbox.next(largerThan: 4)?.sequence == 2)
+    #expect(take(nil) == [] && take(4) == [])
+    #expect(box.states == "qqqq")
+    #expect(take(2) == ["large", "b"])
+    #expect(box.outbox.next(largerThan: 4)?.sequence == 4)
+    // One that may not be queued is taken at once.
+    #expect(take(4) == ["larger"])
+    box.post("at once", ttl: .zero)
+    #expect(box.outbox.next(largerThan: 4) == nil)
+    #expect(take(nil) == ["at once"])
+  }
+
+  @Test func aLargeMessageCanExpireBeforeItIsPrepared() {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(1))
+    box.post("large", ttl: .seconds(1))
+    box.post("b")
+    #expect(box.outbox.next(largerThan: 4)?.sequence == 1)
+    box.now = box.now + .seconds(2)
+    box.outbox.expire(now: box.now)
+    #expect(box.outbox.next(largerThan: 4) == nil)
+    #expect(box.take() == ["b"])
+  }
+
   @Test func leavesInTheOrderItCame() {
     var box = OutboxFixture()
     #expect(box.post("a") == .queued(sequence: 1, wakes: true))

@@ -48,6 +48,19 @@ import Testing
     #expect(ledger.count == 0 && ledger.bytes == 0)
   }
 
+  @Test func aMessageOfMoreThanAMebibyteIsNotExamined() throws {
+    var ledger = SubscriptionLedger(try rules { $0.bytes = 4 << 20 })
+    func text(_ type: String, _ size: Int) -> String {
+      let text = #"{"id":"a","type":"\#(type)","fill":""#
+      return text + String(repeating: "x", count: size - text.utf8.count - 2) + "\"}"
+    }
+    #expect(say(&ledger, text("subscribe", 1 << 20 + 1)) == .none && ledger.count == 0)
+    #expect(say(&ledger, text("subscribe", 1 << 20)) == .stored)
+    #expect(say(&ledger, text("complete", 1 << 20 + 1)) == .none)
+    #expect(hear(&ledger, text("complete", 1 << 20 + 1)) == .none)
+    #expect(hear(&ledger, text("complete", 1 << 20)) == .removed)
+  }
+
   /// Its client does not know the id under which it would be kept, and could not remove it.
   @Test func aCallIsNotKeptUnderItsOwnID() throws {
     let id = try #require(JSONPointer("/id"))

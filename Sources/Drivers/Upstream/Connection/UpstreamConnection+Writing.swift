@@ -29,6 +29,34 @@ extension UpstreamConnection {
     if !isBlocked { fillAndFlush() }
   }
 
+  // MARK: Compression
+
+  /// Bytes of a message that are compressed in a turn. It takes 1 to 3 ms.
+  static var compressedPerTurn: Int { 64 << 10 }
+
+  /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages it is sent uncompressed.
+  var largestCompressedAtOnce: Int {
+    conversation?.encodesMessages == true ? .max : socket.largestCompressedAtOnce
+  }
+
+  /// The number of the message that is compressed and not sent.
+  var compressedAhead: UInt64? {
+    guard let message = socket.messageAhead, message.isComplete else { return nil }
+    return message.number
+  }
+
+  /// Compresses a part of the message that is sent next, if it is a large one. Returns whether it needs another turn.
+  func compressAhead(_ next: OutboxMessage?) -> Bool {
+    guard let next else {
+      // The message that was compressed has ended.
+      if socket.messageAhead != nil { socket.resetCompressionHistory() }
+      return false
+    }
+    guard compressedAhead != next.sequence else { return false }
+    socket.compressAhead(next.payload.bytes, number: next.sequence, atMost: Self.compressedPerTurn)
+    return true
+  }
+
   // MARK: Frames
 
   func sendPing(_ counter: UInt64) {
@@ -115,7 +143,9 @@ extension UpstreamConnection {
     let messages = messages.span
     for index in messages.indices {
       let start = offset + UInt64(output.count)
-      socket.sendMessage(messages[index].kind, messages[index].payload.bytes, using: &entropy, into: &output)
+      socket.sendMessage(
+        messages[index].kind, messages[index].payload.bytes, number: messages[index].sequence, using: &entropy,
+        into: &output)
       marks.append(messages[index].sequence, from: start, to: offset + UInt64(output.count))
     }
   }

@@ -118,7 +118,9 @@ final class UpstreamConnection: TurnEndTarget {
     case .upgraded(let transport, let agreement, let received):
       attempt = nil
       self.transport = transport
-      socket = WebSocketConnection(role: .client, limits: settings.limits, compression: agreement.compression)
+      var compression = agreement.compression
+      compression?.largestAtOnce = Self.compressedPerTurn
+      socket = WebSocketConnection(role: .client, limits: settings.limits, compression: compression)
       socket.receive(received.span)
       isOpen = true
       report(.upgraded(agreement))

@@ -61,10 +61,12 @@ final class OutboxPump: TimerTarget {
   /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many.
   func fill(_ connection: UpstreamConnection, room: Int) -> Int {
     batch.removeAll(keepingCapacity: true)
-    let leavesMore = handle.update { shared in
+    let largest = connection.largestCompressedAtOnce
+    let (leavesMore, next) = handle.update { shared in
       if let journal = handle.journal { handle.permitStored(&shared, journal) }
       shared.outbox.takeBatch(
-        maximumMessages: Self.messagesPerTurn, maximumBytes: room, now: loop.now, into: &batch)
+        maximumMessages: Self.messagesPerTurn, maximumBytes: room, largest: largest, except: connection.compressedAhead,
+        now: loop.now, into: &batch)
       if shared.calls.pending > 0 {
         for message in batch { shared.calls.taken(message.sequence, by: connection.generation) }
       }
@@ -72,7 +74,8 @@ final class OutboxPump: TimerTarget {
         handle.requestIntent(
           &shared, journal, messages: Self.messagesPerTurn, bytes: max(room, Self.minimumIntent), now: loop.now)
       }
-      return shared.outbox.hasWaiting
+      let next = largest < .max ? shared.outbox.next(largerThan: largest) : nil
+      return (shared.outbox.hasWaiting, next)
     }
     let rejected = connection.append(batch)
     if !rejected.isEmpty {
@@ -82,7 +85,8 @@ final class OutboxPump: TimerTarget {
     }
     // `room` and the rate limit bound a batch, and the session's own messages may use all of `room`. The rest is sent in the next turn,
     // or expires.
-    connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0)
+    let isCompressing = largest < .max && connection.compressAhead(next)
+    connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0 || isCompressing)
     if leavesMore { armTimer(includesPermits: true) }
     return batch.count
   }

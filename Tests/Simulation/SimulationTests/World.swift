@@ -43,6 +43,8 @@ final class World: SimulatedGateway.Observer {
   private var isChanging = false
   /// Whether the last change of the session was to open it, and has succeeded.
   private var isOpen = true
+  /// Whether it was to close it, and has succeeded. An attempt may begin in the turn of the response.
+  private var isClosed = false
 
   /// A POST, which may be repeated if it has a key.
   private struct Post {
@@ -92,6 +94,7 @@ final class World: SimulatedGateway.Observer {
   }
 
   private func step() throws(Violation) {
+    ledger.isClosed = isClosed
     advance(.milliseconds(Int64.random(in: 0...12, using: &random)))
     switch Int.random(in: 0..<100, using: &random) {
     case 0..<18: post()
@@ -232,7 +235,7 @@ final class World: SimulatedGateway.Observer {
     guard let gateway = free.randomElement(using: &random) else { return }
     let opened = try store.open(for: gateway.queue, gateway)
     ledger.trace("gateway \(gateway.number) holds")
-    if store.isFile { (ledger.isClosed, isOpen) = (false, true) }
+    if store.isFile { (ledger.isClosed, isClosed, isOpen) = (false, false, true) }
     gateway.hold(opened)
   }
 
@@ -495,11 +498,11 @@ final class World: SimulatedGateway.Observer {
     guard !isChanging else { return }
     (isChanging, isOpen) = (true, false)
     // Until the response says so, it may be open.
-    ledger.isClosed = false
+    (ledger.isClosed, isClosed) = (false, false)
     let body = "{\"desired\":\"\(closes ? "down" : "up")\"}"
     let isSent = send("PATCH", "/v1/session", body: body) { [unowned self] response, gateway in
       isChanging = false
-      if response?.status == 200 { (ledger.isClosed, isOpen) = (closes, !closes) }
+      if response?.status == 200 { (isClosed, isOpen) = (closes, !closes) }
     }
     if !isSent { isChanging = false }
   }

@@ -71,6 +71,36 @@ async def test_the_queue_waits_until_the_opening_is_done(convention, gateway_for
     assert (await client.poll(cursor="earliest", wait=10)).payloads == ["news that came meanwhile"]
 
 
+async def test_a_connection_that_ends_during_the_opening_and_has_brought_pushes_leaves_a_gap_after_them(
+    convention, gateway_for
+):
+    async def converse(conversation):
+        # The first connection ends when it has brought a push.
+        if len(upstream.conversations) == 1:
+            await conversation.say("early")
+            return
+        await gate.wait()
+        await conversation.say("welcome", "later")
+        await listen(conversation)
+
+    gate = asyncio.Event()
+    upstream = await convention(converse)
+    gateway = await gateway_for(upstream, config="upstream: {on_open: [{expect: welcome}]}\n", ready=False)
+    client = gateway.client()
+    first = await client.poll(cursor="earliest", wait=10)
+    assert (first.payloads, first.gap) == (["early"], None)
+    await upstream.has_conversations(2)
+    gate.set()
+    second = await client.poll(cursor=first.cursor, wait=10)
+    if not second.payloads:
+        assert second.gap["reason"] == "upstream"
+        second = await client.poll(cursor=second.cursor, wait=10)
+        assert second.gap is None
+    else:
+        assert second.gap["reason"] == "upstream"
+    assert second.payloads == ["later"]
+
+
 async def test_a_secret_is_read_again_at_each_dial(convention, gateway_for, token):
     tokens = []
 

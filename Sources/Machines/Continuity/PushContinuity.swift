@@ -11,7 +11,7 @@ package struct PushContinuity: Sendable {
   /// The connection that has sent last. `isComplete`: no push is missing if the upstream restores its state.
   private var saved: (connection: UInt64, isComplete: Bool)?
   /// Those whose setup has begun, and that have not sent yet.
-  private var successors: [UInt64] = []
+  private var successors: [Successor] = []
   /// Namespaces that were joined. Nobody can have missed pushes of the others.
   private var known: Set<String>
   /// Namespaces that the connection is not joined to. Their pushes are missing until a connection joins them again.
@@ -25,17 +25,38 @@ package struct PushContinuity: Sendable {
     known = Set(namespaces)
   }
 
+  private struct Successor: Sendable {
+    let connection: UInt64
+    var hasBroughtPushes = false
+  }
+
   // MARK: Connections
 
   /// Setting up a connection has begun: what it asks the upstream to restore is decided.
-  package mutating func setupBegan(on connection: UInt64) { successors.append(connection) }
+  package mutating func setupBegan(on connection: UInt64) { successors.append(Successor(connection: connection)) }
 
-  package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains(connection) }
+  package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains { $0.connection == connection } }
+
+  /// A push was passed on. Does nothing for a connection that has sent.
+  @inline(__always)
+  package mutating func pushReceived(on connection: UInt64) {
+    if !successors.isEmpty { noteFirstPush(on: connection) }
+  }
+
+  private mutating func noteFirstPush(on connection: UInt64) {
+    guard let index = successors.firstIndex(where: { $0.connection == connection }) else { return }
+    successors[index].hasBroughtPushes = true
+  }
+
+  /// Whether the connection has not sent yet, and pushes of it were passed on.
+  package func hasBroughtPushesEarly(_ connection: UInt64) -> Bool {
+    successors.contains { $0.connection == connection && $0.hasBroughtPushes }
+  }
 
   /// A connection sends from now on. `missing`: the namespaces that it is not joined to. An optional one may respond later, or be joined by a later
   /// connection.
   package mutating func sendingBegan(on connection: UInt64, without missing: some Sequence<String>) {
-    successors.removeAll { $0 == connection }
+    ended(connection)
     for namespace in missing { interrupt(namespace) }
     isLossDelayed = false
     saved = nil
@@ -64,13 +85,14 @@ package struct PushContinuity: Sendable {
     return connectionLost()
   }
 
-  /// A connection has ended that never became ready, and had joined namespaces. What it has brought was passed on, and no other connection sends.
+  /// A connection has ended that never became ready, and had brought pushes or joined namespaces. What it has brought was passed on, and no other
+  /// connection sends.
   package mutating func setupFailed(on connection: UInt64) -> Bool {
     ended(connection)
     return connectionLost()
   }
 
-  package mutating func ended(_ connection: UInt64) { successors.removeAll { $0 == connection } }
+  package mutating func ended(_ connection: UInt64) { successors.removeAll { $0.connection == connection } }
 
   private mutating func connectionLost() -> Bool {
     // A successor that is already being set up has asked for nothing: its predecessor was alive.

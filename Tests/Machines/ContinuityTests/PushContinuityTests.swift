@@ -62,6 +62,19 @@ import Testing
     #expect(!continuity.isSettingUp(1))
   }
 
+  @Test mutating func pushesOfAConnectionThatNeverSentAreNotedUntilItEnds() {
+    continuity.pushReceived(on: 1)
+    #expect(!continuity.hasBroughtPushesEarly(1), "its setup has not begun")
+    continuity.setupBegan(on: 1)
+    continuity.setupBegan(on: 2)
+    #expect(!continuity.hasBroughtPushesEarly(1))
+    continuity.pushReceived(on: 1)
+    #expect(continuity.hasBroughtPushesEarly(1))
+    #expect(!continuity.hasBroughtPushesEarly(2))
+    #expect(continuity.setupFailed(on: 1) == true)
+    #expect(!continuity.hasBroughtPushesEarly(1))
+  }
+
   @Test(arguments: [true, false]) mutating func anEarlierProcessMayBeContinued(mayBeContinued: Bool) {
     continuity = PushContinuity(mayBeContinued: mayBeContinued, namespaces: [])
     #expect(continuity.stateLost() == mayBeContinued)

@@ -48,6 +48,8 @@ final class Ledger {
   var readers: [Reader]
   /// The pushes that the worker of the consumer has acknowledged.
   private(set) var acknowledged: Set<Int> = []
+  /// Through this one, pushes were sent before a gateway had ever finished connecting: nobody can expect them.
+  var lastUnexpected = 0
   /// Number of lost connections and terms.
   var disruptions = 0
   /// Whether an operator has closed the session.
@@ -146,7 +148,9 @@ final class Ledger {
       check(push)
       let number = Int(push.data.dropFirst()) ?? 0
       if number <= state.last { note("reader \(reader) gets \(push.data) after p\(state.last)") }
-      if number > state.last + 1, !state.hasGap { note("reader \(reader) misses p\(state.last + 1)") }
+      if number > max(state.last, lastUnexpected) + 1, !state.hasGap {
+        note("reader \(reader) misses p\(state.last + 1)")
+      }
       (state.last, state.hasGap) = (number, false)
     }
     state.cursor = cursor ?? state.cursor

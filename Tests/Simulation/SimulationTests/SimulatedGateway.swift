@@ -11,6 +11,7 @@ import RedisStore
 import Replication
 import Submissions
 import Synchronization
+import UpstreamSession
 
 @testable import API
 @testable import Metrics
@@ -97,6 +98,8 @@ final class SimulatedGateway: JournalHooks {
   }
 
   private var mayWrite: Bool { bug == .leaseNotChecked || ProcessInformation.bootTime() < deadline }
+
+  var isReady: Bool { slot.session.upstream.snapshot().state == .ready }
 
   /// It notices that its lease has ended, and closes the session.
   func lose() {

@@ -39,6 +39,8 @@ final class World: SimulatedGateway.Observer {
   private var held: [HeldRequest] = []
   private var busyReaders: Set<Int> = []
   private var hasConsumer = false
+  /// Whether a gateway has ever finished connecting.
+  private var hasBeenReady = false
   private var leases: [(lease: String, number: Int)] = []
   private var isChanging = false
   /// Whether the last change of the session was to open it, and has succeeded.
@@ -105,7 +107,7 @@ final class World: SimulatedGateway.Observer {
     case 39..<46: consume()
     case 46..<49: changeSession(closes: chance(60))
     case 49..<52: if let request = held.randomElement(using: &random) { gateways.forEach { $0?.abandon(request) } }
-    case 52..<60: for _ in 0...Int.random(in: 0...2, using: &random) { peer.push() }
+    case 52..<60: for _ in 0...Int.random(in: 0...2, using: &random) { push() }
     case 60..<62: peer.breakConnections()
     case 62..<64: peer.responds.toggle()
     case 64..<65: peer.isReachable.toggle()
@@ -162,7 +164,7 @@ final class World: SimulatedGateway.Observer {
   }
 
   private var isRead: Bool {
-    let read = ledger.readers.allSatisfy { $0.last == peer.pushes || $0.hasGap }
+    let read = ledger.readers.allSatisfy { $0.last == peer.pushes || $0.hasGap || peer.pushes <= ledger.lastUnexpected }
     return read && busyReaders.isEmpty
   }
 
@@ -444,6 +446,12 @@ final class World: SimulatedGateway.Observer {
       else { return ledger.note("\(message.name) was accepted and is lost: \(response.status) \(response.body)") }
       ledger.shown(message.name, state, fact(of: gateway), isCurrent: isCurrent(gateway))
     }
+  }
+
+  private func push() {
+    peer.push()
+    if !hasBeenReady { hasBeenReady = gateways.contains { $0?.isReady == true } }
+    if !hasBeenReady { ledger.lastUnexpected = peer.pushes }
   }
 
   private func poll(_ reader: Int, waits: Bool = false) {

@@ -44,7 +44,7 @@ extension SessionDriver: ConnectionOwner {
     case .upgraded(let agreement):
       endAttempt(connection)
       status.setAgreement(agreement)
-      if handle.hasEvents { continuity.setupBegan(on: connection.number) }
+      if handle.hasEvents || !settings.session.setup.isEmpty { continuity.setupBegan(on: connection.number) }
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):
@@ -109,6 +109,7 @@ extension SessionDriver: ConnectionOwner {
     let generation = connection.generation
     let outcome = runner.receive(kind, from: connection, conversation, isCurrent: machine.sending == generation)
     if case .push(let unpackedKind) = outcome {
+      continuity.pushReceived(on: connection.number)
       noteCursor()
       let mayRespond = connection.carriesMessages
       if let kind = unpackedKind {

@@ -132,7 +132,7 @@ final class SessionDriver {
       preconditionFailure("`apply` starts attempts")
     case .startSending(let generation):
       if let connection = connection(generation) {
-        if handle.hasEvents { beginSending(on: connection) }
+        if handle.hasEvents { beginSending(on: connection) } else { continuity.ended(connection.number) }
         resubscribe(on: connection)
       }
       pump.startSending(on: generation, confirms: (connection(generation)?.settings ?? settings).outbox.confirms)
@@ -245,6 +245,11 @@ final class SessionDriver {
     if handle.hasEvents {
       noteFailedSetup(of: connection)
       forgetEvents(of: connection)
+    } else if machine.sending == nil, continuity.hasBroughtPushesEarly(connection.number),
+      continuity.setupFailed(on: connection.number)
+    {
+      // What the upstream has sent after them is missing.
+      sink.connectionLost()
     }
     continuity.ended(connection.number)
     connections.removeAll { $0 === connection }

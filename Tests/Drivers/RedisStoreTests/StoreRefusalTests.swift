@@ -14,7 +14,7 @@ import Testing
   /// The connections work, and heartbeats are accepted. Messages are refused at once instead of waiting.
   @Test func aFullRedisIsAFailureUntilItHasRoom() async throws {
     let server = try await RedisProcess.server()
-    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(30)) }
+    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(60)) }
     let journal = try await gateway.hold().journal
     let client = try TestClient(server)
     _ = try await client.call("CONFIG", "SET", "maxmemory", "1")

@@ -4,6 +4,7 @@ import RESPCodec
 import RedisProtocol
 import RedisSupport
 import TLSSupport
+import TestSupport
 import Testing
 import Threading
 
@@ -173,9 +174,14 @@ import Threading
   }
 
   @Test func aMemberOfAClusterIsRefused() async throws {
-    let server = try await RedisProcess.server { _, _ in ["--cluster-enabled", "yes"] }
+    // By default it is in the range of the ports of clients.
+    let bus = try ReservedPort()
+    let server = try await RedisProcess.server { _, _ in
+      ["--cluster-enabled", "yes", "--cluster-port", "\(bus.number)"]
+    }
     let run = try ConnectionRun(to: RedisEndpoint(server))
     #expect(try await run.ending() == "the server runs in mode 'cluster', which is not supported here")
+    withExtendedLifetime(bus) {}
   }
 
   @Test func aFullServerRefusesOneCommand() async throws {

@@ -60,8 +60,10 @@ async def test_a_large_call_is_sent_with_an_id_of_the_gateway(client, upstream):
 
 async def test_a_large_body_that_is_not_valid_is_refused_as_a_small_one(client):
     for size in (1_000, 1_000_000):
-        answer = await client.request("POST", "/v1/call", data=b'{"id":1,"p":[' + b"0," * size, headers=JSON)
+        headers = {**JSON, "X-Request-Id": f"id-{size}"}
+        answer = await client.request("POST", "/v1/call", data=b'{"id":1,"p":[' + b"0," * size, headers=headers)
         assert answer.problem(422)["type"] == "/errors/invalid-document"
+        assert answer.problem(422)["request_id"] == f"id-{size}"
         assert f"at byte {2 * size + 13}" in answer.problem(422)["detail"]
         answer = await client.send(b"a\n" * size + b"\xff\n", type="application/x-ndjson")
         assert f"line {size + 1} of the batch" in answer.problem(400)["detail"]

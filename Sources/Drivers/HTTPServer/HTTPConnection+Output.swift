@@ -150,7 +150,10 @@ extension HTTPConnection {
   @inline(never)
   func flushNow() -> OutputQueue.FlushResult {
     if deferredParts > 0 {
+      // What was deferred has responders of its own.
+      let responder = worker.responder
       worker.sendDeferred()
+      worker.responder = channel.isClosed ? 0 : responder
       // If the client is gone, the channel must not be written to, and the output is for this client only.
       guard !channel.isClosed else {
         worker.output.removeAll()

@@ -116,11 +116,17 @@ extension HTTPConnection {
   @inline(never)
   func beginHolding() {
     isHeld = true
-    http.releaseStorageIfIdle()
+    releaseIdleInput()
     layers?.releaseIdleStorage()
     if case .request(let request) = waiting { request.heldCount?.add(1) }
     if case .body = waiting { return }
     access?.hold(at: worker.loop.now)
+  }
+
+  private func releaseIdleInput() {
+    // The head of a request that is not finished is needed, such as for its id.
+    if case .body = waiting { return }
+    http.releaseStorageIfIdle()
   }
 
   @inline(never)
@@ -144,7 +150,7 @@ extension HTTPConnection {
       switch result {
       case .bytes:
         if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
-        http.releaseStorageIfIdle()
+        releaseIdleInput()
       case .wouldBlock:
         // The kernel does not take a reply of TLS, such as an alert, so the socket is not read, and remains readable.
         if let layers, layers.hasBufferedInput || layers.pendingBytes > 0 { return true }

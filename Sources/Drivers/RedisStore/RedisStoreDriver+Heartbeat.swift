@@ -23,7 +23,7 @@ extension RedisStoreDriver {
     let last = store.submissions.lastSubmitted
     // What nobody awaits is taken now, before the next term has another journal.
     areNotesDue = true
-    for session in heldSessions {
+    for session in journals.values {
       let wasReported = session.isReported
       session.endTerm(after: last)
       // Its next term would open another socket, to be closed soon.
@@ -37,7 +37,7 @@ extension RedisStoreDriver {
   func sendHeartbeat() {
     guard let connection = link.heartbeats, let next = heartbeat.nextTime else { return }
     guard now >= next else { return setTimer(.heartbeat, at: loop.now + (next - now)) }
-    if heldSessions.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
+    if journals.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
     let beat = heartbeat.send(now: now)
     let entry = GatewayEntry(
       beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isDraining,

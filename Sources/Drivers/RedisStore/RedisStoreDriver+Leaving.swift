@@ -62,15 +62,11 @@ extension RedisStoreDriver {
     }
     let wasDamaged = entry.isDamaged
     entry.tenure = .none
-    if wasDamaged {
-      damagedCount -= 1
-      reportDamage()
-    }
+    if wasDamaged { reportDamage() }
   }
 
   func noteDamage(_ name: String, _ what: String) {
     let entry = entry(of: name)
-    if !entry.isDamaged { damagedCount += 1 }
     endLoading(of: name, entry)
     loads.end(name)
     entry.tenure = .damaged
@@ -79,7 +75,7 @@ extension RedisStoreDriver {
   }
 
   func reportDamage(_ text: String? = nil) {
-    metrics.setDamaged(damagedCount)
+    metrics.setDamaged(sessions.values.count(where: \.isDamaged))
     store.report(damage: text ?? sessions.first(where: \.value.isDamaged).map { "session '\($0.key)' is damaged" })
   }
 

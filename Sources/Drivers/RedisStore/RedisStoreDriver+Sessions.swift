@@ -72,9 +72,8 @@ extension RedisStoreDriver {
 
   /// The sessions that are held have changed.
   func noteHeld(_ session: HeldSession, _ change: Int) {
-    heldCount += change
     if SessionDefinition.parts(of: session.name) != nil { createdHeld += change }
-    metrics.setHeld(heldCount)
+    metrics.setHeld(journals.count)
     store.setFull(createdHeld >= settings.createdSessions)
   }
 

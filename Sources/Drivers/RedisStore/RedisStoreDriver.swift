@@ -56,12 +56,11 @@ final class RedisStoreDriver {
   var replacements: LimitedTurns
   /// Candidates that are acquired by the flight.
   var acquiring = 0
-  /// Sessions that are being read, and those that are held, also of those how many clients have created.
+  /// How many sessions are being read.
   var loadingCount = 0
-  var heldCount = 0
+  /// How many of the held ones clients have created.
   var createdHeld = 0
-  var damagedCount = 0
-  /// Those that are held, by the number in the queue.
+  /// The held sessions, by the number in the queue.
   var journals: [Int32: HeldSession] = [:]
   private var lastIndex: Int32 = 0
   /// How often a session began to be followed.
@@ -276,7 +275,7 @@ final class RedisStoreDriver {
     case .drain:
       isDraining = true
       for (name, entry) in sessions { stopAcquiring(name, entry) }
-      for session in heldSessions where !session.isReported { releaseSoon(session) }
+      for session in journals.values where !session.isReported { releaseSoon(session) }
       // Before any session is released, so that nobody names this gateway as successor.
       heartbeat.hasten()
       sendHeartbeat()
@@ -316,8 +315,6 @@ final class RedisStoreDriver {
     return entry
   }
 
-  var heldSessions: some Sequence<HeldSession> { sessions.values.lazy.compactMap(\.held) }
-
   /// Keeps nothing of the session, unless it still concerns this gateway.
   func forgetIfUnused(_ name: String) {
     guard let entry = sessions[name], !entry.isSubscribed else { return }
@@ -331,7 +328,7 @@ final class RedisStoreDriver {
   /// These entries do not wait any more.
   func release(_ bytes: Int) {
     guard bytes > 0, store.submissions.release(bytes: bytes) else { return }
-    for session in heldSessions { session.journal.notify() }
+    for session in journals.values { session.journal.notify() }
   }
 
   // MARK: Connections
@@ -387,7 +384,7 @@ final class RedisStoreDriver {
     } else {
       logger.info("the store works")
     }
-    for session in heldSessions { session.journal.notify() }
+    for session in journals.values { session.journal.notify() }
   }
 
   private var lastFailure = "not connected"

@@ -6,7 +6,7 @@ import Inbox
 import JSONCodec
 
 extension HTTPMediaType {
-  /// Whether the body may be a JSON document. `curl -d` sends the type of a form, and many libraries that of bytes, unless another is given.
+  /// Whether the body may be a JSON document. Without a type of the caller's, `curl -d` declares a form, and many libraries declare bytes.
   func mayBeDocument() -> Bool {
     self.is("application", "json") || self.is("application", "x-www-form-urlencoded")
       || self.is("application", "octet-stream")

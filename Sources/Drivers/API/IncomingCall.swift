@@ -22,7 +22,7 @@ struct IncomingCall {
   let waited: TimeSpan
   /// nil for an event.
   private let correlation: Correlation?
-  /// How the body becomes an event of a Socket.IO upstream; nil for another one.
+  /// How the body becomes an event; nil unless the upstream speaks Socket.IO.
   let event: EventForm?
   let wait: TimeSpan
   /// The wait for which `Prefer` has asked, as far as it is granted, which the response confirms; nil if there is none.
@@ -93,7 +93,7 @@ struct IncomingCall {
   /// Returns the content of the body, prepared or read now.
   ///
   /// - Parameters:
-  ///   - settings: of a Socket.IO upstream; nil for another one.
+  ///   - settings: nil unless the upstream speaks Socket.IO.
   ///   - random: for the id.
   func content(
     of body: RequestBody?, _ settings: SocketIOSettings?, _ random: @autoclosure () -> UInt128

@@ -32,7 +32,7 @@ struct EventContent: Sendable {
 enum MessageBody: Sendable {
   /// A small one, whose content is read when it is needed.
   case plain([UInt8])
-  /// One that was read on another thread. The key is nil if the request has none.
+  /// A body that was read on another thread. The key is nil if the request has none.
   case prepared(Result<MessageContent, ProblemError>, fingerprint: IdempotencyTable.Key?)
 }
 
@@ -58,7 +58,7 @@ extension IncomingMessage {
     }
   }
 
-  /// - Parameter settings: of a Socket.IO upstream; nil for another one.
+  /// - Parameter settings: nil unless the upstream speaks Socket.IO.
   func content(of body: MessageBody, _ settings: SocketIOSettings?) throws(ProblemError) -> MessageContent {
     switch body {
     case .plain(let plain): try content(of: plain, settings)

@@ -22,7 +22,7 @@ struct StoreStatus {
     }
   }
 
-  /// Why no request reaches this gateway from another one, for anybody; nil if some do, or there is no other gateway.
+  /// Why no other gateway can reach this one; nil if one can, or if there is no other.
   var peerProblem: StaticString? {
     state?.isUnreachable == true ? "other gateways cannot reach this one (listeners.peer_address)" : nil
   }

@@ -31,7 +31,7 @@ package final class Forwarder {
     inUse = .connections(network.limits.connections)
   }
 
-  /// Begins to forward a request. nil: the contents of those that wait take all the memory that they may, or that those of the client may.
+  /// Begins to forward a request. Returns nil if the waiting requests use all the memory that they may together, or if those of this client use its share.
   ///
   /// - Parameters:
   ///   - placement: that of the session. The exchange follows it until there is a response.

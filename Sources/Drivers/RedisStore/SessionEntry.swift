@@ -1,6 +1,6 @@
 import Replication
 
-/// What one session is to this gateway. One that is nothing to it has no entry. Belongs to the loop of the store.
+/// What one session is to this gateway: candidate, held, followed. A session that does not concern the gateway has no entry. Belongs to the loop of the store.
 final class SessionEntry {
   enum Tenure {
     case none

@@ -36,7 +36,7 @@ struct SocketIOState: Sendable {
 }
 
 extension SessionHandle {
-  /// The settings of a Socket.IO upstream; nil for another one.
+  /// The settings of Socket.IO; nil if the upstream does not speak it.
   package var socketIO: SocketIOSettings? {
     hasEvents ? shared.withLock { $0.socketIOSettings } : nil
   }

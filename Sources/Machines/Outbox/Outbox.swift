@@ -283,7 +283,7 @@ package struct Outbox: Sendable {
     return true
   }
 
-  /// Whether the client of a message has more than its share. Messages whose clients are not known are as those of one that has.
+  /// Whether the client of a message has more than its share. A message without a known client counts as if its client had.
   private func hasMoreThanItsShare(_ position: Int) -> Bool {
     guard ring[position].payload != nil else { return false }
     let client = ring[position].client

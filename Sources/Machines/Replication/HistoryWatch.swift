@@ -108,8 +108,8 @@ package struct HistoryWatch: Sendable {
     gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
   }
 
-  /// Where the other gateways are reached whose heartbeats have arrived just now. One that was killed is not among them, although its sessions are its
-  /// own for a lease.
+  /// Where the other gateways are reached whose heartbeats have arrived just now. A killed gateway is not among them, although it keeps its
+  /// sessions for a lease.
   package func freshAddresses(now: MonotonicTime) -> [GatewayID: String] {
     fresh(now: now).compactMapValues { $0.address.isEmpty ? nil : $0.address }
   }

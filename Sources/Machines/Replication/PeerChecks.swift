@@ -10,7 +10,7 @@ package struct PeerChecks: Sendable {
     let address: String
     /// nil while an attempt is in progress.
     var nextAttempt: MonotonicTime?
-    /// Why the last attempt has failed; nil: none has ended.
+    /// Why the last attempt failed; nil before an attempt has ended.
     var failure: String?
     var wasReached = false
   }
@@ -42,7 +42,7 @@ package struct PeerChecks: Sendable {
     return due
   }
 
-  /// - Parameter failure: why the gateway was not reached; nil: it was.
+  /// - Parameter failure: why the gateway was not reached; nil if it was reached.
   package mutating func ended(_ gateway: GatewayID, at address: String, failure: String?, now: MonotonicTime) {
     guard var check = checks[gateway], check.address == address else { return }
     check.nextAttempt = now + Self.interval

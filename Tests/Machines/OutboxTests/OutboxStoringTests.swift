@@ -161,17 +161,23 @@ import UpstreamSession
     #expect(take(&outbox) == [1])
   }
 
-  @Test func theEndOfAConnectionLowersTheIntent() {
-    var outbox = Outbox(OutboxSettings())
+  /// A stored outbox whose first messages may be sent on the first connection.
+  private func sending(through last: UInt64, _ settings: OutboxSettings) -> Outbox {
+    var outbox = Outbox(settings)
     outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
     _ = outbox.takeLoweredIntent()
     outbox.startSending(on: Generation(1))
-    for number in 1...2 as ClosedRange<UInt64> {
+    for number in 1...last {
       _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
       outbox.noteStored(number)
     }
-    outbox.intend(through: 2)
-    outbox.permit(through: 2)
+    outbox.intend(through: last)
+    outbox.permit(through: last)
+    return outbox
+  }
+
+  @Test func theEndOfAConnectionLowersTheIntent() {
+    var outbox = sending(through: 2, OutboxSettings())
     #expect(take(&outbox) == [1, 2])
     outbox.written(through: 1)
     outbox.stopSending()
@@ -187,16 +193,7 @@ import UpstreamSession
   @Test func whatWasWrittenAndIsQueuedAgainStaysIntended() {
     var settings = OutboxSettings()
     settings.redelivery = .unconfirmed
-    var outbox = Outbox(settings)
-    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
-    _ = outbox.takeLoweredIntent()
-    outbox.startSending(on: Generation(1))
-    for number in 1...3 as ClosedRange<UInt64> {
-      _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
-      outbox.noteStored(number)
-    }
-    outbox.intend(through: 3)
-    outbox.permit(through: 3)
+    var outbox = sending(through: 3, settings)
     #expect(take(&outbox) == [1, 2, 3])
     outbox.written(through: 2)
     outbox.stopSending()

@@ -110,7 +110,7 @@ package struct Outbox: Sendable {
   var waitingBytes = 0
   /// nil if there is no pace.
   var bucket: TokenBucket?
-  /// Whether the kernel accepted less than the connection had to send. Nothing more is written before it has room again.
+  /// Nothing more is taken in this turn: the kernel accepted less than the connection had to send, or the next message is not prepared yet.
   var isBlocked = false
   /// A hand-over is in progress: nothing is taken.
   private(set) var isPaused = false
@@ -298,7 +298,7 @@ package struct Outbox: Sendable {
   /// `maximumBytes` are reached.
   ///
   /// - Parameters:
-  ///   - largest: a larger message is not taken yet (`next`), unless it may not be queued.
+  ///   - largest: a larger message is not taken yet (`next`), unless it may not be queued. Messages that may not be queued end behind it.
   ///   - prepared: the larger message that is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
@@ -318,6 +318,8 @@ package struct Outbox: Sendable {
       let count = payload.count
       if count > largest, sequence != prepared, !ring[position].isImmediate {
         takenEnd &-= 1
+        isBlocked = true
+        endImmediate()
         break
       }
       if let topic = ring[position].topic, topics[topic] == position { topics[topic] = nil }

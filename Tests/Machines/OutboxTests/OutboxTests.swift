@@ -81,6 +81,26 @@ struct OutboxFixture {
     #expect(take(nil) == ["at once"])
   }
 
+  @Test func nowOrNeverDoesNotWaitForALargeMessageToBePrepared() {
+    var box = OutboxFixture()
+    box.outbox.startSending(on: Generation(1))
+    func take(_ prepared: UInt64?) -> [String] {
+      var batch: [OutboxMessage] = []
+      box.outbox.takeBatch(
+        maximumMessages: .max, maximumBytes: .max, largest: 4, except: prepared, now: box.now, into: &batch)
+      return batch.map { $0.payload.bytes.text() }
+    }
+    box.post("large")
+    box.post("a", ttl: .zero)
+    box.post("b")
+    #expect(take(nil) == [])
+    #expect(box.states == "qeq")
+    #expect(box.post("c", ttl: .zero) == .notReady(.blocked))
+    #expect(take(1) == ["large", "b"])
+    box.post("d", ttl: .zero)
+    #expect(take(nil) == ["d"])
+  }
+
   @Test func aLargeMessageCanExpireBeforeItIsPrepared() {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))

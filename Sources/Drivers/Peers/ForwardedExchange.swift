@@ -204,8 +204,7 @@ package final class ForwardedExchange: LoopTask {
     while awaited != nil, !isCancelled, holder == peer, now < end { _ = await event.wait(until: end) }
     guard awaited == nil else {
       awaited = nil
-      // What has ended is not kept.
-      _ = pool.firstWait
+      pool.forgetEndedWaits(of: user)
       if now >= end { _ = machine.ended(.unreached, now: now) }
       return nil
     }

@@ -96,9 +96,9 @@ package final class Forwarder {
     inUse.add(by: user)
   }
 
-  /// Gives free connections to the requests that have waited longest for a peer. One whose client has less than its share has not waited.
+  /// Gives each free connection to the request that has waited longest, of the clients that may have one.
   private func grant() {
-    while let (wait, pool) = nextWait, let next = pool.removeFirst() {
+    while let (wait, pool) = nextWait, let next = pool.removeFirst(of: wait.user) {
       begin(in: pool, by: wait.user)
       next.granted()
     }
@@ -107,7 +107,7 @@ package final class Forwarder {
   private var nextWait: (PeerConnections.Wait, PeerConnections)? {
     var first: (wait: PeerConnections.Wait, pool: PeerConnections)?
     for pool in pools.values {
-      guard let wait = pool.firstWait, inUse.admits(by: wait.user), pool.hasRoom(for: wait.user) else { continue }
+      guard let wait = pool.firstWait(where: { inUse.admits(by: $0) }) else { continue }
       if wait.number < first?.wait.number ?? .max { first = (wait, pool) }
     }
     return first
@@ -171,7 +171,8 @@ private final class PlaceWatch: SignalTarget {
   }
 }
 
-/// The connections of one loop with one gateway, which are kept for reuse, and the requests that wait for one, in order. `Forwarder` limits their number.
+/// The connections of one loop with one gateway, which are kept for reuse, and the requests that wait for one, in order of each client. `Forwarder` limits
+/// their number.
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
@@ -182,8 +183,8 @@ final class PeerConnections {
   private var idle: [HTTPClient] = []
   /// Those with a request, by the clients of these.
   private(set) var inUse: ReservedTotal
-  /// With the numbers of their waits. Some of them have stopped waiting.
-  private var waiting = RingDeque<(exchange: ForwardedExchange, wait: Wait)?>(filler: nil)
+  /// By client, so that the requests of one that may have no more connections do not delay those of others. Some have stopped waiting.
+  private var waiting: [UInt64: RingDeque<(exchange: ForwardedExchange, number: UInt64)?>] = [:]
 
   struct Wait {
     let number: UInt64
@@ -200,8 +201,8 @@ final class PeerConnections {
     self.loop = loop
   }
 
-  var isInUse: Bool { inUse.used > 0 || firstWait != nil }
-  var waitingCount: Int { waiting.count }
+  var isInUse: Bool { inUse.used > 0 || !waiting.isEmpty }
+  var waitingCount: Int { waiting.values.reduce(0) { $0 + $1.count } }
   func hasRoom(for user: UInt64) -> Bool { inUse.admits(by: user) }
   var hasIdle: Bool { idle.contains { $0.isConnected } }
   /// Number of those that are open, or are about to be.
@@ -244,21 +245,39 @@ final class PeerConnections {
   }
 
   func add(_ exchange: ForwardedExchange, _ number: UInt64, by user: UInt64) {
-    waiting.append((exchange, Wait(number: number, user: user)))
+    waiting[user, default: RingDeque(filler: nil, minimumCapacity: 1)].append((exchange, number))
   }
 
-  /// The first wait that has not ended; nil: nothing waits.
-  var firstWait: Wait? {
-    while !waiting.isEmpty {
-      if let first = waiting[waiting.front], first.exchange.awaited == first.wait.number { return first.wait }
-      waiting.removeFirst()
+  /// The wait that began first, of the clients that may have one more connection of this loop (`mayHave`) and with this gateway. Takes a step for each
+  /// client.
+  func firstWait(where mayHave: (UInt64) -> Bool) -> Wait? {
+    var first: Wait?
+    for (user, queue) in waiting {
+      guard let number = queue.firstElement()?.number, number < first?.number ?? .max, mayHave(user), hasRoom(for: user)
+      else { continue }
+      first = Wait(number: number, user: user)
     }
-    return nil
+    return first
   }
 
-  func removeFirst() -> ForwardedExchange? {
-    guard firstWait != nil, let first = waiting[waiting.front] else { return nil }
-    waiting.removeFirst()
+  /// Removes the wait of this client that began first.
+  func removeFirst(of user: UInt64) -> ForwardedExchange? {
+    guard let index = waiting.index(forKey: user), let first = waiting[user]?.firstElement() else { return nil }
+    waiting.values[index].removeFirst()
+    forgetEndedWaits(of: user)
     return first.exchange
   }
+
+  /// The first wait of each client is one that has not ended.
+  func forgetEndedWaits(of user: UInt64) {
+    guard let index = waiting.index(forKey: user) else { return }
+    while let first = waiting.values[index].firstElement(), first.exchange.awaited != first.number {
+      waiting.values[index].removeFirst()
+    }
+    if waiting.values[index].isEmpty { waiting.remove(at: index) }
+  }
+}
+
+extension RingDeque {
+  fileprivate func firstElement<Wrapped>() -> Wrapped? where Element == Wrapped? { isEmpty ? nil : self[front] }
 }

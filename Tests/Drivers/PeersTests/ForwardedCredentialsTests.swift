@@ -107,6 +107,35 @@ import Testing
     #expect(try eventually { try follower.isIdle() })
   }
 
+  /// The first principal has more connections than its share, and waits for more. The others have one connection more between them.
+  @Test func aClientWithLessThanItsShareDoesNotWaitBehindOneWithMore() throws {
+    let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
+    let third = "token-of-a-third-client"
+    try follower.use(
+      tokens: Self.file
+        + "other sha256:3c7fbdfc55fbbe1a0348a5a969ea9e46413146ca5e1d0a295e83eddf53293da5 scopes=send\n"
+        + "third sha256:c969e19b87f993c0fc7d43371fcab2b3fa230ba954ceafeb8c897b57f2070394 scopes=send\n")
+    let first = try follower.connect()
+    first.send(request(Self.token, "/v1/messages", "m"))
+    #expect(try first.response().status == 202)
+    let waiting = "/v1/messages?until=confirmed&wait=30s"
+    let heavy = try (0..<14).map { _ in try follower.connect() }
+    for client in heavy { client.send(request(Self.token, waiting, "m")) }
+    #expect(eventually { holder.metric("drawbridge_messages_accepted_total") == 13 })
+    let light = try follower.connect()
+    light.send(request(Self.other, waiting, "m"))
+    #expect(eventually { holder.metric("drawbridge_messages_accepted_total") == 14 })
+    let last = try follower.connect()
+    last.send(request(third, "/v1/messages", "m"))
+    #expect(eventually { follower.network.metrics.waiting.current == 16 })
+    light.close()
+    #expect(try last.response().status == 202)
+    #expect(follower.network.metrics.waiting.current >= 14, "no request of the first one has ended")
+    #expect(holder.metric("drawbridge_messages_accepted_total") == 15, "two of the first one wait for a connection")
+    for client in heavy { client.close() }
+    #expect(try eventually { try follower.isIdle() })
+  }
+
   /// The holder counts what it queues by the client of the other gateway.
   @Test func onePrincipalCannotTakeTheQueueOfAllThroughAnotherGateway() throws {
     let pair = try ForwardingTests.Pair(settings: {

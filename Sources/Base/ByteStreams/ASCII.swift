@@ -120,7 +120,8 @@ extension Span where Element == UInt8 {
     return extracting(start..<end)
   }
 
-  /// The value of these decimal digits. Returns nil for empty input, other bytes, more than 19 digits, or a value above `Int.max`.
+  /// The value of these decimal digits. Returns nil for empty input, other bytes, more than 19 digits, or a value above
+  /// `Int.max`.
   @inlinable package func decimalValue() -> Int? {
     guard !isEmpty, count <= 19 else { return nil }
     var value = 0
@@ -134,7 +135,8 @@ extension Span where Element == UInt8 {
     return value
   }
 
-  /// The value of these lower-case hexadecimal digits. Returns nil for empty input, other bytes, or more than 16 digits.
+  /// The value of these lower-case hexadecimal digits. Returns nil for empty input, other bytes, or more than 16
+  /// digits.
   package func hexadecimalValue() -> UInt64? {
     guard !isEmpty, count <= 16 else { return nil }
     var value: UInt64 = 0
@@ -149,14 +151,15 @@ extension Span where Element == UInt8 {
     return value
   }
 
-  /// FNV-1a with 64 bits. It is the same in every process, and has no secret: who chooses the bytes can choose their hash.
+  /// 64-bit FNV-1a. The result is the same in every process. It has no key: an attacker who chooses the bytes can
+  /// choose their hash.
   @inlinable package func fnv1aHash() -> UInt64 {
     var hash: UInt64 = 0xcbf2_9ce4_8422_2325
     for index in indices { hash = (hash ^ UInt64(self[index])) &* 0x100_0000_01b3 }
     return hash
   }
 
-  /// Like `text()`, but cut after 64 bytes. For quoting part of a request in an error or a log line.
+  /// Like `text()`, but truncated to 64 bytes. For quoting part of a request in an error or a log line.
   package func excerpt() -> String { count <= 64 ? text() : extracting(first: 64).text() + "…" }
 
   /// A `String` of these bytes, with invalid UTF-8 replaced by U+FFFD. For text that people read.

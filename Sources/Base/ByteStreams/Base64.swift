@@ -29,7 +29,8 @@ package enum Base64 {
     }
   }
 
-  /// Whether `text` is the canonical encoding of `count` bytes: padded, and with the unused bits of the last digit zero.
+  /// Whether `text` is the canonical encoding of `count` bytes: padded, and with the unused bits of the last digit
+  /// zero.
   package static func isEncoding(_ text: Span<UInt8>, ofBytes count: Int) -> Bool {
     guard text.count == encodedCount(count) else { return false }
     let padding = (3 - count % 3) % 3
@@ -63,8 +64,8 @@ package enum Base64 {
     _ = decode(digits, .standard) { output.append($0) }
   }
 
-  /// Returns the bytes that `text` encodes. Returns nil unless `text` is their canonical encoding: padded, and with the unused bits of the
-  /// last digit zero.
+  /// Returns the bytes that `text` encodes. Returns nil unless `text` is their canonical encoding: padded, and with the
+  /// unused bits of the last digit zero.
   package static func decode(_ text: Span<UInt8>) -> [UInt8]? {
     guard text.count % 4 == 0 else { return nil }
     let digits = text.extracting(first: text.count - padding(of: text))
@@ -73,9 +74,9 @@ package enum Base64 {
     return decode(digits, .standard) { output.append($0) } ? output : nil
   }
 
-  /// Returns the bytes that `text` encodes with the alphabet for URLs, without padding (RFC 7515 §2). Returns nil unless `text` is the one
-  /// canonical encoding of some bytes: no padding, no other characters, and the unused bits of the last digit zero. So no other text passes
-  /// for the same token.
+  /// Returns the bytes that `text` encodes with the URL-safe alphabet, without padding (RFC 7515 §2). Returns nil
+  /// unless `text` is the canonical encoding: no padding, no other characters, and the unused bits of the last digit
+  /// zero. So a token has exactly one accepted text.
   package static func decodeURL(_ text: Span<UInt8>) -> [UInt8]? {
     guard text.count % 4 != 1 else { return nil }
     var output: [UInt8] = []
@@ -85,8 +86,8 @@ package enum Base64 {
 
   private enum Alphabet { case standard, url }
 
-  /// Passes on the bytes up to the first character that is no digit. Returns whether there is none, and the unused bits of the last digit
-  /// are zero.
+  /// Passes the decoded bytes to `append`, up to the first character that is not in the alphabet. Returns whether all
+  /// characters are, and the unused bits of the last one are zero.
   @inline(__always)
   private static func decode(_ digits: Span<UInt8>, _ alphabet: Alphabet, _ append: (UInt8) -> Void) -> Bool {
     var group: UInt32 = 0

@@ -1,7 +1,7 @@
 /// A growable byte buffer with a single owner. Bytes are appended at the end and consumed from the front.
 ///
-/// Nothing is allocated before the first byte, and `releaseStorage()` frees everything, so an idle connection holds no buffer.
-/// Consuming only advances an offset. Bytes move to the front only when room at the end is needed.
+/// Nothing is allocated before the first byte, and `releaseStorage()` frees everything, so an idle connection holds no
+/// buffer. Consuming only advances an offset. Bytes move to the front only when room at the end is needed.
 @safe
 @usableFromInline
 package struct ByteQueue: ~Copyable {
@@ -75,14 +75,14 @@ package struct ByteQueue: ~Copyable {
     tail = 0
   }
 
-  /// Frees unused capacity if it exceeds the readable bytes. Small buffers are left alone. While a queue drains, all calls together
-  /// copy at most as many bytes as it held at the start.
+  /// Frees unused capacity if it exceeds the readable bytes. Small buffers are left alone. While a queue drains, all
+  /// calls together copy at most as many bytes as it held at the start.
   package mutating func releaseSpareCapacity() {
     guard capacity > Self.smallCapacity, capacity &- count > count else { return }
     reallocate(max(count, Self.smallCapacity))
   }
 
-  /// Buffers up to this size in bytes are not worth a copy.
+  /// Buffers up to this size, in bytes, keep their spare capacity: freeing it is not worth a copy.
   private static var smallCapacity: Int { 4096 }
 
   /// Makes room for `count` more bytes at the end.
@@ -163,7 +163,8 @@ package struct ByteQueue: ~Copyable {
     tail &+= digits
   }
 
-  /// Appends the last `digits` hexadecimal digits of `value` in lower case; if nil, as many digits as it needs.
+  /// Appends the last `digits` hexadecimal digits of `value` in lower case, or only the significant ones if `digits` is
+  /// nil.
   package mutating func append(hexadecimal value: UInt64, digits: Int? = nil) {
     var shift = 4 &* ((digits ?? max(1, (67 &- value.leadingZeroBitCount) / 4)) &- 1)
     while shift >= 0 {
@@ -173,7 +174,8 @@ package struct ByteQueue: ~Copyable {
     }
   }
 
-  /// Passes at least `minimum` writable bytes at the end to `body`, which returns how many it wrote. Returns that number.
+  /// Passes at least `minimum` writable bytes at the end to `body`, which returns how many it wrote. Returns that
+  /// number.
   @inlinable package mutating func withWritableBytes(
     minimum: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> Int {

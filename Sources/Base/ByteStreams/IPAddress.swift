@@ -2,7 +2,8 @@
 package enum IPAddress: Hashable, Sendable {
   /// In host byte order.
   case ipv4(UInt32)
-  /// Two 64-bit halves in host byte order, high half first. `scope` is the link index of a link-local address (RFC 4007 §6), else 0.
+  /// Two 64-bit halves in host byte order, high half first. `scope` is the link index of a link-local address (RFC 4007
+  /// §6), else 0.
   case ipv6(high: UInt64, low: UInt64, scope: UInt32)
 
   package var isIPv6: Bool { if case .ipv6 = self { true } else { false } }
@@ -29,7 +30,8 @@ package enum IPAddress: Hashable, Sendable {
     }
   }
 
-  /// Whether the first `bits` bits equal those of `other`: 0 to 32 for IPv4, 0 to 128 for IPv6. Scopes are not compared.
+  /// Whether both addresses have the same first `bits` bits: 0 to 32 for IPv4, 0 to 128 for IPv6. Scopes are not
+  /// compared.
   package func isEqual(to other: IPAddress, bits: Int) -> Bool {
     switch (self, other) {
     case (.ipv4(let left), .ipv4(let right)):

@@ -1,9 +1,11 @@
-/// Strict percent-decoding (RFC 3986 §2.1). `%` must be followed by two hexadecimal digits. `%00` is rejected, since no name or value
-/// may contain NUL.
+/// Strict percent-decoding (RFC 3986 §2.1). `%` must be followed by two hexadecimal digits. `%00` is rejected, since no
+/// name or value may contain NUL.
 package enum PercentDecoder {
-  /// Decodes `encoded` and appends the result to `output`. Returns false for an invalid escape; `output` then has a partial result.
+  /// Decodes `encoded` and appends the result to `output`. Returns false for an invalid escape; `output` then has a
+  /// partial result.
   ///
-  /// - Parameter plusIsSpace: decode `+` as a space, as in forms and queries (WHATWG URL, `application/x-www-form-urlencoded`).
+  /// - Parameter plusIsSpace: decode `+` as a space, as in forms and queries (WHATWG URL,
+  ///   `application/x-www-form-urlencoded`).
   package static func decode(_ encoded: Span<UInt8>, plusIsSpace: Bool, into output: inout ByteQueue) -> Bool {
     output.reserve(encoded.count)
     var index = 0
@@ -30,8 +32,8 @@ package enum PercentDecoder {
     return output.bytes.text()
   }
 
-  /// Appends `path` to `output` with the escapes of unreserved characters decoded, which does not change its meaning (RFC 3986
-  /// §6.2.2.2). Other escapes are kept: a decoded `%2F` would become a separator.
+  /// Appends `path` to `output` with the escapes of unreserved characters decoded, which does not change its meaning
+  /// (RFC 3986 §6.2.2.2). Other escapes are kept: a decoded `%2F` would become a separator.
   package static func decodeUnreserved(_ path: Span<UInt8>, into output: inout ByteQueue) {
     output.reserve(path.count)
     var index = 0

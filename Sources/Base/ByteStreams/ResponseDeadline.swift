@@ -1,38 +1,46 @@
 /// The deadline of a peer's response to something that was sent: a ping, a close frame, a request, a command.
 ///
-/// The peer cannot respond before it has received everything that was sent earlier. Two rules give it that time. First, the timeout
-/// begins again whenever the peer has acknowledged more of the output, until nothing is left of what comes before the response. Second,
-/// what is acknowledged may still be in buffers, such as those of a proxy, so these bytes earn time at `minimumRate`. A peer that
-/// acknowledges nothing is found after the timeout, and one that has received everything, too.
+/// The peer cannot respond before it has received everything that was sent earlier. Two rules give it time for that:
 ///
-/// Positions count the bytes of a connection's output from its beginning. The owner reports them (`queued`, `acknowledged`), at the
-/// latest when the deadline has passed, and then asks for the deadline again.
+/// - The timeout starts again whenever the peer acknowledges more output, until it has acknowledged everything that
+///   precedes its response.
+/// - Acknowledged bytes may still be in buffers on the way, such as a proxy's. They extend the deadline, at
+///   `minimumRate`.
+///
+/// A peer that acknowledges nothing is detected after the timeout. So is a peer that has received everything and does
+/// not respond.
+///
+/// Positions count the bytes of a connection's output from its beginning. The owner reports them with `queued` and
+/// `acknowledged`, at the latest when the deadline has passed, and then reads the deadline again.
 package struct ResponseDeadline: Sendable {
-  /// The slowest rate at which a peer empties the buffers between it and us, in bytes per second. Slower ones are lost with a large message;
-  /// a faster rate would cut off upstreams behind a proxy on a link of 0.5 Mbit/s.
+  /// The slowest expected rate, in bytes per second, at which a peer empties the buffers on the way. A slower peer is
+  /// disconnected during a large message. A faster minimum would disconnect upstreams behind a proxy on a link of 0.5
+  /// Mbit/s.
   package static var minimumRate: Int { 32 << 10 }
-  /// The most that such buffers are expected to have: the largest send buffer of Linux, by default. Stops: a peer that hangs behind a proxy
-  /// would be found hours after a large message.
+  /// The most bytes that such buffers are expected to hold: Linux's default maximum for a send buffer. Without this
+  /// limit, a peer that hangs behind a proxy would be detected hours after a large message.
   package static var bufferedBytes: Int { 4 << 20 }
 
-  /// The time for which a wait is postponed at most, where that is limited: what the buffers may have at the slowest rate. Stops: a peer that takes a byte
-  /// now and then.
+  /// The most by which a limited wait is extended: the time for full buffers at the slowest rate. Stops: a peer that
+  /// takes a byte now and then.
   private static var longestPostponement: TimeSpan { .seconds(Int64(bufferedBytes / minimumRate)) }
 
   private let timeout: TimeSpan
   private let latest: MonotonicTime
-  /// When the timeout began the last time.
+  /// When the timeout last started.
   private var start: MonotonicTime
-  /// The peer has received every byte before this position: it has responded to what was there. `.max` if that is not known.
+  /// The peer has received every byte before this position, because it responded to them. `.max` if that is unknown.
   private let received: UInt64
-  /// The peer must have every byte before this position to respond; `.max` until it is reported.
+  /// The peer needs every byte before this position to respond. `.max` until `queued` reports it.
   private var end: UInt64
   private var acknowledged: UInt64 = 0
 
   /// - Parameters:
-  ///   - received: the peer has received every byte before this position; nil if unknown. Then buffered bytes earn no time.
-  ///   - position: nil if `queued` follows.
-  ///   - isLimited: whether the peer may take two minutes more at most. Otherwise it may take any time, as long as it shows that it is alive.
+  ///   - received: the peer has received every byte before this position; nil if unknown. Then buffered bytes earn no
+  ///     time.
+  ///   - position: the end of the bytes that the peer needs to respond; nil if `queued` will report it.
+  ///   - isLimited: whether the wait is extended by two minutes at most, instead of for as long as the peer shows that
+  ///     it is alive.
   package init(
     _ timeout: TimeSpan, from now: MonotonicTime, received: UInt64?, position: UInt64? = nil, isLimited: Bool = true
   ) {
@@ -43,38 +51,38 @@ package struct ResponseDeadline: Sendable {
     end = position ?? .max
   }
 
-  /// What `queued` has reported.
+  /// The position that `queued` reported; nil before that.
   package var position: UInt64? { end == .max ? nil : end }
 
   package var deadline: MonotonicTime { deadline(renewedAt: start) }
 
-  /// How much later the deadline is than it was at first. The wait began at `began`.
+  /// How much later the deadline is than without extensions. The wait began at `began`.
   package func postponement(from began: MonotonicTime) -> TimeSpan { deadline - (began + timeout) }
 
-  /// Whether the peer has not acknowledged everything that it must have to respond.
+  /// Whether the peer has yet to acknowledge some of the bytes that it needs to respond.
   package var isBeingSent: Bool { end < .max && acknowledged < end }
 
-  /// The deadline if the peer has shown at `time` that it is alive.
+  /// The deadline if the peer has shown a sign of life at `time`.
   package func deadline(renewedAt time: MonotonicTime) -> MonotonicTime {
     min(max(start, time) + timeout + buffering, latest)
   }
 
-  /// The timeout begins again.
+  /// Restarts the timeout at `now`.
   package mutating func renew(at now: MonotonicTime) { start = max(start, now) }
 
-  /// The response is to what ends at `position`. Only the first report counts.
+  /// Sets the end of the bytes that the peer needs to respond. Only the first call counts.
   package mutating func queued(through position: UInt64) {
     if end == .max { end = position }
   }
 
-  /// The peer has acknowledged every byte before `position`, the last of them at `time` at the latest.
+  /// Records that the peer has acknowledged every byte before `position`, by `time` at the latest.
   package mutating func acknowledged(through position: UInt64, at time: MonotonicTime) {
     guard position > acknowledged else { return }
     if acknowledged < end { renew(at: time) }
     acknowledged = position
   }
 
-  /// The time that buffered bytes may take.
+  /// The time by which buffered bytes extend the deadline.
   private var buffering: TimeSpan {
     let buffered = min(acknowledged, end)
     guard buffered > received else { return .zero }

@@ -1,8 +1,9 @@
-/// A FIFO queue in a ring buffer whose capacity is a power of two. Elements can be read and modified at any index. The ring grows by
-/// doubling and never shrinks.
+/// A FIFO queue in a ring buffer whose capacity is a power of two. Elements can be read and modified at any index. The
+/// ring grows by doubling and never shrinks.
 ///
-/// An index is absolute: the first element ever appended has index 0, and an element keeps its index until it is removed. A removed
-/// element is overwritten with `filler`, which releases what it referred to. Inlinable, so that callers specialise it.
+/// An index is absolute: the first element ever appended has index 0, and an element keeps its index until it is
+/// removed. A removed element is overwritten with `filler`, which releases what it referred to. Inlinable, so that
+/// callers specialise it.
 @usableFromInline
 package struct RingDeque<Element> {
   @usableFromInline let filler: Element
@@ -13,7 +14,8 @@ package struct RingDeque<Element> {
   /// The index after the last element.
   @usableFromInline package internal(set) var end = 0
 
-  /// Allocates nothing before the first element, then room for `minimumCapacity` elements. `minimumCapacity` must be a power of two.
+  /// Allocates nothing before the first element, then room for `minimumCapacity` elements. `minimumCapacity` must be a
+  /// power of two.
   ///
   /// - Parameter front: the index of the first element that will be appended.
   package init(filler: Element, minimumCapacity: Int = 16, front: Int = 0) {
@@ -25,12 +27,12 @@ package struct RingDeque<Element> {
 
   @inlinable package var isEmpty: Bool { front == end }
   @inlinable package var count: Int { end &- front }
-  /// How many elements there is room for without growing.
+  /// The number of elements that fit without growing.
   package var capacity: Int { storage.count }
 
   @inlinable package subscript(index: Int) -> Element {
-    // Not `get`, which copies, and so retains, the whole element to read a part of it. The address is used while the ring is borrowed, so
-    // `storage` is not changed meanwhile.
+    // A `get` would copy, and so retain, the whole element to read a part of it. The address stays valid, since
+    // `storage` cannot change while the ring is borrowed.
     @inlinable @inline(__always) unsafeAddress {
       precondition(index >= front && index < end, "no element at this index")
       return unsafe storage.withUnsafeBufferPointer {

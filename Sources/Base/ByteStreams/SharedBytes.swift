@@ -1,4 +1,4 @@
-/// Immutable bytes, shared by any number of readers on any thread.
+/// Immutable bytes that any number of readers can use at once, on any thread.
 ///
 /// A push from the upstream is rendered into one of these, and every poll that returns it sends from the same memory.
 @safe
@@ -21,8 +21,8 @@ package struct SharedBytes: Sendable {
     @inlinable @inline(__always) get { storage.span }
   }
 
-  /// The address of the bytes, for a gathering write. There must be at least one byte. The address is valid while a copy of this
-  /// value exists: an array's elements do not move until it is mutated, and this one never is.
+  /// The address of the bytes, for a gathering write. There must be at least one byte. The address is valid while a
+  /// copy of this value exists: an array's elements do not move until it is mutated, and this one never is.
   @unsafe package var baseAddress: UnsafeRawPointer {
     unsafe storage.withUnsafeBytes { unsafe $0.baseAddress.unsafelyUnwrapped }
   }

@@ -1,10 +1,12 @@
 /// Durations as text, for requests and the configuration: `500ms`, `25s`, `10m`, `1h30m`, `2d`.
 extension TimeSpan {
-  /// The longest duration that can be parsed: 2³¹ seconds, the maximum of `delta-seconds` (RFC 9111 §1.2.2), about 68 years.
+  /// The longest duration that can be parsed: 2³¹ seconds, the maximum of `delta-seconds` (RFC 9111 §1.2.2), about 68
+  /// years.
   package static var longestParsable: TimeSpan { .seconds(1 << 31) }
 
-  /// Parses whole numbers with the units d, h, m, s and ms, in descending order and each at most once, or a single number of seconds
-  /// without a unit. Returns nil for anything else: signs, fractions, whitespace, or more than `longestParsable`.
+  /// Parses whole numbers with the units d, h, m, s and ms, in descending order and each at most once, or a single
+  /// number of seconds without a unit. Returns nil for anything else: signs, fractions, whitespace, or more than
+  /// `longestParsable`.
   package init?(_ text: Span<UInt8>) {
     var total = TimeSpan.zero
     var lastUnit = TimeSpan(nanoseconds: .max)

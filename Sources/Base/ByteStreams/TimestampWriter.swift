@@ -1,4 +1,5 @@
-/// Writes UTC timestamps of RFC 3339 with milliseconds: `2026-11-21T09:30:00.125Z`. The part before the dot is cached per second.
+/// Writes UTC timestamps of RFC 3339 with milliseconds: `2026-11-21T09:30:00.125Z`. The part before the dot is cached
+/// per second.
 package struct TimestampWriter {
   private var second = Int64.min
   /// Date and time of `second`, up to and including the dot.

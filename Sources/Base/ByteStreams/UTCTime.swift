@@ -36,7 +36,8 @@ package struct UTCTime: Equatable, Sendable {
     return date(number) == (year, month, day) ? Int64(number) * 86_400 : nil
   }
 
-  // MARK: Days since 1970-01-01. Years start on 1 March, counted from year 0, so that the leap day is the last day of its year.
+  // MARK: Days since 1970-01-01. Years start on 1 March, counted from year 0, so that the leap day is the last day of
+  // its year.
 
   private static func dayNumber(_ year: Int, _ month: Int, _ day: Int) -> Int {
     let shifted = month <= 2 ? year - 1 : year

@@ -1,7 +1,7 @@
 import CBytes
 
-/// Validates UTF-8 that arrives in pieces (RFC 3629). It fails as soon as no continuation can make the text valid, so a WebSocket
-/// text message is rejected before all of it has arrived.
+/// Validates UTF-8 that arrives in pieces (RFC 3629). It fails as soon as no continuation can make the text valid, so a
+/// WebSocket text message is rejected before all of it has arrived.
 package struct UTF8StreamValidator: Sendable {
   /// Continuation bytes that the current sequence still needs, and the range allowed for the next of them.
   private var needed: UInt8 = 0

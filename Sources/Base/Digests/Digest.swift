@@ -3,7 +3,8 @@ import COpenSSL
 
 /// Message digests, computed by OpenSSL.
 package enum Digest {
-  /// SHA-1, 20 bytes. Only for what requires it: `Sec-WebSocket-Accept` (RFC 6455 §4.2.2), and the names of Redis's scripts.
+  /// SHA-1, 20 bytes. Only where a protocol requires it: `Sec-WebSocket-Accept` (RFC 6455 §4.2.2) and the names of
+  /// Redis scripts.
   package static func sha1(_ bytes: Span<UInt8>) -> [UInt8] { unsafe digest(bytes, EVP_sha1(), length: 20) }
 
   /// SHA-256, 32 bytes.

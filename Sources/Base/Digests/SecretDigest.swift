@@ -3,12 +3,13 @@ import COpenSSL
 
 /// The SHA-256 of a secret, such as a token.
 ///
-/// The type has no `Equatable` and does not show its bytes. `matches` is the only comparison, and its time does not depend on where two
-/// digests differ. Nothing is allocated.
+/// The type has no `Equatable` and does not show its bytes. `matches` is the only comparison, and its time does not
+/// depend on where two digests differ. Nothing is allocated.
 package struct SecretDigest: Sendable {
   private var bytes = InlineArray<32, UInt8>(repeating: 0)
 
-  // Fetched once. EVP_sha256() would be looked up among OpenSSL's providers at each use, which takes longer than the digest.
+  // Fetched once. EVP_sha256() would be looked up among OpenSSL's providers at each use, which takes longer than the
+  // digest.
   private nonisolated(unsafe) static let algorithm = unsafe EVP_MD_fetch(nil, "SHA256", nil)
 
   package init(of secret: Span<UInt8>) {
@@ -39,8 +40,8 @@ package struct SecretDigest: Sendable {
     Digest.equalInConstantTime(bytes.span, other.bytes.span)
   }
 
-  /// A number for choosing a place in a hash table: the first 63 bits. Timing can show an attacker which places are in use, which does
-  /// not help to find a secret with such a digest.
+  /// A number for choosing a place in a hash table: the first 63 bits. Timing can show an attacker which places are in
+  /// use, which does not help to find a secret with such a digest.
   package var placeNumber: Int {
     var number = 0
     for index in 0..<8 { number = number << 8 | Int(bytes[index]) }

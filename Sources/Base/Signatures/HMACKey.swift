@@ -4,7 +4,7 @@ import Digests
 
 /// A secret for HMAC-SHA-256 (RFC 2104).
 package struct HMACKey: Equatable, Sendable {
-  /// As many bytes as the digest has (RFC 7518 §3.2).
+  /// The length of the digest (RFC 7518 §3.2).
   package static var minimumBytes: Int { 32 }
   /// More bytes add nothing: a key longer than a block of 64 bytes is hashed first.
   package static var maximumBytes: Int { 512 }
@@ -31,7 +31,7 @@ package struct HMACKey: Equatable, Sendable {
     return output
   }
 
-  /// Whether `signature` is that of `text`. The time does not depend on where they differ.
+  /// Whether `signature` is the key's signature of `text`. The time does not depend on where a wrong signature differs.
   package func isValid(_ signature: Span<UInt8>, of text: Span<UInt8>) -> Bool {
     Digest.equalInConstantTime(self.signature(of: text).span, signature)
   }

@@ -2,13 +2,15 @@ import Glibc
 
 /// A value protected by a lock: one thread at a time has access to it.
 ///
-/// Uses a pthread mutex instead of `Synchronization.Mutex`. The latter is a priority-inheriting futex, which the kernel hands
-/// directly from holder to waiter. If more loops than processors share a queue, each post then costs context switches, and throughput
-/// falls to a fifth (docs/performance.md). A pthread mutex can be taken by any thread that is running.
+/// Uses a pthread mutex instead of `Synchronization.Mutex`. The latter is a priority-inheriting futex, which the kernel
+/// hands directly from holder to waiter. If more loops than processors share a queue, each post then costs context
+/// switches, and throughput falls to a fifth (docs/performance.md). A pthread mutex can be taken by any thread that is
+/// running.
 @safe
 @usableFromInline
 package struct Locked<Value: ~Copyable>: ~Copyable, Sendable {
-  // Allocated, since waiting threads identify the lock by its address. Unchecked, since the value is accessed only under the lock.
+  // Allocated, since waiting threads identify the lock by its address. Unchecked, since the value is accessed only
+  // under the lock.
   @usableFromInline nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
   @usableFromInline nonisolated(unsafe) let value: UnsafeMutablePointer<Value>
 

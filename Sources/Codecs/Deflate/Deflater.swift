@@ -3,8 +3,8 @@ import CZlib
 
 /// Compresses a stream of messages with DEFLATE (RFC 1951). Each message ends with a sync flush.
 ///
-/// Memory: 2^(window bits + 2) + 2^(memory level + 9) bytes plus about 6 KiB. That is 38 KiB at window bits 12 and memory level 5,
-/// and 262 KiB at 15 and 8. Nothing is allocated before the first byte.
+/// Memory: 2^(window bits + 2) + 2^(memory level + 9) bytes plus about 6 KiB. That is 38 KiB at window bits 12 and
+/// memory level 5, and 262 KiB at 15 and 8. Nothing is allocated before the first byte.
 @safe
 package struct Deflater: ~Copyable {
   /// The wrapper format of the stream.
@@ -45,8 +45,8 @@ package struct Deflater: ~Copyable {
     unsafe stream == nil ? 0 : 1 << (Int(windowBits) + 2) + 1 << (Int(memoryLevel) + 9) + 6 * 1024
   }
 
-  /// Compresses `input` and appends the result, flushed to a byte boundary: it ends with `00 00 FF FF`. For empty input right after a
-  /// flush, zlib writes nothing.
+  /// Compresses `input` and appends the result, flushed to a byte boundary: it ends with `00 00 FF FF`. For empty input
+  /// right after a flush, zlib writes nothing.
   package mutating func compress(_ input: Span<UInt8>, into output: inout ByteQueue) {
     run(input, Z_SYNC_FLUSH, into: &output)
   }

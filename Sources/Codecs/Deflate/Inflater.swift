@@ -16,8 +16,8 @@ package enum InflateError: Error, Hashable, Sendable {
 package struct Inflater: ~Copyable {
   /// The wrapper format of the stream.
   package enum Format: Sendable {
-    /// No wrapper. The stream has no end: it continues after a final block with the same history, which RFC 7692 §7.2.3.5
-    /// allows in a message.
+    /// No wrapper. The stream has no end: it continues after a final block with the same history, which RFC 7692
+    /// §7.2.3.5 allows in a message.
     case raw(windowBits: Int)
     /// gzip (RFC 1952) or zlib (RFC 1950), detected from the first bytes. Several gzip members may follow one another.
     case gzipOrZlib
@@ -45,8 +45,8 @@ package struct Inflater: ~Copyable {
   /// Allocated memory in bytes, by zlib's documentation.
   package var allocatedBytes: Int { unsafe stream == nil ? 0 : 7 * 1024 + 1 << Int(windowBits) }
 
-  /// Decompresses `input` and appends the result. `output` may then have at most `limit` bytes. After an error the stream must not be
-  /// used further.
+  /// Decompresses `input` and appends the result. `output` may then have at most `limit` bytes. After an error the
+  /// stream must not be used further.
   package mutating func inflate(
     _ input: Span<UInt8>, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
@@ -86,8 +86,8 @@ package struct Inflater: ~Copyable {
     switch result {
     case Z_STREAM_END:
       switch format {
-      // `inflateResetKeep` is undocumented. It keeps the window at no cost. Copying 32 KiB out and in would make a message of empty
-      // final blocks, two bytes each, take minutes.
+      // `inflateResetKeep` is undocumented. It keeps the window at no cost. Copying 32 KiB out and in would make a
+      // message of empty final blocks, two bytes each, take minutes.
       case .raw:
         unsafe inflateResetKeep(stream)
         isAfterFinalBlock = true

@@ -1,9 +1,10 @@
 import ByteStreams
 
-/// Removes the framing of a chunked body (RFC 9112 §7.1). Framing is read byte by byte; data is skipped without looking at it.
+/// Removes the framing of a chunked body (RFC 9112 §7.1). Framing is read byte by byte; data is skipped without looking
+/// at it.
 ///
-/// A state machine, because framing may arrive cut anywhere and an invalid byte must be rejected on arrival. A server that waits for
-/// the end of an invalid line can be made to wait forever.
+/// A state machine, because framing may arrive cut anywhere and an invalid byte must be rejected on arrival. A server
+/// that waits for the end of an invalid line can be made to wait forever.
 package struct ChunkedDecoder {
   enum State: Equatable {
     /// Before the first digit of the chunk size.
@@ -195,7 +196,8 @@ package struct ChunkedDecoder {
     guard remaining <= UInt64(limits.bodyBytes &- total) else { throw .contentTooLarge(limit: limits.bodyBytes) }
     let size = Int(remaining)
     total &+= size
-    // As in Go: each chunk is allowed 16 bytes and twice its data as overhead. Any excess accumulates; unused allowance reduces it.
+    // As in Go: each chunk is allowed 16 bytes and twice its data as overhead. Any excess accumulates; unused allowance
+    // reduces it.
     overhead = max(0, overhead &+ Int(lineBytes) &- 16 &- 2 &* size)
     guard overhead <= limits.chunkOverheadBytes else {
       throw .chunkOverheadTooLarge(limit: limits.chunkOverheadBytes)

@@ -8,24 +8,26 @@
 /// Five rules couple them:
 ///
 /// 1. A request head makes a response pending.
-/// 2. When both are done and the connection is kept alive, both return to idle and the next request may be read. Until then,
-///    pipelined requests are not parsed, so responses stay in order (RFC 9112 §9.3.2).
+/// 2. When both are done and the connection is kept alive, both return to idle and the next request may be read. Until
+/// then, pipelined requests are not parsed, so responses stay in order (RFC 9112 §9.3.2).
 /// 3. A response may end before its request. The rest of the request is then read and discarded (`body`/`done`).
-/// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good. The end of the
-///    response then closes both sides, and input after the request is ignored (§9.6).
-/// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, one may still be sent
-///    (`pending`). Otherwise the connection can only be closed.
+/// 4. Anything that ends persistence (`Connection: close`, HTTP/1.0, a limit, shutdown) clears `keepsAlive` for good.
+/// The end of the response then closes both sides, and input after the request is ignored (§9.6).
+/// 5. A framing error makes the request `failed`, and nothing more can be read. If no response was begun, one may still
+/// be sent (`pending`). Otherwise the connection can only be closed.
 ///
-/// This file decides every transition. The connection may also clear `keepsAlive` directly. An error of the peer is the input
-/// `requestFailed`; an input that is illegal in the current state is a bug.
+/// This file decides every transition. The connection may also clear `keepsAlive` directly. An error of the peer is the
+/// input `requestFailed`; an input that is illegal in the current state is a bug.
 @usableFromInline
 struct ConnectionState: Equatable {
   /// The request side.
   @usableFromInline
   enum Request: CaseIterable {
-    /// No request has begun, or its head is incomplete. → body (head), closed (end of input, keep-alive refused), failed
+    /// No request has begun, or its head is incomplete. → body (head), closed (end of input, keep-alive refused),
+    /// failed
     case idle
-    /// The head was read; content may follow. → done (end), idle (end, response done), failed, closed (failure, response ended)
+    /// The head was read; content may follow. → done (end), idle (end, response done), failed, closed (failure,
+    /// response ended)
     case body
     /// The request was read; the response has not ended. → idle or closed (response ended)
     case done
@@ -108,7 +110,8 @@ struct ConnectionState: Equatable {
       return with(.closed, .closed, keepsAlive: false)
 
     case .keepAliveRefused:
-      // Between two requests there is no response that could carry `Connection: close`. The driver may close at any time.
+      // Between two requests there is no response that could carry `Connection: close`. The driver may close at any
+      // time.
       if request == .idle, response == .idle { return with(.closed, .closed, keepsAlive: false) }
       // The response was sent, so the rest of the request is not needed.
       if response == .done { return with(.closed, .closed, keepsAlive: false) }

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Reads the lines of a head or trailer section as they arrive.
 ///
-/// It keeps track of how far an incomplete line was searched, and parses the line once its end has arrived. However the input is
-/// split, each byte is read at most twice, and a forbidden control character is rejected on arrival.
+/// It keeps track of how far an incomplete line was searched, and parses the line once its end has arrived. However the
+/// input is split, each byte is read at most twice, and a forbidden control character is rejected on arrival.
 struct FieldLineReader {
   enum Line { case field, end, incomplete }
 
@@ -15,7 +15,8 @@ struct FieldLineReader {
   /// Whether no byte of the section was read yet.
   var isAtStart: Bool { position == 0 && searched == 0 }
 
-  /// Returns the range of the start line without its CRLF, or nil if it is incomplete. The line has no control characters except tab.
+  /// Returns the range of the start line without its CRLF, or nil if it is incomplete. The line has no control
+  /// characters except tab.
   mutating func startLine(of section: Span<UInt8>) throws(HTTPProtocolError) -> Range<Int>? {
     let start = position
     guard let end = try endOfLine(in: section, from: max(searched, position)) else { return nil }
@@ -78,7 +79,8 @@ struct FieldLineReader {
     return .incomplete
   }
 
-  /// Returns the index of the CR of the line's CRLF, or nil if it has not arrived. Then `searched` is where to continue.
+  /// Returns the index of the CR of the line's CRLF, or nil if it has not arrived. Then `searched` is where to
+  /// continue.
   @inline(__always)
   private mutating func endOfLine(in section: Span<UInt8>, from start: Int) throws(HTTPProtocolError) -> Int? {
     let end = section.firstControl(from: start)
@@ -116,8 +118,8 @@ struct FieldLineReader {
 }
 
 extension Span where Element == UInt8 {
-  /// The index of the first byte from `start` that a line must not contain: a control character other than tab, or DEL. `count` if
-  /// there is none. Reads eight bytes at a time.
+  /// The index of the first byte from `start` that a line must not contain: a control character other than tab, or DEL.
+  /// `count` if there is none. Reads eight bytes at a time.
   @inline(__always)
   func firstControl(from start: Int) -> Int {
     let raw = unsafe bytes

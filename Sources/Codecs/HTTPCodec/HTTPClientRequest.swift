@@ -1,21 +1,21 @@
 import ByteStreams
 
-/// A request of a client (RFC 9112 §3), whose content is complete before it is sent.
+/// A request that this program sends (RFC 9112 §3). Its content is complete before it is sent.
 package struct HTTPClientRequest: Sendable {
   package let method: HTTPMethod
   /// Path and query. Begins with `/`.
   package let target: String
   /// The value of Host.
   package let host: String
-  /// Further fields. Host, Content-Length and those that concern the connection are not among them.
+  /// Further fields, without Host, Content-Length and fields that concern the connection.
   package var fields: [(name: StaticString, value: String)] = []
-  /// Lines of further fields, each with its CRLF, as a parser of this program has accepted them.
+  /// Further field lines, each with its CRLF. They were validated when this program parsed them.
   package var fieldLines: [UInt8] = []
   package let content: SharedBytes
 
   /// - Parameters:
   ///   - target: visible ASCII only, as in an `HTTPURL`.
-  ///   - host: the same.
+  ///   - host: visible ASCII only, as in an `HTTPURL`.
   package init(_ method: HTTPMethod = .post, target: String, host: String, content: SharedBytes) {
     self.method = method
     self.target = target
@@ -23,13 +23,14 @@ package struct HTTPClientRequest: Sendable {
     self.content = content
   }
 
-  /// Adds a field, whose value must be visible ASCII and spaces: it must not end its line.
+  /// Adds a field. Its value must consist of visible ASCII and spaces, so that it cannot end the line.
   package mutating func add(_ name: StaticString, _ value: String) {
     precondition(value.utf8.allSatisfy { $0 >= 0x20 && $0 < 0x7F }, "a field value contains a control character")
     fields.append((name, value))
   }
 
-  /// Whether the method anticipates content, so that a server may demand the length of none as well (RFC 9110 §8.6).
+  /// Whether Content-Length is sent. Methods that anticipate content have it even for empty content, since a server may
+  /// require it (RFC 9110 §8.6).
   private var hasLength: Bool {
     switch method {
     case .post, .put, .patch: true

@@ -96,7 +96,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a request may contain the field only once. With two values, the next server could use the other one (RFC 9110 §5.3).
+  /// Whether a request may contain the field only once. With two values, the next server could use the other one (RFC
+  /// 9110 §5.3).
   var isSingleton: Bool {
     switch self {
     case .authorization, .contentLength, .contentType, .drawbridgeWaited, .host, .idempotencyKey, .lastEventID, .origin,
@@ -131,7 +132,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether the field concerns the connection, or the framing of a message on it: whoever forwards the message writes its own.
+  /// Whether the field concerns the connection, or the framing of a message on it. A program that forwards the message
+  /// replaces it.
   var concernsConnection: Bool {
     switch self {
     case .connection, .contentLength, .keepAlive, .proxyAuthenticate, .te, .trailer, .transferEncoding, .upgrade: true
@@ -139,8 +141,8 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether the field concerns framing, routing or authorisation. In a trailer section such a field arrives too late to be obeyed,
-  /// and recipients may disagree about it (RFC 9110 §6.5.1).
+  /// Whether the field concerns framing, routing or authorisation. In a trailer section such a field arrives too late
+  /// to be obeyed, and recipients may disagree about it (RFC 9110 §6.5.1).
   var isForbiddenInTrailers: Bool {
     switch self {
     case .authorization, .cacheControl, .connection, .contentEncoding, .contentLength, .contentType, .expect, .host,
@@ -211,8 +213,9 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
 }
 
 extension RawSpan {
-  /// Whether these token characters equal `text`, ignoring the case of A–Z. Compares eight bytes at a time. `text` must be lower
-  /// case, as long as these bytes, and without `~` and DEL: then setting bit 5 of every byte removes only the difference in case.
+  /// Whether these token characters equal `text`, ignoring the case of A–Z. Compares eight bytes at a time. `text` must
+  /// be lower case, as long as these bytes, and without `~` and DEL: then setting bit 5 of every byte removes only the
+  /// difference in case.
   @inline(__always)
   fileprivate func equalsTokenIgnoringCase(_ text: StaticString) -> Bool {
     let size = byteCount

@@ -95,8 +95,8 @@ package struct HTTPFields: ~Copyable {
     return nil
   }
 
-  /// Calls `body` with each element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1). Elements are split
-  /// as by `HTTPListElements`, with the quotes that the field may have.
+  /// Calls `body` with each element of a list-valued field, over all its lines in order (RFC 9110 §5.3, §5.6.1).
+  /// Elements are split as by `HTTPListElements`, with the quotes that the field may have.
   package func forEachElement(of field: HTTPFieldName, _ body: (Span<UInt8>) -> Void) {
     var next = index(of: field)
     while let index = next {
@@ -115,9 +115,10 @@ package struct HTTPFields: ~Copyable {
     return found
   }
 
-  /// Appends the lines of all fields but those that concern one connection, or the framing of its messages (RFC 9110 §7.6.1).
+  /// Appends the lines of all end-to-end fields. Fields that concern one connection, or the framing of its messages,
+  /// are left out (RFC 9110 §7.6.1).
   ///
-  /// - Parameter isExcluded: which other fields to leave out.
+  /// - Parameter isExcluded: further fields to leave out.
   package func appendEndToEnd(to output: inout ByteQueue, except isExcluded: (HTTPFieldName) -> Bool) {
     for index in 0..<count {
       let field = field(at: index)

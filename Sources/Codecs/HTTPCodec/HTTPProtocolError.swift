@@ -1,7 +1,8 @@
-/// A violation of HTTP by the peer, with the status code for it and a text that says what was wrong and what is accepted.
+/// A violation of HTTP by the peer, with the status code for it and a text that says what was wrong and what is
+/// accepted.
 ///
-/// After such an error nothing more can be read from the connection, because the start of the next message is unknown. Send one
-/// response with `Connection: close`, and close.
+/// After such an error nothing more can be read from the connection, because the start of the next message is unknown.
+/// Send one response with `Connection: close`, and close.
 package enum HTTPProtocolError: Error, Equatable, Sendable {
   // Other protocols, where a request should begin.
   case tlsHandshake

@@ -71,7 +71,8 @@ package struct HTTPRequestHead: ~Copyable {
     get { fields.section.bytes.extracting(queryRange) }
   }
 
-  /// `host` or `host:port`: the authority of an absolute target, else the Host field. Empty in HTTP/1.0 without a Host field.
+  /// `host` or `host:port`: the authority of an absolute target, else the Host field. Empty in HTTP/1.0 without a Host
+  /// field.
   package var authority: Span<UInt8> {
     @_lifetime(borrow self)
     get { fields.section.bytes.extracting(authorityRange) }

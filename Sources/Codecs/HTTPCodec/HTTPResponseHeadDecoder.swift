@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Parses the head of one response: to a WebSocket upgrade, to CONNECT, or in tests.
 ///
-/// It is as strict as the server side. Bytes after the head are left to the caller: frames may follow a 101 response in the same
-/// segment. After an error the decoder must not be used.
+/// It is as strict as the server side. Bytes after the head are left to the caller: frames may follow a 101 response in
+/// the same segment. After an error the decoder must not be used.
 ///
 ///     let taken = try decoder.append(received)
 ///     if decoder.isComplete { … decoder.status, decoder.fields; received from `taken` on is not HTTP … }
@@ -98,14 +98,16 @@ package struct HTTPResponseHeadDecoder: ~Copyable {
     }
   }
 
-  /// Throws if an incomplete line cannot become a status line, so that a peer that speaks another protocol is detected at once.
+  /// Throws if an incomplete line cannot become a status line, so that a peer that speaks another protocol is detected
+  /// at once.
   private func checkBeginning(_ bytes: Span<UInt8>) throws(HTTPProtocolError) {
     let expected: StaticString = "HTTP/1."
     for index in 0..<min(bytes.count, expected.utf8CodeUnitCount)
     where unsafe expected.utf8Start[index] != bytes[index] { throw .malformedStatusLine }
   }
 
-  /// `HTTP/1.1 101 Switching Protocols` (RFC 9112 §4). The space after the code may be missing if there is no reason phrase.
+  /// `HTTP/1.1 101 Switching Protocols` (RFC 9112 §4). The space after the code may be missing if there is no reason
+  /// phrase.
   private mutating func readStatusLine(_ bytes: Span<UInt8>, _ range: Range<Int>) throws(HTTPProtocolError) {
     let line = bytes.extracting(range)
     guard line.count >= 12, line.starts(with: "HTTP/1."), line[8] == 0x20, line.count == 12 || line[12] == 0x20 else {

@@ -1,15 +1,15 @@
 import ByteStreams
 
-/// Reads the response to one request of a client: its head, and its content (RFC 9112 §6.3).
+/// Reads the response to a request that this program has sent: its head and its content (RFC 9112 §6.3).
 ///
-/// The content is kept up to a limit, above which the response is an error. Or it is not kept: of one that is longer than `contentLimit`, the rest
-/// is then not read, and the connection cannot be used again. After an error the reader must not be used. The response to HEAD has no content
-/// whatever its fields say, so the reader is not for HEAD.
+/// The content is kept up to a limit, above which the response is an error. Without such a limit it is discarded: after
+/// `contentLimit` bytes, the rest is not read and the connection cannot be reused. After an error the reader must not
+/// be used. Not for HEAD, whose response has no content whatever its fields say.
 ///
 ///     try reader.receive(&input)
 ///     if reader.isComplete { … reader.status … reader.allowsReuse … }
 package struct HTTPResponseReader: ~Copyable {
-  /// Maximum bytes of a content that is not kept. Enough for an error page, and more is not worth a connection.
+  /// Maximum bytes of discarded content. Enough for an error page; reading more would cost more than a new connection.
   package static var contentLimit: Int { 64 * 1024 }
 
   /// How the end of the content is found.
@@ -27,28 +27,28 @@ package struct HTTPResponseReader: ~Copyable {
   private var content = Content.head
   private var trailers = FieldLineReader()
   private var trailerFields = HTTPFields()
-  /// Bytes of interim responses, which count as one head together: they could go on without end.
+  /// Bytes of all interim responses. Together they are limited like one head, since a server could send them endlessly.
   private var interimBytes = 0
   private var contentBytes = 0
   private var kept = ByteQueue()
-  /// Maximum bytes of the content; nil: it is not kept.
+  /// Maximum bytes of the content; nil if it is discarded.
   private let keptLimit: Int?
   private var keepsOpen = true
 
   /// Whether no byte has arrived. The server may then not have received the request.
   package private(set) var isEmpty = true
 
-  /// - Parameter keptLimit: the maximum size of the content, which is kept; nil: it is not.
+  /// - Parameter keptLimit: the maximum size of the content, which is kept; nil to discard the content.
   package init(limits: HTTPLimits = HTTPLimits(), keepingContentUpTo keptLimit: Int? = nil) {
     self.keptLimit = keptLimit
     var limits = limits
-    // Not the limit of requests: the reader stops at its own.
+    // The limit for requests does not apply: the reader has limits of its own.
     limits.bodyBytes = .max
     self.limits = limits
     decoder = HTTPResponseHeadDecoder(limits: limits)
   }
 
-  /// Whether the response is complete, or as much of it has been read as will be.
+  /// Whether nothing more of the response will be read.
   package var isComplete: Bool { if case .complete = content { true } else { false } }
 
   /// The status code of the final response. Valid once `isComplete`.
@@ -63,7 +63,7 @@ package struct HTTPResponseReader: ~Copyable {
   /// The content as received so far, without its framing. Empty if it is not kept.
   package func copyContent() -> [UInt8] { kept.copyBytes() }
 
-  /// The fields that are for the recipient behind the connection (`HTTPFields.appendEndToEnd`). Valid once `isComplete`.
+  /// The lines of the end-to-end fields (`HTTPFields.appendEndToEnd`). Valid once `isComplete`.
   package func copyEndToEndFields(except isExcluded: (HTTPFieldName) -> Bool) -> [UInt8] {
     var lines = ByteQueue()
     decoder.fields.appendEndToEnd(to: &lines, except: isExcluded)
@@ -73,7 +73,8 @@ package struct HTTPResponseReader: ~Copyable {
   /// Whether another request can be sent on the connection (RFC 9112 §9.3). Valid once `isComplete`.
   package var allowsReuse: Bool { keepsOpen }
 
-  /// Reads what has arrived. Bytes after the response stay in `input`; they are an answer to nothing, and prevent reuse.
+  /// Reads the received bytes. Bytes after the response stay in `input`. They belong to no request, so they prevent
+  /// reuse.
   package mutating func receive(_ input: inout ByteQueue) throws(HTTPProtocolError) {
     if !input.isEmpty { isEmpty = false }
     while true {
@@ -107,7 +108,7 @@ package struct HTTPResponseReader: ~Copyable {
     }
   }
 
-  /// The connection has ended. Throws if the response is not complete: what it says may not be all.
+  /// Records that the connection has ended. Throws if the response is incomplete.
   package mutating func receiveEndOfInput() throws(HTTPProtocolError) {
     switch content {
     case .complete: break
@@ -140,13 +141,13 @@ package struct HTTPResponseReader: ~Copyable {
       return .head
     }
     keepsOpen = !decoder.isHTTP10 && !decoder.fields.list(.connection, contains: "close")
-    // Nothing was offered that a server could switch to: what follows is unknown.
+    // The request offered no other protocol, so the bytes that follow have no known meaning.
     if decoder.status == .switchingProtocols { keepsOpen = false }
     if decoder.status.forbidsContent { return .complete }
     if decoder.fields.contains(.transferEncoding) {
       if decoder.fields.contains(.contentLength) { throw .contentLengthWithTransferEncoding }
       if decoder.isHTTP10 { throw .transferEncodingInHTTP10 }
-      // The request has no TE, which leaves `chunked` (RFC 9112 §7.4).
+      // The request has no TE field, so only `chunked` is allowed (RFC 9112 §7.4).
       try decoder.fields.requireChunked()
       return .chunked(ChunkedDecoder())
     }
@@ -162,7 +163,7 @@ package struct HTTPResponseReader: ~Copyable {
     return length == 0 ? .complete : .length(length)
   }
 
-  /// nil if the end of the connection ends the content. A number that is too large for an integer is the largest.
+  /// The value of Content-Length, at most `Int.max`; nil if the content ends with the connection.
   private func contentLength() throws(HTTPProtocolError) -> Int? {
     guard let value = decoder.fields.first(.contentLength) else { return nil }
     if decoder.fields.isRepeated(.contentLength) { throw .repeatedContentLength }

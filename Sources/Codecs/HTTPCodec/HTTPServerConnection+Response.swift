@@ -45,15 +45,17 @@ extension HTTPServerConnection {
     if state.response != .closed { state.apply(.keepAliveRefused) }
   }
 
-  /// Writes the status line and the connection's own fields: Date, framing and Connection. The caller adds its fields with
-  /// `output.appendField` and ends them with `output.endFields()`.
+  /// Writes the status line and the connection's own fields: Date, framing and Connection. The caller adds its fields
+  /// with `output.appendField` and ends them with `output.endFields()`.
   ///
-  /// - Parameter date: the value of the Date field, formatted once per second by the caller (`HTTPDate`). If empty, no Date is written.
+  /// - Parameter date: the value of the Date field, formatted once per second by the caller (`HTTPDate`). If empty, no
+  ///   Date is written.
   package mutating func beginResponse(
     _ status: HTTPStatus, _ content: HTTPResponseContent, date: Span<UInt8>, into output: inout ByteQueue
   ) {
     precondition(!status.isInterim, "an interim response does not end a request")
-    // A client that waits for 100 Continue may or may not send its content now. Only closing is unambiguous (RFC 9110 §10.1.1).
+    // A client that waits for 100 Continue may or may not send its content now. Only closing is unambiguous (RFC 9110
+    // §10.1.1).
     if endContinueWait(), state.request == .body { state.keepsAlive = false }
     state.apply(.responseHead)
     output.reserve(256)
@@ -83,8 +85,8 @@ extension HTTPServerConnection {
     }
   }
 
-  /// Whether the pending response may be bytes prepared earlier on another connection that met the same condition. Nothing in such a
-  /// response depends on the request's method, version or persistence.
+  /// Whether the pending response may be bytes prepared earlier on another connection that met the same condition.
+  /// Nothing in such a response depends on the request's method, version or persistence.
   @inlinable package var canSendPreparedResponse: Bool {
     state.response == .pending && state.request == .done && !requestIsHEAD && !requestIsHTTP10 && !willClose
   }
@@ -97,7 +99,8 @@ extension HTTPServerConnection {
     state.apply(.responseEnd)
   }
 
-  /// Whether the current response has content to write. False for HEAD, 204 and 304: content passed for them is discarded.
+  /// Whether the current response has content to write. False for HEAD, 204 and 304: content passed for them is
+  /// discarded.
   package var responseHasContent: Bool { output != .none }
 
   /// Writes a piece of content with its framing. An empty piece writes nothing.
@@ -107,8 +110,8 @@ extension HTTPServerConnection {
     endContent(into: &output)
   }
 
-  /// Writes the framing before a piece of content of `count` bytes, which the caller sends itself with a gathering write. Returns
-  /// false if the piece must not be sent. `endContent(into:)` writes the framing after it.
+  /// Writes the framing before a piece of content of `count` bytes, which the caller sends itself with a gathering
+  /// write. Returns false if the piece must not be sent. `endContent(into:)` writes the framing after it.
   package mutating func beginContent(_ count: Int, into output: inout ByteQueue) -> Bool {
     precondition(state.response == .body, "no response was begun")
     guard count > 0 else { return false }
@@ -130,7 +133,8 @@ extension HTTPServerConnection {
     if self.output == .chunked { output.append("\r\n") }
   }
 
-  /// Ends the response and writes the last chunk if it is chunked. The next request may then be read, or the connection is closed.
+  /// Ends the response and writes the last chunk if it is chunked. The next request may then be read, or the connection
+  /// is closed.
   package mutating func finishResponse(into output: inout ByteQueue) {
     switch self.output {
     case .none, .untilClose: break
@@ -154,8 +158,8 @@ extension ByteQueue {
     }
   }
 
-  /// Writes one header field. `name` and `value` must not contain CR, LF or NUL. For values from outside, use the overload
-  /// that takes bytes.
+  /// Writes one header field. `name` and `value` must not contain CR, LF or NUL. For values from outside, use the
+  /// overload that takes bytes.
   package mutating func appendField(_ name: StaticString, _ value: StaticString) {
     append(name)
     append(": ")

@@ -14,14 +14,15 @@ package enum HTTPRequestEvent: Equatable, Sendable {
   case endOfInput
 }
 
-/// One server connection: received bytes in, events out; responses in, bytes to send out. It has no socket and no clock.
+/// One server connection: received bytes in, events out; responses in, bytes to send out. It has no socket and no
+/// clock.
 ///
 ///     connection.receive(bytes)
 ///     while let event = try connection.nextEvent() { … }
 ///
-/// The next request's head is not parsed before the current response has ended, so pipelined requests stay in the input queue. While
-/// `shouldReadInput` is false, the driver leaves further bytes in the kernel. After an error, send a response with `beginResponse` if
-/// `canRespond`, then close: `willClose` is true.
+/// The next request's head is not parsed before the current response has ended, so pipelined requests stay in the input
+/// queue. While `shouldReadInput` is false, the driver leaves further bytes in the kernel. After an error, send a
+/// response with `beginResponse` if `canRespond`, then close: `willClose` is true.
 @safe
 @usableFromInline
 package struct HTTPServerConnection: ~Copyable {
@@ -85,21 +86,22 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether `request` is a complete head. Stays true after an error in the rest of the request.
   package private(set) var hasRequest = false
 
-  /// Whether the client waits for `100 Continue`: no content has arrived and no response was begun. Call `writeContinue(into:)` to
-  /// receive the content, or send a final response to decline it.
+  /// Whether the client waits for `100 Continue`: no content has arrived and no response was begun. Call
+  /// `writeContinue(into:)` to receive the content, or send a final response to decline it.
   @inlinable package var shouldSendContinue: Bool {
     isAwaitingContinue && input.isEmpty && state.response == .pending && state.request == .body
   }
 
-  /// Whether the driver should read more. False while `pipelinedBytes` or more are unparsed after a request whose response is pending.
+  /// Whether the driver should read more. False while `pipelinedBytes` or more are unparsed after a request whose
+  /// response is pending.
   package var shouldReadInput: Bool {
     !inputEnded
       && (state.request == .idle || state.request == .body
         || state.request == .done && input.count < pool.limits.pipelinedBytes)
   }
 
-  /// How many bytes the driver may read after a request that has ended and whose response is pending. Zero while a request arrives,
-  /// since other limits apply then.
+  /// How many bytes the driver may read after a request that has ended and whose response is pending. Zero while a
+  /// request arrives, since other limits apply then.
   package var remainingPipelineBytes: Int {
     inputEnded || state.request != .done ? 0 : max(0, pool.limits.pipelinedBytes - input.count)
   }
@@ -110,8 +112,8 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the connection has ended. Nothing more is read or written; flush and close.
   @inlinable package var isClosed: Bool { state.response == .closed }
 
-  /// Whether the client has sent its last request completely: it sent `Connection: close` (RFC 9112 §9.6), and nothing has followed
-  /// the request. Not for HTTP/1.0, whose clients may send an extra CRLF after a POST (§2.2).
+  /// Whether the client has sent its last request completely: it sent `Connection: close` (RFC 9112 §9.6), and nothing
+  /// has followed the request. Not for HTTP/1.0, whose clients may send an extra CRLF after a POST (§2.2).
   @inlinable package var expectsNoInput: Bool { isLastRequest && input.isEmpty }
 
   /// Whether a response may begin now: a request needs one, or an error occurred before one was begun.
@@ -299,8 +301,9 @@ package struct HTTPServerConnection: ~Copyable {
 
   // MARK: Memory
 
-  /// Frees what a waiting connection does not need: the input buffer as far as it is unused, and the request's storage unless a request is
-  /// arriving whose rest is still read. Copy what the response needs from `request` first.
+  /// Frees the memory that a waiting connection does not need: the unused part of the input buffer, and the request's
+  /// storage unless the rest of an arriving request will still be read. Copy what the response needs from `request`
+  /// first.
   package mutating func releaseStorageIfIdle() {
     guard reportedBytes == 0 else { return }
     pool.takeInput(from: &input)
@@ -314,10 +317,10 @@ package struct HTTPServerConnection: ~Copyable {
   private var usesHead: Bool {
     switch state.request {
     case .idle: !input.isEmpty
-    // The end of a last response also ends a request that is still arriving. Such a response begins while the client waits for
-    // `100 Continue`, and may be a stream, which lasts for minutes.
+    // The end of a response that closes the connection also ends a request that is still arriving. Such a response
+    // begins while the client waits for `100 Continue`. It may be a stream, which lasts for minutes.
     case .body: !isRestUnread
-    // Input behind the request is not read before the response has ended.
+    // Input after the request is not parsed before the response has ended.
     case .done: false
     case .failed, .closed: !input.isEmpty
     }
@@ -326,7 +329,8 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the rest of the request is never read, since the response has begun and closes the connection.
   private var isRestUnread: Bool { state.request == .body && state.response == .body && !state.keepsAlive }
 
-  /// Ends the wait for `100 Continue`: it was written, or a final response makes it unnecessary. Returns whether the client waited.
+  /// Ends the wait for `100 Continue`: it was written, or a final response makes it unnecessary. Returns whether the
+  /// client waited.
   mutating func endContinueWait() -> Bool {
     let awaited = isAwaitingContinue
     isAwaitingContinue = false
@@ -350,8 +354,8 @@ extension FieldLineReader {
         if name.isForbiddenInTrailers { throw .forbiddenTrailer(name) }
       case .end: return true
       case .incomplete:
-        // An incomplete section cannot be followed by a pipelined request, so all of `section` counts. A trailing CR begins the empty
-        // line after the section and does not count.
+        // An incomplete section cannot be followed by a pipelined request, so all of `section` counts. A trailing CR
+        // begins the empty line after the section and does not count.
         let isAtEnd = section.count == position &+ 1 && section[position] == 0x0D
         guard isAtEnd || size <= limits.trailerBytes else { throw .trailersTooLarge(limit: limits.trailerBytes) }
         return false

@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The beginning of the body of a response that refused an upgrade or a tunnel. It often contains a reason for people to read.
+/// The beginning of the body of a response that refused an upgrade or a tunnel. It often contains a reason for people
+/// to read.
 ///
 /// At most `limit` bytes are kept, and the body is complete once they have arrived. The driver sets the timeout.
 package struct RefusalBody: ~Copyable {

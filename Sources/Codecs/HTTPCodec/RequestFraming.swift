@@ -1,7 +1,8 @@
 import ByteStreams
 
 extension HTTPRequestHead {
-  /// Validates the fields that affect the connection: Host, framing, persistence, expectation. The section's bytes must be in place.
+  /// Validates the fields that affect the connection: Host, framing, persistence, expectation. The section's bytes must
+  /// be in place.
   mutating func readFields(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     try rejectRepeatedFields()
     try readHost()
@@ -32,8 +33,8 @@ extension HTTPRequestHead {
     }
   }
 
-  /// RFC 9112 §6.1–6.3. Where the RFC lets a server repair or reject a message, this one rejects it: two readings of one message
-  /// allow request smuggling.
+  /// RFC 9112 §6.1–6.3. Where the RFC lets a server repair or reject a message, this one rejects it: two readings of
+  /// one message allow request smuggling.
   private mutating func readFraming(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     if fields.contains(.transferEncoding) {
       if fields.contains(.contentLength) { throw .contentLengthWithTransferEncoding }
@@ -84,8 +85,8 @@ extension HTTPRequestHead {
 }
 
 extension HTTPFields {
-  /// Accepts only `chunked` as Transfer-Encoding. Other codings, alone or before `chunked`, get 501. Anything else leaves the end of the
-  /// message undefined and is malformed.
+  /// Accepts only `chunked` as Transfer-Encoding. Other codings, alone or before `chunked`, get 501. Anything else
+  /// leaves the end of the message undefined and is malformed.
   func requireChunked() throws(HTTPProtocolError) {
     var chunked = 0
     var others = 0

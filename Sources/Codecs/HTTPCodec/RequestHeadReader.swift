@@ -6,7 +6,8 @@ struct RequestHeadReader {
   private(set) var hasRequestLine = false
   private var emptyLines: UInt16 = 0
 
-  /// The number of bytes of an empty line to drop before a request line (RFC 9112 §2.2), or zero. Call it until it returns zero.
+  /// The number of bytes of an empty line to drop before a request line (RFC 9112 §2.2), or zero. Call it until it
+  /// returns zero.
   mutating func leadingEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     guard !hasRequestLine, lines.isAtStart, input.count > 0 else { return 0 }
     if input[0] == 0x0A { throw .bareLineFeed }
@@ -17,7 +18,8 @@ struct RequestHeadReader {
     return 2
   }
 
-  /// There are too many empty lines, unless they begin a binary PROXY header. Returns zero while that is not known.
+  /// Throws because there are too many empty lines, unless they may be the beginning of a binary PROXY header, which
+  /// has its own error. Returns zero while that is undecided.
   private func excessEmptyLine(_ input: Span<UInt8>, _ limits: HTTPLimits) throws(HTTPProtocolError) -> Int {
     let beginning: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0]
     let rest = beginning.dropFirst(2 * Int(emptyLines))
@@ -30,7 +32,8 @@ struct RequestHeadReader {
     return 0
   }
 
-  /// Parses the head at the front of `input` as far as it has arrived. Returns its length in bytes once it is complete, else nil.
+  /// Parses the head at the front of `input` as far as it has arrived. Returns its length in bytes once it is complete,
+  /// else nil.
   ///
   /// Ranges in `head` are relative to the front of `input`. The caller fills `head.fields.section`.
   mutating func read(
@@ -74,15 +77,15 @@ struct RequestHeadReader {
     return true
   }
 
-  /// Throws if a first byte that no request has begins another protocol: 0x16 a TLS record with a handshake (RFC 8446 §5.1), and NUL after two empty
-  /// lines the rest of a binary PROXY header, whose signature is CRLF CRLF NUL CRLF `QUIT` LF.
+  /// Throws if the first byte begins another protocol. 0x16 is a TLS record with a handshake (RFC 8446 §5.1). NUL after
+  /// two empty lines continues a binary PROXY header, whose signature is CRLF CRLF NUL CRLF `QUIT` LF.
   private func checkProtocol(_ first: UInt8) throws(HTTPProtocolError) {
     if first == 0x16 { throw .tlsHandshake }
     if first == 0, emptyLines == 2 { throw .proxyHeader }
   }
 
-  /// Throws if an incomplete line cannot become a request line, so that a client that speaks TLS or another protocol gets an error at
-  /// once. Reads at most 24 bytes, so input that arrives byte by byte costs little.
+  /// Throws if an incomplete line cannot become a request line, so that a client that speaks TLS or another protocol
+  /// gets an error at once. Reads at most 24 bytes, so input that arrives byte by byte costs little.
   private func checkBeginning(_ input: Span<UInt8>) throws(HTTPProtocolError) {
     for index in 0..<min(input.count, 24) {
       if input[index] == 0x20, index > 0 { return }

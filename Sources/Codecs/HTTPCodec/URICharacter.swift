@@ -2,7 +2,8 @@ import ByteStreams
 
 /// Character sets of RFC 3986. Each is two 64-bit literals: no global, no lazy initialisation.
 package enum URICharacter {
-  /// `pchar`, `/` and `?` without `%`. Also `[` and `]`, which browsers send in queries (WHATWG URL) and which are unambiguous there.
+  /// `pchar`, `/` and `?` without `%`. Also `[` and `]`, which browsers send in queries (WHATWG URL) and which are
+  /// unambiguous there.
   @inline(__always)
   static func isPathOrQuery(_ byte: UInt8) -> Bool {
     // ! $ & ' ( ) * + , - . / 0-9 : ; = ?
@@ -22,8 +23,8 @@ package enum URICharacter {
     return byte < 128 && ((byte < 64 ? low : high) >> UInt64(byte & 63)) & 1 != 0
   }
 
-  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). Text before `://` that is not a scheme may be a secret,
-  /// so errors do not repeat it.
+  /// `scheme = ALPHA *( ALPHA / DIGIT / "+" / "-" / "." )` (RFC 3986 §3.1). Text before `://` that is not a scheme may
+  /// be a secret, so errors do not repeat it.
   package static func isScheme(_ text: Substring) -> Bool {
     guard let first = text.utf8.first, isLetter(first) else { return false }
     return text.utf8.allSatisfy { isLetter($0) || ASCII.isDigit($0) || "+-.".utf8.contains($0) }
@@ -33,8 +34,8 @@ package enum URICharacter {
 }
 
 extension Span where Element == UInt8 {
-  /// Whether this is `uri-host [":" port]` (RFC 9110 §7.2), or empty. User information (`user@`) is rejected (§4.2.4). So is a comma:
-  /// it is legal in a registered name, but in practice indicates two joined values or an attack.
+  /// Whether this is `uri-host [":" port]` (RFC 9110 §7.2), or empty. User information (`user@`) is rejected (§4.2.4).
+  /// So is a comma: it is legal in a registered name, but in practice indicates two joined values or an attack.
   package func isHostAndPort() -> Bool {
     var index = 0
     if count > 0, self[0] == UInt8(ascii: "[") {

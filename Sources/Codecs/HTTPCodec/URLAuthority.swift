@@ -46,13 +46,14 @@ package struct URLAuthority {
     throw host.utf8.contains { $0 > 0x7F } ? .internationalName : .badCharacter
   }
 
-  /// The error of an authority that ends before `path`. If that has an `@`, a password probably contains a delimiter.
+  /// The error for an authority that ends before `path`. An `@` in `path` means that a password probably contains a
+  /// delimiter.
   package static func explained(_ error: URLAuthorityError, path: Substring) -> URLAuthorityError {
     (error == .badPort || error == .badHost) && path.contains("@") ? .unencodedDelimiter : error
   }
 
-  /// Parses an `IPv6address` with an optional zone, which is valid only on this machine (RFC 3986 §3.2.2). RFC 6874 §2 writes
-  /// `[fe80::1%25eth0]`; the common form `[fe80::1%eth0]` is accepted, too.
+  /// Parses an `IPv6address` with an optional zone, which is valid only on this machine (RFC 3986 §3.2.2). RFC 6874 §2
+  /// writes `[fe80::1%25eth0]`; the common form `[fe80::1%eth0]` is accepted, too.
   private static func address(_ text: Substring) throws(URLAuthorityError) -> String {
     let address = text.prefix { $0 != "%" }
     guard IPAddress(ipv6: Array(address.utf8).span) != nil else { throw .badHost }
@@ -78,14 +79,14 @@ package struct URLAuthority {
     return zone.isEmpty ? "[\(address)]" : "[\(address)%25\(PercentEncoder.encode(Array(zone.utf8).span))]"
   }
 
-  /// Like `bracketed`, but without the zone, which has no meaning on another machine (RFC 6874 §4). Only an IPv6 address has a zone: in
-  /// a name, `%` begins an escape.
+  /// Like `bracketed`, but without the zone, which has no meaning on another machine (RFC 6874 §4). Only an IPv6
+  /// address has a zone: in a name, `%` begins an escape.
   package static func bracketedWithoutZone(_ host: String) -> String {
     host.utf8.contains(UInt8(ascii: ":")) ? bracketed(String(host.prefix { $0 != "%" })) : host
   }
 
-  /// Decodes a part of `userinfo`. `%00` is rejected: a name or password must not contain NUL (RFC 7617 §2), and C programs would cut
-  /// the value there.
+  /// Decodes a part of `userinfo`. `%00` is rejected: a name or password must not contain NUL (RFC 7617 §2), and C
+  /// programs would cut the value there.
   package static func percentDecoded(_ text: Substring) throws(URLAuthorityError) -> String {
     guard let decoded = PercentDecoder.decoded(text) else { throw .badEscape }
     return decoded

@@ -33,7 +33,8 @@ extension ByteQueue {
 }
 
 extension Span where Element == UInt8 {
-  /// Escapes these bytes into `room`, which must have six times as many bytes plus eight. Returns the number of bytes written.
+  /// Escapes these bytes into `room`, which must have six times as many bytes plus eight. Returns the number of bytes
+  /// written.
   fileprivate func writeJSONEscaped(to room: UnsafeMutableRawBufferPointer) -> Int {
     unsafe withUnsafeBytes { source in
       var read = 0

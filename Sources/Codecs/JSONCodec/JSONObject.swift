@@ -14,7 +14,8 @@ package struct JSONObject {
   /// The maximum number of members. No document written for the gateway has more.
   package static let memberLimit = 1_024
 
-  /// `text` must be valid JSON (`JSONValidator`). Returns nil if it is not an object or has more than `memberLimit` members.
+  /// `text` must be valid JSON (`JSONValidator`). Returns nil if it is not an object or has more than `memberLimit`
+  /// members.
   package init?(_ text: Span<UInt8>) {
     var scanner = JSONScanner()
     guard scanner.skip(UInt8(ascii: "{"), text) else { return nil }

@@ -10,8 +10,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
   /// The maximum length of a pointer in bytes. Real pointers are shorter, and each byte is compared for every message.
   package static let maximumBytes = 512
 
-  /// Returns nil if `text` is not a valid pointer: empty or beginning with `/`, with `~` escaped as `~0` and `/` in a name as `~1`.
-  /// Also returns nil above `maximumBytes`.
+  /// Returns nil if `text` is not a valid pointer: empty or beginning with `/`, with `~` escaped as `~0` and `/` in a
+  /// name as `~1`. Also returns nil above `maximumBytes`.
   package init?(_ text: String) {
     guard text.utf8.count <= Self.maximumBytes, text.isEmpty || text.utf8.first == UInt8(ascii: "/") else { return nil }
     var tokens: [[UInt8]] = []
@@ -42,8 +42,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
 
   /// The range of the value in `text`, or nil if there is none.
   ///
-  /// One pass without recursion. If a name is repeated, its first member counts. Skipped values are not validated, so a value may be
-  /// found in a text that is not valid JSON: validate it with `JSONValidator` before copying it.
+  /// One pass without recursion. If a name is repeated, its first member counts. Skipped values are not validated, so a
+  /// value may be found in a text that is not valid JSON: validate it with `JSONValidator` before copying it.
   package func find(in text: Span<UInt8>) -> Range<Int>? {
     var scanner = JSONScanner()
     for token in tokens {
@@ -52,7 +52,8 @@ package struct JSONPointer: Hashable, Sendable, CustomStringConvertible {
     return scanner.value(in: text)
   }
 
-  /// Whether a name of the pointer is repeated in its object in `text`. Other parsers may then find another value than `find` does.
+  /// Whether a name of the pointer is repeated in its object in `text`. Other parsers may then find another value than
+  /// `find` does.
   package func isAmbiguous(in text: Span<UInt8>) -> Bool {
     var scanner = JSONScanner()
     for token in tokens {

@@ -1,7 +1,8 @@
 import ByteStreams
 
 extension Span<UInt8> {
-  /// The range of the JSON value that begins at `start` or after whitespace there; nil if it is incomplete. It is not validated.
+  /// The range of the JSON value that begins at `start` or after whitespace there; nil if it is incomplete. It is not
+  /// validated.
   package func jsonValue(from start: Int) -> Range<Int>? {
     var scanner = JSONScanner(from: start)
     return scanner.value(in: self)
@@ -51,10 +52,10 @@ struct JSONScanner {
     }
   }
 
-  /// After `enter`: whether a later member of the same object has this name, too.
+  /// After `enter`: whether a later member of the same object also has this name.
   mutating func hasAnother(_ name: [UInt8], in text: Span<UInt8>) -> Bool {
     while skipValue(text), skip(UInt8(ascii: ","), text) {
-      // nil in an array, whose elements have no names.
+      // An element of an array has no name, so nil.
       guard let found = self.name(in: text) else { return false }
       if JSONString.equals(text.extracting(found), name) { return true }
     }

@@ -10,18 +10,18 @@ package struct JSONError: Error, Hashable, Sendable, CustomStringConvertible {
 
 /// Properties of a valid text that matter when it is embedded in another document.
 package struct JSONTraits: Equatable, Sendable {
-  /// Whether the text has a `\uD800`–`\uDFFF` escape without its other half. The grammar allows it, but many parsers reject the whole
-  /// document, so such a text must not be embedded in another one.
+  /// Whether the text has a `\uD800`–`\uDFFF` escape without its other half. The grammar allows it, but many parsers
+  /// reject the whole document, so such a text must not be embedded in another one.
   package var hasUnpairedSurrogates = false
 }
 
-/// Checks that bytes are exactly one JSON text (RFC 8259): no comments, no trailing commas, no byte order mark, nothing after the
-/// value. The bytes must be valid UTF-8.
+/// Checks that bytes are exactly one JSON text (RFC 8259): no comments, no trailing commas, no byte order mark, nothing
+/// after the value. The bytes must be valid UTF-8.
 ///
 /// It is iterative and uses one bit per nesting level, so that no input can exhaust the stack.
 package enum JSONValidator {
-  /// The maximum nesting depth. It is enough for any reasonable message (Python stops at about 1,000, jq at 256), and it limits what
-  /// a hostile message can do to recursive parsers downstream.
+  /// The maximum nesting depth. It is enough for any reasonable message (Python stops at about 1,000, jq at 256), and
+  /// it limits what a hostile message can do to recursive parsers downstream.
   package static let maximumDepth = 128
 
   package static func validate(_ text: Span<UInt8>) throws(JSONError) -> JSONTraits {

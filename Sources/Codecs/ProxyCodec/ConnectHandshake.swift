@@ -35,7 +35,8 @@ package struct ConnectHandshake: ProxyHandshake, ~Copyable {
         throw .notHTTP(error)
       }
       switch decoder.status.rawValue {
-      // Content-Length and Transfer-Encoding of a 2xx response are ignored: the tunnel begins after its head (RFC 9110 §9.3.6).
+      // Content-Length and Transfer-Encoding of a 2xx response are ignored: the tunnel begins after its head (RFC 9110
+      // §9.3.6).
       case 200..<300: return true
       case 100, 102..<200: break
       // Includes 101: no other protocol was requested.

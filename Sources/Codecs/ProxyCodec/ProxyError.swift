@@ -63,15 +63,18 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   /// 407 (RFC 9110 §15.5.8). tinyproxy responds with 401 to wrong credentials.
   private static func isDenial(_ refusal: HTTPRefusal) -> Bool { refusal.status == 407 || refusal.status == 401 }
 
-  /// Of the registered schemes those that proxies use, and NTLM and Kerberos. Others are not shown: one may repeat a secret.
+  /// The registered schemes that proxies use, plus NTLM and Kerberos. Other words are not shown: a proxy could repeat a
+  /// secret there.
   private static let knownSchemes = ["Basic", "Bearer", "Digest", "Kerberos", "Negotiate", "NTLM"]
 
-  /// The schemes of the challenges in `Proxy-Authenticate`, or in `WWW-Authenticate` of a 401 (RFC 9110 §11.6.1, §11.7.1), each once.
+  /// The schemes of the challenges in `Proxy-Authenticate`, or in `WWW-Authenticate` of a 401 (RFC 9110 §11.6.1,
+  /// §11.7.1), each once.
   private static func schemes(of refusal: HTTPRefusal) -> [String] {
     let name = refusal.status == 407 ? "proxy-authenticate" : "www-authenticate"
     var schemes: [String] = []
     for field in refusal.fields where field.name.lowercased() == name {
-      // Parts outside quoted strings, whose commas separate nothing. The first word of an element is a scheme unless '=' follows.
+      // The parts outside quoted strings, whose commas separate nothing. The first word of an element is a scheme
+      // unless '=' follows.
       for (index, part) in field.value.split(separator: "\"", omittingEmptySubsequences: false).enumerated()
       where index % 2 == 0 {
         for element in part.split(separator: ",") {
@@ -86,7 +89,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
     return schemes
   }
 
-  /// What is wrong if the proxy accepts known schemes, and none of them is supported.
+  /// The error for a proxy that accepts only known schemes that we do not support; nil for any other proxy.
   private static func unsupportedSchemes(of refusal: HTTPRefusal) -> ReportText? {
     let schemes = schemes(of: refusal)
     guard !schemes.isEmpty, !schemes.contains("Basic") else { return nil }

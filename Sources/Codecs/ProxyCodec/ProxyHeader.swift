@@ -1,10 +1,11 @@
 import ByteStreams
 
-/// The header of the PROXY protocol, version 1 or 2, which a proxy sends before anything else on a connection: it names the client.
+/// The header of the PROXY protocol, version 1 or 2. A proxy sends it first on a connection, to name the client.
 ///
-/// https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt. Only the header of a trusted proxy may be believed.
+/// https://www.haproxy.org/download/2.8/doc/proxy-protocol.txt. Only a trusted proxy's header may be believed.
 package struct ProxyHeader: Equatable, Sendable {
-  /// The client's address; nil if the proxy speaks for itself, such as in a health check, or does not know the client's IP address.
+  /// The client's address; nil if the proxy speaks for itself, such as in a health check, or does not know the client's
+  /// IP address.
   package let address: IPAddress?
   /// The client's port.
   package let port: UInt16
@@ -13,7 +14,7 @@ package struct ProxyHeader: Equatable, Sendable {
 
   /// Maximum length of version 1, with its line end (§2.1).
   private static var longestLine: Int { 107 }
-  /// Maximum length of what follows the addresses in version 2, in bytes. HAProxy sends some hundred at most.
+  /// Maximum length of the extensions after the addresses in version 2, in bytes. HAProxy sends some hundred at most.
   private static var extensionBytes: Int { 4096 }
   /// Maximum length of any header, in bytes.
   package static var maximumLength: Int { 16 + 216 + extensionBytes }
@@ -128,7 +129,8 @@ package struct ProxyHeader: Equatable, Sendable {
     UInt16(truncatingIfNeeded: number(bytes, start, 2))
   }
 
-  /// Each is a type, two bytes of length and a value. None is used.
+  /// Verifies that the extensions are complete: each is a type, two bytes of length and a value. Their values are not
+  /// used.
   private static func checkExtensions(_ bytes: Span<UInt8>) throws(ProxyHeaderError) {
     var position = 0
     while position < bytes.count {
@@ -153,7 +155,7 @@ package enum ProxyHeaderError: Error, Equatable, Sendable, CustomStringConvertib
 }
 
 extension Span where Element == UInt8 {
-  /// Whether these bytes and `text` are equal as far as both go.
+  /// Whether the shorter of these bytes and `text` is a prefix of the other.
   fileprivate func beginsLike(_ text: StaticString) -> Bool {
     for index in 0..<Swift.min(count, text.utf8CodeUnitCount) {
       if unsafe text.utf8Start[index] != self[index] { return false }

@@ -6,7 +6,7 @@ package struct ProxyURL: Hashable, Sendable {
   package enum Scheme: String, CaseIterable, Sendable {
     /// CONNECT over plain TCP.
     case http
-    /// SOCKS5; names are resolved by the gateway. (The two spellings are those of curl.)
+    /// SOCKS5; names are resolved by the gateway. (The names `socks5` and `socks5h` come from curl.)
     case socks5
     /// SOCKS5; names are resolved by the proxy.
     case socks5h

@@ -117,8 +117,9 @@ package struct SOCKSHandshake: ProxyHandshake, Sendable {
     state = .connecting
   }
 
-  /// The length in bytes of the reply to the request (§6): version, reply, reserved, and the address and port that the proxy uses.
-  /// Returns nil if more bytes are needed. A failure is reported at the second byte, because some proxies close the connection after it.
+  /// The length in bytes of the reply to the request (§6): version, reply, reserved, and the address and port that the
+  /// proxy uses. Returns nil if more bytes are needed. A failure is reported at the second byte, because some proxies
+  /// close the connection after it.
   private func replyLength(_ bytes: Span<UInt8>) throws(ProxyError) -> Int? {
     guard bytes.count > 0 else { return nil }
     guard bytes[0] == Self.version else { throw .notSOCKS5(bytes[0]) }

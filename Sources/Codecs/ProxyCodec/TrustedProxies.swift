@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// The reverse proxies whose statements about a client are believed: by the PROXY protocol, and by `X-Forwarded-For`.
+/// The reverse proxies that are trusted to name the client, by the PROXY protocol and by `X-Forwarded-For`.
 package struct TrustedProxies: Hashable, Sendable {
   private struct Block: Hashable {
     let address: IPAddress
@@ -26,7 +26,7 @@ package struct TrustedProxies: Hashable, Sendable {
       guard !text.contains("%"), let address = IPAddress(String(parts[0])) else { return false }
       let width = address.isIPv6 ? 128 : 32
       guard let bits = parts.count == 1 ? width : Int(parts[1]), (0...width).contains(bits) else { return false }
-      // Peers are compared without the mapping, so the block of mapped addresses is that of the IPv4 addresses in it.
+      // Peers are compared without the mapping, so a block of mapped addresses is stored as the IPv4 block in it.
       let isMapped = address.isIPv6 && !address.unmapped.isIPv6
       guard !isMapped || bits >= 96 else { return false }
       blocks.append(Block(address: address.unmapped, bits: isMapped ? bits - 96 : bits))
@@ -37,7 +37,7 @@ package struct TrustedProxies: Hashable, Sendable {
 
   package var isEmpty: Bool { texts.isEmpty }
 
-  /// `address`: nil for the peer of a Unix-domain socket.
+  /// `address` is nil for the peer of a Unix-domain socket.
   package func contains(_ address: IPAddress?) -> Bool {
     guard let address = address?.unmapped else { return includesLocal }
     return blocks.contains { address.isEqual(to: $0.address, bits: $0.bits) }
@@ -45,12 +45,12 @@ package struct TrustedProxies: Hashable, Sendable {
 
   /// Returns the client of a request that came from a trusted proxy at `peer`.
   ///
-  /// Each proxy appends the address of its own peer to `X-Forwarded-For`. So the client is the rightmost address that is not a trusted
-  /// proxy; anything to its left may be invented by the client. Whatever is no address ends the search: then the client is the last
-  /// proxy before it.
+  /// Each proxy appends the address of its own peer to `X-Forwarded-For`. So the client is the rightmost address that
+  /// is not a trusted proxy. The client may have invented anything to its left. An element that is not an address ends
+  /// the search; the client is then the proxy that appended it.
   package func client(behind peer: IPAddress?, _ fields: borrowing HTTPFields) -> IPAddress? {
     var client = peer
-    // Whether the next address, even of a trusted proxy, is nearer to the client than `client`.
+    // Whether the next address replaces `client` even if it is a trusted proxy.
     var isOpen = true
     fields.forEachElement(of: .xForwardedFor) { element in
       guard let address = Self.address(element)?.unmapped else {
@@ -64,7 +64,8 @@ package struct TrustedProxies: Hashable, Sendable {
     return client
   }
 
-  /// Whether the client used HTTPS, as the trusted proxy says by `X-Forwarded-Proto`: its own entry is the last. nil if it does not say.
+  /// Whether the client used HTTPS, by the last entry of `X-Forwarded-Proto`, which the trusted proxy itself has added.
+  /// nil if there is none.
   package func isSecure(_ fields: borrowing HTTPFields) -> Bool? {
     var result: Bool?
     for index in 0..<fields.count where fields.name(at: index).equalsIgnoringCase("x-forwarded-proto") {

@@ -63,7 +63,7 @@ extension ByteQueue {
     swap(&parts.output, &self)
     write(&parts)
     swap(&parts.output, &self)
-    // A command with fewer parts would take its missing ones from the next command.
+    // Redis would read the missing parts from the next command.
     precondition(parts.remaining == 0, "a command has fewer parts than it announced")
   }
 }

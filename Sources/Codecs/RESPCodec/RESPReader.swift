@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Reads the replies of a Redis server (RESP2). It has no socket.
 ///
-/// A string is copied once, from the input into its reply. It stays in the input until it is complete; every other value leaves the input at
-/// once, so that no byte is parsed twice.
+/// A string is copied once, from the input into its reply. It stays in the input until it is complete; every other
+/// value leaves the input at once, so that no byte is parsed twice.
 ///
 ///     while let reply = try reader.next(from: &input) { … }
 ///
@@ -18,23 +18,23 @@ package struct RESPReader: ~Copyable {
   private let limits: RESPLimits
   /// Outermost first.
   private var open: [OpenArray] = []
-  /// Bytes and values of the reply that is arriving, as far as they are announced.
+  /// Bytes and values of the arriving reply, including announced ones.
   private var replyBytes = 0
   private var replyElements = 0
   /// The string whose header has been read.
   private var pendingString: Int?
-  /// Bytes of the current line that contain no LF.
+  /// Bytes of the current line that were searched without finding a LF.
   private var searched = 0
 
-  /// Elements for which an array makes room before they arrive.
+  /// The most elements for which an array reserves memory before they arrive.
   private static var reservedElements: Int { 64 }
 
   package init(limits: RESPLimits = RESPLimits()) { self.limits = limits }
 
-  /// Whether a part of a reply has been read: the end of the stream would cut it.
+  /// Whether part of a reply has been read, so that the end of the stream would truncate it.
   package var isInsideReply: Bool { !open.isEmpty || pendingString != nil }
 
-  /// Elements for which the arrays that are arriving have room.
+  /// Number of elements for which the arriving arrays have allocated memory.
   var allocatedElements: Int { open.reduce(0) { $0 + $1.elements.capacity } }
 
   /// Removes the next complete reply from `input`, and returns it; nil if more bytes are needed.
@@ -126,7 +126,7 @@ package struct RESPReader: ~Copyable {
     return .null
   }
 
-  /// nil if the string or its CRLF is not complete.
+  /// Returns nil if the string or its CRLF is incomplete.
   private mutating func readString(_ count: Int, from input: inout ByteQueue) throws(RESPProtocolError) -> RESPReply? {
     guard input.count >= count + 2 else { return nil }
     let value = try Self.string(count, input.bytes)
@@ -145,7 +145,7 @@ package struct RESPReader: ~Copyable {
     guard replyBytes <= limits.replyBytes else { throw .replyTooLarge(limit: limits.replyBytes) }
   }
 
-  /// nil for -1, the length of nil.
+  /// Returns nil for -1, the length of the nil string and the nil array.
   private static func length(_ digits: Span<UInt8>) throws(RESPProtocolError) -> Int? {
     if digits.equals("-1") { return nil }
     guard let length = digits.decimalValue() else { throw .malformedLength }
@@ -156,7 +156,7 @@ package struct RESPReader: ~Copyable {
     let isNegative = text.starts(with: "-")
     let digits = isNegative || text.starts(with: "+") ? text.extracting(1..<text.count) : text
     if let value = digits.decimalValue() { return isNegative ? -Int64(value) : Int64(value) }
-    // Its magnitude is no Int64.
+    // Its magnitude does not fit into an Int64.
     if text.equals("-9223372036854775808") { return .min }
     throw .malformedInteger
   }

@@ -2,8 +2,8 @@ import ByteStreams
 import Digests
 import HTTPCodec
 
-/// The opening handshake of a client (RFC 6455 §4.1): writes the request and validates the response. The response is an HTTP head, so the strict parser of
-/// HTTPCodec reads it.
+/// The opening handshake of a client (RFC 6455 §4.1): writes the request and validates the response. HTTPCodec's strict
+/// parser reads the response head.
 ///
 ///     var handshake = ClientHandshake(request, using: &generator)
 ///     handshake.write(into: &output)
@@ -33,8 +33,8 @@ package struct ClientHandshake: ~Copyable {
   private var decoder: HTTPResponseHeadDecoder
   private var interimResponses = 0
 
-  /// Number of interim responses that are skipped. Servers send one or two; Python's urllib3 and Go's net/http (5) have a low limit,
-  /// too. Stops: a server that sends them endlessly, so that the handshake never fails.
+  /// Number of interim responses that are skipped. Servers send one or two; Python's urllib3 and Go's net/http (5) have
+  /// a low limit, too. Stops: a server that sends them endlessly, so that the handshake never fails.
   private static let interimLimit = 8
 
   /// `request.problem` must be nil. `limits` applies to the response head.
@@ -65,8 +65,9 @@ package struct ClientHandshake: ~Copyable {
     output.append("\r\n")
   }
 
-  /// Takes the response head from the front of `input` and leaves the rest, since frames may follow in the same segment. Returns nil
-  /// if more bytes are needed. Interim responses (1xx other than 101) are skipped, as RFC 9110 §15.2 requires.
+  /// Takes the response head from the front of `input` and leaves the rest, since frames may follow in the same
+  /// segment. Returns nil if more bytes are needed. Interim responses (1xx other than 101) are skipped, as RFC 9110
+  /// §15.2 requires.
   package mutating func receive(_ input: inout ByteQueue) throws(HandshakeError) -> Result? {
     while true {
       do throws(HTTPProtocolError) {

@@ -1,12 +1,16 @@
 /// A client's offer of permessage-deflate (RFC 7692 §7.1), and the validation of the response to it.
 package struct CompressionOffer: Hashable, Sendable {
-  /// Window bits for sending, 9...15. Sent as `client_max_window_bits`, so that the server can use a smaller window to decompress.
+  /// Window bits for sending, 9...15. Sent as `client_max_window_bits`, so that the server can use a smaller window to
+  /// decompress.
   package var windowBits = 12
-  /// Requests that the server sends with a window of at most this many bits, 8...15. A server that cannot do so declines the offer.
+  /// Requests that the server sends with a window of at most this many bits, 8...15. A server that cannot do so
+  /// declines the offer.
   package var serverWindowBits: Int?
-  /// Requests that the server resets its history after each message. Decompression then needs no memory between messages.
+  /// Requests that the server resets its history after each message. Decompression then needs no memory between
+  /// messages.
   package var serverResets = false
-  /// Offers to reset our history after each message, so that the server need not keep one. Done only if the response says so.
+  /// Offers to reset our history after each message, so that the server need not keep one. Done only if the response
+  /// says so.
   package var clientResets = false
   /// See `MessageCompression.Settings`.
   package var level = 6

@@ -24,8 +24,8 @@ package struct FrameHeader: Equatable, Sendable {
   package var maskingKey: MaskingKey?
   package var payloadLength: Int
 
-  /// Parses a header from the front of `bytes`. Returns nil if it is incomplete. Each rule is checked at the first byte that can
-  /// violate it.
+  /// Parses a header from the front of `bytes`. Returns nil if it is incomplete. Each rule is checked at the first byte
+  /// that can violate it.
   static func read(
     _ bytes: Span<UInt8>, from role: WebSocketRole, allowsCompression: Bool
   ) throws(WebSocketProtocolError) -> (header: FrameHeader, length: Int)? {

@@ -15,7 +15,8 @@ package enum HandshakeError: Error, Equatable, Sendable, CustomStringConvertible
   case noUpgrade
   /// `Connection` does not list `Upgrade`.
   case noConnectionUpgrade
-  /// `Sec-WebSocket-Accept` is absent or does not match the key: the response is from a cache, or from a server without WebSocket.
+  /// `Sec-WebSocket-Accept` is absent or does not match the key: the response is from a cache, or from a server without
+  /// WebSocket.
   case wrongAccept
   /// An extension that was not offered, or parameters that are invalid or were not offered.
   case badExtension(String)

@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The masking key of a frame (RFC 6455 §5.3). Each payload byte is XORed with one of the four bytes of the key, in turn.
+/// The masking key of a frame (RFC 6455 §5.3). Each payload byte is XORed with one of the four bytes of the key, in
+/// turn.
 package struct MaskingKey: Hashable, Sendable {
   /// The key's bytes in wire order, the first in the lowest bits.
   package let bytes: UInt32
@@ -21,8 +22,8 @@ package struct MaskingKey: Hashable, Sendable {
 
   /// Appends `payload` masked or unmasked, which is the same operation. Copies and masks in one pass.
   ///
-  /// A plain loop over words of eight bytes, which the compiler vectorises: at 64 KiB it reaches 0.7 to 0.9 of the speed of `memcpy`.
-  /// Unrolled by hand, or with the checked subscripts of a buffer, it is three times slower.
+  /// A plain loop over words of eight bytes, which the compiler vectorises: at 64 KiB it reaches 0.7 to 0.9 of the
+  /// speed of `memcpy`. Unrolled by hand, or with the checked subscripts of a buffer, it is three times slower.
   package func append(_ payload: Span<UInt8>, to output: inout ByteQueue) {
     guard !payload.isEmpty else { return }
     let word = UInt64(bytes) | UInt64(bytes) << 32

@@ -34,7 +34,8 @@ package struct MessageCompression: ~Copyable {
   private var deflater: Deflater
   private var inflater: Inflater
   private var scratch = ByteQueue()
-  /// nil for most connections, which it would make larger.
+  /// The message that is being compressed ahead. A separate object, so that the many connections without one stay
+  /// small.
   private var ahead: MessageAhead?
 
   /// Whether permessage-deflate was agreed on, so that RSV1 may be set.
@@ -49,7 +50,7 @@ package struct MessageCompression: ~Copyable {
     inflater = Inflater(.raw(windowBits: max(9, settings.inboundWindowBits)))
   }
 
-  /// Bytes of memory held.
+  /// Allocated memory in bytes.
   var allocatedBytes: Int {
     deflater.allocatedBytes + inflater.allocatedBytes + scratch.allocatedBytes + (ahead?.output.allocatedBytes ?? 0)
   }
@@ -58,10 +59,10 @@ package struct MessageCompression: ~Copyable {
 
   private var compresses: Bool { isAgreed && settings.outboundWindowBits > 8 }
 
-  /// - Parameter number: of the message, if it may be compressed ahead.
+  /// - Parameter number: the message's number if it may have been compressed ahead, otherwise nil.
   func isWorthwhile(_ count: Int, _ number: UInt64?) -> Bool {
     guard compresses, count >= settings.threshold else { return false }
-    // Between the parts of a message nothing may change the history.
+    // While a message is compressed in parts, no other message may change the history.
     if let ahead { return ahead.isComplete && ahead.number == number && ahead.count == count }
     return count <= settings.largestAtOnce
   }
@@ -69,10 +70,11 @@ package struct MessageCompression: ~Copyable {
   /// The size of the largest message that need not be compressed ahead.
   var largestAtOnce: Int { compresses ? settings.largestAtOnce : .max }
 
-  /// The message that is compressed ahead, and whether all of it is.
+  /// The number of the message that is compressed ahead, and whether all of it has been compressed.
   var messageAhead: (number: UInt64, isComplete: Bool)? { ahead.map { ($0.number, $0.isComplete) } }
 
-  /// Compresses the next part of a message that is sent later. All messages before it have been sent, and those that are sent meanwhile are not compressed.
+  /// Compresses the next part of a message that will be sent later. All earlier messages must have been sent. Messages
+  /// that are sent meanwhile are not compressed.
   mutating func compressAhead(_ payload: Span<UInt8>, _ number: UInt64, atMost size: Int) {
     if let ahead, ahead.number != number { resetHistory() }
     let message = ahead ?? MessageAhead(number)
@@ -98,7 +100,7 @@ package struct MessageCompression: ~Copyable {
       return true
     }
     if let ahead {
-      // `isWorthwhile` has found that it is this message.
+      // `isWorthwhile` has verified that `ahead` is this message.
       swap(&scratch, &ahead.output)
       self.ahead = nil
     } else {
@@ -121,7 +123,8 @@ package struct MessageCompression: ~Copyable {
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
   }
 
-  /// Resets the history. A sender may do so at any message, because the receiver needs only what is referred to.
+  /// Resets the history. A sender may do so before any message, because the receiver needs only the history to which a
+  /// message refers.
   mutating func resetHistory() {
     deflater.reset()
     ahead = nil
@@ -131,7 +134,8 @@ package struct MessageCompression: ~Copyable {
 
   // MARK: Receiving
 
-  /// Decompresses the first `count` bytes of `source` and appends the result. `output` may then have at most `limit` bytes.
+  /// Decompresses the first `count` bytes of `source` and appends the result. `output` may then have at most `limit`
+  /// bytes.
   mutating func inflate(
     _ count: Int, of source: borrowing ByteQueue, unmaskedBy key: MaskingKey?, into output: inout ByteQueue, limit: Int
   ) throws(InflateError) {
@@ -150,8 +154,8 @@ package struct MessageCompression: ~Copyable {
 
   /// Ends a message: decompresses the tail that was not sent (§7.2.2).
   mutating func endInboundMessage(into output: inout ByteQueue, limit: Int) throws(InflateError) {
-    // A sender must add an empty byte after a final block (§7.2.3.4). Some do not, such as those that use Node's `deflateRawSync`. Their
-    // message is complete, and the tail would be the beginning of a block.
+    // A sender must add an empty byte after a final block (§7.2.3.4). Some do not, such as those that use Node's
+    // `deflateRawSync`. Their message is complete, and the tail would be the beginning of a block.
     if !inflater.isAfterFinalBlock {
       let tail = Self.tail
       try inflater.inflate(tail.span, into: &output, limit: limit)
@@ -160,10 +164,10 @@ package struct MessageCompression: ~Copyable {
   }
 }
 
-/// A message that is compressed before it is sent, as far as it is compressed.
+/// A message that is compressed before it is sent, and the result so far.
 private final class MessageAhead {
   let number: UInt64
-  /// Bytes of the message that are compressed.
+  /// Bytes of the message that have been compressed.
   var count = 0
   var isComplete = false
   var output = ByteQueue()

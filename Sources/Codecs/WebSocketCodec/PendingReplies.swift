@@ -1,7 +1,7 @@
 import ByteStreams
 
-/// The replies that received frames require, stored until they are written. Their size is limited, so a peer that sends pings without
-/// reading the pongs cannot fill memory.
+/// The replies that received frames require, stored until they are written. Their size is limited, so a peer that sends
+/// pings without reading the pongs cannot fill memory.
 struct PendingReplies: ~Copyable {
   /// The payload of the pending close frame.
   enum Close: Equatable {

@@ -1,7 +1,8 @@
 import ByteStreams
 import HTTPCodec
 
-/// The opening handshake of a server (RFC 6455 §4.2), for the built-in demo and for tests. The gateway itself is a client.
+/// The opening handshake of a server (RFC 6455 §4.2), for the built-in demo and for tests. The gateway itself is a
+/// client.
 package enum ServerHandshake {
   /// Why a request is rejected. `status` is 400, 405, or 426, which is sent with `Sec-WebSocket-Version: 13`.
   package enum Refusal: Error, Equatable, Sendable {
@@ -30,8 +31,8 @@ package enum ServerHandshake {
     return key.text()
   }
 
-  /// Writes the 101 response to a request with this `Sec-WebSocket-Key` and returns the agreed compression, if any. `extensions` is
-  /// the request's `Sec-WebSocket-Extensions`.
+  /// Writes the 101 response to a request with this `Sec-WebSocket-Key` and returns the agreed compression, if any.
+  /// `extensions` is the request's `Sec-WebSocket-Extensions`.
   package static func accept(
     key: String, extensions: String?, subprotocol: String? = nil, into output: inout ByteQueue
   ) -> MessageCompression.Settings? {

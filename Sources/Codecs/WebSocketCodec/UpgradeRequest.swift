@@ -9,7 +9,7 @@ extension ClientHandshake {
     package var host: String
     package var subprotocols: [String] = []
     package var compression: CompressionOffer?
-    /// Additional fields: `Origin`, `Cookie`, `Authorization`, `User-Agent`, …. Must not include those of the handshake.
+    /// Additional fields: `Origin`, `Cookie`, `Authorization`, `User-Agent`, …. The handshake adds its own fields.
     package var fields: [(name: String, value: String)] = []
 
     package init(target: String, host: String) {
@@ -17,8 +17,8 @@ extension ClientHandshake {
       self.host = host
     }
 
-    /// Why this is not a valid request, as a sentence, or nil. Values come from configuration, environment and files: a stray line
-    /// end would inject fields into the request.
+    /// Why this is not a valid request, as a sentence, or nil. Values come from configuration, environment and files: a
+    /// stray line end would inject fields into the request.
     package var problem: String? {
       guard target.utf8.first == UInt8(ascii: "/"), target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x23 })
       else { return "the target must start with '/' and contain only visible ASCII; percent-encode other characters" }

@@ -3,10 +3,10 @@ import ByteStreams
 extension WebSocketConnection {
   /// Appends one message in frames of at most `fragmentBytes` payload bytes, compressed if agreed and worthwhile.
   ///
-  /// Pending pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after megabytes of message
-  /// may miss the peer's timeout.
+  /// Pending pongs are written first: a ping requires a response as soon as is practical (§5.5.3), and a pong after
+  /// megabytes of message may miss the peer's timeout.
   ///
-  /// - Parameter number: of a message that may be compressed ahead.
+  /// - Parameter number: the number of a message that may have been compressed ahead.
   package mutating func sendMessage(
     _ kind: MessageKind, _ payload: Span<UInt8>, number: UInt64? = nil, fragmentBytes: Int = .max,
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
@@ -37,7 +37,8 @@ extension WebSocketConnection {
     Self.writeFrame(.ping, payload, from: role, using: &generator, into: &output)
   }
 
-  /// Appends an unsolicited pong (§5.5.3) of at most 125 bytes. Does nothing if `canSend` is false. `writeReplies` responds to pings.
+  /// Appends an unsolicited pong (§5.5.3) of at most 125 bytes. Does nothing if `canSend` is false. `writeReplies`
+  /// responds to pings.
   package mutating func sendPong(
     _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -45,8 +46,8 @@ extension WebSocketConnection {
     Self.writeFrame(.pong, payload, from: role, using: &generator, into: &output)
   }
 
-  /// Appends a close frame, which starts or completes the closing handshake. Nothing may be sent after it; further calls do nothing.
-  /// `code` must be `CloseFrame.isSendable`. `reason` is cut to 123 bytes.
+  /// Appends a close frame, which starts or completes the closing handshake. Nothing may be sent after it; further
+  /// calls do nothing. `code` must be `CloseFrame.isSendable`. `reason` is cut to 123 bytes.
   package mutating func sendClose(
     code: UInt16?, reason: String = "", using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {
@@ -59,16 +60,19 @@ extension WebSocketConnection {
     Self.writeFrame(.close, payload.bytes, from: role, using: &generator, into: &output)
   }
 
-  /// Resets the compression history. Call it if messages already written will not be sent: later ones must not refer to them.
+  /// Resets the compression history. Call it if messages that were written will not be sent, since later messages must
+  /// not refer to them.
   package mutating func resetCompressionHistory() { compression.resetHistory() }
 
-  /// The size of the largest message that is compressed when it is sent. A larger one is sent uncompressed, unless it is compressed ahead.
+  /// The size of the largest message that is compressed when it is sent. A larger one is sent uncompressed, unless it
+  /// was compressed ahead.
   package var largestCompressedAtOnce: Int { compression.largestAtOnce }
 
-  /// The message that is compressed ahead, and whether all of it is.
+  /// The number of the message that is compressed ahead, and whether all of it has been compressed.
   package var messageAhead: (number: UInt64, isComplete: Bool)? { compression.messageAhead }
 
-  /// Compresses the next part of the message with this number, at most `size` bytes of it. Messages that are sent before it is complete are not compressed.
+  /// Compresses at most `size` more bytes of the message with this number. Messages that are sent before it is complete
+  /// are not compressed.
   package mutating func compressAhead(_ payload: Span<UInt8>, number: UInt64, atMost size: Int) {
     compression.compressAhead(payload, number, atMost: size)
   }
@@ -76,8 +80,8 @@ extension WebSocketConnection {
   /// Whether `writeReplies` would write anything.
   package var hasPendingReplies: Bool { !replies.isEmpty }
 
-  /// Appends the pending replies: pongs in the order of their pings, then the close frame that responds to the peer's close frame or
-  /// reports its error.
+  /// Appends the pending replies: pongs in the order of their pings, then the close frame that responds to the peer's
+  /// close frame or reports its error.
   ///
   /// A driver whose output is blocked should not call this. Then pongs above the limit are replaced by the newest one.
   package mutating func writeReplies(
@@ -91,7 +95,7 @@ extension WebSocketConnection {
     }
   }
 
-  /// Appends the pending pongs, for a driver that decides itself about the closing handshake.
+  /// Appends the pending pongs. For a driver that manages the closing handshake itself.
   package mutating func writePongs(
     using generator: inout some RandomNumberGenerator, into output: inout ByteQueue
   ) {

@@ -1,10 +1,12 @@
 import ByteStreams
 import Deflate
 
-/// The framing of one WebSocket connection after its handshake, in both directions (RFC 6455, RFC 7692). It has no socket.
+/// The framing of one WebSocket connection after its handshake, in both directions (RFC 6455, RFC 7692). It has no
+/// socket.
 ///
-/// Pass received bytes to `receive` and call `nextEvent()` until it returns nil, which means that more bytes are needed. Then call
-/// `writeReplies`, which writes pending pongs and the close frame that responds to a close frame or reports a protocol error.
+/// Pass received bytes to `receive` and call `nextEvent()` until it returns nil, which means that more bytes are
+/// needed. Then call `writeReplies`, which writes pending pongs and the close frame that responds to a close frame or
+/// reports a protocol error.
 ///
 ///     connection.receive { channel.read(into: &$0) }
 ///     while let event = try connection.nextEvent() { … connection.payload … }
@@ -43,7 +45,7 @@ package struct WebSocketConnection: ~Copyable {
 
   private enum PayloadLocation {
     case none
-    /// The first bytes of the input: an uncompressed, unmasked message in a single frame is not copied.
+    /// The payload is at the front of the input: an uncompressed, unmasked message in a single frame is not copied.
     case input(Int)
     case message
     case control
@@ -65,8 +67,8 @@ package struct WebSocketConnection: ~Copyable {
   /// Whether the connection is about to end, so that the driver must apply a timeout.
   package var isClosing: Bool { hasSentClose || hasReceivedClose || failure != nil }
 
-  /// Whether this side should close TCP once all output is sent. After the closing handshake the server closes first, so that it
-  /// holds the `TIME_WAIT` state (§7.1.1). After a protocol error either side may (§7.1.7).
+  /// Whether this side should close TCP once all output is sent. After the closing handshake the server closes first,
+  /// so that it holds the `TIME_WAIT` state (§7.1.1). After a protocol error either side may (§7.1.7).
   package var shouldEndTransport: Bool {
     if replies.close != nil { return false }
     if failure != nil { return true }
@@ -94,7 +96,8 @@ package struct WebSocketConnection: ~Copyable {
     if ignoresInput { input.removeAll() }
   }
 
-  /// Records the end of the peer's input and returns how it ended. Call `nextEvent()` until nil first: no further events follow.
+  /// Records the end of the peer's input and returns how it ended. Call `nextEvent()` until nil first: no further
+  /// events follow.
   package mutating func receiveEndOfInput() -> WebSocketEnding {
     releaseLastPayload()
     if let failure { return .failed(failure) }
@@ -224,7 +227,8 @@ package struct WebSocketConnection: ~Copyable {
     lastPayload = .control
     switch header.opcode {
     case .ping:
-      // §5.5.2: a ping requires a pong unless a close frame was received. After our own close frame no pong may be sent.
+      // §5.5.2: a ping requires a pong unless a close frame was received. After our own close frame no pong may be
+      // sent.
       if !hasSentClose { replies.addPong(control, atMost: limits.pendingPongs) }
       return .ping
     case .pong: return .pong

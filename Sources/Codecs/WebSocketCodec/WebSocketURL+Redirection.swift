@@ -3,8 +3,9 @@ import HTTPCodec
 
 /// Resolution of redirects (RFC 9110 §15.4, §10.2.2).
 extension WebSocketURL {
-  /// Resolves the value of a `Location` field: a URL, or a reference relative to this URL (RFC 3986 §4.1). A fragment is dropped, since
-  /// it has no meaning for a WebSocket. Credentials are passed on only to the same origin. A redirect from `wss` to `ws` is rejected.
+  /// Resolves the value of a `Location` field: a URL, or a reference relative to this URL (RFC 3986 §4.1). A fragment
+  /// is dropped, since it has no meaning for a WebSocket. Credentials are passed on only to the same origin. A redirect
+  /// from `wss` to `ws` is rejected.
   package func redirected(to location: String) throws(RedirectionError) -> WebSocketURL {
     let target: WebSocketURL
     do throws(WebSocketURLError) {

@@ -1,8 +1,8 @@
 import ByteStreams
 
 extension Span where Element == UInt8 {
-  /// A number of seconds (`delta-seconds`, RFC 9111 §1.2.2). Values above 2³¹ become 2³¹, as the RFC requires. Returns nil unless all
-  /// bytes are digits.
+  /// A number of seconds (`delta-seconds`, RFC 9111 §1.2.2). Values above 2³¹ become 2³¹, as the RFC requires. Returns
+  /// nil unless all bytes are digits.
   package func deltaSeconds() -> Int? {
     guard !isEmpty, isAllDigits() else { return nil }
     guard let value = withoutLeadingZeros().decimalValue() else { return 1 << 31 }

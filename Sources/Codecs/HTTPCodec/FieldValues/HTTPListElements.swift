@@ -2,12 +2,14 @@ import ByteStreams
 
 /// Iterates over the elements of a comma-separated list (RFC 9110 §5.6.1).
 ///
-/// Whitespace around elements is removed. Empty elements are skipped, as a recipient must. Whether a separator separates inside quotes depends
-/// on the field. Other separators are for grammars such as the parameters of an element.
+/// Whitespace around elements is removed. Empty elements are skipped, as RFC 9110 requires of a recipient. Whether a
+/// separator inside quotes counts depends on the field. Separators other than the comma are for grammars such as the
+/// parameters of an element.
 package struct HTTPListElements: ~Escapable {
   /// What a quotation mark in the elements of a list means.
   package enum Quoting: Sendable {
-    /// Nothing: the elements are tokens or addresses. A proxy may have appended an element to a value that a client invented.
+    /// Nothing, because the elements are tokens or addresses. A client may have invented a value with an unmatched
+    /// quotation mark, to which a proxy has appended an element.
     case none
     /// It begins or ends a quoted string, in which a backslash escapes the next character (RFC 9110 §5.6.4).
     case strings

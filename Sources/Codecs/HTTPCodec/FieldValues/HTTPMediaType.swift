@@ -35,8 +35,8 @@ package struct HTTPMediaType: ~Escapable {
     return subtype.extracting((subtype.count &- size)..<subtype.count).equalsIgnoringCase(suffix)
   }
 
-  /// The value of the parameter `name`, which must be in lower case. Returns a quoted string without its quotes. Backslash escapes
-  /// are kept, since no parameter used here has any.
+  /// The value of the parameter `name`, which must be in lower case. Returns a quoted string without its quotes.
+  /// Backslash escapes are kept, since no parameter used here has any.
   @_lifetime(copy self)
   package func parameter(_ name: StaticString) -> Span<UInt8>? {
     var list = HTTPListElements(parameters, separatedBy: UInt8(ascii: ";"), quoting: .strings)

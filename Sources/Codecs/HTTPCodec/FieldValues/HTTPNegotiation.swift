@@ -1,17 +1,19 @@
 import ByteStreams
 
-/// Content negotiation by `Accept` and `Accept-Encoding` (RFC 9110 §12.5). Qualities are in thousandths; 0 is not acceptable.
+/// Content negotiation by `Accept` and `Accept-Encoding` (RFC 9110 §12.5). Qualities are in thousandths; 0 is not
+/// acceptable.
 extension HTTPFields {
-  /// Whether all media types are equally acceptable: there is no Accept field, it is empty, or it is `*/*`. The usual cases, found by
-  /// comparing bytes.
+  /// Whether all media types are equally acceptable: there is no Accept field, it is empty, or it is `*/*`. The usual
+  /// cases, found by comparing bytes.
   package var acceptsAllMediaTypes: Bool {
     guard let value = first(.accept) else { return true }
     return (value.isEmpty || value.equals("*/*")) && !isRepeated(.accept)
   }
 
-  /// The quality of `type/subtype`, by the most specific media range that matches. Parameters of ranges other than `q` are ignored, since
-  /// no representation differs by them. Both names must be in lower case.
-  /// - Parameter byName: only if a range is this type itself, without a wildcard; otherwise the quality is 0.
+  /// The quality of `type/subtype`, by the most specific media range that matches. Parameters of ranges other than `q`
+  /// are ignored, since no representation differs by them. Both names must be in lower case.
+  ///
+  /// - Parameter byName: consider only ranges without a wildcard. If none matches, the quality is 0.
   package func quality(of type: StaticString, _ subtype: StaticString, byName: Bool = false) -> Int {
     if acceptsAllMediaTypes { return byName ? 0 : 1000 }
     var best = (specificity: -1, quality: 0)
@@ -45,7 +47,7 @@ package enum HTTPAcceptedCodings: UInt8, Sendable {
   case gzip
   /// gzip only.
   case gzipOnly
-  /// Neither of them.
+  /// Neither gzip nor identity.
   case none
 
   package init(_ fields: borrowing HTTPFields) {
@@ -67,7 +69,7 @@ package enum HTTPAcceptedCodings: UInt8, Sendable {
       }
     }
     let gzipQuality = gzip ?? others ?? 0
-    // Acceptable unless it is excluded, but less than a coding that is named.
+    // Identity is acceptable unless excluded. A named coding with the same quality is preferred.
     let identityIsAccepted = (identity ?? others ?? 1) > 0
     if gzipQuality == 0 {
       self = identityIsAccepted ? .identity : .none
@@ -80,8 +82,8 @@ package enum HTTPAcceptedCodings: UInt8, Sendable {
 }
 
 extension Span where Element == UInt8 {
-  /// Splits an element of a negotiation field at its parameters, and reads its weight (RFC 9110 §12.4.2). Without a valid weight, the
-  /// quality is 1000. `.2` is accepted for `0.2`, since Java sends it.
+  /// Splits an element of a negotiation field at its parameters, and reads its weight (RFC 9110 §12.4.2). Without a
+  /// valid weight, the quality is 1000. `.2` is accepted for `0.2`, since Java sends it.
   @_lifetime(copy self)
   fileprivate func splitQuality() -> (value: Span<UInt8>, quality: Int) {
     let semicolon = firstIndex(of: UInt8(ascii: ";")) ?? count
@@ -99,7 +101,8 @@ extension Span where Element == UInt8 {
     return (value, quality)
   }
 
-  /// The value of `0.125`, `1` or `.2` in thousandths, at most 1000. Further digits are ignored. Returns nil for anything else.
+  /// The value of `0.125`, `1` or `.2` in thousandths, at most 1000. Further digits are ignored. Returns nil for
+  /// anything else.
   private func thousandths() -> Int? {
     let dot = firstIndex(of: UInt8(ascii: ".")) ?? count
     guard dot < 2, let whole = dot == 0 ? 0 : extracting(first: dot).decimalValue() else { return nil }

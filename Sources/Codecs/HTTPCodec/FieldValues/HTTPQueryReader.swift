@@ -24,13 +24,14 @@ extension HTTPQueryError: CustomStringConvertible {
   }
 }
 
-/// Iterates over the `name=value` pairs of a query and decodes them (WHATWG URL §5.1: split at `&`, then at the first `=`;
-/// `+` is a space).
+/// Iterates over the `name=value` pairs of a query and decodes them (WHATWG URL §5.1: split at `&`, then at the first
+/// `=`; `+` is a space).
 ///
 ///     var query = HTTPQueryReader(request.query)
 ///     while try query.next() { … query.name, query.value … }
 ///
-/// A parameter without `=` has an empty value. Empty parameters (`a&&b`) are skipped. Text without escapes is not copied.
+/// A parameter without `=` has an empty value. Empty parameters (`a&&b`) are skipped. Text without escapes is not
+/// copied.
 package struct HTTPQueryReader: ~Copyable, ~Escapable {
   private let query: Span<UInt8>
   private var position = 0

@@ -5,10 +5,10 @@ package struct TraceID: Equatable, Sendable {
   private let high: UInt64
   private let low: UInt64
 
-  /// Reads the value of a `traceparent`: `00-<32 digits>-<16 digits>-<2 digits>`. Returns nil for any other value, and for ids that
-  /// consist of zeros.
+  /// Reads the value of a `traceparent`: `00-<32 digits>-<16 digits>-<2 digits>`. Returns nil for any other value, and
+  /// for ids that consist of zeros.
   ///
-  /// A later version may append fields, and the standard says to read the ones that are known.
+  /// A later version may append fields. The standard requires reading the known ones.
   package init?(traceparent value: Span<UInt8>) {
     guard value.count >= 55, value[2] == UInt8(ascii: "-"), value[35] == UInt8(ascii: "-"),
       value[52] == UInt8(ascii: "-"), let version = Self.number(value.extracting(0..<2)), version != 0xFF,

@@ -10,18 +10,18 @@ package enum OpenAccess: String, CaseIterable, Sendable {
   case none
 }
 
-/// How clients authenticate. Without any of these, they need not.
+/// How clients authenticate. If none of these is set, requests need no credentials.
 package struct AuthenticationSettings: Equatable, Sendable {
   package struct JWT: Equatable, Sendable {
     /// The file of the keys; nil if JSON Web Tokens are not accepted.
     package var keys: String?
     package var audiences: [String] = []
-    /// Empty: the keys decide.
+    /// The accepted issuers. If empty, any issuer is accepted, or those that the keys name.
     package var issuers: [String] = []
     package var leeway = TimeSpan.seconds(60)
   }
 
-  /// What the client certificates with a name may do.
+  /// The rights of clients whose certificate has a certain name.
   package struct CertificateRule: Equatable, Sendable {
     /// A URI or DNS SAN: `uri:spiffe://example.org/billing`, or `dns:*.clients.example.org`.
     package var name: String
@@ -29,7 +29,7 @@ package struct AuthenticationSettings: Equatable, Sendable {
     package var sessions: [String]
     package var topics: [String]
 
-    /// All sessions and topics unless they are given.
+    /// Without `sessions` and `topics`, the rule applies to all of them.
     package init(name: String, scopes: [String], sessions: [String] = ["*"], topics: [String] = ["*"]) {
       self.name = name
       self.scopes = scopes
@@ -48,12 +48,13 @@ package struct AuthenticationSettings: Equatable, Sendable {
 }
 
 extension GatewaySettings {
-  /// Returns the problems of listeners that clients of other machines can reach without authentication, unless the operator says so.
+  /// Returns the problems of listeners that clients on other machines can reach without authentication, unless the
+  /// operator has allowed that.
   ///
-  /// Not a rule of the section: `healthcheck` reads the same settings, but is not the program that listens.
+  /// This is not a rule of the section, because `healthcheck` reads the same settings without opening the listeners.
   package func accessProblems() -> [SettingProblem] {
     if authentication.isConfigured || access == .none { return [] }
-    // Who has no certificate of the authority cannot send a request.
+    // A client without a certificate of the authority cannot send a request.
     let isClosed = listeners.tls.clientCertificates == .required
     let keys = [("listeners.http", listeners.http), ("listeners.https", isClosed ? [] : listeners.https)]
     return keys.flatMap { key, addresses in addresses.enumerated().map { (key, $0, $1) } }.compactMap {

@@ -21,7 +21,8 @@ extension CloseRules {
     return (least...most, reaction)
   }
 
-  /// Whether a connection can end with this code: one of a close frame, or 1005 for a close frame without a code (RFC 6455 §7.4.1).
+  /// Whether a connection can end with this code: a code that a close frame may contain, or 1005 for a close frame
+  /// without a code (RFC 6455 §7.4.1).
   private static func isReceivable(_ code: UInt16) -> Bool { code == 1005 || CloseFrame.isSendable(code) }
 
   /// Returns the rule as it is written in the file.

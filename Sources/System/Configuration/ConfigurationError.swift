@@ -35,7 +35,8 @@ package struct SettingProblem: Error, Hashable, Sendable {
   /// What is wrong and what is accepted. It never repeats the value, which may hold a secret: `Outcome.errors` adds it.
   package let reason: String
 
-  /// Paths of the settings that the value was compared with. If one of them is invalid, this problem may only follow from that.
+  /// Paths of the settings that the value was compared with. If one of them is invalid, this problem may only be a
+  /// consequence.
   let comparedKeys: [String]
 
   package init(_ key: String, _ subject: Subject, _ reason: String) {
@@ -54,7 +55,7 @@ package struct SettingProblem: Error, Hashable, Sendable {
     SettingProblem(prefix + key, subject, reason, comparedWith: comparedKeys.map { prefix + $0 })
   }
 
-  /// Returns the same problem of `value`, which is not in the configuration.
+  /// Returns the same problem for `value`, which is not in the configuration.
   package func of(_ value: String) -> SettingProblem {
     SettingProblem(key, .none, "\(value): \(reason)", comparedWith: comparedKeys)
   }

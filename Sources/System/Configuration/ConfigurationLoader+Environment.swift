@@ -24,7 +24,8 @@ extension ConfigurationLoader {
 
   private static let prefix = "DRAWBRIDGE_"
 
-  /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may contain several.
+  /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may
+  /// contain several.
   private func split(_ whole: WrittenValue, for setting: Setting) -> [WrittenValue] {
     let separator: Character = setting.isMapping ? "\n" : ","
     let values = whole.value.split(separator: separator).map(trimmed)
@@ -54,7 +55,8 @@ extension ConfigurationLoader {
     }
   }
 
-  /// Reads a structured setting from a variable, which contains the same YAML as the file. Messages and pointers need no quotes.
+  /// Reads a structured setting from a variable, which contains the same YAML as the file. Messages and pointers need
+  /// no quotes.
   private mutating func applyStructure(_ text: String, to setting: Setting, _ place: String) {
     do throws(ConfigurationError) {
       let node: YAMLNode

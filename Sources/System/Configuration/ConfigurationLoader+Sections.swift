@@ -64,7 +64,7 @@ extension ConfigurationLoader {
     /// An entry, for errors.
     let example: String
     let settings: (String) -> [Setting]
-    /// Returns what is wrong with a name; nil if nothing is.
+    /// Returns the error for an invalid name, or nil.
     let refusal: (String) -> String?
     /// Adds one by its name. Returns false if there are too many.
     let add: (inout ConfigurationLoader, _ name: String, _ place: String) -> Bool

@@ -3,10 +3,11 @@ import TLSEngine
 import UpstreamProtocol
 import WebSocketCodec
 
-/// Loads the settings: defaults, then the file, then the environment, then the flags. All errors are reported at once: `GatewayPlan`,
-/// which is made from the settings later, adds its errors to these (`Outcome.errors(with:)`).
+/// Loads the settings: defaults, then the file, then the environment, then the flags. All errors are reported at once.
+/// `GatewayPlan`, which is later made from the settings, adds its own errors (`Outcome.errors(with:)`).
 package struct ConfigurationLoader {
-  /// Returns the content of a file, or nil if it cannot be read. Passed in, so that the loader does not access the file system.
+  /// Returns the content of a file, or nil if it cannot be read. Passed in, so that the loader does not access the file
+  /// system.
   package typealias FileReader = (String) -> [UInt8]?
 
   /// Maximum size of a configuration file, in bytes.
@@ -36,7 +37,7 @@ package struct ConfigurationLoader {
     references = SecretReferenceReader(environment: environment, readFile: readFile)
   }
 
-  /// - Parameter flags: names without dashes, and values, in order. Repeating the flag of a list adds an element.
+  /// - Parameter flags: names without dashes, and values, in order. A repeated flag of a list adds an element.
   package static func load(
     file: String?, environment: [String: String], flags: [(name: String, value: String)], readFile: @escaping FileReader
   ) throws(ConfigurationErrors) -> Outcome {

@@ -6,13 +6,13 @@ extension ConfigurationLoader {
     package let settings: GatewaySettings
     /// The place of each setting that was set, by path.
     package let origins: [String: String]
-    /// The place of each named session and profile, by the prefix of its paths. Apart from `origins`: a name may look like the path of a
-    /// setting.
+    /// The place of each named session and profile, by the prefix of its paths. Separate from `origins`, because a name
+    /// may look like the path of a setting.
     let groupPlaces: [String: String]
     /// Empty if the settings can be used.
     package let errors: [ConfigurationError]
     package let warnings: [ConfigurationError]
-    /// The values of each setting as written, except of structured ones.
+    /// The values of each setting as written, without structured settings.
     let written: [String: [WrittenValue]]
     /// Paths of the settings with an invalid value. They keep their defaults.
     let failed: Set<String>
@@ -21,7 +21,8 @@ extension ConfigurationLoader {
     /// Whether a part of the file could not be read as settings. A setting that seems unset may be in that part.
     let hasUnreadableParts: Bool
 
-    /// Returns the value for a terminal: without secrets, userinfo and queries, and with references (`${env:NAME}`) as written.
+    /// Returns the value for a terminal: without secrets, userinfo and queries, and with references (`${env:NAME}`) as
+    /// written.
     package func displayText(of setting: Setting) -> String {
       if setting.isSecret, origins[setting.path] != nil { return "(secret)" }
       let written = written[setting.path] ?? []
@@ -35,7 +36,8 @@ extension ConfigurationLoader {
       if !errors.isEmpty { throw ConfigurationErrors(errors: errors) }
     }
 
-    /// The settings to display: all of the top of the file, and of each named session those that were set or differ from the default.
+    /// The settings to display: all of the top of the file, and of each named session those that were set or differ
+    /// from the default.
     package var displayedSettings: [Setting] {
       let defaults = GatewaySettings()
       let named =
@@ -43,7 +45,7 @@ extension ConfigurationLoader {
       return Setting.all + named.filter { origins[$0.path] != nil || $0.format(settings) != $0.format(defaults) }
     }
 
-    /// Returns the same outcome with errors for these problems, which the loader found.
+    /// Returns the same outcome with errors for these problems, which the loader found, added.
     func adding(_ problems: SettingProblems) -> Outcome {
       Outcome(
         settings: settings, origins: origins, groupPlaces: groupPlaces, errors: errors(with: problems).errors,
@@ -51,7 +53,8 @@ extension ConfigurationLoader {
         hasUnreadableParts: hasUnreadableParts)
     }
 
-    /// Returns `errors` and errors for problems that were found in `settings` later, each with its place and displayable value.
+    /// Returns `errors`, followed by errors for problems that were found in `settings` later, each with its place and
+    /// displayable value.
     package func errors(with problems: SettingProblems) -> ConfigurationErrors {
       let room = max(0, ConfigurationErrors.limit - errors.count)
       let later = problems.problems.lazy.filter { !followsFromErrors($0) }.prefix(room).map(error)
@@ -68,8 +71,8 @@ extension ConfigurationLoader {
       return failed.contains(where: isInside) || conflicting.contains(where: isInside)
     }
 
-    /// Whether the problem may only follow from one of `errors`: an unknown key may have been meant as this setting, or it conflicts
-    /// with an invalid setting of its section.
+    /// Whether the problem may only follow from one of `errors`: an unknown key may have been meant as this setting, or
+    /// it conflicts with an invalid setting of its section.
     private func followsFromErrors(_ problem: SettingProblem) -> Bool {
       if hasUnreadableParts, !isSet(problem.key) { return true }
       if problem.comparedKeys.contains(where: failed.contains) { return true }
@@ -109,9 +112,9 @@ extension ConfigurationLoader {
       return group.hasPrefix("profiles.") ? Setting.profile(name) : Setting.named(name)
     }
 
-    /// Returns the prefix of the named session or profile that `key` belongs to. The name of a session may contain dots, and may begin with
-    /// another session's name and a dot. The part after the name resolves the ambiguity: it must be `upstream`, `delivery` or `webhooks`, which
-    /// no setting's path contains further on.
+    /// Returns the prefix of the named session or profile that `key` belongs to. The name of a session may contain
+    /// dots, and may begin with the name of another session and a dot. The part after the name resolves the ambiguity:
+    /// it must be `upstream`, `delivery` or `webhooks`, and no setting's path contains these further on.
     private func group(of key: String) -> String? {
       if key.hasPrefix("profiles.") { return settings.profiles.map(\.pathPrefix).first { key.hasPrefix($0) } }
       guard key.hasPrefix("sessions.") else { return nil }
@@ -134,8 +137,8 @@ extension ConfigurationLoader {
       settings(beside: key).lazy.filter { $0.path.hasPrefix(key + ".") }.compactMap { origins[$0.path] }.first
     }
 
-    /// Returns the place where `key`, or the first setting of that section, was set; else that of its named session or profile. Empty for a
-    /// default.
+    /// Returns the place where `key`, or the first setting of that section, was set. If none was, returns the place of
+    /// its named session or profile; empty for a default.
     private func place(of key: String) -> String {
       origins[key] ?? firstSet(in: key) ?? group(of: key).flatMap { groupPlaces[$0] } ?? ""
     }

@@ -1,7 +1,7 @@
 /// Applies new settings to a running process.
 extension GatewaySettings {
-  /// Returns these settings as far as they can replace `old` without a restart, and the paths of those that require one. Sessions are
-  /// neither added nor removed.
+  /// Returns these settings as far as they can replace `old` without a restart, and the paths of the settings that
+  /// require a restart. Sessions are neither added nor removed.
   package func effective(after old: GatewaySettings) -> (settings: GatewaySettings, requiringRestart: [String]) {
     var effective = self
     var requiringRestart: [String] = []
@@ -23,8 +23,8 @@ extension GatewaySettings {
     return (effective, requiringRestart)
   }
 
-  /// Checks the constraints between settings. The loader checks the values as written. A reload checks again, because it combines new
-  /// values with old ones that require a restart.
+  /// Checks the constraints between settings. The loader checks the values as written. A reload checks again, because
+  /// it combines new values with old ones that require a restart.
   package func check() throws(SettingProblems) {
     let sections = SettingSection.all(of: self)
     let problems =

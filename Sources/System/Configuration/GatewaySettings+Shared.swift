@@ -1,6 +1,6 @@
 extension GatewaySettings {
-  /// The settings of which all gateways that share sessions must have the same, one a line. Without secrets and the paths of files, which may
-  /// differ between machines.
+  /// The settings that must be equal on all gateways that share sessions, one a line. Secrets and the paths of files
+  /// are left out, since they may differ between machines.
   package var sharedText: String {
     let shared = ["upstream.", "delivery.", "webhooks", "created_sessions.", "store.lease", "store.wait_replicas"]
     let top = Setting.all.filter { setting in shared.contains { setting.path.hasPrefix($0) } }

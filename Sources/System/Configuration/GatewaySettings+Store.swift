@@ -2,16 +2,18 @@ import HTTPCodec
 import Journal
 import WebSocketCodec
 
-/// What the store cannot hold.
+/// Limits of messages and responses that follow from the store.
 extension GatewaySettings {
-  /// A message is one row, and SQLite's rows have at most 10⁹ bytes, a value in Redis 5·10⁸, a reply half of it. JSON may need six bytes for one.
+  /// The largest message that the store accepts, in bytes. A message is one row, and SQLite limits a row to 10⁹ bytes.
+  /// Redis limits a value to 5·10⁸ bytes, and a reply to half as many. JSON may need six bytes for one.
   private var largestStoredMessage: Int { store.engine == .sqlite ? 128 << 20 : 32 << 20 }
 
-  /// Maximum size of the contents of responses that other gateways are sending, in bytes: as much as clients may leave unread, and at least
-  /// the largest response. A smaller limit would refuse that one at every repetition.
+  /// Maximum total content of responses that are arriving from other gateways, in bytes: as much as clients may leave
+  /// unread, and at least the largest response. With a smaller limit, that response would be refused each time.
   package var peerResponseBytes: Int { max(http.unsentBytes, largestForwardedResponse) }
 
-  /// The receipts of the largest batch, or the largest response to a receive. That has at least one push, of which JSON may need six bytes for one.
+  /// The receipts of the largest batch, or the largest response to a receive. A receive returns at least one push, even
+  /// above its limit, and JSON may need six bytes for one.
   private var largestForwardedResponse: Int {
     let upstreams = configuredSessions.map(\.configuration.upstream) + profiles.map(\.configuration.upstream)
     let push = 6 * (upstreams.map(\.limits.messageBytes).max() ?? 0)
@@ -21,9 +23,9 @@ extension GatewaySettings {
 
   /// A receipt: an id with three numbers, the name of a session, a reason and a time.
   private static var receiptBytes: Int { 384 }
-  /// What a receive adds to a push.
+  /// The bytes that a receive adds to each push: the lease.
   private static var leaseBytes: Int { 256 }
-  /// What a document has once: a cursor, and the details of problems.
+  /// The parts that a document has once: a cursor, and the details of problems.
   private static var documentBytes: Int { 64 << 10 }
 
   package func storeProblems() -> [SettingProblem] {

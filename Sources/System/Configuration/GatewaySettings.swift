@@ -8,11 +8,11 @@ import Reactor
 import TLSEngine
 import UpstreamSession
 
-/// All settings. Each value is stored in a type of the target that uses it, which also defines its default. Values without such a type
-/// are declared here. `Setting.all` defines how each is named, read and explained.
+/// All settings. Each value is stored in a type of the target that uses it, which also defines its default. Values
+/// without such a type are declared here. `Setting.all` defines how each is named, read and explained.
 package struct GatewaySettings: Equatable, Sendable {
   package var listeners = Listeners()
-  /// Number of event loops; 0: one per usable processor.
+  /// Number of event loops; 0 means one per usable processor.
   package var loops = 0
   package var reload = Reload.watch
   package var access = OpenAccess.auto
@@ -25,10 +25,10 @@ package struct GatewaySettings: Equatable, Sendable {
   package private(set) var sessions: [NamedSession] = []
   /// The position of each name in `sessions`. Every setting of a named session is found by its name.
   private var positions: [String: Int] = [:]
-  /// From which clients create sessions, in the order of the file.
+  /// The profiles from which clients create sessions, in the order of the file.
   package private(set) var profiles: [SessionProfile] = []
   package var createdSessions = CreatedSessions()
-  /// Connection attempts of all sessions together.
+  /// Limits of the connection attempts of all sessions together.
   package var dials = AttemptLimits()
   package var network = Network()
   package var delivery = Delivery()
@@ -79,7 +79,8 @@ package struct GatewaySettings: Equatable, Sendable {
   /// Adds a profile whose name is new.
   mutating func add(_ profile: SessionProfile) { profiles.append(profile) }
 
-  /// Takes the sessions of `old`, each with its configuration in these settings if there is one.
+  /// Replaces the sessions by those of `old`. Each gets its configuration in these settings, if there is one, and
+  /// otherwise keeps its own.
   mutating func keepSessions(of old: GatewaySettings) {
     let configured = self
     sessions = []
@@ -169,11 +170,11 @@ package struct GatewaySettings: Equatable, Sendable {
     package init() {}
   }
 
-  /// What reloads the configuration, apart from SIGHUP.
+  /// The event, apart from SIGHUP, that reloads the configuration.
   package enum Reload: String, CaseIterable, Sendable {
-    /// A change of its files.
+    /// A change of the configuration's files.
     case watch
-    /// Nothing.
+    /// None.
     case signal
   }
 
@@ -191,7 +192,7 @@ package struct GatewaySettings: Equatable, Sendable {
 
   package struct Log: Equatable, Sendable {
     package enum Format: String, CaseIterable, Sendable { case auto, text, json }
-    /// Which requests of clients have a line.
+    /// The requests of clients for which a line is written.
     package enum Access: String, CaseIterable, Sendable { case off, errors, all }
 
     package var level = LogLevel.info

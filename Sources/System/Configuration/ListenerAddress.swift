@@ -1,8 +1,8 @@
 import ByteStreams
 import Reactor
 
-/// The text form of a listener's address: `127.0.0.1:8080`, `[::1]:8080`, `[fe80::1%eth0]:8080`, `:8080` for every IPv4 address, `localhost:8080`, or
-/// `unix:/path`.
+/// The text form of a listener's address: `127.0.0.1:8080`, `[::1]:8080`, `[fe80::1%eth0]:8080`, `:8080` for every IPv4
+/// address, `localhost:8080`, or `unix:/path`.
 package enum ListenerAddress {
   package static let expectation =
     "host:port with a numeric host or localhost and a port from 0 to 65535, [v6-address]:port, or unix:/path with at most "

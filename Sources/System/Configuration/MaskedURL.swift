@@ -8,7 +8,7 @@ package enum MaskedURL {
   /// `text` with userinfo, query and fragment replaced. If the parts are ambiguous, more is replaced: the text may be
   /// a misspelt URL.
   ///
-  /// - Parameter impliedScheme: what a text without a scheme has as its scheme, such as `redis`; nil: such a text is not a URL.
+  /// - Parameter impliedScheme: the scheme of a text without one, such as `redis`; nil if such a text is not a URL.
   package static func text(_ text: String, impliedScheme: String? = nil) -> String {
     if text.isEmpty { return "" }
     if let impliedScheme, !text.contains("://") {
@@ -21,7 +21,7 @@ package enum MaskedURL {
     let rest = text[separator.upperBound...]
     let queryStart = rest.firstIndex { $0 == "?" || $0 == "#" } ?? rest.endIndex
     let query = rest[queryStart...]
-    // An '@' behind a '?' may end a password that has the '?' in it.
+    // An '@' behind a '?' may end a password that contains the '?'.
     guard !query.contains("@") else { return "\(scheme)://\(mask)" }
     var shown = rest[..<queryStart]
     var userinfo = ""
@@ -36,7 +36,7 @@ package enum MaskedURL {
     return "\(scheme)://\(userinfo)\(shown)" + (query.isEmpty ? "" : "?\(mask)")
   }
 
-  /// A longer one is more likely a secret that was written in the wrong place.
+  /// A longer scheme is more likely a secret that was written in the wrong place.
   private static let longestShownScheme = 8
 
   /// `host`, `host:port` or `[address]:port`. Only digits may follow a colon: anything else may be a password.

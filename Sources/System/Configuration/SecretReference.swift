@@ -20,8 +20,8 @@ struct SecretReferenceReader {
   let environment: [String: String]
   let readFile: ConfigurationLoader.FileReader
 
-  /// Returns `text` with its references replaced. The last line break of a file is removed. If `isSecret`, errors repeat nothing of
-  /// `text`.
+  /// Returns `text` with its references replaced. The last line break of a file is removed. If `isSecret`, errors
+  /// repeat nothing of `text`.
   func resolve(_ text: String, at place: String, isSecret: Bool) throws(ConfigurationError) -> WrittenValue {
     var result = ""
     var rest = Substring(text)

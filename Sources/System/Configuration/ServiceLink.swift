@@ -1,10 +1,11 @@
 import ByteStreams
 
-/// Recognises variables that an orchestrator sets for a service whose name begins with `drawbridge`. They are not settings.
+/// Recognises variables that an orchestrator sets for a service whose name begins with `drawbridge`. They are not
+/// settings.
 ///
-/// Kubernetes gives each pod, for each Service of its namespace, `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT`,
-/// `NAME_SERVICE_PORT_PORTNAME`, and as Docker's links did `NAME_PORT`, `NAME_PORT_80_TCP` and this with `_PROTO`, `_PORT` or `_ADDR`
-/// (`enableServiceLinks`).
+/// For each Service of its namespace, Kubernetes sets `NAME_SERVICE_HOST`, `NAME_SERVICE_PORT` and
+/// `NAME_SERVICE_PORT_PORTNAME` in each pod. Like Docker's links, it also sets `NAME_PORT`, and `NAME_PORT_80_TCP`
+/// without and with `_PROTO`, `_PORT` or `_ADDR` (`enableServiceLinks`).
 enum ServiceLink {
   private static let protocols = ["TCP", "UDP", "SCTP"]
 

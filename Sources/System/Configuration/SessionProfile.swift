@@ -2,7 +2,7 @@ import Profiles
 import UpstreamProtocol
 import WebSocketCodec
 
-/// A profile: the configuration of sessions that clients create, with variables for which they give the values.
+/// A profile: the configuration of sessions that clients create, with variables whose values the clients choose.
 package struct SessionProfile: Equatable, Sendable {
   package let name: String
   /// Its `upstream` has no URL: `url` and `fallbackURLs` replace it.
@@ -56,7 +56,8 @@ package struct SessionProfile: Equatable, Sendable {
     return upstream
   }
 
-  /// The settings with a URL in which `x` is the value of every variable: it has the scheme of each session's.
+  /// The settings with a sample URL, in which every variable has the value `x`. It has the scheme of each session's
+  /// URL.
   package var sample: UpstreamSettings {
     var upstream = configuration.upstream
     upstream.url = url?.sample

@@ -1,5 +1,5 @@
-/// One setting: its path, accepted values and summary, and where its value is stored. The file, the environment, the flags and the help
-/// all use this declaration.
+/// One setting: its path, accepted values and summary, and where its value is stored. The file, the environment, the
+/// flags and the help all use this declaration.
 ///
 /// The tables (`Settings+HTTP.swift` and its neighbours) declare them with a `SettingScope`.
 package struct Setting {
@@ -17,7 +17,7 @@ package struct Setting {
   package let isReloadable: Bool
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   let isURL: Bool
-  /// The scheme of URLs that are written without one; nil: they have one.
+  /// The scheme of a URL that is written without one; nil if every URL must have one.
   let impliedScheme: String?
   let shape: Shape
   /// Returns the value as it is written in the file.
@@ -29,7 +29,7 @@ package struct Setting {
   /// How the value is written, and how it is stored.
   enum Shape {
     case scalar((String, inout GatewaySettings) throws(InvalidValue) -> Void)
-    /// `isMapping`: its values are `key: value` pairs.
+    /// `isMapping`: the values are `key: value` pairs.
     case list(isMapping: Bool, ([String], inout GatewaySettings) throws(InvalidValue) -> Void)
     /// YAML nodes. `isText`: one plain value, which needs no quotes in a variable.
     case structure(isText: Bool, (StructureReader, YAMLNode, inout GatewaySettings) throws(ConfigurationError) -> Void)
@@ -77,6 +77,6 @@ package struct Setting {
   /// Whether the values are `key: value` pairs.
   var isMapping: Bool { if case .list(isMapping: true, _) = shape { true } else { false } }
 
-  /// Whether it consists of YAML nodes, which `StructureReader` reads.
+  /// Whether the value consists of YAML nodes, which `StructureReader` reads.
   package var isStructured: Bool { if case .structure = shape { true } else { false } }
 }

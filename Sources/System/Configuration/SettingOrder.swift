@@ -1,7 +1,8 @@
 /// The constraint that one setting must not be above another.
 ///
-/// If only the upper setting is set, and to less than the default of the lower one, that default is lowered. If the lower one is set, it
-/// is an error. Settings that limit different things (`http.connections` and `http.connections_per_address`) have no order.
+/// If only the upper setting is set, to less than the default of the lower one, that default is lowered. If the lower
+/// setting is set, the order is an error. Settings that limit different things (`http.connections` and
+/// `http.connections_per_address`) have no order.
 struct SettingOrder {
   let lower: String
   let upper: String

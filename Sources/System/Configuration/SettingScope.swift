@@ -76,8 +76,8 @@ struct SettingSection {
 }
 
 extension SettingSection {
-  /// The sections at the top of the file, in its order: of the process, and of the session `default`. (Computed on each access, because
-  /// key paths cannot be shared between threads.)
+  /// The sections at the top of the file, in its order: the sections of the process, and of the session `default`.
+  /// (Computed on each access, because threads cannot share key paths.)
   static var all: [SettingSection] {
     let gateway = SettingScope<GatewaySettings>(prefix: "", root: \.self)
     let session = gateway.section(\.session, isReloadable: true)
@@ -106,7 +106,8 @@ extension SettingSection {
     return self.session(session) + [webhooks(session)]
   }
 
-  /// Returns the sections of the profile `name` below `profiles`: those of a session, whose URLs may have variables, and its own.
+  /// Returns the sections of the profile `name` below `profiles`: the sections of a session, whose URLs may have
+  /// variables, and the profile's own.
   static func profile(_ name: String) -> [SettingSection] {
     let profile = SettingScope<SessionProfile>(
       prefix: "profiles.\(name).", root: \.[profile: name], hasFlags: false, isReloadable: true)
@@ -149,7 +150,8 @@ extension Setting {
   /// Returns the settings of a profile.
   static func profile(_ name: String) -> [Setting] { SettingSection.profile(name).flatMap(\.settings) }
 
-  /// All settings, including those of the named sessions. Those of profiles apply to new sessions only, and a reload changes all of them.
+  /// All settings, including those of the named sessions. Settings of profiles are left out: they apply to new sessions
+  /// only, and a reload changes all of them.
   package static func all(of settings: GatewaySettings) -> [Setting] {
     all + settings.sessions.flatMap { named($0.name) }
   }

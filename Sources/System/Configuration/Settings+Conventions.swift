@@ -2,8 +2,8 @@ import ByteStreams
 import UpstreamProtocol
 import UpstreamSession
 
-/// Detection of dead connections, and conventions of the upstream above WebSocket: opening messages, heartbeats, subscriptions and a
-/// credential.
+/// Detection of dead connections, and conventions of the upstream above WebSocket: opening messages, heartbeats,
+/// subscriptions and a credential.
 extension SettingSection {
   static func liveness(_ upstream: SettingScope<UpstreamSettings>) -> SettingSection {
     let heartbeat = upstream.section("heartbeat", \.session.liveness)

@@ -3,7 +3,7 @@ import Reactor
 import TLSEngine
 import UpstreamSession
 
-/// The process: listeners, what its sessions share, shutdown, log and status page.
+/// The process: listeners, limits for all sessions together, shutdown, log and status page.
 extension SettingSection {
   static let day = TimeSpan.hours(24)
   static let millisecond = TimeSpan.milliseconds(1)
@@ -102,7 +102,7 @@ extension SettingSection {
     return problems
   }
 
-  /// The part of `upstream` that all sessions share.
+  /// The settings below `upstream` that apply to all sessions together.
   static func dials(_ gateway: SettingScope<GatewaySettings>) -> SettingSection {
     let dials = gateway.section("upstream.dials", \.dials)
     let network = gateway.section("upstream.network", \.network)

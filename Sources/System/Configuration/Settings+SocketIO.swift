@@ -31,7 +31,7 @@ extension SettingSection {
     addedParameters(upstream.urls, upstream, prefix: "")
   }
 
-  /// The parameters of a URL that the gateway adds.
+  /// The problems of URLs that contain parameters which the gateway adds itself.
   static func addedParameters(
     _ urls: [WebSocketURL], _ upstream: UpstreamSettings, prefix: String
   ) -> [SettingProblem] {

@@ -59,7 +59,7 @@ extension SettingSection {
 
   private static func sharedProblems(_ store: SharedStoreSettings) -> [SettingProblem] {
     var problems: [SettingProblem] = []
-    // A brace would end the part of a key that Redis chooses a slot by, and a space a field of an entry.
+    // Redis chooses the slot of a key by the part in braces, and a space separates the fields of an entry.
     if store.prefix.utf8.count > 64
       || !store.prefix.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != 0x7B && $0 != 0x7D })
     {
@@ -83,7 +83,7 @@ extension SettingSection {
     return problems
   }
 
-  /// What the engine needs of other settings.
+  /// The problems of other settings that the engine requires.
   private static func engineProblems(_ settings: GatewaySettings) -> [SettingProblem] {
     guard settings.store.engine == .redis else { return [] }
     var problems: [SettingProblem] = []
@@ -91,7 +91,7 @@ extension SettingSection {
       problems.append(
         SettingProblem("store.url", .missing, "'store.engine' is redis: set it, such as redis://127.0.0.1:6379"))
     }
-    // Without a default: two installations on one Redis that did not choose would mix their messages.
+    // Required, without a default: otherwise two installations on one Redis could mix their messages unnoticed.
     if settings.sharedStore.prefix.isEmpty {
       problems.append(
         SettingProblem(

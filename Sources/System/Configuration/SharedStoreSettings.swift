@@ -2,7 +2,7 @@ import ByteStreams
 import RedisProtocol
 import TLSEngine
 
-/// The Redis that stores the sessions which several gateways share (`store.engine: redis`).
+/// The Redis that stores the sessions of several gateways (`store.engine: redis`).
 package struct SharedStoreSettings: Equatable, Sendable {
   /// A URL as it was written, with its credentials.
   package struct Location: Equatable, Sendable {
@@ -10,25 +10,26 @@ package struct SharedStoreSettings: Equatable, Sendable {
     let text: String
   }
 
-  /// The server. With Sentinels, its user, password and database are used, and whether it is TLS, but not its host.
+  /// The server. With Sentinels, its host is ignored, but its user, password, database and scheme are used.
   package var location: Location?
-  /// Empty: `location` is the server.
+  /// The Sentinels. If empty, `location` is the server.
   package var sentinels: [Location] = []
   /// The name of the primary at the Sentinels.
   package var sentinelName = "main"
-  /// In place of one in the URL; empty: that of the URL.
+  /// The password, in place of the URL's password; empty to use the latter.
   package var password = ""
   package var tls = TLSClientSettings()
-  /// Begins the names of all keys. Gateways with the same one share their sessions.
+  /// The prefix of all keys. Gateways with the same prefix share their sessions.
   package var prefix = ""
-  /// Number of replicas of Redis that must have a change before it counts as stored; nil: 1 with Sentinels, else 0.
+  /// Number of Redis replicas that must have a change before it counts as stored. nil means 1 with Sentinels, otherwise
+  /// 0.
   package var waitReplicas: Int?
-  /// How long a gateway holds its sessions after the last sign of it.
+  /// How long a gateway keeps its sessions after its last heartbeat.
   package var lease = TimeSpan.seconds(5)
 
   package init() {}
 
-  /// The server with the password. With Sentinels and without a URL, its host means nothing.
+  /// The server with the password. With Sentinels and without a URL, its host is a placeholder.
   package var server: RedisURL? {
     var url = location?.url
     if url == nil, !sentinels.isEmpty { url = try? RedisURL("redis://sentinel") }

@@ -203,7 +203,7 @@ extension ValueFormat where Value == [WebhookSettings] {
 }
 
 extension StructureText {
-  /// Without secrets, which the path of a URL often is.
+  /// Formats webhooks without secrets. The path of a URL is often secret, so it is masked.
   static func text(of webhooks: [WebhookSettings]) -> String {
     let items = webhooks.map { webhook in
       var members = [

@@ -14,8 +14,8 @@ package enum Suggestion {
     return best.1
   }
 
-  /// Returns the name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: one with the same last part
-  /// that contains all parts of `name` in order, else the nearest by spelling.
+  /// Returns the name of several parts (`upstream.queue.ttl`, `UPSTREAM_QUEUE_TTL`) nearest to `name`: one with the
+  /// same last part that contains all parts of `name` in order, else the nearest by spelling.
   package static func nearest(toName name: String, among names: [String], separator: Character) -> String? {
     let parts = name.split(separator: separator)
     let longer = names.map { ($0.split(separator: separator), $0) }

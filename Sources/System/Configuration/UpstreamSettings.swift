@@ -23,7 +23,7 @@ package struct UpstreamSettings: Equatable, Sendable {
   package var compressionOffer = CompressionOffer()
   package var limits = WebSocketLimits()
   package var tls = TLSClientSettings()
-  /// nil: connect directly.
+  /// nil to connect directly.
   package var proxy: ProxyURL?
   /// Upstreams to connect to without the proxy.
   package var proxyBypass = ProxyBypass()
@@ -34,7 +34,8 @@ package struct UpstreamSettings: Equatable, Sendable {
   }
   /// Whether each message of a client must be checked for subscriptions. Computed once.
   package private(set) var keepsSubscriptions = false
-  /// Where connections may lead, also after a redirect; nil for a configured session, whose hosts the operator has chosen.
+  /// Where connections may lead, also after a redirect; nil for a configured session, whose hosts the operator has
+  /// chosen.
   package var connectionRules: ConnectionRules?
   /// Maximum time that sent bytes may stay unacknowledged before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   package var userTimeout: TimeSpan = .seconds(30)
@@ -76,7 +77,8 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
   }
 
-  /// Whether these settings can replace `old` only through a new connection. Topics are read from each push as it arrives.
+  /// Whether these settings can replace `old` only through a new connection. Topics are read from each push as it
+  /// arrives.
   package func needsConnection(after old: UpstreamSettings) -> Bool {
     var old = old
     old.conventions.topics = conventions.topics
@@ -86,8 +88,8 @@ package struct UpstreamSettings: Equatable, Sendable {
   /// Whether the origin of `url` is configured. Otherwise, a redirection led to it.
   package func isConfigured(_ url: WebSocketURL) -> Bool { urls.contains { $0.hasSameOrigin(as: url) } }
 
-  /// Returns the header fields of the opening request to `url`. Configured fields count as secrets and are sent to configured origins
-  /// only, except Origin and User-Agent.
+  /// Returns the header fields of the opening request to `url`. Configured fields count as secrets and are sent to
+  /// configured origins only, except Origin and User-Agent.
   package func fields(for url: WebSocketURL) -> [(name: String, value: String)] {
     var fields = self.fields.map { ($0.name, $0.value) }
     if !isConfigured(url) { fields.removeAll { !["origin", "user-agent"].contains($0.0.lowercased()) } }
@@ -112,7 +114,7 @@ package struct UpstreamSettings: Equatable, Sendable {
     session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
     let isSocketIO = conventions.kind == .socketIO
     if isSocketIO {
-      // `limits.setup` applies to them, which is at most a day.
+      // Only `limits.setup` limits these steps. It is at most a day.
       let namespaces = conventions.socketIO.joined
       session.setup =
         ([false] + namespaces.map { !$0.isRequired }).map {
@@ -121,7 +123,8 @@ package struct UpstreamSettings: Equatable, Sendable {
     }
     session.liveness.endsConnection = !isSocketIO
     let client = conventions.client
-    // Once for secrets, once for the files of `upstream.tls`. The driver limits each; the session's limit is a safeguard.
+    // One timeout for secrets, one for the files of `upstream.tls`. The driver limits each; the session's limit is a
+    // safeguard.
     session.limits.preparing = fileTimeout + fileTimeout
     if case .command(_, let limit)? = conventions.credential.source {
       session.limits.preparing = session.limits.preparing + limit + Self.killGracePeriod

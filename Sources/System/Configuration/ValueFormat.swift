@@ -17,7 +17,7 @@ struct ValueFormat<Value> {
   var words: [String] = []
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   var isURL = false
-  /// The scheme of URLs that are written without one; nil: they have one.
+  /// The scheme of a URL that is written without one; nil if every URL must have one.
   var impliedScheme: String?
   let reader: Reader
   /// Returns the value as it is written in the file.
@@ -28,7 +28,7 @@ struct ValueFormat<Value> {
 struct InvalidValue: Error {
   /// The index of the element in a list, from 0.
   var index = 0
-  /// What is wrong and what is accepted; nil: use `expectation`.
+  /// What is wrong and what is accepted; nil if `expectation` says it.
   var reason: String?
 }
 

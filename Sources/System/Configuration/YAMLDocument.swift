@@ -2,8 +2,8 @@ import CYAML
 
 /// The content of a node.
 ///
-/// The conformances of both types are written down: what two types are that contain each other, the compiler cannot always infer. It reports a
-/// circular reference, or not, depending on the order of files.
+/// Both types declare their conformances. They contain each other, so the compiler cannot always infer them: depending
+/// on the order of files, it reports a circular reference.
 indirect enum YAMLValue: Sendable, ~BitwiseCopyable {
   case scalar(String)
   case sequence([YAMLNode])
@@ -28,8 +28,9 @@ struct YAMLNode: Sendable, ~BitwiseCopyable {
   var height = 1
 }
 
-/// Reads one YAML document with libyaml's events. An alias (`*name`) is replaced by the node of its anchor (`&name`), and the merge key
-/// (`<<`) adds the pairs of another mapping. Repetition by aliases is limited, since a few lines of them can expand to gigabytes.
+/// Reads one YAML document with libyaml's events. An alias (`*name`) is replaced by the node of its anchor (`&name`),
+/// and the merge key (`<<`) adds the pairs of another mapping. Repetition by aliases is limited, since a few lines of
+/// them can expand to gigabytes.
 @safe
 struct YAMLDocument: ~Copyable {
   /// Maximum nesting depth. The deepest value, a condition of a named session's `on_open`, has nine levels above it.
@@ -231,9 +232,9 @@ struct YAMLDocument: ~Copyable {
     }
   }
 
-  /// Verifies the tag of a node. Settings have types of their own, so the tags of YAML's core schema (YAML 1.2 §10.3) change nothing. Others
-  /// would, and the value would mean something else without them. A value that begins with '!' by mistake may be a secret, so the message does not
-  /// repeat it.
+  /// Verifies the tag of a node. Settings have types of their own, so the tags of YAML's core schema (YAML 1.2 §10.3)
+  /// have no effect. Any other tag is an error, since the value would have another meaning without it. A value that
+  /// begins with '!' by mistake may be a secret, so the message does not repeat it.
   private func verify(_ tag: UnsafeMutablePointer<yaml_char_t>?, _ mark: yaml_mark_t) throws(ConfigurationError) {
     guard let tag = unsafe name(tag), tag != "!" else { return }
     let prefix = "tag:yaml.org,2002:"
@@ -255,8 +256,8 @@ struct YAMLDocument: ~Copyable {
     unsafe anchor.map { unsafe String(cString: $0) }
   }
 
-  /// Returns the pairs with those of the merge key `<<`, a mapping or a list of mappings. The mapping's own keys take precedence, then
-  /// earlier mappings.
+  /// Returns `pairs` with the pairs of the merge key `<<`, a mapping or a list of mappings. The mapping's own keys take
+  /// precedence, then earlier mappings.
   private func merged(
     _ pairs: [(key: YAMLNode, value: YAMLNode)]
   ) throws(ConfigurationError) -> [(key: YAMLNode, value: YAMLNode)] {

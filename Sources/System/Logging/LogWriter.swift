@@ -6,8 +6,8 @@ import Threading
 
 /// The output of the log, to standard error or another descriptor: text for a terminal, JSON lines otherwise.
 ///
-/// Logging a line never blocks: lines are put into a bounded buffer that one thread writes out. Lines that do not fit, and lines
-/// that the output refuses, are counted, and a log line reports the count.
+/// Logging a line never blocks: lines are put into a bounded buffer that one thread writes out. Lines that do not fit,
+/// and lines that the output refuses, are counted, and a log line reports the count.
 package final class LogWriter: Sendable {
   package enum Format: Sendable {
     case text, coloredText, json
@@ -16,9 +16,9 @@ package final class LogWriter: Sendable {
     var fields: LogFieldFormat { self == .json ? .json : .text }
   }
 
-  /// Bytes that may be pending for a slow terminal or pipe. While there are as many, new lines are dropped.
+  /// Maximum bytes that wait for a slow terminal or pipe. Lines beyond it are dropped.
   package static let bufferLimit = 1 << 20
-  /// The part of it that lines written per request may use, so that they never displace a warning.
+  /// The part of the buffer that lines about requests may use, so that they never displace a warning.
   package static let requestBufferLimit = bufferLimit / 2
 
   private let minimum: Atomic<Int>
@@ -124,8 +124,9 @@ package final class LogWriter: Sendable {
     }
   }
 
-  /// Whether nothing is pending and nothing is being written. Polled at the end of the process. If the thread could not be
-  /// started, this writes what the output accepts without blocking, so a pipe without a reader does not delay the end.
+  /// Whether nothing is pending and nothing is being written. Polled at the end of the process. If the thread could not
+  /// be started, this writes what the output accepts without blocking, so a pipe without a reader does not delay the
+  /// end.
   var isWritten: Bool {
     if !state.withLock({ $0.isStarted }) { writePending(mayBlock: false) }
     return state.withLock { $0.buffer.isEmpty && !$0.isWriting }

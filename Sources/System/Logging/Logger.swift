@@ -48,8 +48,9 @@ package final class Logger: Sendable {
     if writer.isEnabled(level) { writer.write(level, message, context.isEmpty ? fields() : context + fields()) }
   }
 
-  /// Writes a line about one request at level `info`, even if the lowest level is higher: such lines have a setting of their own. It
-  /// is dropped while half of the buffer is in use, and allocates nothing. `fields` must be in `fieldFormat`.
+  /// Writes a line about one request at level `info`, even if the lowest level is higher: such lines have a setting of
+  /// their own. It is dropped while half of the buffer is in use, and allocates nothing. `fields` must be in
+  /// `fieldFormat`.
   package func logRequest(_ message: StaticString, _ fields: borrowing ByteQueue) {
     writer.writeRequest(message, fields)
   }

@@ -8,8 +8,9 @@ import Threading
 package final class Histogram: Sendable {
   /// The upper bounds of the ranges in seconds, each inclusive. The last range has no bound.
   ///
-  /// All histograms have the same: from half of what a request takes on a loop that is not busy, to beyond the longest usual wait. With
-  /// three bounds per decade, a quantile is known to within a factor of 2.5, for 20 lines of text per series.
+  /// All histograms have the same: from half of what a request takes on a loop that is not busy, to beyond the longest
+  /// usual wait. With three bounds per decade, a quantile is known to within a factor of 2.5, for 20 lines of text per
+  /// series.
   package static let bounds = [
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60,
   ]
@@ -42,7 +43,7 @@ package final class Histogram: Sendable {
     return part
   }
 
-  /// How many durations were at most each bound, and in all; and their sum in seconds.
+  /// For each bound, the number of durations up to it, and last the number of all; and the sum of all in seconds.
   package var snapshot: (cumulative: [UInt64], sum: Double) {
     var counts = Array(repeating: UInt64(0), count: Self.bounds.count + 1)
     var sum = 0.0
@@ -54,11 +55,11 @@ package final class Histogram: Sendable {
     return (counts, sum)
   }
 
-  /// What one thread has observed. Only that thread calls `observe`.
+  /// The durations that one thread has observed. Only that thread calls `observe`.
   package final class Part: Sendable {
-    /// How many durations were in each range, not cumulative.
+    /// The number of durations in each range, not cumulative.
     private let counts: InlineArray<20, Atomic<UInt64>>
-    /// Their sum in seconds: the bits of a `Double`, which neither overflows nor loses short durations.
+    /// The sum of the durations in seconds: the bits of a `Double`, which neither overflows nor loses short durations.
     private let sumBits = Atomic<UInt64>(0)
 
     fileprivate init() {
@@ -66,8 +67,8 @@ package final class Histogram: Sendable {
       precondition(Histogram.bounds.count + 1 == counts.count, "each range has a count")
     }
 
-    /// - Parameter count: how many times the duration was observed. A negative duration counts as zero: the clocks of two threads are read
-    ///   at different moments.
+    /// - Parameter count: how many times the duration was observed. A negative duration counts as zero: the clocks of
+    ///   two threads are read at different moments.
     package func observe(_ duration: TimeSpan, count: Int = 1) {
       observe(max(duration, .zero), in: Histogram.range(of: duration), count: count)
     }

@@ -51,7 +51,7 @@ package final class MetricsRegistry: Sendable {
     return gauge
   }
 
-  /// Returns the histogram with this name and these labels, which several parts of the program may share.
+  /// Returns the histogram with this name and these labels, which several parts of the program may use.
   package func histogram(_ name: String, _ help: String, _ labels: Labels = []) -> Histogram {
     let written = Self.written(labels)
     let known = families.withLock { families in
@@ -93,7 +93,8 @@ package final class MetricsRegistry: Sendable {
     return result
   }
 
-  /// Forgets all metrics. They refer to what they show, which may refer to the registry.
+  /// Removes all metrics. Computed metrics refer to objects that may refer to the registry, so this breaks reference
+  /// cycles.
   func removeAll() {
     families.withLock { $0 = [] }
     figures.withLock { $0 = [] }

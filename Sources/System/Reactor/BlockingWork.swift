@@ -19,20 +19,22 @@ package enum BlockingWorkError: Error, Equatable, Sendable, CustomStringConverti
   }
 }
 
-/// A piece of work that blocks, such as reading a file. It runs on a thread of `BlockingThreadPool`, never on an event loop.
+/// A piece of work that blocks, such as reading a file. It runs on a thread of `BlockingThreadPool`, never on an event
+/// loop.
 ///
-/// A waiter can cancel at any time. The work itself cannot be interrupted: it keeps its thread until it returns, and its
-/// result is dropped.
+/// A waiter can cancel at any time. The work itself cannot be interrupted: it keeps its thread until it returns, and
+/// its result is dropped.
 package final class BlockingWork<Value: Sendable>: BlockingJob {
   package typealias Outcome = Result<Value, BlockingWorkError>
 
   package let subject: String
   private let pool: BlockingThreadPool
   private let body: @Sendable () -> Value
-  /// Called once, with the outcome; nil before the wait and after it.
+  /// Receives the outcome, once. nil before and after the wait.
   private let waiter = Locked<(@Sendable (Outcome) -> Void)?>(nil)
 
-  /// `subject`: what the work may block on, such as a path. Work on one subject runs one at a time.
+  /// - Parameter subject: the object on which the work may block, such as a path. Work on the same subject runs one
+  ///   after another.
   package init(on subject: String, pool: BlockingThreadPool = .shared, _ body: @escaping @Sendable () -> Value) {
     self.subject = subject
     self.pool = pool
@@ -46,7 +48,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
     }
   }
 
-  /// The same for a thread that may block. Cancels after `limit`.
+  /// Like `value()`, for a thread that may block. Cancels after `limit`.
   package func wait(atMost limit: TimeSpan) -> Outcome {
     let box = OutcomeBox<Outcome>()
     begin { box.fill($0) }
@@ -109,24 +111,25 @@ package protocol BlockingJob: AnyObject, Sendable {
   func fail(_ error: BlockingWorkError)
 }
 
-/// Threads for blocking work, one per subject in use.
+/// Threads for blocking work, one for each subject in use.
 ///
-/// A file on a hung mount holds one thread, however many reads of it are requested: further work on it is queued until its waiter
-/// cancels. Queued work runs after the work ahead of it, so its result is never older than its request.
+/// A file on a hung mount holds one thread, however many reads of it are requested: further work on it is queued until
+/// its waiter cancels. Queued work runs after the work ahead of it, so its result is never older than its request.
 ///
-/// While all threads are in use, work on other subjects waits for the first thread that becomes free, until its waiter cancels.
+/// While all threads are in use, work on other subjects waits for the first thread that becomes free, until its waiter
+/// cancels.
 package final class BlockingThreadPool: Sendable {
-  /// The instance that the whole process shares.
+  /// The instance that the whole process uses.
   package static let shared = BlockingThreadPool()
 
-  /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file, certificate,
-  /// key) and reads most of them one after the other. The limit stops reloads that name ever new files on a hung mount.
+  /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file,
+  /// certificate, key) and reads most of them one after the other. The limit stops reloads that name ever new files on
+  /// a hung mount.
   package static let threadLimit = 16
-  /// Maximum amount of work that waits for a thread. A connection attempt waits for one piece of work at a time, and a session has at
-  /// most two attempts: enough for the sessions of a process.
+  /// Maximum amount of work that waits for a thread. A connection attempt waits for one piece of work at a time.
   package static let waitingLimit = 1024
-  /// Descriptors that one thread may hold. A file needs one from the start of open(2) on, even while that hangs. A command needs
-  /// both ends of its pipe until it has started.
+  /// Descriptors that one thread may hold. A file needs one from the start of open(2) on, even while that hangs. A
+  /// command needs both ends of its pipe until it has started.
   package static let descriptorsPerThread = 2
 
   fileprivate struct SubjectQueue {
@@ -204,7 +207,7 @@ package final class BlockingThreadPool: Sendable {
 }
 
 extension BlockingThreadPool.State {
-  /// The next work for the thread that has done work on `subject`; nil if it can end.
+  /// Returns the next work for the thread that has finished work on `subject`, or nil if the thread can end.
   fileprivate mutating func next(after subject: String, now: MonotonicTime) -> (any BlockingJob)? {
     if subjects[subject]?.queue.isEmpty == false {
       subjects[subject]?.since = now
@@ -219,7 +222,7 @@ extension BlockingThreadPool.State {
     return job
   }
 
-  /// No thread could be started for `subject`. Returns the work that no thread will run.
+  /// Called if no thread could be started for `subject`. Returns the work that no thread will run.
   fileprivate mutating func abandonQueue(of subject: String) -> [any BlockingJob] {
     var abandoned = subjects.removeValue(forKey: subject)?.queue ?? []
     if subjects.isEmpty {

@@ -14,35 +14,38 @@ package enum WaitOutcome: Equatable, Sendable {
   case closed
 }
 
-/// Processes the input of a channel in place of the task that waits for it. Suspending and resuming a task takes more than two
-/// thousand instructions.
+/// Processes the input of a channel in place of the task that waits for it. Suspending and resuming a task takes more
+/// than two thousand instructions.
 package protocol InputTarget: AnyObject {
-  /// Called when a read is worth trying, before the tasks of the turn run. Returns whether the wait continues. If not, it ends with
-  /// `.ready`.
+  /// Called when a read is worth trying, before the tasks of the turn run. Returns whether the wait continues. If not,
+  /// it ends with `.ready`.
   func processInput() -> Bool
 
-  /// When the wait ends. Read when the wait begins, after each `processInput()`, and when the last deadline has passed.
+  /// The deadline of the wait. Read when the wait begins, after each `processInput()`, and when the previous deadline
+  /// has passed.
   var inputDeadline: MonotonicTime { get }
 }
 
 /// One non-blocking descriptor on one loop: a connection, or a listening socket.
 ///
-/// At most one task may wait to read and one to write. The channel remembers readiness (see `Epoll`), so waiting for a ready
-/// channel needs no system call. It stays on its loop's thread. Its owner must close it; otherwise the descriptor leaks.
+/// At most one task may wait to read and one to write. The channel remembers readiness (see `Epoll`), so waiting for a
+/// ready channel needs no system call. It stays on its loop's thread. Its owner must close it; otherwise the descriptor
+/// leaks.
 @safe
 package final class Channel {
   package let descriptor: Int32
   package let loop: LoopContext
   private var registration: UInt64 = 0
-  /// False once a read has drained the socket, until the kernel reports new data. The first read of a new socket is tried.
+  /// False once a read has drained the socket, until the kernel reports new data. The first read of a new socket is
+  /// tried.
   package private(set) var isReadable = true
   private var isWritable = true
-  /// The peer has finished sending, or the connection is broken. Received bytes may still be unread.
+  /// Whether the peer has finished sending, or the connection is broken. Received bytes may still be unread.
   package private(set) var isHungUp = false
-  /// The kernel has reported that both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
+  /// Whether both directions have ended: the peer has reset the connection, or a Unix-domain socket is closed.
   package private(set) var isBroken = false
   package private(set) var isClosed = false
-  /// The end of the stream has been read: no byte is unread, and none will arrive.
+  /// Whether the end of the stream has been read: no byte is unread, and none will arrive.
   package private(set) var hasReadEnd = false
   private var reader = Waiter()
   private var writer = Waiter()
@@ -80,8 +83,8 @@ package final class Channel {
     return await readEvent(until: deadline)
   }
 
-  /// Like `readable`, but only a new event ends the wait, not data that was readable before. For a held poll that has already
-  /// seen the next pipelined request on the socket, and waits for a message or for the peer to disconnect.
+  /// Like `readable`, but only a new event ends the wait, not data that was readable before. For a held poll that has
+  /// already seen the next pipelined request on the socket, and waits for a message or for the peer to disconnect.
   package func readEvent(until deadline: MonotonicTime) async -> WaitOutcome {
     if isClosed { return .closed }
     if deadline < .distantFuture { reader.timer = loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) }
@@ -108,8 +111,8 @@ package final class Channel {
       deadline < .distantFuture ? loop.schedule(at: deadline, self, token: TimerToken.reader.rawValue) : nil
   }
 
-  /// Calls the input target: by the loop after an event, or because what the target waits for apart from input has happened. Returns
-  /// false if no wait with an input target is in progress.
+  /// Calls the input target. The loop does so after an event. Others do so when something else happens that the target
+  /// waits for. Returns false if no wait with an input target is in progress.
   @discardableResult
   package func processInput() -> Bool {
     guard let target = inputTarget else { return false }
@@ -146,7 +149,8 @@ package final class Channel {
 
   // MARK: Reading and writing
 
-  /// Reads at most `limit` bytes, once. They are available in `received` until the next read of any channel on this loop.
+  /// Reads at most `limit` bytes, once. They are available in `received` until the next read of any channel on this
+  /// loop.
   package func receive(atMost limit: Int = LoopContext.receiveBufferSize) -> IOResult {
     let room = unsafe UnsafeMutableRawBufferPointer(
       rebasing: loop.receiveBuffer[..<min(limit, loop.receiveBuffer.count)])
@@ -186,8 +190,8 @@ package final class Channel {
     case .wouldBlock:
       isReadable = false
     case .bytes(let count):
-      // A short read has drained the socket; further bytes raise a new edge. The end of the stream may have arrived together with
-      // these bytes and raises none, so a hung-up socket stays readable.
+      // A short read has drained the socket; further bytes raise a new edge. The end of the stream may have arrived
+      // together with these bytes and raises none, so a hung-up socket stays readable.
       if count < room.count, !isHungUp { isReadable = false }
     case .endOfStream:
       isHungUp = true
@@ -221,26 +225,28 @@ package final class Channel {
     }
   }
 
-  /// Bytes in the kernel's send buffer that the peer has not acknowledged. A socket is reported writable only when a third of
-  /// that buffer is free, which may be more than a megabyte. In between, this number shows whether the peer reads.
+  /// Bytes in the kernel's send buffer that the peer has not acknowledged. A socket is reported writable only when a
+  /// third of that buffer is free, which may be more than a megabyte. In between, this number shows whether the peer
+  /// reads.
   package var unacknowledgedBytes: Int {
     precondition(!isClosed, "a closed channel was examined")
     return max(0, Int(clinux_unacknowledged_bytes(descriptor)))
   }
 
-  /// When the last acknowledgement of the peer arrived, also one of a probe. Now, if that is unknown, such as on a Unix-domain socket.
+  /// When the peer's last acknowledgement arrived, including responses to probes. The current time if that is unknown,
+  /// as on a Unix-domain socket.
   package var lastAcknowledgement: MonotonicTime {
     precondition(!isClosed, "a closed channel was examined")
     return loop.now - .milliseconds(Int64(max(0, clinux_milliseconds_since_acknowledgement(descriptor))))
   }
 
-  /// Bytes that the kernel has taken and TCP has not sent yet, because the peer's receive window or the network does not allow it.
+  /// Bytes that the kernel has accepted but TCP has not sent yet, because of the peer's receive window or the network.
   package var unsentBytes: Int {
     precondition(!isClosed, "a closed channel was examined")
     return max(0, Int(clinux_unsent_bytes(descriptor)))
   }
 
-  /// The kernel ends the connection if the peer acknowledges nothing of what was sent for this time (RFC 5482).
+  /// Lets the kernel end the connection if the peer acknowledges nothing for this time (RFC 5482).
   package func setUserTimeout(_ timeout: TimeSpan) {
     precondition(!isClosed, "a closed channel was changed")
     Sockets.setUserTimeout(timeout, of: descriptor)
@@ -263,8 +269,8 @@ package final class Channel {
     end(&writer, with: .closed)
   }
 
-  /// Closes the descriptor of a socket that other processes have, too. After `close()`, the loop would be woken by its events until they
-  /// have closed it as well.
+  /// Closes the descriptor of a socket that other processes also have open. With `close()` alone, its events would wake
+  /// the loop until those processes close it, too.
   package func closeShared() {
     if !isClosed { loop.endReports(of: descriptor) }
     close()

@@ -27,9 +27,9 @@ package enum ChildProcess {
   /// Polling interval for the exit of a child that has closed its output.
   private static let pollMilliseconds: Int32 = 10
 
-  /// Returns what `command` (a program and its arguments, no shell) writes to its standard output, at most `limit` bytes. Its
-  /// standard input is /dev/null; its environment and standard error are ours. At the timeout or `limit`, its process group is
-  /// killed. Blocks.
+  /// Returns what `command` (a program and its arguments, no shell) writes to its standard output, at most `limit`
+  /// bytes. Its standard input is /dev/null; its environment and standard error are ours. At the timeout or `limit`,
+  /// its process group is killed. Blocks.
   package static func output(
     of command: [String], within span: TimeSpan, atMost limit: Int
   ) throws(ChildProcessError) -> [UInt8] {
@@ -45,7 +45,7 @@ package enum ChildProcess {
       output += piece[..<count]
     }
     guard output.count < limit else {
-      // The program may have more output than is read here, and would block on the full pipe forever.
+      // The program may have more output than we read, and would then block on the full pipe forever.
       _ = end(process, .timedOut(span))
       return output
     }

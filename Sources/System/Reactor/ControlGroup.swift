@@ -1,7 +1,7 @@
 /// The limits of the control groups (cgroups) that this process is in: version 2, and the controllers of version 1.
 ///
-/// A limit of an ancestor applies as well. Inside a container the kernel may name the path outside of it, which does not exist there;
-/// the limits of the container are then those of the mounted root.
+/// The limits of ancestors apply, too. Inside a container, the kernel may report the path on the host, which does not
+/// exist there. The limits of the container are then at the mounted root.
 package struct ControlGroup {
   private let root: String
   /// The path of this process by controller; the key of version 2 is empty.
@@ -38,7 +38,7 @@ package struct ControlGroup {
     return limits.compactMap { Int($0) }.filter { (1..<Self.noLimit).contains($0) }.min()
   }
 
-  /// Version 1 writes the absence of a limit as the largest number of pages; no machine has as much memory as this.
+  /// Version 1 reports 'no limit' as the largest number of pages. No machine has this much memory.
   private static let noLimit = 1 << 60
 
   /// `"max 100000"` is no limit; `"150000 100000"` is 1.5 processors.
@@ -50,8 +50,9 @@ package struct ControlGroup {
     return quota / period
   }
 
-  /// The first line of the file `name` in each group that has it, from this process's to the root.
-  /// - Parameter controller: of version 1; nil for version 2.
+  /// The first line of the file `name` in each group that has it, from this process's group to the root.
+  ///
+  /// - Parameter controller: the controller in version 1; nil for version 2.
   private func values(of name: String, controller: String? = nil) -> [String] {
     let root = controller.map { "\(self.root)/\($0)" } ?? self.root
     var path = paths[controller ?? ""] ?? ""

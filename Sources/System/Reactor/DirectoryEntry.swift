@@ -11,8 +11,8 @@ struct DirectoryEntry: Hashable {
   /// As many symbolic links as the kernel follows in one path (path_resolution(7)).
   private static var linkLimit: Int { 40 }
 
-  /// Every name that decides which file `path` leads to, symbolic links followed. A change of any of them can be a change of the file. The
-  /// last one is the file's own, if all exist; otherwise the first that is missing.
+  /// Every name that decides which file `path` leads to, with symbolic links followed. A change to any of them can
+  /// change the file. The last entry is the file itself, or the first name that does not exist.
   static func all(leadingTo path: String) -> [DirectoryEntry] {
     var entries: [DirectoryEntry] = []
     var directory = path.hasPrefix("/") ? "/" : "."

@@ -3,9 +3,9 @@ import Glibc
 
 /// One epoll set.
 ///
-/// Each descriptor is registered once, edge-triggered, for both directions, and never modified. A channel remembers its readiness
-/// until a call returns EAGAIN. That costs one `epoll_ctl` per connection. Level-triggered events cost the same, but a ready
-/// channel that no task reads would wake the loop again and again.
+/// Each descriptor is registered once, edge-triggered, for both directions, and never modified. A channel remembers its
+/// readiness until a call returns EAGAIN. That costs one `epoll_ctl` per connection. Level-triggered events cost the
+/// same, but a ready channel that no task reads would wake the loop again and again.
 @safe
 struct Epoll: ~Copyable {
   private let descriptor: Int32
@@ -41,12 +41,14 @@ struct Epoll: ~Copyable {
     }
   }
 
-  /// For a descriptor that stays open, or whose socket another descriptor or process has, too. Closing any other removes it.
+  /// Removes a descriptor that stays open, or whose socket is also open elsewhere. Closing any other descriptor removes
+  /// it from the set.
   func remove(_ target: Int32) {
     epoll_ctl(descriptor, EPOLL_CTL_DEL, target, nil)
   }
 
-  /// Waits at most `milliseconds` (-1: forever) for events. Returns their number; 0 also if a UNIX signal interrupted the wait.
+  /// Waits at most `milliseconds` (-1: forever) for events. Returns their number; 0 also if a UNIX signal interrupted
+  /// the wait.
   func wait(milliseconds: Int32) -> Int {
     let count = unsafe epoll_wait(descriptor, events.baseAddress, Int32(events.count), milliseconds)
     if count < 0 {

@@ -40,10 +40,10 @@ package actor EventLoop {
   /// Runs one turn on the calling thread, without sleeping. Returns whether the next turn has work already.
   nonisolated func turn() -> Bool { executor.asThread { _ in executor.turnOnce() } }
 
-  /// Runs `body` on the calling thread, as an object of this loop.
+  /// Runs `body` on the calling thread, which counts as the loop's thread meanwhile.
   nonisolated func run<Result>(_ body: (LoopContext) -> Result) -> Result { executor.asThread(body) }
 
-  /// Ends a loop that its caller has turned.
+  /// Ends a loop without a thread.
   nonisolated func end() { executor.context.detach() }
 
   /// Builds a task's object on the loop's thread and runs it there. Callable from any thread.
@@ -156,7 +156,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
 
   func watchMailbox() { context.watch(mailbox) }
 
-  /// Calls `body` with the calling thread as that of the loop.
+  /// Calls `body` while the calling thread counts as the loop's thread.
   func asThread<Result>(_ body: (LoopContext) -> Result) -> Result {
     thread.store(pthread_self(), ordering: .relaxed)
     context.attach()
@@ -177,10 +177,10 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   /// 2. *I/O*: channels latch their events and resume their waiters.
   /// 3. *Mailbox*: takes what other threads have posted, in whole bursts.
   /// 4. *Jobs*: input targets process what has arrived; then every resumed task runs, and those that they resume.
-  /// 5. *Timers* that are due, and the tasks that they wake. They run after the jobs: input that arrived before a deadline has been
-  ///    read and processed by then, however long the process was stopped.
-  /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. A push that arrived in step 2 is thus on
-  ///    its way to its readers before the next sleep.
+  /// 5. *Timers* that are due, and the tasks that they wake. They run after the jobs: input that arrived before a
+  ///    deadline has been read and processed by then, however long the process was stopped.
+  /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. A push that arrived in step 2
+  ///    is thus on its way to its readers before the next sleep.
   /// 7. *Flush*: output that the turn has queued is sent, in one write per socket.
   private func turn(mayBlock: Bool) -> Bool {
     context.sleepAndDispatch(mayBlock: mayBlock && !hasWork)

@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// What shows that a regular file has been replaced or written: its identity, size and times.
+/// The identity, size and times of a regular file. They change if the file is replaced or written.
 package struct FileFingerprint: Hashable, Sendable {
   private let device: UInt
   private let inode: UInt
@@ -9,7 +9,8 @@ package struct FileFingerprint: Hashable, Sendable {
   private let modified: [Int]
   private let changed: [Int]
 
-  /// Of the file that `path` leads to. Nil if there is none, or if it is not a regular file: a pipe cannot be read again.
+  /// Reads the fingerprint of the file that `path` leads to. Returns nil unless it is a regular file: a pipe cannot be
+  /// read again.
   package init?(of path: String) {
     var status = stat()
     guard unsafe stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return nil }

@@ -2,11 +2,11 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Reports files that have changed (inotify(7)): written in place, renamed over, removed and created again, or reached through a symbolic
-/// link or directory that was replaced, as Kubernetes replaces `..data`.
+/// Reports files that have changed (inotify(7)): written in place, renamed over, removed and created again, or reached
+/// through a symbolic link or directory that was replaced, as Kubernetes replaces `..data`.
 ///
-/// A change is reported once it has settled. The owner waits for `descriptor`, and calls `readEvents` when it can be read, and `takeChanges` at
-/// `deadline`. Used by one thread.
+/// A change is reported once it has settled. The owner calls `readEvents` when `descriptor` is readable, and
+/// `takeChanges` at `deadline`. Used by one thread.
 package final class FileWatcher {
   /// A change has settled when nothing has happened for this time: an editor may write, rename and change permissions.
   private static var quietTime: TimeSpan { .milliseconds(200) }
@@ -17,7 +17,8 @@ package final class FileWatcher {
   /// Buffers of events read per call, so that a busy directory does not keep the thread from its other tasks.
   private static var readsPerCall: Int { 16 }
   private static var bufferBytes: Int { 16 * 1024 }
-  /// What happens to a name in a directory, and to the directory itself. `IN_ATTRIB`: permission to read it may have been added.
+  /// Events of the names in a directory, and of the directory itself. `IN_ATTRIB`, because a file may have become
+  /// readable.
   private static var mask: UInt32 {
     UInt32(
       IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
@@ -25,9 +26,10 @@ package final class FileWatcher {
 
   /// Readable when there are events.
   package let descriptor: Int32
-  /// What was last known of each watched file. Nil: there was none.
+  /// The last known fingerprint of each watched file; nil if it did not exist.
   private var files: [String: FileFingerprint?] = [:]
-  /// The names of interest by watch. The watch of a file itself has none; its events have no name.
+  /// The watched names of each directory, by the directory's watch. A watch on a file itself has none, since its events
+  /// have no name.
   private var names: [Int32: Set<String>] = [:]
   private var firstEvent: MonotonicTime?
   private var settledAt = MonotonicTime.distantFuture
@@ -43,8 +45,8 @@ package final class FileWatcher {
   /// Number of watches, one per directory on the way to a watched file, and one per file.
   package var watchCount: Int { names.count }
 
-  /// Watches these files and no others. One whose fingerprint is no longer the given one counts as changed now, so a change between reading a
-  /// file and this call is not missed. Throws if a watch cannot be added; the others are.
+  /// Watches these files and no others. A file that no longer has the given fingerprint counts as changed, so a change
+  /// between reading it and this call is not missed. Throws if a watch cannot be added, after adding the others.
   package func watch(_ files: [String: FileFingerprint?], now: MonotonicTime) throws(SystemError) {
     self.files = files
     let failure = addWatches()
@@ -76,7 +78,7 @@ package final class FileWatcher {
         let name = unsafe bytes[offset..<min(offset + length, bytes.count)].prefix { $0 != 0 }
         offset += length
         guard let names = names[watch] else {
-          // Events were lost. Other numbers are those of watches that have been removed.
+          // -1: events were lost. Any other unknown number belongs to a removed watch.
           if watch == -1 { return true }
           continue
         }
@@ -93,11 +95,13 @@ package final class FileWatcher {
     settledAt = max(min(now + Self.quietTime, first + Self.longestDelay), nextReport)
   }
 
-  /// Returns the paths of the files that have changed since they were last reported. Watches what leads to the files now.
+  /// Returns the paths of the files that have changed since the last report, and watches the directories that lead to
+  /// the files now.
   package func takeChanges(now: MonotonicTime) -> Set<String> {
     firstEvent = nil
     settledAt = .distantFuture
-    // Before the files are examined: what changes after that raises another event. A watch that fails was reported by `watch`.
+    // Watches are added before the files are examined, so that a later change raises an event. `watch` has already
+    // reported a watch that fails.
     _ = addWatches()
     var changed: Set<String> = []
     for (path, known) in files {
@@ -110,7 +114,8 @@ package final class FileWatcher {
     return changed
   }
 
-  /// Adds a watch for each directory on the way to a file and for the file itself, and removes those no longer needed. Returns the first error.
+  /// Adds a watch for each directory on the way to a file and for the file itself, and removes watches that are no
+  /// longer needed. Returns the first error.
   private func addWatches() -> SystemError? {
     var names: [Int32: Set<String>] = [:]
     var failure: SystemError?

@@ -2,8 +2,8 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Listening sockets that the process was started with: the protocol of sd_listen_fds(3), which systemd and other supervisors use. Their
-/// queues of connections outlive the process, so a restart refuses nobody.
+/// Listening sockets that the process was started with: the protocol of sd_listen_fds(3), which systemd and other
+/// supervisors use. Their queues of connections outlive the process, so a restart refuses nobody.
 package struct InheritedSockets: Sendable {
   package struct Socket: Equatable, Sendable {
     package let descriptor: Int32
@@ -19,7 +19,8 @@ package struct InheritedSockets: Sendable {
 
   /// The first descriptor (SD_LISTEN_FDS_START).
   private static var firstDescriptor: Int32 { 3 }
-  /// More than any configuration has listeners. A wrong number would make other descriptors of the process look like sockets.
+  /// More than any configuration has listeners. A wrong number would make other descriptors of the process look like
+  /// sockets.
   package static var maximumCount: Int { 64 }
 
   package let sockets: [Socket]
@@ -28,8 +29,8 @@ package struct InheritedSockets: Sendable {
 
   package init(sockets: [Socket]) { self.sockets = sockets }
 
-  /// Takes the sockets that are meant for this process, and removes the variables from the environment, so that no child takes them for its
-  /// own. Call once, before any thread is started.
+  /// Takes the sockets that are meant for this process, and removes the variables from the environment, so that no
+  /// child takes them for its own. Call once, before any thread is started.
   package static func take() throws(Problem) -> InheritedSockets {
     let environment = SystemFile.environment()
     for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] { unsafe _ = unsetenv(name) }
@@ -82,8 +83,8 @@ package struct InheritedSockets: Sendable {
     SystemCall.option(descriptor, level: SOL_SOCKET, name: name)
   }
 
-  /// Returns `count` descriptors for one socket, one per event loop. Each is closed by its owner, and the last one closes the socket in this
-  /// process only.
+  /// Returns `count` descriptors for one socket, one per event loop. Each owner closes its own; closing the last one
+  /// closes the socket in this process only.
   package static func share(_ descriptor: Int32, count: Int) throws(SystemError) -> [Int32] {
     var result = [descriptor]
     while result.count < count {

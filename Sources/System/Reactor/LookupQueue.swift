@@ -1,7 +1,7 @@
-/// The look-ups of a resolver: which one is next, and who waits for it.
+/// The look-ups of a resolver: which one is next, and which requests wait for it.
 ///
-/// Owners take turns, and none has more than its share of the threads, so that the names of one owner, whose server may hang, do not delay
-/// those of the others. An owner's requests for one name share one look-up.
+/// Owners take turns, and each may use a limited number of threads. So the names of one owner, whose name server may
+/// hang, do not delay the other owners. Requests of one owner for the same name use one look-up.
 struct LookupQueue<Waiter> {
   /// The look-up of one name for one owner.
   struct Key: Hashable {
@@ -26,7 +26,7 @@ struct LookupQueue<Waiter> {
   private var lookups: [Key: Lookup] = [:]
   private var keys: [UInt64: Key] = [:]
   private var owners: [String: Owner] = [:]
-  /// The owners that have queued look-ups, each once, in their turn.
+  /// The owners that have queued look-ups, each once, in the order of their turns.
   private var turns: [String] = []
   /// Number of queued look-ups.
   private(set) var count = 0
@@ -37,9 +37,9 @@ struct LookupQueue<Waiter> {
     self.threadsPerOwner = threadsPerOwner
   }
 
-  /// Adds a request, unless too many look-ups are queued: then it returns their number.
+  /// Adds a request and returns nil. If too many look-ups are queued, returns their number instead.
   ///
-  /// - Parameter id: of this request, and no other.
+  /// - Parameter id: identifies this request among all.
   mutating func add(_ waiter: Waiter, _ id: UInt64, _ key: Key) -> Int? {
     if lookups[key] == nil {
       guard count < limit else { return count }
@@ -57,7 +57,7 @@ struct LookupQueue<Waiter> {
 
   /// The next look-up that a thread may do; nil if there is none. Ends with `finish`.
   mutating func next() -> Key? {
-    // Few owners are passed over: each has used up its threads.
+    // Only a few owners are skipped: each has used up its threads.
     for (turn, name) in turns.enumerated() {
       guard var owner = owners[name], owner.running < threadsPerOwner else { continue }
       let key = Key(owner: name, host: owner.queued.removeFirst())
@@ -72,7 +72,7 @@ struct LookupQueue<Waiter> {
     return nil
   }
 
-  /// Removes a look-up that is complete, and returns those who wait for it.
+  /// Removes a completed look-up, and returns its waiters.
   mutating func finish(_ key: Key) -> [Waiter] {
     let waiters = lookups.removeValue(forKey: key)?.waiters ?? [:]
     for id in waiters.keys { keys[id] = nil }
@@ -80,7 +80,8 @@ struct LookupQueue<Waiter> {
     return Array(waiters.values)
   }
 
-  /// Removes a request; nil if there is none. A look-up that nobody waits for any more leaves the queue.
+  /// Removes a request and returns its waiter; nil if there is no such request. A queued look-up without requests is
+  /// removed, too.
   mutating func cancel(_ id: UInt64) -> Waiter? {
     guard let key = keys.removeValue(forKey: id), var lookup = lookups[key] else { return nil }
     let waiter = lookup.waiters.removeValue(forKey: id)
@@ -89,7 +90,7 @@ struct LookupQueue<Waiter> {
     return waiter
   }
 
-  /// Removes all queued look-ups, and returns those who wait for them.
+  /// Removes all queued look-ups, and returns their waiters.
   mutating func removeQueued() -> [(host: String, waiter: Waiter)] {
     var removed: [(host: String, waiter: Waiter)] = []
     for (key, lookup) in lookups where !lookup.isRunning {
@@ -113,6 +114,6 @@ struct LookupQueue<Waiter> {
     owners[name] = owner.queued.isEmpty && owner.running == 0 ? nil : owner
   }
 
-  /// Whether nothing is kept.
+  /// Whether nothing is queued or running, and no state is left.
   var isEmpty: Bool { lookups.isEmpty && keys.isEmpty && owners.isEmpty && turns.isEmpty && count == 0 }
 }

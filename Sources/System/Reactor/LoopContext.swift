@@ -13,7 +13,7 @@ package protocol TurnEndTarget: AnyObject {
   func turnEnded()
 }
 
-/// Measures the turns of a loop, and so what is done by their end.
+/// Measures the turns of a loop, and thereby the latency of the work that each turn completes.
 package protocol TurnObserver: AnyObject {
   /// A turn that began at `start` has ended, and its output was sent. Called before the loop sleeps.
   func turnEnded(from start: MonotonicTime, to end: MonotonicTime)
@@ -27,7 +27,8 @@ package struct LoopTimer {
 /// The state of an event loop, for the objects that live on it. Not `Sendable`: it stays on the loop's thread.
 @safe
 package final class LoopContext {
-  /// Maximum bytes per read. Linux delivers a loopback burst in pieces of this size; a larger buffer only evicts the cache.
+  /// Maximum bytes per read. Linux delivers a loopback burst in pieces of this size; a larger buffer only evicts the
+  /// cache.
   package static var receiveBufferSize: Int { 64 * 1024 }
   private static var eventsPerWait: Int { 512 }
   /// Timer resolution. An idle loop fires a timer within this of its deadline, and never before it.
@@ -35,7 +36,8 @@ package final class LoopContext {
 
   /// Position among the loops of this process, from 0.
   package let index: Int
-  /// When this turn began, after its sleep. 25 ns cheaper than reading the clock, and the same for everything in one turn.
+  /// When this turn began, after its sleep. 25 ns cheaper than reading the clock, and the same for everything in one
+  /// turn.
   package private(set) var now: MonotonicTime
   /// The buffer of `Channel.receive()`. One per loop suffices, since received bytes are processed at once.
   let receiveBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: LoopContext.receiveBufferSize, alignment: 64)
@@ -44,10 +46,10 @@ package final class LoopContext {
   /// For masking keys, nonces and jitter of everything on this loop.
   package var entropy = EntropyPool()
 
-  /// An object of the program that stays on this loop, for later submissions to find.
+  /// The program's object for this loop, for later submissions to find.
   package var userObject: AnyObject?
 
-  /// Called at the end of each turn with times that the loop has read anyway.
+  /// Called at the end of each turn, with times that the loop has read anyway.
   package var turnObserver: (any TurnObserver)?
 
   unowned var executor: LoopExecutor!
@@ -89,7 +91,8 @@ package final class LoopContext {
     Task(executorPreference: executor) { unsafe await loop.perform(task) }
   }
 
-  /// Calls `target` once, in the first turn that begins after `deadline`, after the input of that turn has been processed.
+  /// Calls `target` once, in the first turn that begins after `deadline`, after the input of that turn has been
+  /// processed.
   package func schedule(at deadline: MonotonicTime, _ target: any TimerTarget, token: Int = 0) -> LoopTimer {
     let tick = (deadline.nanoseconds &+ Self.nanosecondsPerTick &- 1) / Self.nanosecondsPerTick
     return LoopTimer(handle: wheel.schedule(at: tick, target: target, token: token))
@@ -97,7 +100,7 @@ package final class LoopContext {
 
   package func cancel(_ timer: LoopTimer) { wheel.cancel(timer.handle) }
 
-  /// Replaces a timer by one that fires at `deadline`; nil: by none.
+  /// Replaces `timer` by a timer for `deadline`, or only cancels it if `deadline` is nil.
   package func reschedule(_ timer: inout LoopTimer?, at deadline: MonotonicTime?, _ target: any TimerTarget) {
     if let timer { cancel(timer) }
     timer = deadline.map { schedule(at: $0, target) }
@@ -106,9 +109,9 @@ package final class LoopContext {
   /// Calls `target` once before this turn ends.
   package func atEndOfTurn(_ target: any TurnEndTarget) { endOfTurn.append(target) }
 
-  /// Calls `target` once at the end of the current turn of the calling thread's loop, after the output of the turn was sent. Calls it at once if
-  /// the thread runs no loop. Used to wake other threads: a thread that wakes during the turn competes with the loop for the processor, and finds
-  /// only the work that the turn has submitted so far.
+  /// Calls `target` once at the end of the current turn of the calling thread's loop, after the output of the turn was
+  /// sent. Calls it at once if the thread runs no loop. Used to wake other threads: a thread that wakes during the turn
+  /// competes with the loop for the processor, and finds only the work that the turn has submitted so far.
   package static func atVeryEndOfTurn(_ target: any TurnEndTarget) {
     guard let owner = unsafe clinux_thread_owner() else { return target.turnEnded() }
     unsafe Unmanaged<LoopContext>.fromOpaque(owner).takeUnretainedValue().wakes.append(target)
@@ -151,7 +154,7 @@ package final class LoopContext {
     freeSlots.append(UInt32(slot))
   }
 
-  /// Ends the reports of events of `descriptor`. Closing it does that as well, unless another process has the socket, too.
+  /// Stops the reports of events of `descriptor`. Closing it does so, too, unless another process has the socket open.
   func endReports(of descriptor: Int32) { epoll.remove(descriptor) }
 
   func inputArrived(on channel: Channel) { channelsWithInput.append(channel) }
@@ -162,9 +165,9 @@ package final class LoopContext {
 
   // MARK: The turn, called by the executor
 
-  /// The calling thread turns this loop.
+  /// Makes the calling thread the thread of this loop.
   func attach() {
-    // The thread ends before its loop.
+    // Not retained: the thread ends before its loop is freed.
     unsafe clinux_set_thread_owner(Unmanaged.passUnretained(self).toOpaque())
   }
 
@@ -177,7 +180,7 @@ package final class LoopContext {
     }
   }
 
-  /// The loop has ended. Its timers never fire, and most of their targets refer to it.
+  /// Ends the loop. Drops its timers, which will never fire: most of their targets refer to the loop.
   func detach() {
     wheel = TimerWheel(now: tick)
     endOfTurn = []
@@ -200,8 +203,9 @@ package final class LoopContext {
     now = MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
     if !mayBlock { turnObserver?.turnEnded(from: start, to: now) }
     dispatch(count)
-    // One wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch can be full. Timers must not
-    // fire while such events are unreported. One batch more than all channels can fill suffices: what is left arrived later.
+    // One wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch can be full. Timers
+    // must not fire while such events are unreported. One batch more than all channels can fill suffices: what is left
+    // arrived later.
     guard wheel.isDue(at: tick) else { return }
     for _ in 0...(channels.count / Self.eventsPerWait) {
       let count = epoll.wait(milliseconds: 0)
@@ -221,9 +225,9 @@ package final class LoopContext {
     }
   }
 
-  /// Lets the input targets process what has arrived.
+  /// Lets the input targets process the received input.
   func processInput() {
-    // A target adds no channel: only a dispatch does.
+    // A target adds no channel to the list: only a dispatch does.
     for index in channelsWithInput.indices { channelsWithInput[index].processInput() }
     channelsWithInput.removeAll(keepingCapacity: true)
   }
@@ -256,8 +260,8 @@ package final class LoopContext {
     for index in unsafe ready.indices { unsafe ready[index].resume() }
   }
 
-  /// Runs one round: what a target raises again waits for the next turn, so that I/O happens in between. Returns false if there
-  /// were none.
+  /// Runs one round: signals that are raised meanwhile wait for the next turn, so that I/O happens in between. Returns
+  /// false if there were none.
   func deliverLocalSignals() -> Bool {
     guard !localSignals.isEmpty else { return false }
     let raised = localSignals

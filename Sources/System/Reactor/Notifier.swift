@@ -3,8 +3,8 @@ import Threading
 
 /// Notifies event loops of new data that their waiters wait for.
 ///
-/// `notify()` can be called from any thread. Each loop registers one listener and sets its `isWaiting` only while it has waiters,
-/// so a notification does not wake idle loops.
+/// `notify()` can be called from any thread. Each loop registers one listener and sets its `isWaiting` only while it
+/// has waiters, so a notification does not wake idle loops.
 package final class Notifier: Sendable {
   /// The registration of one loop.
   package final class Listener: Sendable {

@@ -4,8 +4,8 @@ import Glibc
 
 /// Output that is pending for one channel: text and shared slices in order, sent by gathering writes.
 ///
-/// Text (heads, small bodies and slices) is copied into one buffer. A larger `SharedSlice` is sent from its own storage, however
-/// many connections send the same one.
+/// Text (heads, small bodies and slices) is copied into one buffer. A larger `SharedSlice` is sent from its own
+/// storage, however many connections send the same one.
 @safe
 @usableFromInline
 package struct OutputQueue: ~Copyable {
@@ -135,8 +135,8 @@ package struct OutputQueue: ~Copyable {
     textInSegments = 0
   }
 
-  /// Removes the first bytes, at most `limit`, and passes them to `body` in one piece. The bytes of several segments are gathered in
-  /// `scratch`.
+  /// Removes the first bytes, at most `limit`, and passes them to `body` in one piece. The bytes of several segments
+  /// are gathered in `scratch`.
   package mutating func takeFirst<Failure: Error>(
     _ limit: Int, gatheringIn scratch: inout ByteQueue, _ body: (Span<UInt8>) throws(Failure) -> Void
   ) throws(Failure) {

@@ -18,7 +18,7 @@ package final class ProcessEvents: Sendable {
   private let signals: Int32
   private let wakeUps: Int32
 
-  /// - Parameter signals: those to wait for. They must be blocked in every thread (`ProcessSignals.block`).
+  /// - Parameter signals: the signals to wait for. They must be blocked in every thread (`ProcessSignals.block`).
   package init(signals numbers: [Int32]) throws(SystemError) {
     signals = unsafe clinux_signal_descriptor(numbers, Int32(numbers.count))
     guard signals >= 0 else { throw SystemError("signalfd", code: errno) }
@@ -27,7 +27,7 @@ package final class ProcessEvents: Sendable {
   }
 
   deinit {
-    // An initializer that throws when all properties are set is followed by this.
+    // This also runs if the initializer throws after all properties are set, so a descriptor may be invalid.
     for descriptor in [signals, wakeUps] where descriptor >= 0 { SystemCall.close(descriptor) }
   }
 
@@ -37,8 +37,8 @@ package final class ProcessEvents: Sendable {
     unsafe write(wakeUps, &one, 8)
   }
 
-  /// Waits for the first event. A deadline that has passed takes precedence, so that no flood of events delays it. Then comes a signal, a
-  /// wake-up, and the descriptor.
+  /// Waits for the first event. A deadline that has passed takes precedence, so that no flood of events delays it. Then
+  /// comes a signal, a wake-up, and the descriptor.
   package func wait(until deadline: MonotonicTime = .distantFuture, orReadable descriptor: Int32? = nil) -> Event {
     while true {
       if SystemCall.monotonicNanoseconds() >= deadline.nanoseconds { return .deadline }

@@ -13,8 +13,8 @@ package struct ResolveError: Error, Hashable, Sendable, CustomStringConvertible 
 
 /// Resolves host names on its own threads, since `getaddrinfo` blocks until a name server responds or a timeout passes.
 ///
-/// A thread is bound until `getaddrinfo` returns, so there are several, and a bounded queue for them. The caller applies its own timeout and
-/// cancels: a look-up that is queued then leaves the queue, and the result of one that runs is dropped.
+/// A thread is busy until `getaddrinfo` returns, so there are several, with a bounded queue. The caller applies its own
+/// timeout and cancels. That removes a queued look-up, or drops the result of a running one.
 package final class Resolver: Sendable {
   /// Maximum number of threads. One fewer lookups than this can hang without delaying others.
   package static let threadCount = 4
@@ -24,7 +24,8 @@ package final class Resolver: Sendable {
   package static let queueLimit = 4096
   /// Maximum number of queued lookups of one owner, if owners have a share of the threads.
   package static let queueLimitOfOwner = 256
-  /// Maximum number of addresses of a name. More than a connection attempt tries, and few enough to be compared with each other.
+  /// Maximum number of addresses of a name. More than a connection attempt tries, and few enough to be compared with
+  /// each other.
   package static let addressLimit = 256
 
   package typealias Resolution = Result<[SocketAddress], ResolveError>
@@ -52,7 +53,7 @@ package final class Resolver: Sendable {
   private let lookUp: @Sendable (String) -> Resolution
 
   /// - Parameters:
-  ///   - threadsPerOwner: how many of the threads look up names of one owner at once.
+  ///   - threadsPerOwner: how many threads may look up names of one owner at once.
   ///   - lookUp: returns the addresses of a host, with any port. Blocks.
   package init(
     threadsPerOwner: Int = threadCount,
@@ -70,13 +71,14 @@ package final class Resolver: Sendable {
           threadsPerOwner: threadsPerOwner)))
   }
 
-  /// A request that `resolve` has not got yet. It can be cancelled from then on.
+  /// Makes an identity for a request, to be passed to `resolve`. The request can be cancelled from now on.
   package func makeLookup() -> Lookup { Lookup(id: lastID.add(1, ordering: .relaxed).newValue) }
 
-  /// Returns the addresses of `host`, in the system's order of preference (RFC 6724). A numeric address needs no thread.
+  /// Returns the addresses of `host`, in the system's order of preference (RFC 6724). A numeric address needs no
+  /// thread.
   ///
   /// - Parameters:
-  ///   - owner: who shares the threads with the others.
+  ///   - owner: the owner whose share of the threads is used.
   ///   - lookup: identifies this request; nil if it is not cancelled.
   package func resolve(
     host: String, port: UInt16, for owner: String = "", as lookup: Lookup? = nil
@@ -105,7 +107,7 @@ package final class Resolver: Sendable {
     }
   }
 
-  /// Ends the wait of a request, if it is not over.
+  /// Ends the wait of a request, if it still waits.
   package func cancel(_ lookup: Lookup) {
     guard let waiter = state.withLock({ $0.queue.cancel(lookup.id) }) else { return }
     unsafe waiter.continuation.resume(returning: .failure(ResolveError(host: "", reason: "cancelled")))
@@ -114,8 +116,8 @@ package final class Resolver: Sendable {
   /// Number of queued lookups.
   package var queuedLookups: Int { state.withLock { $0.queue.count } }
 
-  /// Records that a thread could not be started. If there is no other thread, the queued lookups fail, since none would serve
-  /// them.
+  /// Records that a thread could not be started. If there is no other thread, the queued lookups fail, since none would
+  /// serve them.
   private func threadStartFailed() {
     let stranded = state.withLock { state -> [(host: String, waiter: Waiter)] in
       state.threads -= 1
@@ -129,7 +131,7 @@ package final class Resolver: Sendable {
 
   private func serve() {
     while true {
-      // Also after a lookup: another of its owner may run now.
+      // Also after a lookup, since its owner may now start another one.
       while let key = state.withLock({ $0.queue.next() }) {
         let resolution = lookUp(key.host)
         for waiter in state.withLock({ $0.queue.finish(key) }) {

@@ -5,8 +5,8 @@ import RouteNetlink
 
 /// Asks the kernel how it would send to an address. Needs no privilege, and sends nothing.
 package enum RouteLookup {
-  /// Whether this machine has `address`: the primary and secondary addresses of its links, and all that local routes deliver here. False if
-  /// there is no route, so that no connection is possible.
+  /// Whether this machine has `address`: as a primary or secondary address of a link, or by a local route. False if
+  /// there is no route, since then no connection is possible.
   package static func isOwn(_ address: IPAddress) throws(SystemError) -> Bool {
     let descriptor = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue) | O_NONBLOCK | O_CLOEXEC, NETLINK_ROUTE)
     guard descriptor >= 0 else { throw SystemError("socket", code: errno, subject: "netlink") }

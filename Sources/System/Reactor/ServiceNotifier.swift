@@ -11,12 +11,13 @@ package struct ServiceNotifier: Sendable {
     case stopping
   }
 
-  /// A path, or `@` and the name of an abstract socket. Nil: nobody is to be notified.
+  /// A path, or `@` and the name of an abstract socket; nil if there is no supervisor to notify.
   private let address: String?
 
   package static var none: ServiceNotifier { ServiceNotifier(address: nil) }
 
-  /// Takes the address from the environment and removes it there: it is not meant for children. Call before any thread is started.
+  /// Takes the address from the environment and removes it there, since it is not meant for children. Call before any
+  /// thread is started.
   package static func take() -> ServiceNotifier {
     let address = SystemFile.environment()["NOTIFY_SOCKET"]
     unsafe _ = unsetenv("NOTIFY_SOCKET")
@@ -26,7 +27,7 @@ package struct ServiceNotifier: Sendable {
     return ServiceNotifier(address: address)
   }
 
-  /// Never waits: a supervisor that does not read misses the state.
+  /// Does not block: a supervisor that does not read misses the state.
   package func notify(_ state: State) {
     guard let address else { return }
     let text =

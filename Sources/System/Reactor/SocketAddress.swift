@@ -15,8 +15,8 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   /// Maximum bytes of a path (`sun_path` without its terminator).
   package static var longestPath: Int { 107 }
 
-  /// Parses a numeric address without brackets: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11). Returns nil for a name, and if
-  /// this machine has no interface with the zone's name.
+  /// Parses a numeric address without brackets: `127.0.0.1`, `::1`, `fe80::1%eth0` (RFC 4007 §11). Returns nil for a
+  /// name, and if this machine has no interface with the zone's name.
   package init?(numericHost host: String, port: UInt16) {
     let text = host.prefix { $0 != "%" }
     guard let address = IPAddress(String(text)) else { return nil }

@@ -14,9 +14,9 @@ package struct SocketFile: Sendable {
     inode = status.st_ino
   }
 
-  /// Removes the file, unless another process has replaced it. Call this only while the socket still listens: no process replaces the
-  /// file of a socket that accepts connections, so it cannot change between the check and the removal. Later, the file of another
-  /// process may have the same inode number.
+  /// Removes the file, unless another process has replaced it. Call this only while the socket still listens: no
+  /// process replaces the file of a socket that accepts connections, so it cannot change between the check and the
+  /// removal. Later, the file of another process may have the same inode number.
   package func remove() {
     guard isInPlace else { return }
     unsafe _ = unlink(path)

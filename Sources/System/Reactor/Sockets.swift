@@ -33,8 +33,8 @@ package enum Sockets {
     }
   }
 
-  /// Checks that no other process uses `address`; throws if one does. With a shared port, two gateways could run on one address
-  /// unnoticed, each with half of the requests. Port 0 and paths are not checked.
+  /// Checks that no other process uses `address`; throws if one does. With a shared port, two gateways could run on one
+  /// address unnoticed, each with half of the requests. Port 0 and paths are not checked.
   package static func checkUnused(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
     SystemCall.close(try listen(on: address, sharedPort: false))
@@ -120,7 +120,7 @@ package enum Sockets {
     return descriptor
   }
 
-  /// Has no effect on a UNIX socket, whose peer cannot disappear silently.
+  /// Has no effect on a Unix-domain socket, whose peer cannot disappear silently.
   static func setUserTimeout(_ timeout: TimeSpan, of descriptor: Int32) {
     _ = SystemCall.setOption(
       descriptor, level: Int32(IPPROTO_TCP), name: TCP_USER_TIMEOUT,
@@ -131,7 +131,8 @@ package enum Sockets {
     _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_TCP), name: TCP_NODELAY, value: 1)
   }
 
-  /// Removes the file of a socket that refuses connections: a process that was killed has left it. Any other file is left alone.
+  /// Removes the file of a socket that refuses connections, which a killed process has left behind. Other files are
+  /// kept.
   private static func removeStaleSocket(at path: String) throws(SystemError) {
     guard path.utf8.count <= SocketAddress.longestPath else {
       throw SystemError("bind", code: ENAMETOOLONG, subject: "unix:\(path)")

@@ -1,8 +1,8 @@
 import CLinux
 import Glibc
 
-/// The system calls of this program, with the handling that each one needs: an interrupted call is retried, EAGAIN is a value and
-/// not an error, and EBADF, which is always a bug of ours, stops the program.
+/// The system calls of this program, with the handling that each one needs: an interrupted call is retried, EAGAIN is a
+/// value and not an error, and EBADF, which is always a bug of ours, stops the program.
 enum SystemCall {
   @inline(__always)
   static func retrying(_ call: () -> Int) -> Int {
@@ -43,8 +43,8 @@ enum SystemCall {
   }
 
   static func close(_ descriptor: Int32) {
-    // Linux frees the descriptor even if close(2) is interrupted. Closing again could hit one that another thread has just
-    // opened.
+    // Linux frees the descriptor even if close(2) is interrupted. Closing again could hit one that another thread has
+    // just opened.
     let result = Glibc.close(descriptor)
     precondition(result == 0 || errno != EBADF, "a descriptor was closed twice")
   }

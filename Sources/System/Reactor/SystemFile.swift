@@ -18,8 +18,8 @@ package enum FileError: Error, Equatable, Sendable, CustomStringConvertible {
 
 /// Small files, of the system and of the configuration; and the environment.
 package enum SystemFile {
-  /// Default timeout for a FIFO, a pipe or a device. A person has time to type, and a file given by mistake does not block the
-  /// program forever.
+  /// Default timeout for a FIFO, a pipe or a device. A person has time to type, and a file given by mistake does not
+  /// block the program forever.
   private static var defaultTimeout: TimeSpan { .seconds(10) }
 
   /// The text of `path`, at most its first 4 KiB; nil if it cannot be read.
@@ -32,8 +32,8 @@ package enum SystemFile {
     try? contents(of: path, atMost: limit, within: defaultTimeout)
   }
 
-  /// Returns the first `limit` bytes of `path`. Blocks: on a FIFO, a pipe or a device for at most `span`, on a regular file for
-  /// as long as its file system takes.
+  /// Returns the first `limit` bytes of `path`. Blocks: on a FIFO, a pipe or a device for at most `span`, on a regular
+  /// file for as long as its file system takes.
   package static func contents(
     of path: String, atMost limit: Int, within span: TimeSpan
   ) throws(FileError) -> [UInt8] {

@@ -1,11 +1,13 @@
-/// Timers for hundreds of thousands of deadlines: setting or cancelling one changes two list links, whatever their number.
+/// Timers for hundreds of thousands of deadlines: setting or cancelling one changes two list links, whatever their
+/// number.
 ///
-/// A hierarchical timing wheel (Varghese and Lauck): 256 slots of one tick, then three levels of 64 slots, each slot as wide as
-/// the whole level below. An entry moves down a level when its slot is reached, at most three times. Entries are in one array and
-/// linked by index. A handle carries a generation, so that a late cancel of a fired timer does nothing.
+/// A hierarchical timing wheel (Varghese and Lauck): 256 slots of one tick, then three levels of 64 slots, each slot as
+/// wide as the whole level below. An entry moves down a level when its slot is reached, at most three times. Entries
+/// are in one array and linked by index. A handle carries a generation, so that a late cancel of a fired timer does
+/// nothing.
 ///
-/// The caller defines the tick (the event loop: one millisecond). A timer never fires early. A deadline beyond the wheel's range
-/// (about 18 hours at a millisecond) is put into the last slot and rescheduled from there.
+/// The caller defines the tick (the event loop: one millisecond). A timer never fires early. A deadline beyond the
+/// wheel's range (about 18 hours at a millisecond) is put into the last slot and rescheduled from there.
 struct TimerWheel<Target>: ~Copyable {
   struct Handle: Equatable {
     fileprivate let index: Int32

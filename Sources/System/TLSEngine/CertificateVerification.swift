@@ -6,9 +6,9 @@ import Digests
 enum CertificateVerification {
   /// - Parameter mode: for a server, also whether a client without a certificate is refused.
   static func install(in context: OpaquePointer, mode: Int32) {
-    // One callback for the whole chain instead of one per certificate. It makes the decision, so OpenSSL's verification is
-    // enabled even if ours is off. After a failure OpenSSL sends the matching alert, before anything of ours such as a client
-    // certificate.
+    // One callback for the whole chain instead of one per certificate. It makes the decision, so OpenSSL's verification
+    // is enabled even if ours is off. After a failure OpenSSL sends the matching alert, before anything of ours such as
+    // a client certificate.
     unsafe SSL_CTX_set_verify(context, mode, nil)
     unsafe SSL_CTX_set_cert_verify_callback(
       context,
@@ -51,7 +51,8 @@ enum CertificateVerification {
       }
     case .offForTestsOnly:
       guard !settings.pins.isEmpty else { return nil }
-      // The handshake proves possession of the leaf's key only. The other certificates are unverified claims of the peer.
+      // The handshake proves possession of the leaf's key only. The other certificates are unverified claims of the
+      // peer.
       keys = [unsafe publicKeyPin(of: leaf)]
     }
     if keys.contains(where: settings.pins.contains) { return nil }
@@ -59,7 +60,7 @@ enum CertificateVerification {
     return unsafe .pinMismatch(presented: publicKeyPin(of: leaf))
   }
 
-  /// `expected`: the host that the certificate must be for; empty for a client's.
+  /// - Parameter expected: the host that the certificate must name; empty for a client's certificate.
   private static func chainFailure(_ store: OpaquePointer, _ leaf: OpaquePointer, expected: String) -> TLSError? {
     if unsafe X509_verify_cert(store) == 1 { return nil }
     let code = unsafe X509_STORE_CTX_get_error(store)

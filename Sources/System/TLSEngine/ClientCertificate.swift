@@ -20,7 +20,8 @@ package final class ClientCertificate: Sendable {
 }
 
 extension ClientCertificate {
-  /// Names read from a certificate. Others are ignored, since a certificate of a trusted authority has few.
+  /// Maximum number of names read from a certificate. Further names are ignored, since a certificate of a trusted
+  /// authority has few.
   private static var nameLimit: Int { 64 }
   /// Maximum length of a name, in bytes; a longer one is ignored, never cut.
   private static var nameBytes: Int { 1024 }

@@ -3,14 +3,15 @@ import COpenSSL
 /// What the contexts of clients and servers have in common.
 enum ContextSetup {
   static func setOptions(of raw: OpaquePointer) {
-    // Renegotiation let a TLS 1.2 peer force expensive computations (CVE-2011-1473). Compression revealed secrets through their
-    // length (CRIME).
+    // Renegotiation let a TLS 1.2 peer force expensive computations (CVE-2011-1473). Compression revealed secrets
+    // through their length (CRIME).
     unsafe SSL_CTX_set_options(raw, copenssl_no_renegotiation | copenssl_no_compression)
-    // Sessions are not stored here. A server gives them to its clients, as tickets.
+    // TLS sessions are not stored here. A server passes them to its clients, as tickets.
     unsafe copenssl_disable_session_cache(raw)
     // Saves about 34 KiB per idle connection.
     unsafe copenssl_set_mode(raw, Int(SSL_MODE_RELEASE_BUFFERS))
-    // Reads as many records at once as the buffer holds. One by one, the buffer would be freed and allocated again for each.
+    // Reads as many records at once as the buffer holds. One by one, the buffer would be freed and allocated again for
+    // each.
     unsafe copenssl_enable_read_ahead(raw)
   }
 
@@ -34,7 +35,7 @@ enum ContextSetup {
     unsafe X509_STORE_set_flags(store, UInt(X509_V_FLAG_PARTIAL_CHAIN))
   }
 
-  /// Sets our own certificate, with those that lead to its root, and its key.
+  /// Sets our own certificate with its intermediates, and its key.
   static func setCertificate(
     _ file: PEMFile, key keyFile: PEMFile, in raw: OpaquePointer
   ) throws(TLSSettingsError) {

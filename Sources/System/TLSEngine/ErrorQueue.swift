@@ -1,7 +1,7 @@
 import COpenSSL
 
-/// OpenSSL's error queue, one per thread. It must be empty before each call whose failure is looked up in it. Otherwise an error
-/// left by another connection of the same thread would be reported for this one.
+/// OpenSSL's error queue, one per thread. It must be empty before each call whose failure is looked up in it. Otherwise
+/// an error left by another connection of the same thread would be reported for this one.
 enum ErrorQueue {
   /// One entry: the part of OpenSSL that failed, the number of the reason, and its text.
   struct Entry {
@@ -17,8 +17,8 @@ enum ErrorQueue {
     if ERR_peek_error() != 0 { ERR_clear_error() }
   }
 
-  /// Empties the queue and returns the most informative entry: the first one of libssl, which may come after one of a cipher, or
-  /// else the oldest. Later entries only name the calls through which the error passed.
+  /// Empties the queue and returns the most informative entry. This is the first entry of libssl, even after an entry
+  /// of a cipher, or else the oldest. Later entries only name the calls through which the error passed.
   static func drain() -> Entry? {
     var chosen: UInt = 0
     while true {

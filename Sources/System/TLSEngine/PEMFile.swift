@@ -2,7 +2,7 @@ import ByteStreams
 import COpenSSL
 import Digests
 
-/// PEM text, completely in memory, so that what is parsed is what was fingerprinted.
+/// PEM text, completely in memory, so that exactly the parsed bytes are fingerprinted.
 struct PEMFile {
   let path: String
   let role: TLSSettingsError.Role
@@ -19,8 +19,8 @@ struct PEMFile {
 
   var fingerprint: [UInt8] { Digest.sha256(contents.span) }
 
-  /// Calls `body` with each certificate in order. Each is freed afterwards unless `body` takes a reference. Throws if there is
-  /// none.
+  /// Calls `body` with each certificate in order. Each is freed afterwards unless `body` takes a reference. Throws if
+  /// there is none.
   func forEachCertificate(_ body: (OpaquePointer) throws(TLSSettingsError) -> Void) throws(TLSSettingsError) {
     let memory = try unsafe openMemory()
     defer { unsafe BIO_free(memory) }
@@ -56,7 +56,7 @@ struct PEMFile {
   }
 
   private func openMemory() throws(TLSSettingsError) -> OpaquePointer {
-    // A memory BIO with its own copy: one over borrowed bytes would have to stay inside a closure.
+    // A memory BIO with a copy of its own: a BIO over borrowed bytes would have to stay inside a closure.
     guard let memory = unsafe BIO_new(BIO_s_mem()) else { throw .library(reason: ErrorQueue.drainText()) }
     if !contents.isEmpty { unsafe BIO_write(memory, contents, Int32(contents.count)) }
     return unsafe memory

@@ -2,8 +2,8 @@ import COpenSSL
 
 /// The identity that the peer must prove: a DNS name or an IP address.
 ///
-/// An address is never sent as server name, since RFC 6066 §3 allows names only. It is compared with the certificate's addresses,
-/// never with its names.
+/// An address is never sent as server name, since RFC 6066 §3 allows names only. It is compared with the certificate's
+/// addresses, never with its names.
 struct PeerName: Equatable {
   /// Without brackets, zone or final dot.
   let text: String

@@ -25,7 +25,7 @@ package struct TLSClientSettings: Equatable, Sendable {
 
   /// The client certificate, for upstreams that request one. Both are paths of PEM files; they may be the same file.
   package struct ClientCertificate: Equatable, Sendable {
-    /// The certificate, followed by those that lead to its root.
+    /// The certificate, followed by its intermediates.
     package var certificateFile: String
     /// The private key, not encrypted: there is no way to enter a passphrase.
     package var keyFile: String
@@ -38,14 +38,16 @@ package struct TLSClientSettings: Equatable, Sendable {
 
   package var trust = Trust()
   package var verification = Verification.full
-  /// If not empty, one of these keys must be the peer's or, with full verification, that of a certificate in its verified chain.
+  /// If not empty, the peer's key must be one of these. With full verification, the key of any certificate in its
+  /// verified chain counts, too.
   package var pins: [PublicKeyPin] = []
   package var clientCertificate: ClientCertificate?
   package var minimumVersion = TLSVersion.v1_2
   package var maximumVersion = TLSVersion.v1_3
   /// The name to send and to verify instead of the URL's host.
   package var serverName: String?
-  /// Offered by ALPN (RFC 7301), in order of preference; empty: no offer. An upstream that ignores the offer is accepted.
+  /// The protocols offered by ALPN (RFC 7301), in order of preference. If empty, ALPN is not used. An upstream that
+  /// ignores the offer is accepted.
   package var applicationProtocols = ["http/1.1"]
 
   package init() {}

@@ -4,9 +4,9 @@ import COpenSSL
 /// One end of a TLS connection, as a state machine over bytes: no socket, no waiting, no clock except OpenSSL's for
 /// certificate dates.
 ///
-/// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is complete,
-/// then `read` until it needs ciphertext. After every call it sends what `takeCiphertext` returns. It does so after a failure
-/// too, since it may be the alert that gives the peer the reason.
+/// The driver moves ciphertext both ways. It passes received bytes to `receive`, calls `advanceHandshake()` until it is
+/// complete, then `read` until it needs ciphertext. After every call it sends what `takeCiphertext` returns. It does so
+/// after a failure, too: the ciphertext may be the alert that tells the peer the reason.
 ///
 ///     handshaking ──advanceHandshake──▶ established ──close_notify received──▶ closedByPeer
 ///          └───────────────┬─────────────────┘
@@ -36,7 +36,7 @@ package final class TLSConnection {
     case failed(TLSError)
   }
 
-  /// The end of the connection that this is, and what it verifies.
+  /// The end of the connection that this object implements, with its settings.
   enum Role {
     case client(TLSContext, PeerName)
     case server(TLSServerContext)
@@ -54,8 +54,9 @@ package final class TLSConnection {
   private var input = ByteQueue()
   private var output = ByteQueue()
 
-  /// Creates a connection to `host`, written as in a URL: a name, an IPv4 address, or an IPv6 address with or without brackets.
-  /// The context's `serverName`, if set, replaces it. The first `advanceHandshake()` produces the first bytes of the handshake.
+  /// Creates a connection to `host`, written as in a URL: a name, an IPv4 address, or an IPv6 address with or without
+  /// brackets. The context's `serverName`, if set, replaces it. The first `advanceHandshake()` produces the first bytes
+  /// of the handshake.
   package convenience init(to host: String, context: TLSContext) throws(TLSSettingsError) {
     let name = try PeerName(context.settings.serverName ?? host)
     unsafe try self.init(.client(context, name)) { unsafe context.makeConnection() }
@@ -84,8 +85,8 @@ package final class TLSConnection {
   private func set(_ peerName: PeerName) -> Bool {
     guard let parameters = unsafe SSL_get0_param(raw) else { return false }
     if peerName.isAddress { return unsafe X509_VERIFY_PARAM_set1_ip_asc(parameters, peerName.text) == 1 }
-    // RFC 9525 allows a wildcard as a whole label only, not `w*.example.com` (§6.3), and no host in the subject's common name
-    // (§2).
+    // RFC 9525 allows a wildcard as a whole label only, not `w*.example.com` (§6.3), and no host in the subject's
+    // common name (§2).
     unsafe X509_VERIFY_PARAM_set_hostflags(
       parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT))
     guard unsafe X509_VERIFY_PARAM_set1_host(parameters, peerName.text, peerName.text.utf8.count) == 1 else {
@@ -99,14 +100,15 @@ package final class TLSConnection {
   /// Takes bytes from the socket.
   package func receive(ciphertext: Span<UInt8>) { input.append(ciphertext) }
 
-  /// The same without a copy: `body` appends to the queue that records are read from. It must not call this connection.
+  /// Like `receive`, without a copy: `body` appends to the queue from which records are read. It must not call this
+  /// connection.
   package func receiveCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&input) }
 
   /// Reports the end of the peer's bytes. Without a close_notify before, `read` then throws `.truncated`.
   package func receiveEndOfCiphertext() { hasReceivedEnd = true }
 
-  /// Received bytes that OpenSSL has not read yet (it reads up to a record ahead, about 16 KiB). The driver limits their number:
-  /// it does not receive while it does not read.
+  /// Received bytes that OpenSSL has not read yet (it reads up to a record ahead, about 16 KiB). The driver limits
+  /// their number: it does not receive while it does not read.
   package var receivedCiphertextCount: Int { input.count }
 
   package var hasPendingCiphertext: Bool { !output.isEmpty }
@@ -121,13 +123,14 @@ package final class TLSConnection {
     }
   }
 
-  /// The same in place: `body` consumes from the queue what the socket accepted. It must not call this connection.
+  /// Like `takeCiphertext`, in place: `body` removes from the queue what the socket has accepted. It must not call this
+  /// connection.
   package func sendCiphertext<Result>(_ body: (inout ByteQueue) -> Result) -> Result { body(&output) }
 
   /// Releases the memory of empty queues and buffers, for a connection that becomes idle. About 19 KiB remain.
   package func releaseIdleStorage() {
-    // By itself OpenSSL does so only after application data, not after the tickets that follow a handshake. Does nothing if the
-    // buffers are in use.
+    // By itself OpenSSL does so only after application data, not after the tickets that follow a handshake. Does
+    // nothing if the buffers are in use.
     _ = unsafe SSL_free_buffers(raw)
     if input.isEmpty { input.releaseStorage() }
     if output.isEmpty { output.releaseStorage() }
@@ -183,10 +186,10 @@ package final class TLSConnection {
     }
   }
 
-  /// Whether the handshake has continued an earlier session.
+  /// Whether the handshake has resumed an earlier TLS session.
   package var isResumed: Bool { unsafe SSL_session_reused(raw) == 1 }
 
-  /// The client's certificate, which was verified; nil if it has shown none. For a server, after the handshake.
+  /// The client's verified certificate, or nil if it has shown none. For a server, after the handshake.
   package var clientCertificate: ClientCertificate? {
     guard case .server = role, isHandshakeComplete, unsafe SSL_get_verify_result(raw) == Int(X509_V_OK),
       let certificate = unsafe SSL_get0_peer_certificate(raw)
@@ -201,13 +204,13 @@ package final class TLSConnection {
     unsafe isClosedByPeer || hasReceivedEnd || !input.isEmpty || SSL_has_pending(raw) == 1
   }
 
-  /// The peer has sent close_notify, and all before it has been read.
+  /// Whether the peer has sent close_notify and everything before it has been read.
   package var isClosedByPeer: Bool { if case .closedByPeer = phase { true } else { false } }
 
   /// Decrypts received records and appends up to `limit` bytes to `plaintext`.
   ///
-  /// After `.bytes` there may be more: call again until `.needsCiphertext`, or later to apply backpressure. Bytes decrypted
-  /// before a failure are returned first; the next call throws.
+  /// After `.bytes` there may be more: call again until `.needsCiphertext`, or later to apply backpressure. Bytes
+  /// decrypted before a failure are returned first; the next call throws.
   package func read(into plaintext: inout ByteQueue, atMost limit: Int) throws(TLSError) -> ReadResult {
     switch phase {
     case .handshaking: preconditionFailure("read in state handshaking")
@@ -249,8 +252,8 @@ package final class TLSConnection {
     return .needsCiphertext
   }
 
-  /// Encrypts all of `plaintext`, in records of at most 16 KiB. Each call makes at least one record, so combine small messages
-  /// first. Must not be called before the handshake is complete or after `sendCloseNotify()`.
+  /// Encrypts all of `plaintext`, in records of at most 16 KiB. Each call makes at least one record, so combine small
+  /// messages first. Must not be called before the handshake is complete or after `sendCloseNotify()`.
   package func write(_ plaintext: Span<UInt8>) throws(TLSError) {
     switch phase {
     case .handshaking: preconditionFailure("write in state handshaking")
@@ -266,8 +269,8 @@ package final class TLSConnection {
     guard result == 1, count == plaintext.count else { throw fail(classifiedFailure()) }
   }
 
-  /// Sends close_notify: nothing more will be written. The peer may continue to send (half-closed), and `read` still works. Does
-  /// nothing before the handshake is complete, after a failure, and the second time.
+  /// Sends close_notify: nothing more will be written. The peer may continue to send (half-closed), and `read` still
+  /// works. Does nothing before the handshake is complete, after a failure, and on repeated calls.
   package func sendCloseNotify() {
     guard isHandshakeComplete, !hasSentCloseNotify else { return }
     hasSentCloseNotify = true
@@ -278,8 +281,8 @@ package final class TLSConnection {
 
   // MARK: Failure
 
-  /// Maximum plaintext of one record (RFC 8446 §5.1), and the most that a record adds to it: header, explicit nonce, MAC,
-  /// padding.
+  /// Maximum plaintext of one record (RFC 8446 §5.1), and the most that a record adds to it: header, explicit nonce,
+  /// MAC, padding.
   private static var recordSize: Int { 16_384 }
   private static var recordOverhead: Int { 128 }
 

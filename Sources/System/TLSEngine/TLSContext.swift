@@ -1,20 +1,21 @@
 import ByteStreams
 import COpenSSL
 
-/// Validated settings, ready for use: certificates parsed, keys checked. One serves any number of connections on any thread.
+/// Validated settings, ready for use: certificates parsed, keys checked. One context serves any number of connections
+/// on any thread.
 ///
-/// Building one parses certificates and, for the system's store, reads about 150 of them from disk. Do it before the event loop
-/// starts, or on another thread. The caller reads the files of the settings, with its own timeout.
+/// Building one parses certificates and, for the system's store, reads about 150 of them from disk. Do it before the
+/// event loop starts, or on another thread. The caller reads the files of the settings, with its own timeout.
 @safe
 package final class TLSContext: Sendable {
   package let settings: TLSClientSettings
-  // Sendable without a lock, since nothing changes after `init`. An SSL_CTX counts its references atomically and locks its
-  // certificate store itself, and no session is cached in it.
+  // Sendable without a lock, since nothing changes after `init`. An SSL_CTX counts its references atomically and locks
+  // its certificate store itself, and no session is cached in it.
   private nonisolated(unsafe) let raw: OpaquePointer
   private let fingerprints: [[UInt8]]
 
-  /// `contents`: the bytes of each of `settings.files`, by path. Read one byte more than `TLSClientSettings.fileSizeLimit`, so
-  /// that a larger file is refused and not truncated.
+  /// - Parameter contents: the bytes of each of `settings.files`, by path. Read one byte more than
+  ///   `TLSClientSettings.fileSizeLimit`, so that a larger file is refused and not truncated.
   package init(_ settings: TLSClientSettings, contents: [String: [UInt8]] = [:]) throws(TLSSettingsError) {
     guard settings.minimumVersion <= settings.maximumVersion else {
       throw .invertedVersionRange(minimum: settings.minimumVersion, maximum: settings.maximumVersion)
@@ -38,7 +39,8 @@ package final class TLSContext: Sendable {
 
   /// Returns a new context with the same settings if a file has changed since this one was built; otherwise nil.
   ///
-  /// Compares contents, not dates: detects a secret that was mounted again under the same name, and ignores a touched file.
+  /// Compares contents, not dates: detects a secret that was mounted again under the same name, and ignores a touched
+  /// file.
   package func rebuiltIfChanged(contents: [String: [UInt8]]) throws(TLSSettingsError) -> TLSContext? {
     guard try Files(settings, contents).fingerprints != fingerprints else { return nil }
     return try TLSContext(settings, contents: contents)
@@ -74,7 +76,7 @@ package final class TLSContext: Sendable {
       unsafe copenssl_set_maximum_version(raw, settings.maximumVersion.wireNumber) == 1
     else { throw .library(reason: ErrorQueue.drainText()) }
     unsafe ContextSetup.setOptions(of: raw)
-    // A session lasts as long as its connection: every connection attempt verifies the peer anew.
+    // TLS sessions are not resumed, so every connection attempt verifies the peer again.
     unsafe SSL_CTX_set_options(raw, copenssl_no_ticket)
     var list: [UInt8] = []
     for name in settings.applicationProtocols {

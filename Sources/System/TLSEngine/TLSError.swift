@@ -97,7 +97,7 @@ package enum TLSError: Error, Equatable, Sendable, CustomStringConvertible {
   }
 }
 
-/// A TLS alert, by its number (RFC 8446 §6).
+/// A TLS alert (RFC 8446 §6).
 package struct TLSAlert: Equatable, Sendable, CustomStringConvertible {
   package let code: UInt8
 

@@ -1,13 +1,13 @@
 import ByteStreams
 import COpenSSL
 
-/// The certificate and key of a TLS server, ready for use. One serves any number of connections on any thread.
+/// The certificate and key of a TLS server, ready for use. One context serves any number of connections on any thread.
 ///
-/// It owns the keys of its session tickets. A new context refuses the tickets of the one before it, whose clients make a full
-/// handshake. So building a context anew at intervals rotates these keys (RFC 8446 §8.1, RFC 9325 §4.6).
+/// It owns the keys of its session tickets. A new context rejects the tickets of the previous one, so their clients
+/// make a full handshake. Building a new context at intervals thus rotates these keys (RFC 8446 §8.1, RFC 9325 §4.6).
 ///
-/// With client certificates there are no tickets: a resumed session would not verify the certificate again, and one that has expired
-/// or is no longer trusted would be accepted as long as its ticket.
+/// With client certificates there are no tickets. A resumed TLS session does not verify the certificate again, so one
+/// that has expired or is no longer trusted would be accepted as long as its ticket.
 @safe
 package final class TLSServerContext: Sendable {
   package let settings: TLSServerSettings
@@ -25,15 +25,16 @@ package final class TLSServerContext: Sendable {
   private static var groups: String { "X25519:P-256:P-384" }
   /// How long a client may resume a session, in seconds.
   private static var ticketLifetime: Int { 7200 }
-  /// Certificates between a client's and its authority.
+  /// Maximum number of certificates between a client's certificate and its authority.
   private static var chainDepth: Int32 { 8 }
-  /// Maximum size of a client's chain, in bytes. OpenSSL allocates what a client announces; by default it allows 100 KB. A usual chain has
-  /// less than 10 KB.
+  /// Maximum size of a client's chain, in bytes. OpenSSL allocates as much as a client announces, by default up to 100
+  /// KB. A usual chain has less than 10 KB.
   private static var chainBytes: Int { 32 * 1024 }
-  /// Names of authorities sent to clients. A longer list would be sent in every handshake; such clients choose by themselves.
+  /// Maximum number of authorities named to clients. A longer list would enlarge every handshake, so none is sent;
+  /// clients then choose a certificate by themselves.
   private static var namedAuthorities: Int { 100 }
 
-  /// `contents`: the bytes of each of `settings.files`, by path, as for `TLSContext`.
+  /// - Parameter contents: the bytes of each of `settings.files`, by path, as for `TLSContext`.
   package init(_ settings: TLSServerSettings, contents: [String: [UInt8]]) throws(TLSSettingsError) {
     let files = try Self.read(settings, contents)
     expiry = try Self.firstExpiry(in: files[0])
@@ -101,8 +102,8 @@ package final class TLSServerContext: Sendable {
       }, nil)
   }
 
-  /// Returns the position of `http/1.1` or else of `http/1.0` in the list of a client. If there is neither, such as for `h2` alone, the
-  /// handshake fails (RFC 7301 §3.2).
+  /// Returns the position of `http/1.1`, or else of `http/1.0`, in a client's list. If neither is there, as in a list
+  /// with `h2` alone, the handshake fails (RFC 7301 §3.2).
   private static func select(_ offered: UnsafePointer<UInt8>, _ count: Int) -> Int? {
     let bytes = unsafe Span(_unsafeStart: offered, count: count)
     var result: Int?

@@ -6,13 +6,13 @@ package struct TLSServerSettings: Equatable, Sendable {
     case none
     /// One is requested. A client without one is accepted; one with an invalid certificate is not.
     case optional
-    /// The handshake fails without a valid one.
+    /// A certificate is required: without a valid one the handshake fails.
     case required
   }
 
-  /// Path of a PEM file: the certificate, followed by those that lead to its root.
+  /// Path of a PEM file: the certificate, followed by its intermediates.
   package var certificateFile = ""
-  /// Path of the PEM file of the private key, which is not encrypted. It may be the same file.
+  /// Path of the PEM file of the private key, which must not be encrypted. It may be the same file.
   package var keyFile = ""
   /// Path of a PEM file of the authorities of client certificates.
   package var clientCAFile = ""

@@ -91,7 +91,7 @@ let package = Package(
     target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "Journal"]),
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
-    target(.machines, "Idempotency", ["ByteStreams"]),
+    target(.machines, "Idempotency", ["ByteStreams", "Totals"]),
     target(.machines, "Forwarding", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "Totals", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),

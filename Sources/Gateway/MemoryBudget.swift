@@ -31,8 +31,8 @@ struct MemoryBudget: Equatable {
   /// An idle connection: in the process, and its socket in the kernel. With TLS, besides.
   private static let connection = (2 << 10) + 512 + (4 << 10)
   private static let secureConnection = 20 << 10
-  /// A key in `IdempotencyTable`.
-  private static let idempotencyKey = 220
+  /// A key in `IdempotencyTable`: 220 bytes, and an eighth for the reserve.
+  private static let idempotencyKey = 248
   /// A session with its connection and permessage-deflate.
   private static let session = 61 << 10
   /// What is on its way to Redis and from there: a write of 8 MiB of several sessions and one of a session, as rows and in the output, and the part of a

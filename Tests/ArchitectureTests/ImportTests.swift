@@ -22,7 +22,7 @@ import Testing
     "Inbox": ["ByteStreams", "JSONCodec", "SocketIO"],
     "Consumers": ["ByteStreams", "JSONCodec", "Totals", "Inbox", "Journal"],
     "Webhooks": ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"],
-    "Idempotency": ["ByteStreams"],
+    "Idempotency": ["ByteStreams", "Totals"],
     "Forwarding": ["ByteStreams"],
     "Calls": ["ByteStreams", "Totals", "UpstreamSession"],
     "RouteNetlink": ["ByteStreams"],

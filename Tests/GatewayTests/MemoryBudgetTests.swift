@@ -46,7 +46,7 @@ import Webhooks
       budget.warning
         == "the memory limit 256 MiB of the control group is below \((budget.total >> 20) + 1) MiB, which the settings allow at most: "
         + "raise it or lower http.connections (1128 MiB), http.pending_body_bytes (256 MiB), http.unsent_bytes (256 MiB), "
-        + "http.idempotency_keys (220 MiB)")
+        + "http.idempotency_keys (248 MiB)")
     #expect(try self.budget(limit: budget.total).warning == nil)
     #expect(try self.budget(limit: budget.total - 1).warning != nil)
   }
@@ -81,7 +81,7 @@ import Webhooks
     #expect(try added { $0.http.managementConnections += 10 } == 10 * (6_656 + (64 << 10)))
     #expect(try added { $0.http.pendingBodyBytes += 1_000 } == 1_000)
     #expect(try added { $0.http.unsentBytes += 1_000 } == 1_000)
-    #expect(try added { $0.http.idempotencyKeys += 10 } == 2_200)
+    #expect(try added { $0.http.idempotencyKeys += 10 } == 2_480)
     #expect(try added { $0.session.retention.bytes += 1_000 } == 1_000)
     #expect(try added { $0.session.upstream.outbox.maximumBytes += 8_000 } == 9_000)
     #expect(try added { $0.session.upstream.limits.messageBytes += 1_000 } == 1_000)

@@ -72,16 +72,16 @@ package final class APIShared: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
-    // Without authentication all clients are one principal, and there is no other whose keys a share would protect.
+    // Without authentication a client is an address, which many may have, and the reserve protects the others.
     let keys = settings.http.idempotencyKeys
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
-    idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerPrincipal: share)))
+    idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerClient: share)))
     forwardedRetention = PeerNetwork.Limits(lease: settings.sharedStore.lease).retention
     // Clients did not choose to have these ids, so none has a share of them. `limits` is against those that send too much.
     forwarded = Locked(
       IdempotencyTable(
-        IdempotencyTable.Limits(keys: forwardedIDs, keysPerPrincipal: forwardedIDs, retention: forwardedRetention)))
+        IdempotencyTable.Limits(keys: forwardedIDs, keysPerClient: forwardedIDs, retention: forwardedRetention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)

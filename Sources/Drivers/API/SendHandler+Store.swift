@@ -119,7 +119,7 @@ extension APIShared {
         IdempotencyTable.Restored(
           key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
           fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
-          principal: stored.principal.high,
+          client: stored.principal.high,
           acceptance: IdempotencyTable.Acceptance(
             first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
           // The order of `restore` needs one lifetime.
@@ -160,11 +160,12 @@ extension APIShared {
 
   func cancel(_ key: AcceptanceKey) { withKeys(ofForwarded: key.isForwarded) { $0.cancel(key.key) } }
 
-  /// Who is counted for an idempotency key. The digest, which is the same in every process, is needed only if keys are stored.
-  func keyOwner(of grant: Grant?) -> (count: UInt64, digest: JournalKey.Digest?) {
-    guard storesKeys else { return (UInt64(grant?.number ?? 0), nil) }
+  /// The client that is counted for an idempotency key, and its digest if keys are stored: the same in every process, and without credentials the same
+  /// for every client.
+  func keyOwner(of grant: Grant?, by client: UInt64) -> (count: UInt64, digest: JournalKey.Digest?) {
+    guard storesKeys else { return (client, nil) }
     let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span).digest
-    return (digest.high, digest)
+    return (grant == nil ? client : digest.high, digest)
   }
 }
 

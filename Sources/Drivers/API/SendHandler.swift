@@ -51,9 +51,9 @@ extension API {
   ) throws(ProblemError) -> PendingSend {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
-    let principal = shared.keyOwner(of: grant)
+    let owner = shared.keyOwner(of: grant, by: client)
     let verdict = shared.withKeys(ofForwarded: field.isForwarded) {
-      $0.begin(key.key, fingerprint, principal: principal.count, now: now)
+      $0.begin(key.key, fingerprint, by: owner.count, now: now)
     }
     switch verdict {
     case .repeated(let acceptance):
@@ -65,7 +65,7 @@ extension API {
     case .first:
       do throws(ProblemError) {
         var stored: KeyToStore?
-        if let digest = principal.digest, session.upstream.isStored {
+        if let digest = owner.digest, session.upstream.isStored {
           stored = KeyToStore(
             key: key.key.digest, fingerprint: fingerprint.digest,
             principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,

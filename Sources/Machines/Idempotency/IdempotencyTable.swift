@@ -1,4 +1,5 @@
 import ByteStreams
+import Totals
 
 /// The idempotency keys of clients, and what was accepted under each, so that a repeated request sends nothing again.
 ///
@@ -61,16 +62,16 @@ package struct IdempotencyTable: Sendable {
   }
 
   package struct Limits: Sendable {
-    /// Maximum number of keys.
+    /// Maximum number of keys, without the reserve (`Reserve`).
     package let keys: Int
-    /// Maximum number of keys of one principal.
-    package let keysPerPrincipal: Int
+    /// Maximum number of keys of one client.
+    package let keysPerClient: Int
     /// How long an accepted key is remembered.
     package let retention: TimeSpan
 
-    package init(keys: Int, keysPerPrincipal: Int, retention: TimeSpan = IdempotencyTable.retention) {
+    package init(keys: Int, keysPerClient: Int, retention: TimeSpan = IdempotencyTable.retention) {
       self.keys = keys
-      self.keysPerPrincipal = keysPerPrincipal
+      self.keysPerClient = keysPerClient
       self.retention = retention
     }
   }
@@ -91,7 +92,7 @@ package struct IdempotencyTable: Sendable {
 
   private struct Entry: Sendable {
     let fingerprint: Key
-    let principal: UInt64
+    let client: UInt64
     /// nil until the request is accepted.
     var acceptance: Acceptance?
     /// When an accepted key expires.
@@ -111,23 +112,26 @@ package struct IdempotencyTable: Sendable {
 
   private let limits: Limits
   private var shards: [Shard]
-  /// Number of keys, in progress or accepted.
-  package private(set) var count = 0
-  private var countsByPrincipal: [UInt64: Int] = [:]
+  /// The keys, in progress or accepted, by client.
+  private var total: ReservedTotal
   /// Callers on different threads pass times that are not quite in order.
   private var latest = MonotonicTime.zero
 
   package init(_ limits: Limits) {
     self.limits = limits
+    total = ReservedTotal(limit: limits.keys)
     shards = Array(repeating: Shard(), count: Self.shardCount)
   }
+
+  /// Number of keys, in progress or accepted.
+  package var count: Int { total.used }
 
   /// - Parameters:
   ///   - key: of the client, with its scope.
   ///   - fingerprint: of the content of the request.
-  ///   - principal: who is counted.
+  ///   - client: whose key is counted: a principal, or without credentials an address.
   package mutating func begin(
-    _ key: Key, _ fingerprint: Key, principal: UInt64, now: MonotonicTime
+    _ key: Key, _ fingerprint: Key, by client: UInt64, now: MonotonicTime
   ) -> Verdict {
     latest = max(latest, now)
     let index = index(of: key)
@@ -139,13 +143,12 @@ package struct IdempotencyTable: Sendable {
     }
     // It may have expired without having been removed.
     remove(key, from: index)
-    if !hasRoom(principal) {
+    if !hasRoom(for: client) {
       expireAll(atMost: &removals)
-      guard hasRoom(principal) else { return .full(until: nextExpiry) }
+      guard hasRoom(for: client) else { return .full(until: nextExpiry) }
     }
-    shards[index].entries[key] = Entry(fingerprint: fingerprint, principal: principal)
-    count += 1
-    countsByPrincipal[principal, default: 0] += 1
+    shards[index].entries[key] = Entry(fingerprint: fingerprint, client: client)
+    total.add(by: client)
     return .first
   }
 
@@ -165,14 +168,14 @@ package struct IdempotencyTable: Sendable {
   package struct Restored: Sendable {
     package let key: Key
     package let fingerprint: Key
-    package let principal: UInt64
+    package let client: UInt64
     package let acceptance: Acceptance
     package let end: MonotonicTime
 
-    package init(key: Key, fingerprint: Key, principal: UInt64, acceptance: Acceptance, end: MonotonicTime) {
+    package init(key: Key, fingerprint: Key, client: UInt64, acceptance: Acceptance, end: MonotonicTime) {
       self.key = key
       self.fingerprint = fingerprint
-      self.principal = principal
+      self.client = client
       self.acceptance = acceptance
       self.end = end
     }
@@ -184,12 +187,11 @@ package struct IdempotencyTable: Sendable {
     for restored in keys.prefix(Self.removalsPerCall) {
       let index = index(of: restored.key)
       remove(restored.key, from: index)
-      var entry = Entry(fingerprint: restored.fingerprint, principal: restored.principal)
+      var entry = Entry(fingerprint: restored.fingerprint, client: restored.client)
       (entry.acceptance, entry.end) = (restored.acceptance, restored.end)
       shards[index].entries[restored.key] = entry
       shards[index].expiries.append(Expiry(key: restored.key, time: restored.end))
-      count += 1
-      countsByPrincipal[restored.principal, default: 0] += 1
+      total.add(by: restored.client)
     }
     return keys.dropFirst(Self.removalsPerCall)
   }
@@ -213,8 +215,8 @@ package struct IdempotencyTable: Sendable {
 
   private func index(of key: Key) -> Int { Int(key.high >> 58) }
 
-  private func hasRoom(_ principal: UInt64) -> Bool {
-    count < limits.keys && countsByPrincipal[principal] ?? 0 < limits.keysPerPrincipal
+  private func hasRoom(for client: UInt64) -> Bool {
+    total.admits(by: client) && total.amount(of: client) < limits.keysPerClient
   }
 
   private mutating func expireAll(atMost removals: inout Int) {
@@ -236,9 +238,7 @@ package struct IdempotencyTable: Sendable {
 
   private mutating func remove(_ key: Key, from index: Int) {
     guard let entry = shards[index].entries.removeValue(forKey: key) else { return }
-    count -= 1
-    let left = (countsByPrincipal[entry.principal] ?? 1) - 1
-    countsByPrincipal[entry.principal] = left == 0 ? nil : left
+    total.remove(by: entry.client)
   }
 
   /// When the first of the accepted keys expires. While all keys are in progress, or expired ones of others are to be removed first, some

@@ -167,7 +167,7 @@ struct APIFixture {
     let session = try session()
     let verdict = api.shared.idempotency.withLock {
       $0.begin(
-        field.key(of: "", in: session), field.fingerprint(parameters, Array(body.utf8)), principal: 0, now: now)
+        field.key(of: "", in: session), field.fingerprint(parameters, Array(body.utf8)), by: 0, now: now)
     }
     #expect(verdict == .first)
   }

@@ -22,8 +22,8 @@ import Testing
     Table.Acceptance(first: first, batchCount: nil, kind: .text, position: 2 * first)
   }
 
-  private func table(_ keys: Int = 8, perPrincipal: Int = 8) -> Table {
-    Table(Table.Limits(keys: keys, keysPerPrincipal: perPrincipal))
+  private func table(_ keys: Int = 8, perClient: Int = 8) -> Table {
+    Table(Table.Limits(keys: keys, keysPerClient: perClient))
   }
 
   private let start = MonotonicTime.zero + .seconds(100)
@@ -32,84 +32,84 @@ import Testing
 
   @Test func aKeyThatIsFreeIsTheFirst() {
     var table = table()
-    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .first)
+    #expect(table.begin(key(1), key(9), by: 0, now: start) == .first)
     #expect(table.count == 1)
   }
 
   @Test func aKeyInProgressIsNotSentTwice() {
     var table = table()
-    _ = table.begin(key(1), key(9), principal: 0, now: start)
-    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .inProgress)
-    #expect(table.begin(key(1), key(8), principal: 0, now: start) == .different)
+    _ = table.begin(key(1), key(9), by: 0, now: start)
+    #expect(table.begin(key(1), key(9), by: 0, now: start) == .inProgress)
+    #expect(table.begin(key(1), key(8), by: 0, now: start) == .different)
     // It does not expire. Only the request that began it can end it.
-    #expect(table.begin(key(1), key(9), principal: 0, now: start + Table.retention * 2) == .inProgress)
+    #expect(table.begin(key(1), key(9), by: 0, now: start + Table.retention * 2) == .inProgress)
   }
 
   @Test func aKeyThatIsAcceptedIsRepeated() {
     var table = table()
-    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    _ = table.begin(key(1), key(9), by: 0, now: start)
     table.accept(key(1), acceptance(7), now: start)
-    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .repeated(acceptance(7)))
-    #expect(table.begin(key(1), key(8), principal: 0, now: start) == .different)
+    #expect(table.begin(key(1), key(9), by: 0, now: start) == .repeated(acceptance(7)))
+    #expect(table.begin(key(1), key(8), by: 0, now: start) == .different)
     #expect(table.count == 1)
   }
 
   @Test func aKeyThatIsRefusedIsFreeAgain() {
     var table = table()
-    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    _ = table.begin(key(1), key(9), by: 0, now: start)
     table.cancel(key(1))
     #expect(table.count == 0)
     // Even for another request.
-    #expect(table.begin(key(1), key(8), principal: 0, now: start) == .first)
+    #expect(table.begin(key(1), key(8), by: 0, now: start) == .first)
   }
 
   /// A gateway that holds a session again has the messages of requests that still wait, and their keys.
   @Test(arguments: [true, false]) func aKeyThatIsRestoredWhileItsRequestWaitsStaysAccepted(isAccepted: Bool) {
     var table = table()
-    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    _ = table.begin(key(1), key(9), by: 0, now: start)
     _ = table.restore([
       Table.Restored(
-        key: key(1), fingerprint: key(9), principal: 0, acceptance: acceptance(7), end: start + .seconds(60))
+        key: key(1), fingerprint: key(9), client: 0, acceptance: acceptance(7), end: start + .seconds(60))
     ])
     if isAccepted { table.accept(key(1), acceptance(7), now: start) } else { table.cancel(key(1)) }
-    #expect(table.begin(key(1), key(9), principal: 0, now: start) == .repeated(acceptance(7)))
+    #expect(table.begin(key(1), key(9), by: 0, now: start) == .repeated(acceptance(7)))
     #expect(table.count == 1)
-    #expect(table.begin(key(1), key(9), principal: 0, now: start + .seconds(60)) == .first)
+    #expect(table.begin(key(1), key(9), by: 0, now: start + .seconds(60)) == .first)
   }
 
   @Test func aKeyIsRememberedForItsTimeFromAcceptanceOn() {
     var table = table()
-    _ = table.begin(key(1), key(9), principal: 0, now: start)
+    _ = table.begin(key(1), key(9), by: 0, now: start)
     let accepted = start + .seconds(5)
     table.accept(key(1), acceptance(7), now: accepted)
     let end = accepted + Table.retention
-    #expect(table.begin(key(1), key(9), principal: 0, now: end - .nanoseconds(1)) == .repeated(acceptance(7)))
-    #expect(table.begin(key(1), key(8), principal: 0, now: end) == .first)
+    #expect(table.begin(key(1), key(9), by: 0, now: end - .nanoseconds(1)) == .repeated(acceptance(7)))
+    #expect(table.begin(key(1), key(8), by: 0, now: end) == .first)
   }
 
   /// Requests of other sessions use the table in between.
   @Test func oneCallRestoresALimitedNumber() {
     let count = 2 * Table.removalsPerCall + 1
-    var table = table(count, perPrincipal: count)
+    var table = table(count, perClient: count)
     var keys = (0..<count).map {
       Table.Restored(
-        key: key($0), fingerprint: key(9), principal: 0, acceptance: acceptance(7), end: start + .seconds(60))
+        key: key($0), fingerprint: key(9), client: 0, acceptance: acceptance(7), end: start + .seconds(60))
     }[...]
     for calls in 1...3 {
       keys = table.restore(keys)
       #expect(table.count == min(count, calls * Table.removalsPerCall) && table.count + keys.count == count)
     }
     for number in 0..<count {
-      #expect(table.begin(key(number), key(9), principal: 0, now: start) == .repeated(acceptance(7)))
+      #expect(table.begin(key(number), key(9), by: 0, now: start) == .repeated(acceptance(7)))
     }
   }
 
   // MARK: Expiry
 
   @Test func keysExpireWithoutFurtherRequests() {
-    var table = table(100, perPrincipal: 100)
+    var table = table(100, perClient: 100)
     for number in 0..<100 {
-      _ = table.begin(key(number), key(9), principal: 0, now: start)
+      _ = table.begin(key(number), key(9), by: 0, now: start)
       if number < 99 { table.accept(key(number), acceptance(7), now: start) }
     }
     #expect(table.expire(now: start + Table.retention - .nanoseconds(1)) == false)
@@ -120,24 +120,24 @@ import Testing
 
   @Test func oneCallRemovesALimitedNumberAndNoExpiredKeyIsFound() {
     let count = 2 * Table.removalsPerCall + 1
-    var table = table(count + 1, perPrincipal: count + 1)
+    var table = table(count + 1, perClient: count + 1)
     // All in one shard.
     let keys = (0..<count).map { number in
       Table.Key(([0, 0, 0, 0, 0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 8)).span)
     }
     for key in keys {
-      _ = table.begin(key, self.key(9), principal: 0, now: start)
+      _ = table.begin(key, self.key(9), by: 0, now: start)
       table.accept(key, acceptance(7), now: start)
     }
     let end = start + Table.retention
-    #expect(table.begin(keys[count - 1], key(8), principal: 0, now: end) == .first)
+    #expect(table.begin(keys[count - 1], key(8), by: 0, now: end) == .first)
     #expect(table.count == count - Table.removalsPerCall)
     table.accept(keys[count - 1], acceptance(8), now: end)
     #expect(table.expire(now: end) == true)
     #expect(table.expire(now: end) == false)
     #expect(table.count == 1)
     // The expiry of its first acceptance does not end the second.
-    #expect(table.begin(keys[count - 1], key(8), principal: 0, now: end) == .repeated(acceptance(8)))
+    #expect(table.begin(keys[count - 1], key(8), by: 0, now: end) == .repeated(acceptance(8)))
   }
 
   // MARK: Limits
@@ -145,24 +145,33 @@ import Testing
   @Test func atTheLimitNewKeysAreRefusedAndOldOnesKept() {
     var table = table(4)
     for number in 0..<4 {
-      #expect(table.begin(key(number), key(9), principal: UInt64(number), now: start) == .first)
+      #expect(table.begin(key(number), key(9), by: UInt64(number), now: start) == .first)
       table.accept(key(number), acceptance(UInt64(number)), now: start + .seconds(Int64(number)))
     }
-    #expect(table.begin(key(4), key(9), principal: 0, now: start) == .full(until: start + Table.retention))
-    #expect(table.begin(key(0), key(9), principal: 0, now: start) == .repeated(acceptance(0)))
+    #expect(table.begin(key(4), key(9), by: 0, now: start) == .full(until: start + Table.retention))
+    #expect(table.begin(key(0), key(9), by: 0, now: start) == .repeated(acceptance(0)))
     // The oldest may be in any shard.
-    #expect(table.begin(key(4), key(9), principal: 0, now: start + Table.retention) == .first)
+    #expect(table.begin(key(4), key(9), by: 0, now: start + Table.retention) == .first)
     #expect(table.count == 4)
   }
 
   @Test func onePrincipalCannotTakeTheKeysOfAll() {
-    var table = table(8, perPrincipal: 2)
-    for number in 0..<2 { #expect(table.begin(key(number), key(9), principal: 1, now: start) == .first) }
+    var table = table(8, perClient: 2)
+    for number in 0..<2 { #expect(table.begin(key(number), key(9), by: 1, now: start) == .first) }
     // None is accepted yet, so it is not known when one expires.
-    #expect(table.begin(key(2), key(9), principal: 1, now: start) == .full(until: start + .seconds(1)))
-    #expect(table.begin(key(2), key(9), principal: 2, now: start) == .first)
+    #expect(table.begin(key(2), key(9), by: 1, now: start) == .full(until: start + .seconds(1)))
+    #expect(table.begin(key(2), key(9), by: 2, now: start) == .first)
     table.cancel(key(0))
-    #expect(table.begin(key(3), key(9), principal: 1, now: start) == .first)
+    #expect(table.begin(key(3), key(9), by: 1, now: start) == .first)
+  }
+
+  /// Without authentication all clients may have all keys, and each is an address.
+  @Test func oneAddressCannotTakeTheKeysOfAll() {
+    var table = table(8, perClient: 8)
+    for number in 0..<8 { #expect(table.begin(key(number), key(9), by: 1, now: start) == .first) }
+    #expect(table.begin(key(8), key(9), by: 1, now: start) == .full(until: start + .seconds(1)))
+    #expect(table.begin(key(8), key(9), by: 2, now: start) == .first)
+    #expect(table.begin(key(9), key(9), by: 3, now: start) == .full(until: start + .seconds(1)))
   }
 
   // MARK: Against a model
@@ -170,14 +179,14 @@ import Testing
   @Test(arguments: 0..<20)
   func agreesWithAModelOnRandomRequests(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
-    var table = table(12, perPrincipal: 5)
-    var model: [Int: (fingerprint: Int, principal: Int, end: MonotonicTime?, first: UInt64)] = [:]
+    var table = table(12, perClient: 5)
+    var model: [Int: (fingerprint: Int, client: Int, end: MonotonicTime?, first: UInt64)] = [:]
     var now = start
     for step in 0..<1_000 {
       now = now + .seconds(Int64(random.next() % 60))
       model = model.filter { $0.value.end.map { $0 > now } ?? true }
       let (number, fingerprint) = (Int(random.next() % 24), Int(random.next() % 2))
-      let principal = number % 3
+      let client = 1 + number % 3
       if let pending = model.first(where: { $0.value.end == nil && random.next() % 2 == 0 })?.key {
         if random.next() % 2 == 0 {
           table.accept(key(pending), acceptance(UInt64(step)), now: now)
@@ -188,11 +197,12 @@ import Testing
           model[pending] = nil
         }
       }
-      let verdict = table.begin(key(number), key(1000 + fingerprint), principal: UInt64(principal), now: now)
+      let own = model.values.count { $0.client == client }
+      let verdict = table.begin(key(number), key(1000 + fingerprint), by: UInt64(client), now: now)
       if let known = model[number] {
         let same: Table.Verdict = known.end == nil ? .inProgress : .repeated(acceptance(known.first))
         #expect(verdict == (known.fingerprint == fingerprint ? same : .different))
-      } else if model.count >= 12 || model.values.count(where: { $0.principal == principal }) >= 5 {
+      } else if model.count >= (own == 0 ? 13 : 12) || own >= 5 {
         // It says when to come back, in the future.
         guard case .full(let until) = verdict else {
           Issue.record("\(verdict) at step \(step)")
@@ -201,7 +211,7 @@ import Testing
         #expect(until > now)
       } else {
         #expect(verdict == .first)
-        model[number] = (fingerprint, principal, nil, 0)
+        model[number] = (fingerprint, client, nil, 0)
       }
     }
   }

@@ -17,7 +17,7 @@ let tests: [SwiftSetting] = [
 /// Beyond that, outside tests: every unsafe operation is marked where it stands.
 let strict: [SwiftSetting] = tests + [.strictMemorySafety()]
 
-/// For the five targets that every request passes: no run-time checks of exclusive access in release builds. They took
+/// For the six targets that every request passes: no run-time checks of exclusive access in release builds. They took
 /// a fifth of the program's instructions per POST. Debug builds, and so the unit tests and the sanitizers, keep them.
 let hottest: [SwiftSetting] =
   strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
@@ -130,34 +130,41 @@ let package = Package(
 
     // Drivers: they do.
     target(
+      .drivers, "Dialing",
+      [
+        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Profiles", "RouteNetlink", "Reactor",
+        "TLSEngine", "Metrics", "Logging",
+      ], settings: hottest),
+    target(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
         "TLSEngine", "Continuity", "Journal", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox",
-        "Calls", "Totals", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging",
+        "Calls", "Totals", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging", "Dialing",
       ], settings: hottest),
     target(
       .drivers, "Redis",
-      ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Reactor", "TLSEngine", "Upstream"]),
+      ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Reactor", "TLSEngine", "Dialing"]),
     .target(
       name: "RedisStore",
       dependencies: [
         "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Journal", "Replication", "RedisProtocol", "Reactor",
-        "Submissions", "Metrics", "Logging", "Totals", "Upstream", "Redis",
+        "Submissions", "Metrics", "Logging", "Totals", "Dialing", "Redis",
       ],
       path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
     target(
       .drivers, "Sessions",
       [
         "ByteStreams", "Threading", "Continuity", "Journal", "Totals", "Profiles", "SocketIO", "Inbox", "Consumers",
-        "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Upstream", "Reactor",
+        "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Dialing", "Upstream",
+        "Reactor",
         "Configuration", "Metrics",
         "Logging", "WebSocketCodec", "Replication", "RedisStore",
       ]),
     target(
       .drivers, "Peers",
       [
-        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Totals", "Upstream", "Sessions", "Reactor",
+        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Totals", "Dialing", "Sessions", "Reactor",
         "Metrics", "Logging",
       ]),
     target(
@@ -183,7 +190,8 @@ let package = Package(
       name: "Gateway",
       dependencies: [
         "Access", "ByteStreams", "Digests", "Threading", "TLSEngine", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Totals", "Upstream", "Redis", "RedisProtocol",
+        "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Totals", "Dialing", "Upstream", "Redis",
+        "RedisProtocol",
         "RedisStore", "Replication", "Sessions", "Peers", "HTTPServer", "Store", "API",
         "Reactor", "Configuration", "Metrics", "Logging",
       ],
@@ -254,9 +262,15 @@ let package = Package(
         "SocketIO", "Submissions", "Threading", "LoopbackSupport",
       ]),
     tested(
+      .drivers, "Dialing",
+      [
+        "ByteStreams", "HTTPCodec", "LoopbackSupport", "Metrics", "ProxyCodec", "Reactor", "TLSEngine",
+      ]),
+    tested(
       .drivers, "Upstream",
       [
-        "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox", "Logging",
+        "Dialing", "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox",
+        "Logging",
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine", "Journal", "JSONCodec", "Threading",
         "LoopbackSupport",
       ]),
@@ -267,20 +281,21 @@ let package = Package(
     tested(
       .drivers, "Redis",
       [
-        "ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "RedisSupport", "TLSEngine", "TLSSupport", "Upstream",
+        "ByteStreams", "RESPCodec", "Reactor", "RedisProtocol", "RedisSupport", "TLSEngine", "TLSSupport", "Dialing",
         "LoopbackSupport",
       ]),
     tested(
       .drivers, "RedisStore",
       [
         "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor", "Redis",
-        "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Upstream",
+        "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Dialing",
         "LoopbackSupport",
       ]),
     tested(
       .drivers, "Sessions",
       [
-        "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "HTTPCodec", "Inbox", "Journal",
+        "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "Dialing", "HTTPCodec", "Inbox",
+        "Journal",
         "Logging", "Metrics", "Outbox", "Profiles", "Reactor", "Redis", "RedisProtocol", "RedisStore", "RedisSupport",
         "Replication", "Store", "TLSEngine", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec", "Webhooks",
         "LoopbackSupport",
@@ -304,19 +319,21 @@ let package = Package(
     tested(
       .drivers, "Peers",
       [
-        "API", "Access", "ByteStreams", "Configuration", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox", "Journal",
+        "API", "Access", "ByteStreams", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox",
+        "Journal",
         "Logging", "Metrics", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol", "WebSocketCodec",
         "LoopbackSupport",
       ]),
     tested(
       nil, "Gateway",
-      ["Configuration", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "Upstream", "WebSocketCodec", "Webhooks"]),
+      ["Configuration", "Dialing", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "WebSocketCodec", "Webhooks"]),
     // The clock and the random numbers of the simulation, and the simulation itself: the API, sessions and a hostile store.
     .target(name: "CVirtualClock", path: "Tests/Simulation/CVirtualClock"),
     .testTarget(
       name: "SimulationTests",
       dependencies: [
-        "API", "Access", "ByteStreams", "CVirtualClock", "Configuration", "HTTPCodec", "HTTPServer", "Inbox", "Journal",
+        "API", "Access", "ByteStreams", "CVirtualClock", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Inbox",
+        "Journal",
         "Logging", "Metrics", "Outbox", "Reactor", "RedisStore", "Replication", "Sessions", "Submissions",
         "TestSupport", "Threading", "Upstream", "UpstreamProtocol", "UpstreamSession", "WebSocketCodec",
       ],
@@ -349,7 +366,7 @@ let package = Package(
       dependencies: [
         "ByteStreams", "CZlib", "Deflate", "Digests", "Signatures", "JSONCodec", "HTTPCodec", "WebSocketCodec",
         "ProxyCodec", "RESPCodec", "Continuity", "SocketIO", "RouteNetlink", "Replication", "Access", "Inbox",
-        "Profiles", "Configuration", "Upstream",
+        "Profiles", "Configuration", "Dialing",
       ],
       path: "Tests/Fuzzing/Targets", swiftSettings: tests),
     tested(nil, "FuzzTargets", ["ByteStreams"]),

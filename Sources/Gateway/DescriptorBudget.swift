@@ -1,6 +1,6 @@
+import Dialing
 import Reactor
 import RedisStore
-import Upstream
 
 /// Divides the file descriptors of the process, so that clients cannot use up those of the upstream and of management.
 struct DescriptorBudget: Equatable {

@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Dialing
 import Journal
 import Reactor
 import Redis

@@ -1,6 +1,7 @@
 import API
 import ByteStreams
 import Configuration
+import Dialing
 import HTTPServer
 import Inbox
 import Journal

@@ -1,6 +1,7 @@
 import API
 import ByteStreams
 import Configuration
+import Dialing
 import Digests
 import Journal
 import Logging
@@ -12,7 +13,6 @@ import RedisStore
 import Replication
 import Sessions
 import Synchronization
-import Upstream
 import WebSocketCodec
 
 /// The sessions that several gateways share: their store, on a loop of its own, and what it makes of them here.

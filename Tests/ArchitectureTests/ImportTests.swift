@@ -90,6 +90,20 @@ import Testing
     }
   }
 
+  @Test func connectionsAreOpenedBelowSessionsAndSettings() throws {
+    let sessions = Set(["Upstream", "Sessions", "UpstreamSession", "UpstreamProtocol", "WebSocketCodec", "Journal"])
+    for file in try Self.sources(of: "Drivers/Dialing") {
+      let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
+      #expect(found.isDisjoint(with: sessions.union(["Configuration"])), "\(file.lastPathComponent)")
+    }
+    for target in ["Redis", "RedisStore", "Peers"] {
+      for file in try Self.sources(of: "Drivers/\(target)") {
+        let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
+        #expect(!found.contains("Upstream"), "\(file.lastPathComponent)")
+      }
+    }
+  }
+
   @Test func nothingThatShipsImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

@@ -1,6 +1,6 @@
 import Reactor
 import Testing
-import Upstream
+import Dialing
 
 @testable import Gateway
 

@@ -1,10 +1,10 @@
 import ByteStreams
+import Dialing
 import Forwarding
 import HTTPCodec
 import Metrics
 import Reactor
 import Sessions
-import Upstream
 
 /// One forwarded request, from its first attempt to its outcome. Executes the steps of a `ForwardingMachine`. Lives on one event loop.
 package final class ForwardedExchange: LoopTask {

@@ -1,11 +1,11 @@
 import ByteStreams
+import Dialing
 import HTTPCodec
 import Metrics
 import Reactor
 import Sessions
 import Synchronization
 import Totals
-import Upstream
 
 /// Forwards requests of clients to the gateways that hold their sessions. One per event loop, used there only.
 package final class Forwarder {

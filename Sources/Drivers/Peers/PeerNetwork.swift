@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import Digests
 import Forwarding
 import Logging
@@ -6,7 +7,6 @@ import Metrics
 import Reactor
 import Threading
 import Totals
-import Upstream
 
 /// What this gateway knows of the others: its own address among them, the secret by which they recognise each other, and the limits of the
 /// requests that they forward. All event loops share it.

@@ -1,8 +1,8 @@
 import ByteStreams
+import Dialing
 import RESPCodec
 import Reactor
 import RedisProtocol
-import Upstream
 
 /// One connection to a Redis server or a Sentinel, from the connection attempt until its end. It does not reconnect.
 ///

@@ -1,7 +1,7 @@
 import ByteStreams
+import Dialing
 import Reactor
 import RedisProtocol
-import Upstream
 
 /// Receives what a `RedisConnector` reports, and the events of the connection that it opens.
 package protocol RedisConnectorOwner: RedisConnectionOwner {

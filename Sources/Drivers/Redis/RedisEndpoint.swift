@@ -1,7 +1,7 @@
+import Dialing
 import HTTPCodec
 import RedisProtocol
 import TLSEngine
-import Upstream
 
 /// Where and how to connect to one server, with the files of its TLS settings read.
 package struct RedisEndpoint: Sendable {

@@ -1,7 +1,7 @@
 import ByteStreams
+import Dialing
 import Reactor
 import RedisProtocol
-import Upstream
 
 /// Asks one Sentinel for the address of a primary.
 final class SentinelQuery: RedisConnectionOwner {

@@ -1,7 +1,7 @@
 import ByteStreams
+import Dialing
 import Reactor
 import RedisProtocol
-import Upstream
 
 /// Subscribes to the news of failovers at each Sentinel. An old primary may go on for seconds after another one was promoted, and what it accepts
 /// then is lost: its connections are to end when this watch reports the new address.

@@ -1,10 +1,10 @@
 import ByteStreams
+import Dialing
 import RESPCodec
 import Reactor
 import Redis
 import RedisProtocol
 import Replication
-import Upstream
 
 /// Receives what a `RedisLink` reports, on its loop.
 protocol RedisLinkOwner: AnyObject {

@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import Journal
 import Logging
 import Metrics
@@ -8,7 +9,6 @@ import Replication
 import Submissions
 import Synchronization
 import Threading
-import Upstream
 
 /// What a store reports. Called on the loop of the store, so nothing in here may block. Methods of the store may be called.
 package protocol RedisStoreDelegate: AnyObject, Sendable {

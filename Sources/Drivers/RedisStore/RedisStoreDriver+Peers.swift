@@ -1,10 +1,10 @@
 import ByteStreams
+import Dialing
 import HTTPCodec
 import Logging
 import RESPCodec
 import Reactor
 import Replication
-import Upstream
 
 /// Whether the gateways can reach each other, and whether they connect a session to the same hosts. Faults of the settings, which would otherwise
 /// show as requests that nobody serves, or as the messages of another installation.

@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import Journal
 import Logging
 import RESPCodec
@@ -7,7 +8,6 @@ import Redis
 import RedisProtocol
 import Replication
 import Submissions
-import Upstream
 
 /// Carries out what the machines of `Replication` decide, for all sessions of a gateway, on one event loop.
 ///

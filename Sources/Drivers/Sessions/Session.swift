@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Consumers
 import Continuity
+import Dialing
 import Inbox
 import Journal
 import Logging

@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import Reactor
 import Synchronization
 import Threading

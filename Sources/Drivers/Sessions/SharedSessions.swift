@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Dialing
 import Inbox
 import Journal
 import Reactor

@@ -1,6 +1,7 @@
 import ByteStreams
 import Calls
 import Configuration
+import Dialing
 import Journal
 import Logging
 import Metrics

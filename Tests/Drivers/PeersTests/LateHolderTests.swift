@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Dialing
 import Foundation
 import HTTPServer
 import LoopbackSupport

@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Dialing
 import Foundation
 import Inbox
 import Journal

@@ -9,7 +9,7 @@ import Submissions
 import TestSupport
 import Testing
 import Threading
-import Upstream
+import Dialing
 
 @testable import RedisStore
 

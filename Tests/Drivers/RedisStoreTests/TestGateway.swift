@@ -12,7 +12,7 @@ import Replication
 import TLSEngine
 import Testing
 import Threading
-import Upstream
+import Dialing
 
 @testable import RedisStore
 

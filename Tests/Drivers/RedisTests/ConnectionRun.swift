@@ -7,7 +7,7 @@ import RedisSupport
 import TLSEngine
 import Testing
 import Threading
-import Upstream
+import Dialing
 
 @testable import Redis
 

@@ -10,7 +10,7 @@ import Sessions
 import TLSEngine
 import Testing
 import Threading
-import Upstream
+import Dialing
 
 /// The secret by which gateways recognise each other, with a real server.
 @Suite(needsRedis) struct PeerSecretTests {

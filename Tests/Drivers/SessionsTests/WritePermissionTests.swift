@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import DemoUpstream
+import Dialing
 import Foundation
 import Inbox
 import Reactor

@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import LoopbackSupport
 import Reactor
 import Synchronization

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Dialing
 import Journal
 import Logging
 import LoopbackSupport

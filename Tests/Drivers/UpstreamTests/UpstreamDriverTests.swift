@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Dialing
 import Outbox
 import Reactor
 import RouteNetlink
@@ -25,6 +26,15 @@ import UpstreamSession
     try await session.finish()
     #expect(upstream.seen.closes == [1001])
     upstream.stop()
+  }
+
+  /// The session uses the network only through its dialer.
+  @Test func aSessionIsOfflineIfItsDialerFindsNoRoute() async throws {
+    let session = try SessionFixture("ws://upstream.invalid/", dialing: DialerOfTest { _ in NoRouteDialer() })
+    try await session.until("it is offline") { session.state == .offline }
+    #expect(session.handle.snapshot().lastFailure == "the cable is out")
+    #expect(session.handle.snapshot().attempts == 0, "no attempt is counted")
+    try await session.finish()
   }
 
   @Test func sendsMessagesOfEverySize() async throws {
@@ -191,5 +201,15 @@ import UpstreamSession
     #expect(upstream.seen.closes == [1000])
     try await session.finish()
     upstream.stop()
+  }
+}
+
+private final class NoRouteDialer: Dialer {
+  func dial(
+    _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
+    report: (DialPhase) -> Void
+  ) async throws(DialError) -> Transport {
+    report(.connecting)
+    throw .failed(.connecting, .noRoute, "the cable is out")
   }
 }

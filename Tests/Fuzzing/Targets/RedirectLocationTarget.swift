@@ -1,5 +1,5 @@
 import ByteStreams
-import Upstream
+import Dialing
 import WebSocketCodec
 
 /// The `Location` and `Retry-After` fields of a hostile upstream's response.

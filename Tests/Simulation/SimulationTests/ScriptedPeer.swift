@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import Foundation
 import Glibc
 import Reactor

@@ -31,6 +31,16 @@ import Testing
     return (names, Resolver(threadsPerOwner: threadsPerOwner, lookUp: { names.lookUp($0) }))
   }
 
+  @Test func findsTheInterfaceOfAZone() async throws {
+    let loopback = SocketAddress.ipv6(high: 0xFE80 << 48, low: 1, port: 8080, scope: 1)
+    #expect(loopback.description == "[fe80::1%1]:8080")
+    let resolver = Resolver()
+    #expect(await resolver.resolve(host: "fe80::1%lo", port: 8080) == .success([loopback]))
+    #expect(
+      await resolver.resolve(host: "fe80::1%nowhere", port: 8080)
+        == .failure(ResolveError(host: "fe80::1%nowhere", reason: "this machine has no interface 'nowhere'")))
+  }
+
   @Test func namesOfOneOwnerThatHangDoNotDelayOthers() async throws {
     let (names, resolver) = make()
     defer { names.release("") }

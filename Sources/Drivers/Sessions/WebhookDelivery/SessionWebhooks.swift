@@ -1,10 +1,10 @@
 import ByteStreams
 import Consumers
+import Dialing
 import Logging
 import Metrics
 import Reactor
 import Threading
-import Upstream
 import Webhooks
 
 /// The webhooks of one session: which there are, and their states. Thread-safe.

@@ -1,11 +1,11 @@
 import ByteStreams
 import Consumers
+import Dialing
 import HTTPCodec
 import Inbox
 import Logging
 import Reactor
 import Synchronization
-import Upstream
 import Webhooks
 
 /// The worker of one webhook's consumer: it leases pushes, posts them, and settles their leases as the machine decides.

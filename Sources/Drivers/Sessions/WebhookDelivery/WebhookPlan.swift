@@ -1,6 +1,6 @@
+import Dialing
 import HTTPCodec
 import TLSEngine
-import Upstream
 import Webhooks
 
 /// A webhook with the files that its settings name read.

@@ -1,4 +1,5 @@
 import ByteStreams
+import Dialing
 import HTTPCodec
 import UpstreamSession
 import WebSocketCodec

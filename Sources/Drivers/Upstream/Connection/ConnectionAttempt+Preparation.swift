@@ -1,6 +1,8 @@
 import ByteStreams
 import Configuration
+import Dialing
 import Reactor
+import TLSEngine
 import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
@@ -25,11 +27,16 @@ extension ConnectionAttempt {
       values.credential = credential
     }
     guard url.isSecure else { return }
-    let wait = FileWait(deadline: loop.now + settings.fileTimeout, cancellation: cancellation, loop: loop)
-    if settings.isConfigured(url), let context = sharedSettings.tlsContext {
-      tlsContext = try await context.refreshed(wait)
-    } else {
-      tlsContext = try await RefreshableTLSContext.make(settings.tls.forForeignOrigin, wait)
+    do throws(DialError) {
+      let deadline = loop.now + settings.fileTimeout
+      if settings.isConfigured(url), let context = sharedSettings.tlsContext {
+        tlsContext = try await context.refreshed(until: deadline, cancellation, on: loop)
+      } else {
+        tlsContext = try await RefreshableTLSContext.make(
+          settings.tls.forForeignOrigin, until: deadline, cancellation, on: loop)
+      }
+    } catch {
+      throw AttemptError(error)
     }
   }
 
@@ -83,5 +90,15 @@ extension ConnectionAttempt {
       let separator = request.target.contains("?") ? "&" : "?"
       request.target += "\(separator)\(use.query)=\(PercentEncoder.encode(credential.span))"
     }
+  }
+}
+
+extension TLSClientSettings {
+  /// For an origin reached by a redirection: our client certificate is not sent, and the configured server name does not apply.
+  fileprivate var forForeignOrigin: TLSClientSettings {
+    var settings = self
+    settings.clientCertificate = nil
+    settings.serverName = nil
+    return settings
   }
 }

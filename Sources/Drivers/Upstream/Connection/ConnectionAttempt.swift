@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Dialing
 import HTTPCodec
 import ProxyCodec
 import Reactor

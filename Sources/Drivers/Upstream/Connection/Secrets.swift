@@ -1,3 +1,4 @@
+import Dialing
 import UpstreamProtocol
 import Reactor
 

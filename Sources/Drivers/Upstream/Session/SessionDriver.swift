@@ -2,6 +2,7 @@ import ByteStreams
 import Calls
 import Configuration
 import Continuity
+import Dialing
 import Logging
 import Metrics
 import Outbox

@@ -1,18 +1,15 @@
 import ByteStreams
+import Dialing
 import HTTPCodec
 import LoopbackSupport
 import ProxyCodec
 import Reactor
 import Synchronization
 import Testing
-import UpstreamSession
 
-@testable import Upstream
-
-/// The dialer without WebSocket, and sessions with a test dialer.
 @Suite(.serialized) struct DialerTests {
   @Test func opensATransportToAnAddress() async throws {
-    let peer = try ScriptedUpstream(.silence)
+    let peer = try ScriptedPeer { _ = $0.readAll() }
     let run = try DialRun(to: peer.port)
     try await run.until { $0.outcome != nil }
     #expect(run.state == DialRun.State(phases: [.connecting], outcome: "open"))
@@ -21,8 +18,6 @@ import UpstreamSession
   }
 
   @Test func reportsARefusedConnection() async throws {
-    let peer = try ScriptedUpstream(.silence)
-    peer.stop()
     let run = try DialRun(to: 1)
     try await run.until { $0.outcome != nil }
     #expect(run.state.phases == [.connecting])
@@ -31,7 +26,7 @@ import UpstreamSession
   }
 
   @Test func opensATunnelAndKeepsBytesReceivedThroughIt() async throws {
-    let proxy = try ScriptedUpstream(.answer("HTTP/1.1 200 OK\r\n\r\nearly"))
+    let proxy = try ScriptedPeer(answering: "HTTP/1.1 200 OK\r\n\r\nearly")
     let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
     try await run.until { $0.outcome != nil }
     #expect(run.state == DialRun.State(phases: [.connecting, .proxying], outcome: "open", received: "early"))
@@ -40,7 +35,7 @@ import UpstreamSession
   }
 
   @Test func reportsTheResponseOfAProxyThatRefuses() async throws {
-    let proxy = try ScriptedUpstream(.answer("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"))
+    let proxy = try ScriptedPeer(answering: "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
     let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
     try await run.until { $0.outcome != nil }
     #expect(run.state.outcome == "proxying: proxy 403 no")
@@ -49,7 +44,7 @@ import UpstreamSession
   }
 
   @Test func endsItsWaitWhenItIsCancelled() async throws {
-    let proxy = try ScriptedUpstream(.silence)
+    let proxy = try ScriptedPeer { _ = $0.readAll() }
     let run = try DialRun(to: 9, through: "http://127.0.0.1:\(proxy.port)")
     try await run.until { $0.phases.contains(.proxying) }
     run.cancel()
@@ -58,25 +53,18 @@ import UpstreamSession
     run.stop()
     proxy.stop()
   }
-
-  /// The session uses the network only through its dialer.
-  @Test func aSessionIsOfflineIfItsDialerFindsNoRoute() async throws {
-    let session = try SessionFixture("ws://upstream.invalid/", dialing: DialerOfTest { _ in NoRouteDialer() })
-    try await session.until("it is offline") { session.state == .offline }
-    #expect(session.handle.snapshot().lastFailure == "the cable is out")
-    #expect(session.handle.snapshot().attempts == 0, "no attempt is counted")
-    try await session.finish()
-  }
 }
 
-private final class NoRouteDialer: Dialer {
-  func dial(
-    _ destination: DialDestination, _ cancellation: Cancellation, _ input: inout ByteQueue,
-    report: (DialPhase) -> Void
-  ) async throws(DialError) -> Transport {
-    report(.connecting)
-    throw .failed(.connecting, .noRoute, "the cable is out")
+extension ScriptedPeer {
+  /// Responds to each request with `text`, and closes the connection.
+  fileprivate convenience init(answering text: String) throws {
+    try self.init { client in
+      guard client.readHead() != nil else { return }
+      client.send(text)
+    }
   }
+
+  fileprivate var port: UInt16 { address.port ?? 0 }
 }
 
 /// Runs one dial on its own loop.

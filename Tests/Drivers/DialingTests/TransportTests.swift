@@ -3,7 +3,7 @@ import Glibc
 import TLSEngine
 import Testing
 
-@testable import Upstream
+@testable import Dialing
 @testable import Reactor
 
 @Suite struct TransportTests {

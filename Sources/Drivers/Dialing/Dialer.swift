@@ -37,7 +37,7 @@ package struct DialDestination {
   /// Which addresses may be connected to; nil: any. Not applied to a proxy's own address, which the operator has chosen.
   var rules: ConnectionRules?
   /// nil: the transport may write at any time.
-  var permission: WritePermission?
+  package var permission: WritePermission?
 
   package init(
     host: String, port: UInt16, authority: String, proxy: ProxyURL?, tls: TLSContext?, userTimeout: TimeSpan,
@@ -83,15 +83,15 @@ package struct DialFailure {
     case preparation
   }
 
-  let phase: DialPhase
-  let reason: Reason
+  package let phase: DialPhase
+  package let reason: Reason
   /// What went wrong, for an operator.
-  let report: ReportText
+  package let report: ReportText
   package var detail: String { report.description }
   /// The proxy's HTTP response and the beginning of its body, if the proxy refused.
-  var refusal: (head: HTTPRefusal, body: String)?
+  package internal(set) var refusal: (head: HTTPRefusal, body: String)?
   /// The address that is not allowed. For the log only.
-  var refusedAddress: String?
+  package internal(set) var refusedAddress: String?
 
   init(_ phase: DialPhase, _ reason: Reason, _ report: ReportText) {
     self.phase = phase
@@ -101,7 +101,7 @@ package struct DialFailure {
 }
 
 extension DialError {
-  static func failed(_ phase: DialPhase, _ reason: DialFailure.Reason, _ report: ReportText) -> DialError {
+  package static func failed(_ phase: DialPhase, _ reason: DialFailure.Reason, _ report: ReportText) -> DialError {
     .failed(DialFailure(phase, reason, report))
   }
 }

@@ -14,5 +14,5 @@ package final class WritePermission: Sendable {
   package var isGiven: Bool { condition() && !isRevoked.load(ordering: .acquiring) }
 
   /// Ends the permission for good.
-  func revoke() { isRevoked.store(true, ordering: .releasing) }
+  package func revoke() { isRevoked.store(true, ordering: .releasing) }
 }

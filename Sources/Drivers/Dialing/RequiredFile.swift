@@ -2,15 +2,15 @@ import ByteStreams
 import Reactor
 
 /// A file that a connection attempt needs, such as a secret or a certificate. It is read on another thread, one read per file at a time.
-enum RequiredFile {
-  typealias Read = Result<[UInt8], FileError>
-  typealias Outcome = BlockingWork<Read>.Outcome
+package enum RequiredFile {
+  package typealias Read = Result<[UInt8], FileError>
+  package typealias Outcome = BlockingWork<Read>.Outcome
 
   /// The setting of the timeout, appended to error messages.
   static let timeoutHint = " ('upstream.timeouts.files')"
 
   /// Reads up to `limit` + 1 bytes, so that a file that is too large is detected.
-  static func work(_ path: String, atMost limit: Int, within span: TimeSpan) -> BlockingWork<Read> {
+  package static func work(_ path: String, atMost limit: Int, within span: TimeSpan) -> BlockingWork<Read> {
     BlockingWork(on: path) {
       do throws(FileError) {
         return .success(try SystemFile.contents(of: path, atMost: limit + 1, within: span))
@@ -20,7 +20,7 @@ enum RequiredFile {
     }
   }
 
-  static func content(_ outcome: Outcome) throws(RequiredFileError) -> [UInt8] {
+  package static func content(_ outcome: Outcome) throws(RequiredFileError) -> [UInt8] {
     switch outcome {
     case .success(.success(let bytes)): return bytes
     case .success(.failure(let error)): throw .file(error)
@@ -30,11 +30,11 @@ enum RequiredFile {
 }
 
 /// Why a file could not be read. The description continues a sentence that ends with the file's name.
-enum RequiredFileError: Error, Equatable, CustomStringConvertible {
+package enum RequiredFileError: Error, Equatable, CustomStringConvertible {
   case file(FileError)
   case work(BlockingWorkError)
 
-  var description: String {
+  package var description: String {
     switch self {
     case .file(.failed(let code)): FileError.failed(code).description
     case .file(let error): error.description + RequiredFile.timeoutHint

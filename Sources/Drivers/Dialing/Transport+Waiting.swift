@@ -3,7 +3,7 @@ import HTTPCodec
 import Reactor
 
 /// Why a wait for a transport ended.
-enum TransportError: Error {
+package enum TransportError: Error {
   /// Its owner has closed it.
   case closed
   /// The peer has ended the stream.
@@ -20,7 +20,7 @@ extension Transport {
   private static var bodyTimeout: TimeSpan { .seconds(1) }
 
   /// Writes all of the output.
-  func flushAll() async throws(TransportError) {
+  package func flushAll() async throws(TransportError) {
     // Its owner may have closed it between two phases, when no task was waiting.
     guard !channel.isClosed else { throw .closed }
     while true {
@@ -37,7 +37,7 @@ extension Transport {
   /// Waits for bytes, and appends them to `input`.
   ///
   /// - Parameter limit: the maximum of one read; nil for one that suffices for a short response.
-  func receiveSome(into input: inout ByteQueue, atMost limit: Int? = nil) async throws(TransportError) {
+  package func receiveSome(into input: inout ByteQueue, atMost limit: Int? = nil) async throws(TransportError) {
     while true {
       let outcome = await channel.readable()
       guard outcome == .ready, !channel.isClosed else { throw .closed }
@@ -64,7 +64,7 @@ extension Transport {
   }
 
   /// The part of the body of `refusal` that arrives within `bodyTimeout`, up to the limit of `RefusalBody`.
-  func receiveBody(
+  package func receiveBody(
     of refusal: HTTPRefusal, _ input: inout ByteQueue, on loop: LoopContext
   ) async throws(TransportError) -> String {
     var body = RefusalBody(of: refusal)

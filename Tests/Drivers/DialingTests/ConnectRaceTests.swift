@@ -2,10 +2,24 @@ import ByteStreams
 import Glibc
 import Testing
 
+@testable import Dialing
 @testable import Reactor
-@testable import Upstream
 
 @Suite struct ConnectRaceTests {
+  @Test func triesFamiliesInTurn() {
+    let six: [SocketAddress] = (1...3).map { .ipv6(high: 0, low: $0, port: 1, scope: 0) }
+    let four: [SocketAddress] = (1...2).map { .ipv4($0, port: 1) }
+    #expect(ConnectRace.interleaved(six + four) == [six[0], four[0], six[1], four[1], six[2]])
+    #expect(ConnectRace.interleaved(four + six) == [four[0], six[0], four[1], six[1], six[2]])
+    #expect(ConnectRace.interleaved([]) == [])
+  }
+
+  /// Attack: a name server that makes us connect to thousands of other hosts.
+  @Test func triesABoundedNumberOfAddresses() {
+    let four = (0..<4000).map { SocketAddress.ipv4(UInt32($0), port: 80) }
+    #expect(ConnectRace.interleaved(four) == Array(four.prefix(32)))
+  }
+
   /// A session may connect again for months.
   @Test func aRaceThatIsOverLeavesNothing() async throws {
     let loop = try EventLoop(index: 0)

@@ -1,5 +1,4 @@
 import ByteStreams
-import Configuration
 import Reactor
 import TLSEngine
 import Threading
@@ -20,7 +19,10 @@ package final class RefreshableTLSContext: Sendable {
   }
 
   /// The context for the current content of its files.
-  func refreshed(_ wait: FileWait) async throws(AttemptError) -> TLSContext {
+  package func refreshed(
+    until deadline: MonotonicTime, _ cancellation: Cancellation, on loop: LoopContext
+  ) async throws(DialError) -> TLSContext {
+    let wait = FileWait(deadline: deadline, cancellation: cancellation, loop: loop)
     let current = context.withLock { $0 }
     let contents = try await Self.contents(of: current.settings, wait)
     let work = BlockingWork(on: Self.storeSubject) { () -> Result<TLSContext, TLSSettingsError> in
@@ -31,22 +33,11 @@ package final class RefreshableTLSContext: Sendable {
     return refreshed
   }
 
-  /// The context for the current content of its files, for a connection to something else than an upstream.
-  package func refreshed(
-    until deadline: MonotonicTime, _ cancellation: Cancellation, on loop: LoopContext
-  ) async throws(DialError) -> TLSContext {
-    do throws(AttemptError) {
-      return try await refreshed(FileWait(deadline: deadline, cancellation: cancellation, loop: loop))
-    } catch {
-      if case .failed(let report) = error { throw .failed(.resolving, .preparation, ReportText(report.detail)) }
-      throw .cancelled
-    }
-  }
-
   /// A context for one attempt.
-  static func make(
-    _ settings: TLSClientSettings, _ wait: FileWait
-  ) async throws(AttemptError) -> TLSContext {
+  package static func make(
+    _ settings: TLSClientSettings, until deadline: MonotonicTime, _ cancellation: Cancellation, on loop: LoopContext
+  ) async throws(DialError) -> TLSContext {
+    let wait = FileWait(deadline: deadline, cancellation: cancellation, loop: loop)
     let contents = try await contents(of: settings, wait)
     return try reported(try await wait.outcome(of: building(settings, contents)))
   }
@@ -66,7 +57,7 @@ package final class RefreshableTLSContext: Sendable {
 
   private static func contents(
     of settings: TLSClientSettings, _ wait: FileWait
-  ) async throws(AttemptError) -> [String: [UInt8]] {
+  ) async throws(DialError) -> [String: [UInt8]] {
     var contents: [String: [UInt8]] = [:]
     for file in settings.files {
       let work = RequiredFile.work(
@@ -94,28 +85,28 @@ package final class RefreshableTLSContext: Sendable {
     }
   }
 
-  private static func reported(_ outcome: BlockingWork<Built>.Outcome) throws(AttemptError) -> TLSContext {
+  private static func reported(_ outcome: BlockingWork<Built>.Outcome) throws(DialError) -> TLSContext {
     try reported { () throws(TLSSettingsError) in try context(outcome) }
   }
 
   private static func reported<Value>(
     _ body: () throws(TLSSettingsError) -> Value
-  ) throws(AttemptError) -> Value {
+  ) throws(DialError) -> Value {
     do throws(TLSSettingsError) {
       return try body()
     } catch {
-      throw .preparationFailed(error.description)
+      throw .failed(.resolving, .preparation, ReportText(error.description))
     }
   }
 }
 
 /// Limits how long a connection attempt waits for files: by a deadline and by cancellation.
-struct FileWait {
+private struct FileWait {
   let deadline: MonotonicTime
   let cancellation: Cancellation
   let loop: LoopContext
 
-  func outcome<Value>(of work: BlockingWork<Value>) async throws(AttemptError) -> BlockingWork<Value>.Outcome {
+  func outcome<Value>(of work: BlockingWork<Value>) async throws(DialError) -> BlockingWork<Value>.Outcome {
     guard let outcome = await cancellation.outcome(of: work, until: deadline, on: loop) else { throw .cancelled }
     return outcome
   }
@@ -129,15 +120,5 @@ extension Result {
     } catch {
       return .failure(error)
     }
-  }
-}
-
-extension TLSClientSettings {
-  /// For an origin reached by a redirection: our client certificate is not sent, and the configured server name does not apply.
-  var forForeignOrigin: TLSClientSettings {
-    var settings = self
-    settings.clientCertificate = nil
-    settings.serverName = nil
-    return settings
   }
 }

@@ -1,7 +1,7 @@
 import Metrics
 import Testing
 
-@testable import Upstream
+@testable import Dialing
 
 @Suite struct ReceivedContentsTests {
   @Test func oneClientCannotTakeTheMemoryOfReceivedResponses() {

@@ -8,7 +8,7 @@ package final class Cancellation {
   package private(set) var isCancelled = false
   private var endWait: (() -> Void)?
   /// The transport that the task owns until it hands it over.
-  private(set) var transport: Transport?
+  package private(set) var transport: Transport?
 
   package init() {}
 
@@ -23,7 +23,7 @@ package final class Cancellation {
   }
 
   /// Sets the transport that a cancellation closes, which ends every wait for it; nil once it is handed over.
-  func setTransport(_ transport: Transport?) {
+  package func setTransport(_ transport: Transport?) {
     self.transport = transport
     if isCancelled { transport?.close() }
   }
@@ -32,7 +32,7 @@ package final class Cancellation {
   func onCancel(_ endWait: (() -> Void)?) { self.endWait = isCancelled ? nil : endWait }
 
   /// Waits for `work` until `deadline` or the cancellation; returns nil if cancelled.
-  func outcome<Value>(
+  package func outcome<Value>(
     of work: BlockingWork<Value>, until deadline: MonotonicTime, on loop: LoopContext
   ) async -> BlockingWork<Value>.Outcome? {
     let expiry = WorkExpiry { work.cancel() }

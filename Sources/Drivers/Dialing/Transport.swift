@@ -13,7 +13,7 @@ package final class Transport {
   /// Asked before each system call that writes. nil: it may write at any time.
   private let permission: WritePermission?
   /// Whether a write was refused since the permission has ended.
-  private(set) var isForbidden = false
+  package private(set) var isForbidden = false
   private var tls: TLSConnection?
   /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
   package private(set) var failure: TLSError?
@@ -21,9 +21,9 @@ package final class Transport {
   /// Whether a write has failed. The output is discarded and nothing is written any more.
   package private(set) var isBroken = false
   /// The kernel has taken all plaintext before this position.
-  private(set) var written: UInt64 = 0
+  package private(set) var written: UInt64 = 0
   /// Number of system calls that took bytes.
-  private(set) var writes = 0
+  package private(set) var writes = 0
 
   /// Plaintext bytes encrypted, ciphertext bytes produced, and bytes sent.
   private var sealed: UInt64 = 0
@@ -42,7 +42,7 @@ package final class Transport {
   private static var bytesPerRead: Int { 64 << 10 }
   private static var retainedOutputStorage: Int { 512 << 10 }
 
-  init(_ channel: Channel, _ permission: WritePermission? = nil) {
+  package init(_ channel: Channel, _ permission: WritePermission? = nil) {
     self.channel = channel
     self.permission = permission
   }
@@ -52,10 +52,10 @@ package final class Transport {
 
   /// Plaintext before this position has been taken by the kernel or encrypted, and cannot be taken back. With TLS that is at most
   /// one record more than the kernel has started to send.
-  var committed: UInt64 { tls == nil ? written : sealed }
+  package var committed: UInt64 { tls == nil ? written : sealed }
 
   /// Removes plaintext that is not committed, from `start` to before `end`. Later bytes move up.
-  func takeBack(_ start: UInt64, _ end: UInt64) {
+  package func takeBack(_ start: UInt64, _ end: UInt64) {
     output.remove(Int(end - start), at: Int(start - committed))
   }
 

@@ -473,8 +473,8 @@ async def test_4096_calls_wait_and_the_next_is_refused(calculator):
     assert await is_over(gateway)
 
 
-async def test_the_lines_of_the_readme_work(start, curl):
-    section = (PROJECT / "README.md").read_text().partition("\n## Request and reply\n")[2].partition("\n## ")[0]
+async def test_the_first_lines_of_the_page_work(start, curl):
+    section = (PROJECT / "docs/calls.md").read_text().partition("\n## ")[0]
     serve, line = re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
     shown = re.search(r"^`(\{.*\})`", section, re.MULTILINE)[1]
     dispatcher = Dispatcher({"eth_blockNumber": lambda: json.loads(shown)["result"]})

@@ -1,4 +1,4 @@
-"""What a person types: the lines of the README, with the real curl."""
+"""What a person types: the lines of the README and of the docs, with the real curl."""
 
 import asyncio
 import json
@@ -9,13 +9,25 @@ import pytest
 
 from harness.gateway import PROJECT
 
-# Each `curl …` in the README's table.
-LINES = re.findall(r"`(curl [^`]+)`", (PROJECT / "README.md").read_text())
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("getting-started", "sending", "receiving", "operations"))]
 
 
-async def run(*command):
+def lines(page):
+    """Each `curl …` of a sentence or a table, and each line of a block that is a command of its own."""
+    text = (PROJECT / page).read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    commands = "\n".join(block for language, block in blocks if language in ("", "sh"))
+    found = re.findall(r"`(curl [^`]+)`", text)
+    found += re.findall(r"^(?:\$ )?(curl [^\\|;$]+?)(?: {2,}#.*)?$", commands, re.MULTILINE)
+    return list(dict.fromkeys(line for line in found if "localhost" in line))
+
+
+LINES = [(page, line) for page in PAGES for line in lines(page)]
+
+
+async def run(*command, folder=None):
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     out, err = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0, err.decode()
@@ -74,24 +86,26 @@ async def test_one_connection_serves_many_requests(gateway, curl):
     assert counts == [b"1", b"0", b"0", b"0", b"0"]
 
 
-def test_the_readme_shows_curl():
-    assert len(LINES) >= 8
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_shows_curl(page):
+    assert len(lines(page)) >= 4
 
 
-@pytest.mark.parametrize("line", LINES)
-async def test_every_line_of_the_readme_works(line, gateway, curl, tmp_path):
+@pytest.mark.parametrize(("page", "line"), LINES)
+async def test_every_line_of_the_page_works(page, line, gateway, curl, tmp_path):
     client = gateway.client()
     (tmp_path / "file").write_bytes(b"\x00\xff")
     (tmp_path / "lines").write_text('"one"\n{"two": 2}\n')
-    line = line.replace("/ID", "/" + (await client.accepted("before"))["id"]).replace("CURSOR", await client.here())
-    line = line.replace("http://", "").replace("localhost:8080", "{}:{}".format(*gateway.address()))
+    line = re.sub(r"(?<=/deliveries/)[\w.-]+", (await client.accepted("before"))["id"], line)
+    line = line.replace("CURSOR", await client.here()).replace("localhost:8080", "{}:{}".format(*gateway.address()))
     line = line.replace("localhost:9090", "{}:{}".format(*gateway.address("management")))
-    words = [word.replace("@", f"@{tmp_path}/") for word in shlex.split(line)[1:]]
-    # A poll for news would wait for some.
-    words = [word + "&wait=0" if "cursor=" in word or "since=" in word else word for word in words]
+    words = shlex.split(line)[1:]
+    if not any(word in words for word in ("-d", "--data-binary", "-N")):
+        # A poll would wait for a push.
+        words = [re.sub(r"/v1/messages\??", "/v1/messages?wait=0&", word) for word in words]
     if "-N" in words:
         assert b"retry: 2000\n" in await first_bytes(curl, *words)
         return
-    out = await run(curl, "-sS", "-w", "\n%{http_code}", *words)
-    # A poll for one payload has none to return.
+    out = await run(curl, "-sS", "-w", "\n%{http_code}", *words, folder=tmp_path)
+    # A poll for one payload may have none to return.
     assert out.splitlines()[-1] in (b"200", b"202", *([b"204"] if "Accept: text/plain" in line else [])), out

@@ -1,4 +1,4 @@
-"""The programs of docs/recipes.md, as they are printed there."""
+"""The programs of the README and of docs/recipes.md, as they are printed there."""
 
 import asyncio
 import json
@@ -10,16 +10,28 @@ import pytest
 import pytest_asyncio
 
 from harness.gateway import BINARY, PROJECT
+from harness.ports import reserve_port
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
 
+def section(page, title):
+    return (PROJECT / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def program(page, title):
+    """The first program below a heading: its language and text."""
+    return re.search(r"```(\w+)\n(.*?)```", section(page, title), re.DOTALL).groups()
+
+
 def recipe(title):
-    """The code below a heading: its language and text."""
-    page = (PROJECT / "docs/recipes.md").read_text()
-    section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    language, code = re.search(r"```(\w+)\n(.*?)```", section, re.DOTALL).groups()
-    return language, code
+    return program("docs/recipes.md", title)
+
+
+def loop(page, title, address):
+    """A shell loop of a page as a command, with the address of a gateway."""
+    language, code = program(page, title)
+    return language, "-c", code.replace("localhost:8080", address)
 
 
 class Program:
@@ -78,14 +90,14 @@ async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, sta
 
 @needs("jq")
 async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstream, start, tmp_path):
-    readme = (PROJECT / "README.md").read_text()
-    code = re.search(r"```sh\n(.*?)```", readme, re.DOTALL).group(1).replace("localhost:8080", host(gateway))
+    command = loop("README.md", "Receive", host(gateway))
+    assert command[0] == "sh"
     # `echo` of dash interprets backslashes.
     texts = ["C:\\new\\table", "two\nlines", "\\c", "-n"]
     await upstream.push(*texts)
     # As a full disk or a kill can leave it.
     (tmp_path / "cursor").touch()
-    first = await start(Program("sh", "-c", code, folder=tmp_path))
+    first = await start(Program(*command, folder=tmp_path))
     assert [line["data"] for line in await first.prints(4)] == texts
     await eventually(lambda: (tmp_path / "cursor").read_text().startswith("p-"), what="the cursor is saved")
     await first.stop()
@@ -97,7 +109,7 @@ async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstr
 
     await eventually(reconnected, what="the gateway is connected again")
     await upstream.push("after the gap")
-    second = await start(Program("sh", "-c", code, folder=tmp_path))
+    second = await start(Program(*command, folder=tmp_path))
     lines = await second.prints(2)
     assert lines[0]["reason"] == "upstream"
     assert lines[1]["data"] == "after the gap"
@@ -105,11 +117,9 @@ async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstr
 
 @needs("jq")
 async def test_the_workers_of_the_readme_divide_the_pushes(gateway, upstream, start, tmp_path):
-    readme = (PROJECT / "README.md").read_text()
-    section = readme.partition("\n## Divide the work among workers\n")[2]
-    code = re.search(r"```bash\n(.*?)```", section, re.DOTALL).group(1).replace("localhost:8080", host(gateway))
+    command = loop("README.md", "Workers", host(gateway))
     await upstream.push(*(f"message {number}" for number in range(6)))
-    workers = [await start(Program("bash", "-c", code, folder=tmp_path)) for _ in range(2)]
+    workers = [await start(Program(*command, folder=tmp_path)) for _ in range(2)]
     await eventually(lambda: sum(len(worker.lines) for worker in workers) >= 6, what="all pushes are handled")
     assert sorted(line["data"] for worker in workers for line in worker.lines) == [f"message {n}" for n in range(6)]
 
@@ -118,6 +128,62 @@ async def test_the_workers_of_the_readme_divide_the_pushes(gateway, upstream, st
         return consumer["lag"] == 0 and consumer["leases"] == 0
 
     await eventually(is_acknowledged, what="all pushes are acknowledged")
+
+
+@pytest.fixture
+def reborn(gateway_for, upstream):
+    """`await reborn(begin, waiting)`: a gateway is killed while a loop waits, and starts again at the same address.
+
+    It has no store. `begin` starts the loop with that address, and `waiting` is the metric of requests that wait.
+    """
+
+    async def reborn(begin, waiting):
+        address = f"127.0.0.1:{reserve_port()}"
+        gateway = await gateway_for(upstream, "--listen", address)
+        client = await begin(address)
+
+        async def waits():
+            return (await gateway.metrics())[waiting] == 1
+
+        await eventually(waits, what="the loop waits for a push")
+        await gateway.kill()
+        await gateway_for(upstream, "--listen", address)
+        return client
+
+    return reborn
+
+
+@needs("jq")
+@pytest.mark.parametrize(
+    ("page", "title"), [("README.md", "Receive"), ("docs/recipes.md", "A shell loop that loses nothing")]
+)
+async def test_a_loop_survives_a_gateway_that_is_killed_while_a_poll_is_held(
+    page, title, reborn, upstream, start, tmp_path
+):
+    async def handles_one(address):
+        client = await start(Program(*loop(page, title, address), folder=tmp_path))
+        await upstream.push('"before"')
+        await client.prints(1)
+        return client
+
+    client = await reborn(handles_one, "drawbridge_polls_held")
+    await upstream.push('"after"')
+    await eventually(lambda: "after" in json.dumps(client.lines[1:]), what="the loop prints the push after the restart")
+
+
+@needs("jq")
+async def test_the_workers_of_the_readme_survive_a_gateway_that_is_killed_without_a_store(
+    reborn, upstream, start, tmp_path
+):
+    async def handles_one(address):
+        client = await start(Program(*loop("README.md", "Workers", address), folder=tmp_path))
+        await upstream.push("before")
+        await client.prints(1)
+        return client
+
+    client = await reborn(handles_one, "drawbridge_receives_held")
+    await upstream.push("after")
+    await eventually(lambda: client.lines[-1].get("data") == "after", what="the worker handles the later push")
 
 
 async def test_the_python_client_receives_every_push_and_sends(gateway, upstream):
@@ -184,8 +250,7 @@ async def test_a_request_gets_its_own_reply(responder, gateway_for, start, tmp_p
 
 
 async def test_the_readme_protects_the_gateway_in_three_lines(gateway_for, upstream, tmp_path):
-    section = (PROJECT / "README.md").read_text().partition("\n## Protect it\n")[2]
-    make, serve, send = re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
+    make, serve, send = re.search(r"```\n(.*?)```", section("README.md", "Protect"), re.DOTALL)[1].splitlines()
 
     async def shell(line):
         line = line.replace("drawbridge ", f"{BINARY.resolve()} ", 1) if line.startswith("drawbridge ") else line

@@ -1,10 +1,10 @@
 import ByteStreams
 import SocketIO
 
-/// The messages of the demo as a server of Socket.IO (Engine.IO 4). Attachments are echoed like any binary message, after the packet that
-/// announces them.
+/// The messages of the demo as a Socket.IO server (Engine.IO 4). Like any binary message, attachments are echoed, after
+/// the packet that announces them.
 enum DemoSocketIO {
-  /// `interval`: between two pings.
+  /// `interval` is the time between two pings.
   static func opening(_ interval: TimeSpan) -> String {
     let milliseconds = interval.millisecondsRoundedUp
     return

@@ -3,8 +3,8 @@ import HTTPCodec
 import Reactor
 import WebSocketCodec
 
-/// A WebSocket server for trying out the gateway. It echoes every message and sends a tick at a fixed interval. At the path `/socket.io/` it is
-/// a Socket.IO server. It runs its own loop.
+/// A WebSocket server for trying out the gateway. It echoes every message and sends a tick at a fixed interval. At the
+/// path `/socket.io/` it is a Socket.IO server. It runs its own loop.
 package final class DemoUpstream: Sendable {
   /// The address it listens on: 127.0.0.1 with a free port.
   package let address: SocketAddress

@@ -2,7 +2,7 @@ import ByteStreams
 import HTTPCodec
 import Logging
 
-/// What the access log says about one request.
+/// The content of one request's line in the access log.
 struct AccessLine {
   /// What a request was doing when its connection ended.
   enum Abort: UInt8 {
@@ -17,27 +17,27 @@ struct AccessLine {
     }
   }
 
-  /// When its first byte was read, or its head if it was read together with the request before it.
+  /// When the request's first byte was read, or its head if both were read together with the previous request.
   let began: MonotonicTime
   /// `other` if the request line could not be read.
   var method = HTTPMethod.other
-  /// The template of its path.
+  /// The template of the request's path.
   var route: StaticString = Self.none
-  /// The length of its id. `AccessRecord` has the bytes.
+  /// The length of the request's id. `AccessRecord` has the bytes.
   var idCount = 0
-  /// The trace that it belongs to.
+  /// The trace that the request belongs to.
   var traceID: TraceID?
-  /// Whom its credentials name; nil if it has none or is not accepted.
+  /// The principal that the request's credentials name; nil without accepted credentials.
   var principal: String?
-  /// The client; nil if it is that of the connection.
+  /// The client's address; nil if it is the address of the connection.
   var client: [UInt8]?
-  /// Zero if there is no response.
+  /// Zero if no response was sent.
   var status = 0
-  /// Size of its response as sent, with the head.
+  /// Size of the response as sent, with its head.
   var bytes = 0
-  /// How long it waited for new data.
+  /// How long the request waited for new data.
   var held = TimeSpan.zero
-  /// Nil if the response was sent completely.
+  /// What the request was doing when its connection ended; nil if the response was sent completely.
   var abort: Abort?
 
   init(began: MonotonicTime) { self.began = began }
@@ -46,8 +46,8 @@ struct AccessLine {
 
   var isError: Bool { status >= 400 || abort != nil }
 
-  /// Appends the fields of the line. Nothing in them is from the client, except the id, which was checked,
-  /// and the principal, which is escaped.
+  /// Appends the fields of the line. Only the id and the principal come from the client: the id was checked, and the
+  /// principal is escaped.
   ///
   /// - Parameters:
   ///   - ids: begins with the id of this request.

@@ -5,7 +5,7 @@ import Synchronization
 
 /// The access log of all event loops: one line per request of a client.
 ///
-/// Of the requests to the management listeners only those of the API have lines: probes would be most of the log.
+/// On the management listeners, only requests to the API have lines: otherwise most of the log would be probes.
 package final class AccessLog: Sendable {
   package typealias Mode = GatewaySettings.Log.Access
 

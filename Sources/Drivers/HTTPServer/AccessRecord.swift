@@ -2,10 +2,10 @@ import ByteStreams
 import HTTPCodec
 import Logging
 
-/// The requests of one connection that have no line in the access log yet. Exists only while the access log is on, and is reused for
-/// all requests of the connection.
+/// The requests of one connection whose lines in the access log are not written yet. Exists only while the access log
+/// is on, and is reused for all requests of the connection.
 ///
-/// A request gets its line when the kernel has taken its whole response, or when the connection ends.
+/// The line of a request is written when the kernel has accepted its whole response, or when the connection ends.
 final class AccessRecord {
   /// The address of the client.
   private let client: [UInt8]
@@ -27,16 +27,16 @@ final class AccessRecord {
 
   // MARK: One request
 
-  /// Input was read while no request was arriving. Earlier input that began no request was an empty line.
+  /// Records that input was read while no request was arriving. Earlier input without a request was an empty line.
   func beginInput(at now: MonotonicTime) { inputBegan = now }
 
-  /// A request has begun.
+  /// Records that a request has begun.
   func begin(at now: MonotonicTime) {
     current = AccessLine(began: inputBegan ?? now)
     inputBegan = nil
   }
 
-  /// Its head has been read.
+  /// Records the head of the current request.
   func describe(_ request: borrowing HTTPRequestHead, route: StaticString) {
     current?.method = request.method
     current?.route = route
@@ -44,10 +44,10 @@ final class AccessRecord {
     if let id = RequestID.read(request) { setID(id) }
   }
 
-  /// The client that a trusted proxy names for the current request.
+  /// Sets the client that a trusted proxy names for the current request.
   func setClient(_ text: String?) { current?.client = text.map { Array($0.utf8) } }
 
-  /// Who sent the current request.
+  /// Sets the principal that sent the current request.
   func setPrincipal(_ text: String?) { current?.principal = text }
 
   func hold(at now: MonotonicTime) { heldSince = now }
@@ -58,7 +58,7 @@ final class AccessRecord {
     if let line = current { current?.held = line.held + (now - since) }
   }
 
-  /// Its response begins. `id`: the one that the response names; empty if none.
+  /// Records that the response begins. `id` is the id in the response, empty if there is none.
   func respond(with status: HTTPStatus, id: borrowing ByteQueue) {
     current?.status = Int(status.rawValue)
     setID(id.bytes)
@@ -66,7 +66,7 @@ final class AccessRecord {
 
   func addBytes(_ count: Int) { current?.bytes += count }
 
-  /// Its response has been written.
+  /// Records that the response has been written.
   func finish() {
     guard let line = current else { return }
     unsent.append(line)
@@ -82,18 +82,21 @@ final class AccessRecord {
 
   // MARK: Lines
 
-  /// The kernel has taken all that was written.
+  /// Writes the lines of all requests in `unsent`: the kernel has accepted their responses.
   func reportSent(to log: AccessLog, at now: MonotonicTime) {
-    // An iterator would share the array, and removing its lines would then allocate another one.
+    // An iterator would share the array, and `removeAll` would then allocate a new one.
     for index in unsent.indices { report(unsent[index], to: log, at: now) }
     unsent.removeAll(keepingCapacity: true)
   }
 
-  /// The connection has ended. `doing`: what the current request was doing. `unsentBytes`: how many of the bytes that were written the
-  /// kernel has not taken; nil if not known.
+  /// Writes all lines, because the connection has ended.
+  ///
+  /// - Parameters:
+  ///   - doing: what the current request was doing.
+  ///   - unsentBytes: the number of written bytes that the kernel has not accepted; nil if unknown.
   func reportAborted(_ doing: AccessLine.Abort, unsentBytes: Int?, to log: AccessLog, at now: MonotonicTime) {
     resume(at: now)
-    // What the current request has streamed before was sent, unless it is still queued.
+    // The current response has been sent as far as it was streamed, except for the bytes that are still queued.
     var remaining = unsentBytes ?? .max
     if let unsentBytes, let line = current {
       remaining -= min(line.bytes, unsentBytes)

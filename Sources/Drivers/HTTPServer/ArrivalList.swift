@@ -1,11 +1,12 @@
-/// The position of an element of an `ArrivalList`. A handle whose element was removed stays invalid, even when its slot is reused.
+/// The position of an element of an `ArrivalList`. A handle whose element was removed stays invalid, even when its slot
+/// is reused.
 struct ArrivalHandle: Hashable, Sendable {
   let index: Int32
   let generation: UInt32
 }
 
-/// A doubly linked list in arrival order, stored in one array. Adding and removing take constant time and allocate nothing once the
-/// array has grown.
+/// A doubly linked list in arrival order, stored in one array. Adding and removing take constant time and allocate
+/// nothing once the array has grown.
 struct ArrivalList<Element>: ~Copyable {
   typealias Handle = ArrivalHandle
 

@@ -1,6 +1,7 @@
-/// Work on the content of a large request, before the request is finished. It runs on another thread, so that no content holds up the requests of others.
+/// Work on the content of a large request, before the request is finished. It runs on another thread, so that no
+/// content delays the requests of others.
 ///
-/// The server calls `prepare` at most once. What it has found is read in `finish`.
+/// The server calls `prepare` at most once. `finish` reads the results.
 package protocol BodyPreparation: AnyObject, Sendable {
   func prepare(_ bytes: [UInt8])
 }

@@ -6,11 +6,11 @@ import Totals
 
 /// Prepares the large bodies of one event loop, on a thread of its own, one after another.
 ///
-/// Clients take turns, so that no client holds up the others. The number of bodies is limited by that of the connections, and their
-/// memory by `http.pending_body_bytes`.
+/// Clients take turns, so that none delays the others. The number of bodies is limited by the number of connections,
+/// and their memory by `http.pending_body_bytes`.
 final class BodyThread: Sendable {
-  /// How long a body waits for earlier bodies and for its own preparation. As many bytes as `http.pending_body_bytes` allows by default take about
-  /// 5 s, at 20 ns each; the rest is for what bodies decompress to.
+  /// The longest wait for earlier bodies and for the preparation itself. The default of `http.pending_body_bytes` takes
+  /// about 5 s, at 20 ns per byte. The rest is for decompressed content.
   static var longestWait: TimeSpan { .seconds(30) }
 
   private struct State {
@@ -29,7 +29,7 @@ final class BodyThread: Sendable {
     self.startThread = startThread
   }
 
-  /// The thread ends when it has nothing to do.
+  /// Queues work, and starts the thread if it is not running. The thread ends when it has no more work.
   func add(_ work: BodyWork) {
     let starts = state.withLock { state in
       state.queue.append(work, by: work.user)
@@ -40,7 +40,7 @@ final class BodyThread: Sendable {
     if starts, !startThread({ self.run() }) { run() }
   }
 
-  /// The result is not wanted any more. Work that has not begun is never done.
+  /// Ends the wait for `work`. If it has not begun, it is never done.
   func cancel(_ work: BodyWork) {
     state.withLock { $0.queue.removeAll(of: work.user) { $0 === work } }
     work.cancel()
@@ -59,7 +59,7 @@ final class BodyThread: Sendable {
   }
 }
 
-/// A body that waits for its preparation. The connection that waits for it is woken when it is done or cancelled.
+/// A body that waits for its preparation. Its connection is woken when the preparation is done or cancelled.
 final class BodyWork: Waiter, Sendable {
   private struct Input: Sendable {
     let preparation: any BodyPreparation
@@ -69,12 +69,12 @@ final class BodyWork: Waiter, Sendable {
   let user: TotalUser
   let notifier: Notifier
   let deadline: MonotonicTime
-  /// nil when the work has begun, or was cancelled.
+  /// nil once the work has begun or was cancelled.
   private let input: Locked<Input?>
   private let isDone = Atomic(false)
 
   /// - Parameters:
-  ///   - notifier: of the loop of the connection.
+  ///   - notifier: the notifier of the connection's loop.
   ///   - deadline: when the connection stops waiting.
   init(
     _ preparation: any BodyPreparation, _ bytes: [UInt8], of user: TotalUser, notifying notifier: Notifier,
@@ -87,7 +87,7 @@ final class BodyWork: Waiter, Sendable {
   }
 
   var hasNewData: Bool { isDone.load(ordering: .acquiring) }
-  /// All of the loop share the notifier.
+  /// All bodies of a loop use one notifier.
   var isConcerned: Bool { hasNewData }
 
   fileprivate func run() {

@@ -2,16 +2,17 @@ import ByteStreams
 import Reactor
 import TLSEngine
 
-/// The client of a request, as far as its connection and the trusted proxies before it show.
+/// The client of a request, as identified by its connection and the trusted proxies in front of it.
 ///
-/// A value without references, but for the certificate. The address of the usual client is read from its socket when it is needed.
+/// A value without references except for the certificate. For a usual client, the address is read from the socket only
+/// when needed.
 package struct ClientConnection: Sendable {
   private enum Peer {
     case socket(Int32)
     case address(IPAddress?)
   }
 
-  /// By which the client's connections and requests are counted.
+  /// The origin for which the client's connections and requests are counted.
   package let origin: ClientOrigin
   /// The verified certificate of the client; nil if it has shown none.
   package let certificate: ClientCertificate?
@@ -27,7 +28,7 @@ package struct ClientConnection: Sendable {
     peer = .socket(socket)
   }
 
-  /// A client whose origin is known although its address may not be any more.
+  /// A client with a known origin, even if its address is no longer known.
   init(origin: ClientOrigin, address: IPAddress?, certificate: ClientCertificate?, isSecure: Bool) {
     self.origin = origin
     self.certificate = certificate
@@ -43,7 +44,7 @@ package struct ClientConnection: Sendable {
     peer = .address(address)
   }
 
-  /// Its address; nil for a Unix-domain socket, and if the connection has ended.
+  /// The client's address; nil for a Unix-domain socket, and if the connection has ended.
   package var address: IPAddress? {
     switch peer {
     case .socket(let descriptor): (try? Sockets.peerAddress(of: descriptor))?.ip

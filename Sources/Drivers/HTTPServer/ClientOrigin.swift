@@ -1,16 +1,16 @@
 import ByteStreams
 import Reactor
 
-/// The part of a client's address that one party cannot vary freely: an IPv4 address, or the /64 of an IPv6 address. A /64 is the
-/// least that a single host is assigned (RFC 6177 §2). A limit per whole address would allow one host 2^64 times as many
-/// connections. It is not the destination of a proxy (`SOCKSHandshake.Destination`), which may be a name.
+/// The part of a client's address that one party cannot vary freely: an IPv4 address, or the /64 of an IPv6 address. A
+/// /64 is the least that a single host is assigned (RFC 6177 §2). A limit per whole address would allow one host 2^64
+/// times as many connections.
 package enum ClientOrigin: Hashable, Sendable {
   case ipv4(UInt32)
   case ipv6(prefix: UInt64)
   /// A Unix-domain socket. The file's permissions decide who may connect, so there is no limit per peer.
   case local
 
-  /// `address`: nil for a Unix-domain socket.
+  /// `address` is nil for a Unix-domain socket.
   package init(_ address: IPAddress?) {
     // An IPv4 client may appear on an IPv6 socket with a mapped address.
     switch address?.unmapped {

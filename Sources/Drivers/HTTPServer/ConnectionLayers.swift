@@ -5,18 +5,19 @@ import ProxyCodec
 import Reactor
 import TLSEngine
 
-/// What a connection carries below HTTP: first the header of the PROXY protocol, then TLS. A plain connection has none, and pays one
-/// branch for it.
+/// The layers of a connection below HTTP: first the header of the PROXY protocol, then TLS. A plain connection has no
+/// layers, which costs it one branch.
 ///
-/// The deadline of the first request head applies to both: all three must be complete that long after accept. No waiting is done here.
-/// Input is buffered up to one read of the socket. Output is encrypted only when the kernel has taken what was encrypted before it, so a
-/// slow reader costs at most `sealedBytes` here, besides its responses.
+/// The deadline of the first request head also applies to both layers: all three must be complete within that time
+/// after accept. This class never waits. It buffers input of up to one read of the socket. It encrypts output only once
+/// the kernel has accepted all earlier ciphertext, so a slow reader costs at most `sealedBytes` here, besides its
+/// responses.
 final class ConnectionLayers {
   /// Why a connection ended before HTTP.
   enum Failure {
     case proxyHeader(ProxyHeaderError)
     case tls(TLSError)
-    /// Handshake messages beyond `handshakeBytes`.
+    /// More than `handshakeBytes` of handshake messages arrived.
     case handshakeTooLong
     case unavailable(TLSSettingsError)
 
@@ -30,17 +31,17 @@ final class ConnectionLayers {
     }
   }
 
-  /// What a client has sent where a TLS handshake was expected.
+  /// The protocol of a client that does not begin a TLS handshake.
   enum OtherProtocol {
     case http
     case proxyHeader
 
-    /// - Parameter bytes: the first ones.
+    /// - Parameter bytes: the first bytes of the connection.
     init?(_ bytes: Span<UInt8>) {
       if bytes.starts(with: "PROXY ") || bytes.starts(with: "\r\n\r\n\0") {
         self = .proxyHeader
       } else if !bytes.isEmpty, UInt8(ascii: "A")...UInt8(ascii: "Z") ~= bytes[0] {
-        // Methods have upper-case letters. The type of a TLS record is below them.
+        // Methods begin with upper-case letters. The types of TLS records are smaller numbers.
         self = .http
       } else {
         return nil
@@ -57,37 +58,38 @@ final class ConnectionLayers {
     }
   }
 
-  /// Maximum ciphertext received before the handshake is complete, in bytes. The largest usual one, with a client's certificate chain,
-  /// has some 10 KB. OpenSSL limits each message to about 130 KB.
+  /// Maximum ciphertext received before the handshake is complete, in bytes. The largest usual handshake, with a
+  /// client's certificate chain, has some 10 KB. OpenSSL limits each message to about 130 KB.
   static var handshakeBytes: Int { 256 * 1024 }
-  /// Maximum plaintext that is encrypted and sent at once, in bytes: four records. More would cost memory per slow reader, and less
-  /// system calls per large response.
+  /// Maximum plaintext that is encrypted and sent at once, in bytes: four records. More would cost memory per slow
+  /// reader, but fewer system calls per large response.
   private static var sealedBytes: Int { 64 * 1024 }
-  /// What a record adds to its plaintext at most, so that a read of this much more returns a whole record.
+  /// The most bytes that a record adds to its plaintext. A read with this much more room returns a whole record.
   private static var recordOverhead: Int { 512 }
 
   private let certificate: CurrentCertificate?
   private let handshakes: LoopParts<Channel>
   /// The handshake in progress.
   private var handshake: LoopPart?
-  /// The peer at accept. The kernel forgets it when the peer resets the connection, although received bytes can still be read.
+  /// The peer at accept. The kernel forgets it when the peer resets the connection, although received bytes can still
+  /// be read.
   let peer: SocketAddress
-  /// The bytes of the header that have arrived. Afterwards, what follows the header.
+  /// The received bytes of the header; once it is complete, the bytes that follow it.
   private var header: ByteQueue
   private(set) var expectsHeader: Bool
-  /// The client that the header names. Nil before it, and if it names none.
+  /// The client that the header names. nil before the header, and if it names none.
   private(set) var client: SocketAddress?
   /// Created when the first byte arrives, so that a silent connection costs little.
   private var tls: TLSConnection?
   private(set) var isEstablished = false
   private(set) var clientCertificate: ClientCertificate?
   private(set) var failure: Failure?
-  /// Of the first bytes, if they are no TLS.
+  /// The other protocol that the first bytes belong to, if they are not TLS.
   private(set) var otherProtocol: OtherProtocol?
-  /// Whether the end of this connection, if it was no orderly one, is counted and logged.
+  /// Whether a failure of this connection was already counted and logged.
   var isReported = false
   private var received = 0
-  /// Ciphertext that the kernel has taken, in bytes.
+  /// Ciphertext that the kernel has accepted, in bytes.
   private(set) var sentBytes = 0
 
   /// - Parameter certificate: nil without TLS.
@@ -112,8 +114,8 @@ final class ConnectionLayers {
 
   // MARK: Input
 
-  /// Reads plaintext into `plaintext`, at most `limit` bytes. `.failed` if a layer fails, with `failure`; what is to be said to the
-  /// client has then been sent.
+  /// Reads plaintext into `plaintext`, at most `limit` bytes. Returns `.failed` if a layer fails, and sets `failure`.
+  /// The alert or response for the client has then been sent.
   func receive(_ channel: Channel, atMost limit: Int, into plaintext: inout ByteQueue) -> IOResult {
     plaintext.removeAll()
     if expectsHeader {
@@ -129,7 +131,7 @@ final class ConnectionLayers {
     return channel.receive(into: &plaintext, atMost: limit)
   }
 
-  /// Returns nil when the header is complete. What follows it is in `header`.
+  /// Returns nil once the header is complete. `header` then has the bytes that follow it.
   private func receiveHeader(_ channel: Channel) -> IOResult? {
     while true {
       // The proxy may send the request together with its header.
@@ -166,13 +168,14 @@ final class ConnectionLayers {
             }
           }
         } catch {
-          // HTTP shows whether anything is missing.
+          // The framing of HTTP shows whether the message is complete.
           if error == .truncated { return .endOfStream }
           failure = .tls(error)
           refuse(tls, channel, plain: otherProtocol == .http)
           return .failed(EPROTO)
         }
-        // Replies of TLS itself, such as to key updates: a client that does not read them is not read any further.
+        // TLS itself replies, such as to key updates. As long as a client does not read these replies, nothing more is
+        // read from it.
         if case .failed(let code) = send(tls, channel) { return .failed(code) }
         if tls.hasPendingCiphertext { return .wouldBlock }
       }
@@ -180,10 +183,10 @@ final class ConnectionLayers {
     }
   }
 
-  /// Returns nil if there is something for OpenSSL to process.
+  /// Returns nil if OpenSSL has something to process.
   private func receiveCiphertext(_ channel: Channel, atMost limit: Int) -> IOResult? {
     guard header.isEmpty else {
-      // What has arrived behind the header of the PROXY protocol.
+      // Bytes that arrived with the header of the PROXY protocol.
       guard let tls = connection(channel) else { return .failed(EPROTO) }
       if received == 0 { otherProtocol = OtherProtocol(header.bytes) }
       tls.receive(ciphertext: header.bytes)
@@ -203,7 +206,7 @@ final class ConnectionLayers {
       tls.receive(ciphertext: channel.received)
       return nil
     case .endOfStream:
-      // A connection without a byte is a probe of a load balancer.
+      // A load balancer's probe closes the connection without sending a byte.
       guard let tls else { return .endOfStream }
       tls.receiveEndOfCiphertext()
       return nil
@@ -235,7 +238,7 @@ final class ConnectionLayers {
     handshake = nil
   }
 
-  /// Sends the alert, or a response to a request in plain HTTP, which a browser shows.
+  /// Sends the alert. To a request in plain HTTP, sends a response instead, which a browser shows.
   private func refuse(_ tls: TLSConnection, _ channel: Channel, plain: Bool) {
     guard plain else {
       _ = send(tls, channel)
@@ -249,21 +252,21 @@ final class ConnectionLayers {
     _ = channel.send(response.bytes)
   }
 
-  /// Whether a read may return something although the socket has nothing.
+  /// Whether a read may return something although the socket has no data.
   var hasBufferedInput: Bool {
     if let tls { return isEstablished && tls.hasBufferedInput }
     return !header.isEmpty
   }
 
-  /// The client has ended its side by close_notify. It may still read.
+  /// Whether the client has closed its side with close_notify. It may still read.
   var isClosedByPeer: Bool { tls?.isClosedByPeer ?? false }
 
   // MARK: Output
 
-  /// Ciphertext that the kernel has not taken, in bytes.
+  /// Ciphertext that the kernel has not accepted, in bytes.
   var pendingBytes: Int { tls?.pendingCiphertextCount ?? 0 }
 
-  /// Encrypts and sends `queue`. `scratch`: any buffer.
+  /// Encrypts and sends `queue`. `scratch` may be any buffer.
   func flush(
     _ queue: inout OutputQueue, to channel: Channel, _ scratch: inout ByteQueue
   ) -> OutputQueue.FlushResult {
@@ -281,7 +284,7 @@ final class ConnectionLayers {
     }
   }
 
-  /// Encrypts `bytes` and sends what the kernel accepts of them. There must be no ciphertext pending.
+  /// Encrypts `bytes` and sends as much as the kernel accepts. No ciphertext may be pending.
   func send(_ bytes: Span<UInt8>, to channel: Channel) -> OutputQueue.FlushResult {
     guard let tls, isEstablished else { return .failed(EPROTO) }
     do throws(TLSError) {
@@ -323,8 +326,8 @@ final class ConnectionLayers {
     if header.isEmpty { header.releaseStorage() }
   }
 
-  /// Sends close_notify, unless a response is cut off: then the client must not take it for complete. `.blocked` if the kernel does not
-  /// take it, because the client reads slowly: it is pending then.
+  /// Sends close_notify, unless a response is cut off: the client must not take it for complete. Returns `.blocked` if
+  /// the client reads slowly, so that close_notify remains pending.
   @discardableResult
   func sendClose(to channel: Channel) -> OutputQueue.FlushResult {
     guard let tls, isEstablished, !channel.isClosed, !tls.hasPendingCiphertext else { return .done }

@@ -1,8 +1,8 @@
 import ByteStreams
 import Configuration
 
-/// The timeouts and minimum rates of client connections, from the `http` settings. Each event loop has a copy without references, so
-/// that computing a deadline retains nothing.
+/// The timeouts and minimum rates of client connections, from the `http` settings. Each event loop has a copy without
+/// references, so that computing a deadline retains nothing.
 struct ConnectionTimeouts {
   let idle: TimeSpan
   let head: TimeSpan
@@ -14,8 +14,9 @@ struct ConnectionTimeouts {
   let writeMinimumRate: Int
   let linger: TimeSpan
 
-  /// Shortest idle time of a connection of another gateway. Gateways keep them for 15 s (`HTTPClient`), and the one that sends requests must be the first to
-  /// close: it cannot know whether a request was read that arrives while the other one closes.
+  /// Shortest idle timeout for a connection of another gateway. Gateways keep idle connections for 15 s (`HTTPClient`),
+  /// and the gateway that sends requests must close first. If the other side closed first, the sender could not know
+  /// whether a request that was on its way had been read.
   private static var peerIdle: TimeSpan { .seconds(20) }
 
   init(_ settings: GatewaySettings.HTTP, for role: HTTPListener.Role = .client) {

@@ -1,7 +1,8 @@
 import TLSEngine
 import Threading
 
-/// The certificate of the HTTPS listeners. New connections use the current one, and others keep the one with which they began.
+/// The certificate of the HTTPS listeners. New connections use the current certificate. Others keep the certificate
+/// with which they began.
 package final class CurrentCertificate: Sendable {
   private let context: Locked<TLSServerContext>
 
@@ -9,6 +10,6 @@ package final class CurrentCertificate: Sendable {
 
   package var current: TLSServerContext { context.withLock { $0 } }
 
-  /// Uses another certificate for the connections that begin from now on.
+  /// Sets the certificate for new connections.
   package func replace(with new: TLSServerContext) { context.withLock { $0 = new } }
 }

@@ -3,14 +3,15 @@ import Reactor
 
 /// Accepts connections from one listening socket on one loop.
 final class HTTPAcceptor: LoopTask {
-  /// Connections accepted before other tasks run.
+  /// Number of connections accepted before other tasks run.
   private static var burst: Int { 64 }
   /// Pause in accepting when the process is out of descriptors or memory.
   private static var rest: TimeSpan { .milliseconds(100) }
 
   private let socket: Channel
   let listener: HTTPListener
-  /// Whether other processes have the socket, too, so that its pending connections are not lost when this one closes it.
+  /// Whether other processes also have the socket, so that its pending connections are not lost when this process
+  /// closes it.
   private let isInherited: Bool
   private unowned let worker: HTTPWorker
   private var isStopped = false
@@ -24,7 +25,8 @@ final class HTTPAcceptor: LoopTask {
 
   func stop() {
     isStopped = true
-    // Connections that the kernel has already established are served, not reset. Those of an inherited socket are left to the next process.
+    // Connections that the kernel has already established are served, not reset. On an inherited socket they are left
+    // to the next process.
     if isInherited {
       socket.closeShared()
     } else {
@@ -39,15 +41,15 @@ final class HTTPAcceptor: LoopTask {
       if acceptBurst(limit: Self.burst) {
         await worker.loop.yieldTurn()
       } else {
-        // Each new connection ends the wait early. That is no reason to retry before the pause is over.
+        // Each new connection ends this wait, but retrying before the pause is over would fail again.
         let end = worker.loop.now + Self.rest
         while !isStopped, worker.loop.now < end { _ = await socket.readEvent(until: end) }
       }
     }
   }
 
-  /// Accepts up to `limit` pending connections. Returns false if a resource is exhausted, so that an immediate retry would fail
-  /// too.
+  /// Accepts up to `limit` pending connections. Returns false if a resource is exhausted, so that an immediate retry
+  /// would fail too.
   @discardableResult
   private func acceptBurst(limit: Int) -> Bool {
     for _ in 0..<limit {

@@ -5,8 +5,8 @@ import Reactor
 
 /// The application behind an HTTP server: routes, access control and representations. It has no access to sockets.
 ///
-/// One object per event loop, called on that loop only. The server calls `begin` once per request head. It then calls exactly one
-/// of `finish`, when the content has arrived, and `abandon`.
+/// One object per event loop, called on that loop only. The server calls `begin` once per request head. It then calls
+/// exactly one of `finish`, when the content has arrived, and `abandon`.
 package protocol HTTPApplication: AnyObject {
   /// Validates and routes a request by its head. A request that is refused here still gets its response from `finish`.
   func begin(
@@ -19,23 +19,23 @@ package protocol HTTPApplication: AnyObject {
   /// Whether the request is one of a client, which the access log contains, and not a probe.
   func isClientRequest(_ request: borrowing HTTPRequestHead, on listener: HTTPListener) -> Bool
 
-  /// Who sent a request whose `begin` has returned, for the access log. nil: not known.
+  /// The principal that sent a request, for the access log; nil if unknown. Called after `begin`.
   func principal(of exchange: borrowing Exchange) -> String?
 
-  /// Returns what is to be done with the content of a request on another thread before `finish`; nil if that need not be. Called when the content has
-  /// arrived, if its size is at least what the body says.
+  /// Returns the work on a request's content that must run on another thread before `finish`; nil if there is none.
+  /// Called when the content has arrived, if it has at least the size that the body names.
   func preparation(of exchange: borrowing Exchange) -> (any BodyPreparation)?
 
   /// Responds to a request. Its content is in `exchange.body` if `begin` set a body, and was dropped otherwise.
   ///
-  /// `response` is empty on entry. For a request without a body to collect, `finish` may be called before the content has arrived,
-  /// if the client expects `100 Continue`.
+  /// `response` is empty on entry. For a request without a body to collect, `finish` may be called before the content
+  /// has arrived, if the client expects `100 Continue`.
   func finish(_ exchange: consuming Exchange, at now: MonotonicTime, into response: inout Response) -> Outcome
 
   /// Ends a request without a response from the application: the client is gone or too slow, or it violated HTTP.
   func abandon(_ exchange: consuming Exchange)
 
-  /// Adds to `response` the fields that every response to this request has, before `refuse`.
+  /// Adds the fields that every response to this request has to `response`. Called before `refuse`.
   func addFields(to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener)
 
   /// Writes the response to a request that the server itself refuses.
@@ -81,8 +81,8 @@ package protocol Waiter {
   var deadline: MonotonicTime { get }
   /// Whether there is new data.
   var hasNewData: Bool { get }
-  /// Whether the server must check this waiter after a notification, because there is new data or another deadline applies. A waiter whose
-  /// notifications mostly concern others returns `hasNewData`.
+  /// Whether the server must check this waiter after a notification, because there is new data or a new deadline. A
+  /// waiter returns `hasNewData` if most notifications concern others.
   var isConcerned: Bool { get }
 }
 
@@ -90,8 +90,8 @@ extension Waiter {
   package var isConcerned: Bool { true }
 }
 
-/// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and `abandon` is
-/// called, once, unless it begins a stream.
+/// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and
+/// `abandon` is called, once, unless it begins a stream.
 ///
 /// A struct of at most three words is stored inline in the connection. A larger one costs an allocation.
 package protocol WaitingRequest: Waiter {
@@ -99,11 +99,11 @@ package protocol WaitingRequest: Waiter {
   var heldCount: Gauge? { get }
   /// Whether the wait ends early when the server drains. If not, the request may wait for its deadline.
   var endsAtDrain: Bool { get }
-  /// What the request may have changed so far.
+  /// The effects that the request may have had so far.
   var effect: HeldEffect { get }
 
-  /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content. nil: it is not, and `finish` follows. `response` is
-  /// empty on entry.
+  /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content.
+  /// Returns nil if it is not a stream; `finish` follows then. `response` is empty on entry.
   func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)?
 
   /// Writes the response, with or without new data. `response` is empty on entry.
@@ -113,13 +113,13 @@ package protocol WaitingRequest: Waiter {
   func abandon()
 }
 
-/// What a held request may have changed. A response that says that nothing was done is possible only with `none`.
+/// The effect that a held request may have had. Only with `none` may its response say that nothing was done.
 package enum HeldEffect: Sendable {
-  /// Nothing, or nothing that remains when it is abandoned.
+  /// No effect, or none that remains when the request is abandoned.
   case none
-  /// Something. Its response says what, and has no data of others.
+  /// A change. The response reports it, and contains no data of others.
   case change
-  /// Something. Its response also has data that others have sent.
+  /// A change. The response also contains data that others have sent.
   case changeAndData
 }
 
@@ -131,11 +131,12 @@ extension WaitingRequest {
 
 /// The content of a streamed response.
 ///
-/// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one batch, not a
-/// queue. Only a write detects that a client is gone. So a source without new data must have a deadline, and a batch to send at it.
-/// While the server drains, sources continue until each stream ends at a time of its own, with `writeLast`.
+/// The server requests the next batch only after the kernel has taken the previous one, so a slow client costs one
+/// batch, not a queue. Only a write detects that a client is gone. So a source without new data must have a deadline,
+/// and a batch to send at it. While the server drains, sources continue until each stream ends at a time of its own,
+/// with `writeLast`.
 package protocol Source: Waiter, AnyObject {
-  /// As of `Response`.
+  /// As `Response.principal`.
   var principal: UInt64 { get }
 
   /// Appends the next batch to `content`, if there is one.
@@ -151,7 +152,7 @@ package protocol Source: Waiter, AnyObject {
 package enum SourceStep {
   /// More content may be available immediately.
   case more
-  /// No content until the source has new data or its deadline passes.
+  /// There is no content until the source has new data or its deadline passes.
   case wait
   /// The content is complete.
   case end
@@ -167,6 +168,6 @@ package enum HTTPServerRefusal {
   case slowBody(received: Int)
   /// The partially received bodies of all connections together exceed the memory limit.
   case tooManyBodies
-  /// The bodies of others have taken too long to be prepared.
+  /// Other bodies have taken too long to prepare.
   case slowPreparation
 }

@@ -3,7 +3,7 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// The access log's view of a connection. All of this is skipped while `access` is nil.
+/// The access log of a connection. All of this is skipped while `access` is nil.
 extension HTTPConnection {
   /// Called before input is passed to the parser, if the access log is on or was on.
   @inline(never)
@@ -23,16 +23,16 @@ extension HTTPConnection {
     AccessRecord(client: connectionAddress?.description ?? "-")
   }
 
-  /// The head of a request has been read.
+  /// Records the request whose head has been read.
   func recordRequest(in access: AccessRecord) {
-    // Probes would be most of the log.
+    // Otherwise most of the log would be probes.
     guard worker.application.isClientRequest(http.request, on: listener) else { return }
     access.begin(at: worker.loop.now)
     access.describe(http.request, route: worker.application.route(of: http.request))
     if isBehindProxy { access.setClient(clientText) }
   }
 
-  /// `worker.response` is about to be written.
+  /// Records the response that is about to be written from `worker.response`.
   func recordResponse(in access: AccessRecord) {
     if !access.isOpen {
       guard listener.role == .client else { return }
@@ -44,11 +44,11 @@ extension HTTPConnection {
     access.respond(with: status, id: worker.response.requestID)
   }
 
-  /// The kernel has taken all that was written.
+  /// Reports that the kernel has accepted all output.
   @inline(never)
   func reportSent() { access?.reportSent(to: worker.accessLog, at: ProcessInformation.monotonicTime()) }
 
-  /// The connection has ended.
+  /// Reports that the connection has ended.
   func reportAborted() {
     guard let access else { return }
     let doing: AccessLine.Abort =
@@ -65,7 +65,7 @@ extension HTTPConnection {
       at: ProcessInformation.monotonicTime())
   }
 
-  /// Passes the client's own id of the request to the application, for a problem.
+  /// Passes the client's own id of the request to the application, for a problem document.
   func noteRequestID() {
     guard http.hasRequest, http.request.fields.contains(.xRequestID) else { return }
     RequestID.copy(from: http.request, to: &worker.response.requestID)

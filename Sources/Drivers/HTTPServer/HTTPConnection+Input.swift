@@ -18,8 +18,8 @@ extension HTTPConnection: InputTarget {
     case refused
   }
 
-  /// Waits until `advance()` or `serve()` has something to do that `processInput()` cannot do. Returns false when the connection is
-  /// over.
+  /// Waits until `advance()` or `serve()` has something to do that `processInput()` cannot do. Returns false when the
+  /// connection is over.
   func receive() async -> Bool {
     while processInput() {
       if channel.isClosed { return false }
@@ -38,7 +38,7 @@ extension HTTPConnection: InputTarget {
 
   var inputDeadline: MonotonicTime {
     if isHeld { return waitingDeadline() }
-    // Not closed by a drain either: other gateways send requests until they know the next holder.
+    // Idle connections of peers stay open during a drain: other gateways send requests until they know the next holder.
     if listener.role == .peer { return phase.deadline(worker.peerTimeouts) }
     let deadline = phase.deadline(worker.timeouts)
     guard worker.isDraining, http.isIdle else { return deadline }
@@ -46,8 +46,8 @@ extension HTTPConnection: InputTarget {
     return phase.idleStart.map { min(deadline, max($0 + HTTPWorker.drainIdle, end)) } ?? deadline
   }
 
-  /// Does during the wait of `receive()` what `serve()` would do after it, as long as nothing but further input and new data must be
-  /// waited for. So the usual request, and the usual batch of a stream, do not resume the task.
+  /// During the wait of `receive()`, does the work that `serve()` would do after it, as long as the next wait would
+  /// also be for input or new data. So the usual request, and the usual batch of a stream, do not resume the task.
   func processInput() -> Bool {
     isIdleWait = false
     while true {
@@ -56,7 +56,7 @@ extension HTTPConnection: InputTarget {
         let isWaiting = canWait(after: .ready)
         if channel.isClosed { return true }
         if layers != nil, hasUnsent {
-          // What TLS itself replies is sent at the pace of the client like a response. Then the wait begins anew.
+          // TLS's own replies are sent like a response, at the pace of the client. Then the wait begins again.
           endHolding()
           openNeed = .newData
           return false
@@ -70,7 +70,7 @@ extension HTTPConnection: InputTarget {
           guard layers != nil, hasUnsent else { return true }
           need = .input
         case .ended:
-          // Sends what is deferred. Closing the channel ends the wait.
+          // Sends the deferred output. Closing the channel ends the wait.
           _ = flushNow()
           close()
           return true
@@ -81,7 +81,7 @@ extension HTTPConnection: InputTarget {
         }
       }
       if !deferOutput(until: need) {
-        // All connections share the output, so nothing of this one may stay in it.
+        // All connections use the same output, so it must not keep anything of this connection.
         switch flushNow() {
         case .done: break
         case .blocked:
@@ -107,8 +107,8 @@ extension HTTPConnection: InputTarget {
     phase.restart(at: worker.loop.now, isReceiving: http.isReceivingRequest)
   }
 
-  /// Like every function that a wait calls, never inlined: its locals must not enlarge the async frame, which stays allocated
-  /// during the wait.
+  /// Never inlined, like every function that a wait calls: its locals must not enlarge the async frame, which stays
+  /// allocated during the wait.
   @inline(never)
   private func read() -> ReadProgress {
     let channel = channel
@@ -138,8 +138,8 @@ extension HTTPConnection: InputTarget {
 
   // MARK: Timeout and lingering close
 
-  /// The deadline has passed. Ends the request, with a 408 if a response is still possible, and does not wait for the rest of it.
-  /// Returns false if no request has begun; then there is no response.
+  /// Handles a passed deadline: ends the request, with a 408 if a response is still possible, and does not wait for its
+  /// remainder. Returns false if no request has begun; then there is no response.
   @inline(never)
   func timeOut() -> Bool {
     if http.isIdle { return false }
@@ -151,14 +151,14 @@ extension HTTPConnection: InputTarget {
     return true
   }
 
-  /// Whether closing now could lose a response although the client sends no further request. Input that is unread, or that arrives
-  /// later all the same, makes the kernel reset the connection and discard what it has not sent.
+  /// Whether closing now could lose a response, even if the client sends no further request. Unread or later input
+  /// makes the kernel reset the connection and discard what it has not sent.
   var shouldLinger: Bool { !channel.isClosed && (channel.isReadable || channel.unsentBytes > 0) }
 
-  /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response. Closing with
-  /// unread bytes would make the kernel reset the connection and discard that response (RFC 9112 §9.6).
+  /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response.
+  /// Closing with unread bytes would make the kernel reset the connection and discard that response (RFC 9112 §9.6).
   func linger() async {
-    // After the client's end, nothing is left to drop, and closing sends ours.
+    // After the client's FIN, there is nothing to drop, and closing sends our FIN.
     guard !channel.isClosed, !channel.hasReadEnd else { return }
     channel.shutdownWriting()
     let end = worker.loop.now + worker.timeouts.linger

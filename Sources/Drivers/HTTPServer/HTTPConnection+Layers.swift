@@ -8,7 +8,7 @@ import ProxyCodec
 import Reactor
 import Threading
 
-/// The connection of a client that uses HTTPS, or comes through a proxy that is trusted to name it. None of this is used for others.
+/// Connections with HTTPS, or through a proxy that is trusted to name the client. Other connections use none of this.
 extension HTTPConnection {
   /// Reads through the layers into `worker.plaintext`.
   @inline(never)
@@ -34,20 +34,20 @@ extension HTTPConnection {
     swap(&plaintext, &worker.plaintext)
   }
 
-  /// Whether the kernel has not taken all that was written.
+  /// Whether the kernel has yet to accept some of the output.
   var hasUnsent: Bool {
     if !pending.isEmpty { return true }
     guard let layers else { return false }
     return layers.pendingBytes > 0
   }
 
-  /// A position that advances by the bytes that the kernel takes during a flush of `pending`.
+  /// A position that advances by the bytes that the kernel accepts during a flush of `pending`.
   var sentPosition: Int {
     guard let layers, layers.isSecure else { return -pending.count }
     return layers.sentBytes
   }
 
-  /// Memory of the output that the kernel has not taken, in bytes.
+  /// Memory of the output that the kernel has not accepted, in bytes.
   var unsentBytes: Int { pending.heldBytes + (layers?.pendingBytes ?? 0) }
 
   @inline(never)
@@ -55,7 +55,7 @@ extension HTTPConnection {
     layers.flush(&queue, to: channel, &worker.plaintext)
   }
 
-  /// As `sendDeferred`. What the kernel has not taken is encrypted already, so only the task must be woken.
+  /// Like `sendDeferred`. Bytes that the kernel did not accept are already encrypted, so the task only has to be woken.
   func sendDeferred(_ bytes: Span<UInt8>, through layers: ConnectionLayers) {
     switch layers.send(bytes, to: channel) {
     case .done: if access != nil, deferredParts == 0 { reportSent() }
@@ -67,8 +67,8 @@ extension HTTPConnection {
     }
   }
 
-  /// Sends close_notify after the last response, and waits while the client does not read, like for a response: without it, the client
-  /// takes a complete response for cut off. Returns false when the connection is over.
+  /// Sends close_notify after the last response. If the client does not read, waits as for a response: without
+  /// close_notify, the client takes a complete response for a truncated one. Returns false when the connection is over.
   func closeLayers() async -> Bool {
     guard let layers, layers.sendClose(to: channel) == .blocked else { return true }
     return await flushPending()
@@ -80,7 +80,7 @@ extension HTTPConnection {
     channel.close()
   }
 
-  /// Counts and logs the failure of a layer, once. Called when it has failed, and when the connection has ended.
+  /// Counts and logs the failure of a layer, once. Called after the failure and at the end of the connection.
   func reportLayers(_ layers: ConnectionLayers) {
     guard !layers.isReported else { return }
     layers.isReported = true
@@ -111,12 +111,12 @@ extension HTTPConnection {
 
   // MARK: The client
 
-  /// The address of the client, as the connection shows it; nil if it is not known any more.
+  /// The client's address according to the connection; nil if it is no longer known.
   var connectionAddress: SocketAddress? { layers?.client ?? layers?.peer ?? (channel.isClosed ? nil : peerAddress) }
 
   private var peerAddress: SocketAddress? { try? Sockets.peerAddress(of: channel.descriptor) }
 
-  /// The client of the current request: behind a trusted proxy, the one that the proxy names.
+  /// The client of the current request. Behind a trusted proxy, this is the client that the proxy names.
   @inline(never)
   func identifiedClient() -> ClientConnection {
     if let layers, layers.client == nil, !isBehindProxy {
@@ -129,7 +129,7 @@ extension HTTPConnection {
     if isBehindProxy {
       let proxies = worker.server.settings.trustedProxies
       address = proxies.client(behind: peer, http.request.fields)
-      // The connection's origin is known even where the address of its peer is not any more, so that limits apply.
+      // The connection's origin is known even if its peer's address is not, so that limits apply.
       if address != peer { origin = ClientOrigin(address) }
       isSecure = proxies.isSecure(http.request.fields) ?? isSecure
     }
@@ -137,7 +137,7 @@ extension HTTPConnection {
       origin: origin, address: address, certificate: layers?.clientCertificate, isSecure: isSecure)
   }
 
-  /// The client of the current request, for logs: with its port where the connection shows it.
+  /// The client of the current request, for logs, with its port if the connection has it.
   var clientText: String? {
     let peer = connectionAddress
     guard isBehindProxy, http.hasRequest, http.request.fields.contains(.xForwardedFor),

@@ -8,7 +8,7 @@ import Threading
 
 /// Writing responses and sending them at the pace of the client.
 extension HTTPConnection {
-  /// Above this size, the head is rendered per response. The content is shared at any size.
+  /// A larger response is rendered for each request. Its content is still kept only once in memory.
   private static var largestRendering: Int { 256 * 1024 }
 
   /// Lets `write` append to the responses collected in this turn.
@@ -18,7 +18,8 @@ extension HTTPConnection {
 
   // MARK: Writing
 
-  /// Writes `worker.response` and empties it, so that it does not keep its shared content alive until the next response.
+  /// Writes `worker.response` and empties it, so that it does not keep its shared content alive until the next
+  /// response.
   func writeResponse() {
     let worker = worker
     if worker.isDraining || worker.response.closesConnection { http.closeAfterThisResponse() }
@@ -39,7 +40,8 @@ extension HTTPConnection {
     }
   }
 
-  /// One push can wake thousands of polls that get identical responses. They all share one rendering in memory.
+  /// One push can wake thousands of polls that get identical responses. All of them send one rendering from the same
+  /// memory.
   private func write(_ prepared: PreparedResponse) {
     let second = worker.wallSecond
     let canSendRendering = http.canSendPreparedResponse && worker.response.additionalFields.isEmpty
@@ -74,7 +76,8 @@ extension HTTPConnection {
     worker.server.logger.log(suppressed == nil ? .debug : .info, "request refused", fields)
   }
 
-  /// Logs that the connection begins with another protocol than HTTP: a client or a proxy may be configured for another port.
+  /// Logs that the connection begins with a protocol other than HTTP: a client or a proxy may be configured for another
+  /// port.
   func logOtherProtocol(_ error: HTTPProtocolError) {
     let limiter: LogLineLimiter
     switch error {
@@ -85,7 +88,8 @@ extension HTTPConnection {
     logMismatch("a connection does not speak HTTP", error.description, limiter)
   }
 
-  /// Logs at info that a connection is not what this port accepts, since a configuration is the usual cause. Returns whether the limiter has admitted the line.
+  /// Logs at `info` that a client uses a protocol which this port does not accept. The usual cause is a configuration.
+  /// Returns whether the limiter has admitted the line.
   @discardableResult
   func logMismatch(_ what: StaticString, _ reason: String, _ limiter: LogLineLimiter) -> Bool {
     guard let suppressed = limiter.admit(at: worker.loop.now) else { return false }
@@ -98,8 +102,8 @@ extension HTTPConnection {
 
   // MARK: Sending
 
-  /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client that reads
-  /// many of them is then woken once, not once per response. Returns false if responses must be sent now.
+  /// Defers sending to the end of the turn, when the responses of all connections are sent one after another. A client
+  /// that reads many of them is then woken once, not once per response. Returns false if responses must be sent now.
   @inline(never)
   func deferOutput(until need: Need) -> Bool {
     switch need {
@@ -112,8 +116,8 @@ extension HTTPConnection {
     return true
   }
 
-  /// Sends the deferred responses at the end of the turn. What the kernel does not take is queued, and the task is woken to wait
-  /// for room.
+  /// Sends the deferred responses at the end of the turn. Bytes that the kernel does not accept are queued, and the
+  /// task is woken to wait for room.
   func sendDeferred(_ bytes: Span<UInt8>) {
     deferredParts -= 1
     guard !channel.isClosed else { return }
@@ -138,7 +142,7 @@ extension HTTPConnection {
     channel.wake()
   }
 
-  /// Sends everything, and waits while the client does not read. Returns false when the connection is over.
+  /// Sends all output, and waits while the client does not read. Returns false when the connection is over.
   func flush() async -> Bool {
     switch flushNow() {
     case .done: true
@@ -150,7 +154,7 @@ extension HTTPConnection {
   @inline(never)
   func flushNow() -> OutputQueue.FlushResult {
     if deferredParts > 0 {
-      // What was deferred has responders of its own.
+      // The deferred responses have responders of their own.
       let responder = worker.responder
       worker.sendDeferred()
       worker.responder = channel.isClosed ? 0 : responder
@@ -184,7 +188,8 @@ extension HTTPConnection {
     return result
   }
 
-  /// Counts the output that the kernel has not taken. nil if the client must be reset for it.
+  /// Adds the output that the kernel has not accepted to the total of unsent responses. Returns nil if the client must
+  /// be reset because of it.
   @inline(never)
   private func addUnsent() -> LoopPart? {
     let admission = worker.slowReaders.add(channel, unsentBytes, by: origin, worker.responder(of: self))
@@ -209,7 +214,7 @@ extension HTTPConnection {
       case .blocked:
         pace.advance(sent: sentPosition - before, unacknowledged: channel.unacknowledgedBytes, at: worker.loop.now)
         var deadline = pace.deadline(worker.timeouts)
-        // A handshake has no more time than the first head.
+        // A handshake must be complete by the deadline of the first head.
         if layers?.isHandshaking == true { deadline = min(deadline, phase.deadline(worker.timeouts)) }
         guard worker.loop.now < deadline else {
           worker.server.metrics.slowReaders.add()
@@ -226,7 +231,8 @@ extension HTTPConnection {
           channel.reset()
           return false
         }
-        // The deadline alone does not end the connection: the client may have taken bytes since the last check (`ReaderPace`).
+        // The deadline alone does not end the connection: the client may have taken bytes since the last check
+        // (`ReaderPace`).
         guard outcome != .closed, !channel.isClosed else { return false }
       }
     }

@@ -2,15 +2,16 @@ import ByteStreams
 import HTTPCodec
 import Reactor
 
-/// Sending a stream batch by batch. Between two batches it is held like a poll: new data is usually sent without resuming the task. The
-/// next batch is requested only after the kernel has taken the last one.
+/// Sends a stream batch by batch. Between two batches the stream is held like a poll: new data is usually sent without
+/// resuming the task. The next batch is requested only after the kernel has accepted the previous one.
 extension HTTPConnection {
   /// Writes the head of the response that `waiting` streams.
   func beginStream() {
     if worker.isDraining { http.closeAfterThisResponse() }
     if let access { recordResponse(in: access) }
-    // The heartbeats of a quiet stream never fill the kernel's buffer, so `flushPending` does not notice that the client is gone. Twice the
-    // timeout, so that a client that is there and does not read is counted and reset by `flushPending`.
+    // The heartbeats of a quiet stream never fill the kernel's buffer, so `flushPending` does not detect that the
+    // client is gone. The timeout is doubled, so that `flushPending` counts and resets a client that is still there but
+    // does not read.
     if !channel.isClosed { channel.setUserTimeout(worker.timeouts.write * 2) }
     let start = worker.output.count
     let date = worker.date
@@ -26,7 +27,8 @@ extension HTTPConnection {
     access?.addBytes(worker.output.count - start)
   }
 
-  /// Writes the next batch of the stream in `waiting`. Returns what must happen before the one after it, or nil if the stream has ended.
+  /// Writes the next batch of the stream in `waiting`. Returns what must happen before the following batch, or nil if
+  /// the stream has ended.
   @inline(never)
   func continueStream() -> Need? {
     guard case .stream(let source) = waiting else { return nil }
@@ -51,7 +53,7 @@ extension HTTPConnection {
     switch step {
     case .end: return nil
     case .more: return .turn
-    // Other connections get their turn even if new data always arrives in time.
+    // Other connections get a turn even if new data always arrives in time.
     case .wait: return handled >= Self.requestsPerTurn ? .turn : .newData
     }
   }
@@ -69,7 +71,7 @@ extension HTTPConnection {
   private func endStream(_ source: any Source) {
     waiting = .none
     source.close()
-    // The head may have been sent long before. Its connection then ends without `Connection: close`.
+    // The head may have been sent before the drain. The connection then ends without `Connection: close`.
     if worker.isDraining { http.closeAfterThisResponse() }
     withOutput { http, output in http.finishResponse(into: &output) }
   }

@@ -3,15 +3,15 @@ import HTTPCodec
 import Metrics
 import Reactor
 
-/// Waiting for new data. A held request, and a stream between two batches, wait in `receive()`. The response or the next batch is usually
-/// sent without resuming the task (`processInput()`).
+/// Waiting for new data. A held request, and a stream between two batches, wait in `receive()`. The response or the
+/// next batch is usually sent without resuming the task (`processInput()`).
 extension HTTPConnection {
   /// Called when `waiting` may have new data, or must end because the server drains.
   func notified() {
     if !channel.processInput() { channel.wake() }
   }
 
-  /// Ends the hold. A request gets a response from the data available now; for a stream, `advance()` follows.
+  /// Ends the hold. A request gets a response from the available data; for a stream, `advance()` follows.
   @inline(never)
   func finishHolding() {
     endHolding()
@@ -19,7 +19,8 @@ extension HTTPConnection {
     handled += 1
   }
 
-  /// Responds to the request in `waiting` from the data available now. If the response is a stream, that is in `waiting` afterwards.
+  /// Responds to the request in `waiting` from the available data. If the response is a stream, it is in `waiting`
+  /// afterwards.
   func respondAfterWait() {
     if case .body(let work) = waiting {
       waiting = .none
@@ -91,8 +92,8 @@ extension HTTPConnection {
 
   /// Called before each wait. Returns false when it is time to respond or the connection is closed.
   ///
-  /// A wake-up removes the registration, even if input from the client ended the same wait first. So an old registration may be void.
-  /// Every wait registers anew and then checks for new data.
+  /// A wake-up removes the registration, even if input from the client ended the same wait first, so an old
+  /// registration may be void. Therefore every wait registers again and then checks for new data.
   @inline(never)
   func canWait(after outcome: WaitOutcome) -> Bool {
     if outcome == .deadline || channel.isClosed { return false }
@@ -106,7 +107,7 @@ extension HTTPConnection {
       let registration = worker.heldConnections.register(self, for: notifier)
       self.registration = registration
       if hasNewData { return false }
-      // What is awaited may have been replaced until the check.
+      // The request may wait for another notifier by the time of the check.
       guard let next = self.notifier, next !== notifier else { return true }
       worker.heldConnections.unregister(registration)
       notifier = next
@@ -124,7 +125,7 @@ extension HTTPConnection {
   }
 
   private func releaseIdleInput() {
-    // The head of a request that is not finished is needed, such as for its id.
+    // The head of an unfinished request is still needed, for example for its id.
     if case .body = waiting { return }
     http.releaseStorageIfIdle()
   }
@@ -139,8 +140,7 @@ extension HTTPConnection {
     access?.resume(at: worker.loop.now)
   }
 
-  /// Buffers what the client sends ahead of its response, up to the limit of pipelining. Returns false if the request cannot be
-  /// held any longer.
+  /// Buffers pipelined input up to its limit. Returns false if the request cannot be held any longer.
   private func receiveWhileHeld() -> Bool {
     let channel = channel
     let layers = layers
@@ -152,7 +152,7 @@ extension HTTPConnection {
         if layers == nil { http.receive(channel.received) } else { receivePlaintext() }
         releaseIdleInput()
       case .wouldBlock:
-        // The kernel does not take a reply of TLS, such as an alert, so the socket is not read, and remains readable.
+        // The kernel does not accept a reply of TLS, such as an alert. So the socket is not read and remains readable.
         if let layers, layers.hasBufferedInput || layers.pendingBytes > 0 { return true }
       case .endOfStream: http.receiveEndOfInput()
       case .failed:
@@ -164,7 +164,7 @@ extension HTTPConnection {
       channel.close()
       return false
     }
-    // After close_notify a client reads nothing more (RFC 5246 §7.2.1). TLS 1.3 would allow it to, but none does.
+    // After close_notify a client reads nothing more (RFC 5246 §7.2.1). TLS 1.3 would allow it, but no client does.
     if layers?.isClosedByPeer == true {
       close()
       return false
@@ -172,15 +172,15 @@ extension HTTPConnection {
     return !channel.isHungUp || probeHalfClosed()
   }
 
-  /// Finds out whether a client that has closed its sending side is gone. It may still be waiting for its response, and TCP reports
-  /// the difference only to a sender. So the server sends `100 Continue` once. A live client must ignore it (RFC 9110 §15.2), and
-  /// the kernel of a dead one responds with a reset. Without the probe, polls that clients or proxies have aborted would be held
-  /// until their deadlines.
+  /// Detects whether a client that has closed its sending side is gone. It may still be waiting for its response, and
+  /// only a sender learns the difference from TCP. So the server sends `100 Continue` once. A live client must ignore
+  /// it (RFC 9110 §15.2), and the kernel of a dead one responds with a reset. Without the probe, polls that clients or
+  /// proxies have aborted would be held until their deadlines.
   ///
-  /// Returns false for an HTTP/1.0 client: it must not get an interim response, and gets its final response now.
+  /// Returns false for an HTTP/1.0 client. It must not get an interim response, so it gets its final response now.
   private func probeHalfClosed() -> Bool {
     switch waiting {
-    // Each batch of a stream is a probe as well, and a body is prepared soon.
+    // Each batch of a stream is also a probe, and the preparation of a body ends soon.
     case .stream, .body: return true
     case .none, .request: break
     }

@@ -7,13 +7,15 @@ import Totals
 
 /// One client connection, from accept to close: reads a request, responds, and repeats.
 ///
-/// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept), for a body
-/// and for a client that does not read (see `TransferPace`), and between requests.
+/// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept),
+/// for a body and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is split into seven files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`), streams (`+Stream`),
-/// waiting for new data (`+Waiting`), what is below HTTP (`+Layers`), and the access log (`+Access`). Separate objects would cost an allocation each per held request.
+/// The class is split into seven files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`),
+/// streams (`+Stream`), waiting for new data (`+Waiting`), the layers below HTTP (`+Layers`), and the access log
+/// (`+Access`). Each separate object would cost an allocation per held request.
 final class HTTPConnection: LoopTask {
-  /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a request.
+  /// Requests per turn, so that a pipelining client does not starve other connections. A batch of a stream counts as a
+  /// request.
   static var requestsPerTurn: Int { 64 }
   /// Bytes read per turn, so that a client which sends faster than we read does not starve other connections.
   private static var inputPerTurn: Int { 64 * 1024 }
@@ -21,14 +23,15 @@ final class HTTPConnection: LoopTask {
   private static var outputPerFlush: Int { 64 * 1024 }
 
   let channel: Channel
-  /// By which the connection is counted.
+  /// The origin for which the connection is counted.
   var origin: ClientOrigin
   let listener: HTTPListener
-  /// Strong, since an unowned reference costs an atomic operation per use. `run` ends the cycle: it removes the connection.
+  /// Strong, since an unowned reference costs an atomic operation per use. `run` ends the cycle: it removes the
+  /// connection.
   let worker: HTTPWorker
   /// The PROXY protocol and TLS; nil for a connection without them.
   let layers: ConnectionLayers?
-  /// In the total of connections; nil if it is not counted.
+  /// The connection's part of the total of connections; nil if it is not counted.
   var place: LoopPart?
   /// The index in the worker's table of connections.
   var index: Int
@@ -36,34 +39,35 @@ final class HTTPConnection: LoopTask {
   private var current = Current.none
   /// The request or stream that waits for new data.
   var waiting = Waiting.none
-  /// Whether a half-closed client was probed (`probeHalfClosed`). It is stored here because padding makes it free.
+  /// Whether a half-closed client was probed (`probeHalfClosed`). Stored here, where padding makes it free.
   var isProbed = false
   /// Whether the peer is a proxy that is trusted to name the client of each request.
   var isBehindProxy: Bool
-  /// The client's own id of the request in `waiting`, for a problem. Empty, and so without memory, if there is none.
+  /// The client's own id of the request in `waiting`, for a problem document. Empty if there is none, so that it takes
+  /// no memory.
   var heldRequestID: [UInt8] = []
   /// The registration in `HeldConnections` while `isHeld`.
   var registration: HeldConnections.Registration?
-  /// Responses that the kernel has not taken yet.
+  /// Responses that the kernel has not accepted yet.
   var pending = OutputQueue()
   var phase: RequestPhase
   var isIdleWait = false
   /// Whether the request or stream in `waiting` is held.
   var isHeld = false
-  /// What `processInput` has left to `serve()`.
+  /// The need that `processInput` has left to `serve()`.
   var openNeed: Need?
   /// How many parts of the worker's deferred output are responses of this connection.
   var deferredParts: Int32 = 0
-  /// Whether the body in `current` has arrived and was prepared, and its request is not finished.
+  /// Whether the body in `current` has arrived and was prepared, but its request is not finished.
   var isPrepared = false
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
-  /// Nil while the access log is off.
+  /// nil while the access log is off.
   var access: AccessRecord?
-  /// Memory of the body in `current` that is counted, in bytes; 0 if none is.
+  /// Memory of the body in `current` that is counted, in bytes; 0 if it is not counted.
   private var countedBodyBytes = 0
-  /// The part of the body in `current` in the total of pending bodies. Set if `countedBodyBytes` is.
+  /// The part of the body in `current` in the total of pending bodies. Set while `countedBodyBytes` is above 0.
   private var bodyPart: LoopPart?
 
   /// The request being received.
@@ -79,7 +83,7 @@ final class HTTPConnection: LoopTask {
     case none
     case request(any WaitingRequest)
     case stream(any Source)
-    /// The request in `current` is to be finished when its body is prepared.
+    /// The request in `current` will be finished when its body is prepared.
     case body(BodyWork)
   }
 
@@ -110,8 +114,9 @@ final class HTTPConnection: LoopTask {
     worker.remove(self)
   }
 
-  /// Sets the timer for the new deadline if the connection is idle. Called when the server begins to drain. Closing it here could lose a
-  /// request that has arrived in this turn. Before the timer fires, such requests are processed.
+  /// Sets the timer for the new deadline if the connection is idle. Called when the server begins to drain. Closing the
+  /// connection here could lose a request that has arrived in this turn. Such requests are processed before the timer
+  /// fires.
   func drain() { if isIdleWait { channel.processInput() } }
 
   // MARK: Life cycle
@@ -130,9 +135,9 @@ final class HTTPConnection: LoopTask {
     case end(lingering: Bool)
   }
 
-  /// The only function that waits, together with its callees `receive`, `flush` and `linger`. All other code runs synchronously between
-  /// two waits or during one (`processInput`). That keeps the frames of a held poll or stream, its largest cost, within one slab of the
-  /// task allocator (1 KiB).
+  /// The only function that waits, together with its callees `receive`, `flush` and `linger`. All other code runs
+  /// synchronously between two waits or during one (`processInput`). That keeps the frames of a held poll or stream,
+  /// its largest cost, within one slab of the task allocator (1 KiB).
   private func serve() async {
     while !channel.isClosed {
       let need = openNeed.take() ?? advance()
@@ -161,7 +166,7 @@ final class HTTPConnection: LoopTask {
   @inline(never)
   func advance() -> Need {
     while true {
-      // Before the rest of its request, which may still be arriving (`finishBeforeContent`).
+      // A stream may begin before the rest of its request has arrived (`finishBeforeContent`), so it comes first.
       if case .stream = waiting, let need = continueStream() { return need }
       if isPrepared {
         if let need = finishRequest() { return need }
@@ -212,18 +217,18 @@ final class HTTPConnection: LoopTask {
     return ClientConnection(origin: origin, socket: channel.descriptor, certificate: nil, isSecure: false)
   }
 
-  /// Passes a body that is not small to another thread. Returns whether its request waits for that.
+  /// Passes a large body to another thread for preparation. Returns whether the request waits for that.
   private func beginPreparation() -> Bool {
     guard case .accepted(let exchange) = current, let body = exchange.body, body.mayTakeLong,
       let preparation = worker.application.preparation(of: exchange)
     else { return false }
     countBody()
-    // It may have given way to others.
+    // The body may have been dropped in favour of others.
     guard case .accepted(var exchange) = current else { return false }
     exchange.body?.preparation = preparation
     current = .accepted(exchange)
     let principal = worker.application.principal(of: exchange) ?? ""
-    // The addresses of one principal have one turn.
+    // All addresses of one principal take turns as one client.
     let user = TotalUser(principal, at: principal.isEmpty ? client.origin : .local)
     let work = BodyWork(
       preparation, body.bytes, of: user, notifying: worker.preparedBodies,
@@ -233,7 +238,7 @@ final class HTTPConnection: LoopTask {
     return true
   }
 
-  /// The wait for the preparation of the body in `current` has ended.
+  /// Ends the wait for the preparation of the body in `current`.
   func endPreparation(_ work: BodyWork) {
     isPrepared = true
     guard !work.hasNewData else { return }
@@ -261,9 +266,9 @@ final class HTTPConnection: LoopTask {
     current = .accepted(exchange)
   }
 
-  /// Finishes a request whose content is not wanted, while the client still waits for `100 Continue`. Returns false if the content
-  /// is wanted or the response must wait. That wait begins only after the content, because only then `http.pipelined_bytes` limits
-  /// further input.
+  /// Finishes a request whose content is not needed, while the client still waits for `100 Continue`. Returns false if
+  /// the content is needed or the response must wait. That wait begins only after the content, because only then
+  /// `http.pipelined_bytes` limits further input.
   private func finishBeforeContent() -> Bool {
     guard case .accepted(let exchange) = current, exchange.body == nil else { return false }
     finish()
@@ -322,8 +327,9 @@ final class HTTPConnection: LoopTask {
 
   // MARK: Memory of partially received bodies
 
-  /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in one turn is
-  /// not counted, since it is freed before others can add to it. Its memory doubles when it grows, so few reads change what is counted.
+  /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in
+  /// one turn is not counted, since it is freed before others can add to it. Its memory doubles when it grows, so few
+  /// reads change what is counted.
   private func countBody() {
     guard case .accepted(let exchange) = current, let bytes = exchange.body?.heldBytes, bytes != countedBodyBytes else {
       return
@@ -342,9 +348,10 @@ final class HTTPConnection: LoopTask {
     dropBody()
   }
 
-  /// Drops the body that is arriving, and its remainder on arrival: its client is the heaviest. Then the request is refused.
+  /// Drops the arriving body, and its remainder on arrival, because its client uses the most memory. The request is
+  /// then refused.
   func dropBody() {
-    // The connection is woken, and finishes the request.
+    // Cancelling wakes the connection, which finishes the request.
     if case .body(let work) = waiting { worker.bodyThread.cancel(work) }
     giveUpBody(.tooManyBodies)
   }

@@ -3,10 +3,10 @@ import Reactor
 
 /// The role of a listener and its reach.
 package struct HTTPListener: Sendable {
-  /// `peer`: other gateways, which forward requests of their clients.
+  /// `peer` is for other gateways, which forward requests of their clients.
   package enum Role: Sendable { case client, management, peer }
 
-  /// From where clients can reach a listener. Each reach includes those before it.
+  /// From where clients can reach a listener. Each reach includes the previous ones.
   package enum Reach: UInt8, Sendable, Comparable {
     /// A Unix-domain socket. Browsers cannot connect to one.
     case local
@@ -18,7 +18,7 @@ package struct HTTPListener: Sendable {
 
   package let role: Role
   package let reach: Reach
-  /// Whether its clients use HTTPS.
+  /// Whether the listener's clients use HTTPS.
   package let isSecure: Bool
 
   package init(_ role: Role, reach: Reach, isSecure: Bool = false) {
@@ -39,15 +39,15 @@ extension SocketAddress {
 /// The listening sockets of one address.
 package struct BoundListener: Sendable {
   package let address: SocketAddress
-  /// One per loop. A Unix socket has only one, since several cannot share an address.
+  /// One per loop. A Unix-domain socket has only one, since several cannot use the same path.
   package let descriptors: [Int32]
-  /// The file of a Unix socket that this process has bound.
+  /// The file of a Unix-domain socket that this process has bound.
   package let file: SocketFile?
-  /// Whether the process was started with the socket. Then it outlives the process.
+  /// Whether the process inherited the socket, which then outlives it.
   package let isInherited: Bool
 
-  /// Shares an inherited socket. Each connection wakes all loops that are idle, and the first one accepts it. Waking only one loop
-  /// (EPOLLEXCLUSIVE) would wake the same one while it is idle, and leave most held requests to it.
+  /// Uses an inherited socket on all loops. Each connection wakes all idle loops, and the first one accepts it. Waking
+  /// only one loop (EPOLLEXCLUSIVE) would wake the same one while it is idle, and leave most held requests to it.
   package init(_ inherited: InheritedSockets.Socket, loops: Int) throws(SystemError) {
     address = inherited.address
     descriptors = try InheritedSockets.share(inherited.descriptor, count: max(1, loops))

@@ -7,10 +7,11 @@ import Reactor
 import Synchronization
 import Threading
 
-/// The shared part of an HTTP/1.1 server that runs on several event loops. It has no routes: each loop has an `HTTPApplication`. Its limits are those of
-/// Configuration, since a second type for them would repeat their defaults.
+/// The part of an HTTP/1.1 server that its event loops have in common. It has no routes: each loop has an
+/// `HTTPApplication`. It uses the limits of Configuration, since a second type for them would repeat their defaults.
 package final class HTTPServer: Sendable {
-  /// Maximum numbers of open connections. Each role has its own limit, so that probes get through when clients have used up theirs.
+  /// Maximum numbers of open connections. Each role has its own limit, so that probes are accepted when clients have
+  /// used up theirs.
   package struct ConnectionLimits: Sendable {
     package let clients: Int
     package let management: Int
@@ -27,29 +28,33 @@ package final class HTTPServer: Sendable {
   let limits: HTTPLimits
   let logger: Logger
   let metrics: HTTPServerMetrics
-  /// The responses that clients have not taken, in bytes. An unsent response keeps its pushes in memory, even after the inbox has dropped them. Each
-  /// wait for a client adds its response anew, so the oldest is the one without progress for the longest time.
+  /// The responses that clients have not read, in bytes. An unsent response keeps its pushes in memory, even after the
+  /// inbox has dropped them. Each wait for a client adds its response again, so the oldest part is the one with the
+  /// longest time without progress.
   let unsentResponses: ProcessTotal
-  /// The bodies of requests that have arrived in part, in bytes.
+  /// The partially received bodies of requests, in bytes.
   let pendingBodies: ProcessTotal
   package let accessLog: AccessLog
   let refusalLog = LogLineLimiter()
-  /// The TLS handshakes in progress. OpenSSL allocates what the first message of a client announces, before it arrives: a handshake that has only begun may
-  /// cost 120 KiB.
+  /// The TLS handshakes in progress. OpenSSL allocates as much as a client's first message announces before it arrives,
+  /// so a handshake that has only begun may cost 120 KiB.
   let handshakes: ProcessTotal
-  /// Handshakes in progress, together about 240 MiB. More than arrive within a usual round trip, since the computations of each limit their rate.
+  /// Maximum number of handshakes in progress, together about 240 MiB. More than arrive within a usual round trip,
+  /// since their computations limit their rate.
   static var maximumHandshakes: Int { 2_048 }
   let handshakeLog = LogLineLimiter()
   /// How long a large body waits for its preparation.
   let preparationWait: TimeSpan
-  /// Connections that begin with another protocol. The usual cause is a configuration, which does not change within a minute.
+  /// Connections that begin with another protocol. The usual cause is a configuration, which does not change within a
+  /// minute.
   let tlsOnPlainLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let plainOnTLSLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let proxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
   let noProxyHeaderLog = LogLineLimiter(lines: 1, per: .seconds(60))
-  /// Nil without HTTPS listeners.
+  /// nil without HTTPS listeners.
   package let certificate: CurrentCertificate?
-  /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single loop can count them.
+  /// The open connections of each role. The kernel distributes one client's connections over the loops, so no single
+  /// loop can count them.
   private let clients: ProcessTotal
   private let management: ProcessTotal
   private let peers: ProcessTotal
@@ -70,16 +75,16 @@ package final class HTTPServer: Sendable {
     limits = settings.limits
     unsentResponses = ProcessTotal(
       limit: settings.unsentBytes, .oldestFirst, used: metrics.unsentBytes, yielded: metrics.slowReaders)
-    // The newest first: of one client, the bodies that have most of their content go on.
+    // The newest first, so that bodies which have almost arrived are completed.
     pendingBodies = ProcessTotal(limit: settings.pendingBodyBytes, .newestFirst, used: metrics.pendingBodyBytes)
-    // The oldest first: a handshake takes a round trip or two, so the oldest are those that do not go on.
+    // The oldest first: a handshake takes a round trip or two, so the oldest ones have probably stalled.
     handshakes = ProcessTotal(
       limit: Self.maximumHandshakes, .oldestFirst, yielded: metrics.refusedConnections)
     clients = ProcessTotal(
       limit: connections.clients, limitPerAddress: settings.connectionsPerAddress, .newestFirst,
       yielded: metrics.refusedConnections)
     management = ProcessTotal(limit: connections.management, .newestFirst, yielded: metrics.refusedConnections)
-    // As many as a gateway opens to another one. The rest is for others.
+    // As many as one gateway opens to another. The rest is for the others.
     let perPeer = max(1, connections.peers - connections.peers / 4)
     peers = ProcessTotal(
       limit: connections.peers, limitPerAddress: perPeer, .newestFirst, yielded: metrics.refusedConnections)
@@ -121,8 +126,8 @@ package final class HTTPServer: Sendable {
     }
   }
 
-  /// Stops accepting clients, ends their waits, and closes each of their connections after its pending response. Management and peers are served
-  /// until the loops stop.
+  /// Stops accepting clients, ends their waits, and closes each of their connections after its pending response.
+  /// Management and peers are served until the loops stop.
   ///
   /// - Parameters:
   ///   - spread: the time over which held requests and streams end.
@@ -135,7 +140,7 @@ package final class HTTPServer: Sendable {
     for loop in loops {
       loop.submit { [self] context in
         (context.userObject as? HTTPWorker)?.drain(releasingOver: spread)
-        // Only now are the connections counted that the kernel had established before.
+        // Only now do the totals include the connections that the kernel had established before.
         loopsToDrain.subtract(1, ordering: .sequentiallyConsistent)
         reportIfDrained()
         return nil
@@ -162,7 +167,7 @@ package final class HTTPServer: Sendable {
     }
   }
 
-  /// An admitted connection has ended.
+  /// Called when an admitted connection has ended.
   func released(_ role: HTTPListener.Role) {
     if role == .client, loopsToDrain.load(ordering: .sequentiallyConsistent) == 0 { reportIfDrained() }
   }

@@ -6,26 +6,28 @@ import Metrics
 import ProxyCodec
 import Reactor
 
-/// The state that the HTTP connections of one event loop share.
+/// The state of one event loop that its HTTP connections have in common.
 final class HTTPWorker: TurnEndTarget {
   /// Minimum interval between two log lines about refused connections, per loop.
   private static var warningInterval: TimeSpan { .seconds(10) }
   /// Bytes of responses that may be deferred to the end of a turn.
   private static var deferredBytesPerTurn: Int { 256 * 1024 }
-  /// While draining, a connection without a request is closed at its `drainEnd`, but not before it has been idle for this time. A client
-  /// that has just received a response often sends its next request at once, and would lose it if the connection were closed meanwhile.
+  /// While draining, a connection without a request is closed at its `drainEnd`, but not before it has been idle for
+  /// this time. A client that has just received a response often sends its next request at once, which could be lost if
+  /// the connection were closed at that moment.
   static var drainIdle: TimeSpan { .seconds(1) }
-  /// A larger `output`, in bytes of memory, was needed by an exceptional response only, and is released once it is sent.
+  /// Maximum memory, in bytes, that `output` keeps. Only an exceptional response needs more, which is released once it
+  /// is sent.
   private static var retainedOutputBytes: Int { 512 * 1024 }
 
   let loop: LoopContext
   let server: HTTPServer
   let application: any HTTPApplication
   private let pool: HTTPHeadPool
-  /// Of the connections of other gateways. A forwarded head has fields of its own.
+  /// The heads of requests from other gateways, which add fields of their own.
   private lazy var peerPool = HTTPHeadPool(limits: server.limits.forPeers)
   let heldConnections: HeldConnections
-  /// Clients that do not take their responses.
+  /// Clients that do not read their responses.
   let slowReaders: LoopParts<Channel>
   private(set) lazy var handshakes = LoopParts<Channel>(server.handshakes, loop: loop) { [unowned self] channel in
     channel.reset()
@@ -40,16 +42,17 @@ final class HTTPWorker: TurnEndTarget {
   private let peers: LoopParts<HTTPConnection>
   let accessLog: AccessLog
   let timeouts: ConnectionTimeouts
-  /// Of the connections of other gateways.
+  /// The timeouts for connections of other gateways.
   let peerTimeouts: ConnectionTimeouts
-  /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can share it. What
-  /// the kernel does not take at once moves to the connection's own queue.
+  /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can
+  /// use the same one. Bytes that the kernel does not accept at once move to the connection's own queue.
   var output = OutputQueue()
   /// The principal of the last response in `output`; 0 without credentials.
   var responder: UInt64 = 0
-  /// The principals of the responses that clients do not take. Not in their connections, most of which have none.
+  /// The principals of responses that clients have not read. Kept outside the connections, most of which have none.
   private var unsentResponders: [ObjectIdentifier: UInt64] = [:]
-  /// What a connection with TLS or the PROXY protocol has read last. Also gathers what such a connection encrypts.
+  /// The last input of a connection with TLS or the PROXY protocol. Also gathers the plaintext that such a connection
+  /// encrypts.
   var plaintext = ByteQueue()
   /// The response being written by the application.
   var response = Response()
@@ -113,12 +116,13 @@ final class HTTPWorker: TurnEndTarget {
       warnOfUntrusted(peer)
       return
     }
-    // Until the header names the client, no origin's limit applies: the connections of many clients come from one proxy.
+    // Until the header names the client, no limit per origin applies: one proxy opens the connections of many clients.
     let origin = expectsHeader ? ClientOrigin.local : ClientOrigin(peer)
     let places = places(of: listener.role)
     let admission = places.add(nil, 1, by: origin)
     guard case .admitted(let place) = admission else {
-      // No response: during a flood, sending responses would cost the server more than the connections cost the attacker.
+      // No response: during a flood, sending responses would cost the server more than the connections cost the
+      // attacker.
       Sockets.reset(descriptor)
       if case .tooManyOfAddress = admission { server.metrics.refusedConnections.add() }
       warn(of: admission, listener.role)
@@ -171,8 +175,8 @@ final class HTTPWorker: TurnEndTarget {
     server.released(role)
   }
 
-  /// Counts a connection by the client that the header of the PROXY protocol names, or by its peer if it names none. Resets it and returns
-  /// false if that one has too many.
+  /// Counts a connection for the client that the header of the PROXY protocol names, or for its peer if the header
+  /// names none. If that client has too many connections, resets this one and returns false.
   func recount(_ connection: HTTPConnection, behind layers: ConnectionLayers) -> Bool {
     let origin = ClientOrigin(layers.client ?? layers.peer)
     if origin != connection.origin {
@@ -187,13 +191,13 @@ final class HTTPWorker: TurnEndTarget {
       connection.place = place
       connection.origin = origin
     }
-    // What `X-Forwarded-For` says counts only if the client of the proxy is a trusted proxy itself. One that is not named is not: what
-    // follows the header may come from any client.
+    // `X-Forwarded-For` counts only if the proxy's client is a trusted proxy itself. A client without a name is not
+    // trusted: the bytes after the header may come from any client.
     connection.isBehindProxy = layers.client.map { server.settings.trustedProxies.contains($0.ip) } ?? false
     return true
   }
 
-  /// Logs that handshakes give way.
+  /// Logs that handshakes were reset because there are too many.
   private func warnOfHandshakes() {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
@@ -202,7 +206,7 @@ final class HTTPWorker: TurnEndTarget {
       [.number("limit", HTTPServer.maximumHandshakes)])
   }
 
-  /// Logs that a peer which may not send the PROXY protocol has connected to a listener that requires it.
+  /// Logs that a peer has connected to a listener that requires the PROXY protocol, but is not trusted to send it.
   private func warnOfUntrusted(_ peer: SocketAddress) {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
@@ -227,7 +231,8 @@ final class HTTPWorker: TurnEndTarget {
       "a connection limit is reached: new connections are refused", [.text("limit", key)])
   }
 
-  /// Logs that accepting failed for lack of descriptors or memory. Rate-limited, since every attempt fails until some are freed.
+  /// Logs that accepting failed for lack of descriptors or memory. Rate-limited, since every attempt fails until some
+  /// are freed.
   func warnOfShortage(_ code: Int32) {
     guard loop.now >= nextShortageWarning else { return }
     nextShortageWarning = loop.now + Self.warningInterval
@@ -240,8 +245,8 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Stops accepting clients, ends all waits, and closes every connection after its pending response.
   ///
-  /// - Parameter spread: the time over which held requests, streams and idle connections end. The clients of the first two return at once,
-  ///   to another instance or to the next process, so they must not all do so together.
+  /// - Parameter spread: the time over which held requests, streams and idle connections end. Clients of the first two
+  ///   reconnect at once, to another instance or to the next process, so they must not all do so together.
   func drain(releasingOver spread: TimeSpan) {
     guard !isDraining else { return }
     isDraining = true
@@ -254,22 +259,24 @@ final class HTTPWorker: TurnEndTarget {
     for connection in connections { connection.drain() }
   }
 
-  /// When what waits on `channel` must end because the server drains. Not before the next turn: a timer fires after the input of its turn.
+  /// When a wait on `channel` must end because the server drains. Not before the next turn: a timer fires after the
+  /// input of its turn.
   func drainEnd(of channel: Channel) -> MonotonicTime {
     guard isDraining else { return .distantFuture }
     return drainStart + drainSpread / 1024 * Int64(Self.drainShare(of: channel.descriptor))
   }
 
-  /// Which part of the spread passes before a wait ends, in 1024ths. Descriptors are small consecutive numbers. Their products with
-  /// 2^32 divided by the golden ratio, modulo 2^32, are spread evenly, however many there are (Fibonacci hashing).
+  /// The part of the spread, in 1024ths, that passes before a wait ends. Descriptors are small consecutive numbers.
+  /// Their products with 2^32 divided by the golden ratio, modulo 2^32, are spread evenly, however many there are
+  /// (Fibonacci hashing).
   static func drainShare(of descriptor: Int32) -> UInt32 {
     (UInt32(truncatingIfNeeded: descriptor) &* 2_654_435_769) >> 22
   }
 
   // MARK: Responses at the end of the turn
 
-  /// Moves `connection`'s responses from `output` to the buffer that is sent at the end of the turn. Returns false if they are too
-  /// large or contain shared memory.
+  /// Moves `connection`'s responses from `output` to the buffer that is sent at the end of the turn. Returns false if
+  /// they are too large or contain a `SharedSlice`.
   func deferOutput(of connection: HTTPConnection) -> Bool {
     guard output.isText, deferredOutput.count + output.count <= Self.deferredBytesPerTurn else { return false }
     if deferredEnds.isEmpty { loop.atEndOfTurn(self) }
@@ -281,13 +288,13 @@ final class HTTPWorker: TurnEndTarget {
 
   // MARK: Responses that clients do not take
 
-  /// The client of `connection` does not take what is in `output`.
+  /// Remembers the principal of the responses in `output`, because the client of `connection` does not read them.
   func noteResponder(of connection: HTTPConnection) {
     if responder != 0 { unsentResponders[ObjectIdentifier(connection)] = responder }
     responder = 0
   }
 
-  /// The principal of the responses that the client has not taken; 0 without credentials.
+  /// The principal of the responses that the client has not read; 0 without credentials.
   func responder(of connection: HTTPConnection) -> UInt64 { unsentResponders[ObjectIdentifier(connection)] ?? 0 }
 
   func forgetResponder(of connection: HTTPConnection) {

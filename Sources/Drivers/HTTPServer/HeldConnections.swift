@@ -3,11 +3,13 @@ import Synchronization
 
 /// The held connections of one event loop, grouped by the notifier they wait for.
 ///
-/// A notification wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block the loop, and every
-/// other client on it, for about 75 ms. A client served in the first slice may poll again before the last slice, and the same notification
-/// must not wake it again. So entries are numbered, and a notification wakes only those that existed when it was signalled.
+/// A notification wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block
+/// the loop, and every other client on it, for about 75 ms. A client served in the first slice may poll again before
+/// the last slice, and the same notification must not wake it again. So entries are numbered, and a notification wakes
+/// only those that existed when it was signalled.
 final class HeldConnections {
-  /// Below this number of groups none is removed, so that a single client which polls repeatedly finds its group.
+  /// Empty groups are removed only above this number of groups, so that a single client which polls repeatedly finds
+  /// its group.
   private static var groupsKept: Int { 64 }
 
   /// Identifies the entry of a held connection.
@@ -33,14 +35,14 @@ final class HeldConnections {
   /// Number of entries made since the groups were created.
   var registrationCount: UInt64 { groups.values.reduce(0) { $0 + $1.lastNumber } }
 
-  /// Registers `connection` to be woken when `notifier` notifies. The caller must check for new data again before it waits, since earlier
-  /// notifications do not wake it.
+  /// Registers `connection` to be woken when `notifier` notifies. The caller must check for new data again before it
+  /// waits, since earlier notifications do not wake it.
   func register(_ connection: HTTPConnection, for notifier: Notifier) -> Registration {
     let group = group(of: notifier)
     return Registration(group: group, handle: group.add(connection))
   }
 
-  /// Does nothing if the connection was woken already.
+  /// Removes the entry, unless the connection was already woken.
   func unregister(_ registration: Registration) { registration.group.remove(registration.handle) }
 
   /// Wakes every entry, because the server drains.
@@ -92,7 +94,7 @@ private final class WaitingGroup {
   private let relays: [Relay]
   private var entries = ArrivalList<Entry>()
   private(set) var lastNumber: UInt64 = 0
-  /// Entries up to this number are to be woken. Later ones have seen the new data.
+  /// Entries up to this number must be woken. Later ones have seen the new data.
   private var dueThrough: UInt64 = 0
   private var reason = Reason.notification
 
@@ -108,8 +110,8 @@ private final class WaitingGroup {
     notifier.add(listener)
   }
 
-  /// The signals are made before the group exists. `close()` ends the cycle: a weak reference would make each retain of the group, one
-  /// per held connection, slower.
+  /// The signals are made before the group exists. `close()` ends the reference cycle: a weak reference would make each
+  /// retain of the group, one per held connection, slower.
   private final class Relay: SignalTarget {
     var group: WaitingGroup?
     private let action: (WaitingGroup) -> Void
@@ -135,7 +137,8 @@ private final class WaitingGroup {
     updateListener()
   }
 
-  /// Wakes all current entries. An entry added between the notification and its signal is woken too; it finds no new data and waits again.
+  /// Wakes all current entries. An entry added between the notification and its signal is woken, too; it finds no new
+  /// data and waits again.
   func wakeAll(because reason: Reason) {
     if reason == .drain { self.reason = .drain }
     dueThrough = lastNumber
@@ -154,7 +157,7 @@ private final class WaitingGroup {
         _ = entries.popFirst()
         first.connection.notified()
       } else {
-        // It has checked for this data, and stays held.
+        // The connection has seen this data, and stays held.
         lastNumber += 1
         entries.moveFirstToEnd { $0.number = lastNumber }
       }

@@ -3,20 +3,21 @@ import Reactor
 import Threading
 import Totals
 
-/// A total of the process whose parts are connections of all loops, or what they use: `YieldingTotal`, behind a lock.
+/// A total of the process, such as the number of connections, whose parts belong to connections of all loops: a
+/// `YieldingTotal` behind a lock.
 ///
-/// The heaviest client gives way, whichever loop it is on: its loop is woken and takes the part back. What it uses counts no more from the
-/// decision on.
+/// If the total is used up, a part of the heaviest client must yield, on any loop. That loop is woken to give it up.
+/// From the decision on, the part no longer counts.
 final class ProcessTotal: Sendable {
-  /// Which part gives way if the client that needs more is the heaviest itself.
+  /// Which of its parts yields if the client that needs more is itself the heaviest.
   enum Order { case oldestFirst, newestFirst }
 
   /// The result of `LoopParts.add`.
   enum Admission {
     case admitted(LoopPart)
-    /// The client is among the heaviest, and the total is used.
+    /// The client is among the heaviest, and the total is used up.
     case refused
-    /// The address has as many as one may have.
+    /// The address has reached its limit.
     case tooManyOfAddress
   }
 
@@ -25,7 +26,7 @@ final class ProcessTotal: Sendable {
     let owner: ArrivalHandle
   }
 
-  /// The parts of one loop that are to give way. Used from any thread.
+  /// The parts of one loop that must yield. Used from any thread.
   final class ChosenParts: Sendable {
     private let owners = Locked<[ArrivalHandle]>([])
     private let signal: Signal
@@ -54,9 +55,9 @@ final class ProcessTotal: Sendable {
   private let total: Locked<YieldingTotal<Member>>
 
   /// - Parameters:
-  ///   - limitPerAddress: maximum of one address. Does not apply to Unix sockets.
+  ///   - limitPerAddress: the limit of one address. Does not apply to Unix-domain sockets.
   ///   - used: the current sum of the parts.
-  ///   - yielded: counts the parts that gave way.
+  ///   - yielded: counts the parts that yielded.
   init(
     limit: Int, limitPerAddress: Int = .max, _ order: Order, used: Gauge = Gauge(), yielded: Counter = Counter()
   ) {
@@ -83,7 +84,7 @@ final class ProcessTotal: Sendable {
     }
   }
 
-  /// Returns false if the part has given way.
+  /// Returns false if the part has yielded.
   func change(_ handle: YieldingTotal<Member>.Handle, of member: Member, to amount: Int) -> Bool {
     total.withLock { total in
       guard total.change(handle, to: amount) else { return false }
@@ -92,7 +93,7 @@ final class ProcessTotal: Sendable {
     }
   }
 
-  /// Returns false if the part has given way.
+  /// Returns false if the part has yielded.
   @discardableResult
   func remove(_ handle: YieldingTotal<Member>.Handle) -> Bool {
     total.withLock { total in
@@ -107,20 +108,20 @@ final class ProcessTotal: Sendable {
   ) {
     while let part = total.yield(for: order == .newestFirst ? handle : nil) {
       yielded.add()
-      // The caller learns it by the result.
+      // The caller learns it from the result.
       if part.owner != member.owner || part.loop !== member.loop { part.loop.append(part.owner) }
     }
     used.set(total.used)
   }
 }
 
-/// A part of a total, until it is removed or gives way.
+/// A part of a total, until it is removed or yields.
 struct LoopPart {
   fileprivate let total: YieldingTotal<ProcessTotal.Member>.Handle
   fileprivate let owner: ArrivalHandle
 }
 
-/// What the connections of one loop use of a total.
+/// The parts of a total that belong to one loop.
 final class LoopParts<Owner> {
   /// Breaks an initialization cycle: the signal is made before `LoopParts` exists.
   private final class Relay: SignalTarget {
@@ -133,7 +134,7 @@ final class LoopParts<Owner> {
   private var owners = ArrivalList<Owner?>()
   private let giveWay: (Owner) -> Void
 
-  /// - Parameter giveWay: takes back a part whose client is the heaviest. It is removed by then.
+  /// - Parameter giveWay: gives up a part of the heaviest client. The part has been removed by then.
   init(_ total: ProcessTotal, loop: LoopContext, giveWay: @escaping (Owner) -> Void) {
     self.total = total
     self.giveWay = giveWay
@@ -149,7 +150,7 @@ final class LoopParts<Owner> {
   ///
   /// - Parameters:
   ///   - owner: nil if `assign` follows in this turn.
-  ///   - principal: a hash of it; 0 if it is not known.
+  ///   - principal: a hash of the principal; 0 if it is unknown.
   func add(_ owner: Owner?, _ amount: Int, by origin: ClientOrigin, _ principal: UInt64 = 0) -> ProcessTotal.Admission {
     let owner = owners.append(owner)
     let (part, isRefusedByAddress) = total.add(
@@ -163,14 +164,14 @@ final class LoopParts<Owner> {
 
   func assign(_ part: LoopPart, to owner: Owner) { owners.replace(part.owner, with: owner) }
 
-  /// Returns false if the part gives way. It is removed then.
+  /// Returns false if the part yields. It has then been removed.
   func change(_ part: LoopPart, to amount: Int) -> Bool {
     if total.change(part.total, of: ProcessTotal.Member(loop: chosen, owner: part.owner), to: amount) { return true }
     owners.remove(part.owner)
     return false
   }
 
-  /// Returns false if the part was chosen to give way.
+  /// Returns false if the part was already chosen to yield.
   @discardableResult
   func remove(_ part: LoopPart) -> Bool {
     owners.remove(part.owner)
@@ -178,7 +179,7 @@ final class LoopParts<Owner> {
   }
 
   func signalled() {
-    // An owner that has removed its part in the meantime is not found.
+    // An owner that has removed its part meanwhile is not found.
     for owner in chosen.take() { if let owner = owners.remove(owner).flatMap({ $0 }) { giveWay(owner) } }
   }
 }

@@ -2,10 +2,10 @@ import ByteStreams
 
 /// Detects a client that reads its responses too slowly.
 ///
-/// It counts the bytes that the client has acknowledged, not those that the kernel has accepted from us. The kernel accepts more
-/// only when a third of its send buffer is free. That buffer may hold megabytes, which a slow client takes minutes to read. The
-/// buffer is checked when the kernel reports room, and at each deadline. So a client that takes a byte right after a check and then
-/// stops is reset after up to two pauses.
+/// It counts the bytes that the client has acknowledged, not the bytes that the kernel has accepted from us. The kernel
+/// accepts more only when a third of its send buffer is free. That buffer may hold megabytes, which a slow client takes
+/// minutes to read. The buffer is checked when the kernel reports room, and at each deadline. So a client that takes a
+/// byte right after a check and then stops is reset after up to two pauses.
 struct ReaderPace {
   private var pace: TransferPace
   /// Bytes in the kernel's send buffer at the last check.
@@ -16,8 +16,8 @@ struct ReaderPace {
     self.unacknowledged = unacknowledged
   }
 
-  /// Records that the kernel has accepted `sent` more bytes since the last check, and that its send buffer now has `unacknowledged`
-  /// bytes.
+  /// Records that the kernel has accepted `sent` more bytes since the last check, and that its send buffer now has
+  /// `unacknowledged` bytes.
   mutating func advance(sent: Int, unacknowledged: Int, at now: MonotonicTime) {
     let taken = self.unacknowledged &+ sent &- unacknowledged
     self.unacknowledged = unacknowledged

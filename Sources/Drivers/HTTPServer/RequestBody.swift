@@ -7,9 +7,10 @@ package struct RequestBody {
   package private(set) var bytes: [UInt8] = []
   /// Whether the content exceeded the limit. The excess was dropped.
   package private(set) var exceedsLimit = false
-  /// What was done with the content before the request is finished; nil for nothing.
+  /// The work on the content before the request is finished; nil if there is none.
   package var preparation: (any BodyPreparation)?
-  /// A body of so many bytes may take longer than a turn should, so the application is asked for its preparation.
+  /// The size in bytes from which processing a body may take longer than a turn should. The application is then asked
+  /// for a preparation.
   private let smallestLong: Int
   /// Maximum number of bytes kept: the smaller of Content-Length, if present, and the limit.
   private let maximumBytes: Int
@@ -39,6 +40,6 @@ package struct RequestBody {
   /// `http.pending_body_bytes` can equal `http.body_bytes`.
   package var heldBytes: Int { max(bytes.count, min(bytes.capacity, maximumBytes)) }
 
-  /// Whether the content may take long. What exceeds the limit is refused without a look.
+  /// Whether processing the content may take long. Content above the limit is refused without processing.
   var mayTakeLong: Bool { bytes.count >= smallestLong && !exceedsLimit }
 }

@@ -1,8 +1,8 @@
 import ByteStreams
 import HTTPCodec
 
-/// The id of a request that the client chose, in `X-Request-Id`. Proxies such as nginx and Envoy send one, so that the logs of all
-/// hops can be joined.
+/// The id of a request that the client chose, in `X-Request-Id`. Proxies such as nginx and Envoy send one, so that the
+/// logs of all hops can be joined.
 enum RequestID {
   /// Maximum length. Common ids (UUID, 32 hexadecimal digits) are shorter.
   private static var limit: Int { 128 }

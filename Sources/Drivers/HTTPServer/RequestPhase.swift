@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// What a connection waits for from its client. It determines the deadline.
+/// What a connection expects from its client. It determines the deadline.
 enum RequestPhase {
   /// The next request, since this time.
   case idle(MonotonicTime)
@@ -16,7 +16,7 @@ enum RequestPhase {
     }
   }
 
-  /// Since when the client has sent nothing, if no byte of a request has arrived. Meaningless otherwise.
+  /// The time since which the client has sent nothing, if no byte of a request has arrived. Otherwise meaningless.
   var idleStart: MonotonicTime? {
     switch self {
     case .idle(let since), .head(let since): since
@@ -27,7 +27,7 @@ enum RequestPhase {
   /// Records that bytes have arrived. Between two requests they begin a head.
   mutating func beginHead(at now: MonotonicTime) { if case .idle = self { self = .head(now) } }
 
-  /// Restarts the time when the last response has been written, including that of a head which has begun to arrive behind it.
+  /// Restarts the time when the last response has been written, also for a head that has begun to arrive behind it.
   mutating func restart(at now: MonotonicTime, isReceiving: Bool) {
     if case .idle = self { self = isReceiving ? .head(now) : .idle(now) }
   }

@@ -11,23 +11,24 @@ package struct Response: ~Copyable {
   /// Header fields, each ending with CRLF.
   package var fields = ByteQueue()
   package var content = ResponseContent()
-  /// Header fields, each ending with CRLF, that this response has even if it is a prepared one.
+  /// Header fields, each ending with CRLF, that are added even to a prepared response.
   package var additionalFields = ByteQueue()
   /// If set, it replaces `status`, `fields` and `content`.
   package var prepared: PreparedResponse?
   /// Log fields for a refused request. The server adds the id, the method, the path and the client.
   package var refusal: [LogField] = []
-  /// The id of the request in the response and the log. The server sets it if the client sent a valid `X-Request-Id`; otherwise the
-  /// application sets one if its response names it. `reset()` keeps it.
+  /// The id of the request in the response and the log. The server sets it if the client sent a valid `X-Request-Id`.
+  /// Otherwise the application sets it if its response contains an id. `reset()` keeps it.
   package var requestID = ByteQueue()
 
   /// Ends a stream with its connection instead of a last chunk.
   package var endsWithConnection = false
 
-  /// Whether the connection is closed after it.
+  /// Whether the connection is closed after the response.
   package var closesConnection = false
 
-  /// A hash of the principal that the response is counted for while its client does not take it; 0 without credentials.
+  /// A hash of the principal for which the response is counted while its client does not read it; 0 without
+  /// credentials.
   package var principal: UInt64 = 0
 
   package init() {}
@@ -50,8 +51,8 @@ package struct Response: ~Copyable {
     output.append(additionalFields.bytes)
   }
 
-  /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not each access
-  /// the state of the worker.
+  /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not
+  /// each access the state of the worker.
   mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes) {
     output.appendResponse(
       status, fields.bytes, additionalFields.bytes, contentCount: content.count, with: &http, date: date
@@ -77,7 +78,7 @@ extension OutputQueue {
   ///
   /// - Parameters:
   ///   - fields: header fields, each ending with CRLF.
-  ///   - more: further ones.
+  ///   - more: further header fields.
   ///   - writeContent: appends `contentCount` bytes. Not called if no content is sent.
   @inline(__always)
   mutating func appendResponse(
@@ -114,7 +115,7 @@ package struct ResponseContent: ~Copyable {
   private var textInPieces = 0
   private var pieces: [Piece] = []
   private var sharedCount = 0
-  /// A larger buffer, in bytes, was needed by an exceptional response only, and is released with it.
+  /// Maximum memory, in bytes, that `text` keeps. Only an exceptional response needs more, which is released with it.
   private static var retainedBytes: Int { 256 << 10 }
 
   package init() {}
@@ -185,7 +186,7 @@ package struct ResponseContent: ~Copyable {
   }
 }
 
-/// A response that many requests get. All of them are sent from the same memory, including the status line and fields.
+/// A response that many requests get. All of them send it from the same memory, including the status line and fields.
 package final class PreparedResponse {
   package let status: HTTPStatus
   package let fields: SharedBytes

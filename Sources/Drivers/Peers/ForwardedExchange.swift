@@ -6,13 +6,14 @@ import Metrics
 import Reactor
 import Sessions
 
-/// One forwarded request, from its first attempt to its outcome. Executes the steps of a `ForwardingMachine`. Lives on one event loop.
+/// One forwarded request, from its first attempt to its outcome. Executes the steps of a `ForwardingMachine`. Lives on
+/// one event loop.
 package final class ForwardedExchange: LoopTask {
-  /// nil as long as there is none.
+  /// nil until the exchange has ended with an outcome.
   package private(set) var outcome: ForwardedOutcome?
-  /// Notified when there is an outcome, and when other requests have theirs.
+  /// Notified of this outcome, and of the outcomes of other requests that use the same notifier.
   package let notifier: Notifier
-  /// There is an outcome by then.
+  /// The latest time of the outcome.
   package let deadline: MonotonicTime
   private let forwarder: Forwarder
   private let placement: SessionPlacement
@@ -20,14 +21,15 @@ package final class ForwardedExchange: LoopTask {
   private var machine: ForwardingMachine<SocketAddress>
   private let event: LoopEvent
   private var isCancelled = false
-  /// The connection that has the request, and whose it is.
+  /// The connection that carries the request, and the gateway at its other end.
   private var attempt: (client: HTTPClient, peer: SocketAddress)?
-  /// The number of the wait for a connection; nil: it does not wait for one, or has it.
+  /// The number of the wait for a connection; nil if the request does not wait for one, or has got one.
   private(set) var awaited: UInt64?
   private var farewell: Farewell?
-  /// The gateway that has refused it last, since it has another secret. After a loss of all data, that lasts for seconds.
+  /// The gateway that refused the last attempt because it has another secret. After a loss of all data, this lasts for
+  /// seconds.
   private var stranger: SocketAddress?
-  /// The gateway that could not be connected to, if that was the outcome of the last attempt.
+  /// The gateway that the last attempt could not connect to.
   private var unreached: SocketAddress?
 
   init(
@@ -47,8 +49,8 @@ package final class ForwardedExchange: LoopTask {
   private var now: MonotonicTime { forwarder.loop.now }
   private var metrics: PeerMetrics { forwarder.network.metrics }
 
-  /// The gateway that holds the session now; nil if there is none. A session that has come here is served like that of another gateway: the
-  /// request is a forwarded one already, and the listener for peers knows what that means.
+  /// The gateway that holds the session now; nil if there is none. If this gateway has become the holder, the request
+  /// is still sent to its listener for peers, which handles forwarded requests.
   private var holder: SocketAddress? {
     switch placement.place {
     case .at(let address): address
@@ -57,9 +59,10 @@ package final class ForwardedExchange: LoopTask {
     }
   }
 
-  // MARK: What happens to it
+  // MARK: Events
 
-  /// The client is gone, or its time is over. There will be no outcome; a request that is on its way to a peer ends there.
+  /// Ends the exchange without an outcome, because the client is gone or its deadline has passed. A request that is on
+  /// its way to a peer is cancelled.
   package func cancel() {
     guard outcome == nil, !isCancelled else { return }
     isCancelled = true
@@ -67,7 +70,7 @@ package final class ForwardedExchange: LoopTask {
     event.signal()
   }
 
-  /// What to respond if there is no outcome by now, before `cancel`.
+  /// The outcome to report before `cancel` if the exchange has none yet.
   package var failure: ForwardedOutcome {
     outcome(machine.expired(isSent: attempt?.client.mayHaveArrived ?? false))
   }
@@ -91,7 +94,7 @@ package final class ForwardedExchange: LoopTask {
     }
   }
 
-  /// It has a connection. Called once per wait.
+  /// Called once per wait, when the exchange has got a connection.
   func granted() {
     awaited = nil
     event.signal()
@@ -153,7 +156,8 @@ package final class ForwardedExchange: LoopTask {
     attempt = (client, peer)
     metrics.attempts.add()
     metrics.connections.add(1)
-    // The client repeats it at any time after the first attempt, which the machine would not know of.
+    // The client may repeat the request at any time after the first attempt, which the machine does not know. So each
+    // attempt is limited.
     let limit = min(deadline - now, forwarder.network.limits.attempt(request))
     let result = await client.send(
       message, within: limit, mayRepeat: request.repetition.isHarmless, for: request.client)
@@ -172,11 +176,11 @@ package final class ForwardedExchange: LoopTask {
     case .response, .invalid, .cancelled: unreached = nil
     }
     switch result {
-    // It has another secret, which is between the gateways, and not for the client.
+    // The other gateway has another secret. The client must not see a problem between gateways.
     case .response(let response) where response.challenge == "Drawbridge":
       stranger = peer
       _ = machine.ended(.unreached, now: now)
-    // It had the messages when it lost the session.
+    // The gateway had accepted messages when it lost the session.
     case .response(let response)
     where response.status == ForwardingMachine<SocketAddress>.misdirected && !response.content.isEmpty:
       _ = machine.ended(.lost, now: now)
@@ -184,7 +188,7 @@ package final class ForwardedExchange: LoopTask {
       guard machine.ended(.response(status: response.status), now: now) else { return }
       outcome = .response(
         HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: SharedBytes(response.content))
-    // The same would come again.
+    // Repeating the request would have the same result.
     case .response: outcome = outcome(machine.expired(isSent: true))
     case .invalid(let reason):
       forwarder.network.noteInvalid(reason, of: peer, at: now)
@@ -194,7 +198,8 @@ package final class ForwardedExchange: LoopTask {
     }
   }
 
-  /// Waits for a free connection. nil: there is none in time, the request ends, or it is for another peer now.
+  /// Waits for a free connection. Returns nil if there is none in time, the request ends, or it must now go to another
+  /// peer.
   private func connection(
     of pool: PeerConnections, _ peer: SocketAddress, by user: UInt64
   ) async -> HTTPClient? {
@@ -215,7 +220,7 @@ package final class ForwardedExchange: LoopTask {
     return forwarder.client(of: pool)
   }
 
-  /// Shorter waits for the holder do not count.
+  /// A shorter wait for the holder is not reported to it.
   private static var notedWait: TimeSpan { .milliseconds(100) }
 
   private func message(_ request: ForwardedRequest, _ host: String, _ authorization: String) -> HTTPClientRequest {
@@ -236,7 +241,7 @@ extension HTTPStatus {
   fileprivate static let final = 200...599
 }
 
-/// Ends an attempt when its peer has had its time.
+/// Cancels an attempt when a former holder has had its time to respond.
 private final class Farewell: TimerTarget {
   private let expired: () -> Void
   private var timer: LoopTimer?

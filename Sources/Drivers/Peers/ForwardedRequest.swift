@@ -3,23 +3,24 @@ import Forwarding
 import HTTPCodec
 import Reactor
 
-/// A request of a client as another gateway gets it.
+/// A request of a client in the form in which it is sent to another gateway.
 package struct ForwardedRequest: Sendable {
   package let method: HTTPMethod
-  /// Path and query, as the client has sent them.
+  /// Path and query, as the client sent them.
   package let target: String
-  /// Lines of the fields that mean something to a handler, and of those that gateways add, each with its CRLF. Without Host, the secret and
-  /// Content-Length.
+  /// The field lines that a handler needs and those that gateways add, each with its CRLF. Without Host, Content-Length
+  /// and the secret.
   package let fieldLines: [UInt8]
   package let content: [UInt8]
   package let repetition: ForwardingRepetition
-  /// How long it may take at its holder.
+  /// How long the request may take at its holder.
   package let time: TimeSpan
-  /// Whether the client waits for more than its execution.
+  /// Whether the client waits for more than the execution of the request.
   package let waits: Bool
-  /// The client that it is counted for; 0 if that is not known.
+  /// The client for which the request is counted; 0 if it is unknown.
   let client: UInt64
-  /// When it was complete. The wait of the client ends so much earlier at the gateway that gets it.
+  /// When the request was complete. The time since then is subtracted from the client's wait at the gateway that gets
+  /// the request.
   package let start: MonotonicTime
 
   package init(
@@ -42,12 +43,12 @@ package struct ForwardedRequest: Sendable {
 package enum ForwardedOutcome: Sendable {
   /// The response of the holder.
   case response(HTTPStatus, fields: [UInt8], content: SharedBytes)
-  /// It was not executed, or repeating it is harmless.
+  /// The request was not executed, or repeating it is harmless.
   case unavailable
   /// As `unavailable`: the holder cannot be reached at this address.
   case unreachable(SocketAddress)
   /// As `unavailable`, and no gateway will execute it: the session is closed.
   case closed
-  /// It may have been executed.
+  /// The request may have been executed.
   case unknown
 }

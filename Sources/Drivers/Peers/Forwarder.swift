@@ -9,9 +9,11 @@ import Totals
 
 /// Forwards requests of clients to the gateways that hold their sessions. One per event loop, used there only.
 package final class Forwarder {
-  /// Requests share notifiers, so that neither each has one of its own, nor the end of one concerns all others. A power of two.
+  /// Number of notifiers that requests use in turn. So a request needs no notifier of its own, and an outcome wakes few
+  /// other requests. A power of two.
   private static var laneCount: Int { 64 }
-  /// Above this number of addresses, those without a connection are forgotten. Gateways get new addresses when they are replaced.
+  /// Above this number of addresses, those without a connection are dropped. Gateways that are replaced get new
+  /// addresses.
   private static var addressesKept: Int { 64 }
 
   package let network: PeerNetwork
@@ -20,7 +22,7 @@ package final class Forwarder {
   private let lanes = (0..<laneCount).map { _ in Notifier() }
   private var lastLane = 0
   private var pools: [SocketAddress: PeerConnections] = [:]
-  /// The connections with a request, by the clients of these.
+  /// The connections that carry a request, by the client of the request.
   private var inUse: ReservedTotal
   private var lastWait: UInt64 = 0
   private var watches: [ObjectIdentifier: PlaceWatch] = [:]
@@ -31,11 +33,12 @@ package final class Forwarder {
     inUse = .connections(network.limits.connections)
   }
 
-  /// Begins to forward a request. Returns nil if the waiting requests use all the memory that they may together, or if those of this client use its share.
+  /// Begins to forward a request. Returns nil if the contents of all waiting requests use up their memory, or if the
+  /// contents of this client use up its share.
   ///
   /// - Parameters:
-  ///   - placement: that of the session. The exchange follows it until there is a response.
-  ///   - notifier: is notified of the outcome; nil: one of the exchange.
+  ///   - placement: the place of the session. The exchange follows it until there is a response.
+  ///   - notifier: notified of the outcome; nil to use one of the forwarder's notifiers.
   package func forward(
     _ request: ForwardedRequest, to placement: SessionPlacement, notifying notifier: Notifier? = nil
   ) -> ForwardedExchange? {
@@ -47,7 +50,7 @@ package final class Forwarder {
     return exchange
   }
 
-  /// The connections with the gateway at `address`; nil if no request can be sent there.
+  /// The connections to the gateway at `address`; nil if no request can be sent there.
   func connections(with address: SocketAddress) -> PeerConnections? {
     if let pool = pools[address] { return pool }
     if pools.count >= Self.addressesKept { pools = pools.filter { $0.value.isInUse } }
@@ -59,32 +62,33 @@ package final class Forwarder {
 
   // MARK: Connections
 
-  /// A connection for one request, after which `release` follows. nil: there are too many, and the request must wait.
+  /// Returns a connection for one request; `release` must follow. Returns nil if there are too many, so that the
+  /// request must wait.
   func take(from pool: PeerConnections, by user: UInt64 = 0) -> HTTPClient? {
     guard inUse.admits(by: user), pool.hasRoom(for: user) else { return nil }
     begin(in: pool, by: user)
     return client(of: pool)
   }
 
-  /// The request waits until `ForwardedExchange.granted` is called: then it has a connection of `pool`, which is `client(of:)`, or `release` follows at once.
-  /// Returns the number of the wait.
+  /// Lets the request wait until `ForwardedExchange.granted` is called. Then it either takes its connection of `pool`
+  /// with `client(of:)`, or calls `release` at once. Returns the number of the wait.
   func wait(_ exchange: ForwardedExchange, for pool: PeerConnections, by user: UInt64) -> UInt64 {
     lastWait += 1
     pool.add(exchange, lastWait, by: user)
     return lastWait
   }
 
-  /// The connection of a request that has taken one.
+  /// Returns the connection for a request that was granted one.
   func client(of pool: PeerConnections) -> HTTPClient {
     if let client = pool.takeIdle() { return client }
-    // Those with requests are never too many.
+    // The connections with requests are within the limit, so closing an idle one suffices.
     if pools.values.reduce(0, { $0 + $1.open }) > network.limits.connections {
       pools.values.first { $0.hasIdle }?.closeIdle()
     }
     return pool.makeClient()
   }
 
-  /// - Parameter client: nil: the request did not need one any more.
+  /// - Parameter client: nil if the request did not use a connection.
   func release(_ client: HTTPClient?, of pool: PeerConnections, by user: UInt64 = 0) {
     pool.end(client, by: user)
     inUse.remove(by: user)
@@ -96,7 +100,7 @@ package final class Forwarder {
     inUse.add(by: user)
   }
 
-  /// Gives each free connection to the request that has waited longest, of the clients that may have one.
+  /// Grants each free connection to the longest waiting request of the clients that may have another connection.
   private func grant() {
     while let (wait, pool) = nextWait, let next = pool.removeFirst(of: wait.user) {
       begin(in: pool, by: wait.user)
@@ -134,11 +138,11 @@ package final class Forwarder {
 }
 
 extension ReservedTotal {
-  /// Of `number` connections, so that there are no more with the reserve: each has a descriptor.
+  /// A total of at most `number` connections, including the reserve, since each needs a descriptor.
   fileprivate static func connections(_ number: Int) -> ReservedTotal { ReservedTotal(limit: number - number / 9) }
 }
 
-/// Notifies the requests of one loop for one session that it has another place.
+/// Notifies the requests of one loop for one session when the session moves.
 private final class PlaceWatch: SignalTarget {
   private let placement: SessionPlacement
   private var exchanges: [ObjectIdentifier: ForwardedExchange] = [:]
@@ -171,19 +175,20 @@ private final class PlaceWatch: SignalTarget {
   }
 }
 
-/// The connections of one loop with one gateway, which are kept for reuse, and the requests that wait for one, in order of each client. `Forwarder` limits
-/// their number.
+/// The connections of one loop to one gateway, which are kept for reuse, and the requests that wait for one, in the
+/// order of each client. `Forwarder` limits the number of connections.
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
   private let received: ReceivedContents
   private let resolver: Resolver
   private let loop: LoopContext
-  /// Without a request; the one used last is at the end.
+  /// Connections without a request, the most recently used last.
   private var idle: [HTTPClient] = []
-  /// Those with a request, by the clients of these.
+  /// Connections with a request, by the client of the request.
   private(set) var inUse: ReservedTotal
-  /// By client, so that the requests of one that may have no more connections do not delay those of others. Some have stopped waiting.
+  /// The waiting requests by client, with the numbers of their waits. If a client may have no more connections, the
+  /// requests of others are not delayed. Some requests have stopped waiting.
   private var waiting: [UInt64: RingDeque<(exchange: ForwardedExchange, number: UInt64)?>] = [:]
 
   struct Wait {
@@ -205,7 +210,7 @@ final class PeerConnections {
   var waitingCount: Int { waiting.values.reduce(0) { $0 + $1.count } }
   func hasRoom(for user: UInt64) -> Bool { inUse.admits(by: user) }
   var hasIdle: Bool { idle.contains { $0.isConnected } }
-  /// Number of those that are open, or are about to be.
+  /// Number of connections that are open or about to be.
   var open: Int { inUse.used + idle.count { $0.isConnected } }
   /// The value of Host.
   var host: String { endpoint.url.hostField }
@@ -214,14 +219,14 @@ final class PeerConnections {
 
   func end(_ client: HTTPClient?, by user: UInt64) {
     inUse.remove(by: user)
-    // The longest idle ones are first, and have been closed.
+    // The connections that have been idle longest come first. Some of them have been closed.
     while let first = idle.first, !first.isConnected { idle.removeFirst() }
     if let client, client.isConnected { idle.append(client) }
   }
 
   func takeIdle() -> HTTPClient? {
     while let client = idle.popLast() {
-      // The idle time of one may have ended.
+      // A connection's idle timeout may have passed.
       if client.isConnected { return client }
     }
     return nil
@@ -248,8 +253,8 @@ final class PeerConnections {
     waiting[user, default: RingDeque(filler: nil, minimumCapacity: 1)].append((exchange, number))
   }
 
-  /// The wait that began first, of the clients that may have one more connection of this loop (`mayHave`) and with this gateway. Takes a step for each
-  /// client.
+  /// Returns the wait that began first, among the clients that may have one more connection of this loop (`mayHave`)
+  /// and to this gateway. Takes time in proportion to the number of clients.
   func firstWait(where mayHave: (UInt64) -> Bool) -> Wait? {
     var first: Wait?
     for (user, queue) in waiting {
@@ -260,7 +265,7 @@ final class PeerConnections {
     return first
   }
 
-  /// Removes the wait of this client that began first.
+  /// Removes the first wait of this client, and returns its exchange.
   func removeFirst(of user: UInt64) -> ForwardedExchange? {
     guard let index = waiting.index(forKey: user), let first = waiting[user]?.firstElement() else { return nil }
     waiting.values[index].removeFirst()
@@ -268,7 +273,7 @@ final class PeerConnections {
     return first.exchange
   }
 
-  /// The first wait of each client is one that has not ended.
+  /// Removes waits that have ended from the front, so that the first wait of each client is a current one.
   func forgetEndedWaits(of user: UInt64) {
     guard let index = waiting.index(forKey: user) else { return }
     while let first = waiting.values[index].firstElement(), first.exchange.awaited != first.number {

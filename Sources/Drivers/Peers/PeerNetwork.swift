@@ -8,57 +8,64 @@ import Reactor
 import Threading
 import Totals
 
-/// What this gateway knows of the others: its own address among them, the secret by which they recognise each other, and the limits of the
-/// requests that they forward. All event loops share it.
+/// This gateway's view of the other gateways: the address at which they reach it, the secret by which gateways
+/// recognise each other, and the limits of forwarded requests. All event loops use it.
 package final class PeerNetwork: Sendable {
   package struct Limits: Sendable {
-    /// How long a request waits for a holder of its session. One second longer than it takes until a lost holder is replaced.
+    /// How long a request waits for a holder of its session: one second longer than the replacement of a lost holder
+    /// takes.
     package var patience = TimeSpan.seconds(6)
-    /// Maximum time of a request in all. Longer than any request waits at its holder.
+    /// Maximum time of a request in total. Longer than any request waits at its holder.
     package var request = TimeSpan.minutes(10)
     /// Maximum time to connect to a peer. Gateways are near each other.
     package var connect = TimeSpan.seconds(2)
-    /// How long the kernel of a peer has to acknowledge what was sent. After that it is unreachable, which Redis need not notice.
+    /// How long the kernel of a peer may take to acknowledge sent data. After that the peer is unreachable, even if
+    /// Redis can reach it.
     package var acknowledgement = TimeSpan.seconds(10)
-    /// What an attempt may take longer than the request may at its holder. Then the holder hangs, or its response is lost.
+    /// How much longer an attempt may take than the request may take at its holder. After that the holder hangs, or its
+    /// response was lost.
     package var attemptMargin = TimeSpan.seconds(5)
-    /// How long a former holder has for its response after another gateway, or none, has taken its place. It may have executed the request, and a
-    /// response is better than none. One that hangs has no more time.
+    /// How long a former holder may take to respond after another gateway, or none, has taken its place. It may have
+    /// executed the request, so its response is worth this wait. A holder that hangs gets no more time.
     package var farewell = TimeSpan.seconds(1)
-    /// Maximum connections of one event loop with all peers. A request that waits at its holder has one. More requests wait for a free one.
+    /// Maximum connections of one event loop to all peers. A request that waits at its holder occupies one. Further
+    /// requests wait for a free one.
     package var connections = 1_024
-    /// Maximum connections of one event loop with one peer, so that one that hangs leaves some for the others.
+    /// Maximum connections of one event loop to one peer, so that a peer that hangs leaves some for the others.
     var connectionsPerPeer: Int { max(1, connections * 3 / 4) }
-    /// Maximum size of the contents of all forwarded requests of one client without a response, in bytes (`Reserve`): they are kept until then, to be sent
-    /// again. Above it, further requests with content are refused.
+    /// Maximum size of the contents of one client's forwarded requests without a response, in bytes (`Reserve`). They
+    /// are kept so that they can be sent again. Above it, further requests with content are refused.
     package var requestBytes = 256 << 20
-    /// Maximum size of the contents of all responses that one client is receiving, in bytes (`Reserve`), and so of each. Above it, one of more than 64 KiB is not received
-    /// further: its request has no outcome, or may be repeated. Not below the largest response (`GatewaySettings.peerResponseBytes`).
+    /// Maximum size of the contents of responses that one client is receiving, in bytes (`Reserve`), and so of each
+    /// response. Above it, a response of more than 64 KiB is not received further: its request has no outcome, or may
+    /// be repeated. Must not be below the largest response (`GatewaySettings.peerResponseBytes`).
     package var responseBytes = 256 << 20
-    /// For how long a request is repeated under its id. Longer than a take-over and the patience for one.
+    /// How long a request is repeated under its id. Longer than a take-over plus the patience.
     package var recognition = TimeSpan.seconds(15)
-    /// How long a holder remembers the id: a third longer. The two are counted by the clocks of two gateways, and a request takes time to arrive.
+    /// How long a holder remembers the id. A third longer, since two gateways count the times by their own clocks, and
+    /// a request takes time to arrive.
     package var retention: TimeSpan { recognition + recognition / 3 }
 
     package init() {}
 
-    /// How long an attempt may last. A request that is executed once under its id, and does not wait for more than the store, is still recognised afterwards.
+    /// How long an attempt may last. A request that is executed once under its id, and waits for nothing but the store,
+    /// must still be recognised afterwards.
     func attempt(_ request: ForwardedRequest) -> TimeSpan {
       let limit = request.time + attemptMargin
       guard request.repetition == .recognised, !request.waits else { return limit }
       return min(limit, recognition - recognition / 5)
     }
 
-    /// Those that depend on the lease.
+    /// Computes the limits that depend on the lease.
     package init(lease: TimeSpan) {
       patience = lease + .seconds(1)
-      // Another holder has the session after a lease, and the request waits for it with the patience. The rest is for the reply that is lost and for a slow
-      // take-over.
+      // Another holder has the session after a lease, and the request waits for it with `patience`. The rest is for a
+      // lost reply and a slow take-over.
       recognition = lease + patience + .seconds(4)
     }
   }
 
-  /// The field with the secret, in lower case, and how its value begins.
+  /// The scheme of the Authorization field that carries the secret.
   package static let secretScheme: StaticString = "Drawbridge "
   /// Length of a secret in bytes: enough for 256 random bits as text, and no more than a field should have.
   package static var secretLengths: ClosedRange<Int> { 32...256 }
@@ -66,9 +73,9 @@ package final class PeerNetwork: Sendable {
   package let limits: Limits
   package let metrics: PeerMetrics
   let logger: Logger?
-  /// The contents of forwarded requests.
+  /// The total size of the contents of forwarded requests.
   private let contents: Locked<ReservedTotal>
-  /// The contents of responses.
+  /// The total size of the contents of responses.
   let received: ReceivedContents
   private let state: Locked<State>
   private let held = Locked<(count: Int, onEnd: (@Sendable () -> Void)?)>((0, nil))
@@ -76,7 +83,7 @@ package final class PeerNetwork: Sendable {
   private struct State: Sendable {
     var address: SocketAddress?
     var secret: (text: String, digest: SecretDigest)?
-    /// When a warning may be logged again.
+    /// The time from which a warning of each kind may be logged again.
     var nextWarnings: [Warning: MonotonicTime] = [:]
   }
 
@@ -85,10 +92,10 @@ package final class PeerNetwork: Sendable {
     case invalidResponse
   }
 
-  /// Between two log lines of one kind.
+  /// Minimum interval between two log lines of one kind.
   private static var warningInterval: TimeSpan { .seconds(60) }
 
-  /// - Parameter address: the one at which the others reach this gateway.
+  /// - Parameter address: the address at which the others reach this gateway.
   package init(
     address: SocketAddress? = nil, limits: Limits = Limits(), logger: Logger? = nil, _ registry: MetricsRegistry
   ) {
@@ -103,7 +110,7 @@ package final class PeerNetwork: Sendable {
   /// The address at which the others reach this gateway.
   package var address: SocketAddress? { state.withLock { $0.address } }
 
-  /// Until there is a secret, every request of a peer is refused, and none can be forwarded.
+  /// Sets the secret. Before that, every request of a peer is refused and no request can be forwarded.
   ///
   /// - Parameter secret: visible ASCII without spaces, with one of `secretLengths`.
   package func use(secret: String) {
@@ -114,7 +121,7 @@ package final class PeerNetwork: Sendable {
     state.withLock { $0.secret = (secret, digest) }
   }
 
-  /// Whether the content of a request, of `bytes`, may be kept until `release`.
+  /// Returns whether content of `bytes` bytes may be kept until `release`.
   func keep(_ bytes: Int, of client: UInt64) -> Bool {
     guard bytes > 0 else { return true }
     let isKept = contents.withLock { contents in
@@ -132,7 +139,8 @@ package final class PeerNetwork: Sendable {
     metrics.bytes.add(-bytes)
   }
 
-  /// A request of another gateway waits here until `endHolding`. It is sent on if the session leaves this gateway.
+  /// Counts a request of another gateway that waits here, until `endHolding`. It is sent on if the session moves away
+  /// from this gateway.
   package func beginHolding() { held.withLock { $0.count += 1 } }
 
   package func endHolding() {
@@ -148,10 +156,10 @@ package final class PeerNetwork: Sendable {
   /// - Parameter onEnd: called when `holdsRequests` becomes false, on any thread.
   package func whenHoldingEnds(_ onEnd: @escaping @Sendable () -> Void) { held.withLock { $0.onEnd = onEnd } }
 
-  /// The value of Authorization of a forwarded request; nil while there is no secret.
+  /// The value of Authorization for forwarded requests; nil while there is no secret.
   var authorization: String? { state.withLock { $0.secret.map { "\(Self.secretScheme)\($0.text)" } } }
 
-  /// A request could not be forwarded, since the gateway at `peer` has another secret.
+  /// Logs that a request could not be forwarded because the gateway at `peer` has another secret.
   func noteOtherSecret(of peer: SocketAddress, at now: MonotonicTime) {
     guard isDue(.otherSecret, at: now) else { return }
     logger?.warning(
@@ -159,7 +167,7 @@ package final class PeerNetwork: Sendable {
       [.text("address", peer.description)])
   }
 
-  /// A response of the gateway at `peer` violates HTTP or a limit.
+  /// Logs that a response of the gateway at `peer` violates HTTP or a limit.
   func noteInvalid(_ reason: String, of peer: SocketAddress, at now: MonotonicTime) {
     guard isDue(.invalidResponse, at: now) else { return }
     logger?.warning(
@@ -174,7 +182,8 @@ package final class PeerNetwork: Sendable {
     }
   }
 
-  /// Whether the value of Authorization is that of a gateway. Takes the same time for all wrong secrets of one length.
+  /// Whether this value of Authorization has the secret of the gateways. Takes the same time for all wrong secrets of
+  /// one length.
   package func recognises(_ authorization: Span<UInt8>?) -> Bool {
     guard let authorization, authorization.starts(with: Self.secretScheme) else { return false }
     let start = Self.secretScheme.utf8CodeUnitCount
@@ -185,15 +194,15 @@ package final class PeerNetwork: Sendable {
 
 /// Metrics of the requests between gateways.
 package struct PeerMetrics: Sendable {
-  /// Requests of the listener for peers that had no valid secret.
+  /// Requests to the listener for peers without a valid secret.
   package let refused: Counter
-  /// Requests of peers for a session that is not here.
+  /// Requests of peers for a session that this gateway does not hold.
   package let misdirected: Counter
-  /// Forwarded requests that have no response yet.
+  /// Forwarded requests without a response so far.
   package let waiting: Gauge
-  /// The contents of those, in bytes.
+  /// The contents of these requests, in bytes.
   package let bytes: Gauge
-  /// The contents of responses that are being received, in bytes.
+  /// The contents of arriving responses, in bytes.
   package let responseBytes: Gauge
   let responses: Counter
   let unavailable: Counter

@@ -11,10 +11,11 @@ import Sessions
 import Totals
 import Upstream
 
-/// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to sockets.
+/// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to
+/// sockets.
 package final class API: HTTPApplication {
   let shared: APIShared
-  /// The loop reports its turns to it.
+  /// Measures the turns of the loop.
   package let latencies: LoopLatencies
   /// nil if there are no other gateways.
   let forwarder: Forwarder?
@@ -25,7 +26,7 @@ package final class API: HTTPApplication {
   private var requests = SlotTable<Pending>()
   /// The held polls.
   var polls = SlotTable<Poll>()
-  /// The requests whose messages are queued and whose responses wait.
+  /// The requests whose messages are queued and whose responses are pending.
   var sends = SlotTable<PendingSend>()
   /// The requests that wait for the replies to their calls.
   var calls = SlotTable<PendingCall>()
@@ -35,12 +36,13 @@ package final class API: HTTPApplication {
   var consumerRequests = SlotTable<HeldConsumerRequest.Pending>()
   var preparedPolls = PreparedPolls()
   var preparedBatches = PreparedBatches()
-  /// The cursor of the response being written, which contains it several times.
+  /// The cursor of the current response, which contains it several times.
   var cursorText = ByteQueue()
-  /// Who may use which route.
+  /// Decides which requests are served.
   var access: RequestAccess
   var compressor = ResponseCompressor()
-  /// Requests of the API on a management listener that may wait. All of its connections are on one loop.
+  /// The number of requests to the API on management listeners that may wait. All connections of these listeners are on
+  /// one loop.
   var heldManagementRequests = 0
   private var requestCount: UInt64 = 0
   private let requestPrefix = UInt32.random(in: .min ... .max)
@@ -61,14 +63,14 @@ package final class API: HTTPApplication {
       wait: shared.settings.delivery.wait, maximumWait: shared.settings.delivery.maximumWait)
   }
 
-  /// A request whose head has been read, what its client may do, and the codings that it accepts.
+  /// A request whose head has been read, with the client's grant and the codings that it accepts.
   private struct Pending {
     let request: PendingRequest
     let grant: Grant?
-    /// By whom the parts of totals with a reserve are counted.
+    /// The client for which its parts of totals with a reserve are counted.
     let client: UInt64
     let coding: HTTPAcceptedCodings
-    /// Nil for most requests.
+    /// nil for most requests.
     let context: RequestContext?
 
     func with(_ request: PendingRequest) -> Pending {
@@ -76,7 +78,7 @@ package final class API: HTTPApplication {
     }
   }
 
-  /// The client that a request is counted for: its principal, or without credentials its address.
+  /// The client for which a request is counted: its principal, or its address if it has no credentials.
   static func client(of grant: Grant?, at origin: ClientOrigin) -> UInt64 {
     TotalUser(principal: principal(of: grant), at: origin).client
   }
@@ -113,7 +115,7 @@ package final class API: HTTPApplication {
     return Exchange(state: slot, body: body)
   }
 
-  /// Returns what the client may do, and notes what the request has besides its content. Limits count requests with their principal.
+  /// Returns the client's grant, and sets the request's context. Limits count requests by their principal.
   private func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
     _ context: inout RequestContext?
@@ -125,13 +127,13 @@ package final class API: HTTPApplication {
     } else if listener.role == .peer {
       return try admitPeer(request, &context)
     }
-    // Not counted: a browser would report its 429 as a failure of the network.
+    // A preflight is not counted: a browser would report a 429 as a network failure.
     let isPreflight = context != nil && CrossOrigin.isPreflight(request)
     let grant: Grant?
     do throws(ProblemError) {
       grant = try access.admit(request, on: listener, from: client)
     } catch {
-      // Counted as well, for its address.
+      // A refused request is counted, too, for its address.
       if !isPreflight { try count(nil, request, on: listener, from: client, &context) }
       throw error
     }
@@ -143,7 +145,8 @@ package final class API: HTTPApplication {
     return grant
   }
 
-  /// The origin of the page that sends the request, if it may read the response. Pages may read those of listeners for clients only.
+  /// The origin of the page that sends the request, if it may read the response. Pages may read only responses of
+  /// listeners for clients.
   private func allowedOrigin(of request: borrowing HTTPRequestHead, on listener: HTTPListener) -> CrossOrigin.Origin? {
     listener.role == .client ? shared.browsers.crossOrigin.origin(of: request) : nil
   }
@@ -177,7 +180,7 @@ package final class API: HTTPApplication {
     }
     try route.authorize(grant)
     if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
-      // A client that sends a key relies on its effect when it repeats the request.
+      // A client that sends a key relies on it when it repeats the request.
       throw ProblemError(
         .invalidParameter,
         "Idempotency-Key is not accepted by \(request.methodBytes.excerpt()) \(request.path.excerpt()): leave it out, since only POST of messages has it"
@@ -210,7 +213,8 @@ package final class API: HTTPApplication {
         let form = EventForm(parameters: message.parameters.event, form: message.form, isJSON: message.isJSON)
         try form.check(for: session)
       }
-      // The wait that a batch needs is known when its lines are. A repetition under an idempotency key sends nothing, so it needs none.
+      // The wait of a batch is known only after its lines are read. A repetition under an idempotency key sends
+      // nothing, so it needs no wait.
       if !message.isBatch, message.idempotency == nil { try checkMessages(in: context) }
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: message.smallestLongBody)
       return .send(message, to: session)
@@ -236,7 +240,7 @@ package final class API: HTTPApplication {
       return .putSession(name)
     case .closeSession(let session): return .closeSession(session, code: try SessionClosing.code(of: request))
     case .sessions: return .listSessions(try SessionPage(request))
-    // The session has come here since the request was routed, or no gateway can be reached.
+    // This gateway has become the holder since the request was routed, or no other gateway can be reached.
     case .distantDelivery: throw ProblemError(Self.holderUnavailable)
     case .consumer(let target): return .consumer(try accept(request, for: target, &body))
     case .session, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
@@ -244,7 +248,8 @@ package final class API: HTTPApplication {
     }
   }
 
-  /// Returns the media type of the response, by one rule for all routes. A poll's depends on its parameters, and is decided there.
+  /// Returns the media type of the response, by one rule for all routes. The media type of a poll depends on its
+  /// parameters, so it is decided with them.
   private func representation(
     of route: Route, for request: borrowing HTTPRequestHead
   ) throws(ProblemError) -> Representation {
@@ -258,7 +263,7 @@ package final class API: HTTPApplication {
     case .metrics: offered = [.text]
     case .status: offered = StatusPage.representations
     case .errorPage: offered = ErrorPages.representations
-    // A probe reads the status only.
+    // The client of a probe reads only the status.
     case .receive, .live, .ready, .started, .options: return .text
     }
     return try Representation.negotiate(request, offered)
@@ -285,7 +290,8 @@ package final class API: HTTPApplication {
     }
     let grant = shared.access.isOpen ? nil : pending.grant
     let outcome: Outcome
-    // The body may have taken its time. A request that another gateway has forwarded was judged there, and may be a repetition.
+    // The body may have taken long to arrive. A request from another gateway was checked there, and may be a
+    // repetition.
     if let grant, !(pending.context?.isForwarded ?? false), let refusal = shared.access.refusal(of: grant) {
       respond(with: refusal, into: &response)
       outcome = .respond
@@ -315,10 +321,12 @@ package final class API: HTTPApplication {
     }
   }
 
-  /// Responds to a request that this gateway executes. If only the holder of its session can, that is verified before and after: this process may have
-  /// been stopped in between, and what it reads when it wakes is not what became of the session at the next holder.
+  /// Responds to a request that this gateway executes. If only the session's holder can execute it, verifies before and
+  /// after that this gateway is the holder. The process may have been stopped in between, so what it reads afterwards
+  /// may differ from the session's state at the next holder.
   ///
-  /// Returns nil if the session has left this gateway, and nothing was done that a repetition would do twice. `response` is empty then.
+  /// Returns nil if this gateway has lost the session, and the request can be repeated at the next holder. `response`
+  /// is then empty.
   private func respondAsHolder(
     to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome? {
@@ -383,7 +391,7 @@ package final class API: HTTPApplication {
       case .missing(let name, let problem):
         return try lookUp(name, problem, for: pending.grant, by: pending.client, at: now)
       }
-      // Problems are small, and are sent as they are.
+      // Problem documents are small, and are sent uncompressed.
       if response.refusal.isEmpty, response.content.count >= ResponseCompressor.minimumBytes {
         response.fields.append("Vary: Accept-Encoding\r\n" as StaticString)
         compressor.compress(&response, pending.coding, at: now)
@@ -394,7 +402,7 @@ package final class API: HTTPApplication {
     return .respond
   }
 
-  /// Responds to a request of a peer, unless the session has left this gateway since its head was read.
+  /// Responds to a request of a peer, unless this gateway has lost the session since the head was read.
   ///
   /// - Parameter movesOn: whether the peer can send the request to the next holder while it waits.
   private func respond(
@@ -409,7 +417,7 @@ package final class API: HTTPApplication {
     return outcome
   }
 
-  /// Responds to a request that may wait here, unless the session has left this gateway since its head was read.
+  /// Responds to a request that may wait here, unless this gateway has lost the session since the head was read.
   private func respond(
     toMovable pending: Pending, _ forward: RequestToForward, _ body: RequestBody?, at now: MonotonicTime,
     into response: inout Response
@@ -442,7 +450,7 @@ package final class API: HTTPApplication {
 
   // MARK: Responses
 
-  /// Returns the end of a wait that begins now. No wait is longer than the credentials are valid.
+  /// Returns the deadline of a wait that begins now. No wait outlasts the credentials.
   func deadline(after wait: TimeSpan, for grant: Grant?, at now: MonotonicTime) -> MonotonicTime {
     guard let expires = grant?.expires else { return now + wait }
     let left = expires - ProcessInformation.wallClockMilliseconds()
@@ -450,7 +458,7 @@ package final class API: HTTPApplication {
     return now + min(wait, .milliseconds(min(max(left, 0), 86_400_000)))
   }
 
-  /// Chooses an id for the request, unless the client has.
+  /// Chooses an id for the request, unless the client has chosen one.
   func nameRequest(_ response: inout Response) {
     guard response.requestID.isEmpty else { return }
     requestCount += 1
@@ -467,7 +475,7 @@ package final class API: HTTPApplication {
     if let seconds = problem.retryAfter { response.fields.appendField("Retry-After", decimal: seconds) }
     if let challenge = problem.challenge {
       challenge.write(into: &response.fields)
-      // Nobody but gateways has a use for connections that are meant for them.
+      // Only gateways may use connections to the listener for peers.
       if case .gateway = challenge { response.closesConnection = true }
     }
     if let methods = problem.allow { response.fields.appendField("Allow", methods) }
@@ -480,7 +488,8 @@ package final class API: HTTPApplication {
 }
 
 extension Response {
-  /// Begins a response with content of `type`; nil for none. No response may be cached, and no client may guess another type.
+  /// Begins a response with content of `type`, or without content if it is nil. Responses must not be cached, and
+  /// clients must not guess another type.
   mutating func begin(_ status: HTTPStatus, _ type: StaticString?) {
     self.status = status
     if let type { fields.appendField("Content-Type", type) }

@@ -10,7 +10,7 @@ import Synchronization
 import Threading
 import Upstream
 
-/// The state that the `API` objects of all event loops share.
+/// The state that the `API` objects of all event loops use. Thread-safe.
 package final class APIShared: Sendable {
   let settings: GatewaySettings
   let access: AccessState
@@ -19,39 +19,41 @@ package final class APIShared: Sendable {
   let limiter: RateLimiter
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
-  /// nil: sessions are in memory only.
+  /// nil if sessions are in memory only.
   let store: (any Journal)?
-  /// nil without other gateways that share sessions.
+  /// nil unless other gateways share the sessions.
   let gateway: GatewayIdentity?
   let registry: MetricsRegistry
   let metrics: APIMetrics
-  /// How many connections the management listeners accept: `http.management_connections`, or fewer if the limit on open files is low.
+  /// The maximum number of connections to the management listeners: `http.management_connections`, or fewer if the
+  /// limit on open files is low.
   let managementConnections: Int
   /// Open client connections, for the status page.
   let openConnections: Gauge
   /// The version of Drawbridge.
   let version: String
-  /// When the process has started.
+  /// When the process started.
   let start = ProcessInformation.monotonicTime()
-  /// Differs from the one of an earlier process, so that the status page notices a restart.
+  /// Differs from the value of an earlier process, so that the status page notices a restart.
   let instance = UInt32.random(in: 0...UInt32.max)
   /// Converts times for responses.
   let clockOffset = ClockOffset()
-  /// The idempotency keys of all sessions. Held for about two dictionary look-ups per keyed request.
+  /// The idempotency keys of all sessions. The lock is held for about two dictionary look-ups per request with a key.
   let idempotency: Locked<IdempotencyTable>
-  /// The ids of forwarded requests whose messages are accepted. Not among the keys of clients, whose number is a promise.
+  /// The ids of forwarded requests whose messages are accepted. Kept apart from the keys of clients, whose number is
+  /// promised.
   let forwarded: Locked<IdempotencyTable>
   let unstoredKeys = Locked(UnstoredKeys())
-  /// Whether keys are stored with the messages of sessions that are.
+  /// Whether keys are stored with the messages of stored sessions.
   let storesKeys: Bool
 
-  /// Maximum number of ids of forwarded requests that are remembered: 26,000 new ones a second with the default lease, whose ids are remembered for 20 s,
-  /// and about 100 MiB.
+  /// Maximum number of remembered ids of forwarded requests, about 100 MiB. With the default lease, ids are remembered
+  /// for 20 s, so this allows 26,000 new ones a second.
   static var forwardedIDs: Int { 1 << 19 }
-  /// How long each of them is remembered.
+  /// How long the id of a forwarded request is remembered.
   let forwardedRetention: TimeSpan
 
-  /// The problem of a request about a session of which no holder is known, if the store of the gateways does not work.
+  /// The problem of a request for a session without a known holder, if the store does not work; otherwise nil.
   var storeProblem: Problem? { StoreStatus(store).problem(showingReason: access.isOpen) }
 
   package init(
@@ -72,13 +74,14 @@ package final class APIShared: Sendable {
     self.openConnections = openConnections
     self.version = version
     metrics = APIMetrics(registry)
-    // Without authentication a client is an address, which many may have, and the reserve protects the others.
+    // Without authentication a client is an address, which many clients may have. The reserve protects the others.
     let keys = settings.http.idempotencyKeys
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerClient: share)))
     forwardedRetention = PeerNetwork.Limits(lease: settings.sharedStore.lease).retention
-    // Clients did not choose to have these ids, so none has a share of them. `limits` is against those that send too much.
+    // Clients do not choose these ids, so no client is limited to a share of them. `limits` restricts clients that send
+    // too much.
     forwarded = Locked(
       IdempotencyTable(
         IdempotencyTable.Limits(keys: forwardedIDs, keysPerClient: forwardedIDs, retention: forwardedRetention)))
@@ -91,8 +94,8 @@ package final class APIShared: Sendable {
     }
   }
 
-  /// Removes expired keys first, which nothing else does while no request has a key. A call does not hold up its loop for long: what is left
-  /// of very many is removed by the next.
+  /// Removes expired keys first: while no request has a key, nothing else does. One call does not block the loop for
+  /// long; the next call removes the rest.
   private func countIdempotencyKeys() -> Int {
     let now = ProcessInformation.monotonicTime()
     var rounds = 64
@@ -125,7 +128,7 @@ package final class Lifecycle: Sendable {
   package func enter(_ phase: Phase) { value.store(phase.rawValue, ordering: .releasing) }
 }
 
-/// Messages and calls that were refused although they were valid, by the problem.
+/// Counts valid messages and calls that were refused, by problem.
 struct MessageRefusals: Sendable {
   private static let reasons: [Problem.Kind] = [.queueFull, .storeFailed, .upstreamDown, .sessionClosed, .tooManyCalls]
 

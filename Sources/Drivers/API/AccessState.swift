@@ -6,11 +6,11 @@ import Reactor
 import Synchronization
 import Threading
 
-/// Who may use the gateway: the tokens and keys in effect. All event loops share it.
+/// Who may use the gateway: the tokens and keys in effect. All event loops use it.
 package final class AccessState: Sendable {
   /// Whether clients need no credentials.
   let isOpen: Bool
-  /// Without credentials: the management listeners that serve the API.
+  /// Without authentication, the reaches of the management listeners that serve the API.
   private let openManagement: Set<HTTPListener.Reach>
   let certificateRules: [CertificateGrants.Rule]
   let refusals: RefusalMetrics
@@ -29,12 +29,13 @@ package final class AccessState: Sendable {
     current = Locked(credentials)
   }
 
-  /// Returns which management listeners serve the API without credentials: those at which everyone who can connect can also connect to a
-  /// listener for clients. Otherwise they would open the API to those whom a directory, a firewall or a client certificate keeps out.
+  /// Returns which management listeners serve the API without credentials: those that nobody can reach who cannot also
+  /// reach a listener for clients. Any other would open the API to programs that a directory, a firewall or a client
+  /// certificate is meant to keep out.
   ///
-  /// Never one that other machines can reach: a firewall may restrict the clients' port only.
+  /// A listener that other machines can reach never does: a firewall may restrict only the clients' port.
   ///
-  /// - Parameter clients: where clients need neither credentials nor a certificate.
+  /// - Parameter clients: the addresses at which clients need neither credentials nor a certificate.
   package static func openManagement(
     _ management: [SocketAddress], clients: [SocketAddress]
   ) -> Set<HTTPListener.Reach> {
@@ -43,12 +44,12 @@ package final class AccessState: Sendable {
     if clients.contains(where: { $0.ip != nil }) { open.insert(.loopback) }
     let directories = clients.compactMap(directory)
     let own = management.filter { $0.reach == .local }.map(directory)
-    // The permissions of a socket are those of its directory.
+    // The permissions of a socket are the permissions of its directory.
     if own.allSatisfy({ $0.map(directories.contains) ?? false }) { open.insert(.local) }
     return open
   }
 
-  /// The directory of a Unix socket.
+  /// The directory of a Unix-domain socket.
   private static func directory(of address: SocketAddress) -> Substring? {
     guard case .unix(let path) = address, let slash = path.lastIndex(of: "/") else { return nil }
     return path[..<slash]
@@ -59,7 +60,7 @@ package final class AccessState: Sendable {
     listener.role == .client || openManagement.contains(listener.reach)
   }
 
-  /// Returns the problem of a request whose head was accepted, and whose credentials have ended since.
+  /// Returns the problem if credentials that were valid when the head was read are no longer valid; otherwise nil.
   func refusal(of grant: Grant) -> Problem? {
     let refusal: AuthenticationRefusal
     if grant.isRevoked {
@@ -75,10 +76,11 @@ package final class AccessState: Sendable {
 
   package var credentials: Credentials { current.withLock { $0 } }
 
-  /// Incremented whenever `credentials` has changed.
+  /// Incremented on every change of `credentials`.
   var version: UInt64 { number.load(ordering: .acquiring) }
 
-  /// Each event loop uses these from its next request on. What is held for tokens and keys that are gone ends.
+  /// Replaces the credentials. Each event loop uses the new ones from its next request on. Held requests and streams
+  /// with removed tokens and keys end.
   package func use(_ new: Credentials) {
     let old = current.withLock { current in
       let old = current
@@ -86,7 +88,7 @@ package final class AccessState: Sendable {
       return old
     }
     number.wrappingAdd(1, ordering: .acquiringAndReleasing)
-    // A loop that checks a token with the old ones at this moment finds it revoked, and tries again with the new ones.
+    // A loop that is checking a token with the old credentials finds it revoked, and tries again with the new ones.
     old.revokeGrants(notIn: new)
   }
 }

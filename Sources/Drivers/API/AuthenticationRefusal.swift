@@ -2,7 +2,7 @@ import Access
 import ByteStreams
 import Metrics
 
-/// Why a request is refused with 401. The problem says no more than the client needs, and repeats nothing of its credentials.
+/// Why a request is refused with 401. The problem says only what the client needs, and does not repeat its credentials.
 enum AuthenticationRefusal: Error {
   case missing
   case otherScheme
@@ -12,7 +12,7 @@ enum AuthenticationRefusal: Error {
   case token(TokenRefusal)
   /// The credentials were removed while the request was received or held, and nothing was done.
   case revoked
-  /// The credentials have expired while the request was received, and nothing was done.
+  /// The credentials expired while the request was received, and nothing was done.
   case expiredMeanwhile
   /// Too many wrong credentials from this address. The limiter counts these.
   case limited(Problem)
@@ -76,11 +76,11 @@ enum AuthenticationRefusal: Error {
   }
 }
 
-/// How many requests were refused because of their credentials. None without authentication.
+/// Counts the requests that were refused because of their credentials. Without authentication there are no counters.
 struct RefusalMetrics: Sendable {
   /// By reason.
   private let counters: [String: Counter]
-  /// Those whose credentials are valid.
+  /// Requests with valid credentials that do not allow them.
   let forbidden: Counter?
 
   init(_ registry: MetricsRegistry, isOpen: Bool) {
@@ -106,7 +106,7 @@ extension TokenRefusal {
     "malformed-token", "unknown-token", "signature", "expired", "not-yet-valid", "audience", "issuer", "claims",
   ]
 
-  /// The label of the metric: why an operator would look.
+  /// The label of the metric. Refusals with the same remedy for an operator have one label.
   var label: String {
     switch self {
     case .length, .character, .notThreeParts, .notBase64URL, .notAnObject, .duplicateMember, .tooManyMembers,

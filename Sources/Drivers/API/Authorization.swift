@@ -4,13 +4,14 @@ import Consumers
 import Inbox
 import Sessions
 
-/// What a grant allows: which routes, sessions and topics.
+/// The rights of a grant: routes, sessions and topics.
 extension Route {
-  /// The scopes of which a request needs one. Empty: any. nil: no credentials.
+  /// The scopes that allow a request; it needs one of them. If empty, any scope suffices. nil if the request needs no
+  /// credentials.
   var scope: Scopes? {
     switch self {
     case .send: .send
-    // Calls have deliveries as well. Their replies are shown only with `call`.
+    // Calls have deliveries, too. Replies to calls are shown only with `call`.
     case .delivery, .distantDelivery: [.send, .call]
     case .receive, .consumer: .receive
     case .call: .call
@@ -20,7 +21,8 @@ extension Route {
     }
   }
 
-  /// Throws 403 unless the grant has a scope of this route. Its session was found by the grant.
+  /// Throws 403 unless the grant has a scope for this route. Whether it allows the session was checked when the session
+  /// was looked up.
   func authorize(_ grant: Grant?) throws(ProblemError) {
     guard let scope else { return }
     guard let grant else { preconditionFailure("a request without credentials has no such route") }
@@ -41,34 +43,36 @@ extension Grant {
     (sessions.isAll || sessions.contains(session.name)) && owns(session)
   }
 
-  /// Throws 403 unless all topics of `pattern` are within the grant's.
+  /// Throws 403 unless the grant allows all topics of `pattern`.
   func checkTopics(of pattern: Span<UInt8>) throws(ProblemError) {
     if topics.isAll || topics.contains(pattern: pattern) { return }
     throw Self.topicNotAllowed("the topic '\(pattern.excerpt())' is not within them")
   }
 
-  /// Throws 403 unless a consumer with these topics, none for all, receives nothing else than the grant allows.
+  /// Throws 403 unless the grant allows everything that a consumer with these topics receives. Without topics, a
+  /// consumer receives everything.
   func checkConsumer(topics patterns: [String]) throws(ProblemError) {
     if topics.isAll { return }
     if patterns.isEmpty { throw Self.topicNotAllowed("this consumer has all: create one with 'topics'") }
     for pattern in patterns { try checkTopics(of: pattern.utf8Span.span) }
   }
 
-  /// Whether a consumer is visible: all its topics are allowed.
+  /// Whether a consumer is visible to the client: the grant allows all its topics.
   func allows(_ consumer: ConsumerStatus) -> Bool {
     topics.isAll
       || !consumer.settings.topics.isEmpty
         && consumer.settings.topics.allSatisfy { topics.contains(pattern: $0.utf8Span.span) }
   }
 
-  /// Whether the client may receive a push. A consumer whose topics were narrowed still has some that it examined before.
+  /// Whether the client may receive a push. A consumer whose topics were narrowed may still have pushes that it
+  /// examined before.
   func allows(_ message: RetainedMessage) -> Bool {
     if topics.isAll { return true }
     guard let topic = message.topic else { return false }
     return topics.contains(topic.span)
   }
 
-  /// The filter of a request that names no topics; nil for all.
+  /// The filter of a request that names no topics; nil if all topics are allowed.
   var topicFilter: TopicFilter? {
     if topics.isAll { return nil }
     return TopicFilter(granted: topics.elements)

@@ -7,9 +7,10 @@ import Reactor
 import Sessions
 import Upstream
 
-/// Reads of a session that this gateway follows, while its copy cannot answer them: it is not read yet, not current, or does not know their cursor.
+/// Reads of a session that this gateway follows, while its copy cannot serve them: the copy is not read yet, is not
+/// current, or does not know the cursor.
 extension API {
-  /// Returns how such a request is held, or its stream; nil if the copy can answer it.
+  /// Returns the outcome of such a request, a wait or a stream; nil if the copy can serve it now.
   func hold(
     for copy: FollowedCopy, _ parameters: PollParameters, of session: Session, for grant: Grant?,
     until deadline: MonotonicTime, at now: MonotonicTime, into response: inout Response
@@ -23,7 +24,7 @@ extension API {
           parameters, format, of: session, from: ReadStart(cursor), until: deadline, for: grant, awaiting: wait,
           into: &response))
     }
-    // Redis cannot be reached: there is no position to give, and none will come soon.
+    // Redis cannot be reached, so there is no position to return, and none is expected soon.
     if parameters.start.cursor == nil, copy.isAway { throw ProblemError(noHolder) }
     let request = ReadAwaitingCopy(
       self, parameters, of: session, for: grant, wait, until: deadline,
@@ -32,21 +33,23 @@ extension API {
   }
 }
 
-/// A poll that waits until the copy can answer it, and is then a held poll like others; or a stream that needs a position first.
+/// A poll that waits until the copy can serve it, and then is a held poll like others; or a stream that needs a
+/// position first.
 ///
-/// A session that is replaced meanwhile, because it was read for the first time or is held here now, is looked up again.
+/// The session may be replaced meanwhile, because it was read for the first time or because this gateway has become its
+/// holder. It is then looked up again.
 private final class ReadAwaitingCopy: WaitingRequest {
   private let api: API
   private let parameters: PollParameters
   private let grant: Grant?
   private var session: Session
-  /// nil: the copy can answer it.
+  /// nil once the copy can serve the request.
   private var awaited: FollowedCopy.Wait?
   /// The poll, once its position is known.
   private var poll: Poll?
-  /// When the request ends.
+  /// The deadline of the request.
   private let end: MonotonicTime
-  /// How long it waits for the copy.
+  /// Until when the request waits for the copy.
   private let patience: MonotonicTime
 
   init(
@@ -69,7 +72,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
 
   var deadline: MonotonicTime {
     if poll != nil { return end }
-    // Without a cursor, a response with a position is better than a wait.
+    // Without a cursor, an early response with a position is better than a long wait.
     return isStream || parameters.start.cursor == nil ? patience : max(patience, end)
   }
 
@@ -89,9 +92,9 @@ private final class ReadAwaitingCopy: WaitingRequest {
 
   private var pollHasNewData: Bool { poll?.hasNewData() ?? false }
 
-  /// Finds out whether the copy can answer the request by now.
+  /// Checks whether the copy can now serve the request.
   private func advance() {
-    // A session that another client has created under the same name is not this client's.
+    // Another client may have created a session under the same name, which this client must not read.
     if session.inbox.hasEnded, let next = api.shared.sessions.find(session.name), grant?.allows(next) ?? false {
       session = next
     }
@@ -116,7 +119,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
     advance()
     do throws(ProblemError) {
       if let awaited, awaited.isNeeded, let cursor = parameters.start.cursor, !session.inbox.isClosed {
-        // No data is known after the cursor, and no gap either.
+        // Whether there are messages or a gap after the cursor is not known here.
         let poll = Poll(session: session, start: ReadStart(cursor), options: parameters.options)
         api.write(ReadResult(nothingAt: cursor), for: poll, poll.options, at: now, into: &response)
       } else {

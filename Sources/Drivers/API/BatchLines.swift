@@ -2,22 +2,24 @@ import ByteStreams
 
 /// Splits the body of a batch into its lines. A line ends with LF or CRLF, and empty lines are skipped.
 ///
-/// Lines are copied out of the body in pieces of up to `pieceBytes`. A message that stays queued longer than its neighbours keeps at
-/// most its piece in memory; the limits of the queue count its own bytes.
+/// Lines are copied out of the body in pieces of up to `pieceBytes`. A message that stays queued longer than its
+/// neighbours keeps at most its piece in memory; the limits of the queue count its own bytes.
 enum BatchLines {
-  /// Large enough for one allocation per 40 messages of 100 bytes. Small enough that 1,024 messages, the default limit of a queue, keep no
-  /// more than 4 MiB, the default limit of its bytes.
+  /// Large enough for one allocation per 40 messages of 100 bytes. Small enough that 1,024 messages, the default limit
+  /// of a queue, keep no more than 4 MiB, the default limit of its bytes.
   private static var pieceBytes: Int { 4_096 }
 
-  /// The size of a line for which the memory of the result is allocated at first. Of shorter lines, there are more than that.
+  /// Expected bytes per line, by which memory for the result is reserved. With shorter lines it grows.
   private static var expectedBytes: Int { 64 }
 
-  /// Maximum number of empty lines. Each costs about as much as a message does here, and no message of its own limits them.
+  /// Maximum number of empty lines. Each takes about as long as a message, and the limit of messages does not count it.
   static var maximumEmptyLines: Int { 65_536 }
 
   /// - Parameters:
-  ///   - limit: maximum number of lines that are not empty; nil is returned if there are more, or more than `maximumEmptyLines` others.
-  ///   - sharesStorage: false if the messages may leave the queue at very different times. Then each line has its own storage.
+  ///   - limit: maximum number of non-empty lines. Returns nil if there are more, or more than `maximumEmptyLines`
+  ///     empty ones.
+  ///   - sharesStorage: whether lines may have a common storage; false if the messages may leave the queue at very
+  ///     different times.
   static func split(_ text: Span<UInt8>, atMost limit: Int, sharesStorage: Bool) -> [SharedSlice]? {
     var lines: [SharedSlice] = []
     lines.reserveCapacity(min(limit, text.count / expectedBytes + 1))

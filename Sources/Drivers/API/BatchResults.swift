@@ -1,12 +1,13 @@
 /// The results of a batch, in the order of its messages.
 ///
-/// Consecutive equal results are one run, since a receipt is kept for as long as its response waits. A batch that is accepted as a whole, as most
-/// are, is one run. The limit is a run per message, of which there are `http.batch_messages`.
+/// Consecutive equal results are one run, since a receipt is kept as long as its response is pending. Most batches are
+/// accepted as a whole, which is one run. There are at most as many runs as messages (`http.batch_messages`).
 struct BatchResults {
   enum Run {
     /// Messages with consecutive sequence numbers.
     case accepted(SendReceipt.Accepted, count: Int)
-    /// `detail`: of the first message, and only with the first refusal of its kind, since a batch can have thousands with the same reason.
+    /// `detail` describes the first message, and is set only for the first refusal of its kind: thousands of messages
+    /// of a batch may have the same reason.
     case refused(Problem.Kind, detail: String?, count: Int)
   }
 
@@ -26,7 +27,8 @@ struct BatchResults {
   var acceptedCount: Int { runs.reduce(0) { if case .accepted(_, let count) = $1 { $0 + count } else { $0 } } }
   var hasRefusals: Bool { runs.contains { if case .refused = $0 { true } else { false } } }
 
-  /// Moves `position` to the first accepted message for which `isDone` is false. Returns whether there is none.
+  /// Moves `position` to the first accepted message for which `isDone` is false. Returns true if there is no such
+  /// message.
   func advance(_ position: inout Position, while isDone: (UInt64) -> Bool) -> Bool {
     while position.run < runs.count {
       if case .accepted(let first, let count) = runs[position.run] {

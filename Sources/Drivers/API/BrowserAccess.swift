@@ -3,12 +3,13 @@ import Configuration
 import HTTPCodec
 import HTTPServer
 
-/// Refuses requests that a browser makes on behalf of a foreign web page: cross-site requests by `Origin` and `Sec-Fetch-Site`, and
-/// DNS rebinding by `Host`. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`.
+/// Refuses requests that a browser makes on behalf of a foreign web page: cross-site requests by `Origin` and
+/// `Sec-Fetch-Site`, and DNS rebinding by `Host`. Clients other than browsers send neither `Origin` nor
+/// `Sec-Fetch-Site`.
 ///
-/// Immutable, and shared by all listeners. Checking a request allocates only if the request is refused.
+/// Immutable, and used by all listeners. Checking a request allocates only if the request is refused.
 package struct BrowserAccess: Sendable {
-  /// Lower case, without port.
+  /// Allowed hosts, in lower case and without port.
   private let hosts: [[UInt8]]
   /// The other origins whose pages may send requests.
   let crossOrigin: CrossOrigin
@@ -23,9 +24,9 @@ package struct BrowserAccess: Sendable {
   ///
   /// - Parameters:
   ///   - isSecure: whether the client has used HTTPS.
-  ///   - allowsLinks: whether a person may come from a page of any origin, by a link: reading this changes nothing, and a frame cannot
-  ///     show it.
-  ///   - acceptedHost: the Host accepted last. The same one is not checked again.
+  ///   - allowsLinks: whether a person may follow a link here from a page of any origin. This requires that reading the
+  ///     response changes nothing, and that no frame can show it.
+  ///   - acceptedHost: the Host that was accepted last. If the request has the same one, it is not checked again.
   func refusal(
     of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach, isSecure: Bool = false,
     allowsLinks: Bool = false, _ acceptedHost: inout AcceptedHost
@@ -48,11 +49,13 @@ package struct BrowserAccess: Sendable {
         )
       }
     }
-    // A site does not include the port. All programs on localhost are the same site, so a same-site page is foreign too.
+    // A site does not include the port. All programs on localhost are the same site, so a same-site page is foreign
+    // too.
     if let site = request.fields.first(.secFetchSite), site.equals("cross-site") || site.equals("same-site"),
       !(allowsLinks && request.isNavigation)
     {
-      // Links and images send no Origin, so the setting cannot allow them. If Origin is present here, it is the gateway's own.
+      // Links and images send no Origin, so the setting cannot allow them. If Origin is present here, it is the
+      // gateway's own.
       let remedy =
         request.fields.contains(.origin)
         ? "or redirected it here. Send it to this address directly, without a redirect"
@@ -104,7 +107,8 @@ package struct BrowserAccess: Sendable {
   }
 }
 
-/// The last value of Host that `BrowserAccess` accepted, and on which reach. Most clients of an event loop send the same one.
+/// The last value of Host that `BrowserAccess` accepted, and on which reach. Most clients of an event loop send the
+/// same one.
 struct AcceptedHost: ~Copyable {
   /// Longer values are not kept: a name has at most 253 bytes, and a port five digits.
   private static var longest: Int { 260 }
@@ -125,7 +129,8 @@ struct AcceptedHost: ~Copyable {
 }
 
 extension HTTPRequestHead {
-  /// Whether a browser wants to show the response as the page of a tab, and not in a frame. Pages send Origin with POST, which is refused.
+  /// Whether a browser wants to show the response as the page of a tab, and not in a frame. Pages send Origin with
+  /// POST, which is refused.
   fileprivate var isNavigation: Bool {
     !fields.contains(.origin) && fields.first("sec-fetch-mode")?.equals("navigate") ?? false
       && fields.first("sec-fetch-dest")?.equals("document") ?? false

@@ -11,7 +11,7 @@ import Upstream
 import UpstreamSession
 
 extension API {
-  /// `POST /v1/call`: queues the request, and responds with its reply.
+  /// `POST /v1/call`: queues the request and responds with its reply.
   func call(
     _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, by client: UInt64,
     at now: MonotonicTime, into response: inout Response
@@ -36,7 +36,7 @@ extension API {
     return .respond
   }
 
-  /// How long the request may be queued. Never longer than the client waits: nobody wants the reply after that.
+  /// How long the request may be queued. At most as long as the client waits, since nobody would get a later reply.
   func timeToLive(of call: IncomingCall, to session: Session) throws(ProblemError) -> TimeSpan {
     min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
   }
@@ -54,7 +54,7 @@ extension API {
     }
   }
 
-  /// Returns nil if the id is in use.
+  /// Returns nil if another call has the id.
   private func accepted(
     _ receipt: SessionHandle.CallReceipt, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.RegisteredCall? {
@@ -112,7 +112,7 @@ extension API {
     }
   }
 
-  /// The problem of a request that ended in the queue.
+  /// The problem of a request that was dropped from the queue.
   private func notSent(_ sequence: UInt64, of session: Session, at now: MonotonicTime) -> Problem {
     switch session.upstream.deliveryRecord(sequence, now: now)?.reason {
     case .sessionClosed where !session.isHere: Self.holderUnavailable
@@ -132,7 +132,7 @@ extension API {
   }
 }
 
-/// A `POST /v1/call` whose request is queued and whose response waits for the reply.
+/// A `POST /v1/call` whose request is queued and whose response is pending.
 struct PendingCall {
   let session: Session
   let call: SessionHandle.RegisteredCall
@@ -140,11 +140,12 @@ struct PendingCall {
   let caller: String
   /// When the request was received.
   let start: MonotonicTime
-  /// The wait if it is from `Prefer`.
+  /// The wait, if it was requested by `Prefer`.
   let preferredWait: TimeSpan?
 }
 
-/// The waiting part of a `PendingCall`, which is in a table of the loop, so that this struct fits inline in the connection.
+/// The waiting part of a `PendingCall`, which is in a table of the loop, so that this struct fits inline in the
+/// connection.
 private struct HeldCall: WaitingRequest {
   let api: API
   let slot: Int
@@ -152,9 +153,9 @@ private struct HeldCall: WaitingRequest {
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { pending.call.notifier }
-  /// A few calls share a notifier.
+  /// Few calls use the same notifier.
   var isConcerned: Bool { hasNewData }
-  /// The session waits for the reply, too, within `shutdown.flush`.
+  /// The session also waits for the reply, within `shutdown.flush`.
   var endsAtDrain: Bool { false }
   var effect: HeldEffect { .changeAndData }
   var hasNewData: Bool { pending.session.upstream.isOver(pending.call) }
@@ -178,7 +179,7 @@ private struct HeldCall: WaitingRequest {
   }
 }
 
-/// How many calls had each outcome.
+/// Counts the outcomes of calls.
 struct CallMetrics: Sendable {
   private let replied: Counter
   private let timedOut: Counter

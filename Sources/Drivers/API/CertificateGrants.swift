@@ -2,16 +2,16 @@ import Access
 import Configuration
 import TLSEngine
 
-/// What client certificates may do, by the names in them. One per event loop.
+/// The grants of client certificates, by the names in them. One per event loop.
 struct CertificateGrants {
-  /// Maximum number of certificates that are remembered. Each connection has one, and comparing its names with a thousand rules takes
-  /// longer than a short request.
+  /// Maximum number of remembered certificates. Each connection has one. Comparing its names with a thousand rules
+  /// takes longer than a short request.
   private static var remembered: Int { 1_024 }
 
   struct Rule: Sendable {
     enum Name: Sendable {
       case dns(String)
-      /// All names of one more label: `.example.org`.
+      /// All names with one more label than `.example.org`.
       case dnsBelow(String)
       case uri(String)
       case uriPrefix(String)
@@ -37,12 +37,12 @@ struct CertificateGrants {
   }
 
   private let rules: [Rule]
-  /// The certificate is part of the value, so that no other one gets its identifier.
+  /// The value keeps the certificate alive, so that no other object gets its identifier.
   private var grants: [ObjectIdentifier: (certificate: ClientCertificate, grant: Grant?)] = [:]
 
   init(_ rules: [Rule]) { self.rules = rules }
 
-  /// Returns what the certificate may do; nil if no rule names it.
+  /// Returns the grant of the certificate; nil if no rule names it.
   mutating func grant(for certificate: ClientCertificate) -> Grant? {
     let id = ObjectIdentifier(certificate)
     if let known = grants[id] { return known.grant }

@@ -1,14 +1,14 @@
 import Access
 import ByteStreams
 
-/// The value of `WWW-Authenticate` (RFC 6750, section 3).
+/// The value of `WWW-Authenticate` (RFC 6750 §3).
 enum Challenge {
   /// The request has no credentials.
   case missing
-  /// The description is of ours: it repeats nothing of the token.
+  /// The description is our own text: it repeats nothing of the token.
   case invalidToken(String)
   case insufficientScope(Scopes)
-  /// Only other gateways may send the request. Tells them from a 403 that is for their client.
+  /// Only other gateways may send the request. Distinguishes this response from a 403 that is for their client.
   case gateway
 
   func write(into fields: inout ByteQueue) {
@@ -31,7 +31,7 @@ enum Challenge {
 }
 
 extension Scopes {
-  /// As in a token: the words, separated by spaces.
+  /// As in a token: the names of the scopes, separated by spaces.
   var text: String {
     [(Scopes.send, "send"), (.receive, "receive"), (.call, "call"), (.admin, "admin")]
       .filter { contains($0.0) }.map(\.1).joined(separator: " ")

@@ -3,12 +3,13 @@ import Synchronization
 
 /// Wall-clock time minus monotonic time, in milliseconds. Can be used from any thread.
 ///
-/// Both clocks are read anew for each response, since the wall clock may be set. The previous difference stays in use if the new one
-/// differs by rounding only, so that a response which is requested again shows the same time.
+/// Both clocks are read again for each response, since the wall clock may be set. If the new difference differs from
+/// the previous one only by rounding, the previous one stays in use, so that repeated responses show the same time.
 final class ClockOffset: Sendable {
   private let value = Atomic<Int64>(.min)
 
-  /// The wall-clock time of `time`, in milliseconds of UNIX time, if it is now `wallClock` and `now`.
+  /// Converts `time` to wall-clock time, in milliseconds of UNIX time. `wallClock` and `now` are the current times of
+  /// the two clocks.
   func wallClock(of time: MonotonicTime, wallClock: Int64, now: MonotonicTime) -> Int64 {
     let current = wallClock - Self.milliseconds(now)
     var offset = value.load(ordering: .relaxed)

@@ -6,7 +6,8 @@ import Inbox
 import JSONCodec
 
 extension HTTPMediaType {
-  /// Whether the body may be a JSON document. Without a type of the caller's, `curl -d` declares a form, and many libraries declare bytes.
+  /// Whether a body of this type may be a JSON document. Without an explicit type, `curl -d` declares a form, and many
+  /// libraries declare bytes.
   func mayBeDocument() -> Bool {
     self.is("application", "json") || self.is("application", "x-www-form-urlencoded")
       || self.is("application", "octet-stream")
@@ -28,7 +29,7 @@ struct RequestDocument {
     }
   }
 
-  /// - Parameter accepted: the names of all members.
+  /// - Parameter accepted: the names of the accepted members.
   init(_ body: RequestBody?, limit: Int, accepting accepted: [String]) throws(ProblemError) {
     if body?.exceedsLimit == true { throw Self.tooLarge(limit) }
     let bytes = body?.bytes ?? []
@@ -122,7 +123,8 @@ struct RequestDocument {
     return count
   }
 
-  /// The members of an object whose values are strings; empty if the member is missing. An error repeats no value, which may be secret.
+  /// The members of an object whose values are strings; empty if the member is missing. An error does not repeat a
+  /// value, which may be secret.
   func strings(in name: String, _ expectation: String) throws(ProblemError) -> [String: String] {
     guard let value = value(name) else { return [:] }
     let bytes = Array(value)
@@ -140,7 +142,7 @@ struct RequestDocument {
 
   /// The elements of an array of strings; empty if the member is missing.
   ///
-  /// - Parameter maximum: number of elements.
+  /// - Parameter maximum: the maximum number of elements.
   func strings(_ name: String, maximum: Int) throws(ProblemError) -> [[UInt8]] {
     guard let value = value(name) else { return [] }
     let expectation = "an array of at most \(maximum) strings"
@@ -159,7 +161,7 @@ struct RequestDocument {
 
 /// The document of a `PUT /v1/consumers/{name}`.
 struct ConsumerDocument {
-  /// Maximum size in bytes: 16 topics of 256 bytes, each of which may be escaped, and the rest.
+  /// Maximum size in bytes: 16 topics of 256 bytes each, which may be escaped, and the other members.
   static let limit = 32_768
 
   var settings = ConsumerSettings()
@@ -201,12 +203,13 @@ struct ConsumerDocument {
 
 /// The document of a `POST /v1/consumers/{name}/settle`.
 struct SettleDocument {
-  /// Maximum number of leases: as many as a consumer has.
+  /// Maximum number of leases in a request: as many as a consumer may have.
   static let maximumLeases = 1_000
-  /// Maximum size in bytes: as many of the longest leases, with quotation marks, a comma and a line break each, and the names.
+  /// Maximum size in bytes: that many leases of the longest form, each with quotation marks, a comma and a line break,
+  /// and the names of the members.
   static let limit = 65_536
 
-  /// In the order in which the results are returned.
+  /// In the order of the results in the response.
   private(set) var settlements: [(lease: Lease, settlement: Settlement)] = []
 
   init(_ body: RequestBody?) throws(ProblemError) {

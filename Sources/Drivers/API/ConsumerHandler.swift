@@ -18,7 +18,7 @@ struct PendingConsumerRequest {
 }
 
 extension API {
-  /// Checks a request for a consumer, and prepares for its body if it has one that is read.
+  /// Checks a request for a consumer, and prepares to collect its body if that is read.
   func accept(
     _ request: borrowing HTTPRequestHead, for target: ConsumerTarget, _ body: inout RequestBody?
   ) throws(ProblemError) -> PendingConsumerRequest {
@@ -101,7 +101,7 @@ extension API {
     }
   }
 
-  /// Returns the next consumers that the grant allows. A session has at most a thousand.
+  /// Returns a page of the consumers that the grant allows. A session has at most a thousand consumers.
   private func list(_ page: ConsumerListParameters, of consumers: SharedConsumers, for grant: Grant?) -> ConsumerPage {
     guard let grant, !grant.topics.isAll else { return consumers.statuses(after: page.after, limit: page.limit) }
     let visible = consumers.statuses.filter { $0.name > page.after && grant.allows($0) }
@@ -139,7 +139,7 @@ extension API {
     _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime
   ) throws(ProblemError) -> ConsumerResult {
     let settlements = try SettleDocument(body).settlements
-    // A worker that extends its leases is at work, and receives nothing meanwhile.
+    // A worker that extends its leases is still working, but receives nothing meanwhile.
     target.session.noteUse(at: now)
     let outcomes: [SettlementOutcome]
     do throws(ConsumerRefusal) {
@@ -159,7 +159,8 @@ extension API {
 }
 
 extension ConsumerTarget {
-  /// Throws 409 if the consumer is a webhook and the request is for a worker, or would change the consumer: both are the gateway's.
+  /// Throws 409 if the consumer is a webhook, and the request is for a worker or would change the consumer. Only the
+  /// gateway may do that.
   func checkIsOfClients() throws(ProblemError) {
     switch action {
     case .list, .show, .deadLetters, .removeDeadLetters, .retryDeadLetters: return
@@ -172,7 +173,8 @@ extension ConsumerTarget {
     }
   }
 
-  /// Throws 403 if the consumer has topics that the grant does not allow. They may change while a receive is held, so it checks again.
+  /// Throws 403 if the consumer has topics that the grant does not allow. The topics may change while a receive is
+  /// held, so they are then checked again.
   func check(_ grant: Grant?) throws(ProblemError) {
     guard let grant, !grant.topics.isAll, let settings = session.consumers.settings(of: name) else { return }
     try grant.checkConsumer(topics: settings.topics)
@@ -185,7 +187,7 @@ extension ConsumerTarget {
 
   func problem(_ refusal: ConsumerRefusal) -> ProblemError {
     if session.inbox.isClosed { return ProblemError(.closed(session)) }
-    // Its consumers are another gateway's now.
+    // Another gateway is now the holder of the consumers.
     if !session.isHere { return ProblemError(API.holderUnavailable) }
     return switch refusal {
     case .unknown:

@@ -87,9 +87,9 @@ enum ConsumerJSON {
 
   // MARK: Messages
 
-  /// Each message has the members of a poll's message after those of its lease.
+  /// Writes leased messages. Each has the members of its lease, followed by the members of a message in a poll.
   ///
-  /// - Parameter messages: those of the batch that the client may receive.
+  /// - Parameter messages: the messages of the batch that the client may receive.
   static func write(
     _ messages: [LeasedMessage], of batch: LeasedBatch, _ clock: ClockOffset, into content: inout ResponseContent
   ) {

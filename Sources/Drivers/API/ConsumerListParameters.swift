@@ -3,7 +3,7 @@ import HTTPCodec
 
 /// The parameters of a `GET /v1/consumers`.
 struct ConsumerListParameters {
-  /// Maximum number of consumers in a response. One has up to 25 KB, most of it topics.
+  /// Maximum number of consumers in a response. A consumer has up to 25 KB, most of it topics.
   static let maximumLimit = 100
 
   private(set) var after = ""

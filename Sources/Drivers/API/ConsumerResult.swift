@@ -8,7 +8,7 @@ import Metrics
 import Reactor
 import Sessions
 
-/// What a request for a consumer has changed or received, until its response is written.
+/// The result of a request for a consumer, kept until its response is written.
 enum ConsumerResult {
   case put(isNew: Bool, ConsumerStatus)
   case removed
@@ -17,13 +17,13 @@ enum ConsumerResult {
   case settled([(lease: Lease, settlement: Settlement)], [SettlementOutcome])
   /// - Parameter allowed: the messages that the client may receive.
   case leased(LeasedBatch, allowed: [LeasedMessage])
-  /// - Parameter acknowledgement: its ticket, if the request has one that may not be stored.
+  /// - Parameter acknowledgement: the ticket of the request's acknowledgement, if it may not be stored yet.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
-  /// Whether it is the result of a receive of a consumer that is not shared.
+  /// Whether this is the result of a receive from a consumer whose pushes are not shared by workers.
   var isRead: Bool { if case .read = self { true } else { false } }
 
-  /// When the first push that it contains arrived.
+  /// When the first push in the result arrived.
   var arrival: MonotonicTime? {
     switch self {
     case .leased(_, let messages): messages.first?.message.arrival
@@ -32,10 +32,11 @@ enum ConsumerResult {
     }
   }
 
-  /// The ticket that must be stored before the response is sent; nil if none must.
+  /// The ticket that must be stored before the response is sent; nil if there is none.
   ///
-  /// A receive without messages does not wait: what it changes is the time of the last use, and the gap that it reports. If that is lost, the
-  /// gap is reported again. Nor does one that acknowledges nothing and leases nothing.
+  /// A receive without messages does not wait. It changes only the time of the last use and the gap that it reports. If
+  /// these changes are lost, the gap is reported again. A receive that neither acknowledges nor leases anything does
+  /// not wait either.
   func ticket(in consumers: SharedConsumers) -> JournalTicket? {
     switch self {
     case .read(_, let acknowledgement):
@@ -67,7 +68,7 @@ extension API {
         response.fields.append(target.path)
         response.fields.append("\r\n" as StaticString)
       }
-      // Clients cannot put a webhook.
+      // A client cannot put a webhook.
       ConsumerJSON.write(status, nil, shared.clockOffset, into: &response.content.text)
       response.content.text.append("\n" as StaticString)
     case .removed: response.begin(.noContent, nil)

@@ -13,9 +13,9 @@ struct ConsumerTarget {
   /// Empty for the list.
   let name: String
   let action: Action
-  /// How long a proxy on the path lets the request take.
+  /// How long a proxy on the path allows the request to take.
   var longestWait = TimeSpan(nanoseconds: .max)
-  /// How long it may wait until its change is stored.
+  /// How long the request may wait until its change is stored.
   var storeWait = API.storeWait
 
   /// Whether the method is GET or HEAD.

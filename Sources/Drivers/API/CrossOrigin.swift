@@ -2,10 +2,10 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 
-/// The CORS protocol of the Fetch standard, for the pages of the origins in `http.origins`: they may send the requests of the API and read
-/// the responses. Other origins get no CORS fields, so a browser withholds the response from their pages.
+/// The CORS protocol of the Fetch standard, for pages of the origins in `http.origins`. They may send requests to the
+/// API and read the responses. Other origins get no CORS fields, so a browser hides the responses from their pages.
 ///
-/// Immutable, and shared by all event loops.
+/// Immutable, and used by all event loops.
 package struct CrossOrigin: Sendable {
   /// The allowed origin of a request.
   struct Origin: Equatable {
@@ -17,7 +17,7 @@ package struct CrossOrigin: Sendable {
 
   init(_ settings: GatewaySettings.HTTP) { origins = settings.origins.map { Array($0.lowercased().utf8) } }
 
-  /// The origin of the page that sends the request; nil if there is none, or it is not allowed.
+  /// The origin of the page that sends the request; nil if there is none, or if it is not allowed.
   func origin(of request: borrowing HTTPRequestHead) -> Origin? {
     guard let value = request.fields.first(.origin) else { return nil }
     return find(value)
@@ -56,8 +56,9 @@ package struct CrossOrigin: Sendable {
     fields.appendField("Access-Control-Expose-Headers", Self.exposed)
   }
 
-  /// Writes the fields of the response to a preflight: what pages of `origin` may send to any path. It has no credentials, so it must not
-  /// depend on what exists. A page can read the 404 and 405 of its actual request.
+  /// Writes the fields of the response to a preflight: the requests that pages of `origin` may send to any path. A
+  /// preflight has no credentials, so its response must not depend on which resources exist. A page can read the 404 or
+  /// 405 of its actual request.
   func writePreflight(for origin: Origin, allowsCredentials: Bool, into fields: inout ByteQueue) {
     writeOrigin(origin, allowsCredentials, into: &fields)
     fields.appendField("Access-Control-Allow-Methods", Router.allMethods)

@@ -41,18 +41,19 @@ private struct WaitingDelivery: HolderRequest {
   var heldCount: Gauge? { nil }
   var notifier: Notifier { session.upstream.deliveryNotifier }
 
-  /// Also true for an unknown message: it never existed, or its final state was forgotten.
+  /// Also true for an unknown message: it never existed, or its final state was dropped.
   var hasNewData: Bool { id.isLost || session.upstream.isSettled(sequence) || isClosed }
 
-  /// Whether a client has closed the session, and no message gets a state any more. One that is not stored gives each message a final state when it ends.
+  /// Whether a client has closed a stored session, so that no message gets a state any more. A session that is not
+  /// stored gives each message a final state when it ends.
   private var isClosed: Bool { session.inbox.isClosed && session.upstream.isStored }
 
   private var sequence: UInt64 { id.number }
 
-  /// The notifier reports every message of the session that reaches a final state.
+  /// The notifier reports final states of all messages of the session.
   var isConcerned: Bool { hasNewData }
 
-  /// A state that the message gets after the deadline of this gateway is not the state that it has at the next holder.
+  /// If the message gets a state after this gateway's deadline, it may have another state at the next holder.
   var isFact: Bool { false }
 
   func conclude(at now: MonotonicTime, into response: inout Response) {
@@ -93,7 +94,7 @@ private struct WaitingDelivery: HolderRequest {
     response.content.text.append("}\n" as StaticString)
   }
 
-  /// The id was issued, and what became of the message is not stored.
+  /// Writes the response for an id that was issued and whose message has no stored outcome.
   private func writeUnknown(into response: inout Response) {
     response.begin(.ok, "application/json")
     DeliveryJSON.begin(of: session, ofTerm: id.term, into: &response.content.text)
@@ -107,16 +108,16 @@ private struct WaitingDelivery: HolderRequest {
   func abandon() { session.upstream.endWaitingForConfirmations() }
 }
 
-/// A delivery in a response: `{"id":"…","state":"…","session":"…"}`. The id ends with the number of the message, which the caller writes
-/// between the two parts.
+/// A delivery in a response: `{"id":"…","state":"…","session":"…"}`. The id ends with the number of the message. The
+/// caller writes this number between the two parts.
 enum DeliveryJSON {
-  /// Writes everything before the number, which has been issued.
+  /// Writes everything before the number of a message, in the term in which the number was issued.
   static func begin(of session: Session, _ number: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(session.deliveryTerms.prefix(of: number))
   }
 
-  /// Writes everything before a number that was issued in this term.
+  /// Writes everything before a number that was issued in `term`.
   static func begin(of session: Session, ofTerm term: UInt64, into output: inout ByteQueue) {
     output.append("{\"id\":\"" as StaticString)
     output.append(session.deliveryTerms.prefix(ofTerm: term))
@@ -127,7 +128,8 @@ enum DeliveryJSON {
     output.append("\",\"state\":\"" as StaticString)
     output.append(state.name)
     output.append("\",\"session\":\"" as StaticString)
-    // A session name contains no character that JSON escapes (see `SessionName`). Escaping would copy it for each message.
+    // A session name contains no character that JSON escapes (see `SessionName`). Escaping would copy it for each
+    // message.
     output.append(session.name)
     output.append("\"" as StaticString)
   }

@@ -1,14 +1,14 @@
 import ByteStreams
 import HTTPCodec
 
-/// The pages of the problem types, `/errors/{type}`: what happened, and what to do. Each is a section of `docs/errors.md`, which is embedded
-/// in the program.
+/// The pages of the problem types, `/errors/{type}`: the cause, and the remedy. Each is a section of `docs/errors.md`,
+/// which is embedded in the program.
 enum ErrorPages {
-  /// Text first: `*/*` gets it, since a terminal can show it. Browsers ask for HTML by name.
+  /// Text first: `*/*` gets text, since a terminal can show it. Browsers request HTML by name.
   static let representations = [Representation.text, .html]
 
-  /// Rendered when the first page is requested: together they are smaller than 100 KiB, and reading the document takes longer than any
-  /// other request.
+  /// Rendered on the first request for a page, since reading the document takes longer than any other request. All
+  /// pages together are smaller than 100 KiB.
   private static let pages: [Problem.Kind: (text: SharedBytes, html: SharedBytes)] = {
     let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
     var pages: [Problem.Kind: (text: SharedBytes, html: SharedBytes)] = [:]
@@ -42,11 +42,11 @@ enum ErrorPages {
     return document[start..<end].trimmingLineBreaks()
   }
 
-  // MARK: Markdown, as far as the document uses it
+  // MARK: The subset of Markdown that the document uses
 
   private static func html(_ block: Substring) -> String {
     guard block.hasPrefix("- ") else { return "<p>\(inline(block))</p>\n" }
-    // A line that does not begin an item continues the one before.
+    // A line that does not begin an item continues the previous one.
     var items: [String] = []
     for line in block.split(separator: "\n") {
       if line.hasPrefix("- ") {
@@ -109,7 +109,8 @@ enum ErrorPages {
     body(.text(rest))
   }
 
-  /// Links to other problem types are served here. The rest of the documentation is not: its file is named instead.
+  /// Links to other problem types lead to pages of this server. Other documents are not served, so a link to one is
+  /// replaced by its file name.
   private static func linked(_ label: Substring, to target: Substring) -> Span {
     if target.hasPrefix("#") { return .link(label: label, target: "/errors/" + target.dropFirst()) }
     return .text("\(label) (docs/\(target.prefix { $0 != "#" }))"[...])

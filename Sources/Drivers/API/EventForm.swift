@@ -19,7 +19,7 @@ final class EventParameters: Sendable {
 }
 
 extension SocketIOSettings {
-  /// What is wrong with a namespace that is not configured.
+  /// Describes the error of a namespace that is not configured.
   func unknown(namespace: [UInt8], of session: Session) -> String {
     let names = joined.map(\.name).joined(separator: ", ")
     return
@@ -27,7 +27,8 @@ extension SocketIOSettings {
   }
 }
 
-/// How the body of a request becomes an event of a Socket.IO upstream: the envelope, or with the parameter `event` its only argument.
+/// How the body of a request becomes an event of a Socket.IO upstream. It is the envelope, or with the parameter
+/// `event` the event's only argument.
 struct EventForm {
   let parameters: EventParameters?
   let form: IncomingMessage.Form
@@ -86,7 +87,7 @@ struct EventForm {
     } else if isText {
       var text = ByteQueue(capacity: content.count + 16)
       text.append(jsonString: content.span)
-      // Up to six times as large as the body.
+      // The escaped text may be up to six times as large as the body.
       guard text.count <= limit else {
         throw ProblemError(
           .contentTooLarge,
@@ -118,7 +119,7 @@ struct EventForm {
     }
   }
 
-  /// `Retry-After` of an event for a namespace that only the next connection joins, in seconds.
+  /// `Retry-After`, in seconds, of an event for a namespace that will be joined only by the next connection.
   private static var endedNamespaceWait: Int { 60 }
 
   /// Throws if the upstream would not accept the event.
@@ -131,7 +132,7 @@ struct EventForm {
     if let missing = session.upstream.missing(namespace: event.namespace) {
       let reason = missing.reason.map { $0.isEmpty ? "" : ": \($0)" } ?? ""
       let detail = "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))"
-      // Nothing on this connection joins it again, so a client that repeats its request every second would only wait.
+      // Nothing on this connection joins the namespace again, so repeating the request every second would be useless.
       let hasEnded = missing.state == .refused || missing.state == .disconnected
       throw ProblemError(
         Problem(

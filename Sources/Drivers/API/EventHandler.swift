@@ -10,7 +10,7 @@ import UpstreamProtocol
 
 /// Events and acknowledgements for a Socket.IO upstream.
 extension API {
-  /// The records of a batch. `failure`: of the line after these events.
+  /// Returns the records of a batch. `failure` is the error of the line after these events.
   func records(
     of events: [EventContent], _ failure: ProblemError?, for session: Session
   ) throws(ProblemError) -> [SharedSlice] {
@@ -56,7 +56,7 @@ extension API {
     }
   }
 
-  /// Emits the event of a call, and registers it for its acknowledgement.
+  /// Emits the event of a call, and registers the call for the acknowledgement.
   func registerEvent(
     _ call: IncomingCall, _ event: EventContent, of session: Session, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> SessionHandle.CallReceipt {

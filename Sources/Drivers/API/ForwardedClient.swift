@@ -2,16 +2,16 @@ import Access
 import ByteStreams
 import HTTPServer
 
-/// The client of a forwarded request: who it is and what it may do, as its gateway has found. The holder of the session believes it, since
-/// only gateways have the secret.
+/// The client of a forwarded request: its identity and rights, as its own gateway has determined them. The holder of
+/// the session trusts them, since only gateways have the secret.
 ///
-/// The field `Drawbridge-Client` has the parts `principal;scopes;sessions;topics;expires;origin`. Names are in base64, those of a list separated by
-/// commas, and numbers are decimal or, in the origin, hexadecimal.
+/// The field `Drawbridge-Client` has the parts `principal;scopes;sessions;topics;expires;origin`. Names are in base64,
+/// and the names of a list are separated by commas. Numbers are decimal, or hexadecimal in the origin.
 struct ForwardedClient {
   static let field: StaticString = "drawbridge-client"
 
   let grant: Grant
-  /// By which its messages are counted.
+  /// The origin for which the client's messages are counted.
   let origin: ClientOrigin
 
   init(_ grant: Grant, from origin: ClientOrigin) {
@@ -44,7 +44,7 @@ struct ForwardedClient {
     }
   }
 
-  /// Returns nil for anything that `write` does not write.
+  /// Returns nil for text that `write` never produces.
   init?(_ text: Span<UInt8>) {
     var parts: [Range<Int>] = []
     var start = 0

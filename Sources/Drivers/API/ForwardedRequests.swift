@@ -9,10 +9,11 @@ import Peers
 import Reactor
 import Sessions
 
-/// Requests about a session that another gateway holds: all but polls and streams, which are served from the pushes that every gateway has.
+/// Requests for a session that another gateway holds. Polls and streams are not among them, since every gateway has the
+/// pushes.
 ///
-/// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. Parameters, content and the limits of
-/// messages are the holder's.
+/// This gateway routes the request, checks access, and applies the limits of requests and of the size of a body. The
+/// holder checks parameters and content, and applies the limits of messages.
 extension Route {
   /// The session whose holder executes the request; nil if every gateway does.
   func forwardedSession(in sessions: SessionDirectory) -> Session? {
@@ -22,14 +23,14 @@ extension Route {
       session
     case .consumer(let target): target.session
     case .putSession(let name): sessions.find(Array(name.utf8).span)
-    // It is removed from the list, which every gateway can change.
+    // A session is removed from the list of sessions, which every gateway can change.
     case .closeSession, .receive, .sessions, .document, .errorPage, .live, .started, .metrics, .status, .ready,
       .options:
       nil
     }
   }
 
-  /// What it means to execute the request twice.
+  /// The effect of executing the request twice.
   var repetition: ForwardingRepetition {
     switch self {
     case .send: .recognised
@@ -38,14 +39,14 @@ extension Route {
     case .consumer(let target):
       switch target.action {
       case .list, .show, .put, .remove, .deadLetters, .removeDeadLetters: .harmless
-      // The second time, the leases are not valid, or there is nothing to retry.
+      // The second time, the leases would be invalid, or nothing would be left to retry.
       case .receive, .settle, .retryDeadLetters: .harmful
       }
     default: .harmless
     }
   }
 
-  /// Whether a wait for it ends when the server drains, although nothing has happened.
+  /// Whether a wait of the request ends when the server drains, even if nothing has happened.
   fileprivate var endsAtDrain: Bool {
     switch self {
     case .delivery, .distantDelivery: true
@@ -55,47 +56,48 @@ extension Route {
   }
 }
 
-/// A request to be forwarded, by its head.
+/// A request to be forwarded, as known from its head.
 struct RequestToForward {
   let session: Session
   let method: HTTPMethod
   let target: String
-  /// The fields that mean something to a handler, and those of the gateways.
+  /// The fields that a handler reads, and the fields of the gateways.
   let fieldLines: [UInt8]
   let repetition: ForwardingRepetition
-  /// Whether it counts as a request that may wait. Its parameters, which the holder reads, may say that it does not.
+  /// Whether it counts as a request that may wait. The holder reads its parameters, which may exclude a wait.
   let mayWait: Bool
   let endsAtDrain: Bool
-  /// What it may have changed when the holder has it.
+  /// The effect that it may have had once the holder has it.
   let effect: HeldEffect
   /// How long it may take at the holder.
   let time: TimeSpan
   /// Whether the client waits for more than its execution.
   let waits: Bool
-  /// The client that it is counted for.
+  /// The client for which it is counted.
   let client: UInt64
-  /// nil unless the response is the document of a session, to which this gateway adds its part. Then, whether the request only reads.
+  /// If the response is the document of a session, to which this gateway adds its part: whether the request only reads.
+  /// Otherwise nil.
   let readsDocument: Bool?
 
   private static func effect(of route: Route, _ request: borrowing HTTPRequestHead) -> HeldEffect {
     if request.method == .get || request.method == .head { return .none }
     switch route {
     case .call: return .changeAndData
-    // The holder takes back what it has leased when the connection to it ends.
+    // If the connection ends, the holder takes back the leases.
     case .consumer(let target) where target.action == .receive:
       return QueryParameter.unvalidated(of: request).contains(.ack) ? .changeAndData : .none
     default: return .change
     }
   }
 
-  /// - Parameter id: identifies the request among those of all gateways.
+  /// - Parameter id: identifies the request among the requests of all gateways.
   init(
     _ request: borrowing HTTPRequestHead, _ route: Route, of session: Session, for client: ForwardedClient, id: UInt128,
     _ delivery: GatewaySettings.Delivery
   ) {
     self.session = session
     self.client = API.client(of: client.grant, at: client.origin)
-    // The content of the response to HEAD is dropped here, where its length is needed.
+    // A HEAD request is forwarded as GET: this gateway needs the length of the content, and then drops it.
     method = request.method == .head ? .get : request.method
     repetition = route.repetition
     endsAtDrain = route.endsAtDrain
@@ -104,7 +106,7 @@ struct RequestToForward {
     switch route {
     case .call: mayWait = true
     case .consumer(let target): mayWait = target.action == .receive
-    // A message waits only for a state that the query names.
+    // A message makes the request wait only for a state that the query names.
     case .send: mayWait = QueryParameter.unvalidated(of: request).contains(.until)
     case .delivery, .distantDelivery: mayWait = hasParameters
     default: mayWait = false
@@ -113,7 +115,7 @@ struct RequestToForward {
     let wait = mayWait ? WaitParameter.longest(request, default: standard, delivery) : .zero
     waits = wait > .zero
     switch route {
-    // It is not stored, and ends with its wait.
+    // A call is not stored, and ends with its wait.
     case .call: time = wait
     default: time = request.method == .get || request.method == .head ? wait : wait + API.storeWait
     }
@@ -132,7 +134,7 @@ struct RequestToForward {
     self.target = target.bytes.text()
     var lines = ByteQueue()
     for index in 0..<request.fields.count where request.fields.field(at: index).isForwarded {
-      // Nothing can be added to a compressed document.
+      // This gateway cannot add its part to a compressed document.
       if readsDocument != nil, request.fields.field(at: index) == .acceptEncoding { continue }
       lines.append(request.fields.field(at: index).name)
       lines.append(": " as StaticString)
@@ -153,7 +155,8 @@ struct RequestToForward {
 }
 
 extension HTTPFieldName {
-  /// Whether a handler reads the field, or the access log has it. X-Request-Id is added by the gateway, which chooses one if the client has not.
+  /// Whether a handler or the access log uses the field. X-Request-Id is added separately, since the gateway chooses
+  /// one if the client has not.
   fileprivate var isForwarded: Bool {
     switch self {
     case .accept, .acceptEncoding, .contentEncoding, .contentType, .idempotencyKey, .prefer, .topic, .traceparent,
@@ -164,7 +167,8 @@ extension HTTPFieldName {
   }
 }
 
-/// The id of a forwarded request, in `Drawbridge-Forwarded`: 32 hexadecimal digits. It also says that the request must not be forwarded again.
+/// The id of a forwarded request, in `Drawbridge-Forwarded`: 32 hexadecimal digits. The field also means that the
+/// request must not be forwarded again.
 enum ForwardedID {
   static let field: StaticString = "drawbridge-forwarded"
 
@@ -178,7 +182,7 @@ enum ForwardedID {
 }
 
 extension API {
-  /// Returns the request if another gateway must execute it.
+  /// Returns the request in its forwarded form if another gateway must execute it; otherwise nil.
   func forwarded(
     _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, from origin: ClientOrigin,
     _ body: inout RequestBody?
@@ -186,7 +190,7 @@ extension API {
     guard let grant, let session = route.forwardedSession(in: shared.sessions), !session.isHere else {
       return nil
     }
-    // This gateway says so.
+    // This gateway itself responds that there is no holder.
     if case .session = route, session.placement.isShared, session.placement.place == .nowhere { return nil }
     if request.framing != .none { body = RequestBody(request.framing, limit: shared.settings.http.bodyBytes) }
     return .forward(requestToForward(request, route, of: session, for: grant, from: origin))
@@ -201,8 +205,9 @@ extension API {
       request, route, of: session, for: ForwardedClient(grant, from: origin), id: id, shared.settings.delivery)
   }
 
-  /// Lets a request that waits here continue at the next holder, if this gateway loses the session meanwhile: only what can be executed twice, or
-  /// takes back what it has done. Messages are stored here or not at all, and a call belongs to the connection that sends it.
+  /// Lets a request that waits here continue at the next holder if this gateway loses the session meanwhile. The
+  /// request must be safe to execute twice, or take back its effects. This excludes messages, which are stored here or
+  /// not at all, and calls, which belong to the connection that sends them.
   func movable(
     _ pending: PendingRequest, _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?,
     from origin: ClientOrigin
@@ -217,7 +222,7 @@ extension API {
     _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
-    // Nothing will be found out about the holder before the store works.
+    // No holder will be found before the store works.
     if request.session.placement.place == .nowhere, let problem = shared.storeProblem { throw ProblemError(problem) }
     let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
@@ -235,7 +240,7 @@ extension API {
       HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain, effectAtHolder: request.effect))
   }
 
-  /// What the holder gets of a request that is complete now.
+  /// Returns the message for the holder, from a request that is complete now.
   func message(
     of request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, _ response: inout Response
   ) -> ForwardedRequest {
@@ -256,7 +261,7 @@ extension API {
       retryAfter: 1)
   }
 
-  /// The problem of a request about a session of which no holder is known: the store's, if it does not work.
+  /// The problem of a request for a session without a known holder: the store's problem if it does not work.
   var noHolder: Problem { shared.storeProblem ?? Self.holderUnavailable }
 
   static var outcomeUnknown: Problem {
@@ -300,9 +305,9 @@ final class HeldMovableRequest: WaitingRequest {
   let heldCount: Gauge?
   let notifier: Notifier
   private var hasMoved = false
-  /// What it had changed when it moved. It changes nothing else there.
+  /// The effect that the request had before it moved. At the next holder it has no further effect.
   private var effectBefore = HeldEffect.none
-  /// nil before it has moved, and if too much waits for other gateways.
+  /// nil before it has moved, and if too many requests wait for other gateways.
   private var exchange: ForwardedExchange?
 
   init(_ request: any HolderRequest, _ session: Session, _ message: ForwardedRequest, _ api: API) {
@@ -321,7 +326,7 @@ final class HeldMovableRequest: WaitingRequest {
   var hasNewData: Bool {
     if !hasMoved {
       let hasNewData = request.hasNewData
-      // After the news, which may be from a time when another gateway held the session.
+      // Checked after the data, which may be from a time when another gateway held the session.
       guard session.hasLeft else { return hasNewData }
       if hasNewData, request.isFact { return true }
       moveOn()
@@ -329,7 +334,7 @@ final class HeldMovableRequest: WaitingRequest {
     return exchange.map { $0.outcome != nil } ?? true
   }
 
-  /// It has another deadline once it has moved.
+  /// Once it has moved, another deadline applies.
   var isConcerned: Bool { hasMoved ? hasNewData : !session.isHere || request.isConcerned }
   var endsAtDrain: Bool { hasMoved || request.endsAtDrain }
   var effect: HeldEffect { hasMoved ? effectBefore : request.effect }
@@ -352,7 +357,7 @@ final class HeldMovableRequest: WaitingRequest {
   }
 }
 
-/// A request that waits for the response of the holder. It fits inline in the connection.
+/// A request that waits for the response of the holder. The struct fits inline in the connection.
 private struct HeldForward: WaitingRequest {
   let api: API
   let exchange: ForwardedExchange
@@ -362,14 +367,14 @@ private struct HeldForward: WaitingRequest {
   var heldCount: Gauge? { nil }
   var notifier: Notifier { exchange.notifier }
   var effect: HeldEffect { exchange.mayHaveBeenExecuted ? effectAtHolder : .none }
-  /// The exchange has an outcome by its own deadline; this one is later, so that it is never first.
+  /// The exchange ends by its own deadline. This one is later, so that it never comes first.
   var deadline: MonotonicTime { exchange.deadline + .seconds(1) }
   var hasNewData: Bool { exchange.outcome != nil }
   var isConcerned: Bool { hasNewData }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
-    // Without an outcome, the server drains. What ends then has no effect at the holder, which notices that the connection has ended: a receive takes its
-    // leases back.
+    // Without an outcome, the server is draining. A request that ends because of that has no effect at the holder,
+    // which notices the end of the connection: a receive takes back its leases.
     let outcome = exchange.outcome ?? (endsAtDrain ? .unavailable : exchange.failure)
     exchange.cancel()
     api.write(outcome, into: &response)

@@ -3,9 +3,9 @@ import Deflate
 
 /// The content of a gzip body.
 enum GzipContent {
-  /// DEFLATE makes no content larger than this many times.
+  /// The maximum ratio of sizes that DEFLATE can achieve.
   static var maximumRatio: Int { 1_032 }
-  /// Up to this size, no ratio is too high.
+  /// Content of up to this size, in bytes, may have any ratio.
   private static var freeBytes: Int { 1 << 20 }
 
   /// - Parameters:
@@ -37,7 +37,7 @@ enum GzipContent {
     return output.copyBytes()
   }
 
-  /// The content of a body may have so many bytes.
+  /// The maximum size, in bytes, of the content of a body.
   private static func allowed(_ compressed: Int, limit: Int, ratio: Int) -> Int {
     let (byRatio, overflows) = compressed.multipliedReportingOverflow(by: ratio)
     return overflows ? limit : min(limit, max(byRatio, freeBytes))

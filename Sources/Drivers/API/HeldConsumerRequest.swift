@@ -6,18 +6,19 @@ import Metrics
 import Reactor
 import Sessions
 
-/// A held request for a consumer: a receive that waits for pushes, or any request that waits until its result is stored. A receive may do one
-/// after the other. Its `Pending` is in a table of the loop, so that this struct fits inline in the connection.
+/// A held request for a consumer: a receive that waits for pushes, or any request that waits until its result is
+/// stored. A receive may do both, one after the other. Its `Pending` is in a table of the loop, so that this struct
+/// fits inline in the connection.
 struct HeldConsumerRequest: HolderRequest {
   struct Pending {
     let target: ConsumerTarget
     let isReceive: Bool
-    /// Whether it has acknowledged what an earlier receive has returned.
+    /// Whether the request acknowledges pushes of an earlier receive.
     fileprivate let acknowledges: Bool
-    /// That of a receive that is held; nil: it never waited for pushes.
+    /// The turn of a receive that is held; nil if the request never waits for pushes.
     fileprivate let turn: ReceiveTurn?
     fileprivate(set) var phase: Phase
-    /// Whether it is notified when something is stored.
+    /// Whether the request is notified when something is stored.
     fileprivate(set) var isStoring = false
     /// When the request was received.
     fileprivate let start: MonotonicTime
@@ -33,7 +34,7 @@ struct HeldConsumerRequest: HolderRequest {
       if receive.acknowledgement != nil { beginStoring() }
     }
 
-    /// A result that is not stored.
+    /// A request whose result is not stored yet.
     init(_ result: ConsumerResult, _ ticket: JournalTicket, of target: ConsumerTarget, at now: MonotonicTime) {
       (self.target, turn) = (target, nil)
       isReceive = target.action == .receive
@@ -67,7 +68,7 @@ struct HeldConsumerRequest: HolderRequest {
   enum Phase {
     case receiving(PendingReceive)
     case storing(ConsumerResult, JournalTicket)
-    /// Nothing of it must be stored, or is not.
+    /// The result needs no store, or was not stored by the deadline.
     case complete(ConsumerResult)
     case refused(Problem)
   }
@@ -76,7 +77,7 @@ struct HeldConsumerRequest: HolderRequest {
   let slot: Int32
   let isReceive: Bool
   let isStored: Bool
-  /// When the wait ends if it does not depend on the store.
+  /// The deadline of a wait that does not depend on the store.
   let clientDeadline: MonotonicTime
 
   fileprivate init(_ pending: Pending, _ api: API) {
@@ -98,8 +99,8 @@ struct HeldConsumerRequest: HolderRequest {
 
   var heldCount: Gauge? { isReceive ? api.shared.metrics.heldReceives : nil }
   var notifier: Notifier { pending.target.session.consumers.notifier }
-  /// The notifier serves all consumers of the session, and most often another worker takes the push. Another deadline applies once a push is
-  /// leased, which must be stored, and once an acknowledgement is.
+  /// The notifier serves all consumers of the session, and usually another worker takes the push. The deadline changes
+  /// once a push is leased, since the lease must be stored, and once an acknowledgement is stored.
   var isConcerned: Bool {
     guard isStored else { return hasNewData }
     let before = deadline
@@ -116,7 +117,7 @@ struct HeldConsumerRequest: HolderRequest {
     }
   }
 
-  /// What is not stored cannot be acknowledged.
+  /// A request must not be acknowledged before its changes are stored, so it then does not end at a drain.
   var endsAtDrain: Bool {
     guard isStored else { return true }
     return switch pending.phase {
@@ -126,7 +127,7 @@ struct HeldConsumerRequest: HolderRequest {
     }
   }
 
-  /// What was leased is taken back when it is abandoned.
+  /// Leases are taken back when the request is abandoned, so they are not an effect.
   var effect: HeldEffect {
     let pending = pending
     if pending.isReceive { return pending.acknowledges ? .changeAndData : .none }
@@ -139,7 +140,7 @@ struct HeldConsumerRequest: HolderRequest {
     var pending = pending
     switch pending.phase {
     case .receiving(var receive):
-      // The next holder has the pushes. A session that is closed has none.
+      // The next holder has the pushes. A closed session has none.
       guard !pending.target.session.hasLeft else { return false }
       let hasNews = receive.hasNews()
       if receive.acknowledgement != nil, !pending.isUnstored(receive.acknowledgement) {
@@ -167,7 +168,7 @@ struct HeldConsumerRequest: HolderRequest {
     pending.phase = .refused(pending.target.problem(.notStored).problem)
   }
 
-  /// Takes the pushes, which must be stored before the response is sent.
+  /// Takes the pushes. If they are leased, that must be stored before the response is sent.
   private func take(_ receive: PendingReceive, _ pending: inout Pending) {
     let now = ProcessInformation.monotonicTime()
     do throws(ProblemError) {
@@ -177,7 +178,7 @@ struct HeldConsumerRequest: HolderRequest {
         return
       }
       pending.phase = .storing(result, ticket)
-      // It may have waited for the push longer than for the store.
+      // The request may have waited for the push longer than the limit for the store.
       pending.storeDeadline = min(now + pending.target.storeWait, pending.start + pending.target.longestWait)
       pending.beginStoring()
     } catch {
@@ -187,7 +188,7 @@ struct HeldConsumerRequest: HolderRequest {
 
   var session: Session { pending.target.session }
 
-  /// What is stored is the same at each holder.
+  /// A stored result is the same at each holder.
   var isFact: Bool {
     guard case .storing(_, let ticket) = pending.phase else { return false }
     return outcome(of: ticket) == .stored
@@ -199,7 +200,7 @@ struct HeldConsumerRequest: HolderRequest {
     if case .receiving(let receive) = pending.phase {
       do throws(ProblemError) {
         if pending.isUnstored(receive.acknowledgement) { throw pending.target.problem(.notStored) }
-        // If consumers are stored, there was nothing to lease, and a lease would have to wait.
+        // If consumers are stored, a lease would have to wait for the store, and there was nothing to lease.
         pending.phase = .complete(try api.take(receive, limit: isStored ? 0 : nil, at: now))
       } catch {
         pending.phase = .refused(error.problem)
@@ -216,7 +217,7 @@ struct HeldConsumerRequest: HolderRequest {
     switch pending.phase {
     case .complete(let result):
       api.write(result, of: pending.target, into: &response)
-      // A push that arrived before is late because of other workers.
+      // A push that arrived before this request was delayed by other workers, so it is not measured.
       if pending.turn != nil, let arrival = result.arrival, arrival >= pending.start {
         api.latencies.note(.pushToConsumer, since: arrival)
       }
@@ -225,14 +226,14 @@ struct HeldConsumerRequest: HolderRequest {
     }
   }
 
-  /// The client is gone, and takes no lease. What it has changed stays changed.
+  /// The client is gone, so it gets no lease. Other effects of the request remain.
   func abandon() {
     let (pending, now) = (pending, ProcessInformation.monotonicTime())
     end(pending, at: now)
     withdraw(pending, at: now)
   }
 
-  /// Takes back what was leased for this request.
+  /// Takes back the leases of this request.
   private func withdraw(_ pending: Pending, at now: MonotonicTime) {
     switch pending.phase {
     case .storing(.leased(let batch, _), _), .complete(.leased(let batch, _)):

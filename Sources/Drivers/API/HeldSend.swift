@@ -14,15 +14,18 @@ struct PendingSend {
   var receipt: SendReceipt
   let parameters: SendParameters
   let isReplayed: Bool
-  /// Whether the client has sent the request before, which the response says. A gateway that repeats it has a client that has sent it once.
+  /// Whether the client repeats an earlier request, which the response then says. If another gateway repeats a
+  /// forwarded request, the client has sent it only once.
   let showsReplay: Bool
-  /// The messages before this one have reached the state. Each notification continues here, so that a batch is read once in all.
+  /// All messages before this position have reached the state. Each notification continues here, so that a batch is
+  /// read only once in total.
   var progress = BatchResults.Position()
-  /// The idempotency key, which is accepted when the messages are stored.
+  /// The idempotency key, which is accepted once the messages are stored.
   var key: AcceptanceKey?
-  /// The messages were withdrawn, since they were not stored. The client learns that once this is stored, or cannot be.
+  /// The ticket of the withdrawal of messages that were not stored. The client gets its response once the withdrawal is
+  /// stored, or cannot be stored.
   var withdrawal: JournalTicket?
-  /// When the wait for the store began, and when it ends.
+  /// When the wait for the store began, and its deadline.
   var start = MonotonicTime.zero
   var storeDeadline = MonotonicTime.zero
 
@@ -38,19 +41,20 @@ struct PendingSend {
   }
 }
 
-/// The waiting part of a `PendingSend`, which is in a table of the loop, so that this struct fits inline in the connection.
+/// The waiting part of a `PendingSend`, which is in a table of the loop, so that this struct fits inline in the
+/// connection.
 struct HeldSend: WaitingRequest {
   let api: API
   let slot: Int
-  /// When the wait for the state of the messages ends.
+  /// The deadline of the wait for the state of the messages.
   let clientDeadline: MonotonicTime
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { pending.receipt.session.upstream.deliveryNotifier }
-  /// The notifier reports every message of the session that reaches a state for which a client waits. When the messages of this request are
-  /// stored, another deadline applies, so the server must check this waiter.
+  /// The notifier reports every message of the session that reaches a state for which a client waits. Once the messages
+  /// of this request are stored, the deadline changes, so the server must check this waiter.
   var isConcerned: Bool { pending.receipt.ticket != nil || hasNewData }
-  /// What is not stored cannot be acknowledged.
+  /// Messages must not be acknowledged before they are stored.
   var endsAtDrain: Bool { pending.receipt.ticket == nil }
   var effect: HeldEffect { .change }
 
@@ -82,7 +86,7 @@ struct HeldSend: WaitingRequest {
     let before = pending.progress
     let isComplete = pending.receipt.advance(&pending.progress, to: pending.parameters.until)
     if pending.progress != before { api.sends[slot] = pending }
-    // Another gateway sends it, and knows its states.
+    // Another gateway sends the messages now, and knows their states.
     return isComplete || !pending.receipt.session.isHere
   }
 
@@ -108,7 +112,7 @@ struct HeldSend: WaitingRequest {
       case .isRejected, .isKept:
         api.latencies.note(.storedSend, since: pending.start)
         api.acceptUnstored(pending, at: now)
-        // What a former holder has submitted may be stored, although the reply of the store is lost.
+        // Messages that a former holder has submitted may be stored, even if the store's reply was lost.
         let isHere = pending.receipt.session.isHere
         end()
         return api.respond(with: isHere ? API.notStoredYet : API.outcomeUnknown, into: &response)
@@ -117,7 +121,7 @@ struct HeldSend: WaitingRequest {
     end()
     if pending.parameters.until == .queued {
       api.latencies.note(.storedSend, since: pending.start)
-      // As without a store: 202, unless a repetition finds that the outcome of every message is known.
+      // As without a store: 202, unless this is a repetition and the outcome of every message is known.
       let isKnown = pending.showsReplay && pending.receipt.advance(&pending.progress, to: .confirmed)
       return pending.write(isComplete: isKnown, at: now, into: &response)
     }
@@ -125,7 +129,8 @@ struct HeldSend: WaitingRequest {
     pending.write(isComplete: isComplete, at: now, into: &response)
   }
 
-  /// The client is gone. Its messages stay queued, and are stored, unless they were withdrawn or the session is lost.
+  /// The client is gone. Its messages stay queued, and will be stored, unless they were withdrawn or the session is
+  /// lost.
   func abandon() {
     if let withdrawal = pending.withdrawal, !pending.receipt.session.upstream.isLost(withdrawal) {
       noteWithdrawn(pending)
@@ -150,8 +155,8 @@ struct HeldSend: WaitingRequest {
 }
 
 extension PendingSend {
-  /// Whether what was withdrawn will not be sent: this is stored, or it is this gateway that would send it. What a gateway has submitted before its
-  /// deadline may be stored, and sent by the next holder.
+  /// Whether the withdrawn messages will certainly not be sent: the withdrawal is stored, or this gateway is still the
+  /// holder. Messages that a gateway submitted before its deadline may be stored, and then the next holder sends them.
   fileprivate func isFinal(_ withdrawal: JournalTicket) -> Bool {
     let (session, upstream) = (receipt.session, receipt.session.upstream)
     return upstream.outcome(of: withdrawal) == .stored || session.isHere && !upstream.isLost(withdrawal)

@@ -8,12 +8,13 @@ import Reactor
 import RedisStore
 import Sessions
 
-/// A request about the list of the sessions that several gateways share: it waits for Redis, and a PUT until the session is held.
+/// A request for the list of sessions that several gateways share. It waits for Redis; a PUT also waits until the
+/// session has a holder.
 final class HeldSessionChange: WaitingRequest {
   enum Change {
     case put(String, SessionDocument, Grant)
     case delete(Session)
-    /// Any other request for a session that this gateway does not know, since its copy of the list may be old.
+    /// Any other request for a session that this gateway does not know, since its copy of the list may be out of date.
     case lookUp(String, orElse: Problem, Grant?)
   }
 
@@ -29,14 +30,14 @@ final class HeldSessionChange: WaitingRequest {
     deadline = now + Self.wait
   }
 
-  /// How long it waits for Redis: longer than a connection takes to be found broken, and to be replaced.
+  /// How long it waits for Redis: longer than detecting and replacing a broken connection takes.
   private static var wait: TimeSpan { .seconds(5) }
 
   var heldCount: Gauge? { nil }
   var notifier: Notifier { request.notifier }
   var hasNewData: Bool { request.outcome != nil }
   var isConcerned: Bool { hasNewData }
-  /// Soon there is an outcome, and without one the client does not know whether it has a session.
+  /// The outcome is expected soon, and without it the client does not know whether the session exists.
   var endsAtDrain: Bool { false }
 
   var effect: HeldEffect {
@@ -56,7 +57,7 @@ final class HeldSessionChange: WaitingRequest {
 }
 
 extension API {
-  /// Throws the problem if gateways do not share sessions.
+  /// Looks the session up in Redis. Throws `problem` if gateways do not share sessions.
   func lookUp(
     _ name: String, _ problem: Problem, for grant: Grant?, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> Outcome {
@@ -89,7 +90,7 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     try checkList()
     guard let request = shared.sessions.created.remove(session, code: code) else {
-      // Another request has closed it in the meantime.
+      // Another request has closed the session meanwhile.
       response.begin(.noContent, nil)
       return .respond
     }
@@ -126,7 +127,8 @@ extension API {
       throw ProblemError(Self.sessionIsNew(name))
     case (.lookUp, _): throw ProblemError(Self.listUnavailable)
     case (.put(let name, let document, let grant), .exists):
-      // Another request was faster, perhaps at another gateway. Which session it has created is notified in a moment.
+      // Another request was faster, perhaps at another gateway. This gateway may learn of its session only a moment
+      // later.
       guard let existing = shared.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }
       try confirm(existing, as: document, for: grant)
       respond(withStateOf: existing, at: now, into: &response)

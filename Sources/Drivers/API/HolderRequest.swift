@@ -3,19 +3,19 @@ import HTTPServer
 import Reactor
 import Sessions
 
-/// A request that waits here, because this gateway holds its session.
+/// A request that waits here because this gateway is the holder of its session.
 protocol HolderRequest: WaitingRequest {
   var api: API { get }
   var session: Session { get }
-  /// Whether the response would be true at the next holder, too. Read before `conclude`.
+  /// Whether the response would also be true at the next holder. Read before `conclude`.
   var isFact: Bool { get }
 
-  /// Writes the response, as `finish`, for as long as this gateway holds the session.
+  /// Writes the response, like `finish`, while this gateway is the holder of the session.
   func conclude(at now: MonotonicTime, into response: inout Response)
 }
 
 extension HolderRequest {
-  /// The session is checked after what was read of it: what was read until then is true.
+  /// Whether the session was lost is checked after its state was read: if not, that state was true until then.
   func finish(at now: MonotonicTime, into response: inout Response) {
     let (api, session, isFact) = (api, session, isFact)
     conclude(at: now, into: &response)
@@ -26,8 +26,8 @@ extension HolderRequest {
 }
 
 extension PendingRequest {
-  /// The session whose holder alone can execute the request; nil if every gateway can. The state of a session is shown with what the gateway
-  /// knows of its holder, and a poll reads the pushes that each gateway has.
+  /// The session whose holder must execute the request; nil if every gateway can. Every gateway can show the state of a
+  /// session, with what it knows of the holder, and can serve polls, since it has the pushes.
   var heldSession: Session? {
     switch self {
     case .send(_, let session), .delivery(_, let session, _), .call(_, let session), .change(let session): session
@@ -38,12 +38,13 @@ extension PendingRequest {
     }
   }
 
-  /// Whether a response that was written at once is true whoever holds the session now. If not, the request can be executed at the next holder.
+  /// Whether an immediate response stays true if this gateway has lost the session. If not, the request can be executed
+  /// at the next holder.
   func isFact(isRefused: Bool) -> Bool {
     switch self {
-    // What ends a call is the fate of the connection that has it. No other gateway sends it.
+    // A call ends with the connection that carries it. No other gateway sends it.
     case .call: true
-    // Accepted messages are stored. The receipt does not show states that were read too late.
+    // Accepted messages are stored. The receipt does not show states that were read after the loss.
     case .send: !isRefused
     case .consumer(let request):
       switch request.target.action {

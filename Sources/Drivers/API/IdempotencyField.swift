@@ -4,13 +4,14 @@ import HTTPCodec
 import Idempotency
 import Sessions
 
-/// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and what else of its head a repetition must have in common.
+/// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and the media type that a repetition must
+/// have, too.
 struct IdempotencyField {
-  /// Longest key, in bytes. A UUID has 36; the digest of a request has up to 128 in hexadecimal.
+  /// Longest key, in bytes. A UUID has 36, and the digest of a request up to 128 in hexadecimal.
   private static let longestKey = 255
 
   private let key: [UInt8]
-  /// Whether the key is the id of a forwarded request. Such keys have a table of their own.
+  /// Whether the key is the id of a forwarded request. Such keys are in a table of their own.
   let isForwarded: Bool
   /// Lower case, without parameters.
   private let mediaType: [UInt8]
@@ -18,7 +19,7 @@ struct IdempotencyField {
   /// Returns nil without the field. `Content-Type` must have been validated.
   init?(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
     guard let value = request.fields.first(.idempotencyKey) else { return nil }
-    // A string of structured fields, as the draft wants it, or what most clients send: the same without quotation marks.
+    // A string of structured fields, as the draft requires, or as most clients send it: without quotation marks.
     let key = value.withoutQuotes()
     guard !key.isEmpty, key.count <= Self.longestKey, key.isKey() else {
       throw ProblemError(
@@ -31,7 +32,7 @@ struct IdempotencyField {
     if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
   }
 
-  /// The key of a request without one that a gateway has forwarded: its id.
+  /// Uses the id of a forwarded request as its key. For a request without a key of the client.
   init?(ofForwarded request: borrowing HTTPRequestHead) {
     guard let id = ForwardedID.read(request) else { return nil }
     key = [UInt8](copying: id)
@@ -54,17 +55,19 @@ struct IdempotencyField {
     text.append(principal)
     text.append(session.name)
     if let creation = session.creation {
-      // A session that is created again under the same name is another one. The same one has another delivery prefix in each term.
+      // A session that was created again under the same name is a different one. The delivery prefix would not do,
+      // since it changes with each term.
       text.append(UInt8(0))
       text.append(hexadecimal: creation.incarnation, digits: 16)
     }
-    // The first is part of no key that a client chooses.
+    // A key of a client never begins with the text for forwarded requests.
     text.append(isForwarded ? "\0forwarded\0" as StaticString : "\0messages\0")
     text.append(key)
     return IdempotencyTable.Key(Digest.sha256(text.bytes).span)
   }
 
-  /// A digest of everything that a repetition must have in common with the first request. `content` is the decoded body.
+  /// A digest of everything that a repetition must have in common with the first request. `content` is the decoded
+  /// body.
   func fingerprint(_ parameters: SendParameters, _ content: [UInt8]) -> IdempotencyTable.Key {
     var text = ByteQueue()
     text.append(mediaType)

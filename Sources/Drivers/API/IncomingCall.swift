@@ -10,7 +10,7 @@ import UpstreamProtocol
 
 /// The head of a `POST /v1/call`. The body is a JSON text with an id, which the reply repeats.
 struct IncomingCall {
-  /// How long to wait for the reply, unless the request says so.
+  /// The default wait for the reply.
   static var defaultWait: TimeSpan { .seconds(10) }
   /// The limit of an id, in bytes of JSON. The session keeps the id of every call, up to a minute after its timeout.
   private static var idLimit: Int { 256 }
@@ -18,14 +18,14 @@ struct IncomingCall {
   private let isCompressed: Bool
   private let limits: IncomingMessage.Limits
   let timeToLive: TimeSpan?
-  /// For how long it has waited at another gateway, which counts.
+  /// How long it has waited at another gateway. Counts towards its TTL and wait.
   let waited: TimeSpan
   /// nil for an event.
   private let correlation: Correlation?
   /// How the body becomes an event; nil unless the upstream speaks Socket.IO.
   let event: EventForm?
   let wait: TimeSpan
-  /// The wait for which `Prefer` has asked, as far as it is granted, which the response confirms; nil if there is none.
+  /// The granted wait if it was requested by `Prefer`, which the response confirms; otherwise nil.
   let preferredWait: TimeSpan?
 
   init(
@@ -67,7 +67,7 @@ struct IncomingCall {
         parameters = EventParameters(adding: parameter, value, to: parameters)
       }
     }
-    // The body is JSON, also where a library has declared it to be bytes.
+    // The body is JSON, even if a library has declared it as bytes.
     guard hasEvents || kind != .binary else {
       throw ProblemError(
         .invalidParameter, "type=binary is not accepted for a call, which is one JSON text: leave it out")
@@ -83,18 +83,18 @@ struct IncomingCall {
       asked ?? preferred ?? Self.defaultWait, for: request, maximum: limits.maximumWait)
     preferredWait = preferred == nil ? nil : granted
     wait = WaitParameter.left(of: granted, for: request)
-    // Nobody would get the reply.
+    // The client would not get the reply.
     if wait == .zero, waited > .zero { throw ProblemError(API.holderUnavailable) }
   }
 
-  /// From which size on its body is read on another thread.
+  /// The size in bytes from which the body is read on another thread.
   var smallestLongBody: Int { LargeBody.smallest(isCompressed: isCompressed) }
 
-  /// Returns the content of the body, prepared or read now.
+  /// Returns the content of the body, which was prepared or is read now.
   ///
   /// - Parameters:
   ///   - settings: nil unless the upstream speaks Socket.IO.
-  ///   - random: for the id.
+  ///   - random: a random number for the id.
   func content(
     of body: RequestBody?, _ settings: SocketIOSettings?, _ random: @autoclosure () -> UInt128
   ) throws(ProblemError) -> CallContent {
@@ -145,7 +145,7 @@ struct IncomingCall {
     return id
   }
 
-  /// Refuses an id that is too large to be remembered, or that a delivery, which is a document of the gateway, cannot contain.
+  /// Refuses an id that is too large to be kept, or that cannot be embedded in the document of a delivery.
   private func refuse(id: Span<UInt8>) throws(ProblemError) {
     guard id.count <= Self.idLimit else {
       throw ProblemError(
@@ -171,7 +171,7 @@ struct IncomingCall {
   }
 }
 
-/// What the body of a `POST /v1/call` contains, validated.
+/// The validated content of a `POST /v1/call`.
 enum CallContent: Sendable {
   case request(CallRequest)
   case event(EventContent)
@@ -180,7 +180,7 @@ enum CallContent: Sendable {
 /// The request of a call, with an id of the gateway in place of the client's.
 struct CallRequest: Sendable {
   let id: CallID
-  /// Where the id is in `message`.
+  /// The range of the id in `message`.
   private let place: Range<Int>
   let message: SharedBytes
   /// The client's id, as JSON.
@@ -193,6 +193,6 @@ struct CallRequest: Sendable {
     message = SharedBytes(id.replacing(place, in: request))
   }
 
-  /// The same with another id.
+  /// Returns the same request with another id.
   func with(_ id: CallID) -> CallRequest { CallRequest(id, at: place, in: message.bytes, token: token) }
 }

@@ -10,7 +10,8 @@ struct IncomingMessage {
   }
 
   let form: Form
-  /// Whether the body is declared to be JSON. A body that the query states to be binary is opaque, whatever its `Content-Type`.
+  /// Whether the body is declared as JSON. A body that the query declares as binary is opaque, whatever its
+  /// `Content-Type`.
   let isJSON: Bool
   private let isCompressed: Bool
   let limits: Limits
@@ -46,15 +47,15 @@ struct IncomingMessage {
     idempotency = try IdempotencyField(request)
   }
 
-  /// Another gateway has forwarded the request. It may repeat it, and the messages are accepted once under the id of the request, unless the
-  /// client has a key for them.
+  /// For a request that another gateway has forwarded and may repeat: accepts the messages once under the id of the
+  /// request, unless the client has sent a key.
   mutating func acceptOnce(_ request: borrowing HTTPRequestHead) {
     if idempotency == nil { idempotency = IdempotencyField(ofForwarded: request) }
   }
 
   static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return .undeclared }
-    // The usual values, which need no parsing.
+    // The usual values need no parsing.
     if value.equals("application/json") || value.equals("text/plain")
       || value.equals("application/x-www-form-urlencoded")
     {
@@ -83,7 +84,7 @@ struct IncomingMessage {
     return .text
   }
 
-  /// The form of a body whose kind the query may state, for clients that cannot set `Content-Type`.
+  /// Returns the form of a body whose kind the query may state, for clients that cannot set `Content-Type`.
   static func form(_ form: Form, of kind: MessageKind?) throws(ProblemError) -> Form {
     guard let kind else { return form }
     if form == .lines {
@@ -100,7 +101,7 @@ struct IncomingMessage {
     return type.is("application", "json") || type.hasSuffix("+json")
   }
 
-  /// Whether the type denotes text. The suffixes are those of RFC 6839.
+  /// Whether the type denotes text. The suffixes are registered in RFC 6839.
   private static func isText(_ type: borrowing HTTPMediaType) -> Bool {
     type.type.equalsIgnoringCase("text") || type.is("application", "json") || type.is("application", "xml")
       || type.is("application", "x-www-form-urlencoded") || type.hasSuffix("+json") || type.hasSuffix("+xml")
@@ -129,10 +130,10 @@ struct IncomingMessage {
 
   var isBatch: Bool { form == .lines }
 
-  /// From which size on its body is read on another thread, if it is read.
+  /// The size in bytes from which the body is read on another thread, if it is read.
   var smallestLongBody: Int { LargeBody.smallest(isCompressed: isCompressed) }
 
-  /// Whether its body is read, and not only passed on.
+  /// Whether the content of the body matters, so that it is not only passed on.
   var isExamined: Bool { isCompressed || form != .binary || idempotency != nil }
 
   /// Returns the body without its content coding.
@@ -153,7 +154,7 @@ struct IncomingMessage {
 
   /// Returns the messages in the decoded body of a batch, validated. All are text.
   func lines(in plain: [UInt8]) throws(ProblemError) -> [SharedSlice] {
-    // No sequence of UTF-8 contains a line feed, so the lines are valid if the whole is.
+    // No sequence of UTF-8 contains a line feed, so the lines are valid if the whole body is.
     guard UTF8StreamValidator.isValid(plain.span) else {
       let number = BatchLines.firstInvalid(in: plain.span)
       throw ProblemError(

@@ -2,40 +2,41 @@ import ByteStreams
 import Metrics
 import Reactor
 
-/// Measures requests and deliveries of pushes on one event loop, in its parts of the histograms.
+/// Measures requests and deliveries of pushes on one event loop, in the loop's parts of the histograms.
 ///
-/// The responses of a turn are sent at its end, so that is when they are measured. The clock is not read for them: requests are counted
-/// during the turn, and the loop knows when it began and has ended.
+/// The responses of a turn are sent at its end, so they are measured then. No clock is read for it: requests are
+/// counted during the turn, and the loop knows when the turn began and ended.
 package final class LoopLatencies: TurnObserver {
-  /// The kinds of requests. Those that wait for data are measured as something else, or not at all: their clients choose how long.
+  /// The kinds of requests. Requests that wait for data are measured as another interval, or not at all, since their
+  /// clients choose how long to wait.
   enum Request: Int, CaseIterable {
     case send, poll, delivery, consumer, session, management, other
   }
 
-  /// What is measured from a time before the turn.
+  /// Intervals that began before the turn.
   enum Interval: Int, CaseIterable {
     /// From the arrival of a push until it is sent to a client that waited for it.
     case pushToPoll, pushToStream, pushToConsumer
     /// From a call to its reply.
     case call
-    /// As `Request.send`, for messages that were stored first.
+    /// Like `Request.send`, for messages that had to be stored first.
     case storedSend
   }
 
-  /// Intervals that began at the same time, as those of all polls that one push wakes.
+  /// Intervals that began at the same time, such as those of all polls that one push wakes.
   private struct Group {
     let interval: Interval
     let start: MonotonicTime
     var count = 1
   }
 
-  /// Groups kept until the end of the turn. More are measured at once, for one reading of the clock.
+  /// Maximum number of groups kept until the end of the turn. Further ones are measured at once, which reads the clock.
   private static var maximumGroups: Int { 64 }
 
   private let turns: Histogram.Part
   private let requests: [Histogram.Part]
   private let intervals: [Histogram.Part]
-  /// How many requests of each kind have got their responses in this turn, and which kinds are not zero.
+  /// The number of responses to each kind of request in this turn, and the set of kinds with any.
   private var finished = InlineArray<7, Int>(repeating: 0)
   private var finishedKinds: UInt8 = 0
   private var groups: [Group] = []
@@ -47,14 +48,14 @@ package final class LoopLatencies: TurnObserver {
     groups.reserveCapacity(Self.maximumGroups)
   }
 
-  /// A request has got its response in the turn in which it was received.
+  /// Counts a request that gets its response in the turn in which it was received.
   @inline(__always)
   func count(_ request: Request) {
     finished[request.rawValue] &+= 1
     finishedKinds |= 1 << UInt8(truncatingIfNeeded: request.rawValue)
   }
 
-  /// The response that ends an interval is written.
+  /// Ends an interval with a response of this turn.
   func note(_ interval: Interval, since start: MonotonicTime) {
     if let last = groups.last, last.start == start, last.interval == interval {
       groups[groups.count - 1].count &+= 1
@@ -83,12 +84,13 @@ package final class LoopLatencies: TurnObserver {
   }
 }
 
-/// The histograms of requests and pushes. They have no label `session`: a thousand sessions would make tens of thousands of series.
+/// The histograms of requests and pushes. They have no label `session`: a thousand sessions would make tens of
+/// thousands of series.
 struct LatencyMetrics: Sendable {
   let turns: Histogram
-  /// By `LoopLatencies.Request`.
+  /// In the order of `LoopLatencies.Request`.
   let requests: [Histogram]
-  /// By `LoopLatencies.Interval`.
+  /// In the order of `LoopLatencies.Interval`.
   let intervals: [Histogram]
 
   init(_ registry: MetricsRegistry) {

@@ -13,14 +13,15 @@ import UpstreamSession
 
 /// Handlers for operators and orchestrators.
 extension API {
-  /// `GET /readyz`. Ready means that clients are served and at least one configured session is connected, or connects on demand and has
-  /// not failed. Sessions that clients create do not count.
+  /// `GET /readyz`. Ready means that clients are served and at least one configured session is connected, or connects
+  /// on demand and has not failed. Sessions that clients create do not count.
   ///
-  /// With `exclude=upstream`, the upstream does not matter: messages that are posted without one are queued until they expire. A load
-  /// balancer in front of gateways with the same upstream checks that, else it would have no gateway left while the upstream is down.
+  /// With `exclude=upstream`, the upstream does not matter, since messages are queued while it is down. This is for a
+  /// load balancer in front of several gateways with the same upstream: otherwise none would be ready while the
+  /// upstream is down.
   func respondWithReadiness(excludingUpstream: Bool, into response: inout Response) {
     let sessions = shared.sessions.all
-    // Another gateway has the upstream of a session that is not here.
+    // Another gateway has the upstream connection of a session that this one does not hold.
     let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
     let store = StoreStatus(shared.store)
     let redisProblem = shared.settings.store.engine == .redis ? store.redisProblem : nil
@@ -44,7 +45,7 @@ extension API {
     for session in unavailable { response.content.text.append("session \(session.name): upstream not connected\n") }
   }
 
-  /// `GET /`: a page for a browser, its figures, or a summary for a terminal.
+  /// `GET /`: a page for a browser, the figures of the page, or a summary for a terminal.
   func respondWithStatus(as representation: Representation, at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, representation.contentType)
     response.fields.append("Vary: Accept\r\n" as StaticString)
@@ -57,7 +58,7 @@ extension API {
     }
   }
 
-  /// What the page shows of the gateway as a whole. It contains nothing of a session, since it needs no credentials.
+  /// Writes the page's figures of the whole gateway. They contain nothing of a session, since they need no credentials.
   private func writeFigures(at now: MonotonicTime, into output: inout ByteQueue) {
     let sums = shared.sessions.sums
     let metrics = shared.metrics
@@ -136,7 +137,7 @@ extension API {
     output.append(snapshot.desired == .up ? "" : ", requested by an operator")
     if let next = snapshot.nextAttempt { output.append(", next attempt in \(seconds(next - now))") }
     output.append("\n")
-    // This path needs no credentials. Where others do, what is known of the upstream does too.
+    // This path needs no credentials. Details of the upstream are shown only if other paths need none either.
     if shared.access.isOpen {
       output.append("upstream     \(snapshot.url)\n")
       if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {

@@ -4,20 +4,20 @@ import Idempotency
 import SocketIO
 import UpstreamProtocol
 
-/// What the body of a `POST /v1/messages` contains, validated. It depends on the body and the head, and not on the state of a session.
+/// The validated content of a `POST /v1/messages`. It depends on the body and the head, not on the state of a session.
 enum MessageContent: Sendable {
   case item(IncomingMessage.Item)
   case lines([SharedSlice])
   case event(EventContent)
-  /// `failure`: of the line after these; nil if every line is an event.
+  /// `failure` is the error of the line after these events; nil if every line is an event.
   case events([EventContent], failure: ProblemError?)
   case acknowledgement(token: [UInt8], SocketIOParts)
 }
 
-/// An event that is to be queued.
+/// An event to be queued.
 struct EventContent: Sendable {
   let namespace: [UInt8]
-  /// The size of the largest WebSocket message that it becomes, in bytes.
+  /// The size, in bytes, of the largest WebSocket message of the event.
   let largestFrame: Int
   let record: [UInt8]
 
@@ -30,14 +30,14 @@ struct EventContent: Sendable {
 
 /// The body of a `POST /v1/messages`, without its content coding.
 enum MessageBody: Sendable {
-  /// A small one, whose content is read when it is needed.
+  /// A small body. Its content is read when needed.
   case plain([UInt8])
   /// A body that was read on another thread. The key is nil if the request has none.
   case prepared(Result<MessageContent, ProblemError>, fingerprint: IdempotencyTable.Key?)
 }
 
 extension IncomingMessage {
-  /// Returns the body, prepared or as it is.
+  /// Returns the prepared body, or the body as received.
   func received(_ body: RequestBody?) throws(ProblemError) -> MessageBody {
     guard let body else { return .plain([]) }
     if let preparation = body.preparation as? PreparedBody<Result<MessageBody, ProblemError>>,
@@ -48,7 +48,7 @@ extension IncomingMessage {
     return .plain(try decoded(body.bytes))
   }
 
-  /// Reads a whole body, whose request may be finished later.
+  /// Reads a whole body, before its request is finished.
   func prepared(_ bytes: [UInt8], _ settings: SocketIOSettings?) -> Result<MessageBody, ProblemError> {
     Result { () throws(ProblemError) in
       let plain = try decoded(bytes)

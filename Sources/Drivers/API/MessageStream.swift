@@ -9,10 +9,11 @@ import Sessions
 import Upstream
 import UpstreamSession
 
-/// A stream of one client: a position in the log of pushes, which advances at the pace of the client. A client that reads slowly falls
-/// behind in the log, not in memory, and gets a gap if retention overtakes it.
+/// The stream of one client: a position in the log of pushes, which advances at the pace of the client. A slow client
+/// falls behind in the log and uses no more memory. It gets a gap if retention overtakes it.
 final class MessageStream: Source {
-  /// What a stream sends, apart from its position. Streams with equal options at the same position share their bytes.
+  /// The content of a stream, apart from its position. Streams with equal options at the same position send the same
+  /// bytes.
   struct Options: Equatable {
     var format: StreamFormat
     var filter: TopicFilter?
@@ -23,26 +24,26 @@ final class MessageStream: Source {
   private let api: API
   private let session: Session
   private let options: Options
-  /// With a filter, it advances past the pushes that do not match.
+  /// With a filter, the position also advances past the pushes that do not match.
   private var start: ReadStart
   /// nil only without credentials to check.
   private let grant: Grant?
   private var end: MonotonicTime
   private var nextHeartbeat: MonotonicTime
   private var hasBegun = false
-  /// Whether there was no new data when the stream was last held. Then the client does not read slowly.
+  /// Whether there was no new data when the stream was last held, so that the client does not read slowly.
   private var isWaiting = false
-  /// The position that the client has, if it is known. With a filter, a batch may end past the position of its last message.
+  /// The client's position, if known. With a filter, a batch may end after the position of its last message.
   private var sentCursor: Cursor?
-  /// What was sent of the session's state. Nil if the stream does not send it.
+  /// The part of the session's state that was sent; nil if the stream does not send the state.
   private var sentState: SentState?
-  /// What it waits for before it reads: the copy of another gateway's session does not know its position yet.
+  /// The wait before it can read: the copy of another gateway's session does not know its position yet.
   private var awaited: FollowedCopy.Wait?
 
   private struct SentState {
     /// The revision of the state (`SessionHandle.stateRevision`) that was sent last.
     var revision = UInt64.max
-    /// The number of the last transition that was sent. Nil before the first event.
+    /// The number of the last transition that was sent; nil before the first event.
     var transition: UInt64?
   }
 
@@ -101,21 +102,22 @@ final class MessageStream: Source {
     var hasMore = false
     if !isRevoked, !hasExpired(at: now), hasNewMessages { hasMore = appendBatch(to: &content) }
     isWaiting = false
-    // The last position is sent before the end, also by a stream that ends before its first heartbeat. Otherwise a client whose topics
-    // match nothing would return to the same position until retention overtakes it.
+    // The last position is sent before the end, even by a stream that ends before its first heartbeat. Otherwise a
+    // client whose topics match nothing would return to the same position until retention overtakes it.
     if isEnding ? sentCursor != start.cursor : content.isEmpty && now >= nextHeartbeat {
       options.format.writeHeartbeat(start.cursor, into: &content.text)
       sentCursor = start.cursor
     }
     if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
     if !isRevoked, hasNewState { appendState(to: &content.text, at: now) }
-    // What was pushed before is gone with the session, or another inbox has it: the client continues there when it reconnects.
+    // The inbox has ended: its pushes are gone with the session, or another inbox has them. The client continues there
+    // when it reconnects.
     if isEnding || session.inbox.hasEnded { return .end }
     return hasMore ? .more : .wait
   }
 
   func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {
-    // As at the end of its lifetime: what has arrived, and the position.
+    // Ends like an expired stream: with the pushes that have arrived, and the position.
     end = min(end, now)
     _ = next(at: now, into: &content)
   }
@@ -125,11 +127,11 @@ final class MessageStream: Source {
 
   /// Whether the credentials have expired. A client that reads slowly may take its next batch only long after that.
   private func hasExpired(at now: MonotonicTime) -> Bool {
-    // The stream ends no later than they do.
+    // The stream ends no later than the credentials expire.
     now >= end && grant?.isExpired(at: ProcessInformation.wallClockMilliseconds()) ?? false
   }
 
-  /// Returns whether there is more to send now.
+  /// Appends a batch of pushes. Returns whether more can be sent now.
   private func appendBatch(to content: inout ResponseContent) -> Bool {
     let inbox = session.inbox
     let key = PreparedBatches.Key(
@@ -145,12 +147,13 @@ final class MessageStream: Source {
     return batch.hasMore
   }
 
-  /// Sends each transition since the last event, or the state alone if only the desired state has changed. A client that reads slowly
-  /// gets those that the session still remembers (`TransitionHistory.limit`). They have no position.
+  /// Sends each transition since the last event, or the state alone if only the desired state has changed. A slow
+  /// client gets the transitions that the session still remembers (`TransitionHistory.limit`). Transitions have no
+  /// position.
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
     let replica = SessionReplica(of: session, api.shared)
-    // Before the check: it is the state of a session that was held here.
+    // Read before `isHere`: it is then the state of a session that this gateway held.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       options.format.write(replica, into: &text)
@@ -162,7 +165,7 @@ final class MessageStream: Source {
     if let sent = sentState?.transition {
       news = history.drop { $0.sequence <= sent }
     } else {
-      // At the start of the stream only the present state.
+      // A stream begins with the current state only.
       news = news.suffix(1)
     }
     for transition in news {
@@ -181,11 +184,12 @@ final class MessageStream: Source {
   }
 }
 
-/// Limits of one batch, which is what a stream costs if its client does not read.
+/// Limits of one batch. This is the memory that a stream takes if its client does not read.
 enum StreamLimits {
   /// Bytes of content, or one larger message.
   static var contentBytes: Int { 64 << 10 }
-  /// Bytes of messages. With what is written around each of 256 messages, they fit in `contentBytes`, unless they have many line breaks.
+  /// Bytes of messages. With the text around each of 256 messages, they fit in `contentBytes`, unless they have many
+  /// line breaks.
   static var batchBytes: Int { 48 << 10 }
   static var batchMessages: Int { 256 }
 }

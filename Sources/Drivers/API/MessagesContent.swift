@@ -2,8 +2,8 @@ import ByteStreams
 import HTTPServer
 import Inbox
 
-/// The content of the response to a poll, in the formats other than `MessagesJSON`. The position and the gap are in header fields. A stream
-/// has the same lines.
+/// The content of the response to a poll in the formats other than `MessagesJSON`. The position and the gap are in
+/// header fields. A stream has the same lines.
 enum MessagesContent {
   /// One message per line. A message that is JSON may contain line breaks between its tokens, which become spaces.
   static func writeLines(_ messages: [RetainedMessage], into content: inout ResponseContent) {
@@ -26,14 +26,14 @@ enum MessagesContent {
     write(SharedSlice(message.rendered, range: start..<message.rendered.count), into: &content)
   }
 
-  /// Shares `slice` unless it is so short that a copy needs less memory.
+  /// Appends `slice` without a copy, unless it is so short that a copy needs less memory.
   static func write(_ slice: SharedSlice, into content: inout ResponseContent) {
     if slice.count < shortestShared { content.text.append(slice.bytes) } else { content.append(slice) }
   }
 
   private static var shortestShared: Int { 128 }
 
-  /// The payload of a message alone, and what else is known about it as fields.
+  /// Writes the payload of a message as the content, and its other members as header fields.
   static func write(_ message: RetainedMessage, id: Cursor, into response: inout Response) {
     response.fields.append("Gateway-Id: " as StaticString)
     id.write(into: &response.fields)
@@ -54,7 +54,7 @@ enum MessagesContent {
     }
   }
 
-  /// Percent-encodes what a field cannot contain, and the percent sign.
+  /// Percent-encodes the percent sign and all bytes that a field cannot contain.
   private static func writeField(_ text: [UInt8], into fields: inout ByteQueue) {
     for byte in text {
       if (0x21...0x7E).contains(byte), byte != UInt8(ascii: "%") {

@@ -2,8 +2,8 @@ import ByteStreams
 import HTTPServer
 import Inbox
 
-/// The body of the response to a poll: `{"messages":[…],"cursor":"…","more":false,"gap":null}` and a line break. Each message was rendered when it
-/// arrived and is not copied.
+/// The body of the response to a poll: `{"messages":[…],"cursor":"…","more":false,"gap":null}` and a line break. Each
+/// message was rendered when it arrived and is not copied.
 enum MessagesJSON {
   static func write(_ result: ReadResult, _ cursor: Span<UInt8>, into content: inout ResponseContent) {
     content.text.append("{\"messages\":[" as StaticString)

@@ -5,7 +5,7 @@ import HTTPServer
 import Metrics
 import Sessions
 
-/// Responses to requests that have no more than a path.
+/// Responses to requests that are determined by their path.
 extension API {
   func respond(
     to route: Route, as representation: Representation, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,

@@ -10,7 +10,8 @@ import Sessions
 
 /// Requests that another gateway has forwarded, because this one holds their sessions.
 extension API {
-  /// Returns the client of a forwarded request, whose gateway has admitted it. Throws 403 for anybody who is not a gateway.
+  /// Returns the client of a forwarded request, which its own gateway has admitted. Throws 403 unless the sender is a
+  /// gateway.
   func admitPeer(
     _ request: borrowing HTTPRequestHead, _ context: inout RequestContext?
   ) throws(ProblemError) -> Grant {
@@ -31,13 +32,13 @@ extension API {
     }
     let forwarded = RequestContext(nil, allowsCredentials: false, nil)
     forwarded.forwardedOrigin = client.origin
-    // The gateway of the client counts requests, and this one messages.
+    // The client's gateway counts requests, and this one counts messages.
     forwarded.client = shared.limiter.client(client.grant.principal, at: client.origin)
     context = forwarded
     return client.grant
   }
 
-  /// Notes that a peer has sent the request, and under which id its messages are accepted once.
+  /// Marks the request as a peer's, and sets the id under which its messages are accepted once.
   func acceptFromPeer(
     _ pending: PendingRequest, _ route: Route, _ request: borrowing HTTPRequestHead
   ) -> PendingRequest {
@@ -47,19 +48,20 @@ extension API {
       return .fromPeer(.send(message, to: session), of: session, movesOn: true)
     }
     var movesOn = route.repetition != .harmful
-    // A receive that ends takes its leases back.
+    // A receive that ends here takes back its leases.
     if case .consumer(let target) = route, target.action == .receive { movesOn = true }
     return .fromPeer(pending, of: session, movesOn: movesOn)
   }
 
-  /// Whether a request of a peer must be refused, since its session is not here. It is not forwarded again: the peer looks for the holder itself.
+  /// Whether a request of a peer must be refused, because this gateway does not hold its session. It is not forwarded
+  /// again: the peer itself looks for the holder.
   func isMisdirected(_ route: Route) -> Bool {
     guard let session = route.forwardedSession(in: shared.sessions) else { return false }
     return !session.isHere
   }
 
-  /// 421 without content: no client sees it, and nothing was done. With content, messages may be stored and sent, though the next holder accepts them
-  /// once.
+  /// Responds with 421, which no client sees. Without content, it means that nothing was done. With content, messages
+  /// may be stored and sent; the next holder still accepts them only once.
   func misdirect(mayBeStored: Bool = false, into response: inout Response) {
     forwarder?.network.metrics.misdirected.add()
     response.reset()
@@ -68,8 +70,8 @@ extension API {
   }
 }
 
-/// A held request of a peer. If the session leaves this gateway meanwhile, and the request was not executed or can be repeated, the peer is sent
-/// to the next holder.
+/// A held request of a peer. If this gateway loses the session meanwhile, and the request was not executed or can be
+/// repeated, the peer sends it to the next holder.
 final class HeldPeerRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let session: Session
@@ -89,14 +91,14 @@ final class HeldPeerRequest: WaitingRequest {
   var deadline: MonotonicTime { request.deadline }
   var hasNewData: Bool { session.hasLeft || request.hasNewData }
   var isConcerned: Bool { session.hasLeft || request.isConcerned }
-  /// It continues at the next holder when this gateway shuts its sessions down.
+  /// When this gateway shuts its sessions down, the request continues at the next holder.
   var endsAtDrain: Bool { false }
   var effect: HeldEffect { request.effect }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     if !session.hasLeft || request.hasNewData {
       request.finish(at: now, into: &response)
-      // A refusal may be because of the loss of the session.
+      // The loss of the session may have caused a refusal.
       guard session.hasLeft, !response.refusal.isEmpty else { return }
     } else {
       request.abandon()

@@ -20,11 +20,11 @@ enum PendingRequest {
   indirect case movable(PendingRequest, RequestToForward)
   /// A request that another gateway has forwarded. `movesOn`: it can be sent to the next holder while it waits here.
   indirect case fromPeer(PendingRequest, of: Session, movesOn: Bool)
-  /// A request of another gateway for a session that is not here.
+  /// A request of another gateway for a session that this gateway does not hold.
   case misdirected
   case preflight(CrossOrigin.Origin, allowsCredentials: Bool)
   indirect case refused(Problem)
-  /// A request for a session that this gateway does not know, and the response if it does not exist.
+  /// A request for a session that this gateway does not know, with the problem if the session does not exist.
   indirect case missing(String, Problem)
 
   /// The kind of request in the metrics of response times.
@@ -36,7 +36,7 @@ enum PendingRequest {
     case .consumer: .consumer
     case .change, .putSession, .closeSession, .listSessions, .read(.session, _): .session
     case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.status, _): .management
-    // A call that does not wait has been refused.
+    // A call that does not wait was refused.
     case .call, .read, .forward, .misdirected, .preflight, .refused, .missing: .other
     case .fromPeer(let request, _, _), .movable(let request, _): request.kind
     }
@@ -51,7 +51,7 @@ enum PendingRequest {
     case .call(let call, _): call.wait > .zero
     case .consumer(let request): request.parameters.map { $0.wait > .zero } ?? false
     case .forward(let request), .movable(_, let request): request.mayWait
-    // The gateway of the client counts it.
+    // The client's gateway counts it.
     case .fromPeer: false
     case .change, .putSession, .closeSession, .listSessions, .read, .misdirected, .preflight, .refused, .missing: false
     }

@@ -6,14 +6,15 @@ import Sessions
 /// A `GET /v1/messages` with its position resolved.
 struct Poll {
   let session: Session
-  /// With a filter, it advances past the pushes that do not match.
+  /// With a filter, the position also advances past the pushes that do not match.
   var start: ReadStart
   let options: PollOptions
 }
 
-/// What a poll requests apart from its position. Its response depends on all of it.
+/// The parameters of a poll, apart from its position. Its response depends on all of them.
 ///
-/// One is stored per held poll, so its members are small. The limits of the settings fit: at most a day and 1 GiB.
+/// One value is stored per held poll, so its members are small. The limits of the settings fit: at most a day and 1
+/// GiB.
 struct PollOptions: Equatable {
   var limit: Int32
   var maxBytes: Int32
@@ -21,7 +22,7 @@ struct PollOptions: Equatable {
   var wait: Int32
   /// The query parameters of the request, for `Link`.
   var given = QueryParameter.Names.none
-  /// Whether the position is that of `If-None-Match`, so that the response can be 304.
+  /// Whether the position is from `If-None-Match`, so that the response can be 304.
   var isConditional = false
   var representation = Representation.json
   var coding: HTTPAcceptedCodings
@@ -30,8 +31,8 @@ struct PollOptions: Equatable {
 
 /// The header fields of a poll's response that state a position.
 enum PollFields {
-  /// Writes `Gateway-Cursor`, `ETag` and `Link`. The link has the parameters of the request, so a client can follow it without
-  /// knowing them.
+  /// Writes `Gateway-Cursor`, `ETag` and `Link`. The link has the parameters of the request, so a client can follow it
+  /// without knowing them.
   ///
   /// - Parameter cursor: the position after the response.
   static func write(_ cursor: Span<UInt8>, of session: Session, _ options: PollOptions, into fields: inout ByteQueue) {
@@ -56,7 +57,7 @@ enum PollFields {
       fields.append("&max_bytes=" as StaticString)
       fields.append(decimal: Int(options.maxBytes))
     }
-    // The topics of a grant apply to the next poll as well.
+    // The topics of the grant are left out: they also apply to the next poll.
     if options.given.contains(.topic) { options.filter?.writeTopics(into: &fields) }
     if options.given.contains(.namespace) { options.filter?.writeNamespaces(into: &fields) }
     fields.append(">; rel=\"next\"\r\n" as StaticString)
@@ -82,7 +83,7 @@ enum PollFields {
 }
 
 extension Gap.Reason {
-  /// In a response.
+  /// The name in a response.
   var name: StaticString {
     switch self {
     case .restart: "restart"

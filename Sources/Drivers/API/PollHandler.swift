@@ -42,7 +42,7 @@ extension API {
   func resolve(
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> ReadStart {
-    // A client with a cursor waits until this gateway has read the session.
+    // A request with a cursor waits until this gateway has read the session.
     if session.inbox.isUnknown, start.cursor == nil { throw ProblemError(noHolder) }
     do throws(CursorAheadError) {
       return try session.inbox.resolve(start, now: now)
@@ -55,7 +55,7 @@ extension API {
 
   /// Begins a stream.
   ///
-  /// - Parameter copy: what it waits for before it reads.
+  /// - Parameter copy: the wait before it can read; nil if it can read now.
   func stream(
     _ parameters: PollParameters, _ format: StreamFormat, of session: Session, from start: ReadStart,
     until end: MonotonicTime, for grant: Grant?, awaiting copy: FollowedCopy.Wait? = nil,
@@ -69,12 +69,13 @@ extension API {
     response.fields.append("Vary: Accept\r\nGateway-Cursor: " as StaticString)
     start.cursor.write(into: &response.fields)
     response.fields.append("\r\n" as StaticString)
-    // The position is after this gap, and a client may continue there without having read the event.
+    // The position is after this gap, and a client may continue there without having read the gap's event.
     if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
     response.fields.append("Gateway-Heartbeat: " as StaticString)
     response.fields.append(decimal: Int(shared.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
     response.fields.append("\r\n" as StaticString)
-    // HAProxy delays each part of a response whose end it can recognize by 200 ms, unless it has `option http-no-delay`.
+    // HAProxy delays each part of a response whose end it can recognise by 200 ms, unless it has `option
+    // http-no-delay`.
     response.endsWithConnection = true
     let options = MessageStream.Options(
       format: format, filter: parameters.options.filter, omitsData: parameters.options.given.contains(.data))
@@ -83,7 +84,7 @@ extension API {
       until: end, awaiting: copy)
   }
 
-  /// Responds with the pushes available now. Returns when the first of them arrived.
+  /// Responds with the available pushes. Returns when the first of them arrived.
   @discardableResult
   func respond(to poll: Poll, at now: MonotonicTime, into response: inout Response) -> MonotonicTime? {
     let inbox = poll.session.inbox
@@ -96,7 +97,7 @@ extension API {
     var key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
     var entry = preparedPolls.find(key)
     if entry == nil, options.coding != .identity, !compressor.hasTime(at: now) {
-      // The response is the one without compression, which may be prepared.
+      // The cache contains the response without compression.
       options.coding = .identity
       key = PreparedPolls.Key(inbox: inbox.epoch, start: poll.start, options: options, revision: revision)
       entry = preparedPolls.find(key)
@@ -115,7 +116,7 @@ extension API {
     return arrival
   }
 
-  /// Writes the response with what was read. Returns whether the content is compressed.
+  /// Writes a response with `result`. Returns whether the content is compressed.
   @discardableResult
   func write(
     _ result: ReadResult, for poll: Poll, _ options: PollOptions, at now: MonotonicTime, into response: inout Response
@@ -145,7 +146,7 @@ extension API {
   }
 
   private static func contentType(of result: ReadResult, _ options: PollOptions) -> StaticString {
-    // Bytes that are not text are not sent as text, even if text was requested.
+    // Binary payloads are not sent as text, even if text was requested.
     let isBinary = options.representation == .text && result.messages.first?.kind == .binary
     return (isBinary ? .bytes : options.representation).contentType
   }
@@ -205,7 +206,7 @@ private struct HeldPoll: WaitingRequest {
   func finish(at now: MonotonicTime, into response: inout Response) {
     let poll = poll
     abandon()
-    // It waited, so whatever it returns has arrived meanwhile.
+    // The poll waited, so everything that it returns arrived meanwhile.
     if let arrival = api.respond(to: poll, at: now, into: &response) {
       api.latencies.note(.pushToPoll, since: arrival)
     }

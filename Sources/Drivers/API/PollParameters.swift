@@ -28,7 +28,7 @@ struct PollParameters {
       try read(parameter, value, settings)
       if parameter == .topic { try grant?.checkTopics(of: value) }
     }
-    // A request that names no topics, but namespaces, must not lead to other topics.
+    // A request that names namespaces but no topics must not lead to other topics.
     if let granted = grant?.topicFilter { options.filter = (options.filter ?? TopicFilter()).within(granted) }
     if options.given.contains(.stream) || !request.fields.acceptsAllMediaTypes {
       options.representation = try Self.representation(request, options)
@@ -45,7 +45,7 @@ struct PollParameters {
     }
     if request.fields.contains(.ifNoneMatch), !options.given.statesPosition { readValidator(of: request) }
     if request.method == .head {
-      // The latest position, at once (RFC 9110 §9.3.2 allows no other use of HEAD).
+      // HEAD returns the latest position at once (RFC 9110 §9.3.2 allows no other use of HEAD).
       (start, wait, options.isConditional) = (.latest, .zero, false)
     }
     wait = WaitParameter.granted(wait, for: request, maximum: settings.maximumWait)
@@ -55,7 +55,7 @@ struct PollParameters {
     _ request: borrowing HTTPRequestHead, _ options: PollOptions
   ) throws(ProblemError) -> Representation {
     if options.given.contains(.stream) {
-      // Without Accept the response is JSON, which is not a stream.
+      // Without Accept the response would be JSON, which is not a stream.
       guard request.fields.acceptsAllMediaTypes else {
         return try Representation.negotiate(request, [.lines, .events])
       }
@@ -67,7 +67,7 @@ struct PollParameters {
       request, [.json, .lines, .events], note: ", with limit=1 also text/plain and application/octet-stream")
   }
 
-  /// The rest of the parameters of a stream.
+  /// Reads the other parameters of a stream.
   private mutating func readStream(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
   ) throws(ProblemError) {
@@ -76,22 +76,24 @@ struct PollParameters {
         .invalidParameter,
         "\(parameter.name) is a parameter of polls: leave it out, since a stream sends all that follows")
     }
-    // EventSource repeats its first request, so the position in its URL is an old one.
+    // EventSource repeats its first request, so the position in its URL is out of date.
     if let id = request.fields.first(.lastEventID), !id.isEmpty {
       start = .validator(Cursor(id))
     } else if request.fields.contains(.ifNoneMatch), !options.given.statesPosition {
       readValidator(of: request)
     }
     if request.method == .head { start = .latest }
-    // Clients that came together must not all return together.
+    // The random part spreads the reconnections of clients that connected together.
     let lifetime = settings.streamLifetime / 1000 * Int64.random(in: 900...1100)
     wait = WaitParameter.granted(lifetime, for: request)
   }
 
-  /// For clients that can only repeat a request with the `ETag` of the last response.
+  /// Reads the position from `If-None-Match`, for clients that can only repeat a request with the `ETag` of the last
+  /// response.
   ///
-  /// `""`, which curl sends before it has a tag, and `*` are from no response, so they state no position, and nothing is missing before it. Of several
-  /// positions the latest counts: the client has a response for each of them.
+  /// `""`, which curl sends before it has a tag, and `*` come from no response. So they state no position, and nothing
+  /// is missing before it. If there are several positions, the latest counts: the client has a response for each of
+  /// them.
   private mutating func readValidator(of request: borrowing HTTPRequestHead) {
     var cursor: Cursor?
     var isOfAResponse = false
@@ -170,7 +172,7 @@ struct PollParameters {
     }
   }
 
-  /// Throws if no push of the session can have a namespace that the client asks for.
+  /// Throws if the client requests a namespace that no push of the session can have.
   func checkNamespaces(of session: Session) throws(ProblemError) {
     guard options.given.contains(.namespace) else { return }
     guard let settings = session.upstream.socketIO else {
@@ -223,7 +225,7 @@ extension PollOptions {
 }
 
 extension QueryParameter {
-  /// Whether it states where a poll starts.
+  /// Whether the parameter states where a poll starts.
   fileprivate var isPosition: Bool { self == .cursor || self == .since || self == .last }
 }
 

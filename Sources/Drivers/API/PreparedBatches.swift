@@ -14,17 +14,17 @@ struct PreparedBatches {
   }
 
   struct Batch {
-    /// The position after it.
+    /// The position after the batch.
     let cursor: Cursor
     /// Whether more can be sent now.
     let hasMore: Bool
-    /// Number of messages in it.
+    /// Number of messages in the batch.
     let messages: Int
-    /// When the first of them arrived.
+    /// When the first message arrived.
     let arrival: MonotonicTime?
   }
 
-  /// Streams that are woken by the same push differ in their format, topics and positions.
+  /// Streams that one push wakes may differ in their format, topics and positions.
   private var recent = RecentContents<Key, (batch: Batch, bytes: SharedBytes)>(capacity: 16)
   private var largeLines = SingleLines()
 
@@ -37,7 +37,7 @@ struct PreparedBatches {
       return batch
     }
     let result = read()
-    // A large message is alone in its batch, and streams share it without a copy. To keep the batch would copy it.
+    // A large message is alone in its batch, and streams send it without a copy. Keeping the batch would need a copy.
     if !key.options.omitsData, let first = result.messages.first, first.rendered.count > StreamLimits.batchBytes {
       return Self.write(result, key, &largeLines, into: &content)
     }

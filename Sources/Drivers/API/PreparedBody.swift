@@ -18,7 +18,7 @@ final class PreparedBody<Content: Sendable>: BodyPreparation {
     self.content.withLock { $0 = content }
   }
 
-  /// Returns what was read, once. nil if the body was not prepared.
+  /// Returns the prepared content, once. Returns nil if the body was not prepared.
   func take() -> Content? {
     content.withLock { content in
       defer { content = nil }
@@ -27,12 +27,13 @@ final class PreparedBody<Content: Sendable>: BodyPreparation {
   }
 }
 
-/// From which size on a body is read on another thread.
+/// The sizes from which a body is read on another thread.
 enum LargeBody {
-  /// Size of the content, in bytes. The most expensive content takes 20 ns a byte, so 5 ms; to another thread and back takes 0.05 ms.
+  /// Size of the content, in bytes. The most expensive content takes 20 ns a byte, which is 5 ms. The change of threads
+  /// takes 0.05 ms.
   static var smallest: Int { 256 << 10 }
 
-  /// The size of the body, from which its content may have so many bytes.
+  /// Size of the body, in bytes, from which its content may be that large.
   static func smallest(isCompressed: Bool) -> Int {
     isCompressed ? smallest / GzipContent.maximumRatio : smallest
   }

@@ -2,12 +2,14 @@ import ByteStreams
 import HTTPServer
 import Inbox
 
-/// A cache of the latest responses to polls. A compressed response is kept at once: the copy costs little in comparison.
+/// A cache of the latest responses to polls. A compressed response is kept after its first use: the copy is cheap
+/// compared with compressing again.
 struct PreparedPolls {
   /// Everything that the content of a response depends on.
   struct Key: Equatable {
-    /// The epoch of the inbox. The one in `start` can be another: a cursor of another inbox, or of an earlier epoch, is accepted as a start
-    /// too. The address of the inbox would not do, since that of a removed session is used again.
+    /// The epoch of the inbox. The epoch in `start` may differ, since a cursor of another inbox, or of an earlier
+    /// epoch, is also accepted. The address of the inbox would not suffice, since it may be reused after a session is
+    /// removed.
     let inbox: Epoch
     let start: ReadStart
     let options: PollOptions
@@ -23,7 +25,7 @@ struct PreparedPolls {
     let arrival: MonotonicTime?
   }
 
-  /// Larger responses are not kept: they consist of slices of the log, which are shared already.
+  /// Larger responses are not kept: they consist of slices of the log, which need no copy anyway.
   private static var largest: Int { 256 * 1024 }
 
   /// Polls that wait for the same pushes differ in little more than the format.
@@ -31,7 +33,7 @@ struct PreparedPolls {
 
   func find(_ wanted: Key) -> Entry? { recent.find(wanted) }
 
-  /// Notes that `response` is the response for `asked`. Returns the kept copy, if there is one.
+  /// Notes that `response` is the response for the key `asked`. Returns the kept copy, if there is one.
   @discardableResult
   mutating func note(
     _ asked: Key, _ response: borrowing Response, messages: Int, arrival: MonotonicTime?, isCompressed: Bool = false

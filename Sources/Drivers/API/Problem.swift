@@ -2,7 +2,8 @@ import ByteStreams
 import HTTPCodec
 import JSONCodec
 
-/// An error response in the format of RFC 9457: what was wrong, and what is accepted. `/errors/{type}` explains each kind.
+/// An error response in the format of RFC 9457: what was wrong, and what is accepted. `/errors/{type}` explains each
+/// kind.
 struct Problem {
   enum Kind: CaseIterable {
     case protocolError, uriTooLong, headerFieldsTooLarge, unsupportedTransferCoding, unsupportedVersion
@@ -172,7 +173,7 @@ struct Problem {
         .idempotencyKeyReused, .notAcceptable, .sessionClosed, .consumerConflict, .superseded, .leaseLost,
         .callsNotConfigured, .replyTimeout, .upstreamClosed, .acknowledgementGone, .sessionConflict, .sessionNotOwned,
         .outcomeUnknown:
-        // The upstream may have acted upon a call without a reply. Repeating it is the client's decision.
+        // The upstream may have acted upon a call without a reply. The client must decide whether to repeat it.
         false
       }
     }
@@ -180,7 +181,7 @@ struct Problem {
 
   let kind: Kind
   let detail: String
-  /// What the log says instead of `detail`, if the client must not know all of it. Nothing in it is from the client.
+  /// Replaces `detail` in the log if the client must not see all of it. Contains nothing from the client.
   var logDetail: String?
   /// The value of `Allow`, for 405.
   var allow: StaticString?
@@ -234,7 +235,7 @@ extension Problem.Kind {
 /// A problem found while a request is read or served.
 struct ProblemError: Error {
   let problem: Problem
-  /// The session that does not exist as far as this gateway knows, while another one may just have created it.
+  /// The name of a session that this gateway does not know, although another gateway may just have created it.
   var missingSession: String?
 
   init(_ problem: Problem) { self.problem = problem }

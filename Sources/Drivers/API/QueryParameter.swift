@@ -25,7 +25,7 @@ enum QueryParameter: UInt32, CaseIterable {
   case exclude = 524288
   case type = 1_048_576
 
-  /// In a request.
+  /// The name in a request.
   var name: StaticString {
     switch self {
     case .cursor: "cursor"
@@ -100,10 +100,10 @@ enum QueryParameter: UInt32, CaseIterable {
     }
   }
 
-  /// Several parameters, as a union of their raw values: no array, so that reading a query allocates nothing.
+  /// Several parameters as a union of their raw values. No array, so that reading a query allocates nothing.
   struct Names: Equatable {
     fileprivate var bits: UInt32
-    /// Those that a request may contain several times.
+    /// The parameters that a request may contain several times.
     fileprivate var repeatable: UInt32 = 0
 
     static var none: Names { Names(bits: 0) }
@@ -153,8 +153,9 @@ enum QueryParameter: UInt32, CaseIterable {
 
   /// Calls `read` with each query parameter of a request and its decoded value.
   ///
-  /// One rule applies to all routes: a parameter that the route does not accept, or that is repeated, is refused instead of ignored. That includes
-  /// probes: a client of `/livez?exclude=x` expects an effect that does not exist. No client needs a parameter to bypass a cache, since no response may be stored.
+  /// One rule applies to all routes: a parameter that the route does not accept, or that is repeated, is refused
+  /// instead of ignored. This includes probes: a client of `/livez?exclude=x` expects an effect that does not exist. No
+  /// client needs a parameter to bypass a cache, since responses must not be stored.
   static func forEach(
     of request: borrowing HTTPRequestHead, accepting accepted: Names,
     _ read: (QueryParameter, Span<UInt8>) throws(ProblemError) -> Void
@@ -182,8 +183,8 @@ enum QueryParameter: UInt32, CaseIterable {
     }
   }
 
-  /// Calls `read` with each known query parameter of a request that another gateway validates, and its decoded value. That gateway refuses a query that
-  /// cannot be decoded, so nothing after the fault has an effect.
+  /// Calls `read` with each known query parameter and its decoded value, for a request that another gateway validates.
+  /// That gateway refuses a query that cannot be decoded, so parameters after the fault do not matter.
   static func forEachUnvalidated(
     of request: borrowing HTTPRequestHead, _ read: (QueryParameter, Span<UInt8>) -> Void
   ) {

@@ -7,14 +7,14 @@ import Threading
 
 /// The limits of the section `limits`, for the clients of all event loops. Used from any thread.
 ///
-/// A request is counted for its principal and for its address. Each has a table of shards behind locks of their own, which are held for one
-/// look-up. A part whose limits are all off has no table, and costs a check for nil.
+/// A request is counted for its principal and for its address. Each of them has a table of shards. A shard has a lock
+/// of its own, which is held for one look-up. A table without limits does not exist, and costs a check for nil.
 final class RateLimiter: Sendable {
-  /// By what a limit counts.
+  /// The property by which a limit counts.
   private enum Scope { case principal, address }
 
   private struct Table: Sendable {
-    /// Enough that loops seldom wait for each other. A power of two.
+    /// Enough shards that loops seldom wait for each other. A power of two.
     static var shardCount: Int { 64 }
 
     let scope: Scope
@@ -63,13 +63,13 @@ final class RateLimiter: Sendable {
     }
   }
 
-  /// By whom one request is counted; nil where there are no limits.
+  /// The keys for which one request is counted; nil where there are no limits.
   struct Client {
     fileprivate let principal: RateTable.Key?
     fileprivate let address: RateTable.Key?
   }
 
-  /// The places of one request in the counts of held requests.
+  /// The places of one request in the counts of held requests, until `release`.
   struct Hold {
     fileprivate var principal: RateTable.Hold?
     fileprivate var address: RateTable.Hold?
@@ -96,10 +96,10 @@ final class RateLimiter: Sendable {
   /// - Parameters:
   ///   - principal: empty if the request has no credentials.
   ///   - origin: the address of the client.
-  /// - Returns: nil if the request is not limited.
+  /// - Returns: nil if no limit applies to the request.
   func client(_ principal: String, at origin: ClientOrigin) -> Client? {
     let byPrincipal = principal.isEmpty ? nil : principals.map { _ in RateTable.Key(principal) }
-    // The permissions of the file of a Unix-domain socket decide who may connect, and all its clients have one address.
+    // The permissions of a Unix-domain socket decide who may connect, and all its clients have the same address.
     let byAddress = origin == .local || !countsAddresses ? nil : addresses.map { _ in RateTable.Key(origin) }
     return byPrincipal == nil && byAddress == nil ? nil : Client(principal: byPrincipal, address: byAddress)
   }
@@ -111,12 +111,14 @@ final class RateLimiter: Sendable {
     try use(.requests, 1, client, now)
   }
 
-  /// Throws 429 if the client may send no message now. Counts nothing. For a request with one message, before its body is collected.
+  /// Throws 429 if the client may not send a message now. Counts nothing. For a request with one message, before its
+  /// body is collected.
   func checkMessages(of client: Client, at now: MonotonicTime) throws(ProblemError) {
     if let wait = wait(for: .messages, client, now) { throw refusal(.messages, wait, client, now) }
   }
 
-  /// Counts the messages of a request, or throws 429 and counts none of them. 413 if there are more than a limit can ever admit.
+  /// Counts the messages of a request, or throws 429 and counts none. Throws 413 if there are more than a limit can
+  /// ever admit.
   func admitMessages(_ count: Int, of client: Client, at now: MonotonicTime) throws(ProblemError) {
     try use(.messages, count, client, now)
   }
@@ -135,7 +137,7 @@ final class RateLimiter: Sendable {
       }
     }
     if impossible == nil, longest == nil { return }
-    // A refused use costs nothing.
+    // If one limit refuses the request, the others do not count it.
     for case (let table, let key, .admitted(let inShared)) in results {
       table.with(key) { $0.refund(rate, uses, by: key, inShared: inShared, at: now) }
     }
@@ -143,7 +145,7 @@ final class RateLimiter: Sendable {
     if let longest { throw refusal(rate, longest, client, now) }
   }
 
-  /// The longest wait for one use; nil if there is none.
+  /// The longest wait of the client's limits for one use; nil if none requires a wait.
   private func wait(
     for rate: RateTable.Rate, _ client: Client, _ now: MonotonicTime
   ) -> (table: Table, wait: TimeSpan)? {
@@ -194,9 +196,9 @@ final class RateLimiter: Sendable {
 
   // MARK: Failed authentication
 
-  /// Throws 429 while too many credentials from this address were wrong. Call it before credentials are checked at a cost, such as a
-  /// signature. Credentials that are found without such a cost, as tokens in a table are, need no call: their users are then not locked out by
-  /// others behind the same address. `noteFailure` must follow if the check fails.
+  /// Throws 429 while this address has sent too many wrong credentials. Call it before a costly check of credentials,
+  /// such as a signature. Tokens that are found in a table need no call, so that others behind the same address cannot
+  /// lock out their users. If the check fails, `noteFailure` must follow.
   func checkFailures(from origin: ClientOrigin, at now: MonotonicTime) throws(ProblemError) {
     guard let addresses, origin != .local, addresses.limits.failures != nil else { return }
     let key = RateTable.Key(origin)
@@ -224,7 +226,7 @@ final class RateLimiter: Sendable {
     _ rate: RateTable.Rate, _ longest: (table: Table, wait: TimeSpan), _ client: Client, _ now: MonotonicTime
   ) -> ProblemError {
     var wait = longest.wait
-    // Repeated after the wait for its messages, the request must also be admitted as a request.
+    // When the client repeats the request, it must also be admitted by the limit of requests.
     if rate == .messages, let other = self.wait(for: .requests, client, now) { wait = max(wait, other.wait) }
     (rate == .messages ? refused.messages : refused.requests).add()
     let name: StaticString = rate == .messages ? "messages" : "requests"
@@ -244,14 +246,16 @@ final class RateLimiter: Sendable {
     )
   }
 
-  /// The value of `Retry-After`. A client that waits so long is admitted if it is alone, so it is rounded up.
+  /// The value of `Retry-After`, rounded up: after this time the client is admitted, unless other requests use up the
+  /// limit.
   static func seconds(_ wait: TimeSpan) -> Int { Int((wait.nanoseconds + 999_999_999) / 1_000_000_000) }
 
-  /// Writes `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits of which less than a fifth is left.
+  /// Writes `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits that are used up
+  /// by more than four fifths.
   ///
   /// - Parameters:
   ///   - all: whether to write all limits, because one has refused the request.
-  ///   - only: the one rate that this gateway counts; nil if it counts all.
+  ///   - only: the only rate that this gateway counts for the request; nil if it counts all.
   func writeFields(
     of client: Client, all: Bool, only counted: RateTable.Rate? = nil, at now: MonotonicTime,
     into fields: inout ByteQueue
@@ -283,12 +287,13 @@ final class RateLimiter: Sendable {
   }
 }
 
-/// What is left of one limit, as response fields say it.
+/// The remaining part of one limit, for response fields.
 private struct LimitStanding {
   private let name: StaticString
   private let quota: Int
   private let remaining: Int
-  /// In seconds: the time in which the whole quota becomes available again, and until one more use is; nil for held requests.
+  /// In seconds: the time in which the whole quota becomes available again, and the time until one more use is
+  /// available. nil for held requests.
   private let times: (window: Int, next: Int)?
   private let unit: StaticString?
 
@@ -340,7 +345,7 @@ private struct LimitStanding {
   }
 }
 
-/// How many requests each limit has refused.
+/// Counts the requests that each limit has refused.
 private struct RefusalCounters: Sendable {
   let requests: Counter
   let messages: Counter

@@ -12,15 +12,15 @@ import Upstream
 struct PendingReceive {
   let target: ConsumerTarget
   let grant: Grant?
-  /// If the consumer is not shared, its start advances past the pushes that do not match.
+  /// If the consumer is not shared by workers, the start advances past the pushes that do not match.
   var turn: ReceiveTurn
   let limit: Int
   let maxBytes: Int
-  /// When the wait for pushes ends.
+  /// The deadline of the wait for pushes.
   let deadline: MonotonicTime
-  /// Whether it has acknowledged what an earlier receive has returned.
+  /// Whether the request acknowledges pushes of an earlier receive.
   let acknowledges: Bool
-  /// That of the acknowledgement, as long as it may not be stored.
+  /// The ticket of the acknowledgement while it may not be stored.
   var acknowledgement: JournalTicket?
 
   mutating func hasNews() -> Bool { target.session.consumers.hasNews(&turn, of: target.name) }
@@ -60,9 +60,9 @@ extension API {
     return respond(with: try take(receive, at: now), of: target, at: now, into: &response)
   }
 
-  /// Takes the pushes available now. Leases begin here.
+  /// Takes the available pushes. Leases begin here.
   ///
-  /// - Parameter limit: nil: that of the request.
+  /// - Parameter limit: the maximum number of pushes; nil for the limit of the request.
   func take(
     _ receive: PendingReceive, limit: Int? = nil, at now: MonotonicTime
   ) throws(ProblemError) -> ConsumerResult {
@@ -78,7 +78,8 @@ extension API {
         awaitsStore: true)
       var messages = batch.messages
       if let grant = receive.grant, !grant.topics.isAll {
-        // Examined before the topics of the consumer were narrowed. They are kept for clients that may read them.
+        // These pushes were examined before the topics of the consumer were narrowed. They are kept as dead letters,
+        // for clients that may read them.
         let others = messages.filter { !grant.allows($0.message) }
         if !others.isEmpty {
           do throws(ConsumerRefusal) {

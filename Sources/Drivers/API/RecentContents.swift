@@ -1,8 +1,10 @@
-/// A cache of the latest contents that clients have asked for, so that the thousands that one push wakes share them in memory.
+/// A cache of the latest contents that clients have requested. So the thousands of responses that one push causes have
+/// one copy in memory.
 ///
-/// One per loop. A content is usually kept when a second client asks for it, so that clients that all differ cost a few comparisons each.
+/// One per loop. A content is usually kept when a second client requests it. If all clients differ, the cache costs
+/// each of them a few comparisons.
 struct RecentContents<Key: Equatable, Content> {
-  /// Number of keys, and so the most contents kept.
+  /// Maximum number of keys, and thus of contents.
   private let capacity: Int
 
   private var slots: [(key: Key, content: Content?)] = []
@@ -18,10 +20,10 @@ struct RecentContents<Key: Equatable, Content> {
     return nil
   }
 
-  /// Notes that a client has asked for `key`, and keeps the content if a client has asked for it before.
+  /// Notes that a client has requested `key`, and keeps the content if this is not the first request for it.
   ///
   /// - Parameters:
-  ///   - atOnce: keep it in any case.
+  ///   - atOnce: keep it after the first request.
   ///   - copy: returns a copy of the content, or nil if it is not worth keeping.
   /// - Returns: the kept content.
   @discardableResult

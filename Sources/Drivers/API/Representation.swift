@@ -14,7 +14,7 @@ enum Representation: UInt8 {
   case html
   case yaml
 
-  /// In lower case.
+  /// The media type, in lower case.
   private var name: (type: StaticString, subtype: StaticString) {
     switch self {
     case .json: ("application", "json")
@@ -32,7 +32,7 @@ enum Representation: UInt8 {
     switch self {
     case .json: "application/json"
     case .lines: "application/x-ndjson"
-    // The format is UTF-8 always, but some clients read text without a charset as Latin-1.
+    // The format is always UTF-8, but some clients read text without a charset as Latin-1.
     case .events: "text/event-stream; charset=utf-8"
     case .text: .plainText
     case .bytes: "application/octet-stream"
@@ -41,13 +41,14 @@ enum Representation: UInt8 {
     }
   }
 
-  /// Returns the representation that the client prefers; of equals the first. Throws 406 if it accepts none of them.
+  /// Returns the representation that the client prefers; of equally preferred ones, the first. Throws 406 if the client
+  /// accepts none.
   static func negotiate(
     _ request: borrowing HTTPRequestHead, _ offered: [Representation], note: String = ""
   ) throws(ProblemError) -> Representation {
     var best: (representation: Representation, quality: Int)?
     for representation in offered {
-      // A client that did not ask for a stream would wait for its end, for minutes.
+      // A client that did not request a stream would wait for its end, for minutes.
       let quality = request.fields.quality(
         of: representation.name.type, representation.name.subtype, byName: representation == .events)
       if quality > best?.quality ?? 0 { best = (representation, quality) }
@@ -60,7 +61,7 @@ enum Representation: UInt8 {
     )
   }
 
-  /// Returns the content coding of a response. Throws 406 if the client excludes all.
+  /// Returns the content coding of a response. Throws 406 if the client accepts none.
   static func coding(of request: borrowing HTTPRequestHead) throws(ProblemError) -> HTTPAcceptedCodings {
     guard request.fields.contains(.acceptEncoding) else { return .identity }
     let coding = HTTPAcceptedCodings(request.fields)
@@ -70,7 +71,7 @@ enum Representation: UInt8 {
         "Accept-Encoding '\(request.fields.first(.acceptEncoding)?.excerpt() ?? "")' allows no coding: use gzip or identity"
       )
     }
-    // HEAD gets the fields of a response without a coding.
+    // HEAD gets the header fields of an uncompressed response.
     return request.method == .head ? .identity : coding
   }
 }

@@ -5,19 +5,21 @@ import HTTPServer
 import Reactor
 import TLSEngine
 
-/// Decides whether a request is served, from its head, its client and its listener. Every request of every route passes through here.
+/// Decides whether a request is served, from its head, its client and its listener. Every request of every route passes
+/// through here.
 ///
-/// One per event loop, so that a client whose credentials were checked before takes no lock.
+/// One per event loop, so that a client with known credentials needs no lock.
 struct RequestAccess: ~Copyable {
   private let state: AccessState
   private let browsers: BrowserAccess
   private let limiter: RateLimiter
-  /// What the clients of an open gateway may do. Of this loop: all loops would contend for the reference count of a shared one.
+  /// The grant of clients if no credentials are needed. Each loop has its own, since all loops would contend for the
+  /// reference count of one.
   private let everything = Grant(principal: "", scopes: .all)
   private var acceptedHost = AcceptedHost()
   private var verifier: TokenVerifier
   private var certificates: CertificateGrants
-  /// The version of the credentials that `verifier` has, or an earlier one.
+  /// The version of the credentials that `verifier` uses, or an earlier version.
   private var version: UInt64
 
   init(_ state: AccessState, _ browsers: BrowserAccess, _ limiter: RateLimiter) {
@@ -29,7 +31,8 @@ struct RequestAccess: ~Copyable {
     certificates = CertificateGrants(state.certificateRules)
   }
 
-  /// Returns what the client may do; nil if the request needs no credentials. Throws the problem to respond with if it is refused.
+  /// Returns the client's grant; nil if the request needs no credentials. Throws the problem of the response if the
+  /// request is refused.
   mutating func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
   ) throws(ProblemError) -> Grant? {
@@ -39,7 +42,7 @@ struct RequestAccess: ~Copyable {
     {
       throw ProblemError(problem)
     }
-    // Who may use probes, metrics and the status page is decided by the address of their listener.
+    // The address of a management listener decides who may use probes, metrics and the status page.
     if !Router.isClientRequest(request, on: listener.role) { return everything }
     if state.isOpen {
       guard state.isOpen(on: listener) else { throw Self.managementIsWider }
@@ -62,7 +65,7 @@ struct RequestAccess: ~Copyable {
     )
   }
 
-  /// Uses the files of tokens and keys as last read.
+  /// Uses the latest version of the files of tokens and keys.
   private mutating func update() {
     guard state.version != version else { return }
     version = state.version
@@ -91,7 +94,7 @@ struct RequestAccess: ~Copyable {
     for token: Span<UInt8>, from origin: ClientOrigin, at now: Int64
   ) throws(AuthenticationRefusal) -> Grant {
     if let grant = verifier.knownGrant(for: token, at: now) { return grant }
-    // From here on, a wrong token costs the check of a signature.
+    // From here on, a wrong token costs the verification of a signature.
     do throws(ProblemError) {
       try limiter.checkFailures(from: origin, at: ProcessInformation.monotonicTime())
     } catch {
@@ -102,7 +105,7 @@ struct RequestAccess: ~Copyable {
     } catch {
       guard state.version != version else { throw .token(error) }
     }
-    // The files changed meanwhile.
+    // The files have changed meanwhile.
     update()
     do throws(TokenRefusal) {
       return try verifier.verify(token, at: now)

@@ -6,8 +6,8 @@ import HTTPServer
 import Metrics
 import Reactor
 
-/// What a request has besides its content, until its response: the web page that sent it, and the limits that count it. Exists only for
-/// requests that have one of them.
+/// Facts about a request besides its content, kept until its response: the web page that sent it, and the limits that
+/// count it. Exists only for requests with one of these.
 final class RequestContext {
   /// The allowed origin of the page.
   let origin: CrossOrigin.Origin?
@@ -15,13 +15,14 @@ final class RequestContext {
   let allowsCredentials: Bool
   var isPreflight = false
   var client: RateLimiter.Client?
-  /// The origin of the client if another gateway has it: that one counts the requests, and this one the messages. Else nil.
+  /// The origin of the client if another gateway has forwarded the request, otherwise nil. That gateway counts
+  /// requests, and this one counts messages.
   var forwardedOrigin: ClientOrigin?
   var isForwarded: Bool { forwardedOrigin != nil }
-  /// Whether a holder counts the messages, and says what is left of that limit if it refuses them.
+  /// Whether the holder counts the messages. It writes the state of that limit if it refuses them.
   var isSentToHolder = false
   fileprivate var hold: RateLimiter.Hold?
-  /// Whether it is counted in `heldManagementRequests`.
+  /// Whether the request is counted in `heldManagementRequests`.
   fileprivate var holdsManagement = false
 
   init(_ origin: CrossOrigin.Origin?, allowsCredentials: Bool, _ client: RateLimiter.Client?) {
@@ -32,15 +33,15 @@ final class RequestContext {
 }
 
 extension API {
-  /// Whether the page that sends the request may use the cookie, which is for GET and HEAD only.
+  /// Whether the page that sends the request may use the cookie, which only applies to GET and HEAD.
   func allowsCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
-    // Before a GET, a browser may ask by OPTIONS.
+    // Before a GET, a browser may send OPTIONS.
     !shared.access.isOpen && (request.method == .get || request.method == .head || request.method == .options)
   }
 
   /// Throws 429 if the client of the request may send no message now.
   func checkMessages(in context: RequestContext?) throws(ProblemError) {
-    // A repetition by the other gateway may be of a request that is accepted already.
+    // If another gateway repeats the request, it may already be accepted.
     guard let context, !context.isForwarded, let client = context.client else { return }
     try shared.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
   }
@@ -57,8 +58,8 @@ extension API {
     context.hold = try shared.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
   }
 
-  /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few connections for
-  /// probes.
+  /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few
+  /// connections for probes.
   func holdManagement(_ context: inout RequestContext?) throws(ProblemError) {
     let connections = shared.managementConnections
     guard heldManagementRequests < connections / 2 else {
@@ -82,7 +83,8 @@ extension API {
     if let hold = context.hold.take() { shared.limiter.release(hold) }
   }
 
-  /// Adds to a response, or to the one that follows a wait, what the context of its request demands. A wait also ends with its credentials.
+  /// Adds the fields that the request's context requires to the response, or to the response after a wait. A wait also
+  /// ends when its credentials are removed.
   ///
   /// - Parameter grant: nil if credentials are not checked.
   func accompany(
@@ -104,7 +106,7 @@ extension API {
   }
 
   fileprivate func writeFields(of context: RequestContext, at now: MonotonicTime, into response: inout Response) {
-    // A preflight's response has them already.
+    // The response to a preflight already has them.
     if let origin = context.origin, !context.isPreflight {
       shared.browsers.crossOrigin.writeFields(
         for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
@@ -120,9 +122,9 @@ extension API {
   }
 }
 
-/// A held request with a context, or with credentials that may be removed meanwhile. If they are, it gets no data. At the next notification, or at
-/// its deadline, it ends: with 401 if it has changed nothing, else with a problem that says so. One whose response only says what it has
-/// changed does not end early.
+/// A held request with a context, or with credentials that may be removed meanwhile. After that, the request gets no
+/// data. It ends at the next notification or at its deadline: with 401 if it has had no effect, otherwise with a
+/// problem that says so. A request whose response contains only its own effect does not end early.
 private final class AccompaniedRequest: WaitingRequest {
   private let request: any WaitingRequest
   private let grant: Grant?
@@ -136,7 +138,7 @@ private final class AccompaniedRequest: WaitingRequest {
     self.api = api
   }
 
-  /// Whether the response must have no data, since the credentials were removed.
+  /// Whether the credentials were removed, and the response would contain data.
   private var isRevoked: Bool { grant?.isRevoked ?? false && request.effect != .change }
 
   var heldCount: Gauge? { request.heldCount }

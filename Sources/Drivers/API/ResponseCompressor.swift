@@ -10,26 +10,30 @@ struct ResponseCompressor: ~Copyable {
   /// Level 1, since it runs on the loop.
   private var deflater = Deflater(.gzip, windowBits: 15, level: 1, memoryLevel: 8)
   private var output = ByteQueue()
-  /// When the content compressed so far is paid for, at `timePerByte`.
+  /// The time at which the content compressed so far is used up, at `timePerByte`.
   private var paidUntil = MonotonicTime.zero
 
-  /// Smaller content, in bytes, is not compressed: it fits into one packet anyway.
+  /// Content below this size, in bytes, is not compressed: it fits into one packet anyway.
   static var minimumBytes: Int { 1_024 }
-  /// Larger content, in bytes, is not compressed, since it would block the loop. A poll with the default `max_bytes`, 1 MiB, is below it.
+  /// Content above this size, in bytes, is not compressed, since that would block the loop. A poll with the default
+  /// `max_bytes`, 1 MiB, is below it.
   static var maximumBytes: Int { 1_088 << 10 }
-  /// A larger buffer, in bytes, is released after use.
+  /// A buffer above this size, in bytes, is released after use.
   private static var retainedBytes: Int { 256 << 10 }
-  /// A loop compresses 1 MiB in 32 ms on average. zlib needs 4 to 10 ms for that, so most of the loop's time is left for other requests.
+  /// A loop compresses 1 MiB in 32 ms on average. zlib needs 4 to 10 ms for that, so most of the loop's time is left
+  /// for other requests.
   private static var timePerByte: TimeSpan { .nanoseconds(32) }
   /// Content that may be compressed at once, in bytes, before this average applies: 1 to 3 ms of work.
   static var burstBytes: Int { 256 << 10 }
 
-  /// Whether there is time to compress a response. If not, responses are sent as they are, to clients that accept gzip only, too.
+  /// Whether there is time to compress a response. If not, responses are sent uncompressed, even to clients that accept
+  /// only gzip.
   func hasTime(at now: MonotonicTime) -> Bool {
     paidUntil < now + Self.timePerByte * Int64(Self.burstBytes)
   }
 
-  /// Compresses the content of `response` if the client accepts it, it has a suitable size, and there is time. Returns whether it did.
+  /// Compresses the content of `response` if the client accepts it, it has a suitable size, and there is time. Returns
+  /// whether it did.
   @discardableResult
   mutating func compress(
     _ response: inout Response, _ coding: HTTPAcceptedCodings, at now: MonotonicTime

@@ -5,12 +5,12 @@ import HTTPCodec
 import HTTPServer
 import Sessions
 
-/// The target of a request, by its method and path.
+/// The target of a request, determined by its method and path.
 enum Route {
   case send(to: Session)
   case receive(from: Session)
   case delivery(DeliveryTerms.Issued, of: Session)
-  /// A delivery of a session that another gateway holds. Only that one knows whether it exists.
+  /// A delivery of a session that another gateway holds. Only the holder knows whether it exists.
   case distantDelivery(of: Session)
   case call(of: Session)
   case session(Session)
@@ -22,12 +22,12 @@ enum Route {
   case document
   case errorPage(Problem.Kind)
   case live, started, metrics, status
-  /// Without the upstream, ready means that requests are served.
+  /// With `excludingUpstream`, ready means only that requests are served.
   case ready(excludingUpstream: Bool)
   /// `OPTIONS`, with the value of `Allow`.
   case options(StaticString)
 
-  /// Whether Accept-Encoding is read. Not for a probe, which reads the status only.
+  /// Whether Accept-Encoding is read. Not for probes, whose clients read only the status.
   var readsAcceptEncoding: Bool {
     switch self {
     case .live, .ready, .started, .options: false
@@ -35,7 +35,7 @@ enum Route {
     }
   }
 
-  /// Whether Idempotency-Key has an effect. `OPTIONS` applies to the path with all its methods.
+  /// Whether Idempotency-Key has an effect. `OPTIONS` applies to all methods of the path.
   var allowsIdempotencyKey: Bool {
     switch self {
     case .send, .options: true
@@ -43,8 +43,8 @@ enum Route {
     }
   }
 
-  /// Whether a query is accepted: the handler validates it, or it does not matter. `OPTIONS` applies to the path with all its
-  /// methods.
+  /// Whether a query is accepted: the handler validates it, or it does not matter. `OPTIONS` applies to all methods of
+  /// the path.
   fileprivate var readsQuery: Bool {
     switch self {
     case .send, .receive, .delivery, .distantDelivery, .call, .sessions, .closeSession, .ready, .options: true
@@ -63,11 +63,11 @@ struct Router {
 
   init(_ sessions: SessionDirectory) { self.sessions = sessions }
 
-  /// Throws the problem to respond with if there is no route. Percent-encoded unreserved characters are equivalent to plain ones
-  /// (RFC 9110 §4.2.3).
+  /// Throws the problem of the response if there is no route. Percent-encoded unreserved characters are equivalent to
+  /// plain ones (RFC 9110 §4.2.3).
   ///
-  /// - Parameter grant: decides which sessions exist for the client. nil for a request that `needsNoCredentials`: its response does not
-  ///   depend on which sessions exist.
+  /// - Parameter grant: decides which sessions exist for the client. nil for a request that `needsNoCredentials`: its
+  ///   response does not depend on which sessions exist.
   func route(
     _ request: borrowing HTTPRequestHead, on role: HTTPListener.Role, for grant: Grant?
   ) throws(ProblemError) -> Route {
@@ -79,8 +79,8 @@ struct Router {
     return try route(request, at: path.bytes, on: role, for: grant)
   }
 
-  /// Whether the request is one of the API, so that the rules of access and the limits of clients apply. A management listener also has
-  /// other paths.
+  /// Whether the request is for the API, so that the rules of access and the limits of clients apply. A management
+  /// listener also has other paths.
   static func isClientRequest(_ request: borrowing HTTPRequestHead, on role: HTTPListener.Role) -> Bool {
     if role == .client { return true }
     guard request.hasEscapes else { return isAPI(request.path) }
@@ -96,7 +96,8 @@ struct Router {
 
   private static func isAPI(_ path: Span<UInt8>) -> Bool { path.starts(with: "/v1/") }
 
-  /// Whether the request is served without credentials: the contract and the pages of problems, and OPTIONS, which browsers send without.
+  /// Whether the request is served without credentials: the contract, the pages of problems, and OPTIONS, which
+  /// browsers send without credentials.
   static func needsNoCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
     if request.method == .options { return true }
     guard request.method == .get || request.method == .head else { return false }
@@ -115,7 +116,7 @@ struct Router {
   ) throws(ProblemError) -> Route {
     let route =
       if path.starts(with: "/errors/") {
-        // On both listeners, since a `type` is relative to the listener of its response.
+        // Served on both listeners, since a `type` is relative to the listener of its response.
         try errorPage(request, path.extracting(8..<path.count))
       } else {
         switch role {
@@ -144,7 +145,7 @@ struct Router {
   private func client(
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for grant: Grant?
   ) throws(ProblemError) -> Route {
-    // The server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
+    // The target is the server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
       return .options(Self.allMethods)
     }
@@ -193,7 +194,8 @@ struct Router {
     }
   }
 
-  /// Returns the route of a path below a session. `session` is nil if the path is the default session's and there is none.
+  /// Returns the route of a path below a session. `session` is nil if the path belongs to the default session and there
+  /// is none.
   private func part(
     _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead, _ grant: Grant?
   ) throws(ProblemError) -> Route {
@@ -221,7 +223,7 @@ struct Router {
     guard served.isHere else { return try reading(request, .distantDelivery(of: served)) }
     let id = path.extracting(11..<path.count)
     guard let delivery = served.deliveryTerms.read(id) else {
-      // As at a gateway that does not hold the session, and knows no ids.
+      // Responds like a gateway that does not hold the session and knows no ids.
       _ = try reading(request, .distantDelivery(of: served))
       let reason =
         IdentifierKind(id) == .push
@@ -244,7 +246,8 @@ struct Router {
   /// Maximum number of session names in an error; there may be thousands of sessions.
   private static var namesListed: Int { 5 }
 
-  /// Returns the session with this name. One that the grant does not allow gets the same response as one that does not exist.
+  /// Returns the session with this name. The response is the same if the grant does not allow the session or if it does
+  /// not exist.
   private func find(_ name: Span<UInt8>, for grant: Grant?) throws(ProblemError) -> Session {
     guard let grant else { return try standIn }
     var missing: String?
@@ -262,7 +265,7 @@ struct Router {
     throw error
   }
 
-  /// Returns the default session, or nil if there is none or the grant does not allow it.
+  /// Returns the default session; nil if there is none or the grant does not allow it.
   private func defaultSession(for grant: Grant?) -> Session? {
     guard let grant else { return sessions.standIn }
     guard let session = sessions.default, grant.allows(session) else { return nil }
@@ -277,7 +280,7 @@ struct Router {
       "this path belongs to the default session, which does not exist: use /v1/sessions/{name}/…; \(names(for: grant))")
   }
 
-  /// For OPTIONS without credentials: the methods of a path do not depend on which sessions exist.
+  /// A session for OPTIONS without credentials. The methods of a path do not depend on which sessions exist.
   private var standIn: Session {
     get throws(ProblemError) {
       guard let session = sessions.standIn else { throw Self.noSuchPath }
@@ -285,7 +288,7 @@ struct Router {
     }
   }
 
-  /// The sessions that exist for the client, as a part of an error.
+  /// The names of the sessions that exist for the client, as a part of an error.
   private func names(for grant: Grant) -> String {
     let visible = sessions.all.lazy.filter { grant.allows($0) }.prefix(Self.namesListed + 1).map(\.name)
     let names = visible.prefix(Self.namesListed).joined(separator: ", ")

@@ -14,8 +14,8 @@ import Upstream
 
 /// Messages that are stored before they are acknowledged.
 extension API {
-  /// How long a request waits until its messages are stored, unless a proxy allows less. A disk that takes longer counts as failed for
-  /// this request.
+  /// How long a request waits until its messages are stored, unless a proxy allows less. A slower disk counts as failed
+  /// for this request.
   package static var storeWait: TimeSpan { .seconds(30) }
 
   /// The problem of messages that cannot be stored. The store retries after 5 s.
@@ -27,8 +27,8 @@ extension API {
       retryAfter: 5)
   }
 
-  /// The problem of messages that stay queued without being stored yet, and that may be sent: those of a repetition, or those that have taken
-  /// the place of others.
+  /// The problem of messages that stay queued but are not stored yet, and that may be sent. They belong to a
+  /// repetition, or have replaced other messages.
   static var notStoredYet: Problem {
     Problem(
       .storeFailed,
@@ -53,7 +53,7 @@ extension API {
     return .wait(HeldSend(api: self, slot: sends.insert(waiting), clientDeadline: deadline))
   }
 
-  /// The messages are stored: they are accepted, with their idempotency key.
+  /// Counts the messages as accepted, because they are stored, and accepts their idempotency key.
   func accept(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed { shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
     guard let key = pending.key else { return }
@@ -62,8 +62,8 @@ extension API {
 }
 
 extension API {
-  /// The messages are queued, and not stored yet: they are accepted for as long as this gateway holds the session. When it does not, only the next
-  /// holder knows.
+  /// Counts queued messages as accepted although they are not stored yet. This holds as long as this gateway is the
+  /// holder of the session. Afterwards only the next holder knows.
   func acceptUnstored(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed, pending.receipt.session.isHere {
       shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount)
@@ -79,11 +79,11 @@ extension PendingSend {
 
   var hasFailed: Bool { receipt.ticket.map { receipt.session.upstream.outcome(of: $0) == .failed } ?? false }
 
-  /// Withdraws messages that are not stored, unless others have ended for them.
+  /// Withdraws messages that are not stored, unless other messages have ended because of them.
   func reject() -> StoreRejection {
     guard let ticket = receipt.ticket else { return .isStored }
     let upstream = receipt.session.upstream
-    // A repetition has queued nothing.
+    // A repetition has queued nothing of its own.
     if isReplayed { return upstream.outcome(of: ticket) == .stored ? .isStored : .isKept }
     switch receipt.results {
     case .single(let accepted, _): return upstream.reject([(accepted.sequence, 1)], ticket)
@@ -97,16 +97,16 @@ extension PendingSend {
 }
 
 extension APIShared {
-  /// Remembers the keys that earlier processes have stored.
+  /// Restores the keys that earlier processes have stored.
   func restoreKeys() {
     for session in sessions.all { restoreKeys(of: session) }
   }
 
-  /// Remembers the keys that earlier processes, or other gateways, have stored with the messages of a session.
+  /// Restores the keys that earlier processes, or other gateways, have stored with the messages of a session.
   package func restoreKeys(of session: Session) {
     let now = ProcessInformation.monotonicTime()
     let upstream = session.upstream
-    // The client of a message that could not be stored got an error, and repeats it.
+    // The client of a message that could not be stored got an error, and may repeat the request.
     forgetUnstoredKeys(of: session.name)
     guard let clock = upstream.keyClock else { return }
     let keys = session.takeRestoredKeys().map { (stored: $0, rest: clock.rest(of: $0, at: now)) }
@@ -122,15 +122,15 @@ extension APIShared {
           client: stored.principal.high,
           acceptance: IdempotencyTable.Acceptance(
             first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
-          // The order of `restore` needs one lifetime.
+          // `restore` requires an order that holds only if all keys have the same lifetime.
           end: now + min(rest, lifetime))
       }[...]
-      // In between, requests of other sessions use the table. Those of this one are not served yet.
+      // Requests of other sessions use the table in between. This session is not served yet.
       while !restored.isEmpty { restored = withKeys(ofForwarded: isForwarded) { $0.restore(restored) } }
     }
   }
 
-  /// The table of the ids of forwarded requests, or that of the keys of clients.
+  /// Calls `body` with the table of the ids of forwarded requests, or with the table of the keys of clients.
   func withKeys<Result: Sendable>(ofForwarded isForwarded: Bool, _ body: (inout IdempotencyTable) -> Result) -> Result {
     isForwarded ? forwarded.withLock { body(&$0) } : idempotency.withLock { body(&$0) }
   }
@@ -139,19 +139,21 @@ extension APIShared {
     withKeys(ofForwarded: key.isForwarded) { $0.accept(key.key, acceptance, now: now) }
   }
 
-  /// As `accept`, for messages that are not stored. The next term may not have them, so their key counts only until it begins.
+  /// Like `accept`, for messages that are not stored. The next term may not have them, so their key counts only in this
+  /// term.
   func acceptUnstored(
     _ key: AcceptanceKey, _ acceptance: IdempotencyTable.Acceptance, of session: Session, at now: MonotonicTime
   ) {
     unstoredKeys.withLock { keys in
-      // Within the lock: the session is retired before `forgetUnstoredKeys` is called.
+      // Checked within the lock: `isHere` becomes false before `forgetUnstoredKeys` is called.
       guard session.isHere else { return cancel(key) }
       accept(key, acceptance, at: now)
       keys.add(key, of: session.name, at: now)
     }
   }
 
-  /// A session is restored: of the keys that were accepted without being stored, those count that it has.
+  /// Drops the keys of a restored session that were accepted without being stored. If they were stored after all, they
+  /// are restored with the session.
   private func forgetUnstoredKeys(of name: String) {
     unstoredKeys.withLock { keys in
       for key in keys.take(of: name) { withKeys(ofForwarded: key.isForwarded) { $0.forget(key.key) } }
@@ -160,8 +162,8 @@ extension APIShared {
 
   func cancel(_ key: AcceptanceKey) { withKeys(ofForwarded: key.isForwarded) { $0.cancel(key.key) } }
 
-  /// The client that is counted for an idempotency key, and its digest if keys are stored: the same in every process, and without credentials the same
-  /// for every client.
+  /// The client for which an idempotency key is counted, and its digest if keys are stored. The digest is the same in
+  /// every process, and without credentials the same for every client.
   func keyOwner(of grant: Grant?, by client: UInt64) -> (count: UInt64, digest: JournalKey.Digest?) {
     guard storesKeys else { return (client, nil) }
     let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span).digest
@@ -169,7 +171,7 @@ extension APIShared {
   }
 }
 
-/// The key under which a request is accepted, and whose it is.
+/// The key under which a request is accepted, with its owner.
 struct AcceptanceKey: Sendable {
   let key: IdempotencyTable.Key
   /// Whether it is the id of a request that another gateway has forwarded.
@@ -180,7 +182,7 @@ struct AcceptanceKey: Sendable {
     self.isForwarded = isForwarded
   }
 
-  /// The principal that is stored with the ids of forwarded requests. No principal has this digest.
+  /// The digest that is stored as the principal of ids of forwarded requests. No real principal has it.
   static let forwarder = JournalKey.Digest(high: 0, low: 0)
 }
 
@@ -197,7 +199,7 @@ struct UnstoredKeys: Sendable {
 
   private var entries: [String: RingDeque<Entry?>] = [:]
 
-  /// Keys that have expired are removed, so there are no more than in the tables.
+  /// Adds a key, and removes expired keys, so that there are no more than in the tables.
   mutating func add(_ key: AcceptanceKey, of session: String, at now: MonotonicTime) {
     var keys = entries.removeValue(forKey: session) ?? RingDeque(filler: nil)
     while !keys.isEmpty, let first = keys[keys.front], first.time + IdempotencyTable.retention < now {

@@ -17,8 +17,8 @@ import Upstream
 import UpstreamSession
 
 extension API {
-  /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached the state that the
-  /// client waits for.
+  /// `POST /v1/messages`: queues the messages and responds with their delivery ids, at once or when they have reached
+  /// the state that the client waits for.
   func send(
     _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
@@ -44,7 +44,7 @@ extension API {
     return respond(with: pending, for: grant, at: now, into: &response)
   }
 
-  /// Accepts a request with an idempotency key, or finds what was accepted under that key before.
+  /// Accepts a request with an idempotency key, or finds the result of an earlier request with that key.
   private func acceptOnce(
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: MessageBody, for session: Session,
     _ grant: Grant?, by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
@@ -58,7 +58,7 @@ extension API {
     switch verdict {
     case .repeated(let acceptance):
       var receipt = SendReceipt(acceptance, in: session)
-      // The first request may have been accepted without its client waiting for the store.
+      // The first request may have been accepted although its client did not wait for the store.
       receipt.ticket = session.upstream.ticket(of: acceptance.last)
       return PendingSend(
         receipt: receipt, parameters: message.parameters, isReplayed: true, byGateway: field.isForwarded)
@@ -117,14 +117,14 @@ extension API {
   ) -> Outcome {
     let parameters = pending.parameters
     guard parameters.until != .queued else {
-      // 202, unless a repetition finds that the outcome of every message is known.
+      // 202, unless this is a repetition and the outcome of every message is known.
       var progress = BatchResults.Position()
       let isComplete = pending.showsReplay && pending.receipt.advance(&progress, to: .confirmed)
       pending.write(isComplete: isComplete, at: now, into: &response)
       return .respond
     }
     let upstream = pending.receipt.session.upstream
-    // Before the states are read, so that no change between the two goes unnoticed.
+    // This begins before the states are read, so that no change in between is missed.
     if parameters.until == .written { upstream.beginWaitingForWrites() }
     if parameters.until == .confirmed { upstream.beginWaitingForConfirmations() }
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
@@ -139,7 +139,7 @@ extension API {
     _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt {
     session.noteUse(at: now)
-    // Before a message is queued.
+    // Read before a message is queued.
     let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
     let results: SendReceipt.Results
     var ticket: JournalTicket?
@@ -197,7 +197,7 @@ extension API {
         let kind = Self.problemKind(of: results.result)
         shared.metrics.refusedMessages.add(kind, results.count)
         var detail: String?
-        // A batch can have thousands of refusals, and only the first of each kind has a detail.
+        // A batch can have thousands of refusals, so only the first of each kind has a detail.
         if kinds.insert(kind).inserted {
           let problem = problem(results.result, receipt.nextAttempt, session, at: now)
           if firstRefusal == nil { firstRefusal = ProblemError(problem) }
@@ -206,13 +206,14 @@ extension API {
         runs.append(.refused(kind, detail: detail, count: results.count))
       }
     }
-    // What is to be stored first is accepted then.
+    // Messages that must be stored are counted as accepted only then.
     if ticket == nil { shared.metrics.acceptedMessages.add(accepted) }
     if accepted == 0, let firstRefusal { throw firstRefusal }
     return BatchResults(runs)
   }
 
-  /// How long the messages of a request may be queued. Throws 503 if their TTL has ended while the request waited at another gateway.
+  /// How long the messages of a request may be queued. Throws 503 if their TTL has ended while the request waited at
+  /// another gateway.
   func timeToLive(
     of parameters: SendParameters, to session: Session, _ count: Int = 1
   ) throws(ProblemError) -> TimeSpan {
@@ -220,7 +221,8 @@ extension API {
       of: parameters.timeToLive ?? session.upstream.defaultTimeToLive, after: parameters.waited, count)
   }
 
-  /// As `timeToLive`, for a TTL after a wait. Also `TTL: 0`, send now or not at all, has ended then: its request has waited since the client sent it.
+  /// Like `timeToLive`, for a TTL after a wait. `TTL: 0`, which means send now or not at all, has then ended, too: the
+  /// request has waited since the client sent it.
   func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(ProblemError) -> TimeSpan {
     guard waited > .zero else { return timeToLive }
     guard timeToLive > waited else {
@@ -235,7 +237,7 @@ extension API {
     return timeToLive - waited
   }
 
-  /// Queues a batch as a whole or not at all.
+  /// Queues all messages of a batch, or none.
   func queueAll(
     _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
@@ -276,7 +278,7 @@ extension API {
     return try accepted(receipt, 1, by: session, at: now)
   }
 
-  /// Returns what was accepted, or throws the problem for which nothing was.
+  /// Returns the accepted messages, or throws the problem because of which none was accepted.
   func accepted(
     _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
@@ -284,7 +286,7 @@ extension API {
       shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)
       throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
     }
-    // What is to be stored first is accepted then.
+    // Messages that must be stored are counted as accepted only then.
     if receipt.ticket == nil { shared.metrics.acceptedMessages.add(count) }
     return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
   }
@@ -362,13 +364,13 @@ extension API {
       "the queue to the upstream is full (\(held)\(others)): \(reason). Try again after the time in Retry-After"
   }
 
-  /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if it is not known.
+  /// Returns the value of `Retry-After` in seconds: the time until `moment`, or 1 if that is unknown.
   static func retryAfter(_ moment: MonotonicTime?, _ now: MonotonicTime) -> Int {
     guard let moment else { return 1 }
     let seconds = ((moment - now).millisecondsRoundedUp + 999) / 1_000
     return Int(min(max(seconds, 1), longestRetryAfter))
   }
 
-  /// One hour, also the longest that an upstream's own `Retry-After` can have (`ReconnectPolicy`).
+  /// One hour. This is also the maximum that is honoured of an upstream's own `Retry-After` (`ReconnectPolicy`).
   private static var longestRetryAfter: Int64 { 3_600 }
 }

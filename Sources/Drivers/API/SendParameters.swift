@@ -2,12 +2,12 @@ import ByteStreams
 import HTTPCodec
 import Outbox
 
-/// How a `POST /v1/messages` is to be sent, from its header fields and its query. Each option may be in either, for clients that cannot set header
-/// fields. An option in both must have the same value.
+/// The parameters of a `POST /v1/messages`, from its header fields and its query. Each may be in either, for clients
+/// that cannot set header fields. A parameter in both must have the same value.
 struct SendParameters {
   /// The state for which the response waits.
   enum Milestone {
-    /// The message is accepted: the response follows at once.
+    /// The message is accepted, so the response follows at once.
     case queued
     case written
     case confirmed
@@ -22,30 +22,30 @@ struct SendParameters {
     }
   }
 
-  /// As the client has stated it.
+  /// The TTL as the client has stated it.
   private(set) var timeToLive: TimeSpan?
-  /// For how long the request has waited at another gateway, which counts.
+  /// How long the request has waited at another gateway. Counts towards its TTL and wait.
   let waited: TimeSpan
-  /// Whether less was granted than the TTL that was asked for, so that the response states it (RFC 8030 §5.2).
+  /// Whether the granted TTL is shorter than the requested one, so that the response states it (RFC 8030 §5.2).
   private(set) var isTimeToLiveReduced = false
   private(set) var topic: String?
   private(set) var until = Milestone.queued
   /// How long to wait for `until`.
   private(set) var wait: TimeSpan
-  /// Whether `wait` is from `Prefer`, which the response confirms.
+  /// Whether `wait` is from `Prefer`, which the response then confirms.
   private(set) var isPreferenceApplied = false
   /// How long the request may wait until its messages are stored.
   private(set) var storeWait = API.storeWait
-  /// Whether the message is text or binary, whatever its `Content-Type`; nil if the query does not say.
+  /// Whether the message is text or binary, whatever its `Content-Type`; nil unless the query says it.
   private(set) var kind: MessageKind?
-  /// nil unless the query has one of them.
+  /// nil if the query has neither of them.
   private(set) var event: EventParameters?
 
   /// Longest topic, in bytes. RFC 8030 §5.4 allows 32; applications need longer names.
   private static let longestTopic = 128
 
   /// - Parameters:
-  ///   - standard: the wait if the request has none.
+  ///   - standard: the wait of a request without the parameter.
   ///   - maximum: the longest wait.
   init(
     _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
@@ -75,7 +75,7 @@ struct SendParameters {
         preconditionFailure("not accepted")
       }
     }
-    // Unlike `Prefer`, which a server may ignore (RFC 7240 §2), a parameter never is.
+    // A parameter is never ignored, unlike `Prefer`, which a server may ignore (RFC 7240 §2).
     guard asked == nil || milestone != nil else {
       throw ProblemError(
         .invalidParameter,
@@ -99,7 +99,7 @@ struct SendParameters {
     return .seconds(Int64(seconds))
   }
 
-  /// Returns the value of the query parameter, which must not differ from that of the header field.
+  /// Returns the value of the query parameter, which must equal the value of the header field.
   static func timeToLive(
     inQuery value: Span<UInt8>, field: TimeSpan?
   ) throws(ProblemError) -> TimeSpan {

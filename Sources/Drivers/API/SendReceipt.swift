@@ -8,7 +8,7 @@ import Outbox
 import Sessions
 import Upstream
 
-/// The result of a `POST /v1/messages`: what became of its messages, and its representation.
+/// The result of a `POST /v1/messages`: the outcome of each message, and its representation.
 struct SendReceipt {
   /// A queued message: its sequence number, and the time of the next connection attempt if there is one.
   struct Accepted {
@@ -22,10 +22,10 @@ struct SendReceipt {
   }
 
   let session: Session
-  /// The position among the pushes before the messages were queued: a poll from it cannot miss a reply.
+  /// The position among the pushes before the messages were queued. A poll from there cannot miss a reply.
   let cursor: Cursor
   let results: Results
-  /// When this is stored, the messages are accepted. nil if they need not be stored.
+  /// The messages are accepted when this is stored; nil if they need not be stored.
   var ticket: JournalTicket?
 
   /// Number of messages that were not refused.
@@ -47,7 +47,7 @@ struct SendReceipt {
     self.results = results
   }
 
-  /// The receipt of an earlier request whose repetition this is.
+  /// Restores the receipt of an earlier request, for its repetition.
   init(_ acceptance: IdempotencyTable.Acceptance, in session: Session) {
     self.session = session
     cursor = session.inbox.cursor(at: acceptance.position)
@@ -58,7 +58,8 @@ struct SendReceipt {
     }
   }
 
-  /// What is remembered under an idempotency key. Such a batch is accepted as a whole, with consecutive numbers.
+  /// The part that is remembered under an idempotency key. A batch with a key is accepted as a whole, with consecutive
+  /// numbers.
   var acceptance: IdempotencyTable.Acceptance {
     switch results {
     case .single(let accepted, let kind):
@@ -75,8 +76,9 @@ struct SendReceipt {
 
   // MARK: States
 
-  /// Moves `position` to the first message that has neither reached the milestone nor a final state. Returns whether there is none. A
-  /// refused message does not count. One that has reached the milestone has, even if it is sent again later.
+  /// Moves `position` to the first message that has reached neither the milestone nor a final state. Returns whether
+  /// there is none. Refused messages are skipped. A message that has once reached the milestone is skipped, even if it
+  /// is sent again later.
   func advance(_ position: inout BatchResults.Position, to milestone: SendParameters.Milestone) -> Bool {
     session.upstream.readDeliveries { deliveries in
       switch results {
@@ -94,12 +96,13 @@ struct SendReceipt {
   /// Writes a response.
   ///
   /// - Parameters:
-  ///   - isComplete: every message has reached the state that the client waits for, or a final one.
-  ///   - showsStates: the present states, else all messages are shown as `queued`, as they were accepted. Also if the session has left this
-  ///     gateway: the next holder knows their states.
+  ///   - isComplete: whether every message has reached the state that the client waits for, or a final one.
+  ///   - showsStates: whether to show the current states. Otherwise all messages are shown as `queued`, the state in
+  ///     which
+  ///     they were accepted. That is also done if this gateway has lost the session: the next holder knows their states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
     append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
-    // After the states were read: what they are until then is true.
+    // Checked after the states were read: if this gateway still holds the session, they are true.
     guard showsStates || isComplete, session.hasLeft else { return }
     response.reset()
     append(isComplete: false, showsStates: false, at: now, to: &response)
@@ -111,7 +114,7 @@ struct SendReceipt {
     case .single(let accepted, let kind):
       DeliveryJSON.writeLocation(of: accepted.sequence, in: session, into: &response.fields)
       if showsStates {
-        // The time, which is not shown, needs no clock.
+        // The record's time is not shown, so no clock is needed.
         let record = session.upstream.deliveryRecord(accepted.sequence, now: .zero)
         begin(accepted.sequence, record, into: &response.content.text)
       } else {
@@ -154,7 +157,7 @@ struct SendReceipt {
     DeliveryJSON.end(with: .queued, of: session, into: &output)
   }
 
-  /// - Parameter record: nil for a message that is forgotten: its outcome is not known any more.
+  /// - Parameter record: nil if the message was dropped, so that its outcome is unknown.
   private func begin(_ sequence: UInt64, _ record: DeliveryRecord?, into output: inout ByteQueue) {
     DeliveryJSON.begin(of: session, sequence, into: &output)
     output.append(decimal: sequence)
@@ -166,7 +169,7 @@ struct SendReceipt {
     }
   }
 
-  /// Writes `count` messages queued one after another, from `first`, with their present states.
+  /// Writes `count` messages that were queued one after another, from `first`, with their current states.
   private func writeStates(
     _ count: Int, from first: Accepted, at now: MonotonicTime, into output: inout ByteQueue
   ) {
@@ -179,8 +182,8 @@ struct SendReceipt {
     }
   }
 
-  /// Writes `count` messages queued one after another, from `first`, as `queued`. They differ only in their numbers, so the text between
-  /// two numbers is rendered once.
+  /// Writes `count` messages queued one after another, from `first`, as `queued`. They differ only in their numbers, so
+  /// the text between two numbers is rendered once.
   private func writeQueued(
     _ count: Int, from first: Accepted, at now: MonotonicTime, into output: inout ByteQueue
   ) {

@@ -13,14 +13,14 @@ import UpstreamSession
 extension API {
   /// `GET /v1/session`.
   ///
-  /// - Parameter toPeer: the gateway that gets the response adds its part.
+  /// - Parameter toPeer: whether the response is for another gateway, which adds its own part.
   func respond(
     withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, toPeer: Bool = false,
     into response: inout Response
   ) {
     response.begin(status, "application/json")
     let replica = toPeer ? nil : SessionReplica(of: session, shared)
-    // Before the check: it is the state of a session that was held here.
+    // Read before `isHere`: it is then the state of a session that this gateway held.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       replica.writeDocument(at: now, into: &response.content.text)
@@ -32,8 +32,8 @@ extension API {
     response.content.text.append("\n" as StaticString)
   }
 
-  /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and
-  /// `GET /v1/session` reports it. Returns the wait until the next holder would have it, too.
+  /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and `GET
+  /// /v1/session` reports its progress. Returns a wait if the change must first be stored for the next holder.
   func change(
     _ session: Session, as body: RequestBody?, toPeer: Bool, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome? {
@@ -49,16 +49,16 @@ extension API {
     return nil
   }
 
-  /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the configuration, then those that
-  /// clients have created, by name.
+  /// `GET /v1/sessions`: the sessions that the grant allows. First the configured ones in the order of the
+  /// configuration, then the sessions that clients have created, by name.
   func listSessions(_ page: SessionPage, for grant: Grant?, at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
-    // Only those that exist for the client: a list must not differ by whether another name is configured.
+    // Only sessions that exist for the client: the list must not reveal whether another name is configured.
     var configured = shared.sessions.all.filter { grant?.allows($0) ?? false }[...]
     var isAfterCreated = false
     if let start = page.start {
-      // Any other name is that of a created session, and all of these follow the configured ones.
+      // Any other name belongs to a created session, and all created sessions follow the configured ones.
       let index = configured.firstIndex { $0.name == start }
       isAfterCreated = index == nil
       configured = index.map { configured[($0 + 1)...] } ?? []
@@ -82,7 +82,8 @@ extension API {
   }
 }
 
-/// A PATCH of the desired state whose change is not stored yet. It is in effect here, and the next holder would not know it.
+/// A PATCH of the desired state whose change is not stored yet. The change is in effect here, but the next holder would
+/// not know it.
 private final class HeldDesiredState: WaitingRequest {
   private let api: API
   private let session: Session

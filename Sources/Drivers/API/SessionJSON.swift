@@ -8,9 +8,11 @@ import UpstreamProtocol
 import UpstreamSession
 
 extension SessionSnapshot {
-  /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized clock.
+  /// Writes the body of `GET /v1/session`. Times are relative to now, in seconds, so that clients need no synchronized
+  /// clock.
   ///
-  /// - Parameter replica: nil if no other gateway shares the session, or one writes its part itself.
+  /// - Parameter replica: nil if no other gateway shares the session, or if the gateway that gets the response adds its
+  ///   own part.
   func write(
     of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, into output: inout ByteQueue
   ) {
@@ -69,7 +71,7 @@ extension SessionSnapshot {
     replica.write(into: &output)
   }
 
-  /// Writes how a client created the session. Only its owner and clients with the scope `admin` see it.
+  /// Writes who created the session and how. Only its owner and clients with the scope `admin` see it.
   static func writeCreation(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     guard let creation = session.creation else {
       output.append("null")
@@ -103,7 +105,7 @@ extension SessionSnapshot {
     output.append("}")
   }
 
-  /// Writes the members that the elements of `GET /v1/sessions` have, and `GET /v1/session` as well.
+  /// Writes the members that `GET /v1/session` and each element of `GET /v1/sessions` have.
   private func writeOverviewMembers(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
@@ -142,7 +144,8 @@ extension SessionSnapshot {
     output.append("}")
   }
 
-  /// Writes the members of a `session` event: the summary with the state after `transition`, and the transition or null.
+  /// Writes the members of a `session` event: the summary with the state after `transition`, and the transition or
+  /// null.
   func writeState(
     name: String, after transition: SessionTransition?, replica: SessionReplica?, now: MonotonicTime,
     into output: inout ByteQueue
@@ -157,7 +160,7 @@ extension SessionSnapshot {
     write(replica, into: &output)
   }
 
-  /// - Parameter shown: replaces the present state.
+  /// - Parameter shown: replaces the current state.
   private func writeSummaryMembers(name: String, state shown: SessionState? = nil, into output: inout ByteQueue) {
     output.append("\"session\":")
     output.append(jsonString: name)
@@ -169,8 +172,8 @@ extension SessionSnapshot {
     output.append(jsonString: url)
   }
 
-  /// Writes how the upstream refused the last opening handshake. Of its response only the status is included. An error page may
-  /// echo the credentials that we sent, which clients of the API must not see. The status page shows the rest.
+  /// Writes how the upstream refused the last opening handshake. Only the status of its response is included. An error
+  /// page may echo the credentials that we sent, which clients of the API must not see. The status page shows the rest.
   private func writeRefusal(into output: inout ByteQueue) {
     guard let report = status.lastReport, let code = report.status else {
       output.append("null")

@@ -8,10 +8,10 @@ import Reactor
 import Sessions
 import Upstream
 
-/// How this gateway is known to the others that share its sessions.
+/// The identity of this gateway among the gateways that share its sessions.
 package struct GatewayIdentity: Sendable {
   let id: String
-  /// Where the others reach it.
+  /// The address at which the others reach it.
   let address: String
 
   package init(id: String, address: String) {
@@ -20,13 +20,13 @@ package struct GatewayIdentity: Sendable {
   }
 }
 
-/// What this gateway knows of a session that several share: the part of its documents that does not come from its holder.
+/// This gateway's knowledge of a session that several gateways share. It adds this part to documents of the holder.
 struct SessionReplica {
   private let session: Session
   private let gateway: GatewayIdentity?
   private let store: StoreStatus
 
-  /// nil if the session is not shared.
+  /// Returns nil if the session is not shared.
   init?(of session: Session, _ shared: APIShared) {
     guard session.placement.isShared else { return nil }
     self.session = session
@@ -59,12 +59,13 @@ struct SessionReplica {
     output.append("}" as StaticString)
   }
 
-  /// The state of a session that is not here.
+  /// The state of a session that this gateway does not hold.
   private var state: StaticString {
     if case .at = session.placement.place { "elsewhere" } else { "no-holder" }
   }
 
-  /// Writes an element of `GET /v1/sessions` for a session that is not here. What only its holder knows is null.
+  /// Writes an element of `GET /v1/sessions` for a session that this gateway does not hold. Members that only the
+  /// holder knows are null.
   func writeSummary(at now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{" as StaticString)
     writeOverview(at: now, into: &output)
@@ -73,7 +74,7 @@ struct SessionReplica {
     output.append("}" as StaticString)
   }
 
-  /// Writes the body of `GET /v1/session` without its holder.
+  /// Writes the body of `GET /v1/session` without the help of the holder.
   func writeDocument(at now: MonotonicTime, into output: inout ByteQueue) {
     output.append("{" as StaticString)
     writeOverview(at: now, into: &output)
@@ -86,7 +87,7 @@ struct SessionReplica {
     output.append("}" as StaticString)
   }
 
-  /// Writes the members of a `session` event of a stream, for a session that is not here.
+  /// Writes the members of a `session` event of a stream, for a session that this gateway does not hold.
   func writeState(into output: inout ByteQueue) {
     writeBeginning(into: &output)
     output.append(",\"transition\":null," as StaticString)
@@ -112,7 +113,7 @@ struct SessionReplica {
     SessionSnapshot.writePushes(of: session, into: &output)
   }
 
-  /// A line for people, of a session that is not here.
+  /// Writes a line for people, about a session that this gateway does not hold.
   func writeLine(showingAddress showsAddress: Bool, into output: inout ByteQueue) {
     output.append("session      \(session.name): \(state)")
     if let holding = session.placement.holding, let peer = holding.peer {
@@ -125,17 +126,18 @@ struct SessionReplica {
   }
 }
 
-/// The document of a session, from the gateway that holds it. This gateway adds its own part.
+/// A request for the document of a session, forwarded to its holder. This gateway adds its own part.
 final class HeldSessionDocument: WaitingRequest {
-  /// How long a client waits that reads the state of a session whose holder is silent: it is stopped or busy, or the network loses its packets. It then gets
-  /// what this gateway knows. That is at once if no holder is known, or if it refuses or loses the connection (`ForwardingRepetition.optional`). Longer than a busy
+  /// How long a client that reads the state of a session waits for a silent holder: one that is stopped or busy, or
+  /// whose packets are lost. After that, the client gets what this gateway knows. It gets that at once if no holder is
+  /// known, or if the holder refuses or loses the connection (`ForwardingRepetition.optional`). Longer than a busy
   /// holder takes, and shorter than the timeouts of probes and dashboards, which are a second or more.
   private static var patience: TimeSpan { .milliseconds(800) }
 
   private let api: API
   private let session: Session
   private let exchange: ForwardedExchange
-  /// Whether the request only reads. If not, it has an outcome that only a holder knows.
+  /// Whether the request only reads. Otherwise only a holder can determine the outcome.
   private let isRead: Bool
   let deadline: MonotonicTime
 
@@ -152,7 +154,7 @@ final class HeldSessionDocument: WaitingRequest {
   var hasNewData: Bool { exchange.outcome != nil }
   var isConcerned: Bool { hasNewData }
 
-  /// A change has an effect at the holder.
+  /// A request that changes the session may have an effect at the holder, so it waits.
   var endsAtDrain: Bool { isRead }
   var effect: HeldEffect { isRead || !exchange.mayHaveBeenExecuted ? .none : .change }
 

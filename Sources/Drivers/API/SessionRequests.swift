@@ -11,7 +11,7 @@ import Upstream
 
 /// The body of a `PUT /v1/sessions/{name}`.
 struct SessionDocument {
-  /// Maximum size in bytes. The names and values of all variables of a profile fit, also escaped.
+  /// Maximum size in bytes. The names and values of all variables of a profile fit, even if escaped.
   static var limit: Int { 64 << 10 }
 
   let profile: String
@@ -30,20 +30,20 @@ struct SessionDocument {
 
 /// A page of `GET /v1/sessions`.
 struct SessionPage {
-  /// Every configured session fits, unless there is a default one besides.
+  /// Every configured session fits, except that a default session is one more.
   static var defaultLimit: Int { 1_000 }
   static var maximumLimit: Int { 10_000 }
 
   var limit = SessionPage.defaultLimit
-  /// The name of the last session of the page before.
+  /// The name of the last session of the previous page.
   var start: String?
-  /// The name of the sessions, or with `isPrefix` what their names begin with.
+  /// The name of the sessions, or the beginning of their names if `isPrefix`.
   private var name = ""
   private var isPrefix = true
   /// Whether the sessions are connected; nil for all.
   private var ready: Bool?
 
-  /// Whether a session is one of those that the request asks for.
+  /// Whether the request selects a session.
   func contains(_ session: Session) -> Bool {
     guard isPrefix ? session.name.utf8.starts(with: name.utf8) : session.name == name else { return false }
     return ready.map { $0 == session.upstream.isReady } ?? true
@@ -92,11 +92,11 @@ struct SessionPage {
 
 /// The parameter of a `DELETE /v1/sessions/{name}`.
 enum SessionClosing {
-  /// The close code that is sent to the upstream: `code`, or 1000.
+  /// Returns the close code to send to the upstream: `code`, or 1000.
   static func code(of request: borrowing HTTPRequestHead) throws(ProblemError) -> UInt16 {
     var code: UInt16 = 1000
     try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(ProblemError) in
-      // 1005 and 1006 must not be sent, and the others below 3000 describe an end that is not ours (RFC 6455 §7.4).
+      // 1005 and 1006 must not be sent. The others below 3000 describe an end that we did not cause (RFC 6455 §7.4).
       guard let number = value.decimalValue(), number == 1000 || number == 1001 || (3000...4999).contains(number)
       else {
         throw ProblemError(
@@ -165,13 +165,13 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     guard session.creation != nil else { throw Self.configured(session) }
     if shared.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
-    // Another request may have closed it in the meantime.
+    // Another request may have closed it meanwhile.
     shared.sessions.created.close(session, code: code)
     response.begin(.noContent, nil)
     return .respond
   }
 
-  /// Throws the problem to respond with unless an existing session is the one that the document describes.
+  /// Throws the problem of the response unless the document describes the existing session.
   func confirm(
     _ existing: Session, as document: SessionDocument, for grant: Grant
   ) throws(ProblemError) {
@@ -186,7 +186,7 @@ extension API {
         "session '\(existing.name)' has the profile '\(creation.profile)': use another name, or delete it first")
     }
     if creation.variables == document.variables { return }
-    // The values of variables with defaults need not be given. A reload may have changed the defaults.
+    // The document need not give values for variables with defaults. A reload may have changed the defaults.
     var given = creation.variables
     for (name, value) in document.variables { given[name] = value }
     let isComplete = creation.variables.allSatisfy { name, value in
@@ -256,7 +256,8 @@ extension API {
 }
 
 extension Grant {
-  /// Whether a session that a client has created belongs to this client, or this client may use all.
+  /// Whether this client may use a session: it has created the session, or the session is configured, or it may use
+  /// all.
   func owns(_ session: Session) -> Bool {
     guard let creation = session.creation else { return true }
     return creation.owner == principal || scopes.contains(.admin)
@@ -264,7 +265,7 @@ extension Grant {
 }
 
 extension Problem {
-  /// A client has closed the session, or it was idle.
+  /// The problem of a request for a session that a client has closed, or that was idle.
   static func closed(_ session: Session) -> Problem {
     Problem(
       .sessionClosed,

@@ -4,8 +4,8 @@ import Inbox
 
 /// Writes messages as single lines: line breaks between the tokens of JSON become spaces.
 ///
-/// One per loop. It keeps the last large message with line breaks in this form, so that all streams share it, whatever their format, topics
-/// and positions. Its memory is that of one push.
+/// One per loop. It keeps the single-line form of the last large message with line breaks, so that all streams send it
+/// from one copy, whatever their format, topics and positions. It keeps the memory of one push.
 struct SingleLines {
   /// Smaller messages are copied with their batch.
   private static var smallestKept: Int { StreamLimits.batchBytes }
@@ -21,7 +21,7 @@ struct SingleLines {
   }
 
   private mutating func line(of message: SharedBytes) -> SharedBytes {
-    // `kept` keeps the message alive, so no other one has its address.
+    // `kept` keeps the message alive, so no other message has its address.
     if let kept, unsafe kept.message.baseAddress == message.baseAddress { return kept.line }
     var bytes = [UInt8](copying: message.bytes)
     for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {

@@ -10,7 +10,7 @@ struct SlotTable<Value> {
       values[Int(slot)] = consume value
       return Int(slot)
     }
-    // Grows by an eighth. With doubling, half of a table of ten thousand held polls could be unused.
+    // Grows by an eighth. If it doubled, half of a table of ten thousand held polls could be unused.
     if values.count == values.capacity { values.reserveCapacity(values.count + max(32, values.count / 8)) }
     values.append(consume value)
     return values.count - 1
@@ -24,7 +24,7 @@ struct SlotTable<Value> {
 
   @discardableResult
   mutating func remove(_ slot: Int) -> Value? {
-    // Moved out of the array, which costs no copy of the value.
+    // Moved out of the array, so that the value is not copied.
     guard let value = values[slot].take() else { return nil }
     free.append(Int32(slot))
     return value

@@ -1,17 +1,17 @@
 import ByteStreams
 import Digests
 
-/// The status page, `status.html` in this directory. It is one file without outside resources, and everything it shows comes from the
-/// API by `fetch`. So it is the same for everyone, and contains nothing that needs credentials.
+/// The status page, `status.html` in this directory. It is one file without external resources, and gets everything
+/// that it shows from the API by `fetch`. So it is the same for everyone, and contains nothing that needs credentials.
 enum StatusPage {
-  /// Text first: `*/*` gets it, since a terminal can show it. Browsers ask for HTML by name.
+  /// Text first: `*/*` gets text, since a terminal can show it. Browsers request HTML by name.
   static let representations = [Representation.text, .html, .json]
 
   static let content = SharedBytes(PackageResources.status_html)
 
-  /// Header fields, each ending with CRLF. The policy allows the one script and the one style sheet of the page by their digests, and
-  /// requests to the gateway itself. Text that becomes markup is refused by the browser (Trusted Types), and no other page can show
-  /// this one in a frame, where a click could be stolen.
+  /// Header fields, each ending with CRLF. The policy allows the page's only script and style sheet by their digests,
+  /// and requests to the gateway itself. The browser refuses text that becomes markup (Trusted Types). No other page
+  /// can show this one in a frame, where a click could be stolen.
   static let fields: String = {
     let policy = [
       "default-src 'none'", "script-src '\(digest(of: "script"))'", "style-src '\(digest(of: "style"))'",

@@ -3,7 +3,7 @@ import Journal
 import JSONCodec
 import Reactor
 
-/// The state of the store in responses. nil: there is none, and sessions are in memory only.
+/// The state of the store in responses. `state` is nil if there is no store, so that sessions are in memory only.
 struct StoreStatus {
   private let state: StoreState?
 
@@ -11,7 +11,7 @@ struct StoreStatus {
 
   var hasFailed: Bool { state?.failure != nil }
 
-  /// Why a store in Redis does not work, for anybody; nil: it does.
+  /// Why a store in Redis does not work, in words that anybody may read; nil if it works.
   var redisProblem: StaticString? {
     guard let state, state.failure != nil else { return nil }
     return switch state.cause {
@@ -22,12 +22,12 @@ struct StoreStatus {
     }
   }
 
-  /// Why no other gateway can reach this one; nil if one can, or if there is no other.
+  /// Why no other gateway can reach this one; nil if one can, or if there are no others.
   var peerProblem: StaticString? {
     state?.isUnreachable == true ? "other gateways cannot reach this one (listeners.peer_address)" : nil
   }
 
-  /// A line for an operator if another installation seems to use the same `store.prefix`; empty otherwise.
+  /// Writes a line for an operator if another installation seems to use the same `store.prefix`.
   func writeOtherUpstream(showingHosts showsHosts: Bool, into output: inout ByteQueue) {
     guard let other = state?.otherUpstream else { return }
     let hosts = showsHosts ? ": \(other.own) here, \(other.other) there" : ", which the log names"
@@ -35,7 +35,8 @@ struct StoreStatus {
       "another gateway with the same store.prefix connects session \(other.session) to another host\(hosts)\n")
   }
 
-  /// The problem of a request whose session no gateway is known to hold because the store does not work; nil if it works, or was not tried yet.
+  /// The problem of a request for a session without a known holder, if the store does not work. nil if it works, or has
+  /// not been tried yet.
   func problem(showingReason showsReason: Bool) -> Problem? {
     guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }
     return Problem(
@@ -45,7 +46,7 @@ struct StoreStatus {
       retryAfter: 5)
   }
 
-  /// - Parameter showsReason: not where no credentials are needed, but others need some.
+  /// - Parameter showsReason: false for a path that needs no credentials if other paths do.
   func write(showingReason showsReason: Bool, into output: inout ByteQueue) {
     guard let state else {
       output.append("null" as StaticString)
@@ -70,7 +71,7 @@ struct StoreStatus {
     output.append("}" as StaticString)
   }
 
-  /// A line for people; empty without a store.
+  /// Writes a line for people, unless there is no store.
   func writeLine(showingReason showsReason: Bool, into output: inout ByteQueue) {
     guard let state else { return }
     let damage = showsReason ? state.damage.map { ", but \($0)" } ?? "" : ""

@@ -5,15 +5,15 @@ import Sessions
 import Upstream
 import UpstreamSession
 
-/// How a stream is written: server-sent events (WHATWG HTML, section 9.2), or one JSON object per line.
+/// The format of a stream: server-sent events (WHATWG HTML, section 9.2), or one JSON object per line.
 ///
-/// Each message and each gap has the position after it, so a client that was cut off after any of them continues there. A position
-/// without a message follows in heartbeats, for clients whose topics match little of what arrives.
+/// Each message and each gap comes with the position after it. A client whose connection breaks after any of them
+/// continues there. Heartbeats have a position without a message, for clients whose topics match few pushes.
 enum StreamFormat: UInt8 {
   case events
   case lines
 
-  /// How long a browser waits before it reconnects, in milliseconds. Without it, browsers wait 3 to 5 s.
+  /// How long a browser waits before it reconnects, in milliseconds. By default, browsers wait 3 to 5 s.
   private static var retry: Int { 2_000 }
 
   var representation: Representation {
@@ -23,8 +23,9 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes what every stream begins with. A client that is cut off before its first message continues at `start`. If a gap follows,
-  /// its event has the first position: a client that is cut off before it must get it again.
+  /// Writes the beginning of a stream. A client whose connection breaks before its first message continues at `start`.
+  /// If a gap follows, the gap's event has the first position: a client whose connection breaks before it must get the
+  /// gap again.
   func writeBeginning(_ start: ReadStart, into text: inout ByteQueue) {
     if self == .events {
       text.append("retry: " as StaticString)
@@ -51,7 +52,8 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes a batch: the gap, then the messages that fit in `StreamLimits.contentBytes`, and at least one. Returns their number.
+  /// Writes a batch: the gap, then the messages that fit in `StreamLimits.contentBytes`, but at least one. Returns the
+  /// number of messages.
   ///
   /// - Parameter omitsData: write the size of each payload instead of the payload.
   func write(
@@ -108,8 +110,8 @@ enum StreamFormat: UInt8 {
     }
   }
 
-  /// Writes the state of the session after `transition`, or its present state if that is nil. It is not a position, so a client that
-  /// reconnects gets the present state again.
+  /// Writes the state of the session after `transition`, or its current state if that is nil. It has no position, so a
+  /// client that reconnects gets the current state again.
   func write(
     _ snapshot: SessionSnapshot, after transition: SessionTransition?, of session: Session, _ replica: SessionReplica?,
     at now: MonotonicTime, into text: inout ByteQueue
@@ -119,7 +121,7 @@ enum StreamFormat: UInt8 {
     text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
   }
 
-  /// Writes the state of a session that is not here.
+  /// Writes the state of a session that this gateway does not hold.
   func write(_ replica: SessionReplica, into text: inout ByteQueue) {
     text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
     replica.writeState(into: &text)
@@ -135,10 +137,11 @@ enum StreamFormat: UInt8 {
   /// The most bytes that are written around a message: `id: `, the cursor, `data: ` and three line breaks.
   private static var mostAround: Int { 13 + Cursor.maximumTextLength }
 
-  /// A larger message is sent in one line: each line break would add 6 bytes, so a message of line breaks would become seven times as large.
+  /// A larger message is sent on one line. Each line break would add 6 bytes, so a message of line breaks would become
+  /// seven times as large.
   private static var largestOfSeveralFields: Int { 4 << 10 }
 
-  /// Writes each line of `rendered` as a `data` field of its own. The client joins them with LF.
+  /// Writes each line of `rendered` as a separate `data` field. The client joins them with LF.
   private func writeFields(_ rendered: SharedBytes, into content: inout ResponseContent) {
     let bytes = rendered.bytes
     var start = 0

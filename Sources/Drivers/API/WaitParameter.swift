@@ -4,14 +4,16 @@ import HTTPCodec
 
 /// How long a request may be held. The same rule applies to all requests that can wait.
 enum WaitParameter {
-  /// Subtracted from the timeout of a proxy, to leave time for the response; half of a timeout that is shorter than a second.
+  /// Subtracted from the timeout of a proxy, to leave time for the response. If the timeout is shorter than a second,
+  /// half of it is subtracted.
   private static let proxyMargin = TimeSpan.milliseconds(500)
 
-  /// Storing takes milliseconds. A take-over with the longest lease takes longer than `API.storeWait`.
+  /// The shortest time granted for storing, which usually takes milliseconds. A take-over with the longest lease takes
+  /// longer than `API.storeWait`.
   private static let leastStoreWait = TimeSpan.seconds(5)
 
-  /// Returns the wait of a request whose only query parameter is `wait`: from the query, else from `Prefer: wait=n`, else
-  /// `standard`.
+  /// Returns the wait of a request whose only query parameter is `wait`: from the query, else from `Prefer: wait=n`,
+  /// else `standard`.
   static func read(
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, maximum: TimeSpan
   ) throws(ProblemError) -> TimeSpan {
@@ -49,33 +51,35 @@ enum WaitParameter {
     return min(wait, timeout - min(proxyMargin, timeout / 2))
   }
 
-  /// What is left of the `wait` for which a client has asked, where it has waited at another gateway already, or for this one.
+  /// The remaining part of the `wait` that a client has requested, after the time that it has already waited at, or
+  /// for, a gateway.
   static func left(of wait: TimeSpan, for request: borrowing HTTPRequestHead) -> TimeSpan {
     guard let waited = milliseconds(.drawbridgeWaited, of: request) else { return wait }
     return max(.zero, wait - waited)
   }
 
-  /// The longest wait of a request whose parameters are not validated, since another gateway does that.
+  /// The longest possible wait of a request that another gateway validates.
   static func longest(
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, _ settings: GatewaySettings.Delivery
   ) -> TimeSpan {
     var wait: TimeSpan?
     QueryParameter.forEachUnvalidated(of: request) { parameter, value in
       guard parameter == .wait else { return }
-      // A value that is not understood here may be as long as any.
+      // A value that cannot be parsed here counts as the longest wait.
       wait = max(wait ?? .zero, TimeSpan(value) ?? settings.maximumWait)
     }
     return granted(wait ?? preference(of: request) ?? standard, for: request, maximum: settings.maximumWait)
   }
 
-  /// How long a request may wait until what it has submitted is stored. What has waited for a holder for so long that little is left still has a moment,
-  /// unless a proxy on the path does not allow that.
+  /// How long a request may wait until its changes are stored. A request that has waited long for a holder still gets
+  /// `leastStoreWait`, unless a proxy on the path does not allow that.
   static func storeWait(for request: borrowing HTTPRequestHead) -> TimeSpan {
     let own = max(leastStoreWait, left(of: API.storeWait, for: request))
     return min(own, left(of: granted(TimeSpan(nanoseconds: .max), for: request), for: request))
   }
 
-  /// How long the client has waited at another gateway already, or for this one. Zero for a request of a client of this gateway.
+  /// How long the client has already waited at, or for, another gateway. Zero for a request of a client of this
+  /// gateway.
   static func waited(_ request: borrowing HTTPRequestHead) -> TimeSpan {
     milliseconds(.drawbridgeWaited, of: request) ?? .zero
   }

@@ -5,7 +5,7 @@ import Webhooks
 
 /// The state of a webhook in responses.
 enum WebhookJSON {
-  /// - Parameter nextAttempt: when the first of the pushes that failed is delivered again; nil if there is none.
+  /// - Parameter nextAttempt: when the first failed push will be delivered again; nil if none has failed.
   static func write(
     _ status: WebhookStatus, nextAttempt: MonotonicTime?, _ clock: ClockOffset, into output: inout ByteQueue
   ) {

@@ -54,8 +54,8 @@ package final class SessionHandle: Sendable {
     var callNotifiers: [Notifier] = []
     /// How calls are related to their replies, by the latest settings.
     var correlation: Correlation?
-    /// nil unless the upstream speaks Socket.IO.
-    var socketIO: SocketIOState?
+    /// nil unless pushes are events.
+    var events: EventState?
     var socketIOSettings: SocketIOSettings?
     /// Whether pings confirm messages, by the latest settings.
     var confirms: Bool
@@ -92,8 +92,10 @@ package final class SessionHandle: Sendable {
   private let stateChanges = Atomic<UInt64>(0)
   /// Whether a message of the upstream may be the reply to a call. Written under the lock.
   let mayHaveReplies = Atomic(false)
-  /// Whether the upstream speaks Socket.IO: messages are events.
+  /// Whether pushes and messages are events.
   package let hasEvents: Bool
+  /// Whether the upstream may restore on a new connection what it knew of the last one.
+  let restoresState: Bool
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
   let settings: SharedSettings
@@ -134,7 +136,8 @@ package final class SessionHandle: Sendable {
     self.lineLimiter = lineLimiter
     self.settings = settings
     isOnDemand = Atomic(settings.value.session.onDemand)
-    hasEvents = settings.value.conventions.kind == .socketIO
+    hasEvents = settings.capabilities.contains(.events)
+    restoresState = settings.capabilities.contains(.continuations)
     self.sink = sink
     self.logger = logger
     self.metrics = metrics
@@ -142,7 +145,7 @@ package final class SessionHandle: Sendable {
     shared = Locked(
       Shared(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
-        socketIO: settings.value.conventions.kind == .socketIO ? SocketIOState() : nil,
+        events: hasEvents ? EventState() : nil,
         socketIOSettings: settings.value.conventions.socketIO, confirms: settings.value.outbox.confirms))
     if let opened { restore(opened.restored, settings.value.conventions.kind, in: opened.journal) }
   }

@@ -17,6 +17,8 @@ package final class SharedSettings: Sendable {
   package let value: UpstreamSettings
   /// nil if no URL is `wss`.
   let tlsContext: RefreshableTLSContext?
+  /// What the upstream speaks above WebSocket; nil: plain messages.
+  let declaration: (any ProtocolDeclaration)?
   /// Copied for each connection as its application protocol; nil if messages are sent and passed on unchanged.
   let protocolPrototype: (any UpstreamProtocol)?
 
@@ -28,37 +30,46 @@ package final class SharedSettings: Sendable {
 
   /// Reads the files of `upstream.tls`, unless another session has the same settings. Blocks.
   package convenience init(_ value: UpstreamSettings, with cache: inout TLSContextCache) throws(TLSSettingsError) {
-    try self.init(value, protocol: Self.protocolPrototype(value), &cache)
+    try self.init(value, declaration: value.conventions.declaration, &cache)
   }
 
-  private static func protocolPrototype(_ value: UpstreamSettings) -> (any UpstreamProtocol)? {
-    let conventions = value.conventions
-    if conventions.kind == .socketIO {
-      return SocketIOProtocol(conventions, messageBytes: value.limits.messageBytes)
-    }
-    let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
-    return isPlain ? nil : PlainProtocol(conventions)
-  }
-
-  convenience init(_ value: UpstreamSettings, protocol prototype: (any UpstreamProtocol)?) throws(TLSSettingsError) {
+  /// Reads the files of `upstream.tls`. Blocks.
+  ///
+  /// - Parameter declaration: replaces the protocol that the settings name.
+  convenience init(_ value: UpstreamSettings, declaration: any ProtocolDeclaration) throws(TLSSettingsError) {
     var cache = TLSContextCache(fileTimeout: value.fileTimeout)
-    try self.init(value, protocol: prototype, &cache)
+    try self.init(value, declaration: declaration, &cache)
   }
 
   private convenience init(
-    _ value: UpstreamSettings, protocol prototype: (any UpstreamProtocol)?, _ cache: inout TLSContextCache
+    _ value: UpstreamSettings, declaration: (any ProtocolDeclaration)?, _ cache: inout TLSContextCache
   ) throws(TLSSettingsError) {
     let isSecure = value.urls.contains { $0.isSecure }
-    self.init(value, prototype, isSecure ? try cache.context(for: value.tls, fileTimeout: value.fileTimeout) : nil)
+    self.init(value, declaration, isSecure ? try cache.context(for: value.tls, fileTimeout: value.fileTimeout) : nil)
   }
 
-  private init(_ value: UpstreamSettings, _ prototype: (any UpstreamProtocol)?, _ tlsContext: RefreshableTLSContext?) {
-    protocolPrototype = prototype
+  private init(
+    _ value: UpstreamSettings, _ declaration: (any ProtocolDeclaration)?, _ tlsContext: RefreshableTLSContext?
+  ) {
+    let conventions = value.conventions
+    let isPlain = conventions.onOpen.isEmpty && conventions.client.message == nil && !conventions.examinesMessages
+    protocolPrototype =
+      declaration?.makeProtocol(conventions, messageBytes: value.limits.messageBytes)
+      ?? (isPlain ? nil : PlainProtocol(conventions))
+    self.declaration = declaration
     var value = value
     // Nothing can be confirmed without barrier pings.
     if !value.session.liveness.isEnabled { value.outbox.confirms = false }
     self.value = value
     self.tlsContext = tlsContext
+  }
+
+  /// What the protocol can do. Without one, messages are pushes.
+  var capabilities: ProtocolCapabilities { protocolPrototype?.capabilities ?? [] }
+
+  /// A setup step, in texts for operators.
+  func step(_ step: Int) -> ProtocolStep {
+    ProtocolStep(step, of: declaration)
   }
 
   /// The form of what a session with these settings stores.
@@ -69,14 +80,14 @@ package final class SharedSettings: Sendable {
     precondition(
       value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
       "the TLS context was built from other settings")
-    return SharedSettings(value, Self.protocolPrototype(value), tlsContext)
+    return SharedSettings(value, value.conventions.declaration, tlsContext)
   }
 
   /// A copy with another queue, which a reload does not change. URLs, conventions and TLS context must be the same. Reads no file.
   package func with(_ value: UpstreamSettings) -> SharedSettings {
     precondition(
       value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")
-    return SharedSettings(value, protocolPrototype, tlsContext)
+    return SharedSettings(value, declaration, tlsContext)
   }
 }
 

@@ -38,7 +38,7 @@ package struct CredentialUse: Hashable, Sendable {
 extension UpstreamConventions {
   /// Conflicts between settings that are each valid alone, with what is accepted. The keys are paths below `upstream`.
   package var problems: [(key: String, reason: String)] {
-    credentialProblems + subscriptionProblems + heartbeatProblems + socketIOProblems
+    credentialProblems + subscriptionProblems + heartbeatProblems + protocolProblems
   }
 
   private var credentialProblems: [(key: String, reason: String)] {
@@ -50,7 +50,7 @@ extension UpstreamConventions {
       problems.append(("credential.query", "a parameter's name must consist of letters, digits and -._~"))
     }
     let isUsedInMessages =
-      onOpen.contains { $0.send?.usesCredential == true } || socketIO.templates.contains(where: \.usesCredential)
+      onOpen.contains { $0.send?.usesCredential == true } || protocolTemplates.contains(where: \.usesCredential)
     let isUsed = credential.header?.usesCredential == true || !credential.query.isEmpty || isUsedInMessages
     switch (credential.source, isUsed) {
     case (nil, true):

@@ -6,7 +6,7 @@ package struct PlainProtocol: UpstreamProtocol {
   private static var refusalTextLimit: Int { 256 }
 
   private let conventions: UpstreamConventions
-  package let examinesMessages: Bool
+  package let capabilities: ProtocolCapabilities
   /// Values for the placeholders of templates.
   private var values = TemplateValues()
   /// Setup messages that are rendered but not sent yet, by step.
@@ -15,13 +15,12 @@ package struct PlainProtocol: UpstreamProtocol {
 
   package init(_ conventions: UpstreamConventions) {
     self.conventions = conventions
-    examinesMessages = conventions.examinesMessages
+    var capabilities: ProtocolCapabilities = conventions.examinesMessages ? .examination : []
+    if conventions.server.match == nil { capabilities.insert(.anyMessageIsHeartbeat) }
+    self.capabilities = capabilities
   }
 
-  package var encodesMessages: Bool { false }
-  package var treatsAnyMessageAsHeartbeat: Bool { conventions.server.match == nil }
-
-  package mutating func setSecrets(_ secrets: TemplateValues) { values = secrets }
+  package mutating func begin(connection: UInt64, _ secrets: TemplateValues) { values = secrets }
 
   // MARK: Setup
 
@@ -43,8 +42,6 @@ package struct PlainProtocol: UpstreamProtocol {
     awaitedStep = conventions.onOpen[step].expect == nil ? nil : step
     return prepared.removeValue(forKey: step).map { [ProtocolFrame($0)] } ?? []
   }
-
-  package func name(ofStep step: Int) -> String { "opening message \(step + 1) ('upstream.on_open[\(step)]')" }
 
   /// The cursor before the first push.
   var initialCursor: Template? { conventions.cursor.initial }
@@ -70,13 +67,6 @@ package struct PlainProtocol: UpstreamProtocol {
     case .heartbeatResponse:
       return .heartbeatResponse
     }
-  }
-
-  package mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
-  ) -> EncodingResult {
-    write(payload, kind)
-    return .written
   }
 
   // MARK: Heartbeats

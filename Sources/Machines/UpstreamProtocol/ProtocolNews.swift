@@ -1,6 +1,5 @@
 import ByteStreams
 import Continuity
-import SocketIO
 
 /// An event for clients.
 package struct ProtocolPush: Equatable, Sendable {
@@ -46,7 +45,7 @@ package struct ProtocolFrame: Sendable {
   }
 }
 
-/// The state of a namespace of a Socket.IO upstream.
+/// The state of a namespace, a part of a connection that the upstream accepts and ends by itself.
 package struct NamespaceStatus: Equatable, Sendable {
   package enum State: String, Sendable { case connecting, connected, refused, disconnected }
 
@@ -65,13 +64,19 @@ package struct NamespaceStatus: Equatable, Sendable {
 }
 
 /// What a protocol reports beside the meaning of a message.
-package struct ProtocolNews: Sendable {
+package struct ProtocolNews: Equatable, Sendable {
   /// The heartbeats that the server has announced, in place of the configured ones.
   package struct Heartbeats: Equatable, Sendable {
     /// As in `HeartbeatSettings`.
     package var interval: TimeSpan?
     package var timeout: TimeSpan?
     package var within: TimeSpan?
+
+    package init(interval: TimeSpan? = nil, timeout: TimeSpan? = nil, within: TimeSpan? = nil) {
+      self.interval = interval
+      self.timeout = timeout
+      self.within = within
+    }
   }
 
   package var heartbeats: Heartbeats?
@@ -85,15 +90,17 @@ package struct ProtocolNews: Sendable {
   package var acknowledgement: SharedBytes?
 
   package init() {}
-}
 
-/// How a ping is sent whose pong confirms the messages before it.
-package enum PingForm: Sendable {
-  /// As a WebSocket ping (RFC 6455 §5.5.2).
-  case webSocket
-  case message(StaticString)
-  /// None can be sent now: too many have no pong.
-  case none
+  package static func == (left: ProtocolNews, right: ProtocolNews) -> Bool {
+    let haveSameReply =
+      switch (left.acknowledgement, right.acknowledgement) {
+      case (nil, nil): true
+      case (let left?, let right?): left.bytes.equals(right.bytes)
+      default: false
+      }
+    return haveSameReply && left.heartbeats == right.heartbeats && left.maximumPayload == right.maximumPayload
+      && left.namespaces == right.namespaces && left.isStateLost == right.isStateLost
+  }
 }
 
 /// What became of an outgoing message.

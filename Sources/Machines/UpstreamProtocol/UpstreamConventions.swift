@@ -79,6 +79,6 @@ package struct UpstreamConventions: Equatable, Sendable {
   /// The files to read for a connection.
   package var files: Set<String> {
     let templates = onOpen.map(\.send) + [client.message, server.reply, cursor.initial, credential.header]
-    return (templates + socketIO.templates).reduce(into: []) { $0.formUnion($1?.files ?? []) }
+    return (templates + protocolTemplates).reduce(into: []) { $0.formUnion($1?.files ?? []) }
   }
 }

@@ -43,12 +43,7 @@ package struct SessionProfile: Equatable, Sendable {
       for index in conventions.onOpen.indices {
         conventions.onOpen[index].send = try conventions.onOpen[index].send?.replacing(values)
       }
-      for index in conventions.socketIO.query.indices {
-        conventions.socketIO.query[index].value = try conventions.socketIO.query[index].value.replacing(values)
-      }
-      for index in conventions.socketIO.namespaces.indices {
-        conventions.socketIO.namespaces[index].auth = try conventions.socketIO.namespaces[index].auth?.replacing(values)
-      }
+      try conventions.replaceInProtocols(values)
     } catch {
       throw VariableError("variable '\(error.variable)' \(error.expectation)")
     }

@@ -98,10 +98,9 @@ extension SettingSection {
     if upstream.conventions.onOpen.contains(where: { $0.send?.files.isEmpty == false }) {
       return "a file of 'upstream.on_open'"
     }
-    if upstream.conventions.kind == .socketIO,
-      upstream.conventions.socketIO.templates.contains(where: { !$0.files.isEmpty })
+    if let declaration = upstream.conventions.declaration, declaration.templates.contains(where: { !$0.files.isEmpty })
     {
-      return "a file of 'upstream.socketio'"
+      return "a file of '\(declaration.section)'"
     }
     let field = upstream.fields.first { field in
       !["origin", "user-agent"].contains(field.name.lowercased()) && VariableText(field.value).variables.isEmpty

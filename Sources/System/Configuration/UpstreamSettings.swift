@@ -112,16 +112,13 @@ package struct UpstreamSettings: Equatable, Sendable {
   private mutating func applyConventions() {
     keepsSubscriptions = conventions.subscriptions.add.match != nil
     session.setup = conventions.onOpen.map { SetupStep(expectsResponse: $0.expect != nil, timeLimit: $0.timeout) }
-    let isSocketIO = conventions.kind == .socketIO
-    if isSocketIO {
-      // Only `limits.setup` limits these steps. It is at most a day.
-      let namespaces = conventions.socketIO.joined
-      session.setup =
-        ([false] + namespaces.map { !$0.isRequired }).map {
-          SetupStep(expectsResponse: true, timeLimit: .minutes(24 * 60), isOptional: $0)
-        } + session.setup
+    let declaration = conventions.declaration
+    // Only `limits.setup` limits the steps of the protocol. It is at most a day.
+    let steps = (declaration?.steps ?? []).map {
+      SetupStep(expectsResponse: true, timeLimit: .minutes(24 * 60), isOptional: $0.isOptional)
     }
-    session.liveness.endsConnection = !isSocketIO
+    session.setup = steps + session.setup
+    session.liveness.endsConnection = declaration?.capabilities.contains(.announcedHeartbeats) != true
     let client = conventions.client
     // One timeout for secrets, one for the files of `upstream.tls`. The driver limits each; the session's limit is a
     // safeguard.

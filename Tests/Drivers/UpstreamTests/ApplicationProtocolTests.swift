@@ -1,4 +1,5 @@
 import ByteStreams
+import Configuration
 import Metrics
 import Outbox
 import Testing
@@ -31,27 +32,83 @@ import UpstreamSession
   }
 }
 
-/// Each outgoing message follows a `begin`. A `begin` of the upstream counts as its heartbeat.
-private struct TwoPartProtocol: UpstreamProtocol {
-  var examinesMessages: Bool { true }
-  var treatsAnyMessageAsHeartbeat: Bool { false }
-  var encodesMessages: Bool { true }
-  var awaitedStep: Int? { nil }
+/// A session that speaks a protocol of which nothing but the tests knows.
+@Suite(.serialized) struct ThirdProtocolTests {
+  private static func session(
+    with upstream: ScriptedUpstream, _ change: (inout UpstreamSettings) -> Void = { _ in }
+  ) throws -> SessionFixture {
+    try SessionFixture(upstream.url, protocol: UpperCaseProtocol()) { settings in
+      // As `UpstreamSettings` derives them from a declaration that is listed.
+      settings.session.setup = [SetupStep(expectsResponse: true, timeLimit: .minutes(1))]
+      settings.session.liveness.endsConnection = false
+      change(&settings)
+    }
+  }
 
-  mutating func setSecrets(_ secrets: TemplateValues) {}
-  mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {}
-  mutating func beginSetup(step: Int) -> [ProtocolFrame] { [] }
-  func name(ofStep step: Int) -> String { "\(step)" }
+  @Test func messagesAreEncodedAndItsOwnPingsConfirmThem() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try Self.session(with: upstream)
+    session.post("hello")
+    try await session.until("the message came back") { session.messages == ["HELLO"] }
+    try await session.until("it is confirmed") { session.handle.deliveryState(1) == .confirmed }
+    let texts = upstream.seen.messages.map { String(decoding: $0, as: UTF8.self) }
+    #expect(texts.first == "HI" && texts.contains("HELLO") && texts.contains("?"))
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func theServerSaysHowOftenAHeartbeatIsSent() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try Self.session(with: upstream)
+    try await session.until("heartbeats are sent") { session.handle.metrics.sentHeartbeats.total >= 2 }
+    #expect(session.messages.isEmpty && upstream.seen.connections == 1)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func theServerEndsTheConnectionInOrder() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try Self.session(with: upstream)
+    session.post("?,bye")
+    try await session.until("the session connects again") { upstream.seen.connections >= 2 }
+    #expect(session.handle.snapshot().lastFailure == "the server said BYE" && session.messages.isEmpty)
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func aViolationNamesTheProtocol() async throws {
+    let upstream = try ScriptedUpstream(.echo)
+    let session = try Self.session(with: upstream)
+    session.post("!")
+    try await session.until("the connection has failed") {
+      session.handle.snapshot().lastFailure == "violation of Upper Case: a server does not shout"
+    }
+    try await session.finish()
+    upstream.stop()
+  }
+
+  @Test func aTimeoutNamesTheStepOfTheProtocol() async throws {
+    let upstream = try ScriptedUpstream(.listen)
+    let session = try Self.session(with: upstream) { $0.session.limits.setup = .milliseconds(50) }
+    try await session.until("the setup has failed") {
+      session.handle.snapshot().lastFailure
+        == "the server did not return the greeting within the timeout ('upstream.timeouts.on_open')"
+    }
+    try await session.finish()
+    upstream.stop()
+  }
+}
+
+/// Each outgoing message follows a `begin`. A `begin` of the upstream counts as its heartbeat.
+private struct TwoPartProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable {
+  var name: String { "Two Parts" }
+  var capabilities: ProtocolCapabilities { [.examination, .encoding] }
+
+  func makeProtocol(_ conventions: UpstreamConventions, messageBytes: Int) -> any UpstreamProtocol { self }
 
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     payload.text() == "begin" ? .heartbeat : .push
   }
-
-  mutating func heartbeat(
-    _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
-  ) throws(TemplateError) -> SharedBytes? { nil }
-
-  mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? { nil }
 
   mutating func encode(
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void

@@ -35,12 +35,12 @@ final class SessionFixture: UpstreamSink {
 
   /// - Parameters:
   ///   - owner: the client that has created the session; nil if it is configured.
-  ///   - applicationProtocol: replaces the protocol that the settings define.
+  ///   - declaration: replaces the protocol that the settings name.
   ///   - opened: where the session is stored; nil: nowhere.
   ///   - dialing: creates a dialer that replaces the network.
   init(
     _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(), owner: String? = nil,
-    protocol applicationProtocol: (any UpstreamProtocol)? = nil, opened: OpenedJournal? = nil,
+    protocol declaration: (any ProtocolDeclaration)? = nil, opened: OpenedJournal? = nil,
     dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
     loop = try EventLoop(index: 0)
@@ -49,7 +49,7 @@ final class SessionFixture: UpstreamSink {
     settings.session.backoff.quickReconnect = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let shared = try applicationProtocol.map { try SharedSettings(settings, protocol: $0) } ?? SharedSettings(settings)
+    let shared = try declaration.map { try SharedSettings(settings, declaration: $0) } ?? SharedSettings(settings)
     let metrics = MetricsRegistry()
     let handle =
       if let owner {

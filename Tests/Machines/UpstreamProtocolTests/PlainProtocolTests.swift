@@ -26,7 +26,7 @@ import UpstreamProtocol
     var spoken = PlainProtocol(conventions)
     var values = TemplateValues()
     values.credential = Array("secret".utf8)
-    spoken.setSecrets(values)
+    spoken.begin(connection: 1, values)
 
     try spoken.prepareSetup(from: 0, memory, now: 0)
     #expect(spoken.beginSetup(step: 0).isEmpty && spoken.awaitedStep == 0)
@@ -62,7 +62,7 @@ import UpstreamProtocol
     conventions.server.match = Matcher([.prefix("{\"ping\"")])
     conventions.server.reply = try template("{\"pong\":${raw:/ping}}", .reply)
     var spoken = PlainProtocol(conventions)
-    #expect(!spoken.treatsAnyMessageAsHeartbeat)
+    #expect(!spoken.capabilities.contains(.anyMessageIsHeartbeat))
     #expect(receive("{\"ping\":12}", &spoken, &memory) == .heartbeat)
     #expect(text(try spoken.heartbeatReply(memory, now: 0)) == "{\"pong\":12}")
     #expect(throws: TemplateError.self) { try spoken.heartbeatReply(memory, now: 0) }

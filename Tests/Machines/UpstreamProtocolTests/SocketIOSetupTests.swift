@@ -23,7 +23,7 @@ import Testing
     var namespace = SocketIOSettings.Namespace(name: name)
     namespace.auth = try Template(auth, in: .opening, environment: [:])
     conventions.socketIO.namespaces = [namespace]
-    return conventions.socketIOProblems.map(\.reason)
+    return conventions.protocolProblems.map(\.reason)
   }
 
   // MARK: Early events
@@ -33,7 +33,7 @@ import Testing
     var talk = try Self.recovering()
     #expect(talk.receive(#"42["a",2,"o2"]"#) == .none && talk.receive(#"42["a",3,"o3"]"#) == .none)
     #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
-    #expect(talk.spoken.takeNews()?.isStateLost == false)
+    #expect(talk.takeNews()?.isStateLost == false)
     // An event counts once it is passed on.
     #expect(talk.spoken.saveState(in: &talk.memory))
     #expect(talk.memory.recoveries["/"]?.offset == Array("o1".utf8))
@@ -46,7 +46,7 @@ import Testing
     var talk = try Self.recovering()
     #expect(talk.receive(#"42["a",2,"o2"]"#) == .none)
     #expect(talk.receive(#"40{"sid":"y","pid":"q"}"#) == .setupResponse)
-    #expect(talk.spoken.takeNews()?.isStateLost == true)
+    #expect(talk.takeNews()?.isStateLost == true)
     _ = talk.held()
     #expect(talk.spoken.saveState(in: &talk.memory))
     #expect(
@@ -73,7 +73,7 @@ import Testing
     try talk.connect()
     // More bytes than another namespace may hold.
     for _ in 0..<30 { #expect(talk.receive(#"42/a,["0123456789"]"#) == .none) }
-    talk.spoken.skipSetup(step: 1)
+    talk.skip(step: 1)
     _ = talk.begin(2)
     #expect(talk.receive(#"42/b,["x"]"#) == .none)
     #expect(talk.receive(#"40/b,{"sid":"y"}"#) == .setupResponse)
@@ -89,7 +89,7 @@ import Testing
     try talk.connect()
     #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
     _ = talk.begin(2)
-    talk.spoken.skipSetup(step: 2)
+    talk.skip(step: 2)
     #expect(Talk.words(talk.receive(#"42["a","o1"]"#)) == #"/ a("o1")"#)
     guard case .violation = talk.receive("4x") else { return #expect(Bool(false), "no violation") }
     #expect(talk.spoken.saveState(in: &talk.memory))
@@ -116,9 +116,9 @@ import Testing
     #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
     try talk.spoken.prepareSetup(from: 2, talk.memory, now: 0)
     _ = talk.begin(2)
-    _ = talk.spoken.takeNews()
+    _ = talk.takeNews()
     #expect(talk.held() == ["/ a()", "setupResponse"])
-    let sent = talk.spoken.takeNews()?.acknowledgement.map { [UInt8](copying: $0.bytes) }
+    let sent = talk.takeNews()?.acknowledgement.map { [UInt8](copying: $0.bytes) }
     #expect(sent == Array("437[]".utf8))
   }
 
@@ -159,24 +159,24 @@ import Testing
     try talk.connect()
     #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
     #expect(talk.begin(2) == ["40/late,"] && talk.spoken.awaitedStep == 2)
-    talk.spoken.skipSetup(step: 1)
+    talk.skip(step: 1)
     #expect(talk.spoken.awaitedStep == 2)
-    _ = talk.spoken.takeNews()
-    talk.spoken.skipSetup(step: 2)
-    let status = talk.spoken.takeNews()?.namespaces?[1]
+    _ = talk.takeNews()
+    talk.skip(step: 2)
+    let status = talk.takeNews()?.namespaces?[1]
     #expect(talk.spoken.awaitedStep == nil && status?.state == .connecting && status?.reason != nil)
     #expect(talk.receive(#"42/late,["a"]"#) == .none)
     #expect(talk.receive(#"40/late,{"sid":"x"}"#) == .none)
-    #expect(talk.spoken.takeNews()?.namespaces?[1].state == .connected)
+    #expect(talk.takeNews()?.namespaces?[1].state == .connected)
     #expect(talk.held() == ["/late a()"])
   }
 
   @Test func aConnectionWithoutANamespaceHasNoState() throws {
     var talk = Talk()
     try talk.connect()
-    #expect(!talk.spoken.hasState)
+    #expect(talk.spoken.statuses.allSatisfy { $0.state == .connecting } && talk.spoken.continuations.isEmpty)
     _ = talk.receive(#"40{"sid":"x","pid":"p"}"#)
-    #expect(talk.spoken.hasState)
+    #expect(talk.takeNews()?.namespaces?.map(\.state) == [.connected] && talk.spoken.continuations.count == 1)
   }
 
   // MARK: Setup messages that cannot be sent
@@ -211,7 +211,7 @@ import Testing
     try talk.join()
     try talk.spoken.prepareSetup(from: 2, talk.memory, now: 0)
     #expect(talk.begin(2) == [])
-    guard case .denied(let refusal) = talk.spoken.receiveHeld(&talk.memory) else { return #expect(Bool(false)) }
+    guard case .denied(let refusal) = talk.next() else { return #expect(Bool(false)) }
     #expect(refusal.sentence.contains("maxPayload"))
   }
 
@@ -227,7 +227,7 @@ import Testing
       $0.version = .three
       $0.namespaces = namespaces
     }
-    talk.spoken.setSecrets(values)
+    talk.spoken.begin(connection: 7, values)
     try talk.connect()
     #expect(talk.begin(1) == ["40/admin?n=1&token=a%2Cb%2B%2F%3D%26,"])
     admin.auth = try Template("token=a,b", in: .opening, environment: [:])

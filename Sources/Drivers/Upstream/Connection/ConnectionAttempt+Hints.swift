@@ -1,7 +1,6 @@
 import ByteStreams
 import Configuration
 import HTTPCodec
-import SocketIO
 import TLSEngine
 import UpstreamProtocol
 import WebSocketCodec
@@ -19,24 +18,13 @@ extension ConnectionAttempt {
   /// For an HTTP response other than 101. nginx, Apache and Go report plain HTTP on a TLS port in the body.
   func hint(for refusal: HTTPRefusal, body: String) -> String {
     if !url.isSecure, refusal.status == 400, body.contains("HTTPS") { return Self.tlsHint }
-    guard settings.conventions.kind == .socketIO else { return "" }
-    if refusal.status == 404 { return ": is the path of 'upstream.url' that of a Socket.IO server?" }
-    guard refusal.status == 400 else { return "" }
-    return socketIOHint(EngineIORefusal(content: Array(body.utf8).span), body)
-  }
-
-  /// What the response of an Engine.IO server with status 400 means.
-  private func socketIOHint(_ refusal: EngineIORefusal, _ body: String) -> String {
-    let advice = refusal.advice(settings.conventions.socketIO.version)
-    let text = EngineIORefusal.text(Array(body.utf8).span)
-    return ": \(advice)" + (text.isEmpty ? "" : " (\(String(decoding: text.prefix(256), as: UTF8.self)))")
+    return sharedSettings.declaration?.hint(status: refusal.status, body: body) ?? ""
   }
 
   /// For the end of the connection without a response. Other servers just close, so the hint depends on the port.
   var hintForEnd: String {
     if !url.isSecure, "\(url.port)".hasSuffix("443") { return Self.tlsHint }
-    return settings.conventions.kind == .socketIO
-      ? ": the server may handle no upgrades at this path; check the path of 'upstream.url'" : ""
+    return sharedSettings.declaration?.hintForEnd ?? ""
   }
 }
 

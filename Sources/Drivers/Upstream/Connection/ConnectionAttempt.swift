@@ -119,7 +119,7 @@ final class ConnectionAttempt: LoopTask {
     request.subprotocols = settings.subprotocols
     request.compression = dial.offersCompression ? settings.compression : nil
     request.fields = settings.fields(for: url)
-    try setSocketIOTarget(of: &request)
+    try setTarget(of: &request)
     try addCredential(to: &request)
     // A file provides the credential, and a server the target of a redirection. Either may be invalid.
     if let problem = request.problem {
@@ -146,7 +146,9 @@ final class ConnectionAttempt: LoopTask {
       }
       switch result {
       case .accepted(let agreement):
-        if settings.conventions.kind == .socketIO { try await checkRefusalAfterUpgrade(transport, &input) }
+        if let declaration = sharedSettings.declaration {
+          try await checkRefusalAfterUpgrade(declaration, transport, &input)
+        }
         return agreement
       case .refused(let refusal): throw try await error(for: refusal, over: transport, &input)
       case nil:

@@ -59,10 +59,8 @@ extension SecretMask {
     if let credential = values.credential {
       secrets += [String(decoding: credential, as: UTF8.self), PercentEncoder.encode(credential.span)]
     }
-    if settings.conventions.kind == .socketIO {
-      for secret in settings.conventions.socketIO.secrets(values) {
-        secrets += [String(decoding: secret, as: UTF8.self), PercentEncoder.encode(secret.span)]
-      }
+    for secret in settings.conventions.declaration?.secrets(values) ?? [] {
+      secrets += [String(decoding: secret, as: UTF8.self), PercentEncoder.encode(secret.span)]
     }
     // Origin and User-Agent only identify the client.
     for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {

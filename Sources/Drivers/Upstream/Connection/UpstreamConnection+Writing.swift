@@ -37,7 +37,7 @@ extension UpstreamConnection {
 
   /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages it is sent uncompressed.
   var largestCompressedAtOnce: Int {
-    conversation?.encodesMessages == true ? .max : socket.largestCompressedAtOnce
+    conversation?.can(.encoding) == true ? .max : socket.largestCompressedAtOnce
   }
 
   /// The number of the message that is compressed and not sent.
@@ -61,34 +61,25 @@ extension UpstreamConnection {
   // MARK: Frames
 
   func sendPing(_ counter: UInt64) {
-    guard isOpen, let transport else { return }
-    if let conversation, conversation.encodesMessages, !sendsWebSocketPing(counter, conversation, transport) { return }
+    guard isOpen, let transport, !sendsMessagePing(counter) else { return }
     let payload = (0..<8).map { UInt8(truncatingIfNeeded: counter >> (56 - 8 * UInt64($0))) }
     metrics.pings.add()
     socket.sendPing(payload.span, using: &loop.entropy, into: &transport.output)
     scheduleFlush()
   }
 
-  /// A ping of the protocol above WebSocket. `counter`: nil for a heartbeat.
-  private func sendsWebSocketPing(_ counter: UInt64?, _ conversation: Conversation, _ transport: Transport) -> Bool {
-    switch conversation.ping(counter) {
-    case .webSocket: return true
-    case .message(let text):
-      guard socket.canSend else { return false }
-      metrics.pings.add()
-      var message = ByteQueue()
-      message.append(text)
-      write(message.bytes, .text, into: transport)
-      scheduleFlush()
-    case .none: break
-    }
-    return false
-  }
-
-  /// Sends a heartbeat of the protocol in order with its pings. Returns false if heartbeats are messages of the configuration.
-  func sendProtocolHeartbeat() -> Bool {
-    guard isOpen, let transport, let conversation, conversation.encodesMessages else { return false }
-    return !sendsWebSocketPing(nil, conversation, transport)
+  /// Sends a ping of the protocol above WebSocket, unless too many have no pong. Returns false if the protocol has none.
+  ///
+  /// - Parameter counter: nil for a heartbeat, which is sent in order with the pings.
+  func sendsMessagePing(_ counter: UInt64?) -> Bool {
+    guard isOpen, let transport, let conversation, conversation.can(.messagePings) else { return false }
+    guard let text = conversation.state.ping(counter), socket.canSend else { return true }
+    metrics.pings.add()
+    var message = ByteQueue()
+    message.append(text)
+    write(message.bytes, .text, into: transport)
+    scheduleFlush()
+    return true
   }
 
   /// Sends a message of the session itself, ahead of the outbox. Returns false if nothing can be sent any more.
@@ -116,7 +107,7 @@ extension UpstreamConnection {
   /// Appends messages of the outbox to the output. Returns those that the connection cannot carry.
   func append(_ messages: [OutboxMessage]) -> [(sequence: UInt64, reason: DeliveryReason)] {
     guard let transport else { return [] }
-    guard let conversation, conversation.encodesMessages else {
+    guard let conversation, conversation.can(.encoding) else {
       let offset = transport.end - UInt64(transport.output.count)
       Self.write(messages, with: &socket, using: &loop.entropy, into: &transport.output, at: offset, &marks)
       return []
@@ -124,7 +115,7 @@ extension UpstreamConnection {
     var rejected: [(UInt64, DeliveryReason)] = []
     for message in messages {
       let start = transport.end
-      switch conversation.encode(message.payload.bytes, message.kind, { write($0, $1, into: transport) }) {
+      switch conversation.state.encode(message.payload.bytes, kind: message.kind, { write($0, $1, into: transport) }) {
       case .written: marks.append(message.sequence, from: start, to: transport.end)
       case .notConnected: rejected.append((message.sequence, .notConnected))
       case .tooLarge: rejected.append((message.sequence, .tooLarge))

@@ -49,7 +49,7 @@ final class UpstreamConnection: TurnEndTarget {
   var hasResubscribed = false
   /// Whether a client's message was sent here: the upstream may respond to clients.
   var carriesMessages = false
-  /// The namespaces of a Socket.IO server, and the maximum size of a message that it accepts.
+  /// The namespaces of the upstream, and the maximum size of a message that it accepts.
   var announced: (namespaces: [NamespaceStatus], maximumPayload: Int?) = ([], nil)
   /// Pings since the last pong, and when the first was sent.
   var unansweredPings: (count: Int, since: MonotonicTime)?
@@ -84,7 +84,7 @@ final class UpstreamConnection: TurnEndTarget {
     self.owner = owner
     self.loop = loop
     proxy = sharedSettings.value.proxy(for: url)
-    conversation = Conversation(sharedSettings, connection: dial.generation.number)
+    conversation = Conversation(sharedSettings)
   }
 
   var generation: Generation { dial.generation }
@@ -112,7 +112,7 @@ final class UpstreamConnection: TurnEndTarget {
     switch event {
     case .prepared(let values):
       secrets = values
-      conversation?.setSecrets(values)
+      conversation?.state.begin(connection: number, values)
       report(.prepared)
     case .advanced(let phase):
       report(.advanced(phase))

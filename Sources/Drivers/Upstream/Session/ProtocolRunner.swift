@@ -1,11 +1,11 @@
 import ByteStreams
 import Configuration
+import Continuity
 import Journal
 import Logging
 import Metrics
 import Outbox
 import Reactor
-import SocketIO
 import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
@@ -15,8 +15,8 @@ import WebSocketCodec
 /// It creates and sends these messages. `Outcome` states to the driver what a received message means for the session.
 final class ProtocolRunner {
   private var memory: ProtocolMemory
-  /// The setup step whose response was pending last, and since when.
-  private var lastAwaited: (step: Int, since: MonotonicTime)?
+  /// The setup step that was begun last, and when. If the session waits, it is for its response.
+  private var lastAwaited = (step: 0, since: MonotonicTime.zero)
   private let loop: LoopContext
   private let logger: Logger
   private let metrics: UpstreamMetrics
@@ -70,32 +70,31 @@ final class ProtocolRunner {
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
-    let conventions = settings.conventions
-    let hasSecrets =
-      !conventions.onOpen.isEmpty || conventions.kind == .socketIO && !conventions.socketIO.templates.isEmpty
+    let (opening, declaration) = (settings.conventions.onOpen, connection.sharedSettings.declaration)
+    let hasSecrets = !opening.isEmpty || declaration?.templates.isEmpty == false
     guard !hasSecrets || settings.isConfigured(connection.url) else {
+      let sent = declaration.map { "'upstream.on_open' and '\($0.section)' are" } ?? "'upstream.on_open' is"
       return AttemptReport(
         .settingUp, .redirect,
-        "redirected to \(connection.url.redacted), another origin: 'upstream.on_open' and 'upstream.socketio' are sent to configured origins only"
-      )
+        "redirected to \(connection.url.redacted), another origin: \(sent) sent to configured origins only")
     }
     var memory = memory
     // The private id of a connection entitles its sender to the state, so no other origin gets it.
     if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
-      try conversation.prepareSetup(from: first, memory, now: loop.wallClock)
+      try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)
       return nil
     } catch {
       return AttemptReport(
         .settingUp, .preparation,
-        "cannot create \(conversation.name(ofStep: error.step)): \(error.reason)")
+        "cannot create \(connection.sharedSettings.step(error.step).name): \(error.reason)")
     }
   }
 
   func sendSetup(step: Int, on connection: UpstreamConnection) -> Bool {
     guard let conversation = connection.conversation else { return false }
-    let frames = conversation.beginSetup(step: step)
-    lastAwaited = conversation.awaitedStep.map { (step: $0, since: loop.now) }
+    let frames = conversation.state.beginSetup(step: step)
+    lastAwaited = (step, loop.now)
     var isSent = false
     for frame in frames {
       isSent = connection.send(PriorityMessage(.setup, kind: frame.kind, payload: frame.payload)) || isSent
@@ -104,23 +103,13 @@ final class ProtocolRunner {
   }
 
   /// The description of a setup timeout, with the setting that applied.
-  func setupTimeoutText(_ settings: UpstreamSettings) -> String {
-    var awaited = lastAwaited ?? (step: 0, since: loop.now)
-    let steps = settings.conventions.onOpen
-    if settings.conventions.kind == .socketIO {
-      let socketIO = settings.conventions.socketIO
-      guard awaited.step >= socketIO.setupSteps else {
-        let name = SocketIOProtocol(settings.conventions, messageBytes: 0).name(ofStep: awaited.step)
-        return awaited.step == 0
-          ? "the upstream sent no \(name.dropFirst(4)) within the timeout ('upstream.timeouts.on_open'): is it a Socket.IO server, and the path of 'upstream.url' right?"
-          : "the server did not answer \(name) within the timeout ('upstream.timeouts.on_open')"
-      }
-      awaited.step -= socketIO.setupSteps
-    }
-    let limit = awaited.step < steps.count ? steps[awaited.step].timeout : .zero
-    let step = "upstream.on_open[\(awaited.step)]"
-    let key = loop.now - awaited.since < limit ? "upstream.timeouts.on_open" : "\(step).timeout"
-    return "no message of the upstream matched '\(step).expect' within the timeout ('\(key)')"
+  func setupTimeoutText(_ settings: SharedSettings) -> String {
+    let step = settings.step(lastAwaited.step)
+    let steps = settings.value.session.setup
+    let limit = lastAwaited.step < steps.count ? steps[lastAwaited.step].timeLimit : .zero
+    let isOwn = loop.now - lastAwaited.since >= limit
+    let key = step.timeoutKey.flatMap { isOwn ? $0 : nil } ?? "upstream.timeouts.on_open"
+    return "\(step.missing) within the timeout ('\(key)')\(step.hint)"
   }
 
   // MARK: Messages of the upstream
@@ -135,13 +124,13 @@ final class ProtocolRunner {
     case heartbeat
     case heartbeatResponseReceived
     case lost(ConnectionLoss, String)
-    /// What only an upstream of Socket.IO sends.
     case event(ProtocolPush)
     case acknowledged(ProtocolReply)
     case pong(UInt64?)
     /// The upstream ends the connection in order.
     case ended(String)
     case callsEnded([UInt64])
+    indirect case news(ProtocolNews)
     case nothing
   }
 
@@ -150,7 +139,6 @@ final class ProtocolRunner {
   func receive(
     _ kind: MessageKind, from connection: UpstreamConnection, _ conversation: Conversation, isCurrent: Bool
   ) -> Outcome {
-    let awaitedStep = conversation.awaitedStep
     switch conversation.receive(connection.socket.payload, kind, &memory) {
     case .tooLarge:
       let limit = connection.settings.limits.messageBytes
@@ -170,28 +158,29 @@ final class ProtocolRunner {
         // The compiler ends the access to a class's property early, unless the object is used after it.
         withExtendedLifetime((connection, conversation)) {}
         return .push(unpackedKind: unpackedKind)
-      default: return outcome(of: event, connection, conversation, awaitedStep)
+      default: return outcome(of: event, connection)
       }
     }
   }
 
-  /// The meaning of the next message that the protocol has held back during the setup; nil: there is none.
-  func receiveHeld(from connection: UpstreamConnection, _ conversation: Conversation) -> Outcome? {
-    let awaitedStep = conversation.awaitedStep
-    guard let event = conversation.receiveHeld(&memory) else { return nil }
-    return outcome(of: event, connection, conversation, awaitedStep)
+  /// The next meaning of the last message; nil: it has none.
+  func next(from connection: UpstreamConnection, _ conversation: Conversation) -> Outcome? {
+    conversation.state.next(&memory).map { outcome(of: $0, connection) }
+  }
+
+  /// The response to an optional setup step is not expected any more.
+  func skipSetup(step: Int, on connection: UpstreamConnection, _ conversation: Conversation) -> Outcome {
+    outcome(of: conversation.state.skipSetup(step: step), connection)
   }
 
   /// The outcome of a message that is not passed on unchanged.
-  private func outcome(
-    of event: ProtocolEvent, _ connection: UpstreamConnection, _ conversation: Conversation, _ awaitedStep: Int?
-  ) -> Outcome {
+  private func outcome(of event: ProtocolEvent, _ connection: UpstreamConnection) -> Outcome {
     switch event {
     case .push: return .nothing
-    case .setupResponse: return .setupResponseReceived(step: awaitedStep ?? 0)
+    case .setupResponse: return .setupResponseReceived(step: lastAwaited.step)
     case .refused(let text, let isCut):
       let refusal = connection.mask.applied(to: text, isCut: isCut)
-      let step = conversation.name(ofStep: awaitedStep ?? 0)
+      let step = connection.sharedSettings.step(lastAwaited.step).name
       return .refused(
         AttemptReport(
           .settingUp, .denied,
@@ -209,7 +198,10 @@ final class ProtocolRunner {
         AttemptReport(.settingUp, refusal.isWrongVersion ? .wrongVersion : .denied, "\(refusal.sentence)\(text)"))
     case .ended(let reason): return .ended(reason)
     case .callsEnded(let ids): return .callsEnded(ids)
-    case .violation(let reason): return .lost(.violation(code: 1002), "violation of Socket.IO: \(reason)")
+    case .violation(let reason):
+      let name = connection.sharedSettings.declaration?.name ?? "the protocol"
+      return .lost(.violation(code: 1002), "violation of \(name): \(reason)")
+    case .news(let news): return .news(news)
     case .none: return .nothing
     case .ignored:
       metrics.ignoredPackets.add()
@@ -220,7 +212,9 @@ final class ProtocolRunner {
   /// The connection that has sent ends. Keeps what the next one needs to have its state restored, and returns whether no push is missing if
   /// the upstream restores it.
   func saveState(of connection: UpstreamConnection) -> Bool {
-    connection.conversation?.saveState(in: &memory) ?? false
+    let continuations = connection.conversation?.state.continuations ?? [:]
+    memory.recoveries = continuations.filter { $0.value.offset != nil }
+    return continuations.values.areComplete
   }
 
   /// Whether the next connection asks the upstream to restore a state.
@@ -232,12 +226,12 @@ final class ProtocolRunner {
   // MARK: Heartbeats
 
   func sendHeartbeat(_ counter: UInt64, on connection: UpstreamConnection) -> Bool {
-    if connection.sendProtocolHeartbeat() {
+    if connection.sendsMessagePing(nil) {
       metrics.sentHeartbeats.add()
       return true
     }
     do throws(TemplateError) {
-      guard let message = try connection.conversation?.heartbeat(counter, memory, now: loop.wallClock) else {
+      guard let message = try connection.conversation?.state.heartbeat(counter, memory, now: loop.wallClock) else {
         return false
       }
       metrics.sentHeartbeats.add()
@@ -251,7 +245,9 @@ final class ProtocolRunner {
   /// Responds to the heartbeat that was received last.
   func reply(on connection: UpstreamConnection) -> Bool {
     do throws(TemplateError) {
-      guard let message = try connection.conversation?.heartbeatReply(memory, now: loop.wallClock) else { return false }
+      guard let message = try connection.conversation?.state.heartbeatReply(memory, now: loop.wallClock) else {
+        return false
+      }
       return connection.send(PriorityMessage(.reply, kind: .text, payload: message))
     } catch {
       logger.warning("cannot create the reply to a heartbeat of the upstream", [.text("reason", error.description)])

@@ -123,11 +123,11 @@ final class PushMerger: TimerTarget {
     filterChanged()
   }
 
-  /// All pushes of an upstream of Socket.IO are events.
+  /// If pushes are events, all are.
   private func deliverMerged(
     _ payload: Span<UInt8>, _ kind: MessageKind, _ continuation: Continuation? = nil, time: Int64
   ) {
-    if settings.value.conventions.kind == .socketIO {
+    if handle.hasEvents {
       deliver(event: payload, continuation, time: time)
     } else {
       deliver(payload, kind, time: time)

@@ -71,7 +71,7 @@ extension SessionDriver: SignalTarget {
   private func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
     let isSameClient = self.settings.isSameClient(as: settings.value)
     sharedSettings = settings
-    if handle.hasEvents, !isSameClient { forgetState() }
+    if handle.restoresState, !isSameClient { forgetState() }
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox
     merger.settings = settings

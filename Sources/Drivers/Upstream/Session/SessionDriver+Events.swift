@@ -14,7 +14,7 @@ extension SessionDriver: ConnectionOwner {
     let generation = connection.generation
     switch event {
     case .message(let kind, let time):
-      if let conversation = connection.conversation, conversation.examinesMessages {
+      if let conversation = connection.conversation, conversation.can(.examination) {
         examine(kind, time: time, from: connection, conversation)
       } else {
         pass(kind, time: time, from: connection)
@@ -44,7 +44,7 @@ extension SessionDriver: ConnectionOwner {
     case .upgraded(let agreement):
       endAttempt(connection)
       status.setAgreement(agreement)
-      if handle.hasEvents || !settings.session.setup.isEmpty { continuity.setupBegan(on: connection.number) }
+      if handle.restoresState || !settings.session.setup.isEmpty { continuity.setupBegan(on: connection.number) }
       if let report = runner.prepareSetup(connection) { return fail(connection, report) }
       apply(machine.upgraded(generation, now: loop.now, using: &loop.entropy))
     case .redirected(let url):
@@ -119,22 +119,15 @@ extension SessionDriver: ConnectionOwner {
         pass(kind, time: time, from: connection)
       }
     }
-    if case .lost(let loss, let reason) = outcome { return lost(connection, loss, reason) }
-    if conversation.encodesMessages, let news = conversation.takeNews() {
-      handle(news, of: connection, time: time)
-    }
-    if conversation.treatsAnyMessageAsHeartbeat { machine.heartbeatReceived(generation, now: loop.now) }
+    if conversation.can(.anyMessageIsHeartbeat) { machine.heartbeatReceived(generation, now: loop.now) }
     act(on: outcome, of: connection, time: time)
-    if conversation.encodesMessages { passHeld(of: connection, conversation, time: time) }
+    if conversation.can(.severalMeanings) { actOnRest(of: connection, conversation, time: time) }
   }
 
-  /// What was held back during the setup follows the message that releases it. Each may end the connection.
-  func passHeld(of connection: UpstreamConnection, _ conversation: Conversation, time: Int64) {
-    while connections.contains(where: { $0 === connection }),
-      let outcome = runner.receiveHeld(from: connection, conversation)
+  /// The other meanings of a message. Each may end the connection.
+  func actOnRest(of connection: UpstreamConnection, _ conversation: Conversation, time: Int64) {
+    while connections.contains(where: { $0 === connection }), let outcome = runner.next(from: connection, conversation)
     {
-      if case .lost(let loss, let reason) = outcome { return lost(connection, loss, reason) }
-      if let news = conversation.takeNews() { handle(news, of: connection, time: time) }
       act(on: outcome, of: connection, time: time)
     }
   }
@@ -147,7 +140,9 @@ extension SessionDriver: ConnectionOwner {
   func act(on outcome: ProtocolRunner.Outcome, of connection: UpstreamConnection, time: Int64) {
     let generation = connection.generation
     switch outcome {
-    case .push, .lost: break
+    case .push, .nothing: break
+    case .lost(let loss, let reason): lost(connection, loss, reason)
+    case .news(let news): handle(news, of: connection)
     case .setupResponseReceived(let step):
       if let report = runner.prepareSetup(connection, from: step + 1) { return fail(connection, report) }
       apply(machine.setupResponseReceived(generation, now: loop.now, using: &loop.entropy))
@@ -169,7 +164,6 @@ extension SessionDriver: ConnectionOwner {
         apply(machine.closeReceived(code: 1000, generation, now: loop.now, using: &loop.entropy))
       }
     case .callsEnded(let ids): handle.endCalls(withReplies: ids)
-    case .nothing: break
     }
   }
 
@@ -217,7 +211,7 @@ extension SessionDriver: ConnectionOwner {
 extension SessionDriver: PushMergerOwner {
   func pushesReleased() {
     sendStoredAcknowledgements()
-    if handle.hasEvents, let sending { storeContinuations(of: sending) }
+    if handle.restoresState, let sending { storeContinuations(of: sending) }
   }
 
   /// Sends a ping whose pong shows what the connection has delivered. Does nothing after its closing handshake has started.

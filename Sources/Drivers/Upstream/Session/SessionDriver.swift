@@ -133,7 +133,7 @@ final class SessionDriver {
       preconditionFailure("`apply` starts attempts")
     case .startSending(let generation):
       if let connection = connection(generation) {
-        if handle.hasEvents { beginSending(on: connection) } else { continuity.ended(connection.number) }
+        if handle.restoresState { beginSending(on: connection) } else { continuity.ended(connection.number) }
         resubscribe(on: connection)
       }
       pump.startSending(on: generation, confirms: (connection(generation)?.settings ?? settings).outbox.confirms)
@@ -168,7 +168,7 @@ final class SessionDriver {
       noteQueued(.heartbeat, on: connection)
       if runner.sendHeartbeat(counter, on: connection) {
         merger.sent(1)
-      } else if handle.hasEvents {
+      } else if sharedSettings.capabilities.contains(.announcedHeartbeats) {
         // Its namespace is not connected, so no response will come. The server's own heartbeat shows whether the connection is alive.
         machine.heartbeatResponseReceived(generation)
       }
@@ -243,7 +243,7 @@ final class SessionDriver {
   func forget(_ connection: UpstreamConnection) {
     endAttempt(connection)
     if continuity.hasSavedState(of: connection.number) { saveState(of: connection) }
-    if handle.hasEvents {
+    if handle.restoresState {
       noteFailedSetup(of: connection)
       forgetEvents(of: connection)
     } else if machine.sending == nil, continuity.hasBroughtPushesEarly(connection.number),

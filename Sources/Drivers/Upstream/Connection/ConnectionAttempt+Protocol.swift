@@ -3,37 +3,36 @@ import Configuration
 import Dialing
 import HTTPCodec
 import Reactor
-import SocketIO
 import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// What the opening of a connection to a Socket.IO server has besides WebSocket.
+/// What the opening of a connection has besides WebSocket, as the application protocol declares.
 extension ConnectionAttempt {
-  /// How long to wait for the first bytes after the upgrade, at most half of `upstream.timeouts.upgrade`. Every server sends its open packet
+  /// How long to wait for the first bytes after the upgrade, at most half of `upstream.timeouts.upgrade`. A server that speaks first does so
   /// at once. After that the setup waits for it, and its timeout names what is missing.
   private static var firstBytesLimit: TimeSpan { .seconds(1) }
 
   /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.
-  func setSocketIOTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
-    let conventions = settings.conventions
-    guard conventions.kind == .socketIO else { return }
+  func setTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
+    guard let declaration = sharedSettings.declaration else { return }
     do throws(TemplateError) {
       var values = values
       values.now = loop.wallClock
-      request.target = try conventions.socketIO.target(request.target, settings.isConfigured(url) ? values : nil)
+      request.target = try declaration.target(request.target, settings.isConfigured(url) ? values : nil)
     } catch {
       throw .failed(
-        AttemptReport(.upgrading, .preparation, "cannot create the query of 'upstream.socketio.query': \(error)"))
+        AttemptReport(.upgrading, .preparation, "cannot create the query of '\(declaration.section).query': \(error)"))
     }
   }
 
-  /// The official server accepts the upgrade before it checks the version and the session, and then sends an HTTP response as if there were
-  /// no WebSocket.
-  func checkRefusalAfterUpgrade(_ transport: Transport, _ input: inout ByteQueue) async throws(AttemptError) {
+  /// A server may accept the upgrade, and then send an HTTP response that refuses the connection.
+  func checkRefusalAfterUpgrade(
+    _ declaration: any ProtocolDeclaration, _ transport: Transport, _ input: inout ByteQueue
+  ) async throws(AttemptError) {
     let deadline = loop.now + min(Self.firstBytesLimit, settings.session.limits.upgrading / 2)
     while true {
-      switch EngineIORefusal.isResponse(input.bytes) {
+      switch declaration.isRefusal(afterUpgrade: input.bytes) {
       case false: return
       case true: throw try await refusal(over: transport, &input)
       case nil:

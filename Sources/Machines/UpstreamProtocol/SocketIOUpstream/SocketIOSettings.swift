@@ -1,14 +1,8 @@
 import ByteStreams
 import SocketIO
 
-/// What the upstream speaks above WebSocket.
-package enum UpstreamKind: String, CaseIterable, Sendable {
-  case websocket
-  case socketIO = "socketio"
-}
-
 /// The settings of a Socket.IO upstream (`upstream.socketio`).
-package struct SocketIOSettings: Hashable, Sendable {
+package struct SocketIOSettings: Hashable, ProtocolDeclaration {
   /// A parameter of the query of the opening request.
   package struct Parameter: Hashable, Sendable {
     package var name: String
@@ -58,11 +52,7 @@ package struct SocketIOSettings: Hashable, Sendable {
 
   package func joins(_ namespace: [UInt8]) -> Bool { joined.contains { Array($0.name.utf8) == namespace } }
 
-  /// The templates that are rendered for each connection.
   package var templates: [Template] { query.map(\.value) + namespaces.compactMap(\.auth) }
-
-  /// Setup steps before those of `upstream.on_open`: the open packet, and the CONNECT of each namespace.
-  package var setupSteps: Int { 1 + joined.count }
 
   /// Why a name is none of a namespace; nil: it is one.
   package static func problem(ofNamespace name: String) -> String? {
@@ -77,7 +67,6 @@ package struct SocketIOSettings: Hashable, Sendable {
   /// Size of a namespace's name, in bytes.
   private static var namespaceBytes: Int { 128 }
 
-  /// The target of the opening request. `values`: of the query; nil without secrets, for another origin.
   package func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String {
     let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
     let path = parts[0] == "/" ? "/socket.io/" : String(parts[0])
@@ -107,7 +96,6 @@ package struct SocketIOSettings: Hashable, Sendable {
     return text
   }
 
-  /// The secrets in the query and in what CONNECT sends, as the server may repeat them.
   package func secrets(_ values: TemplateValues) -> [[UInt8]] {
     var values = values
     values.cursor = values.cursor ?? []

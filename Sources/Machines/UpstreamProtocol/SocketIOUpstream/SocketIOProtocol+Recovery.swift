@@ -24,8 +24,6 @@ extension SocketIOProtocol {
 
   // MARK: Recovery
 
-  package var hasState: Bool { statuses.contains { $0.state == .connected || $0.state == .disconnected } }
-
   package var continuations: [String: Continuation] {
     guard !isBroken else { return [:] }
     var result: [String: Continuation] = [:]
@@ -38,13 +36,6 @@ extension SocketIOProtocol {
       }
     }
     return result.values.allSatisfy(\.pid.isEmpty) ? [:] : result
-  }
-
-  /// Stores what the next connection needs to have its state restored. Returns whether no push is missing if the server restores it.
-  package func saveState(in memory: inout ProtocolMemory) -> Bool {
-    let all = continuations
-    memory.recoveries = all.filter { $0.value.offset != nil }
-    return all.values.areComplete
   }
 }
 

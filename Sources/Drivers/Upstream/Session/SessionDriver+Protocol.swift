@@ -17,17 +17,23 @@ extension UpstreamConnection {
 extension UpstreamSettings {
   /// Whether the server cannot tell connections with these settings from those with the others.
   func isSameClient(as other: UpstreamSettings) -> Bool {
-    urls == other.urls && conventions.socketIO == other.conventions.socketIO && fields == other.fields
+    let hasSameProtocol =
+      switch (conventions.declaration, other.conventions.declaration) {
+      case (nil, nil): true
+      case (let own?, let other?): own.isEqual(to: other)
+      default: false
+      }
+    return hasSameProtocol && urls == other.urls && fields == other.fields
       && conventions.credential == other.conventions.credential
   }
 }
 
-/// What only an upstream of Socket.IO brings: events, announced heartbeats, and namespaces.
+/// What an application protocol brings beside pushes: events, announced heartbeats, namespaces, and a state that outlives the connection.
 extension SessionDriver {
   /// Pings without a pong after which an operator learns that the upstream answers none.
   private static var unansweredPingLimit: Int { 3 }
 
-  func handle(_ news: ProtocolNews, of connection: UpstreamConnection, time: Int64) {
+  func handle(_ news: ProtocolNews, of connection: UpstreamConnection) {
     if let heartbeats = news.heartbeats {
       var announced = HeartbeatSettings()
       announced.interval = heartbeats.interval
@@ -58,12 +64,11 @@ extension SessionDriver {
     guard let conversation = connection.conversation else { return }
     logger.warning(
       "the setup continues without an optional namespace",
-      [.text("reason", "the server did not answer \(conversation.name(ofStep: step)) in time")])
-    conversation.skipSetup(step: step)
+      [.text("reason", "the server did not answer \(connection.sharedSettings.step(step).name) in time")])
     let time = loop.wallClock
-    if let news = conversation.takeNews() { handle(news, of: connection, time: time) }
+    act(on: runner.skipSetup(step: step, on: connection, conversation), of: connection, time: time)
     act(on: .setupResponseReceived(step: step), of: connection, time: time)
-    passHeld(of: connection, conversation, time: time)
+    actOnRest(of: connection, conversation, time: time)
   }
 
   /// Those of a successor are shown when it sends.
@@ -121,7 +126,8 @@ extension SessionDriver {
 
   /// Some servers answer no ping of WebSocket, so that no message is ever confirmed.
   func warnOfUnansweredPings(_ connection: UpstreamConnection) {
-    guard !hasWarnedOfPings, settings.conventions.kind == .socketIO, let unanswered = connection.unansweredPings,
+    guard !hasWarnedOfPings, sharedSettings.capabilities.contains(.announcedHeartbeats),
+      let unanswered = connection.unansweredPings,
       unanswered.count >= Self.unansweredPingLimit, loop.now - unanswered.since >= settings.session.liveness.timeout
     else { return }
     hasWarnedOfPings = true
@@ -138,7 +144,7 @@ extension SessionDriver {
     guard let journal = handle.journal, !merger.isOverlapping, let conversation = connection.conversation else {
       return
     }
-    let entries = conversation.continuations.sorted { $0.key < $1.key }.map { name, continuation in
+    let entries = conversation.state.continuations.sorted { $0.key < $1.key }.map { name, continuation in
       JournalEntry.continued(namespace: name, continuation)
     }
     guard hasStoredContinuations || !entries.isEmpty else { return }
@@ -155,7 +161,7 @@ extension SessionDriver {
 
   /// The connection stops sending, or has ended after that. Pushes that arrive between the two change its state.
   func saveState(of connection: UpstreamConnection) {
-    guard connection.conversation?.encodesMessages == true else { return }
+    guard connection.conversation?.can(.continuations) == true else { return }
     let isSameClient = connection.settings.isSameClient(as: settings)
     let isComplete = isSameClient && runner.saveState(of: connection)
     continuity.stateSaved(of: connection.number, isComplete: isComplete)
@@ -187,7 +193,9 @@ extension SessionDriver {
   /// An attempt has ended that was connected to namespaces and never became ready. The events that it has brought are passed on: the next
   /// connection continues after them, or pushes may be missing.
   func noteFailedSetup(of connection: UpstreamConnection) {
-    guard continuity.isSettingUp(connection.number), connection.conversation?.hasState == true else { return }
+    guard continuity.isSettingUp(connection.number),
+      connection.announced.namespaces.contains(where: { $0.state == .connected || $0.state == .disconnected })
+    else { return }
     if let sending {
       for namespace in connection.announced.namespaces where !sending.isJoined(to: namespace.name) {
         continuity.interrupt(namespace.name)

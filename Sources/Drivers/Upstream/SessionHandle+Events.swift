@@ -7,8 +7,8 @@ import Threading
 import UpstreamProtocol
 import UpstreamSession
 
-/// The state of a Socket.IO upstream that other loops use.
-struct SocketIOState: Sendable {
+/// The state of an upstream whose pushes are events, as far as other loops use it.
+struct EventState: Sendable {
   /// An acknowledgement that a client may send, once.
   struct Owed: Sendable {
     let connection: Generation
@@ -31,7 +31,7 @@ struct SocketIOState: Sendable {
   /// Acknowledgements of clients that may be in the queue, by their numbers. If one ends there, it may be sent again.
   var queued: [UInt64: (token: [UInt8], owed: Owed)] = [:]
   /// When the ones that have left the queue are removed.
-  var nextPurge = SocketIOState.purgeMinimum
+  var nextPurge = EventState.purgeMinimum
   static var purgeMinimum: Int { 256 }
 }
 
@@ -42,16 +42,16 @@ extension SessionHandle {
   }
 
   /// The states of its namespaces on the newest connection.
-  package var namespaces: [NamespaceStatus] { shared.withLock { $0.socketIO?.namespaces ?? [] } }
+  package var namespaces: [NamespaceStatus] { shared.withLock { $0.events?.namespaces ?? [] } }
 
   /// Maximum size of a message that the server of the newest connection accepts; nil if it is not known.
-  package var maximumPayload: Int? { shared.withLock { $0.socketIO?.maximumPayload } }
+  package var maximumPayload: Int? { shared.withLock { $0.events?.maximumPayload } }
 
   /// The state of a namespace, if a connection sends and the namespace is not connected on it.
   package func missing(namespace: [UInt8]) -> NamespaceStatus? {
     shared.withLock { shared in
       guard shared.outbox.hasSendingConnection else { return nil }
-      guard let status = shared.socketIO?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
+      guard let status = shared.events?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
         // Only the connection that will replace this one joins it.
         return NamespaceStatus(
           name: String(decoding: namespace, as: UTF8.self), isRequired: true, state: .connecting)
@@ -75,7 +75,7 @@ extension SessionHandle {
     _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
   ) -> AcknowledgementReceipt {
     // The record is written without the lock, since it may be large.
-    let (found, current) = shared.withLock { ($0.socketIO?.owed[token], $0.socketIO?.connection) }
+    let (found, current) = shared.withLock { ($0.events?.owed[token], $0.events?.connection) }
     guard let owed = found, let current, owed.connection >= current else { return .gone }
     guard owed.connection == current else { return .notYet }
     var parts = parts
@@ -85,14 +85,14 @@ extension SessionHandle {
     parts.namespace = owed.namespace
     let message = SharedSlice(SharedBytes(parts.record))
     let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
-      guard shared.socketIO?.owed[token] != nil, shared.socketIO?.connection == owed.connection else {
+      guard shared.events?.owed[token] != nil, shared.events?.connection == owed.connection else {
         return (.gone, nil)
       }
       // It reports its end. So it is not stored either: another process has other connections.
       let result = shared.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {
-        shared.socketIO?.noteQueued(sequence, token, owed, in: shared.outbox.ledger)
+        shared.events?.noteQueued(sequence, token, owed, in: shared.outbox.ledger)
       }
       return (.posted(Receipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
     }
@@ -118,23 +118,23 @@ extension SessionHandle {
 
   func show(_ namespaces: [NamespaceStatus], maximumPayload: Int?, on connection: Generation) {
     shared.withLock { shared in
-      shared.socketIO?.connection = connection
-      shared.socketIO?.namespaces = namespaces
-      shared.socketIO?.maximumPayload = maximumPayload
+      shared.events?.connection = connection
+      shared.events?.namespaces = namespaces
+      shared.events?.maximumPayload = maximumPayload
     }
     noteStateChange()
   }
 
   /// The connection has ended: its acknowledgements cannot be sent any more.
   func forgetConnection(_ connection: Generation) {
-    shared.withLock { $0.socketIO?.forget(connection) }
+    shared.withLock { $0.events?.forget(connection) }
   }
 
   func expectAcknowledgement(of event: SocketIORecord, from connection: Generation) {
     let token = [UInt8](copying: event.token)
-    let owed = SocketIOState.Owed(
+    let owed = EventState.Owed(
       connection: connection, namespace: [UInt8](copying: event.namespace), id: event.id)
-    shared.withLock { $0.socketIO?.expect(token, owed) }
+    shared.withLock { $0.events?.expect(token, owed) }
   }
 
   /// The acknowledgement of an event that was sent with an id has arrived. Returns whether its call still exists.
@@ -152,16 +152,16 @@ extension SessionHandle {
 extension SessionHandle.Shared {
   /// These messages have ended in the queue. A client may send its acknowledgement again, while its connection sends.
   mutating func restoreAcknowledgements(_ ended: [UInt64]) {
-    guard socketIO?.queued.isEmpty == false else { return }
+    guard events?.queued.isEmpty == false else { return }
     for sequence in ended {
-      guard let (token, owed) = socketIO?.queued.removeValue(forKey: sequence), owed.connection == socketIO?.connection
+      guard let (token, owed) = events?.queued.removeValue(forKey: sequence), owed.connection == events?.connection
       else { continue }
-      socketIO?.expect(token, owed)
+      events?.expect(token, owed)
     }
   }
 }
 
-extension SocketIOState {
+extension EventState {
   fileprivate mutating func expect(_ token: [UInt8], _ new: Owed) {
     guard owed.updateValue(new, forKey: token) == nil else { return }
     order.append(token)

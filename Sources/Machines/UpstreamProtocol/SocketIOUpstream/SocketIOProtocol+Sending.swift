@@ -88,10 +88,9 @@ extension SocketIOProtocol {
     return SharedBytes(copying: output.bytes)
   }
 
-  package mutating func ping(_ counter: UInt64?) -> PingForm {
-    guard settings.version == .three else { return .webSocket }
-    guard pings.count < Self.pingLimit else { return .none }
+  package mutating func ping(_ counter: UInt64?) -> StaticString? {
+    guard pings.count < Self.pingLimit else { return nil }
     pings.append(counter)
-    return .message("2")
+    return "2"
   }
 }

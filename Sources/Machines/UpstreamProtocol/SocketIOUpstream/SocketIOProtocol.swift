@@ -33,14 +33,14 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// Early events whose namespace is connected, in their order, from `nextReleased` on.
   private var released: [SocketIOContent] = []
   private var nextReleased = 0
-  /// The outcome of a setup step that was not sent.
-  private var unsentStep: ProtocolEvent?
   /// The server has violated the protocol before all namespaces had answered. What it would restore may be the reason.
   private(set) var isBroken = false
   private(set) var pingContent: [UInt8] = []
   /// The pings of Engine.IO 3 without a pong, oldest first. nil: a heartbeat.
   var pings = RingDeque<UInt64?>(filler: nil)
   private var news: ProtocolNews?
+  /// The meaning that follows the last news, or the outcome of a setup step that was not sent.
+  private var pending: ProtocolEvent?
   /// The number of the connection.
   private(set) var connection: UInt64 = 0
   /// Makes tokens of one session differ from those of others.
@@ -60,25 +60,19 @@ package struct SocketIOProtocol: UpstreamProtocol {
     statuses = joined.map { NamespaceStatus(name: $0.name, isRequired: $0.isRequired, state: .connecting) }
   }
 
-  package var examinesMessages: Bool { true }
-  package var encodesMessages: Bool { true }
-  package var treatsAnyMessageAsHeartbeat: Bool { false }
-  package var awaitedStep: Int? { awaited ?? own.awaitedStep.map { $0 + settings.setupSteps } }
+  package var capabilities: ProtocolCapabilities { settings.capabilities }
+  /// The setup step whose response is pending, if any.
+  var awaitedStep: Int? { awaited ?? own.awaitedStep.map { $0 + setupSteps } }
+  /// Setup steps before those of `upstream.on_open`.
+  private var setupSteps: Int { 1 + joined.count }
 
-  package mutating func setConnection(_ number: UInt64) { connection = number }
-
-  package mutating func setSecrets(_ secrets: TemplateValues) {
+  package mutating func begin(connection: UInt64, _ secrets: TemplateValues) {
+    self.connection = connection
     values = secrets
-    own.setSecrets(secrets)
+    own.begin(connection: connection, secrets)
   }
 
   // MARK: Setup
-
-  package func name(ofStep step: Int) -> String {
-    if step == 0 { return "the open packet of Engine.IO" }
-    if step < settings.setupSteps { return "the CONNECT of namespace '\(joined[step - 1].name)'" }
-    return own.name(ofStep: step - settings.setupSteps)
-  }
 
   package mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError) {
     awaited = nil
@@ -86,7 +80,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
       salt = memory.salt
       try prepareConnects(memory, now: now)
     }
-    let offset = settings.setupSteps
+    let offset = setupSteps
     guard first >= offset else { return }
     do throws(SetupError) {
       try own.prepareSetup(from: first - offset, memory, now: now)
@@ -123,7 +117,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   }
 
   package mutating func beginSetup(step: Int) -> [ProtocolFrame] {
-    let offset = settings.setupSteps
+    let offset = setupSteps
     guard step < offset else {
       awaited = nil
       let messages = own.beginSetup(step: step - offset)
@@ -140,11 +134,12 @@ package struct SocketIOProtocol: UpstreamProtocol {
   }
 
   /// An optional namespace has not answered in time. It may answer later.
-  package mutating func skipSetup(step: Int) {
-    guard awaited == step, step > 0 else { return }
+  package mutating func skipSetup(step: Int) -> ProtocolEvent {
+    guard awaited == step, step > 0 else { return .none }
     awaited = nil
     statuses[step - 1].reason = "the server has not answered its CONNECT"
     publish()
+    return takeNews().map(ProtocolEvent.news) ?? .none
   }
 
   private mutating func openingFrames(_ message: ProtocolFrame, step: Int) -> [ProtocolFrame] {
@@ -155,11 +150,13 @@ package struct SocketIOProtocol: UpstreamProtocol {
     case .written: break
     case .notConnected:
       // An optional namespace that is not connected sends no response either.
-      if awaitedStep != nil { unsentStep = .setupResponse }
+      if awaitedStep != nil { pending = .setupResponse }
     case .tooLarge:
-      unsentStep = .denied(
+      pending = .denied(
         ProtocolRefusal(
-          isWrongVersion: false, sentence: "\(name(ofStep: step)) is larger than the server accepts (its 'maxPayload')",
+          isWrongVersion: false,
+          sentence:
+            "\(ProtocolStep(onOpen: step - setupSteps).name) is larger than the server accepts (its 'maxPayload')",
           text: "", isCut: false))
     }
     return frames
@@ -176,6 +173,19 @@ package struct SocketIOProtocol: UpstreamProtocol {
 
   package mutating func receive(
     _ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory
+  ) -> ProtocolEvent {
+    precededByNews(examine(payload, kind, &memory))
+  }
+
+  /// News precede the meaning of the message that has brought them.
+  private mutating func precededByNews(_ event: ProtocolEvent) -> ProtocolEvent {
+    guard let news = takeNews() else { return event }
+    pending = event
+    return .news(news)
+  }
+
+  private mutating func examine(
+    _ payload: Span<UInt8>, _ kind: MessageKind, _ memory: inout ProtocolMemory
   ) -> ProtocolEvent {
     let event: SocketIOEvent
     do throws(SocketIOViolation) {
@@ -282,7 +292,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     news = current
   }
 
-  package mutating func takeNews() -> ProtocolNews? {
+  private mutating func takeNews() -> ProtocolNews? {
     defer { news = nil }
     return news
   }
@@ -327,9 +337,10 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .none
   }
 
-  package mutating func receiveHeld(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
-    if let event = unsentStep {
-      unsentStep = nil
+  /// What was held back during the setup follows the message that releases it.
+  package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
+    if let event = pending {
+      pending = nil
       return event
     }
     guard nextReleased < released.count else {
@@ -340,7 +351,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     nextReleased += 1
     conversation.keepOffset(of: content)
     guard conversation.isConnected(content.namespace), let text = content.text else { return ProtocolEvent.none }
-    return received(content, text.span, &memory)
+    return precededByNews(received(content, text.span, &memory))
   }
 
   /// Whether the server has been asked to restore the state of a namespace, and has not answered.

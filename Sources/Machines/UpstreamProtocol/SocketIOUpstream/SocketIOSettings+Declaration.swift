@@ -1,0 +1,59 @@
+import ByteStreams
+import SocketIO
+
+/// What a Socket.IO upstream declares.
+extension SocketIOSettings {
+  package var name: String { "Socket.IO" }
+  package var section: String { "upstream.socketio" }
+
+  package var capabilities: ProtocolCapabilities {
+    let common: ProtocolCapabilities = [
+      .examination, .severalMeanings, .announcedHeartbeats, .encoding, .events, .continuations,
+    ]
+    return version == .three ? common.union(.messagePings) : common
+  }
+
+  package func makeProtocol(_ conventions: UpstreamConventions, messageBytes: Int) -> any UpstreamProtocol {
+    SocketIOProtocol(conventions, messageBytes: messageBytes)
+  }
+
+  /// The open packet, and the CONNECT of each namespace.
+  package var steps: [ProtocolStep] {
+    var opening = ProtocolStep(
+      name: "the open packet of Engine.IO", missing: "the upstream sent no open packet of Engine.IO")
+    opening.hint = ": is it a Socket.IO server, and the path of 'upstream.url' right?"
+    return [opening]
+      + joined.map { namespace in
+        let name = "the CONNECT of namespace '\(namespace.name)'"
+        var step = ProtocolStep(name: name, missing: "the server did not answer \(name)")
+        step.isOptional = !namespace.isRequired
+        return step
+      }
+  }
+
+  // MARK: The opening request
+
+  package func hint(status: Int, body: String) -> String {
+    if status == 404 { return ": is the path of 'upstream.url' that of a Socket.IO server?" }
+    guard status == 400 else { return "" }
+    let content = Array(body.utf8)
+    let advice = EngineIORefusal(content: content.span).advice(version)
+    let text = EngineIORefusal.text(content.span)
+    return ": \(advice)" + (text.isEmpty ? "" : " (\(String(decoding: text.prefix(256), as: UTF8.self)))")
+  }
+
+  package var hintForEnd: String {
+    ": the server may handle no upgrades at this path; check the path of 'upstream.url'"
+  }
+
+  /// The official server accepts the upgrade before it checks the version and the session, and then sends an HTTP response as if there were
+  /// no WebSocket.
+  package func isRefusal(afterUpgrade bytes: Span<UInt8>) -> Bool? { EngineIORefusal.isResponse(bytes) }
+
+  // MARK: Profiles
+
+  mutating func replace(_ values: [String: String]) throws(TemplateVariableError) {
+    for index in query.indices { query[index].value = try query[index].value.replacing(values) }
+    for index in namespaces.indices { namespaces[index].auth = try namespaces[index].auth?.replacing(values) }
+  }
+}

@@ -79,7 +79,9 @@ let package = Package(
     // Pure machines: they decide.
     target(.machines, "Totals"),
     target(.machines, "Continuity"),
-    target(.machines, "Journal", ["ByteStreams", "Continuity"]),
+    target(.machines, "JournalCoding", ["ByteStreams"]),
+    target(.machines, "Idempotency", ["ByteStreams", "Totals", "JournalCoding"]),
+    target(.machines, "Journal", ["ByteStreams", "Continuity", "Idempotency", "JournalCoding"]),
     target(.machines, "SocketIO", ["ByteStreams", "Continuity", "JSONCodec"]),
     target(
       .machines, "UpstreamProtocol",
@@ -88,10 +90,9 @@ let package = Package(
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO"]),
-    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "Journal"]),
+    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "Journal", "JournalCoding"]),
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
-    target(.machines, "Idempotency", ["ByteStreams", "Totals"]),
     target(.machines, "Forwarding", ["ByteStreams"]),
     target(.machines, "Calls", ["ByteStreams", "Totals", "UpstreamSession"]),
     target(.machines, "RouteNetlink", ["ByteStreams"]),
@@ -116,7 +117,8 @@ let package = Package(
     target(
       .system, "Store",
       [
-        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "SocketIO", "Reactor", "Submissions",
+        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "JournalCoding", "SocketIO", "Reactor",
+        "Submissions",
         "Metrics", "Logging",
       ]),
     target(
@@ -139,7 +141,8 @@ let package = Package(
       .drivers, "Upstream",
       [
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
-        "TLSEngine", "Continuity", "Journal", "SocketIO", "UpstreamProtocol", "Profiles", "UpstreamSession", "Outbox",
+        "TLSEngine", "Continuity", "Idempotency", "Journal", "JournalCoding", "SocketIO", "UpstreamProtocol",
+        "Profiles", "UpstreamSession", "Outbox",
         "Calls", "Totals", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging", "Dialing",
       ], settings: hottest),
     target(
@@ -155,7 +158,8 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Continuity", "Journal", "Totals", "Profiles", "SocketIO", "Inbox", "Consumers",
+        "ByteStreams", "Threading", "Continuity", "Idempotency", "Journal", "JournalCoding", "Totals", "Profiles",
+        "SocketIO", "Inbox", "Consumers",
         "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Dialing", "Upstream",
         "Reactor",
         "Configuration", "Metrics",
@@ -219,10 +223,11 @@ let package = Package(
     tested(.codecs, "ProxyCodec", ["ByteStreams", "HTTPCodec"]),
     tested(.codecs, "RESPCodec", ["ByteStreams"]),
     .target(
-      name: "JournalSupport", dependencies: ["ByteStreams", "Continuity", "Journal", "TestSupport"],
+      name: "JournalSupport",
+      dependencies: ["ByteStreams", "Continuity", "Idempotency", "Journal", "JournalCoding", "TestSupport"],
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
     tested(.machines, "Continuity"),
-    tested(.machines, "Journal", ["ByteStreams", "Continuity", "JournalSupport"]),
+    tested(.machines, "Journal", ["ByteStreams", "Continuity", "Idempotency", "JournalCoding", "JournalSupport"]),
     tested(.machines, "SocketIO", ["ByteStreams", "Continuity", "WebSocketCodec"]),
     tested(.machines, "UpstreamProtocol", ["ByteStreams", "Continuity", "Deflate", "JSONCodec", "SocketIO"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
@@ -230,9 +235,9 @@ let package = Package(
     tested(.machines, "Outbox", ["Totals", "UpstreamSession"]),
     tested(.machines, "Inbox", ["SocketIO"]),
     tested(.machines, "Totals"),
-    tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal"]),
+    tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal", "JournalCoding"]),
     tested(.machines, "Webhooks", ["ByteStreams", "Consumers", "HTTPCodec"]),
-    tested(.machines, "Idempotency", ["ByteStreams"]),
+    tested(.machines, "Idempotency", ["ByteStreams", "JournalCoding"]),
     tested(.machines, "Forwarding", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
@@ -258,7 +263,8 @@ let package = Package(
     tested(
       .system, "Store",
       [
-        "CFaults", "ByteStreams", "Continuity", "Journal", "JournalSupport", "Logging", "Metrics", "Reactor",
+        "CFaults", "ByteStreams", "Continuity", "Journal", "JournalCoding", "JournalSupport", "Logging", "Metrics",
+        "Reactor",
         "SocketIO", "Submissions", "Threading", "LoopbackSupport",
       ]),
     tested(

@@ -110,21 +110,13 @@ extension APIShared {
     forgetUnstoredKeys(of: session.name)
     guard let clock = upstream.keyClock else { return }
     let keys = session.takeRestoredKeys().map { (stored: $0, rest: clock.rest(of: $0, at: now)) }
-      .filter { $0.rest > .zero && !upstream.wasRejectedByStore($0.stored.first, count: $0.stored.batchCount ?? 1) }
+      .filter { $0.rest > .zero && !upstream.wasRejectedByStore($0.stored.acceptance) }
       .sorted { $0.rest < $1.rest }
     for isForwarded in [false, true] {
       let lifetime = isForwarded ? forwardedRetention : IdempotencyTable.retention
       let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.forwarder) == isForwarded }
-      var restored = ofTable.map { stored, rest in
-        IdempotencyTable.Restored(
-          key: IdempotencyTable.Key(high: stored.key.high, low: stored.key.low),
-          fingerprint: IdempotencyTable.Key(high: stored.fingerprint.high, low: stored.fingerprint.low),
-          client: stored.principal.high,
-          acceptance: IdempotencyTable.Acceptance(
-            first: stored.first, batchCount: stored.batchCount, kind: stored.kind, position: stored.position),
-          // `restore` requires an order that holds only if all keys have the same lifetime.
-          end: now + min(rest, lifetime))
-      }[...]
+      // `restore` requires an order that holds only if all keys have the same lifetime.
+      var restored = ofTable.map { (stored: $0.stored, end: now + min($0.rest, lifetime)) }[...]
       // Requests of other sessions use the table in between. This session is not served yet.
       while !restored.isEmpty { restored = withKeys(ofForwarded: isForwarded) { $0.restore(restored) } }
     }
@@ -164,9 +156,9 @@ extension APIShared {
 
   /// The client for which an idempotency key is counted, and its digest if keys are stored. The digest is the same in
   /// every process, and without credentials the same for every client.
-  func keyOwner(of grant: Grant?, by client: UInt64) -> (count: UInt64, digest: JournalKey.Digest?) {
+  func keyOwner(of grant: Grant?, by client: UInt64) -> (count: UInt64, digest: IdempotencyTable.Key?) {
     guard storesKeys else { return (client, nil) }
-    let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span).digest
+    let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span)
     return (grant == nil ? client : digest.high, digest)
   }
 }
@@ -183,11 +175,7 @@ struct AcceptanceKey: Sendable {
   }
 
   /// The digest that is stored as the principal of ids of forwarded requests. No real principal has it.
-  static let forwarder = JournalKey.Digest(high: 0, low: 0)
-}
-
-extension IdempotencyTable.Key {
-  var digest: JournalKey.Digest { JournalKey.Digest(high: high, low: low) }
+  static let forwarder = IdempotencyTable.Key(high: 0, low: 0)
 }
 
 /// The keys that were accepted without being stored, by session.

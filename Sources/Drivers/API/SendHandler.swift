@@ -67,7 +67,7 @@ extension API {
         var stored: KeyToStore?
         if let digest = owner.digest, session.upstream.isStored {
           stored = KeyToStore(
-            key: key.key.digest, fingerprint: fingerprint.digest,
+            key: key.key, fingerprint: fingerprint,
             principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,
             position: session.inbox.latest.position,
             lifetime: field.isForwarded ? shared.forwardedRetention : IdempotencyTable.retention)

@@ -164,7 +164,7 @@ struct FollowedSession {
     for (id, bytes) in part.entries {
       // A gap belongs to the push after it.
       var gaps: [JournalEntry] = []
-      let follows = SessionRestoration.read(bytes.span) { entry in
+      let follows = JournalEntry.read(bytes.span) { entry in
         let push: JournalPush
         switch entry {
         case .push(let value): push = value

@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import JournalCoding
 import Reactor
 
 extension RestoredLog {

@@ -4,6 +4,7 @@ import Consumers
 import Continuity
 import Dialing
 import Inbox
+import Idempotency
 import Journal
 import Logging
 import Metrics
@@ -47,7 +48,7 @@ package final class Session: Sendable {
   package let creation: SessionCreation?
   private let sink: InboxSink
   /// The idempotency keys of earlier processes, until the API takes them.
-  private let restoredKeys: Locked<[JournalKey]>
+  private let restoredKeys: Locked<[StoredKey]>
   /// The directory of the session, which closes it when it is idle. Only for one that a client created.
   private let created: CreatedSessions?
   /// When a client last used it. Kept only for a session that a client created.
@@ -78,7 +79,7 @@ package final class Session: Sendable {
       consumers = SharedConsumers(inbox: inbox)
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     }
-    restoredKeys = Locked(opened?.restored.storedKeys ?? [])
+    restoredKeys = Locked(opened?.restored.keys.changes ?? [])
     (number, loop) = (0, 0)
     placement = SessionPlacement()
     (sharedCopy, permission) = (nil, nil)
@@ -119,7 +120,7 @@ package final class Session: Sendable {
         inbox: inbox, restoring: journal.restored.consumers, in: journal.journal,
         budget: plan.created == nil ? nil : plan.budget, owner: plan.created?.creation.owner ?? "")
       deliveryTerms = DeliveryTerms(journal.restored)
-      restoredKeys = Locked(journal.restored.storedKeys)
+      restoredKeys = Locked(journal.restored.keys.changes)
     case .followed(let followed):
       inbox = followed
       consumers = SharedConsumers(inbox: inbox)
@@ -203,7 +204,7 @@ package final class Session: Sendable {
   }
 
   /// Takes the idempotency keys of earlier processes. Some may have expired.
-  package func takeRestoredKeys() -> [JournalKey] {
+  package func takeRestoredKeys() -> [StoredKey] {
     restoredKeys.withLock { keys in
       defer { keys = [] }
       return keys

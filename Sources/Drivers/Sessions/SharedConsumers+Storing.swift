@@ -1,6 +1,7 @@
 import ByteStreams
 import Consumers
 import Journal
+import JournalCoding
 import Reactor
 import Threading
 

@@ -1,6 +1,8 @@
 import ByteStreams
 import Continuity
+import Idempotency
 import Journal
+import JournalCoding
 import Outbox
 import Logging
 import Reactor
@@ -40,16 +42,16 @@ package enum StoreRejection: Sendable {
 
 /// An idempotency key that is stored with the messages accepted under it.
 package struct KeyToStore: Sendable {
-  package let key: JournalKey.Digest
-  package let fingerprint: JournalKey.Digest
-  package let principal: JournalKey.Digest
+  package let key: IdempotencyTable.Key
+  package let fingerprint: IdempotencyTable.Key
+  package let principal: IdempotencyTable.Key
   package let isBatch: Bool
   /// The position among the pushes before the messages are queued.
   package let position: UInt64
   package let lifetime: TimeSpan
 
   package init(
-    key: JournalKey.Digest, fingerprint: JournalKey.Digest, principal: JournalKey.Digest, isBatch: Bool,
+    key: IdempotencyTable.Key, fingerprint: IdempotencyTable.Key, principal: IdempotencyTable.Key, isBatch: Bool,
     position: UInt64, lifetime: TimeSpan
   ) {
     self.key = key
@@ -97,9 +99,10 @@ struct MessageToStore: Sendable {
     if let key, case .queued(let first, _)? = results.first?.result {
       entries.append(
         .keyed(
-          JournalKey(
-            key: key.key, fingerprint: key.fingerprint, principal: key.principal, first: first,
-            batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position,
+          StoredKey(
+            key: key.key, fingerprint: key.fingerprint, principal: key.principal,
+            acceptance: IdempotencyTable.Acceptance(
+              first: first, batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position),
             accepted: keyTime, end: keyTime + key.lifetime.millisecondsRoundedUp)))
     }
     return entries
@@ -251,10 +254,9 @@ extension SessionHandle {
   }
 
   /// Whether one of these messages could not be stored, so that their sender got an error.
-  package func wasRejectedByStore(_ first: UInt64, count: Int32) -> Bool {
-    let last = first + UInt64(max(1, count)) - 1
+  package func wasRejectedByStore(_ acceptance: IdempotencyTable.Acceptance) -> Bool {
     // All are rejected together, except those that had ended, as the ones that a later message of the batch has replaced.
-    return [first, last].contains { sequence in
+    [acceptance.first, acceptance.last].contains { sequence in
       let record = deliveryRecord(sequence, now: .zero)
       return record?.state == .rejected && record?.reason == .storeFailed
     }

@@ -2,7 +2,9 @@ import ByteStreams
 import Calls
 import Configuration
 import Dialing
+import Idempotency
 import Journal
+import JournalCoding
 import Logging
 import Metrics
 import Outbox
@@ -106,7 +108,7 @@ package final class SessionHandle: Sendable {
   /// nil if the session is not stored.
   let journal: (any SessionJournal)?
   /// By which stored idempotency keys expire; nil if the session is not stored.
-  package let keyClock: JournalKeyClock?
+  package let keyClock: KeyClock?
   /// Whether the session may write to its upstream. nil: at any time.
   let permission: WritePermission?
   /// Whether no operator has closed the session at an earlier holder.
@@ -129,7 +131,7 @@ package final class SessionHandle: Sendable {
     self.attemptLimiter = attemptLimiter
     self.permission = permission
     journal = opened?.journal
-    keyClock = opened.map { JournalKeyClock($0.restored, at: $0.clock ?? .present) }
+    keyClock = opened.map { KeyClock($0.restored.keys, at: $0.clock ?? .present) }
     opensAtStart = opened?.restored.isOpenDesired ?? true
     resumed = ResumedProtocol(opened?.restored, settings.value.conventions.kind)
     self.owner = owner

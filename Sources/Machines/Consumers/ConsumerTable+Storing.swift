@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import JournalCoding
 import Totals
 
 /// The consumers of a session that is stored. Each call that changes them is followed by `takeEntries`, and the entries are submitted in order.

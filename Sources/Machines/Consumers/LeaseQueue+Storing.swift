@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import JournalCoding
 
 /// What of a queue is stored: which pushes are settled, which are with workers, and the dead letters.
 extension LeaseQueue {

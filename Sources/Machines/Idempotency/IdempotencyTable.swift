@@ -42,7 +42,7 @@ package struct IdempotencyTable: Sendable {
   }
 
   /// What was accepted: messages with consecutive sequence numbers.
-  package struct Acceptance: Equatable, Sendable {
+  package struct Acceptance: Hashable, Sendable {
     package let first: UInt64
     /// nil for a single message, which is not a batch of one.
     package let batchCount: Int32?
@@ -164,34 +164,19 @@ package struct IdempotencyTable: Sendable {
     shards[index].expiries.append(Expiry(key: key, time: end))
   }
 
-  /// A key that was accepted by an earlier process.
-  package struct Restored: Sendable {
-    package let key: Key
-    package let fingerprint: Key
-    package let client: UInt64
-    package let acceptance: Acceptance
-    package let end: MonotonicTime
-
-    package init(key: Key, fingerprint: Key, client: UInt64, acceptance: Acceptance, end: MonotonicTime) {
-      self.key = key
-      self.fingerprint = fingerprint
-      self.client = client
-      self.acceptance = acceptance
-      self.end = end
-    }
-  }
-
   /// Remembers keys of an earlier process or another gateway, in the order in which they expire. They were promised, so no limit refuses them.
   /// Returns those that another call must restore.
-  package mutating func restore(_ keys: ArraySlice<Restored>) -> ArraySlice<Restored> {
-    for restored in keys.prefix(Self.removalsPerCall) {
-      let index = index(of: restored.key)
-      remove(restored.key, from: index)
-      var entry = Entry(fingerprint: restored.fingerprint, client: restored.client)
-      (entry.acceptance, entry.end) = (restored.acceptance, restored.end)
-      shards[index].entries[restored.key] = entry
-      shards[index].expiries.append(Expiry(key: restored.key, time: restored.end))
-      total.add(by: restored.client)
+  package mutating func restore(
+    _ keys: ArraySlice<(stored: StoredKey, end: MonotonicTime)>
+  ) -> ArraySlice<(stored: StoredKey, end: MonotonicTime)> {
+    for (stored, end) in keys.prefix(Self.removalsPerCall) {
+      let index = index(of: stored.key)
+      remove(stored.key, from: index)
+      let client = stored.principal.high
+      shards[index].entries[stored.key] = Entry(
+        fingerprint: stored.fingerprint, client: client, acceptance: stored.acceptance, end: end)
+      shards[index].expiries.append(Expiry(key: stored.key, time: end))
+      total.add(by: client)
     }
     return keys.dropFirst(Self.removalsPerCall)
   }

@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 
 /// A change of a consumer that is to survive the process.
 package enum ConsumerChange: Equatable, Sendable {
@@ -96,18 +97,6 @@ package struct JournalRelease: Hashable, Sendable {
     self.number = number
     self.attempts = attempts
     self.end = end
-  }
-}
-
-/// The end of a span of time that survives the process. A clock that is set back does not make the span longer.
-package struct JournalDeadline: Hashable, Sendable {
-  package let time: Int64
-  /// Milliseconds that were left when it was stored.
-  package let rest: Int64
-
-  package init(time: Int64, rest: Int64) {
-    self.time = time
-    self.rest = rest
   }
 }
 

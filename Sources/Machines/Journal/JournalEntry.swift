@@ -1,5 +1,6 @@
 import ByteStreams
 import Continuity
+import Idempotency
 
 /// One change of a session that is to survive the process.
 ///
@@ -20,7 +21,7 @@ package enum JournalEntry: Equatable, Sendable {
   /// A message was queued. Its number is larger than those before, and not always the next: messages with time to live 0 are not stored.
   case accepted(JournalMessage)
   /// The messages accepted under an idempotency key. It is submitted together with them.
-  case keyed(JournalKey)
+  case keyed(StoredKey)
   /// A connection may write the messages up to this number. The number decreases when a connection is lost before it has written all
   /// that it had taken: the messages after the number are queued again.
   case intended(through: UInt64)
@@ -183,51 +184,6 @@ package struct JournalMessage: Equatable, Sendable {
     left.number == right.number && left.kind == right.kind && left.topic == right.topic
       && left.deadline == right.deadline && left.time == right.time
       && left.payload.bytes.equals(right.payload.bytes)
-  }
-}
-
-/// An idempotency key and what was accepted under it.
-package struct JournalKey: Hashable, Sendable {
-  /// 128 bits of a digest. This and the other digests must be the same in every process.
-  package struct Digest: Hashable, Sendable {
-    package let high: UInt64
-    package let low: UInt64
-
-    package init(high: UInt64, low: UInt64) {
-      self.high = high
-      self.low = low
-    }
-  }
-
-  package let key: Digest
-  /// Of the content of the request.
-  package let fingerprint: Digest
-  /// Of the name of who is counted.
-  package let principal: Digest
-  /// The number of the first message.
-  package let first: UInt64
-  /// nil for a single message.
-  package let batchCount: Int32?
-  package let kind: MessageKind
-  /// The position among the pushes before the messages were queued.
-  package let position: UInt64
-  package let accepted: Int64
-  /// When the key expires.
-  package let end: Int64
-
-  package init(
-    key: Digest, fingerprint: Digest, principal: Digest, first: UInt64, batchCount: Int32?, kind: MessageKind,
-    position: UInt64, accepted: Int64, end: Int64
-  ) {
-    self.key = key
-    self.fingerprint = fingerprint
-    self.principal = principal
-    self.first = first
-    self.batchCount = batchCount
-    self.kind = kind
-    self.position = position
-    self.accepted = accepted
-    self.end = end
   }
 }
 

@@ -52,7 +52,7 @@ package struct JournaledSession: ~Copyable {
       if pushEntries.count - (pushRows.last?.offset ?? -Self.rowBytes) >= Self.rowBytes {
         pushRows.append(PushRow(offset: pushEntries.count, first: first))
       }
-      JournalCoder.append(entry, to: &pushEntries)
+      entry.append(to: &pushEntries)
     case .trimmed: return state.apply(entry)
     case .closed: isClosed = true
     default:
@@ -66,7 +66,7 @@ package struct JournaledSession: ~Copyable {
     if changeEntries.count - (changeRows.last ?? -Self.rowBytes) >= Self.rowBytes {
       changeRows.append(changeEntries.count)
     }
-    JournalCoder.append(entry, to: &changeEntries)
+    entry.append(to: &changeEntries)
   }
 
   /// Begins a term. What the upstream has sent since the end of the last one is missing, unless it may restore the state of the last
@@ -133,7 +133,7 @@ package struct JournaledSession: ~Copyable {
     var next = state.firstRetained
     var bytes = ByteQueue()
     if notesRetention, stored + 1 < state.firstRetained {
-      JournalCoder.append(.retained(state.retention), to: &bytes)
+      JournalEntry.retained(state.retention).append(to: &bytes)
     }
     for entry in state.pushEntries {
       if case .push(let push) = entry {
@@ -151,7 +151,7 @@ package struct JournaledSession: ~Copyable {
         first = next
       }
       if case .push(let push) = entry { next = push.number + 1 }
-      JournalCoder.append(entry, to: &bytes)
+      entry.append(to: &bytes)
     }
     if !bytes.isEmpty { try body(bytes, 0..<bytes.count, first, state.nextPush - 1) }
   }
@@ -160,7 +160,7 @@ package struct JournaledSession: ~Copyable {
   package func forEachStateRow<Failure>(_ body: (borrowing ByteQueue) throws(Failure) -> Void) throws(Failure) {
     var bytes = ByteQueue()
     for entry in state.stateEntries {
-      JournalCoder.append(entry, to: &bytes)
+      entry.append(to: &bytes)
       if bytes.count >= Self.rowBytes {
         try body(bytes)
         bytes.removeAll()

@@ -1,4 +1,5 @@
 import ByteStreams
+import Idempotency
 
 /// The meaning of the entries.
 extension RestoredSession {
@@ -11,7 +12,7 @@ extension RestoredSession {
     case .trimmed(let number): trim(before: number)
     case .retained(let retention): apply(retention)
     case .accepted(let message): return accept(message)
-    case .keyed(let key): remember(key)
+    case .keyed(let key): keys.apply(key)
     case .intended(let number): intended = number
     case .settled(let settlement): return settle(settlement)
     case .subscribed(let subscription): storedSubscriptions.add(subscription)
@@ -125,12 +126,6 @@ extension RestoredSession {
       messages = messages.filter { $0.key < settlement.first || $0.key > settlement.last }
     }
     return true
-  }
-
-  /// Keys expire in the order in which they are accepted, except after the clock was set back.
-  private mutating func remember(_ key: JournalKey) {
-    while !keys.isEmpty, keys[keys.front].end <= key.accepted { keys.removeFirst() }
-    keys.append(key)
   }
 
   /// Messages that another protocol understands have ended before.

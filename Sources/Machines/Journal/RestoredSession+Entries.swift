@@ -1,4 +1,5 @@
 import ByteStreams
+import Idempotency
 
 /// The entries that lead to a state: what the store keeps in place of all that were ever submitted.
 extension RestoredSession {
@@ -36,7 +37,7 @@ extension RestoredSession {
     appendDeliveries(to: &result)
     result += terms.map { .opened($0) }
     if intended > 0 { result.append(.intended(through: intended)) }
-    for index in keys.front..<keys.end { result.append(.keyed(keys[index])) }
+    result += keys.changes.map { .keyed($0) }
     result += subscriptions.map { .subscribed($0) }
     for value in ResumeValue.allCases { if let bytes = resume[value] { result.append(.resume(value, bytes)) } }
     result += continuations.sorted { $0.key < $1.key }.map { .continued(namespace: $0.key, $0.value) }

@@ -1,5 +1,7 @@
 import ByteStreams
 import Continuity
+import Idempotency
+import JournalCoding
 
 /// What a session was when its last entry was stored.
 ///
@@ -84,17 +86,7 @@ package struct RestoredSession: Equatable, Sendable {
   package internal(set) var messages: [UInt64: JournalMessage] = [:]
   /// The states of the last messages. The last one has the number `nextDelivery` - 1.
   package internal(set) var deliveries = RingDeque(filler: Delivery())
-  /// In the order in which they expire. Some may have expired.
-  package internal(set) var keys = RingDeque(filler: RestoredSession.noKey)
-  package var storedKeys: [JournalKey] { (keys.front..<keys.end).map { keys[$0] } }
-
-  private static var noKey: JournalKey {
-    let digest = JournalKey.Digest(high: 0, low: 0)
-    return JournalKey(
-      key: digest, fingerprint: digest, principal: digest, first: 0, batchCount: nil, kind: .text, position: 0,
-      accepted: 0,
-      end: 0)
-  }
+  package internal(set) var keys = StoredKeys()
 
   /// The state of a message; nil if it is not stored.
   package func delivery(_ number: UInt64) -> Delivery? {
@@ -131,7 +123,7 @@ package struct RestoredSession: Equatable, Sendable {
       && left.nextPush == right.nextPush && left.gaps == right.gaps && left.firstArrival == right.firstArrival
       && left.newestTrimmedArrival == right.newestTrimmedArrival && areEqual(left.pushes, right.pushes)
       && left.nextDelivery == right.nextDelivery && left.intended == right.intended && left.messages == right.messages
-      && left.hasSameDeliveries(as: right) && areEqual(left.keys, right.keys)
+      && left.hasSameDeliveries(as: right) && left.keys == right.keys
       && left.subscriptions == right.subscriptions && left.resume == right.resume
       && left.continuations == right.continuations && left.spoken == right.spoken
       && left.isOpenDesired == right.isOpenDesired && left.consumers == right.consumers

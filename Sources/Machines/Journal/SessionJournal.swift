@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 
 /// The number of an entry among all that were submitted to a store in this process, counted from 1.
 package struct JournalTicket: Hashable, Comparable, Sendable {

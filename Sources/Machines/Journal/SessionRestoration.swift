@@ -12,7 +12,7 @@ package struct SessionRestoration {
   package init(epoch: UInt64) { state = RestoredSession(epoch: epoch) }
 
   package mutating func examine(changes bytes: Span<UInt8>) -> Bool {
-    Self.read(bytes) { entry in
+    JournalEntry.read(bytes) { entry in
       if case .retained = entry { retained = entry }
       return true
     }
@@ -24,7 +24,7 @@ package struct SessionRestoration {
   package mutating func add(pushes bytes: Span<UInt8>, from first: UInt64) -> Bool {
     beginPushes()
     var next = first
-    return Self.read(bytes) { entry in
+    return JournalEntry.read(bytes) { entry in
       switch entry {
       case .push(let push):
         guard push.number == next else { return false }
@@ -46,7 +46,7 @@ package struct SessionRestoration {
   /// - Parameter last: the number of the last push up to its end.
   package mutating func add(pushes bytes: Span<UInt8>, through last: UInt64) -> Bool {
     var first: UInt64?
-    _ = Self.read(bytes) { entry in
+    _ = JournalEntry.read(bytes) { entry in
       if case .push(let push) = entry { first = push.number }
       return first == nil
     }
@@ -55,21 +55,10 @@ package struct SessionRestoration {
 
   package mutating func apply(changes bytes: Span<UInt8>) -> Bool {
     beginPushes()
-    return Self.read(bytes) { state.apply($0) }
+    return JournalEntry.read(bytes) { state.apply($0) }
   }
 
   private mutating func beginPushes() {
     if let entry = retained.take() { _ = state.apply(entry) }
-  }
-
-  /// Calls `body` with each entry. Returns false if the bytes are damaged, or `body` did.
-  package static func read(_ bytes: Span<UInt8>, _ body: (JournalEntry) -> Bool) -> Bool {
-    var reader = JournalReader(bytes)
-    do throws(JournalReader.Damaged) {
-      while let entry = try reader.next() { if !body(entry) { return false } }
-      return true
-    } catch {
-      return false
-    }
   }
 }

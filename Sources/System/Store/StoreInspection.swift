@@ -149,7 +149,7 @@ package enum StoreInspection {
     var damaged = 0
     readRows("pushes", "id, session, entries", in: database, &unreadable) { row in
       let isWhole = row.withBytes(2) { bytes in
-        SessionRestoration.read(bytes) { entry in
+        JournalEntry.read(bytes) { entry in
           guard case .push(let push) = entry else { return true }
           var line = begin(names[row.integer(1)], "push")
           line.append(push.rendered.bytes)
@@ -171,7 +171,7 @@ package enum StoreInspection {
     var damaged = 0
     readRows("changes", "id, session, entries", in: database, &unreadable) { row in
       let isWhole = row.withBytes(2) { bytes in
-        SessionRestoration.read(bytes) {
+        JournalEntry.read(bytes) {
           // What does not follow is behind a damaged row.
           _ = states[row.integer(1), default: RestoredSession(epoch: 0)].apply($0)
           return true

@@ -1,6 +1,7 @@
 import ByteStreams
 import Glibc
 import Journal
+import JournalCoding
 import Logging
 import Reactor
 import Submissions

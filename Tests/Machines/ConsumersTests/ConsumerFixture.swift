@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import JournalCoding
 import TestSupport
 
 @testable import Consumers
@@ -96,9 +97,8 @@ struct ConsumerFixture {
   mutating func store() throws {
     for entry in table.takeEntries(at: clock) {
       var bytes = ByteQueue()
-      JournalCoder.append(entry, to: &bytes)
-      var reader = JournalReader(bytes.bytes)
-      guard let read = try reader.next(), read == entry, stored.apply(read) else { throw NotStored(entry: entry) }
+      entry.append(to: &bytes)
+      guard JournalEntry.read(bytes.bytes, { $0 == entry && stored.apply($0) }) else { throw NotStored(entry: entry) }
     }
   }
 

@@ -22,6 +22,12 @@ import Testing
     Table.Acceptance(first: first, batchCount: nil, kind: .text, position: 2 * first)
   }
 
+  private func stored(_ number: Int) -> StoredKey {
+    StoredKey(
+      key: key(number), fingerprint: key(9), principal: Table.Key(high: 0, low: 0), acceptance: acceptance(7),
+      accepted: 0, end: 0)
+  }
+
   private func table(_ keys: Int = 8, perClient: Int = 8) -> Table {
     Table(Table.Limits(keys: keys, keysPerClient: perClient))
   }
@@ -68,8 +74,7 @@ import Testing
     var table = table()
     _ = table.begin(key(1), key(9), by: 0, now: start)
     _ = table.restore([
-      Table.Restored(
-        key: key(1), fingerprint: key(9), client: 0, acceptance: acceptance(7), end: start + .seconds(60))
+      (stored(1), start + .seconds(60))
     ])
     if isAccepted { table.accept(key(1), acceptance(7), now: start) } else { table.cancel(key(1)) }
     #expect(table.begin(key(1), key(9), by: 0, now: start) == .repeated(acceptance(7)))
@@ -91,10 +96,7 @@ import Testing
   @Test func oneCallRestoresALimitedNumber() {
     let count = 2 * Table.removalsPerCall + 1
     var table = table(count, perClient: count)
-    var keys = (0..<count).map {
-      Table.Restored(
-        key: key($0), fingerprint: key(9), client: 0, acceptance: acceptance(7), end: start + .seconds(60))
-    }[...]
+    var keys = (0..<count).map { (stored: stored($0), end: start + .seconds(60)) }[...]
     for calls in 1...3 {
       keys = table.restore(keys)
       #expect(table.count == min(count, calls * Table.removalsPerCall) && table.count + keys.count == count)

@@ -1,6 +1,8 @@
 import ByteStreams
 import Continuity
+import Idempotency
 import Journal
+import JournalCoding
 import TestSupport
 
 /// Makes sequences of entries as a session would submit them.
@@ -31,11 +33,13 @@ package struct RandomSession {
       topic: number % 4 == 0 ? "topic é" : nil, deadline: number % 5 == 0 ? nil : time + 30_000, time: time)
   }
 
-  package static func key(_ number: UInt64, accepted: Int64, lifetime: Int64) -> JournalKey {
-    let digest = JournalKey.Digest(high: number, low: ~number)
-    return JournalKey(
-      key: digest, fingerprint: digest, principal: digest, first: number, batchCount: number % 2 == 0 ? 3 : nil,
-      kind: .text, position: number << 1, accepted: accepted, end: accepted + lifetime)
+  package static func key(_ number: UInt64, accepted: Int64, lifetime: Int64) -> StoredKey {
+    let digest = IdempotencyTable.Key(high: number, low: ~number)
+    return StoredKey(
+      key: digest, fingerprint: digest, principal: digest,
+      acceptance: IdempotencyTable.Acceptance(
+        first: number, batchCount: number % 2 == 0 ? 3 : nil, kind: .text, position: number << 1),
+      accepted: accepted, end: accepted + lifetime)
   }
 
   package mutating func nextPushEntry() -> JournalEntry {
@@ -162,5 +166,19 @@ package struct RandomSession {
     settings.maximumDeliveries = 5
     settings.idle = .hours(1)
     return .consumer(name: name, .put(settings, position: nextPush << 1))
+  }
+}
+
+extension JournalEntry {
+  package struct Damaged: Error {}
+
+  package static func all(in bytes: [UInt8]) throws(Damaged) -> [JournalEntry] {
+    var entries: [JournalEntry] = []
+    let isWhole = read(bytes.span) {
+      entries.append($0)
+      return true
+    }
+    guard isWhole else { throw Damaged() }
+    return entries
   }
 }

@@ -1,7 +1,10 @@
 import ByteStreams
 import Continuity
 import Foundation
+import Idempotency
 import Journal
+import JournalCoding
+import JournalSupport
 import Testing
 
 /// The bytes of an entry of each kind, as stores of released programs have them.
@@ -16,7 +19,7 @@ import Testing
   /// With values that need several bytes, of both signs, and with and without each optional part.
   private static var entries: [(name: String, entry: JournalEntry)] {
     func shared(_ text: String) -> SharedBytes { SharedBytes(Array(text.utf8)) }
-    let digests = (1...3 as ClosedRange<UInt64>).map { JournalKey.Digest(high: $0 << 60 | 0xABCD, low: ~$0) }
+    let digests = (1...3 as ClosedRange<UInt64>).map { IdempotencyTable.Key(high: $0 << 60 | 0xABCD, low: ~$0) }
     let end = JournalDeadline(time: 1_795_425_949_000, rest: 30_000)
     let push = JournalPush(
       number: 300, time: 1_795_425_949_001, layout: 1 << 40 | 7, rendered: shared(#"{"id":"p-1.1","data":"é"}"#))
@@ -62,16 +65,18 @@ import Testing
       (
         "keyed",
         .keyed(
-          JournalKey(
-            key: digests[0], fingerprint: digests[1], principal: digests[2], first: 128, batchCount: nil, kind: .text,
-            position: 600, accepted: 1_795_425_949_000, end: 1_795_426_549_000))
+          StoredKey(
+            key: digests[0], fingerprint: digests[1], principal: digests[2],
+            acceptance: IdempotencyTable.Acceptance(first: 128, batchCount: nil, kind: .text, position: 600),
+            accepted: 1_795_425_949_000, end: 1_795_426_549_000))
       ),
       (
         "keyed batch",
         .keyed(
-          JournalKey(
-            key: digests[2], fingerprint: digests[1], principal: digests[0], first: 129, batchCount: 1_000,
-            kind: .binary, position: 0, accepted: 0, end: 1))
+          StoredKey(
+            key: digests[2], fingerprint: digests[1], principal: digests[0],
+            acceptance: IdempotencyTable.Acceptance(first: 129, batchCount: 1_000, kind: .binary, position: 0),
+            accepted: 0, end: 1))
       ),
       ("intended", .intended(through: 128)),
       (
@@ -127,22 +132,15 @@ import Testing
     }
   }
 
-  private func decoded(_ bytes: [UInt8]) throws -> [JournalEntry] {
-    var reader = JournalReader(bytes.span)
-    var entries: [JournalEntry] = []
-    while let entry = try reader.next() { entries.append(entry) }
-    return entries
-  }
-
   @Test func entriesOfEarlierProgramsAreReadAndWrittenAlike() throws {
     if ProcessInfo.processInfo.environment["DRAWBRIDGE_WRITE_GOLDEN"] != nil { try write() }
     let lines = try lines()
     #expect(lines.keys.sorted() == Self.entries.map(\.name).sorted())
     for (name, entry) in Self.entries {
       let golden = try #require(lines[name], "\(name)")
-      #expect(try decoded(golden) == [entry], "\(name)")
+      #expect(try JournalEntry.all(in: golden) == [entry], "\(name)")
       var bytes = ByteQueue()
-      JournalCoder.append(entry, to: &bytes)
+      entry.append(to: &bytes)
       #expect(bytes.copyBytes() == golden, "\(name)")
     }
   }
@@ -152,7 +150,7 @@ import Testing
     let known = try lines()
     for (name, entry) in Self.entries where known[name] == nil {
       var bytes = ByteQueue()
-      JournalCoder.append(entry, to: &bytes)
+      entry.append(to: &bytes)
       text += "\(name): \(bytes.copyBytes().map { String(format: "%02x", $0) }.joined())\n"
     }
     try text.write(to: Self.file, atomically: true, encoding: .utf8)
@@ -163,7 +161,9 @@ import Testing
     let golden = Self.file.deletingLastPathComponent()
     let file = try String(contentsOf: golden.appendingPathComponent("sqlite-killed.sql"), encoding: .utf8)
     var kinds: Set<String> = []
-    for blob in file.matches(of: /X'([0-9A-F]+)'/) { kinds.formUnion(try decoded(bytes(of: blob.1)).map(kind)) }
+    for blob in file.matches(of: /X'([0-9A-F]+)'/) {
+      kinds.formUnion(try JournalEntry.all(in: bytes(of: blob.1)).map(kind))
+    }
     #expect(
       Set(Self.entries.map { kind($0.entry) }).subtracting(kinds)
         // `trimmed` is not stored, and `desired` and `closed` only of sessions that a file does not have. The others would need an hour, or 1,000 dead letters.

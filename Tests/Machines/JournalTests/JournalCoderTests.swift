@@ -1,46 +1,43 @@
 import ByteStreams
+import Idempotency
 import Journal
+import JournalCoding
 import JournalSupport
 import TestSupport
 import Testing
 
 @Suite struct JournalCoderTests {
-  private func decoded(_ bytes: Span<UInt8>) throws(JournalReader.Damaged) -> [JournalEntry] {
-    var reader = JournalReader(bytes)
-    var entries: [JournalEntry] = []
-    while let entry = try reader.next() { entries.append(entry) }
-    return entries
-  }
-
   @Test(arguments: 0..<20 as Range<UInt64>)
   func everyEntryIsReadAsItWasWritten(seed: UInt64) throws {
     var writer = RandomSession(seed: seed)
     let entries = (0..<300).flatMap { _ in writer.nextEntries() } + [.closed, .retained(Self.retention)]
     var bytes = ByteQueue()
-    for entry in entries { JournalCoder.append(entry, to: &bytes) }
-    #expect(try decoded(bytes.bytes) == entries)
+    for entry in entries { entry.append(to: &bytes) }
+    #expect(try JournalEntry.all(in: bytes.copyBytes()) == entries)
   }
 
   @Test func theLargestAndSmallestValuesAreReadAsTheyWereWritten() throws {
-    let digest = JournalKey.Digest(high: .max, low: 0)
+    let digest = IdempotencyTable.Key(high: .max, low: 0)
     let largest = 1 << 62 - 1 as UInt64
     let entries: [JournalEntry] = [
       .opened(JournalTerm(term: largest, firstPush: largest, firstDelivery: 1)), .intended(through: largest),
       .settled(JournalSettlement(first: 0, last: largest, state: 255, reason: 0, time: .min, releasesPayloads: false)),
       .keyed(
-        JournalKey(
-          key: digest, fingerprint: digest, principal: digest, first: largest, batchCount: .min, kind: .binary,
-          position: 2 * largest, accepted: .max, end: .min)),
+        StoredKey(
+          key: digest, fingerprint: digest, principal: digest,
+          acceptance: IdempotencyTable.Acceptance(
+            first: largest, batchCount: .min, kind: .binary, position: 2 * largest),
+          accepted: .max, end: .min)),
       .consumer(name: "", .used(at: .max)),
     ]
     var bytes = ByteQueue()
-    for entry in entries { JournalCoder.append(entry, to: &bytes) }
-    #expect(try decoded(bytes.bytes) == entries)
+    for entry in entries { entry.append(to: &bytes) }
+    #expect(try JournalEntry.all(in: bytes.copyBytes()) == entries)
   }
 
   /// Numbers are counted further, doubled and compared: larger ones would stop the program.
   @Test func numbersThatLeaveNoRoomAreDamage() {
-    let (digest, largest) = (JournalKey.Digest(high: 0, low: 0), 1 << 62 as UInt64)
+    let (digest, largest) = (IdempotencyTable.Key(high: 0, low: 0), 1 << 62 as UInt64)
     var progress = JournalConsumerProgress(position: 0, frontier: 0)
     progress.missed = .max
     let gap = RestoredSession.Gap(after: .max, reasons: .store)
@@ -52,16 +49,17 @@ import Testing
       .intended(through: .max),
       .settled(JournalSettlement(first: 1, last: largest, state: 1, reason: 0, time: 0, releasesPayloads: true)),
       .keyed(
-        JournalKey(
-          key: digest, fingerprint: digest, principal: digest, first: .max, batchCount: nil, kind: .text, position: 0,
+        StoredKey(
+          key: digest, fingerprint: digest, principal: digest,
+          acceptance: IdempotencyTable.Acceptance(first: .max, batchCount: nil, kind: .text, position: 0),
           accepted: 0, end: 0)),
       .consumer(name: "a", .moved(progress)),
       .consumer(name: "a", .released(JournalRelease(number: 1, attempts: .max, end: end))),
     ]
     for entry in entries {
       var bytes = ByteQueue()
-      JournalCoder.append(entry, to: &bytes)
-      #expect(throws: JournalReader.Damaged.self, "\(entry)") { try decoded(bytes.bytes) }
+      entry.append(to: &bytes)
+      #expect(throws: JournalEntry.Damaged.self, "\(entry)") { try JournalEntry.all(in: bytes.copyBytes()) }
     }
   }
 
@@ -71,7 +69,7 @@ import Testing
     var writer = RandomSession(seed: seed)
     var random = SeededGenerator(seed: seed)
     var bytes = ByteQueue()
-    for _ in 0..<40 { for entry in writer.nextEntries() { JournalCoder.append(entry, to: &bytes) } }
+    for _ in 0..<40 { for entry in writer.nextEntries() { entry.append(to: &bytes) } }
     let whole = bytes.copyBytes()
     for _ in 0..<200 {
       var changed = Array(whole.prefix(Int.random(in: 0...whole.count, using: &random)))
@@ -79,8 +77,8 @@ import Testing
         changed[Int.random(in: changed.indices, using: &random)] = UInt8.random(in: 0...255, using: &random)
       }
       var state = RestoredSession(epoch: 1)
-      do throws(JournalReader.Damaged) {
-        for entry in try decoded(changed.span) { _ = state.apply(entry) }
+      do throws(JournalEntry.Damaged) {
+        for entry in try JournalEntry.all(in: changed) { _ = state.apply(entry) }
       } catch {
         continue
       }

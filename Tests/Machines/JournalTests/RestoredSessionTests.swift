@@ -139,12 +139,4 @@ extension RestoredSession {
     #expect(state.retention.newestTrimmedGap?.after == 2)
     #expect(state.lastPosition == 9)
   }
-
-  @Test func keysThatExpiredAreDropped() {
-    var state = RestoredSession(epoch: 1)
-    for number in 1...3 as ClosedRange<UInt64> {
-      state.follow(.keyed(RandomSession.key(number, accepted: Int64(number) * 100, lifetime: 150)))
-    }
-    #expect((state.keys.front..<state.keys.end).map { state.keys[$0].first } == [2, 3])
-  }
 }

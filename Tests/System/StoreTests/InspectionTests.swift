@@ -1,6 +1,7 @@
 import ByteStreams
 import Foundation
 import Journal
+import JournalCoding
 import JournalSupport
 import SocketIO
 import Testing

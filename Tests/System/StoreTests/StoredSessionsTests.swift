@@ -1,6 +1,7 @@
 import ByteStreams
 import Foundation
 import Journal
+import JournalCoding
 import JournalSupport
 import LoopbackSupport
 import Synchronization

@@ -1,47 +1,47 @@
 import ByteStreams
-import Journal
-import JournalSupport
+import Idempotency
+import JournalCoding
 import Testing
 
 /// Idempotency keys whose session changes its process, or its gateway, between clocks that differ.
-@Suite struct JournalKeyClockTests {
+@Suite struct KeyClockTests {
   private static let lifetime: Int64 = 600_000
   private static let forwarded: Int64 = 20_000
   private static let noon: Int64 = 1_800_000_000_000
 
   /// A process that has the session.
   private struct Holder {
-    var session: RestoredSession
-    let clock: JournalKeyClock
+    var keys: StoredKeys
+    let clock: KeyClock
     private(set) var now: MonotonicTime
     private var last: UInt64 = 0
 
     /// - Parameter wallClock: at its beginning.
-    init(_ session: RestoredSession, wallClock: Int64) {
-      self.session = session
+    init(_ keys: StoredKeys = StoredKeys(), wallClock: Int64) {
+      self.keys = keys
       // Each machine has started at another time.
       now = MonotonicTime.zero + .seconds(wallClock % 97)
-      clock = JournalKeyClock(session, at: JournalClock(now: now, wallClock: wallClock))
+      clock = KeyClock(keys, at: JournalClock(now: now, wallClock: wallClock))
     }
 
     mutating func pass(_ milliseconds: Int64) { now = now + .milliseconds(milliseconds) }
 
-    mutating func accept(_ number: UInt64, lifetime: Int64 = JournalKeyClockTests.lifetime) {
-      _ = session.apply(.keyed(RandomSession.key(number, accepted: clock.time(at: now), lifetime: lifetime)))
+    mutating func accept(_ number: UInt64, lifetime: Int64 = KeyClockTests.lifetime) {
+      keys.apply(StoredKey(number, accepted: clock.time(at: now), lifetime: lifetime))
     }
 
     /// By number, in seconds.
     var rests: [UInt64: Double] {
-      let rests = session.storedKeys.map { ($0.first, clock.rest(of: $0, at: now).seconds) }
+      let rests = keys.changes.map { ($0.acceptance.first, clock.rest(of: $0, at: now).seconds) }
       return Dictionary(uniqueKeysWithValues: rests.filter { $0.1 > 0 })
     }
 
-    func next(wallClock: Int64) -> Holder { Holder(session, wallClock: wallClock) }
+    func next(wallClock: Int64) -> Holder { Holder(keys, wallClock: wallClock) }
   }
 
   @Test(arguments: [-60_000, -5_000, 0, 5_000, 60_000, 500_000] as [Int64])
   func whatIsLeftOfAKeyDoesNotDependOnTheClockOfTheNextGateway(difference: Int64) {
-    var first = Holder(RestoredSession(epoch: 1), wallClock: Self.noon)
+    var first = Holder(wallClock: Self.noon)
     first.accept(1, lifetime: Self.forwarded)
     first.pass(5_000)
     first.accept(2, lifetime: Self.forwarded)
@@ -61,7 +61,7 @@ import Testing
   }
 
   @Test func aStepOfTheClockWhileTheSessionIsHeldEndsNoKey() {
-    var first = Holder(RestoredSession(epoch: 1), wallClock: Self.noon)
+    var first = Holder(wallClock: Self.noon)
     first.accept(1)
     // The wall clock is set forward by years here, and nobody asks it.
     first.pass(60_000)
@@ -69,11 +69,11 @@ import Testing
     #expect(first.rests == [1: 540, 2: 600])
     first.pass(540_000)
     first.accept(3)
-    #expect(first.session.storedKeys.map(\.first) == [2, 3])
+    #expect(first.keys.changes.map(\.acceptance.first) == [2, 3])
   }
 
   @Test func aKeyEndsAlsoIfNothingIsStoredBetweenMuchRestarting() {
-    var holder = Holder(RestoredSession(epoch: 1), wallClock: Self.noon)
+    var holder = Holder(wallClock: Self.noon)
     holder.accept(1)
     var hour = Self.noon
     for _ in 0..<3 {
@@ -87,17 +87,28 @@ import Testing
 
   @Test(arguments: [0, -86_400_000, .min, .max] as [Int64])
   func aKeyIsNeverRememberedForLongerThanItWasGranted(time: Int64) {
-    var session = RestoredSession(epoch: 1)
-    _ = session.apply(.keyed(RandomSession.key(1, accepted: Self.noon, lifetime: Self.lifetime)))
-    let rests = Holder(session, wallClock: time == .min ? 0 : Self.noon + (time == .max ? 0 : time)).rests
+    var keys = StoredKeys()
+    keys.apply(StoredKey(1, accepted: Self.noon, lifetime: Self.lifetime))
+    let rests = Holder(keys, wallClock: time == .min ? 0 : Self.noon + (time == .max ? 0 : time)).rests
     #expect(rests == [1: 600])
     // Of a damaged file.
-    _ = session.apply(.keyed(RandomSession.key(2, accepted: time, lifetime: 0)))
-    #expect(Holder(session, wallClock: Self.noon).rests.values.allSatisfy { $0 <= 600 })
+    keys.apply(StoredKey(2, accepted: time, lifetime: 0))
+    #expect(Holder(keys, wallClock: Self.noon).rests.values.allSatisfy { $0 <= 600 })
   }
 
   @Test func withoutKeysItIsTheClockOfTheWall() {
-    let holder = Holder(RestoredSession(epoch: 1), wallClock: Self.noon)
+    let holder = Holder(wallClock: Self.noon)
     #expect(holder.clock.time(at: holder.now + .seconds(1)) == Self.noon + 1_000)
+  }
+}
+
+extension StoredKey {
+  /// - Parameter lifetime: in milliseconds.
+  init(_ number: UInt64, accepted: Int64, lifetime: Int64) {
+    let digest = IdempotencyTable.Key(high: number &* 0x9E37_79B9_7F4A_7C15, low: ~number)
+    self.init(
+      key: digest, fingerprint: digest, principal: IdempotencyTable.Key(high: 0, low: 0),
+      acceptance: IdempotencyTable.Acceptance(first: number, batchCount: nil, kind: .text, position: number << 1),
+      accepted: accepted, end: accepted + lifetime)
   }
 }

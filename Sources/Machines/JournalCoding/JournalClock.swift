@@ -30,3 +30,22 @@ package struct JournalClock: Sendable {
     return now + .milliseconds(max(0, min(overflows ? 0 : left, deadline.rest)))
   }
 }
+
+/// The end of a span of time that survives the process. A clock that is set back does not make the span longer.
+package struct JournalDeadline: Hashable, Sendable {
+  package let time: Int64
+  /// Milliseconds that were left when it was stored.
+  package let rest: Int64
+
+  package init(time: Int64, rest: Int64) {
+    self.time = time
+    self.rest = rest
+  }
+}
+
+extension JournalDeadline: JournalRecord {
+  package init(_ deadline: Self?, _ coder: inout JournalCoder) {
+    time = coder.signed(deadline?.time)
+    rest = coder.signed(deadline?.rest)
+  }
+}

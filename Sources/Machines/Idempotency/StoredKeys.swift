@@ -1,0 +1,77 @@
+import ByteStreams
+import JournalCoding
+
+/// An idempotency key as it is stored, together with the messages that were accepted under it.
+package struct StoredKey: Hashable, Sendable {
+  /// This and the other digests are the same in every process.
+  package let key: IdempotencyTable.Key
+  /// Of the content of the request.
+  package let fingerprint: IdempotencyTable.Key
+  /// Of the name of who is counted.
+  package let principal: IdempotencyTable.Key
+  package let acceptance: IdempotencyTable.Acceptance
+  /// On the `KeyClock`, in milliseconds.
+  package let accepted: Int64
+  /// When the key expires.
+  package let end: Int64
+
+  package init(
+    key: IdempotencyTable.Key, fingerprint: IdempotencyTable.Key, principal: IdempotencyTable.Key,
+    acceptance: IdempotencyTable.Acceptance, accepted: Int64, end: Int64
+  ) {
+    self.key = key
+    self.fingerprint = fingerprint
+    self.principal = principal
+    self.acceptance = acceptance
+    self.accepted = accepted
+    self.end = end
+  }
+}
+
+/// The keys of a session as they are stored.
+package struct StoredKeys: Equatable, Sendable {
+  /// In the order in which they expire, except after the clock was set back. Some may have expired.
+  private var keys = RingDeque(filler: nil as StoredKey?)
+
+  package init() {}
+
+  package mutating func apply(_ key: StoredKey) {
+    while !keys.isEmpty, let first = keys[keys.front], first.end <= key.accepted { keys.removeFirst() }
+    keys.append(key)
+  }
+
+  /// What leads from nothing to this.
+  package var changes: [StoredKey] { (keys.front..<keys.end).compactMap { keys[$0] } }
+
+  var newest: StoredKey? { keys.isEmpty ? nil : keys[keys.end - 1] }
+
+  package static func == (left: StoredKeys, right: StoredKeys) -> Bool { left.changes == right.changes }
+}
+
+extension StoredKey: JournalRecord {
+  package init(_ stored: Self?, _ coder: inout JournalCoder) {
+    key = IdempotencyTable.Key(stored?.key, &coder)
+    fingerprint = IdempotencyTable.Key(stored?.fingerprint, &coder)
+    principal = IdempotencyTable.Key(stored?.principal, &coder)
+    acceptance = IdempotencyTable.Acceptance(stored?.acceptance, &coder)
+    accepted = coder.signed(stored?.accepted)
+    end = coder.signed(stored?.end)
+  }
+}
+
+extension IdempotencyTable.Key: JournalRecord {
+  package init(_ key: Self?, _ coder: inout JournalCoder) {
+    self.init(high: coder.fixed(key?.high), low: coder.fixed(key?.low))
+  }
+}
+
+extension IdempotencyTable.Acceptance: JournalRecord {
+  package init(_ acceptance: Self?, _ coder: inout JournalCoder) {
+    first = coder.number(acceptance?.first)
+    let batchCount = acceptance?.batchCount
+    self.batchCount =
+      coder.flag(batchCount != nil) ? Int32(truncatingIfNeeded: coder.signed(batchCount.map { Int64($0) })) : nil
+    kind = coder.raw(acceptance?.kind, or: .text)
+    position = coder.position(acceptance?.position)
+  }
+}

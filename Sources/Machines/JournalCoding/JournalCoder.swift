@@ -1,0 +1,168 @@
+import ByteStreams
+
+/// Writes or reads the bytes of what is stored. One description of a value serves both: a method gets the value to write, and returns the value that was
+/// written or read. While the coder reads, what a method gets is nil or ignored.
+///
+/// Integers are written in groups of seven bits, the lowest first. The bytes to read may be damaged: nothing in them can stop the program or
+/// allocate more than they are long. After damage, everything reads as zero or empty.
+package struct JournalCoder: ~Copyable, ~Escapable {
+  private var output = ByteQueue()
+  private let input: Span<UInt8>
+  private var offset = 0
+  private let isReading: Bool
+  package private(set) var isDamaged = false
+
+  /// Writes behind `output`, which `finish` returns.
+  @_lifetime(immortal)
+  package init(appendingTo output: consuming ByteQueue) {
+    self.output = output
+    input = Span()
+    isReading = false
+  }
+
+  @_lifetime(copy input)
+  package init(reading input: Span<UInt8>) {
+    self.input = input
+    isReading = true
+  }
+
+  package consuming func finish() -> ByteQueue { output }
+
+  /// Number of the bytes that are left to read.
+  package var rest: Int { input.count - offset }
+
+  /// What was read is not what a program has written, unless it has this property.
+  package mutating func require(_ isValid: Bool) {
+    guard isReading, !isValid else { return }
+    isDamaged = true
+    offset = input.count
+  }
+
+  // MARK: Integers
+
+  package mutating func byte(_ value: UInt8?) -> UInt8 {
+    if !isReading {
+      let value = value ?? 0
+      output.append(value)
+      return value
+    }
+    require(rest > 0)
+    guard !isDamaged else { return 0 }
+    defer { offset += 1 }
+    return input[offset]
+  }
+
+  package mutating func flag(_ value: Bool?) -> Bool {
+    let byte = byte(value == true ? 1 : 0)
+    require(byte <= 1)
+    return byte == 1
+  }
+
+  package mutating func varint(_ value: UInt64?, through largest: UInt64 = .max) -> UInt64 {
+    if !isReading {
+      let value = value ?? 0
+      var rest = value
+      while rest >= 0x80 {
+        output.append(UInt8(truncatingIfNeeded: rest) | 0x80)
+        rest >>= 7
+      }
+      output.append(UInt8(truncatingIfNeeded: rest))
+      return value
+    }
+    var result: UInt64 = 0
+    var shift: UInt64 = 0
+    var next: UInt8
+    repeat {
+      next = byte(nil)
+      let bits = UInt64(next & 0x7F)
+      require(shift < 63 || shift == 63 && bits <= 1)
+      result |= bits << shift
+      shift += 7
+    } while next & 0x80 != 0 && !isDamaged
+    require(result <= largest)
+    return isDamaged ? 0 : result
+  }
+
+  /// A number, or how many there are. There is room to count further.
+  package mutating func count(_ value: UInt64?) -> UInt64 { varint(value, through: 1 << 62 - 1) }
+
+  /// Numbers of pushes and messages, twice of which must fit into 63 bits.
+  package mutating func number(_ value: UInt64?) -> UInt64 {
+    let number = count(value)
+    require(number > 0)
+    return number
+  }
+
+  /// Twice the number of a push, and one more after a gap.
+  package mutating func position(_ value: UInt64?) -> UInt64 { varint(value, through: 1 << 63 - 1) }
+
+  /// Small magnitudes are short, whatever their sign.
+  package mutating func signed(_ value: Int64?) -> Int64 {
+    let bits = varint(value.map { UInt64(bitPattern: $0 << 1 ^ $0 >> 63) })
+    return Int64(bitPattern: bits >> 1) ^ -Int64(bitPattern: bits & 1)
+  }
+
+  /// Eight bytes.
+  package mutating func fixed(_ value: UInt64?) -> UInt64 {
+    var result: UInt64 = 0
+    for shift in stride(from: 0 as UInt64, to: 64, by: 8) {
+      result |= UInt64(byte(value.map { UInt8(truncatingIfNeeded: $0 >> shift) })) << shift
+    }
+    return result
+  }
+
+  // MARK: Others
+
+  /// - Parameter other: what a damaged value becomes.
+  package mutating func raw<Value: RawRepresentable<UInt8>>(_ value: Value?, or other: Value) -> Value {
+    let value = Value(rawValue: byte(value?.rawValue))
+    require(value != nil)
+    return value ?? other
+  }
+
+  package mutating func bytes(_ value: [UInt8]?) -> [UInt8] {
+    if let value, !isReading {
+      write(value.span)
+      return value
+    }
+    return read()
+  }
+
+  package mutating func shared(_ value: SharedBytes?) -> SharedBytes {
+    if let value, !isReading {
+      write(value.bytes)
+      return value
+    }
+    return SharedBytes(read())
+  }
+
+  package mutating func text(_ value: String?) -> String {
+    if let value, !isReading {
+      _ = varint(UInt64(value.utf8.count))
+      output.append(value)
+      return value
+    }
+    let text = String(validating: read(), as: UTF8.self)
+    require(text != nil)
+    return text ?? ""
+  }
+
+  private mutating func write(_ bytes: Span<UInt8>) {
+    _ = varint(UInt64(bytes.count))
+    output.append(bytes)
+  }
+
+  private mutating func read() -> [UInt8] {
+    let count = varint(nil)
+    require(count <= UInt64(rest))
+    guard !isDamaged else { return [] }
+    defer { offset += Int(count) }
+    return [UInt8](copying: input.extracting(offset..<offset + Int(count)))
+  }
+}
+
+/// A value with one description of its bytes.
+package protocol JournalRecord {
+  /// Writes `value` and returns it, or reads one: then `value` is nil.
+  init(_ value: Self?, _ coder: inout JournalCoder)
+}

@@ -6,12 +6,12 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// Replaces the certificate of the HTTPS listeners when its files change, and before its ticket keys are too old. Logs a certificate
-/// that expires soon. Runs on a thread of its own, since files may block.
+/// Replaces the certificate of the HTTPS listeners when its files change, and before its ticket keys are too old. Logs
+/// a certificate that expires soon. Runs on its own thread, since reading files may block.
 final class CertificateWatcher: Sendable {
   /// Time between two checks of the files.
   private static let interval = TimeSpan.seconds(5)
-  /// How long the keys of session tickets are used (RFC 9325 §4.6: they must be rotated).
+  /// How long the keys of session tickets are used. RFC 9325 §4.6 requires their rotation.
   private static let ticketKeyLifetime = TimeSpan.hours(12)
   private static let warningTime: Int64 = 7 * 86_400
   private static let warningInterval = TimeSpan.hours(24)
@@ -20,7 +20,7 @@ final class CertificateWatcher: Sendable {
   private let settings: TLSServerSettings
   private let logger: Logger
 
-  /// What the thread knows from earlier checks.
+  /// The thread's state between two checks.
   private struct State {
     var built = ProcessInformation.monotonicTime()
     var nextWarning = MonotonicTime.zero
@@ -55,8 +55,8 @@ final class CertificateWatcher: Sendable {
 
   /// Reads the files, and uses them if they have changed.
   ///
-  /// - Parameter isRequested: by an operator. Otherwise an error is logged only if the next check finds it again: a certificate and its key
-  ///   are usually replaced one after the other.
+  /// - Parameter isRequested: whether an operator has requested the check. Otherwise an error is logged only if the
+  ///   next check finds it again, since a certificate and its key are usually replaced one after the other.
   func check(isRequested: Bool) {
     let now = ProcessInformation.monotonicTime()
     do throws(TLSSettingsError) {

@@ -3,10 +3,12 @@ import Configuration
 import Logging
 import Reactor
 
-/// The regular files from which a configuration was read, each with its fingerprint before it was read. Nil: it could not be read as one.
+/// The files of a configuration, each with its fingerprint from before it was read; nil for a path that is not a
+/// regular file.
 package typealias ConfigurationFiles = [String: FileFingerprint?]
 
-/// Watches the files of the configuration while `reload` is `watch`. Where that is not possible, the log says so, and SIGHUP remains.
+/// Watches the files of the configuration while `reload` is `watch`. If that is not possible, the log says so, and
+/// SIGHUP still works.
 final class ConfigurationWatch {
   private let logger: Logger
   private var watcher: FileWatcher?
@@ -20,7 +22,7 @@ final class ConfigurationWatch {
 
   func takeChanges() -> Set<String> { watcher?.takeChanges(now: ProcessInformation.monotonicTime()) ?? [] }
 
-  /// Watches these files from now on, or none.
+  /// Watches these files from now on, or none, depending on `mode`.
   func update(_ mode: GatewaySettings.Reload, _ files: ConfigurationFiles) {
     guard mode == .watch, !files.isEmpty else {
       watcher = nil

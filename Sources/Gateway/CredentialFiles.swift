@@ -7,15 +7,16 @@ import Metrics
 import Reactor
 import Threading
 
-/// The files of tokens and keys: read at the start, and again when they have changed.
+/// The files of tokens and keys. They are read at the start, and again when they have changed.
 package final class CredentialFiles: Sendable {
-  /// Time between two looks at the files. They are small, so their contents are compared: that misses no change, also on file systems that report
-  /// none. A change takes effect when two looks in a row have found the same, so that a file can be written in place.
+  /// Time between two reads of the files. They are small, so their contents are compared. This detects every change,
+  /// even on file systems that report none. A change takes effect when two reads in a row have found the same contents,
+  /// so that a file can be written in place.
   private static var interval: TimeSpan { .seconds(1) }
   /// Timeout for a file that is a FIFO or a device.
   private static var timeout: TimeSpan { .seconds(5) }
 
-  /// What a file contains, or why it cannot be read. nil: there is none.
+  /// The content of a file, or why it cannot be read; nil if there is no such file in the settings.
   private typealias Contents = Result<[UInt8], SettingProblem>?
 
   private let settings: AuthenticationSettings
@@ -29,21 +30,21 @@ package final class CredentialFiles: Sendable {
   private struct Memory {
     var tokens = FileMemory()
     var keys = FileMemory()
-    /// Whether the files have been judged since the start. Most likely, the start has read the same.
+    /// Whether the contents have been judged since the start. The first read most likely finds what the start has read.
     var isJudged = false
   }
 
-  /// What is known about one file. Each is judged alone: an invalid file of keys does not keep a removed token in effect.
+  /// The state of one file. Each is judged alone: an invalid file of keys does not keep a removed token in effect.
   private struct FileMemory {
-    /// What was found last, in effect or not.
+    /// The contents of the last read, in effect or not.
     private var found: Contents = nil
-    /// What is in effect, or was found to be invalid.
+    /// The contents that are in effect, or that were found invalid.
     private var decided: Contents = nil
     var isValid = true
 
     init() {}
 
-    /// Whether `new` is to be judged now.
+    /// Whether `new` must be judged now.
     mutating func isChange(_ new: Contents, ifStable: Bool) -> Bool {
       let isStable = new == found
       found = new
@@ -61,7 +62,7 @@ package final class CredentialFiles: Sendable {
     let files = CredentialFiles(settings, state, logger, metrics)
     let isStarted = DetachedThread.start(named: "credentials") {
       while true {
-        // No signal: it sleeps.
+        // No signals to wait for: this only sleeps.
         _ = ProcessSignals.wait(for: [], atMost: interval)
         files.reload(ifStable: true)
       }
@@ -84,9 +85,10 @@ package final class CredentialFiles: Sendable {
     noteSuccess()
   }
 
-  /// Reads the files, and uses those that have changed. An invalid file changes nothing and is logged once. Blocks; any thread.
+  /// Reads the files, and uses the changed ones. An invalid file changes nothing and is logged once. Blocks. Can be
+  /// called on any thread.
   ///
-  /// - Parameter ifStable: whether a change is left alone until the next look finds the same.
+  /// - Parameter ifStable: whether a change takes effect only after the next read has found it, too.
   func reload(ifStable: Bool = false) {
     last.withLock { last in
       let (tokens, keys) = (Self.readTokens(settings), Self.readKeys(settings))
@@ -113,7 +115,7 @@ package final class CredentialFiles: Sendable {
     }
   }
 
-  /// Returns whether `read` succeeds, and logs it.
+  /// Calls `read`, logs the result, and returns whether it succeeded.
   private func judge(_ file: String?, isFirst: Bool, _ read: () throws(SettingProblem) -> Void) -> Bool {
     do throws(SettingProblem) {
       try read()

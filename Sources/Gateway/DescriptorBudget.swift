@@ -2,43 +2,48 @@ import Dialing
 import Reactor
 import RedisStore
 
-/// Divides the file descriptors of the process, so that clients cannot use up those of the upstream and of management.
+/// Divides the file descriptors of the process, so that clients cannot use up the descriptors of the upstream and of
+/// management.
 struct DescriptorBudget: Equatable {
-  /// Descriptors reserved for everything but clients and management. Each part is the maximum that its users can hold, even when
-  /// every operation hangs.
+  /// Descriptors reserved for everything but clients and management. Each part is the maximum that its users can hold,
+  /// even when every operation hangs.
   static func reserve(sessions: Int, created: Int = 0, webhooks: Int = 0) -> Int {
     let resolvers = 1 + (created > 0 ? 1 : 0) + (webhooks > 0 ? 1 : 0)
     return sessions * connectionsPerSession + webhooks + resolvers * lookUps + blockingWork + others
       + min(sessions + created + webhooks, racingSessions) * ConnectRace.addressLimit
   }
-  /// A connection, and its predecessor and successor during a hand-over.
+  /// A session may have a connection, or during a hand-over a predecessor and a successor, too.
   private static let connectionsPerSession = 3
-  /// Sessions and webhooks whose connection attempts have all their addresses open at once. More are rare, since few names have many addresses
-  /// that hang. An attempt without a descriptor fails and is repeated.
+  /// Number of sessions and webhooks for which all addresses of a connection attempt are counted. Few names have many
+  /// addresses that hang, so more such attempts at once are rare. An attempt without a descriptor fails and is
+  /// repeated.
   private static let racingSessions = 8
-  /// Of one resolver. The sessions that clients create have one of their own, and so have webhooks.
+  /// Descriptors of one resolver. Sessions that clients create have a resolver of their own, and so have webhooks.
   private static let lookUps = Resolver.threadCount * Resolver.descriptorsPerThread
   /// Reading certificates and secrets, and running credential commands.
   private static let blockingWork = BlockingThreadPool.threadLimit * BlockingThreadPool.descriptorsPerThread
-  /// Netlink, inotify, the file or directory under /proc that a metric reads, the configuration file during a reload, a file of tokens or
-  /// keys, and the socket of a notification to the supervisor. (The files of the HTTPS certificate are read as blocking work.)
+  /// Netlink, inotify, the file or directory under /proc that a metric reads, the configuration file during a reload, a
+  /// file of tokens or keys, and the socket of a notification to the supervisor. (The files of the HTTPS certificate
+  /// are read as blocking work.)
   private static let others = 6
-  /// Connections with all other gateways together, in each direction: a forwarded request that waits has one.
+  /// Maximum connections to all other gateways together, in each direction. A forwarded request that waits occupies
+  /// one.
   static let connectionsWithPeers = 4_096
-  /// Sentinels that a store may have (`store.sentinels`), each with a connection for its news.
+  /// Maximum number of Sentinels (`store.sentinels`). Each has a connection for its notifications.
   private static let sentinels = 32
-  /// The connections of the store to Redis, whose attempts may have all their addresses open at once, and to Sentinels, a resolver of their own,
-  /// and an event loop (its epoll set and its mailbox).
+  /// The descriptors of the Redis store: connections to Redis, whose attempts may have all addresses open at once,
+  /// connections to Sentinels, a resolver of its own, and an event loop (its epoll set and its mailbox).
   static let redis = RedisStore.connections * ConnectRace.addressLimit + sentinels + lookUps + 2
 
-  /// Maximum open connections of clients and on the management listeners.
+  /// Maximum open connections of clients, and to the management listeners.
   let clients: Int
   let management: Int
-  /// Maximum connections with all other gateways in one direction: one for each event loop at least.
+  /// Maximum connections to all other gateways in one direction, at least one per event loop.
   let peers: Int
-  /// Number of sessions that clients can create: what the others leave, and a quarter of a low limit at least.
+  /// Number of sessions that clients can create: as many as the remaining descriptors allow, but at least a quarter of
+  /// a low limit.
   let created: Int
-  /// A warning if the settings allow more connections than the limit on open files; else nil.
+  /// A warning if the settings allow more connections than the limit on open files; otherwise nil.
   let warning: String?
 
   /// - Parameters:
@@ -50,23 +55,23 @@ struct DescriptorBudget: Equatable {
   ///   - webhooks: maximum number of requests of all webhooks at a time.
   ///   - clients: `http.connections`.
   ///   - management: `http.management_connections`.
-  ///   - hasPeers: whether there are other gateways, which share sessions in Redis.
+  ///   - hasPeers: whether other gateways share sessions in Redis.
   init(
     limit: Int, inUse: Int, loops: Int, sessions: Int, created: Int = 0, webhooks: Int = 0, clients: Int,
     management: Int, hasPeers: Bool = false
   ) {
     let all = limit - inUse - loops
-    // At most a quarter of a low limit each.
+    // If the limit is low, at most a quarter of it for each direction.
     peers = hasPeers ? min(Self.connectionsWithPeers, max(loops, all / 4)) : 0
     let reserved =
       Self.reserve(sessions: sessions, created: created, webhooks: webhooks) + (hasPeers ? 2 * peers + Self.redis : 0)
     let available = max(2, all - reserved)
-    // At most a quarter of a low limit: probes and metrics need few.
+    // If the limit is low, at most a quarter of it: probes and metrics need few.
     self.management = min(management, max(1, available / 4))
     let rest = available - self.management
     let wanted = created * Self.connectionsPerSession
     self.clients = min(clients, max(1, max(rest - wanted, rest - rest / 4)))
-    // A profile may be added by a reload, so that what is left is usable without one, too.
+    // A reload may add a profile, so the remaining descriptors are counted even without one.
     self.created = max(0, rest - self.clients) / Self.connectionsPerSession
     if self.clients < clients {
       warning =

@@ -10,31 +10,33 @@ import TLSEngine
 import Sessions
 import Upstream
 
-/// The settings, validated and with the files that they name read, before any socket is opened. The loader has validated each
-/// setting alone. Problems that only reading the files can show are found here.
+/// The validated settings, together with the files that they name, before any socket is opened. The loader has
+/// validated each setting alone. This finds the problems that appear only when the files are read.
 ///
-/// `serve`, `check-config` and a reload all use it, so that they accept the same configurations.
+/// `serve`, `check-config` and reloads all use it, so that they accept the same configurations.
 package struct GatewayPlan: Sendable {
   package let settings: GatewaySettings
-  /// The default session first, if there is one; then the named ones, in the order of the file.
+  /// The default session first, if there is one; then the named sessions, in the order of the file.
   package let sessions: [SessionPlan]
-  /// The certificate of the HTTPS listeners; nil if there are none, and at a reload.
+  /// The certificate of the HTTPS listeners; nil if there are none, and in a reload.
   package let certificate: TLSServerContext?
   /// The content of the files of tokens and keys.
   let credentials: Credentials
-  /// In the order of the file.
+  /// The profiles, in the order of the file.
   package let profiles: [ProfilePlan]
-  /// With `store.engine: redis`.
+  /// The Redis to connect to; nil unless `store.engine` is `redis`.
   let redis: RedisConnector.Target?
 
   /// Reads the files that the settings name. Blocks.
   ///
   /// - Parameters:
   ///   - inherited: sockets that `settings.listeners` uses.
-  ///   - isReload: the certificate of the HTTPS listeners is then not read: its watcher does that, and keeps the old one while certificate and
-  ///     key do not match, as between their replacements. Other settings take effect meanwhile.
-  ///   - isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. Where they are not, the
-  ///     session's files are not read, and the plan must not be used.
+  ///   - isReload: whether this is a reload, which does not read the certificate of the HTTPS listeners. Its watcher
+  ///     does
+  ///     that, and keeps the old certificate while certificate and key do not match, as between their replacements. Other
+  ///     settings take effect meanwhile.
+  ///   - isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. If not, the session's
+  ///     files are not read, and the plan must not be used.
   package init(
     _ settings: GatewaySettings, inherited: InheritedSockets = .none, isReload: Bool = false,
     isUsable: (String) -> Bool = { _ in true }

@@ -10,7 +10,7 @@ import UpstreamSession
 struct RunningSettings {
   /// The settings in effect.
   var effective: GatewaySettings
-  /// The settings as read at the start or on the last SIGHUP. A changed file may have been read since.
+  /// The settings as read at the start or on the last SIGHUP. A changed file may have been read since then.
   var lastRequested: GatewaySettings
 
   init(_ settings: GatewaySettings) {
@@ -21,13 +21,15 @@ struct RunningSettings {
 
 /// Applies a configuration that was read again.
 extension GatewayServer {
-  /// Applies the changed settings of the plan that can change without a restart: `log.level`, `log.access`, `reload`, `shutdown`, and of each
-  /// session its retention, its webhooks, and `upstream` except its queue, by a new connection that replaces the old one. The log names the others. A
-  /// session that the plan does not contain keeps running unchanged. Returns false, and has logged why, if the settings are invalid.
+  /// Applies the changed settings of the plan that need no restart: `log.level`, `log.access`, `reload`, `shutdown`,
+  /// and for each session its retention, its webhooks, and `upstream` except its queue. The log names the other changed
+  /// settings. `upstream` is applied by a new connection that replaces the old one. A session that is missing in the
+  /// plan keeps running unchanged. If the settings are invalid, logs why and returns false.
   ///
-  /// A session whose `upstream` has not changed, or only its topics, keeps its connection. If no setting has changed since the start or the
-  /// last SIGHUP, the reason of a SIGHUP must be a new certificate or credential, so every session makes a new connection. SIGHUP after a
-  /// change that has taken effect by itself is no such reason: operators and their tools send it after each change.
+  /// A session keeps its connection if its `upstream` has not changed except for its topics. On a SIGHUP without any
+  /// changed setting since the start or the last SIGHUP, the reason must be a new certificate or credential, so every
+  /// session makes a new connection. This does not apply to SIGHUP after a change that has already taken effect by
+  /// itself: operators and their tools send it after each change.
   func reload(_ plan: GatewayPlan, because reason: ReloadReason, _ running: inout RunningSettings) -> Bool {
     let old = running.effective
     let (effective, requiringRestart) = plan.settings.effective(after: old)
@@ -44,7 +46,7 @@ extension GatewayServer {
         "the new configuration is not valid; the old one remains in effect", [.text("reason", error.description)])
       return false
     }
-    // A file that was written again with the same content, as configuration management does, is no reason.
+    // A file that was only rewritten with the same content, as by configuration management, is no reason to reconnect.
     let reconnectsAll = reason == .signal && plan.settings == running.lastRequested
     let before = old.configuredSessions
     for new in effective.configuredSessions {
@@ -57,7 +59,7 @@ extension GatewayServer {
           retention: retention == old?.retention ? nil : retention, webhooks: planned.webhooks,
           upstream: Self.change(of: planned, to: new.configuration.upstream, from: old?.upstream, reconnectsAll)))
     }
-    // Those that exist keep the settings with which they were created.
+    // Existing sessions keep the settings with which they were created.
     sessions.profiles.replace(with: plan.profiles)
     logger.level = effective.log.level
     certificateWatcher?.check(isRequested: reason == .signal)

@@ -4,7 +4,7 @@ import Reactor
 
 /// A configuration as it was read.
 package struct ReadConfiguration: Sendable {
-  /// Nil if it is invalid. The log contains the errors.
+  /// nil if the configuration is invalid. The log contains the errors.
   package let plan: GatewayPlan?
   package let files: ConfigurationFiles
 
@@ -23,10 +23,10 @@ extension GatewayServer {
     case changedFile
   }
 
-  /// Waits for a shutdown signal, then shuts down in order. Returns the exit code. Before that, SIGHUP and changes of the configuration's
-  /// files apply what `read` returns.
+  /// Waits for a shutdown signal, then shuts down in order. Returns the exit code. Until then, on SIGHUP and on changes
+  /// of the configuration's files, applies the result of `read`.
   ///
-  /// - Parameter files: those of the configuration with which the gateway was started.
+  /// - Parameter files: the files of the configuration with which the gateway was started.
   package func runUntilSignalled(_ files: ConfigurationFiles, read: () -> ReadConfiguration) -> Int32 {
     var running = RunningSettings(settings)
     let watch = ConfigurationWatch(logger)
@@ -37,11 +37,12 @@ extension GatewayServer {
       let configuration = read()
       let isApplied = configuration.plan.map { self.reload($0, because: reason, &running) } ?? false
       reloadStatus.record(isApplied)
-      // An invalid configuration may not have been read to its end, so the files of the last one are watched as well.
+      // An invalid configuration may not have been read to its end, so the files of the previous one are still watched.
       let files = configuration.files
       known = isApplied ? files : known.merging(files) { _, new in new }
       watch.update(running.effective.reload, known)
-      // After other events, they take effect when they are known to be complete.
+      // Credential files take effect at once on SIGHUP. After other events they take effect when they are known to be
+      // complete.
       if reason == .signal { credentialFiles?.reload() }
       supervisor.notify(.ready)
     }

@@ -8,28 +8,30 @@ import Reactor
 import Sessions
 import UpstreamSession
 
-/// The shutdown, in steps that are each limited in time.
+/// The shutdown, in steps with time limits.
 extension GatewayServer {
-  /// Time for the last responses to be sent when the sessions have ended, such as those of calls that got no reply.
+  /// Time to send the last responses after the sessions have ended, such as those of calls without a reply.
   static var lastResponses: TimeSpan { .seconds(1) }
-  /// Held requests and streams are released at this interval, and their clients return at this rate, unless there are so many that half of
-  /// `shutdown.drain` is not enough.
+  /// Interval at which held requests and streams are released, and thus the rate at which their clients return. Shorter
+  /// if there are so many that half of `shutdown.drain` would not suffice.
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
-  /// How long requests of other gateways get 421 after the sessions were released. By then the others have heard of that from Redis, which takes one
-  /// notification and one read, a few milliseconds in one network. A request that one of them sends later is not read, and may have to count as executed.
+  /// How long requests of other gateways get 421 after the sessions were released. Within this time, the others learn
+  /// of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A request
+  /// that one of them sends later is not read, and may have to count as executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
   /// Timeout for writing the last log lines: a pipe that nobody reads must not prevent the process from exiting.
   package static var logFlushTimeout: TimeSpan { .seconds(2) }
 
   /// Shuts down:
   ///
-  /// 1. `/readyz` fails, and no session is taken over. Everything is served for `shutdown.pause`.
-  /// 2. Listeners of clients close. Held requests and streams end one after another, calls when they have their replies, and each connection
-  ///    after its response, and requests of webhooks, within `shutdown.drain`.
-  /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have been responded to before, except those that were
-  ///    not complete in time: a message is refused once nothing can be sent.
+  /// 1. `/readyz` fails, and this gateway takes no more sessions. Everything is served for `shutdown.pause`.
+  /// 2. Within `shutdown.drain`: the listeners of clients close. Held requests and streams end one after another, calls
+  ///    end when they have their replies, and each connection closes after its response. Requests of webhooks end.
+  /// 3. Queued messages are sent within `shutdown.flush`. All requests that could post have got their responses, except
+  ///    requests that did not arrive completely in time: their messages are refused, since nothing can be sent.
   /// 4. The upstream connections close with 1001, and the responses that waited for that are sent.
-  /// 5. Sessions that several gateways share are released to the next holders. Until the others know that, their requests for these sessions get 421.
+  /// 5. Sessions that several gateways share are released to the next holders. Until the other gateways know that,
+  ///    their requests for these sessions get 421.
   ///
   /// A second signal ends the wait of each step.
   func shutDown(after signal: Int32, _ settings: GatewaySettings) {
@@ -43,19 +45,19 @@ extension GatewayServer {
       logger.info("readiness fails, requests are served", [.fraction("seconds", limits.pause.seconds)])
       result = wait(atMost: limits.pause) { false }
     }
-    // The clients' listeners close with the drain: their files may belong to the next process afterwards.
+    // The clients' listeners close with the drain. Afterwards their socket files may belong to the next process.
     var files = clientSocketFiles + managementSocketFiles
     if result != .interrupted {
       files = managementSocketFiles
       result = drain(within: limits.drain)
     }
     if result != .interrupted {
-      // What was not complete at the end of the drain has a little more time.
+      // Requests that were incomplete at the end of the drain get a little more time.
       result = flush(within: limits.flush, closing: settings.longestClosing)
       let last = result == .interrupted ? result : wait(atMost: Self.lastResponses) { server.isDrained && haveMovedOn }
       if last != .reached { result = last }
     }
-    // From now on nothing is sent, even if a second signal or the timeout ended the wait.
+    // From now on nothing is sent upstream, even if a second signal or the timeout ended the wait.
     sessions.refuseMessages()
     for file in files { file.remove() }
     let areReleased = releaseSessions()
@@ -73,7 +75,7 @@ extension GatewayServer {
     let connections = server.clientConnections
     logger.info("draining", [.number("connections", connections), .fraction("seconds", limit.seconds)])
     for file in clientSocketFiles { file.remove() }
-    // The rest of the time is for the last ones to be sent.
+    // The rest of the time is for sending the last responses.
     let spread = min(limit / 2, Self.releaseInterval * Int64(connections))
     server.drain(loops, releasingOver: spread) { [events] in events.wake() }
     sessions.stopWebhooks { [events] in events.wake() }
@@ -93,12 +95,13 @@ extension GatewayServer {
   /// Whether the requests of other gateways that waited here are on their way to the next holders.
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
-  /// Other gateways take the sessions at once. The loops still run: a request of another gateway that was sent before it knows that is referred to the
-  /// next holder. If nobody read it, its gateway could not tell whether it was executed. Returns whether they were released.
+  /// Releases the sessions, so that other gateways can take them at once. The loops still run: another gateway may send
+  /// a request before it knows of the release, and gets a referral to the next holder. If nobody read that request, its
+  /// gateway could not tell whether it was executed. Returns whether the sessions were released.
   private func releaseSessions() -> Bool {
     guard let replicas else { return true }
     replicas.leave()
-    // Once the release is on its way, the next holder may connect to the upstream.
+    // Once the release has been sent, the next holder may connect to the upstream.
     sessions.abort { [events] in events.wake() }
     _ = wait(atMost: Self.lastResponses) { sessions.haveEnded }
     sessions.abandon()
@@ -120,7 +123,8 @@ extension GatewayServer {
 
   private enum WaitResult { case reached, timedOut, interrupted }
 
-  /// Waits until `isReached` returns true, which is checked after each wake-up, the limit expires or a shutdown signal arrives.
+  /// Waits until `isReached` returns true (checked after each wake-up), the limit expires, or a shutdown signal
+  /// arrives.
   private func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> WaitResult {
     let deadline = ProcessInformation.monotonicTime() + limit
     while !isReached() {

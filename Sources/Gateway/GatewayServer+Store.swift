@@ -19,23 +19,24 @@ extension GatewaySettings {
 
 /// The store of the process.
 extension GatewayServer {
-  /// How long the store may take to store and close at the end. What was acknowledged is stored before.
+  /// How long the store may take at the end to write and close. Acknowledged changes are already stored.
   static var storeClosing: TimeSpan { .seconds(10) }
 
   /// Opens the store; nil if sessions are kept in memory only.
   ///
-  /// - Parameter isSuccessor: the process takes over the sockets of another, which may still have the file open until its shutdown ends.
+  /// - Parameter isSuccessor: whether the process takes over the sockets of another one, which may have the file open
+  ///   until its shutdown ends.
   static func openStore(
     _ settings: GatewaySettings, isSuccessor: Bool, logger: Logger, metrics: MetricsRegistry
   ) throws(StartError) -> Store? {
     guard settings.store.engine == .sqlite else { return nil }
     let limits = settings.shutdown
-    // As long as the shutdown of the predecessor may take.
+    // The longest duration of the predecessor's shutdown.
     let wait =
       isSuccessor
       ? limits.pause + limits.drain + limits.flush + settings.longestClosing + lastResponses + storeClosing : .zero
     do throws(StoreError) {
-      // The main thread accepts signals when the start is complete.
+      // The main thread accepts signals only after the start.
       return try Store.open(
         settings.store, for: settings.configuredSessions.map(\.name), waiting: wait,
         unless: { ProcessSignals.isPending(shutdownSignals) }, logger: logger,
@@ -45,7 +46,7 @@ extension GatewayServer {
     }
   }
 
-  /// Begins the term of each session. Returns what the sessions were.
+  /// Begins the term of each session. Returns the stored sessions.
   static func restore(_ sessions: [SessionPlan], from store: Store, _ logger: Logger) -> [String: OpenedJournal] {
     let journals = store.open(sessions.map(\.name))
     var pushes = 0
@@ -60,7 +61,8 @@ extension GatewayServer {
     return journals
   }
 
-  /// Stores what was submitted, and closes the file. Called when no session submits anything any more. Returns whether everything is stored.
+  /// Stores the submitted changes, and closes the file. Called when no session submits any more. Returns whether
+  /// everything is stored.
   func closeStore() -> Bool {
     guard let store else { return true }
     guard store.close(within: Self.storeClosing) else {

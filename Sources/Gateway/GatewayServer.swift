@@ -16,14 +16,15 @@ import Upstream
 import UpstreamSession
 import Webhooks
 
-/// Why the gateway cannot start with valid settings: the system refuses a resource.
+/// Why the gateway cannot start although the settings are valid: the system refuses a resource.
 package struct StartError: Error, Sendable {
   package let message: String
-  /// Whether a setting, or the file that it names, must be changed before a start can succeed.
+  /// Whether an operator must change a setting, or the file that it names, before a start can succeed.
   package var concernsConfiguration = false
 }
 
-/// The whole gateway: starts event loops, listeners and sessions, and shuts them down in order. Owned by the main thread.
+/// The whole gateway: starts event loops, listeners and sessions, and shuts them down in order. Owned by the main
+/// thread.
 package final class GatewayServer: Sendable {
   /// Signals that shut the process down. The main thread waits for them.
   package static let shutdownSignals: [Int32] = [15, 2]
@@ -44,15 +45,15 @@ package final class GatewayServer: Sendable {
   package let managementAddresses: [SocketAddress]
   let clientSocketFiles: [SocketFile]
   let managementSocketFiles: [SocketFile]
-  /// nil if there are none.
+  /// nil if no files of tokens or keys are configured.
   let credentialFiles: CredentialFiles?
-  /// What the main thread waits for.
+  /// The events for which the main thread waits.
   let events: ProcessEvents
   let reloadStatus: ReloadStatus
   let supervisor: ServiceNotifier
   /// nil unless there are listeners for other gateways.
   package let peers: PeerNetwork?
-  /// Nil without HTTPS listeners.
+  /// nil without HTTPS listeners.
   let certificateWatcher: CertificateWatcher?
   /// nil unless sessions are stored in a file.
   let store: Store?
@@ -62,7 +63,7 @@ package final class GatewayServer: Sendable {
   /// Starts everything. Returns while the sessions are still connecting.
   ///
   /// - Parameters:
-  ///   - inherited: sockets that take the place of those that the gateway would bind to the same addresses.
+  ///   - inherited: sockets to use instead of binding the same addresses.
   ///   - supervisor: is notified of the start, of reloads and of the shutdown.
   package init(
     _ plan: GatewayPlan, inherited: InheritedSockets = .none, supervisor: ServiceNotifier = .none, logger: Logger
@@ -167,7 +168,7 @@ package final class GatewayServer: Sendable {
       certificate: plan.certificate.map(CurrentCertificate.init), metrics: httpMetrics)
     certificateWatcher = server.certificate.map { CertificateWatcher($0, logger: logger, metrics: metrics) }
     certificateWatcher?.start()
-    // Who has no certificate of the authority cannot send a request to those.
+    // A client without a certificate of the authority cannot send a request to these listeners.
     let open = settings.listeners.tls.clientCertificates == .required ? clients : clients + secure
     let access = AccessState(
       settings.authentication, plan.credentials,
@@ -226,7 +227,7 @@ package final class GatewayServer: Sendable {
     supervisor.notify(.ready)
   }
 
-  /// Until a store gives the gateways their secret, every request of a peer is refused.
+  /// Until the store provides the secret of the gateways, every request of a peer is refused.
   private static func makePeers(
     _ settings: GatewaySettings, _ listeners: [BoundListener], connections: Int, _ logger: Logger,
     _ metrics: MetricsRegistry

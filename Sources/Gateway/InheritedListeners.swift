@@ -6,8 +6,9 @@ extension GatewaySettings.Listeners {
     [("http", \.http), ("https", \.https), ("management", \.management), ("peers", \.peers)]
   }
 
-  /// Lets inherited sockets take the place of configured addresses. Those named `http`, `https`, `management` or `peers` replace all addresses of that
-  /// setting. Any other must be bound to one of the addresses. Returns those that are not.
+  /// Replaces configured addresses by inherited sockets. Sockets named `http`, `https`, `management` or `peers` replace
+  /// all addresses of that setting. Any other socket must be bound to one of the configured addresses. Returns the
+  /// sockets that are not.
   @discardableResult
   package mutating func use(_ inherited: InheritedSockets) -> [InheritedSockets.Socket] {
     for role in Self.roles {
@@ -19,8 +20,8 @@ extension GatewaySettings.Listeners {
     return inherited.sockets.filter { !used.contains($0.address) }
   }
 
-  /// Returns a problem for each address of an inherited socket that two settings have. The loader compares only what is configured. Both
-  /// would use the same descriptor.
+  /// Returns a problem for each address of an inherited socket that two settings contain, since both would use the same
+  /// descriptor. The loader compares only configured addresses.
   func duplicates(of inherited: InheritedSockets) -> [SettingProblem] {
     let addresses = Set(inherited.sockets.map(\.address))
     var seen: Set<SocketAddress> = []
@@ -32,7 +33,7 @@ extension GatewaySettings.Listeners {
     }
   }
 
-  /// Returns the problem, which concerns one of the addresses, so that it names the socket if that address is inherited.
+  /// Returns `problem` with the name of the inherited socket added, if it concerns the address of one.
   func naming(_ inherited: InheritedSockets, in problem: SettingProblem) -> SettingProblem {
     guard case .item(let index) = problem.subject,
       let role = Self.roles.first(where: { "listeners.\($0.name)" == problem.key }),

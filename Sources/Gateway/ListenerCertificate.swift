@@ -8,7 +8,7 @@ enum ListenerCertificate {
   /// Timeout for each file.
   private static let fileTimeout = TimeSpan.seconds(10)
 
-  /// Blocks, for as long as the timeout of each file.
+  /// Blocks, at most for the timeout of each file.
   static func read(_ settings: TLSServerSettings) throws(TLSSettingsError) -> TLSServerContext {
     try TLSServerContext(settings, contents: try contents(of: settings))
   }

@@ -7,11 +7,11 @@ import Totals
 import WebSocketCodec
 import Webhooks
 
-/// What the settings allow the process to keep in memory at most, compared with the memory limit of its control group. Above that limit
-/// the kernel kills the process, at the worst moment.
+/// The maximum memory that the settings allow the process to use, compared with the memory limit of its control group.
+/// Above that limit the kernel kills the process, at the worst moment.
 ///
-/// It counts what settings limit. It leaves out what fixed limits allow to clients of calls and consumers (docs/threat-model.md), and the
-/// socket buffers of the kernel beyond those of an idle connection.
+/// It counts memory that settings limit. It leaves out memory of calls and consumers with fixed limits
+/// (docs/threat-model.md), and the kernel's socket buffers beyond those of an idle connection.
 struct MemoryBudget: Equatable {
   struct Part: Equatable {
     /// The setting that determines the size most directly.
@@ -21,34 +21,35 @@ struct MemoryBudget: Equatable {
 
   /// Largest first.
   let parts: [Part]
-  /// Maximum in bytes, of all parts together.
+  /// The sum of all parts, in bytes.
   let total: Int
-  /// A warning if the settings allow more than the limit; else nil.
+  /// A warning if the settings allow more than the limit; otherwise nil.
   let warning: String?
 
-  /// The program and its libraries, event loops and threads, without clients and sessions: 15 MiB measured with two loops.
+  /// The program and its libraries, event loops and threads, without clients and sessions: 15 MiB measured with two
+  /// loops.
   private static let process = 32 << 20
-  /// An idle connection: in the process, and its socket in the kernel. With TLS, besides.
+  /// An idle connection in the process, and its socket in the kernel. Below, the additional memory with TLS.
   private static let connection = (2 << 10) + 512 + (4 << 10)
   private static let secureConnection = 20 << 10
   /// A key in `IdempotencyTable`: 220 bytes, and an eighth for the reserve.
   private static let idempotencyKey = 248
   /// A session with its connection and permessage-deflate.
   private static let session = 61 << 10
-  /// What is on its way to Redis and from there: a write of 8 MiB of several sessions and one of a session, as rows and in the output, and the part of a
-  /// session that is read.
+  /// Data on its way to and from Redis: a write of 8 MiB of several sessions and one of a single session, both as rows
+  /// and in the output, and the part of a session that is being read.
   private static let redis = 48 << 20
-  /// Parts that the warning names. The others are rarely worth changing.
+  /// Number of parts that the warning names. The others are rarely worth changing.
   private static let namedParts = 4
 
   /// - Parameters:
-  ///   - limit: of the control group, in bytes; nil without one.
+  ///   - limit: the limit of the control group, in bytes; nil if there is none.
   ///   - connections: maximum number of connections of clients.
   ///   - peers: maximum number of connections with other gateways, in each direction.
   init(limit: Int?, _ settings: GatewaySettings, connections: Int, peers: Int = 0) {
     let http = settings.http
     let isShared = settings.store.engine == .redis
-    // A head that is incomplete, or requests that are read ahead, whichever is more.
+    // An incomplete head or pipelined requests, whichever is larger.
     let perHead = max(http.limits.headBytes, http.limits.pipelinedBytes)
     var perConnection = Self.connection + perHead
     if !settings.listeners.https.isEmpty { perConnection += Self.secureConnection }
@@ -57,8 +58,8 @@ struct MemoryBudget: Equatable {
       Part(
         setting: "http.management_connections",
         bytes: Self.product(http.managementConnections, Self.connection + perHead)),
-      // Bodies that clients are sending, and those that wait for another gateway; responses that clients are receiving, and those that
-      // another gateway is sending.
+      // Bodies that clients are sending, and bodies that wait for another gateway; then responses that clients are
+      // receiving, and responses that arrive from another gateway.
       Part(
         setting: "http.pending_body_bytes",
         bytes: Self.sum([http.pendingBodyBytes, isShared ? Reserve(limit: http.pendingBodyBytes).maximum : 0])),
@@ -68,7 +69,7 @@ struct MemoryBudget: Equatable {
       Part(setting: "http.idempotency_keys", bytes: Self.product(http.idempotencyKeys, Self.idempotencyKey)),
     ]
     let configured = settings.configuredSessions.map(\.configuration)
-    // A session of another gateway that is read anew takes the place of what readers have when it is complete.
+    // When a session of another gateway is read again, readers use the previous copy until the new one is complete.
     let copies = isShared ? 2 : 1
     let kept = Self.product(copies, Self.sum(configured.map(\.retention.bytes)))
     let total = Self.product(copies, settings.delivery.totalBytes)
@@ -118,7 +119,7 @@ struct MemoryBudget: Equatable {
     upstream.outbox.byteReserve.maximum + upstream.limits.messageBytes + upstream.highWater + session
   }
 
-  /// Rounded up, since a part of a MiB matters to nobody.
+  /// Rounded up, since fractions of a MiB do not matter.
   private static func text(_ bytes: Int) -> String { "\(sum([bytes, (1 << 20) - 1]) >> 20) MiB" }
 
   // Every setting has a maximum, but not their products.

@@ -15,7 +15,8 @@ import Sessions
 import Synchronization
 import WebSocketCodec
 
-/// The sessions that several gateways share: their store, on a loop of its own, and what it makes of them here.
+/// The sessions that several gateways share: their store, on its own loop, and the state of the sessions at this
+/// gateway.
 final class Replicas: Sendable {
   let store: RedisStore
   private let sessions: SharedSessions
@@ -25,7 +26,7 @@ final class Replicas: Sendable {
   /// Connects in the background.
   ///
   /// - Parameters:
-  ///   - peers: how this gateway is reached by the others.
+  ///   - peers: the address and secret for requests between gateways; nil if this gateway has no listener for peers.
   ///   - loop: the index of the loop, after those of clients.
   init(
     _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], in directory: SessionDirectory,
@@ -53,7 +54,7 @@ final class Replicas: Sendable {
     directory.created.share(in: store)
   }
 
-  /// Of what must be the same at all gateways: 16 hexadecimal digits.
+  /// A digest of the settings that must be equal at all gateways: 16 hexadecimal digits.
   private static func digest(of settings: GatewaySettings) -> String {
     var text = ByteQueue()
     let digest = Digest.sha256(Array(settings.sharedText.utf8).span)
@@ -66,29 +67,29 @@ final class Replicas: Sendable {
     return UpstreamHosts(Dictionary(pairs) { first, _ in first })
   }
 
-  /// Settings were read again, and profiles are in the directory.
+  /// Uses settings that were read again. Their profiles must already be in the directory.
   func use(_ settings: GatewaySettings) {
     store.use(configuration: Self.digest(of: settings), Self.hosts(of: settings))
     sessions.useProfiles(in: store)
   }
 
-  /// This gateway among all.
+  /// The identity of this gateway among all.
   var id: String {
     var text = ByteQueue()
     store.gateway.write(into: &text)
     return text.bytes.text()
   }
 
-  /// From now on, this gateway takes sessions.
+  /// Lets this gateway take sessions from now on.
   func begin(_ api: APIShared) { sessions.begin(in: store) { api.restoreKeys(of: $0) } }
 
-  /// The gateway will end: it takes no session any more.
+  /// Lets this gateway take no more sessions, because it will end.
   func drain() { store.drain() }
 
-  /// The sessions are about to be shut down: their requests are for other gateways.
+  /// Sends requests for the sessions to other gateways from now on, because the sessions are about to be shut down.
   func leave() { sessions.leaveAll() }
 
-  /// Stores what was submitted, and releases all sessions to other gateways.
+  /// Stores the submitted changes, and releases all sessions to other gateways.
   ///
   /// - Parameter end: called when `isReleased` becomes true, on any thread.
   func release(whenReleased end: @escaping @Sendable () -> Void) {

@@ -2,7 +2,7 @@ import Inbox
 import Sessions
 import Upstream
 
-/// The settings of one session, with the files that they name read.
+/// The settings of one session, together with the files that they name.
 package struct SessionPlan: Sendable {
   package let name: String
   package let settings: SharedSettings

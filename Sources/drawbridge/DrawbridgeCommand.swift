@@ -58,11 +58,11 @@ enum DrawbridgeCommand {
 
   // MARK: Settings
 
-  /// The settings that a command sets itself, each time the configuration is read.
+  /// Settings that a command sets itself, each time the configuration is read.
   private struct SettingOverrides {
     /// Paths of the settings that are not read.
     var ignoredPaths: Set<String> = []
-    /// They take the place of configured listeners.
+    /// Sockets that replace configured listeners.
     var inherited = InheritedSockets.none
     var apply: (inout GatewaySettings) -> Void = { _ in }
   }
@@ -121,7 +121,7 @@ enum DrawbridgeCommand {
       readFile: { $0 == invocation.configurationFile ? content : try? files.contents(of: $0) })
   }
 
-  /// Makes the plan from the settings. Throws the errors of the loader together with those that the plan finds.
+  /// Makes the plan from the settings. Throws the errors of the loader and of the plan together.
   private static func plan(
     for outcome: ConfigurationLoader.Outcome, overriding overrides: SettingOverrides, isReload: Bool = false
   ) throws(ConfigurationErrors) -> GatewayPlan {
@@ -243,7 +243,7 @@ enum DrawbridgeCommand {
       "status.payloads",
     ]) {
       $0.session.upstream.url = url
-      // They are those of the demo.
+      // The payloads are the demo's own.
       $0.status.payloads = true
     }
     return withPlan(invocation, overriding: overrides) { outcome, plan, files in
@@ -274,7 +274,7 @@ enum DrawbridgeCommand {
       return server.runUntilSignalled(files) { reload(invocation, overriding: overrides, logger) }
     } catch {
       GatewayServer.flushLog(logger)
-      // Standard error may be a pipe that nobody reads.
+      // Standard error may be a pipe that nobody reads, so signals must be able to end the process.
       ProcessSignals.unblock(GatewayServer.handledSignals)
       Terminal.printError("drawbridge: \(error.message)")
       return error.concernsConfiguration ? ExitCode.configuration : ExitCode.unavailable

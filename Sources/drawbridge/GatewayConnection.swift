@@ -12,14 +12,15 @@ struct ConnectionFailure: Error {
   init(code: Int32) { reason = SystemError.reason(of: code) }
 }
 
-/// One request of a command to a gateway, over TCP, TLS or a Unix socket. It blocks, each step for `timeoutSeconds` at most.
+/// One request of a command to a gateway, over TCP, TLS or a Unix-domain socket. It blocks, in each step for at most
+/// `timeoutSeconds`.
 ///
-/// The request is HTTP/1.0: its response ends with the connection, so that no framing has to be removed.
+/// The request is HTTP/1.0, whose response ends with the connection, so its content has no framing.
 final class GatewayConnection {
   static let timeoutSeconds = 10
   private static let pieceBytes = 64 << 10
 
-  /// Readable when `receive` does not block.
+  /// Readable when `receive` will not block.
   let descriptor: Int32
   private var tls: TLSConnection?
   /// Whether all of the response was received.
@@ -29,7 +30,7 @@ final class GatewayConnection {
 
   /// Connects to the first of `addresses` that accepts it.
   ///
-  /// - Parameter context: for `https`.
+  /// - Parameter context: the TLS settings for `https`.
   init(to url: GatewayURL, at addresses: [SocketAddress], _ context: TLSContext?) throws(ConnectionFailure) {
     var failure = ConnectionFailure("no address")
     var connected: Int32?
@@ -48,7 +49,7 @@ final class GatewayConnection {
   private static func connect(to address: SocketAddress) throws(ConnectionFailure) -> Int32 {
     let descriptor = socket(address.family, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     guard descriptor >= 0 else { throw ConnectionFailure(code: errno) }
-    // They limit connect(2) as well.
+    // These timeouts also limit connect(2).
     var timeout = timeval(tv_sec: timeoutSeconds, tv_usec: 0)
     let size = socklen_t(MemoryLayout<timeval>.size)
     unsafe setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, size)
@@ -82,7 +83,7 @@ final class GatewayConnection {
     do throws(TLSError) {
       return try body(tls)
     } catch {
-      // The alert that says why.
+      // Sends the alert with the reason.
       try? sendCiphertext()
       throw ConnectionFailure("TLS: \(error)")
     }
@@ -111,7 +112,8 @@ final class GatewayConnection {
     try sendCiphertext()
   }
 
-  /// Waits for bytes and appends them to `input`. Returns false at the end of the response, which the last bytes may come with.
+  /// Waits for bytes and appends them to `input`. Returns false at the end of the response; the last bytes may come
+  /// with it.
   func receive(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     if !isAtEnd { isAtEnd = try !receiveNext(into: &input) }
     return !isAtEnd
@@ -120,7 +122,7 @@ final class GatewayConnection {
   private func receiveNext(into input: inout ByteQueue) throws(ConnectionFailure) -> Bool {
     guard tls != nil else { return try receivePlain(into: &input) }
     _ = try receiveCiphertext()
-    // All of it, so that nothing is left that `descriptor` does not report.
+    // Reads all buffered bytes, since `descriptor` does not report them.
     while true {
       switch try withTLS({ tls throws(TLSError) in try tls.read(into: &input, atMost: Self.pieceBytes) }) {
       case .bytes: break

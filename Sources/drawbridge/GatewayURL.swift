@@ -2,7 +2,8 @@ import ByteStreams
 import HTTPCodec
 import Reactor
 
-/// The address of a gateway, as a person writes it: `http://127.0.0.1:8080`, `https://gateway.example/path` or `unix:/run/drawbridge.sock`.
+/// The address of a gateway, as a person writes it: `http://127.0.0.1:8080`, `https://gateway.example/path` or
+/// `unix:/run/drawbridge.sock`.
 struct GatewayURL {
   enum Place {
     case network(host: String, port: UInt16)
@@ -13,11 +14,11 @@ struct GatewayURL {
   let isSecure: Bool
   /// The value of Host.
   let hostField: String
-  /// What precedes `/v1`: empty, or the path below which a proxy serves the gateway.
+  /// The part of the path before `/v1`: empty, or the path below which a proxy serves the gateway.
   let path: String
   let text: String
 
-  /// Whether others can read what is sent: plain HTTP to another machine.
+  /// Whether others can read the request: it is plain HTTP to another machine.
   var isExposed: Bool {
     guard case .network(let host, let port) = place, !isSecure, host != "localhost" else { return false }
     return !(SocketAddress(numericHost: host, port: port)?.ip?.isLoopback ?? false)

@@ -40,10 +40,10 @@ struct Invocation {
 
   private(set) var command: Command?
   private(set) var showsHelp = false
-  /// From the flag `--config`, else from the environment variable DRAWBRIDGE_CONFIG.
+  /// The file named by the flag `--config`, or else by the environment variable DRAWBRIDGE_CONFIG.
   private(set) var configurationFile: String?
   private(set) var flags: [(name: String, value: String)] = []
-  /// Of `drawbridge token`: the name of the token. Of `drawbridge tail`: the URL of the gateway.
+  /// The operand: for `drawbridge token` the name of the token, for `drawbridge tail` the URL of the gateway.
   var name: String? { operands.first }
   /// The words besides flags.
   private(set) var operands: [String] = []
@@ -96,7 +96,7 @@ struct Invocation {
         message:
           "no command: write it before the flags, as in 'drawbridge serve --upstream URL'. See 'drawbridge --help'.")
     }
-    // An empty variable counts as unset: that is how a variable of a container's environment is overridden.
+    // An empty variable counts as unset: an empty value is the way to override a variable of a container's environment.
     if configurationFile == nil, let file = SystemFile.environment()["DRAWBRIDGE_CONFIG"], !file.isEmpty {
       configurationFile = file
     }

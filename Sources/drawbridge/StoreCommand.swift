@@ -16,7 +16,7 @@ enum StoreCommand {
     }
   }
 
-  /// Between two lines about a long operation.
+  /// Time between two lines about the progress of a long operation.
   private static let progressInterval = TimeSpan.seconds(5)
 
   static func run(_ invocation: Invocation) throws(UsageError) -> Int32 {
@@ -109,7 +109,7 @@ enum StoreCommand {
     return DrawbridgeCommand.ExitCode.data
   }
 
-  /// Standard output. Ends the process if it cannot be written.
+  /// Standard output. If writing fails, the process exits.
   private struct Output: ~Copyable {
     private static let pieceBytes = 64 << 10
     private var bytes = ByteQueue()
@@ -134,7 +134,7 @@ enum StoreCommand {
 
   // MARK: Backup
 
-  /// The gateway makes the copy if it is running, and this process otherwise.
+  /// If the gateway is running, it makes the copy; otherwise this process does.
   private static func backUp(_ path: String, to copy: String) throws(StoreError) -> Int32 {
     let target = absolute(copy)
     guard !target.utf8.contains(UInt8(ascii: "\n")) else {

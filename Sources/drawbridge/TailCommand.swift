@@ -6,24 +6,25 @@ import JSONCodec
 import Reactor
 import Threading
 
-/// Follows the pushes of a session, over connections that are lost and gateways that restart. Each stream begins after the last line of
-/// the one before.
+/// Follows the pushes of a session across lost connections and restarts of the gateway. Each stream continues after the
+/// last line of the previous one.
 final class TailCommand {
-  /// Without a byte for three heartbeats, a connection is taken for lost. The response states their interval; this one if it does not.
+  /// The heartbeat interval if the response does not state one. A connection without a byte for three intervals counts
+  /// as lost.
   private static let usualHeartbeat = TimeSpan.seconds(15)
   /// The longest heartbeat that a gateway can have (`delivery.stream_heartbeat`).
   private static let longestHeartbeat = TimeSpan.minutes(10)
   private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
-  /// A longer line is no message: those of an upstream have at most `upstream.message_bytes`, 16 MiB by default.
+  /// A longer line cannot be a message: a message has at most `upstream.message_bytes`, 16 MiB by default.
   private static let lineBytes = 512 << 20
-  /// Of the response to a request that is refused.
+  /// Maximum bytes that are read of a refusal.
   private static let problemBytes = 64 << 10
   private static let longestToken = 8 << 10
   private static let signals: [Int32] = [SIGINT, SIGTERM]
 
-  /// Why it ends.
+  /// Why the command ends.
   private enum End: Error {
-    /// A signal, or nobody reads the output.
+    /// A signal arrived, or nobody reads the output any more.
     case stopped
     case refused(String)
     case file(String)
@@ -32,9 +33,9 @@ final class TailCommand {
     case usage(String)
   }
 
-  /// How a stream ended. Both are followed by another.
+  /// How a stream ended. In both cases another stream follows.
   private enum Stream {
-    /// It was complete: its time was over, or the gateway shuts down.
+    /// The stream was complete: its lifetime is over, or the gateway shuts down.
     case ended
     case failed(String, retryAfter: TimeSpan?)
   }
@@ -44,9 +45,9 @@ final class TailCommand {
   private let resolver = Resolver()
   /// The position after the last line; nil before the first response.
   private var cursor: String?
-  /// Whether the last attempt has failed, and this was said.
+  /// Whether the last attempt has failed, and a note says so.
   private var hasFailed = false
-  /// Whether there was a stream: the command line is right.
+  /// Whether a stream has already begun, so that the command line is right.
   private var hasConnected = false
 
   static func run(_ invocation: Invocation) -> Int32 {
@@ -81,7 +82,7 @@ final class TailCommand {
         let before = cursor
         switch try follow() {
         case .ended:
-          // One that ends at once, again and again, must not be a busy loop.
+          // Streams that end at once must not cause a busy loop.
           if ProcessInformation.monotonicTime() - began < .seconds(1) { try wait(for: Self.pauses.first) }
           pause = Self.pauses.first
         case .failed(let reason, let retryAfter):
@@ -133,7 +134,7 @@ final class TailCommand {
     do throws(End) {
       request = try self.request()
     } catch {
-      // The file may be in the middle of being replaced.
+      // The file may be about to be replaced.
       if hasConnected, case .file(let reason) = error { return .failed(reason, retryAfter: nil) }
       throw error
     }
@@ -160,14 +161,14 @@ final class TailCommand {
     let deadline = ProcessInformation.monotonicTime() + .seconds(Int64(GatewayConnection.timeoutSeconds))
     if let failure = try readHead(&decoder, from: connection, &input, until: deadline) { return noResponse(failure) }
     guard decoder.status == .ok else { return try refused(decoder, connection, &input, until: deadline) }
-    // Before anything of it is read: what is no stream may be of any length, and have no lines.
+    // Checked before the content is read: other content may have any length, and no lines.
     if let type = Self.field("Content-Type", of: decoder), !type.lowercased().hasPrefix("application/x-ndjson") {
       throw Self.noStream
     }
     if hasFailed { note("connected again") }
     hasFailed = false
     hasConnected = true
-    // After a gap that is to be reported, the position is known when it is.
+    // If a gap follows, the position is known only after its line.
     if cursor == nil, Self.field("Gateway-Gap", of: decoder) == nil {
       cursor = Self.field("Gateway-Cursor", of: decoder)
     }
@@ -217,7 +218,7 @@ final class TailCommand {
     }
   }
 
-  /// Receives more of the response's beginning, or ends at a signal. Returns why there is no more.
+  /// Receives more bytes of the response's head or problem. Returns why there are no more. Throws after a signal.
   private func receive(
     from connection: GatewayConnection, _ input: inout ByteQueue, until deadline: MonotonicTime
   ) throws(End) -> ConnectionFailure? {
@@ -236,7 +237,7 @@ final class TailCommand {
     }
   }
 
-  /// Returns why there is no response that can be used.
+  /// Reads the head of the response. Returns why there is no usable response.
   private func readHead(
     _ decoder: inout HTTPResponseHeadDecoder, from connection: GatewayConnection, _ input: inout ByteQueue,
     until deadline: MonotonicTime
@@ -268,13 +269,13 @@ final class TailCommand {
     _ decoder: borrowing HTTPResponseHeadDecoder, _ connection: GatewayConnection, _ input: inout ByteQueue,
     until deadline: MonotonicTime
   ) throws(End) -> Stream {
-    // Without all of it, the status says enough.
+    // If the content is incomplete, the status suffices.
     while input.count < Self.problemBytes, try receive(from: connection, &input, until: deadline) == nil {}
     let status = decoder.status.rawValue
     let detail = StreamLine(input.bytes.text().split(whereSeparator: \.isNewline).last.map { Array($0.utf8) } ?? [])?
       .text("detail")
     let reason = "status \(status)" + (detail.map { ": \($0)" } ?? "")
-    // A token that has expired is replaced sooner or later.
+    // An expired token will probably be replaced.
     let canChange = status == 401 && hasConnected && options.tokenFile != nil
     guard status >= 500 || status == 429 || status == 408 || canChange else { throw .refused(reason) }
     let retryAfter = Self.field("Retry-After", of: decoder).flatMap { Int64($0) }.map {
@@ -297,7 +298,7 @@ final class TailCommand {
     from connection: GatewayConnection, _ input: inout ByteQueue, silence: TimeSpan
   ) throws(End) -> Stream {
     var scanned = 0
-    // What comes with the end of the response, or before the connection is lost, counts too.
+    // Bytes that arrive with the end of the response, or before the connection is lost, are used, too.
     var end: Stream? = connection.isAtEnd ? .ended : nil
     while true {
       while let end = input.bytes.firstIndex(of: UInt8(ascii: "\n"), from: scanned) {
@@ -316,7 +317,7 @@ final class TailCommand {
       case .readable: break
       }
       do throws(ConnectionFailure) {
-        // A line without its end is repeated by the next stream.
+        // The next stream repeats an incomplete line.
         if try !connection.receive(into: &input) { end = .ended }
       } catch {
         end = .failed("the connection was lost: \(error.reason)", retryAfter: nil)
@@ -336,13 +337,13 @@ final class TailCommand {
     cursor = line.cursor ?? cursor
   }
 
-  /// Writes to standard output. A reader that stops reading delays the stream, and the gateway keeps what follows.
+  /// Writes to standard output. If its reader stops, the stream is not read either, and the gateway keeps the pushes.
   private func write(_ bytes: [UInt8]) throws(End) {
     var rest = bytes[...]
     while !rest.isEmpty {
       var interest = pollfd(fd: STDOUT_FILENO, events: Int16(POLLOUT), revents: 0)
       if unsafe poll(&interest, 1, 0) == 0 {
-        // While it would block, signals have their default action.
+        // While the write would block, signals have their default action.
         ProcessSignals.unblock(Self.signals)
         _ = unsafe poll(&interest, 1, -1)
         ProcessSignals.block(Self.signals)

@@ -5,7 +5,7 @@ import TLSEngine
 
 /// The command line of `drawbridge tail`.
 struct TailOptions {
-  /// Where `drawbridge serve` listens by default.
+  /// The default address of `drawbridge serve`.
   static let defaultURL = "http://127.0.0.1:8080"
 
   let url: GatewayURL
@@ -14,9 +14,9 @@ struct TailOptions {
   let start: String
   /// The parameters of every request.
   let topics: String
-  /// Read before each request, so that a token can be replaced.
+  /// Read before each request, so that the token can be replaced.
   let tokenFile: String?
-  /// For `https`.
+  /// The TLS settings for `https`.
   let context: TLSContext?
   let output: TailOutput
 

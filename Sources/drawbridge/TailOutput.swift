@@ -21,7 +21,7 @@ struct TailOutput {
 
   // MARK: Lines
 
-  /// Returns what is printed for a line of a stream, with its line break; empty for nothing.
+  /// Returns the output for a line of a stream, with its line break; empty if nothing is printed.
   func render(_ line: StreamLine) -> [UInt8] {
     if line.type == "heartbeat" { return [] }
     if format == .ndjson { return (isTerminal ? Self.escaped(line.bytes) : line.bytes) + [UInt8(ascii: "\n")] }
@@ -37,7 +37,8 @@ struct TailOutput {
     if let data = line.text("data_base64") {
       parts.append(colored("base64", .dim) + " " + Terminal.oneLine(data))
     } else {
-      // A string is shown without quotes and escapes only if it is a text, not if it is the JSON of a string.
+      // If the push is a text message, a string is shown without quotes and escapes. If it is JSON that consists of a
+      // string, it is shown as it is.
       let data = line.type == "text" ? line.text("data") : line.json("data")
       parts.append(Terminal.oneLine(data ?? ""))
     }
@@ -51,7 +52,7 @@ struct TailOutput {
     return colored("-- \(count) \(verb) missing (\(Terminal.oneLine(reasons)))", .yellow)
   }
 
-  /// The same JSON without characters that a terminal would act on.
+  /// Returns the same JSON without characters that a terminal would act on.
   private static func escaped(_ json: [UInt8]) -> [UInt8] {
     let text = String(decoding: json, as: UTF8.self)
     guard text.unicodeScalars.contains(where: \.controlsDisplay) else { return json }
@@ -59,7 +60,7 @@ struct TailOutput {
       if !scalar.controlsDisplay {
         result += Array(String(scalar).utf8)
       } else if scalar.value < 0x20 {
-        // Strings contain none, so this is whitespace.
+        // Strings contain no such characters, so this is whitespace.
         result.append(UInt8(ascii: " "))
       } else {
         let digits = String(scalar.value, radix: 16)
@@ -85,7 +86,7 @@ struct StreamLine {
   let bytes: [UInt8]
   private let object: JSONObject
 
-  /// Returns nil if it is no JSON object.
+  /// Returns nil unless the line is a JSON object.
   init?(_ bytes: [UInt8]) {
     guard JSONValidator.isValid(bytes.span), let object = JSONObject(bytes.span) else { return nil }
     self.bytes = bytes
@@ -94,14 +95,14 @@ struct StreamLine {
 
   var type: String { text("type") ?? "" }
 
-  /// The position after it.
+  /// The position after the line.
   var cursor: String? { text("cursor") ?? text("id") }
 
   private func value(_ name: String) -> Range<Int>? {
     object.members.first { JSONString.equals(bytes.span.extracting($0.name), Array(name.utf8)) }?.value
   }
 
-  /// The text of a string; nil if it is none.
+  /// The content of a string; nil for any other value.
   func text(_ name: String) -> String? {
     value(name).flatMap { JSONString.content(of: bytes.span.extracting($0)) }.map {
       String(decoding: $0, as: UTF8.self)

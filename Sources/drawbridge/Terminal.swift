@@ -16,9 +16,9 @@ enum Terminal {
     }
   }
 
-  /// As `printable`, and line breaks are escaped too.
+  /// Like `printable`, and also escapes line breaks.
   static func oneLine(_ text: String) -> String {
-    // Not by characters: "\r\n" is a single one.
+    // Scalars, not characters: "\r\n" is a single character.
     printable(
       text.unicodeScalars.reduce(into: "") { result, scalar in
         if scalar == "\n" { result += "\\n" } else { result.unicodeScalars.append(scalar) }

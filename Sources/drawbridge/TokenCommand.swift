@@ -4,7 +4,7 @@ import Digests
 
 /// Makes a static token. Only its hash goes into the file, so a copy of the file gives no access.
 enum TokenCommand {
-  /// 256 bits, as many as the hash has.
+  /// 256 bits, the size of the hash.
   private static let randomBytes = 32
 
   /// Prints the line for the file to standard output, and the token to standard error.
@@ -17,7 +17,7 @@ enum TokenCommand {
     let value = { (flag: String) in invocation.flags.last { $0.name == flag }?.value }
     var line = "\(name) sha256:\(hexadecimal(Digest.sha256(Array(token.utf8).span)))"
     line += " scopes=\(value("scopes") ?? "send,receive")"
-    // All sessions and topics are the default of the file.
+    // The default in the file is all sessions and topics.
     for flag in ["sessions", "topics"] {
       if let list = value(flag) { line += " \(flag)=\(list)" }
     }

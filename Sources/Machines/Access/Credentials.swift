@@ -1,10 +1,11 @@
-/// What authenticates clients: the contents of the files of tokens and keys, and the policy for JWT. Immutable and shared by all event loops.
+/// The credentials that authenticate clients: the contents of the files of tokens and keys, and the policy for JWT.
+/// Immutable, and used by all event loops.
 package final class Credentials: Sendable {
   package struct JWT: Sendable {
     package let keys: KeySet
     package let policy: JWTPolicy
 
-    /// Throws if a key could sign tokens in the name of another issuer than its own.
+    /// Throws if a key could sign tokens in the name of an issuer other than its own.
     package init(keys: KeySet, policy: JWTPolicy) throws(KeySet.Invalid) {
       try keys.checkIssuers(policy)
       self.keys = keys
@@ -19,15 +20,16 @@ package final class Credentials: Sendable {
     fileprivate func sharing(with previous: JWT) -> JWT { JWT(checked: keys.sharing(with: previous.keys), policy) }
   }
 
-  /// nil: there are no static tokens.
+  /// nil if there are no static tokens.
   package let tokens: TokenTable?
-  /// nil: JWT are not accepted.
+  /// nil if JWT are not accepted.
   package let jwt: JWT?
 
   /// - Parameters:
-  ///   - tokens: at a reload, made with `sharingGrantsOf` those of `previous`.
-  ///   - previous: what these replace at a reload. Grants of unchanged tokens and keys stay valid. If the policy for JWT has changed,
-  ///     those of all keys end.
+  ///   - tokens: at a reload, made with `sharingGrantsOf` the tokens of `previous`.
+  ///   - previous: the credentials that these replace at a reload. Grants of unchanged tokens and keys stay valid. If
+  ///     the
+  ///     policy for JWT has changed, the grants of all keys end.
   package init(tokens: TokenTable?, jwt: JWT?, replacing previous: Credentials? = nil) {
     self.tokens = tokens
     if let jwt, let before = previous?.jwt, before.policy == jwt.policy {
@@ -37,8 +39,8 @@ package final class Credentials: Sendable {
     }
   }
 
-  /// Revokes the grants of tokens and keys that `current` does not have. Call it after every event loop uses `current`. Before, a loop would
-  /// refuse tokens whose rights have only changed.
+  /// Revokes the grants of tokens and keys that `current` does not have. Call it after every event loop uses `current`.
+  /// Otherwise a loop would refuse tokens whose rights have merely changed.
   package func revokeGrants(notIn current: Credentials?) {
     tokens?.revokeGrants(notIn: current?.tokens)
     for key in jwt?.keys.keys ?? [] where current?.jwt?.keys.keys.contains(where: { $0 === key }) != true {

@@ -1,24 +1,24 @@
 import Synchronization
 
-/// What one authenticated client may do. Every request carries one, and so does everything that is held for a client.
+/// The rights of one authenticated client. Every request carries one, and so does everything that is held for a client.
 ///
 /// Any thread may read it. It is immutable, except that it can be revoked.
 package final class Grant: Sendable {
-  /// The client: the name of a static token, issuer and subject of a JWT separated by a space, or a name in a certificate. Empty for
-  /// an open gateway. It does not contain control characters.
+  /// The client: the name of a static token, issuer and subject of a JWT separated by a space, or a name in a
+  /// certificate. Empty for an open gateway. It does not contain control characters.
   package let principal: String
   /// A hash of `principal` with a key of this process, for quotas. Two principals can have the same number.
   package let number: UInt32
   package let scopes: Scopes
   /// The sessions that the client may use.
   package let sessions: NamePatterns
-  /// The topics that the client may receive. What it sends is not limited by topic.
+  /// The topics that the client may receive. The messages that it sends are not limited by topic.
   package let topics: NamePatterns
-  /// The UNIX time in milliseconds from which the grant is not valid. nil: no end.
+  /// The UNIX time in milliseconds at which the grant expires; nil if it does not expire.
   package let expires: Int64?
   private let revocation: Revocation
 
-  /// - Parameter revocation: shared by all grants that must end together, such as those of one key.
+  /// - Parameter revocation: common to all grants that must end together, such as those of one key.
   package init(
     principal: String, scopes: Scopes, sessions: NamePatterns = .all, topics: NamePatterns = .all,
     expires: Int64? = nil, revocation: Revocation = Revocation()
@@ -49,7 +49,7 @@ package final class Grant: Sendable {
   }
 }
 
-/// Ends the grants that share it, on all threads.
+/// Ends all grants that use it, on all threads.
 package final class Revocation: Sendable {
   private let flag = Atomic(false)
 

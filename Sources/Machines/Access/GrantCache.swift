@@ -2,8 +2,9 @@ import Digests
 
 /// The grants of verified tokens, by the SHA-256 of the token. A token with a known grant needs no signature check.
 ///
-/// Only valid tokens are stored: refused ones could fill it. A token belongs to one set of four, ordered by use. If its set is full, the
-/// table grows, and at its limit the last entry of the set is dropped.
+/// Only valid tokens are stored, since refused ones could fill the cache. A token belongs to one set of four entries,
+/// ordered by use. If its set is full, the table grows. If the table has reached its limit, the last entry of the set
+/// is dropped.
 struct GrantCache {
   private struct Entry {
     let digest: SecretDigest
@@ -17,7 +18,7 @@ struct GrantCache {
   /// Maximum number of entries.
   private let limit: Int
 
-  /// - Parameter limit: a power of two from 64 on.
+  /// - Parameter limit: a power of two, at least 64.
   init(limit: Int) {
     precondition(limit >= Self.smallestCount && limit & (limit - 1) == 0, "the limit is not a power of two from 64 on")
     self.limit = limit
@@ -53,7 +54,7 @@ struct GrantCache {
 
   mutating func removeAll() { entries = [] }
 
-  /// The place of an entry for the same token, or else one that is empty or whose grant has ended.
+  /// The place of an entry for the same token, or else a place that is empty or whose grant has ended.
   private func freePlace(for digest: SecretDigest, at now: Int64) -> Int? {
     let start = setStart(of: digest)
     let places = start..<start + Self.ways
@@ -68,7 +69,7 @@ struct GrantCache {
     digest.placeNumber & (entries.count / Self.ways - 1) * Self.ways
   }
 
-  /// Doubles the number of sets. Each is divided between two.
+  /// Doubles the number of sets. The entries of each set are divided between two.
   private mutating func grow() {
     let old = entries
     entries = [Entry?](repeating: nil, count: max(Self.smallestCount, old.count * 2))

@@ -1,17 +1,17 @@
 import ByteStreams
 import JSONCodec
 
-/// The members of a JSON object, by their decoded names. An object with two members of one name is refused: parsers differ in which one
-/// they take (RFC 8259 §4).
+/// The members of a JSON object, by their decoded names. An object with two members of one name is refused, since
+/// parsers differ in which of them they use (RFC 8259 §4).
 struct JSONMembers {
   enum Invalid: Error, Equatable {
-    /// Not UTF-8, not JSON, not an object, or with half of a surrogate pair, which has no encoding in UTF-8.
+    /// Not UTF-8, not JSON, not an object, or with an unpaired surrogate, which has no encoding in UTF-8.
     case notAnObject
     case duplicate(name: String)
     case tooMany
   }
 
-  /// A member has another type than the one that is read.
+  /// A member has another type than the requested one.
   struct WrongType: Error {}
 
   private let text: [UInt8]
@@ -52,7 +52,7 @@ struct JSONMembers {
     return [UInt8](copying: text.span.extracting(range))
   }
 
-  /// The content of a string. nil: there is no such member.
+  /// The content of a string; nil if there is no such member.
   func string(_ name: String) throws(WrongType) -> [UInt8]? {
     guard let value = value(name) else { return nil }
     return try Self.string(value.span)
@@ -79,8 +79,8 @@ struct JSONMembers {
     return try JSONMembers(valid: value, maximum: maximum)
   }
 
-  /// A `NumericDate` (RFC 7519 §2) in milliseconds. Fractions are allowed. Negative numbers, exponents and years from 10000 on are not: no
-  /// issuer needs them, and they do not mean the same to all parsers.
+  /// A `NumericDate` (RFC 7519 §2) in milliseconds. Fractions are allowed. Negative numbers, exponents and years from
+  /// 10000 on are not: no issuer needs them, and parsers differ in how they read them.
   func time(_ name: String) throws(WrongType) -> Int64? {
     guard let value = value(name) else { return nil }
     let number = value.span

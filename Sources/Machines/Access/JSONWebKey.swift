@@ -5,7 +5,7 @@ import Signatures
 enum JSONWebKey {
   enum Outcome {
     case key(VerificationKey)
-    /// A sound key that we have no use for. Issuers publish keys for encryption and for other algorithms in the same set.
+    /// A valid key that we do not use. Issuers publish keys for encryption and for other algorithms in the same set.
     case skipped(String)
   }
 
@@ -17,7 +17,7 @@ enum JSONWebKey {
 
   /// - Parameters:
   ///   - text: a valid JSON value.
-  ///   - number: of the key in the file, from 1.
+  ///   - number: the number of the key in the file, from 1.
   static func read(_ text: [UInt8], number: Int) throws(KeySet.Invalid) -> Outcome {
     let members: JSONMembers
     do throws(JSONMembers.Invalid) {

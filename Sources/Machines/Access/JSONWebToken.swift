@@ -9,10 +9,11 @@ package enum JSONWebToken {
   static let maximumHeaderMembers = 32
   static let maximumClaims = 128
 
-  /// They name a key or a place from which to get it, change how the token is read, or must be understood (RFC 8725 §3.10, RFC 7515 §4.1.11).
+  /// These parameters name a key or a place from which to get it, change how the token is read, or must be understood
+  /// (RFC 8725 §3.10, RFC 7515 §4.1.11).
   static let refusedParameters = ["jku", "x5u", "jwk", "x5c", "crit", "b64", "zip"]
 
-  /// The grant of a valid token. A function of its arguments alone.
+  /// Returns the grant of a valid token. The result depends only on the arguments.
   ///
   /// - Parameter now: UNIX time in milliseconds.
   package static func verify(
@@ -31,7 +32,7 @@ package enum JSONWebToken {
       throw .notBase64URL(.signature)
     }
     for key in candidates where key.isValid(signature.span, of: token.extracting(first: claimsEnd)) {
-      // Nothing of the claims is read before this line.
+      // No claim is read before this line.
       let claims = try members(of: token.extracting(headerEnd + 1..<claimsEnd), .claims, maximum: maximumClaims)
       return try JWTClaims(claims).grant(by: policy, at: now, key)
     }
@@ -70,7 +71,7 @@ package enum JSONWebToken {
     return try keys.candidates(id: id, algorithm)
   }
 
-  /// Whether `typ` does not say that the token is for another purpose (RFC 8725 §3.11, RFC 9068 §2.1).
+  /// Whether `typ` is absent or does not declare another purpose of the token (RFC 8725 §3.11, RFC 9068 §2.1).
   private static func isAccessToken(_ header: JSONMembers) -> Bool {
     guard header.has("typ") else { return true }
     guard let type = try? header.string("typ") else { return false }

@@ -12,11 +12,11 @@ struct JWTClaims {
 
   /// - Parameters:
   ///   - now: UNIX time in milliseconds.
-  ///   - key: that signed the token.
+  ///   - key: the key that signed the token.
   func grant(by policy: JWTPolicy, at now: Int64, _ key: VerificationKey) throws(TokenRefusal) -> Grant {
     guard let expires = try time(.exp) else { throw .missing(.exp) }
     guard now < expires + policy.leeway else { throw .expired }
-    // A token from the future: its issuer's clock, or ours, is wrong.
+    // The token is from the future: its issuer's clock, or ours, is wrong.
     for claim in [TokenRefusal.Claim.nbf, .iat] {
       if let start = try time(claim), now + policy.leeway < start { throw .notYetValid }
     }
@@ -32,8 +32,8 @@ struct JWTClaims {
       expires: expires + policy.leeway, revocation: key.revocation)
   }
 
-  /// Issuer and subject, separated by a space. Other bytes than printable ASCII, and `%`, are percent-encoded. So the text is unambiguous,
-  /// and safe in a log.
+  /// Issuer and subject, separated by a space. Bytes other than printable ASCII, and `%`, are percent-encoded, so the
+  /// text is unambiguous and safe in a log.
   private static func principal(_ issuer: [UInt8], _ subject: [UInt8]) -> String {
     var output = ByteQueue()
     for (index, name) in [issuer, subject].enumerated() {
@@ -50,8 +50,8 @@ struct JWTClaims {
     return output.bytes.text()
   }
 
-  /// `drawbridge`: the sessions and topics that the client may use. Without it, or without one of its members, all. An unknown member is an
-  /// error: a misspelt restriction would restrict nothing.
+  /// The claim `drawbridge`: the sessions and topics that the client may use. Without the claim, or without one of its
+  /// members, all are allowed. An unknown member is an error: a misspelt restriction would restrict nothing.
   private func patterns() throws(TokenRefusal) -> (sessions: NamePatterns, topics: NamePatterns) {
     let members: JSONMembers?
     do throws(JSONMembers.Invalid) {

@@ -3,7 +3,7 @@ import Signatures
 
 /// The keys that verify JWT: a JWK Set (RFC 7517), or public keys in PEM.
 package struct KeySet: Sendable {
-  /// A file that cannot be used. The whole file is refused: a key that is left out would refuse clients later.
+  /// A file that cannot be used. The whole file is refused: without an omitted key, clients would be refused later.
   package struct Invalid: Error, Equatable, Sendable, CustomStringConvertible {
     package let description: String
     init(_ description: String) { self.description = description }
@@ -13,7 +13,8 @@ package struct KeySet: Sendable {
   package static var maximumBytes: Int { 256 << 10 }
   /// Maximum number of keys. An issuer that rotates its keys has a few.
   package static var maximumKeys: Int { 64 }
-  /// Maximum number of keys that are tried for one token: each costs the check of a signature. Enough for a rotation.
+  /// Maximum number of keys that are tried for one token, since each costs the verification of a signature. Enough for
+  /// a rotation.
   package static var maximumCandidates: Int { 4 }
 
   private(set) var keys: [VerificationKey] = []
@@ -31,14 +32,14 @@ package struct KeySet: Sendable {
     }
   }
 
-  /// These keys. Those that `previous` has as well are the same objects, so that their grants stay valid.
+  /// Returns these keys, with the objects of `previous` for keys that both have, so that their grants stay valid.
   func sharing(with previous: KeySet) -> KeySet {
     var result = self
     result.keys = keys.map { key in previous.keys.first { $0.isSame(as: key) } ?? key }
     return result
   }
 
-  /// Selects the keys one of which has signed a token (RFC 7515 §4.1.4). Only configured keys are candidates.
+  /// Returns the keys that may have signed a token (RFC 7515 §4.1.4). Only configured keys are candidates.
   func candidates(id: [UInt8]?, _ algorithm: SignatureAlgorithm) throws(TokenRefusal) -> [VerificationKey] {
     if let id, let named = keys.first(where: { $0.id == id }) {
       guard named.algorithm == algorithm else { throw .otherAlgorithm }
@@ -50,7 +51,8 @@ package struct KeySet: Sendable {
     return candidates
   }
 
-  /// Requires that each key belongs to one issuer (RFC 8725 §3.8): otherwise one issuer could sign tokens in the name of another.
+  /// Requires that each key belongs to one issuer (RFC 8725 §3.8): otherwise one issuer could sign tokens in the name
+  /// of another.
   func checkIssuers(_ policy: JWTPolicy) throws(Invalid) {
     for key in keys {
       guard let issuer = key.issuer else { continue }
@@ -92,7 +94,7 @@ package struct KeySet: Sendable {
         throw Invalid("the file is neither a JWK Set (a JSON object with an array 'keys') nor public keys in PEM")
       }
     }
-    // A longer array gets an error of its own below.
+    // An array with too many keys gets an error of its own below.
     guard let elements = try? document.elements("keys", maximum: Self.maximumBytes) else {
       throw Invalid("the file has no array 'keys': use a JWK Set (RFC 7517 §5)")
     }
@@ -137,11 +139,11 @@ package struct KeySet: Sendable {
   }
 }
 
-/// A name of the file in an error or a warning.
+/// Formats a name from the file, for an error or a warning.
 func quoted(_ name: [UInt8]) -> String { PrintableText.quoted(name.span.excerpt()) }
 
 extension [UInt8] {
-  /// The index of the first line of a PEM block, which text can precede.
+  /// The index of the first line of a PEM block that follows other text.
   fileprivate var firstPEMLine: Int? {
     let mark = Array("\n-----BEGIN ".utf8)
     return indices.first { self[$0] == mark[0] && self[$0...].starts(with: mark) }

@@ -3,7 +3,7 @@ import ByteStreams
 /// Which sessions or topics a client may use: exact names, and prefixes with a final `*`.
 package struct NamePatterns: Hashable, Sendable, CustomStringConvertible {
   private struct Pattern: Hashable, Sendable {
-    /// The end of the pattern's text in `text`. It begins at the end of the pattern before it.
+    /// The end of the pattern's text in `text`. It begins at the end of the previous pattern.
     let end: UInt16
     let isPrefix: Bool
   }

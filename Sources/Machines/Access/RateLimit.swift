@@ -1,8 +1,10 @@
 import ByteStreams
 
-/// How often a client may do something: `count` times per `interval`, and up to `burst` times at once after a pause.
+/// A rate at which a client may do something: `count` times per `interval`, and up to `burst` times at once after a
+/// pause.
 package struct RateLimit: Equatable, Sendable {
-  /// Maximum of `count` and `burst`. With it, the rounding of `spacing` makes a limit at most 0.1 % lower than it was set.
+  /// Maximum of `count` and `burst`. Up to it, the rounding of `spacing` makes a limit at most 0.1 % lower than
+  /// configured.
   package static var maximum: Int { 1_000_000 }
 
   package let count: Int
@@ -12,7 +14,7 @@ package struct RateLimit: Equatable, Sendable {
   /// The time after which one more use is allowed, in nanoseconds. Rounded up, since the rate is an upper limit.
   let spacing: UInt64
 
-  /// - Parameter burst: nil for `count`.
+  /// - Parameter burst: nil means `count`.
   package init(_ count: Int, per interval: TimeSpan, burst: Int? = nil) {
     let burst = burst ?? count
     precondition(
@@ -25,7 +27,8 @@ package struct RateLimit: Equatable, Sendable {
     spacing = whole + (rest > 0 ? 1 : 0)
   }
 
-  /// The time in which `burst` uses become available again. At most 114 years, so adding it to a time does not overflow.
+  /// The time in which `burst` uses become available again. At most 114 years, so adding it to a time does not
+  /// overflow.
   package var recovery: TimeSpan { TimeSpan(nanoseconds: Int64(depth)) }
 
   var depth: UInt64 { spacing * UInt64(burst) }
@@ -59,7 +62,7 @@ package struct RateLimit: Equatable, Sendable {
     return number
   }
 
-  /// As `init(_:)` accepts it.
+  /// The text form that `init(_:)` accepts.
   package var text: String {
     let unit = Self.units.first { $0.interval == interval }?.name ?? "s"
     return "\(count)/\(unit)" + (burst == count ? "" : " burst \(burst)")

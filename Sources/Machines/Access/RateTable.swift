@@ -1,21 +1,24 @@
 import ByteStreams
 
-/// The uses of each client, by its key, and whether one more is within the limits. One of several shards: each key belongs to one.
+/// Counts the uses of each client by its key, and decides whether another use is within the limits. The table is one of
+/// several shards; each key belongs to one.
 ///
-/// A rate is limited by the generic cell rate algorithm (ITU-T I.371): per key and rate, only the time is stored at which all earlier uses are
-/// paid off. So a limit is exact over every interval: at most `burst` uses and those that the rate allows. A refused use costs nothing.
+/// A rate is limited by the generic cell rate algorithm (ITU-T I.371). Per key and rate it stores only the time at
+/// which all earlier uses are paid off. So a limit is exact over every interval: at most `burst` uses plus the uses
+/// that the rate allows. A refused use costs nothing.
 ///
-/// Memory is bounded by `maximumKeys`. A key whose uses are all paid off is like a new one, and its place is reused. If the keys of a shard
-/// are all in use, new ones share one place, and its limits: active clients keep exactly theirs, and strangers get little together.
+/// Memory is bounded by `maximumKeys`. A key whose uses are all paid off is like a new one, and its place is reused. If
+/// all keys of a shard are in use, new keys have one common place with one set of limits. So active clients keep
+/// exactly their limits, and unknown clients together get little.
 package struct RateTable: Sendable {
   /// Maximum number of keys with a place of their own. With 64 shards, 98,304.
   package static var maximumKeys: Int { maximumSlots / 4 * 3 }
   private static var maximumSlots: Int { 2_048 }
   private static var minimumSlots: Int { 16 }
-  /// After a search for unused places that found few, the next one waits this long. Otherwise each request of a new client would cause a search.
+  /// Minimum time between two searches for unused places. Otherwise each request of a new client could cause a search.
   private static var sweepInterval: TimeSpan { .milliseconds(100) }
 
-  /// What is counted. A nil limit is none.
+  /// The limits to enforce. A limit of nil does not apply.
   package struct Limits: Equatable, Sendable {
     package var requests: RateLimit?
     package var messages: RateLimit?
@@ -42,43 +45,44 @@ package struct RateTable: Sendable {
     case failures
   }
 
-  /// A client, by a hash with a key of this process, so that clients cannot choose the shard or the place. Two of 98,304 clients have the same
-  /// one with a probability of 3 in 10¹⁰.
+  /// The key of a client: a hash that is keyed with a secret of this process, so that clients cannot choose the shard
+  /// or the place. Two of 98,304 clients have the same hash with a probability of 3 in 10¹⁰.
   package struct Key: Equatable, Sendable {
     let hash: UInt64
 
     package init(_ client: some Hashable) {
       var hasher = Hasher()
       hasher.combine(client)
-      // Zero is a free place.
+      // Zero marks a free place.
       hash = max(1, UInt64(bitPattern: Int64(hasher.finalize())))
     }
 
     init(hash: UInt64) { self.hash = hash }
 
-    /// Which of `count` shards it belongs to; `count` must be a power of two. The first bits: the last ones select the place.
+    /// The number of the key's shard among `count` shards; `count` must be a power of two. Uses the first bits, since
+    /// the last ones select the place.
     package func shard(of count: Int) -> Int { Int(truncatingIfNeeded: hash >> 40) & (count - 1) }
   }
 
-  /// What is left of one limit.
+  /// The unused part of one limit.
   package struct Standing: Equatable, Sendable {
     /// Uses that are available now.
     package let remaining: Int
-    /// The time until one more is available. Zero if all are.
+    /// The time until one more use is available. Zero if all are.
     package let next: TimeSpan
   }
 
   /// The result of one use.
   package enum Verdict: Equatable, Sendable {
-    /// `inShared`: it was counted in the place that clients without their own share.
+    /// `inShared`: the use was counted in the common place of clients without their own.
     case admitted(inShared: Bool)
-    /// After this time it would be admitted, if nothing else is before.
+    /// The use would be admitted after this time, if no other use comes before.
     case refused(wait: TimeSpan)
-    /// It exceeds the burst, so it can never be admitted.
+    /// The uses exceed the burst, so they can never be admitted.
     case impossible
   }
 
-  /// The place of a held request in the count of its client, to be given back once.
+  /// The place of a held request in the count of its client. It must be given back once.
   package struct Hold: Equatable, Sendable {
     package let key: Key
     let inShared: Bool
@@ -113,7 +117,7 @@ package struct RateTable: Sendable {
   }
 
   private let limits: Limits
-  /// Open addressing, at most three quarters full. Places become free only when all entries are distributed anew.
+  /// Open addressing, at most three quarters full. Places become free only when all entries are distributed again.
   private var slots: [Entry] = []
   /// Number of entries in `slots`.
   package private(set) var count = 0
@@ -160,7 +164,7 @@ package struct RateTable: Sendable {
     update(slot) { $0[rate] -= min($0[rate], limit.spacing * UInt64(uses)) }
   }
 
-  /// What is left of the limit of `rate`; nil if there is none.
+  /// Returns the unused part of the limit of `rate`; nil if there is no limit.
   package mutating func standing(_ rate: Rate, of key: Key, at now: MonotonicTime) -> Standing? {
     guard let limit = limits[rate] else { return nil }
     let now = advance(to: now)
@@ -168,7 +172,7 @@ package struct RateTable: Sendable {
     let paidOff = entry(slot)[rate]
     let debt = paidOff > now ? min(paidOff - now, limit.depth) : 0
     let remaining = (limit.depth - debt) / limit.spacing
-    // The debt at which one more is available.
+    // The debt below which one more use is available.
     let target = limit.depth - min(limit.depth, (remaining + 1) * limit.spacing)
     return Standing(
       remaining: Int(remaining), next: TimeSpan(nanoseconds: debt > target ? Int64(debt - target) : 0))
@@ -185,7 +189,7 @@ package struct RateTable: Sendable {
     return Hold(key: key, inShared: slot == nil)
   }
 
-  /// A held request has ended.
+  /// Counts the end of a held request.
   package mutating func release(_ hold: Hold) {
     // An entry with held requests is in use, so it is still there.
     guard hold.inShared || find(hold.key) != nil else { preconditionFailure("a held request was released twice") }
@@ -209,7 +213,7 @@ package struct RateTable: Sendable {
     return latest.nanoseconds
   }
 
-  /// - Parameter slot: nil for the shared place.
+  /// - Parameter slot: nil for the common place.
   private func entry(_ slot: Int?) -> Entry { slot.map { slots[$0] } ?? shared }
 
   private mutating func update(_ slot: Int?, _ change: (inout Entry) -> Void) {
@@ -226,7 +230,7 @@ package struct RateTable: Sendable {
     return nil
   }
 
-  /// Returns the place of `key`, which is made if there is none; nil for the shared place.
+  /// Returns the place of `key`, and creates it if necessary; nil for the common place.
   private mutating func slot(of key: Key, at now: UInt64) -> Int? {
     if let slot = find(key) { return slot }
     guard count < slots.count / 4 * 3 || makeRoom(at: now) else { return nil }
@@ -245,7 +249,7 @@ package struct RateTable: Sendable {
   private mutating func makeRoom(at now: UInt64) -> Bool {
     guard now >= nextSweep.nanoseconds else { return false }
     let inUse = slots.filter { $0.hash != 0 && $0.isInUse(at: now) }
-    // At most three eighths full, so that as many new keys follow before the next time.
+    // At most three eighths full, so that there is room for as many new keys before the next search.
     var size = Self.minimumSlots
     while size < Self.maximumSlots, inUse.count * 8 > size * 3 { size *= 2 }
     slots = Array(repeating: Entry(), count: size)

@@ -18,7 +18,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
   case tooManyMembers(Part)
 
   // Its header.
-  /// One that names a key or a place from which to get it, or changes the meaning of the token.
+  /// A parameter that names a key or a place from which to get it, or changes the meaning of the token.
   case parameter(String)
   case type
   case algorithm
@@ -37,7 +37,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
   case otherIssuer
   case issuerOfOtherKey
 
-  /// For the log.
+  /// The reason for the log.
   package var description: String {
     switch self {
     case .length: "the token has fewer than 16 or more than 8,192 bytes"
@@ -67,7 +67,8 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// For the client: the whole reason once the signature is valid. Before, nothing that would help to forge a token.
+  /// The reason for the client: complete once the signature is valid. Before that, it contains nothing that would help
+  /// to forge a token.
   package var clientDescription: String {
     switch self {
     case .missing, .malformed, .expired, .notYetValid, .otherAudience, .otherIssuer, .issuerOfOtherKey: description

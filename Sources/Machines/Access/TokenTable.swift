@@ -1,9 +1,9 @@
 import ByteStreams
 import Digests
 
-/// The static tokens of a file. Only their SHA-256 is known here.
+/// The static tokens of a file. The table has only their SHA-256.
 package struct TokenTable: Sendable {
-  /// A file that cannot be used. The whole file is refused: a token that is left out would refuse a client later.
+  /// A file that cannot be used. The whole file is refused: without an omitted token, a client would be refused later.
   package struct Invalid: Error, Equatable, Sendable, CustomStringConvertible {
     package let description: String
     init(_ description: String) { self.description = description }
@@ -27,8 +27,8 @@ package struct TokenTable: Sendable {
 
   package var count: Int { entries.count }
 
-  /// - Parameter previous: the table before a reload. Tokens that have the same rights in both keep their grants, so that nothing that is held
-  ///   for them ends.
+  /// - Parameter previous: the table before a reload. Tokens with unchanged rights keep their grants, so that held
+  ///   requests and streams continue.
   package init(_ contents: [UInt8], sharingGrantsOf previous: TokenTable? = nil) throws(Invalid) {
     let lines = try TokenFile.read(contents)
     var size = 2
@@ -65,7 +65,7 @@ package struct TokenTable: Sendable {
     for entry in entries where current?.grant(for: entry.digest) !== entry.grant { entry.grant.revoke() }
   }
 
-  /// The place with this digest, or else the free one where it belongs.
+  /// Returns the place with this digest, or else the free place for it.
   private func place(of digest: SecretDigest) -> Int {
     var place = digest.placeNumber & (places.count - 1)
     while places[place] >= 0, !entries[Int(places[place])].digest.matches(digest) {

@@ -3,10 +3,10 @@ import Digests
 
 /// Finds the grant of a bearer token. One per event loop, without a lock.
 ///
-/// A static token, and a JWT that was verified before, cost one SHA-256 and a look-up.
+/// A static token, or a JWT that was verified before, costs one SHA-256 and a look-up.
 package struct TokenVerifier {
-  /// Maximum number of JWT whose grants are remembered. An entry has 40 bytes, and its grant usually 200 to 400. With the longest lists of
-  /// sessions and topics it has 3 KiB, which makes 50 MiB at most.
+  /// Maximum number of JWT whose grants are remembered. An entry has 40 bytes, and its grant usually 200 to 400. With
+  /// the longest lists of sessions and topics a grant has 3 KiB, which makes 50 MiB at most.
   package static var cachedTokens: Int { 16_384 }
 
   package private(set) var credentials: Credentials
@@ -24,7 +24,8 @@ package struct TokenVerifier {
     cache.removeAll()
   }
 
-  /// Returns the grant of a token that needs no signature check: a static token, or a JWT that was verified before. nil for all others.
+  /// Returns the grant of a token that needs no signature check: a static token, or a JWT that was verified before.
+  /// Returns nil for any other token.
   package mutating func knownGrant(for token: Span<UInt8>, at now: Int64) -> Grant? {
     guard token.count >= TokenTable.tokenBytes.lowerBound, token.count <= JSONWebToken.maximumBytes else { return nil }
     let digest = SecretDigest(of: token)

@@ -9,7 +9,7 @@ enum SignatureAlgorithm: String, Sendable {
   case es256 = "ES256"
   case edDSA = "EdDSA"
 
-  /// `Ed25519` is the newer name of EdDSA with that curve (RFC 9864), the only one that we accept.
+  /// `Ed25519` is the newer name of EdDSA with this curve (RFC 9864), the only curve that we accept.
   init?(name: [UInt8]) {
     let name = name.span.text()
     self.init(rawValue: name == "Ed25519" ? "EdDSA" : name)
@@ -23,12 +23,12 @@ final class VerificationKey: Sendable {
     case publicKey(PublicKey)
   }
 
-  /// `kid`. A key without one verifies tokens with any `kid` that no other key has.
+  /// The `kid`. A key without one verifies tokens with any `kid` that no other key has.
   let id: [UInt8]?
-  /// The issuer whose tokens the key verifies. nil: that of the policy.
+  /// The issuer whose tokens the key verifies; nil means the issuers of the policy.
   let issuer: [UInt8]?
   let algorithm: SignatureAlgorithm
-  /// Of the grants of all tokens that the key signed.
+  /// Revokes the grants of all tokens that the key signed.
   let revocation = Revocation()
   private let material: Material
   private let fingerprint: SecretDigest

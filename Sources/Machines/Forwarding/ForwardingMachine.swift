@@ -1,21 +1,22 @@
 import ByteStreams
 
-/// What it means to execute a forwarded request twice.
+/// The effect of executing a forwarded request twice.
 package enum ForwardingRepetition: Sendable {
-  /// The same as once: GET, PUT, DELETE, PATCH of a state.
+  /// The same effect as once: GET, PUT, DELETE, PATCH of a state.
   case harmless
-  /// As `harmless`, and this gateway responds alone if no holder does: the request does not wait for one, and each is asked once.
+  /// Like `harmless`, and this gateway can respond without the holder: the request does not wait for a holder, and is
+  /// sent to each holder only once.
   case optional
   /// Holders execute it once, because they remember its id.
   case recognised
-  /// It would be done twice: a call, a receive.
+  /// The effect would occur twice: a call, a receive.
   case harmful
 
   package var isHarmless: Bool { self == .harmless || self == .optional }
 }
 
-/// Decides what is done next with one request that another gateway must serve: send it to the holder of its session, wait for the next one,
-/// pass the response on, or give up.
+/// Decides the next step for one request that another gateway must serve: send it to the holder of its session, wait
+/// for the next holder, pass the response on, or give up.
 ///
 ///     switch machine.next(holder: …, now: …) {
 ///     case .send(let peer): … if machine.begin(…) … then machine.ended(…)
@@ -24,12 +25,13 @@ package enum ForwardingRepetition: Sendable {
 ///     }
 package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   package struct Limits: Sendable {
-    /// How long a request waits for a holder that serves it, and for a connection with one, in all. The time for which a holder has the request
-    /// does not count.
+    /// How long a request waits in total for a holder that serves it, and for a connection to one. The time during
+    /// which a holder has the request does not count.
     package var patience: TimeSpan
-    /// How long until a holder that did not serve the request is asked again, as long as there is no other one.
+    /// The pause before a holder that did not serve the request is tried again, as long as it is still the holder.
     package var pause = TimeSpan.milliseconds(100)
-    /// For how long after a holder may have got it a `recognised` request is sent again. Shorter than holders remember its id.
+    /// How long a `recognised` request is sent again, from the first attempt that a holder may have received. Shorter
+    /// than holders remember its id.
     package var recognition: TimeSpan
 
     package init(patience: TimeSpan, recognition: TimeSpan) {
@@ -40,15 +42,15 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
 
   package enum Step: Equatable, Sendable {
     case send(Peer)
-    /// Until the session has another holder, at most until this time.
+    /// Wait until the session has another holder, at most until this time.
     case wait(until: MonotonicTime)
     case end(Failure)
   }
 
   package enum Failure: Equatable, Sendable {
-    /// Nothing was done, or doing it again is harmless.
+    /// Nothing was done, or repeating the request is harmless.
     case unavailable
-    /// It may have been done, and what came of it is not known.
+    /// The request may have been executed, with an unknown outcome.
     case unknown
   }
 
@@ -59,26 +61,27 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     case unreached
     /// The peer may have received all of it, and there is no complete response.
     case lost
-    /// As `lost`, because the peer has not responded in time. That time counts as a wait: the peer may hang, and the next attempt too.
+    /// Like `lost`, because the peer has not responded in time. That time counts as a wait: the peer may hang, and so
+    /// may the next attempt.
     case expired
   }
 
-  /// The status with which a gateway says that it is not the holder. No other response has it.
+  /// The status of a gateway that is not the holder. No other response has it.
   package static var misdirected: Int { 421 }
-  /// The status of a repetition while the holder still works on an earlier one.
+  /// The status of a repetition while the holder still executes an earlier attempt.
   private static var inProgress: Int { 409 }
 
   package let repetition: ForwardingRepetition
   private let limits: Limits
-  /// The last peer, which is not to be asked again before `resume` unless there was another one in between.
+  /// The last peer. It is not tried again before `resume`, unless another gateway was the holder in between.
   private var avoided: Peer?
   private var resume = MonotonicTime.zero
   private var current: Peer?
-  /// When the wait for a holder ends. nil: there was no reason to wait yet.
+  /// When the wait for a holder ends; nil if the request has not waited yet.
   private var patienceEnd: MonotonicTime?
-  /// When the last attempt was begun.
+  /// When the last attempt began.
   private var begun = MonotonicTime.zero
-  /// When the first attempt was begun that a holder may have executed.
+  /// When the first attempt began that a holder may have executed.
   private var firstLost: MonotonicTime?
 
   package init(_ repetition: ForwardingRepetition, _ limits: Limits) {
@@ -89,7 +92,7 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   /// Whether an attempt that has ended without a response may have been executed.
   package var mayHaveBeenExecuted: Bool { firstLost != nil }
 
-  /// Whether it would be done twice if it was sent again.
+  /// Whether sending the request again could execute it twice.
   private func mustNotBeSent(at now: MonotonicTime) -> Bool {
     guard let firstLost else { return false }
     return switch repetition {
@@ -99,10 +102,10 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     }
   }
 
-  /// What to give up with.
+  /// The failure to report when giving up.
   package var failure: Failure { mayHaveBeenExecuted && !repetition.isHarmless ? .unknown : .unavailable }
 
-  /// - Parameter holder: nil if the session has none at present.
+  /// - Parameter holder: nil if the session has no holder at present.
   package mutating func next(holder: Peer?, now: MonotonicTime) -> Step {
     if mustNotBeSent(at: now) { return .end(.unknown) }
     if let patienceEnd, now >= patienceEnd { return .end(failure) }
@@ -116,17 +119,18 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     return .wait(until: holder == nil ? end : min(end, resume))
   }
 
-  /// There is a connection with the peer of `.send`. Returns false if the request must not be sent any more; then `next` follows.
+  /// Begins an attempt, on a connection to the peer of `.send`. Returns false if the request must not be sent any more;
+  /// then `next` follows.
   package mutating func begin(at now: MonotonicTime) -> Bool {
     begun = now
     return !mustNotBeSent(at: now)
   }
 
-  /// The attempt has ended. Returns whether its response is that to the client; otherwise `next` follows.
+  /// Ends the attempt. Returns whether its response is the response to the client; otherwise `next` follows.
   package mutating func ended(_ attempt: Attempt, now: MonotonicTime) -> Bool {
     switch attempt {
     case .response(Self.misdirected): resumeWaiting(at: now)
-    // The client has sent it once.
+    // The client has sent the request only once, so this response is not for it.
     case .response(Self.inProgress) where repetition == .recognised && mayHaveBeenExecuted: break
     case .response: return true
     case .unreached: break
@@ -140,19 +144,19 @@ package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
     return false
   }
 
-  /// The time for the request is over. What to give up with.
+  /// Returns the failure to report when the time for the request is over.
   ///
-  /// - Parameter isSent: whether an attempt is in progress that the peer may have received.
+  /// - Parameter isSent: whether the peer may have received an attempt that is in progress.
   package func expired(isSent: Bool) -> Failure {
     isSent && !repetition.isHarmless ? .unknown : failure
   }
 
-  /// A holder has had the request since the attempt was begun.
+  /// Extends the wait by the time since the attempt began, during which a holder had the request.
   private mutating func resumeWaiting(at now: MonotonicTime) {
     if let end = patienceEnd { patienceEnd = end + (now - begun) }
   }
 
-  /// The request waits for a holder, or for a connection with one. Returns when that wait ends.
+  /// Begins or continues a wait for a holder, or for a connection to one. Returns when it ends.
   package mutating func beginWaiting(at now: MonotonicTime) -> MonotonicTime {
     let end = patienceEnd ?? now + limits.patience
     patienceEnd = end

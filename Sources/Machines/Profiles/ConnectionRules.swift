@@ -1,18 +1,19 @@
 import ByteStreams
 
-/// Where the sessions that clients create may connect to. Applied to every connection: to the host of its URL before the look-up, and to each
-/// address after it. The address that is judged is the one that is connected to, so that a name server cannot give another.
+/// The destinations to which the sessions of clients may connect. The rules apply to every connection: to the host of
+/// its URL before the name is resolved, and to each address afterwards. The checked address is the one that is
+/// connected to, so a name server cannot substitute another.
 package struct ConnectionRules: Hashable, Sendable {
-  /// Empty: any host, except through a proxy.
+  /// If empty, any host is allowed, except through a proxy.
   package var hosts = HostPatterns()
-  /// Blocks of addresses that are allowed although they are not public.
+  /// Blocks of non-public addresses that are allowed.
   package var allowed: [AddressBlock] = []
-  /// Whose rules these are, for messages.
+  /// The owner of these rules, for messages.
   package var owner = "the profile"
 
   package init() {}
 
-  /// Why a connection to `host` is refused before its name is resolved; nil if it is not.
+  /// Returns why a connection to `host` is refused before its name is resolved; nil if it is allowed.
   ///
   /// - Parameter isProxied: whether a proxy connects, and resolves the name.
   package func refusal(ofHost host: String, isProxied: Bool) -> String? {
@@ -28,9 +29,10 @@ package struct ConnectionRules: Hashable, Sendable {
       ? nil : "the host '\(host)' is this machine"
   }
 
-  /// Why a connection to `address` is refused; nil if it is not.
+  /// Returns why a connection to `address` is refused; nil if it is allowed.
   ///
-  /// - Parameter isOwn: returns whether the address is one of this machine, or throws if that is not known. Called only if the rest allows it.
+  /// - Parameter isOwn: returns whether the address belongs to this machine, or throws if that is unknown. Called only
+  ///   if the other rules allow the address.
   package func refusal(of address: IPAddress, isOwn: () throws -> Bool = { false }) -> String? {
     if allowed.contains(where: { $0.contains(address) || $0.contains(address.unmapped) }) { return nil }
     if let kind = AddressKind(of: address) {
@@ -45,7 +47,7 @@ package struct ConnectionRules: Hashable, Sendable {
   }
 }
 
-/// Why an address is not a public one (RFC 6890 and its registries).
+/// The kinds of addresses that are not public (RFC 6890 and its registries).
 package enum AddressKind: String, CaseIterable, Sendable {
   case unspecified
   case loopback
@@ -59,7 +61,7 @@ package enum AddressKind: String, CaseIterable, Sendable {
   case benchmarking = "for benchmarks"
   case reserved
 
-  /// nil for a public address. IPv6 addresses that contain an IPv4 address are judged by that.
+  /// Returns nil for a public address. An IPv6 address that contains an IPv4 address is judged by the latter.
   package init?(of address: IPAddress) {
     switch address {
     case .ipv4(let address): self.init(ofIPv4: address)
@@ -90,7 +92,7 @@ package enum AddressKind: String, CaseIterable, Sendable {
 
   private init?(ofIPv6 high: UInt64, _ low: UInt64) {
     if high == 0, low >> 32 == 0 {
-      // ::, ::1, and the addresses that once contained an IPv4 address (RFC 4291 §2.5.5.1).
+      // ::, ::1, and the deprecated addresses that contain an IPv4 address (RFC 4291 §2.5.5.1).
       switch low {
       case 0: self = .unspecified
       case 1: self = .loopback
@@ -104,8 +106,8 @@ package enum AddressKind: String, CaseIterable, Sendable {
       self = kind
       return
     }
-    // ISATAP (RFC 5214) is an interface identifier below any prefix, also a private one. So the IPv4 address inside it can refuse the address,
-    // but not make it public.
+    // ISATAP (RFC 5214) is an interface identifier below any prefix, which may be private. So its IPv4 address can make
+    // the address refused, but not public.
     if low >> 32 == 0x0000_5EFE || low >> 32 == 0x0200_5EFE, let kind = Self(ofIPv4: UInt32(truncatingIfNeeded: low)) {
       self = kind
       return
@@ -116,15 +118,15 @@ package enum AddressKind: String, CaseIterable, Sendable {
     case 0xFD20 where high == 0xFD20_00CE_0000_0000 && low == 0x254: self = .metadata
     case 0xFC00...0xFDFF: self = .private
     case 0xFE80...0xFEBF: self = .linkLocal
-    // Site-local addresses (RFC 3879) were private ones.
+    // Site-local addresses (RFC 3879) were private addresses.
     case 0xFEC0...0xFEFF: self = .private
     case 0xFF00...0xFFFF: self = .multicast
     case 0x2001 where high >> 32 == 0x2001_0DB8: self = .documentation
     case 0x3FFF where high >> 44 == 0x3FFF0: self = .documentation
     case 0x2001 where high >> 16 == 0x2001_0002_0000: self = .benchmarking
-    // Of 2001::/23, which protocols use, the tunnels are judged above.
+    // 2001::/23 is for protocols. Its tunnels were judged above.
     case 0x2001 where high >> 41 == 0x2001_0000 >> 9: self = .reserved
-    // Everything else outside of 2000::/3 is not assigned to anyone.
+    // All other addresses outside of 2000::/3 are unassigned.
     default:
       if high >> 61 == 1 { return nil }
       self = .reserved
@@ -135,7 +137,8 @@ package enum AddressKind: String, CaseIterable, Sendable {
   private static func embedded(_ high: UInt64, _ low: UInt64) -> UInt32? {
     // IPv4-mapped (RFC 4291), and IPv4-translated (RFC 2765).
     if high == 0, low >> 32 == 0xFFFF || low >> 32 == 0xFFFF_0000 { return UInt32(truncatingIfNeeded: low) }
-    // NAT64 (RFC 6052), and its prefix for local use (RFC 8215), whose forms have the address at several places: only the last is read.
+    // NAT64 (RFC 6052), and its prefix for local use (RFC 8215). That prefix has several forms with the address at
+    // different places; only the form with the address at the end is read.
     if high == 0x0064_FF9B_0000_0000, low >> 32 == 0 { return UInt32(truncatingIfNeeded: low) }
     // 6to4 (RFC 3056).
     if high >> 48 == 0x2002 { return UInt32(truncatingIfNeeded: high >> 16) }

@@ -1,7 +1,7 @@
 import ByteStreams
 
-/// The hosts that the sessions of a profile may connect to, also after a redirect: names and addresses, `*.example.org` for the subdomains of
-/// a name, and `*` for any.
+/// The hosts to which the sessions of a profile may connect, also after a redirect: names, addresses, `*.example.org`
+/// for the subdomains of a name, and `*` for any host.
 package struct HostPatterns: Hashable, Sendable {
   /// As written.
   package let texts: [String]
@@ -10,7 +10,7 @@ package struct HostPatterns: Hashable, Sendable {
 
   package init() { texts = [] }
 
-  /// Throws the index of the text that is not a pattern.
+  /// Throws the index of the first text that is not a pattern.
   package init(_ texts: [String]) throws(HostPatternError) {
     for (index, text) in texts.enumerated() where !Self.isPattern(text) { throw HostPatternError(index: index) }
     self.texts = texts
@@ -41,7 +41,7 @@ package struct HostPatterns: Hashable, Sendable {
     }
   }
 
-  /// In lower case, without the final dot of a fully qualified name.
+  /// Returns `host` in lower case, without the final dot of a fully qualified name.
   private static func normalized(_ host: String) -> String {
     let host = host.lowercased()
     return host.hasSuffix(".") ? String(host.dropLast()) : host

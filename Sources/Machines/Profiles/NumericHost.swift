@@ -1,9 +1,9 @@
 import ByteStreams
 
-/// Hosts that mean an address without a look-up. The C library reads more forms of an IPv4 address than RFC 3986 allows: `2130706433`,
-/// `0x7f.1`, `0177.0.0.1`.
+/// Hosts that denote an address without being resolved. The C library reads more forms of an IPv4 address than RFC 3986
+/// allows: `2130706433`, `0x7f.1`, `0177.0.0.1`.
 package enum NumericHost {
-  /// The address that `host` means; nil for a name.
+  /// The address that `host` denotes; nil for a name.
   package static func address(of host: String) -> IPAddress? {
     let host = host.hasSuffix(".") ? String(host.dropLast()) : host
     return IPAddress(host) ?? ipv4(host)
@@ -17,7 +17,8 @@ package enum NumericHost {
       || name == "ip6-localhost" || name == "ip6-loopback"
   }
 
-  /// As `inet_aton`: one to four numbers, each decimal, octal or hexadecimal; the last fills the bytes that are left.
+  /// Like `inet_aton`: one to four numbers, each decimal, octal or hexadecimal. The last number fills the remaining
+  /// bytes.
   private static func ipv4(_ text: String) -> IPAddress? {
     let parts = text.split(separator: ".", omittingEmptySubsequences: false)
     guard (1...4).contains(parts.count) else { return nil }

@@ -1,18 +1,19 @@
-/// A variable of a profile: its name, and which values clients may give it.
+/// A variable of a profile: its name, and the values that clients may give it.
 package struct SessionVariable: Hashable, Sendable {
   package let name: String
-  /// nil: any printable ASCII text that is not empty.
+  /// nil if any non-empty printable ASCII text is allowed.
   package var pattern: VariablePattern?
   /// In bytes.
   package var maximumLength = SessionVariable.longestValue
-  /// nil: a client must give a value.
+  /// nil if a client must give a value.
   package var defaultValue: String?
 
-  /// The limit of a value, in bytes. Symbols, ids and tokens are shorter, and every part of a session repeats it.
+  /// Maximum length of a value, in bytes. Symbols, ids and tokens are shorter, and every part of a session may repeat
+  /// the value.
   package static let longestValue = 256
-  /// The limit of variables per profile. Their values are kept with every session.
+  /// Maximum number of variables per profile. Their values are kept with every session.
   package static let maximumCount = 32
-  /// The limit of a name, in bytes.
+  /// Maximum length of a name, in bytes.
   static let longestName = 32
 
   package init(name: String) { self.name = name }
@@ -27,19 +28,20 @@ package struct SessionVariable: Hashable, Sendable {
 
   private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7A).contains(byte | 0x20) }
 
-  /// What is wrong with a value; nil if it is accepted.
+  /// Returns what is wrong with a value; nil if it is accepted.
   package func problem(with value: String) -> String? {
     guard value.utf8.allSatisfy({ (0x20...0x7E).contains($0) }) else {
       return "it has a character that is not printable ASCII"
     }
     guard value.utf8.count <= maximumLength else { return "it is longer than \(maximumLength) bytes" }
-    // An empty segment of a path, or field of a message, often means another thing, so that it needs a pattern that accepts it.
+    // An empty segment of a path, or an empty field of a message, often has another meaning. So an empty value is
+    // accepted only by a pattern.
     guard let pattern else { return value.isEmpty ? "it is empty" : nil }
     return pattern.matches(value) ? nil : "it does not match the pattern \(pattern)"
   }
 }
 
-/// Why the variables of a request are refused. For clients.
+/// Why the variables of a request are refused. The text is for clients.
 package struct VariableError: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
 
@@ -47,7 +49,7 @@ package struct VariableError: Error, Hashable, Sendable, CustomStringConvertible
 }
 
 extension [SessionVariable] {
-  /// The values of all variables: those that a client gives, and the defaults of the others.
+  /// Returns the values of all variables: the given ones, and the defaults of the others.
   package func values(_ given: [String: String]) throws(VariableError) -> [String: String] {
     for name in given.keys.sorted() where !contains(where: { $0.name == name }) {
       throw VariableError("variable '\(Self.shown(name))' is unknown: \(names)")

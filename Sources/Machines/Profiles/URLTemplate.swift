@@ -16,7 +16,7 @@ package struct URLTemplate: Hashable, Sendable {
   /// The URL with every placeholder replaced by `x`.
   package let sample: WebSocketURL
 
-  /// Throws what is wrong. The error repeats no part that may be secret.
+  /// Throws an error that says what is wrong and does not repeat parts that may be secret.
   package init(_ text: String) throws(VariableError) {
     self.text = text
     guard let scheme = Self.range(of: "://", in: text) else { throw VariableError(Self.expectation) }
@@ -42,13 +42,13 @@ package struct URLTemplate: Hashable, Sendable {
 
   package var variables: Set<String> { host.variables.union(target.variables) }
 
-  /// Whether a variable decides which host is connected to.
+  /// Whether the host depends on a variable.
   package var hasVariableHost: Bool { !host.variables.isEmpty }
 
-  /// The URL with these values. In path and query they are percent-encoded.
+  /// Returns the URL with these values. In path and query they are percent-encoded.
   package func url(_ values: [String: String]) throws(VariableError) -> WebSocketURL {
     for name in host.variables.sorted() {
-      // Anything else could end the host, and begin a port, a path or another host.
+      // Other characters could end the host, and begin a port, a path or another host.
       guard let value = values[name], Self.isName(value) else {
         throw VariableError(
           "variable '\(name)' is part of the host, and must consist of letters, digits, dots and inner hyphens")

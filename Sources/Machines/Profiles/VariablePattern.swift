@@ -1,8 +1,9 @@
 /// The pattern of a variable's value: a subset of regular expressions that always matches the whole value.
 ///
-/// It is a sequence of characters and classes (`[A-Za-z0-9_]`, `[^/]`, `.`, `\d`, `\w`), each with `?`, `*`, `+`, `{m}`, `{m,}` or `{m,n}`. There are
-/// no groups and no alternatives, so a match takes time proportional to the value times the length of the pattern, whatever both
-/// contain. (A backtracking engine, such as Swift's own, needs exponential time for some.) Values are printable ASCII.
+/// It is a sequence of characters and classes (`[A-Za-z0-9_]`, `[^/]`, `.`, `\d`, `\w`), each with `?`, `*`, `+`,
+/// `{m}`, `{m,}` or `{m,n}`. There are no groups and no alternatives, so a match takes time proportional to the value
+/// times the length of the pattern, whatever both contain. (A backtracking engine, such as Swift's own, needs
+/// exponential time for some.) Values are printable ASCII.
 package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
   /// The pattern as written.
   package let description: String
@@ -51,9 +52,9 @@ package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// Maximum length of a pattern, in bytes. One of the longest useful ones, a UUID, has 60.
+  /// Maximum length of a pattern, in bytes. The pattern of a UUID, one of the longest useful ones, has 60.
   package static let maximumLength = 256
-  /// The largest number of repetitions: no value is longer.
+  /// Maximum number of repetitions. No value is longer.
   static let maximumCount = SessionVariable.longestValue
 
   package static let expectation =
@@ -83,7 +84,7 @@ package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
       var before = [0]
       for isReachable in reachable { before.append(before[before.count - 1] + (isReachable ? 1 : 0)) }
       var next = [Bool](repeating: false, count: bytes.count + 1)
-      // Where the run of the item's characters that ends at `end` begins.
+      // The beginning of the item's run of characters that ends at `end`.
       var runStart = 0
       for end in next.indices {
         if end > 0, !item.characters.contains(bytes[end - 1]) { runStart = end }

@@ -7,7 +7,7 @@ package struct VariableText: Hashable, Sendable {
 
   package let pieces: [Piece]
 
-  /// Braces around something that is not a name are text.
+  /// Braces around text that is not a name are ordinary text.
   package init(_ text: String) {
     var pieces: [Piece] = []
     var plain = ""

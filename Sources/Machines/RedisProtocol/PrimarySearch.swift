@@ -1,10 +1,11 @@
 import ByteStreams
 import UpstreamSession
 
-/// Which Sentinel is asked next for the primary, and when.
+/// Decides which Sentinel to ask next for the primary, and when.
 ///
-/// A round asks each Sentinel once, beginning with the one whose answer led to a primary last time. An address that has failed is not tried again
-/// in the same round: the Sentinels agree on it, as a rule. Between two rounds there is a wait, which grows.
+/// A round asks each Sentinel once, beginning with the one whose answer last led to a primary. An address that has
+/// failed is not tried again in the same round, since the Sentinels usually agree on it. Between two rounds there is a
+/// wait, which grows.
 package struct PrimarySearch: Sendable {
   package enum Step: Hashable, Sendable {
     /// Ask the Sentinel with this index.
@@ -12,8 +13,8 @@ package struct PrimarySearch: Sendable {
     case wait(TimeSpan)
   }
 
-  /// A failover takes seconds, and its end must be noticed at once: each wait delays all messages. So the waits are short, and many gateways
-  /// must not wait equally long.
+  /// A failover takes seconds, and its end must be noticed at once, since each wait delays all messages. So the waits
+  /// are short, and random, so that many gateways do not wait equally long.
   private static var backoff: BackoffSettings {
     var settings = BackoffSettings()
     settings.kind = .fullJitter
@@ -23,8 +24,8 @@ package struct PrimarySearch: Sendable {
     return settings
   }
 
-  /// A connection that was ready for less than this does not end the growth of the waits: a server that drops connections at once would
-  /// be flooded with them.
+  /// A connection that was ready for less than this does not reset the waits. Otherwise a server that drops connections
+  /// at once would be flooded with them.
   package static var stableAfter: TimeSpan { .seconds(1) }
 
   private var order: [Int]
@@ -35,13 +36,14 @@ package struct PrimarySearch: Sendable {
   private var lastSuccess: MonotonicTime?
   private var waitsFirst = false
 
-  /// `sentinels`: their number, at least 1. A server without Sentinels is a single one that always gives the same address.
+  /// - Parameter sentinels: the number of Sentinels, at least 1. A server without Sentinels counts as one Sentinel that
+  ///   always gives the same address.
   package init(sentinels: Int) {
     precondition(sentinels > 0, "a search needs at least one Sentinel")
     order = Array(0..<sentinels)
   }
 
-  /// The Sentinel with this index knows of a failover: the next round begins with it. The others may not know yet.
+  /// Begins the next round with this Sentinel, which has reported a failover. The others may not know of it yet.
   package mutating func prefer(_ sentinel: Int) {
     order.removeAll { $0 == sentinel }
     order.insert(sentinel, at: 0)
@@ -49,7 +51,7 @@ package struct PrimarySearch: Sendable {
     failed = []
   }
 
-  /// Begins a search: the first, or one after the connection of the last has ended.
+  /// Begins a search: the first one, or another one after a connection has ended.
   package mutating func begin(now: MonotonicTime) {
     guard let lastSuccess else { return }
     waitsFirst = now - lastSuccess < Self.stableAfter
@@ -67,13 +69,13 @@ package struct PrimarySearch: Sendable {
     return .wait(backoff.nextDelay(using: &generator) ?? Self.backoff.maximum)
   }
 
-  /// Whether this address, which the Sentinel asked last has given, is worth a connection.
+  /// Whether to connect to this address, which the last Sentinel has given.
   package func shouldTry(_ address: RedisAddress) -> Bool { !failed.contains(address) }
 
-  /// The connection to this address failed.
+  /// Records that the connection to this address failed.
   package mutating func noteFailure(of address: RedisAddress) { failed.insert(address) }
 
-  /// The connection to the address that the Sentinel asked last has given is ready. The next search begins with that Sentinel.
+  /// Records that the connection to the last Sentinel's address is ready. The next search begins with that Sentinel.
   package mutating func noteSuccess(now: MonotonicTime) {
     let index = order.remove(at: next - 1)
     order.insert(index, at: 0)

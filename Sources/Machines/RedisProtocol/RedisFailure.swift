@@ -1,14 +1,15 @@
-/// Why a connection to Redis could not be opened, or has ended. Descriptions are for operators and contain no credentials.
+/// Why a connection to Redis could not be opened, or has ended. Descriptions are for operators and contain no
+/// credentials.
 package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
-  /// No transport: name, network or TLS.
+  /// There is no transport, because of the name, the network or TLS.
   case unreachable(String)
-  /// What did not happen in time.
+  /// The text says what did not happen in time.
   case timeout(String)
   /// An error reply that ends the connection.
   case refused(RedisError)
   /// The server cannot be used.
   case unsuitable(Unsuitability)
-  /// What the server sent is not a reply, or not one to what was sent.
+  /// The server sent something that is not a valid reply to what was sent.
   case violation(String)
   /// The server, or the network, has ended the connection.
   case disconnected(String)
@@ -28,7 +29,8 @@ package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
     case noPrimary(String)
   }
 
-  /// Whether the server does not accept the user or the password. The next attempt fails in the same way until an operator acts.
+  /// Whether the server does not accept the user or the password. The next attempt fails in the same way until an
+  /// operator acts.
   package var isAboutCredentials: Bool {
     guard case .refused(let error) = self else { return false }
     return error.kind == .wrongPassword || error.kind == .noAuth

@@ -1,14 +1,15 @@
 import ByteStreams
 import RESPCodec
 
-/// The commands with which a connection begins, and the verification of their replies.
+/// The first commands of a connection, and the verification of their replies.
 ///
-/// Each is sent after the reply to the one before it. A server may not reply at all to an AUTH that fails behind another command in one batch,
-/// and one that closes the connection would reset it, and the reply with it, if more were unread.
+/// Each command is sent after the reply to the previous one. In a batch, a server might not reply at all to an AUTH
+/// that fails behind another command. A server that closes the connection while it has unread commands would reset it,
+/// and the reply would be lost.
 ///
 ///     while handshake.writeNext(into: &output) { … try handshake.receive(reply) }
 package struct RedisHandshake: Sendable {
-  /// What the server must be.
+  /// The required role of the server.
   package enum Peer: Sendable {
     /// A primary that is not part of a cluster.
     case primary

@@ -1,13 +1,13 @@
 import ByteStreams
 import RESPCodec
 
-/// What became of a command.
+/// The outcome of a command.
 package enum RedisOutcome: Sendable {
   /// Redis has executed it. An array may contain errors.
   case reply(RESPReply)
-  /// Redis has refused it, or a script has failed at some point.
+  /// Redis has refused the command, or a script has failed at some point.
   case refused(RedisError)
-  /// The connection ended first. Redis may have executed it, may execute it later, or never.
+  /// The connection ended first. Redis may have executed the command, or may still execute it.
   case lost(RedisFailure)
 }
 
@@ -15,41 +15,42 @@ package enum RedisOutcome: Sendable {
 package struct RedisPipeline {
   package typealias Completion = (RedisOutcome) -> Void
 
-  /// Maximum number of unanswered commands. Redis executes some 100,000 short commands of a pipeline per second, and each must be executed
-  /// within the timeout. Stops: a queue that grows while Redis is slow.
+  /// Maximum number of pending commands. Redis executes some 100,000 short commands of a pipeline per second, and each
+  /// must be executed within the timeout. Stops: a queue that grows while Redis is slow.
   package static var commandLimit: Int { 65_536 }
 
-  /// Once unanswered commands have this many bytes, only short ones are accepted (`hasRoom`). Stops: memory that grows while Redis does not
-  /// read. One command may have more: a text of 16 MiB has up to 96 MiB as JSON.
+  /// Once pending commands have this many bytes, only short ones are accepted (`hasRoom`). Stops: memory that grows
+  /// while Redis does not read. A single command may have more: a text of 16 MiB has up to 96 MiB as JSON.
   package static var byteLimit: Int { 64 << 20 }
 
-  /// How long the oldest command may have no reply, by default. A Redis that is slower is of no use, and one that is stopped must be
-  /// recognised before clients time out.
+  /// The default timeout of the oldest command's reply. A slower Redis is useless, and a stopped one must be detected
+  /// before clients time out.
   package static var defaultTimeout: TimeSpan { .seconds(2) }
 
-  /// Bytes per second that a connection usually carries, in each direction. A command, what was sent before it, and the replies that arrive meanwhile
-  /// have so much more time than its timeout. A slower connection has the timeout again while bytes of the oldest command are acknowledged, or of its
-  /// reply arrive: otherwise one large message would end it again and again.
+  /// The usual rate of a connection in each direction, in bytes per second. It extends the timeout of a command by the
+  /// time for the command, the pending output before it, and the replies that arrive meanwhile. On a slower connection,
+  /// the timeout starts again while bytes of the oldest command are acknowledged, or bytes of its reply arrive.
+  /// Otherwise one large message would end the connection again and again.
   package static var minimumRate: Int { 4 << 20 }
 
   private struct Pending {
     var bytes = 0
-    /// Without what arrives after the command.
+    /// Not including the time for replies that arrive after the command was sent.
     var deadline = MonotonicTime.distantFuture
-    /// `arrivals` when it was sent.
+    /// The value of `arrivals` when the command was sent.
     var start = TimeSpan.zero
-    /// Where it ends in the output.
+    /// The end of the command in the output.
     var end: UInt64 = 0
     var completion: Completion?
   }
 
   private let timeout: TimeSpan
   private var pending = RingDeque(filler: Pending())
-  /// Bytes of the unanswered commands.
+  /// Bytes of the pending commands.
   package private(set) var bytes = 0
   /// The time that all bytes that have arrived may take.
   private var arrivals = TimeSpan.zero
-  /// What Redis has acknowledged of the output, and when the oldest command last made progress.
+  /// The position up to which Redis has acknowledged the output, and when the oldest command last made progress.
   private var acknowledged: UInt64 = 0
   private var progress = MonotonicTime.zero
 
@@ -59,7 +60,8 @@ package struct RedisPipeline {
 
   /// Whether another command is accepted.
   ///
-  /// - Parameter isShort: whether it has a few KiB at most. Those are limited by their number alone: WAIT must always be possible.
+  /// - Parameter isShort: whether it has a few KiB at most. The byte limit does not apply to short commands: WAIT must
+  ///   always be possible.
   package func hasRoom(isShort: Bool) -> Bool {
     pending.count < Self.commandLimit && (isShort || bytes < Self.byteLimit)
   }
@@ -71,7 +73,7 @@ package struct RedisPipeline {
     return max(oldest.deadline + (arrivals - oldest.start), progress + timeout)
   }
 
-  /// Adds a command of `bytes` bytes that is sent now, and ends at the position `end` of the output.
+  /// Adds a command of `bytes` bytes that is sent now. It ends at the position `end` of the output.
   package mutating func append(
     bytes: Int, end: UInt64 = 0, now: MonotonicTime, _ completion: @escaping Completion
   ) {
@@ -80,13 +82,14 @@ package struct RedisPipeline {
     pending.append(Pending(bytes: bytes, deadline: deadline, start: arrivals, end: end, completion: completion))
   }
 
-  /// So many bytes of replies have arrived.
+  /// Records that `bytes` bytes of replies have arrived.
   package mutating func received(bytes: Int, now: MonotonicTime) {
     arrivals = arrivals + Self.transfer(of: bytes)
     progress = now
   }
 
-  /// Redis has acknowledged every byte of the output before `position`, the last of them at `time` at the latest. Called when the deadline has passed.
+  /// Records that Redis has acknowledged every byte of the output before `position`, by `time` at the latest. Called
+  /// when the deadline has passed.
   package mutating func outputAcknowledged(through position: UInt64, at time: MonotonicTime) {
     guard position > acknowledged else { return }
     if !pending.isEmpty, acknowledged < pending[pending.front].end { progress = max(progress, time) }
@@ -106,7 +109,7 @@ package struct RedisPipeline {
     return first.completion
   }
 
-  /// Removes all commands, oldest first: no reply will arrive.
+  /// Removes all commands, oldest first, because no reply will arrive.
   package mutating func takeAll() -> [Completion] {
     var completions: [Completion] = []
     while let completion = takeFirst() { completions.append(completion) }

@@ -1,20 +1,20 @@
 import ByteStreams
 
-/// What `INFO server` and `INFO replication` say of a server.
+/// The state of a server as reported by `INFO server` and `INFO replication`.
 package struct RedisServerInformation: Hashable, Sendable {
-  /// `redis_version`. Valkey reports the version of Redis that it is compatible with.
+  /// `redis_version`. Valkey reports the version of Redis with which it is compatible.
   package let version: String
   /// Changes with every start of the process.
   package let runID: String
   package let isPrimary: Bool
-  /// `master_replid`, 40 hexadecimal digits: the history of the data. Changes when a replica is promoted, and when a primary restarts
-  /// without its data.
+  /// `master_replid`, 40 hexadecimal digits: the history of the data. It changes when a replica is promoted, and when a
+  /// primary restarts without its data.
   package let replicationID: String
   package let connectedReplicas: Int
 
   private static var requiredVersion: (major: Int, minor: Int) { (6, 2) }
 
-  /// `server`, `replication`: the replies to `INFO server` and `INFO replication`.
+  /// `server` and `replication` are the replies to `INFO server` and `INFO replication`.
   init(server: String, replication: String) throws(RedisFailure) {
     let server = try Self.checkedServer(server, mode: "standalone")
     let replication = Fields(replication)

@@ -1,13 +1,15 @@
 import ByteStreams
 import RESPCodec
 
-/// The conversation on a connection that only subscribes to channels: changes and their confirmations, messages, and liveness.
+/// The conversation on a connection that only subscribes to channels: changes and their confirmations, messages, and
+/// liveness.
 ///
-/// The connection has failed if nothing arrives for `pingInterval` and then nothing for `pongTimeout` after a PING. The second time begins
-/// with the PING, so that a process that was stopped for a while does not take its own pause for a silence of the server.
+/// If nothing arrives for `pingInterval`, a PING is sent. If then nothing arrives for `pongTimeout`, the connection has
+/// failed. The second time starts with the PING. So a process that was stopped for a while does not mistake its own
+/// pause for a silent server.
 package struct RedisSubscriptions: Sendable {
   package enum Event: Hashable, Sendable {
-    /// From now on, every message of the channel arrives.
+    /// From now on, all messages of the channel arrive.
     case subscribed(String)
     case unsubscribed(String)
     case message(channel: String, payload: [UInt8])
@@ -17,11 +19,13 @@ package struct RedisSubscriptions: Sendable {
   package static var pingInterval: TimeSpan { .seconds(1) }
   /// How long nothing may arrive after a PING.
   package static var pongTimeout: TimeSpan { .seconds(2) }
-  /// How long a change may have no confirmation, while other things arrive. Redis confirms some 300,000 per second.
+  /// How long a change may lack a confirmation while other data arrives. Redis confirms some 300,000 changes per
+  /// second.
   package static var changeTimeout: TimeSpan { .seconds(5) }
-  /// Maximum number of changes without confirmation, beyond those of the start. Stops: memory that grows while Redis does not confirm.
+  /// Maximum number of unconfirmed changes, apart from the initial ones. Stops: memory that grows while Redis does not
+  /// confirm.
   package static var changeLimit: Int { 131_072 }
-  /// Channels of one command. Redis executes other clients' commands in between.
+  /// Number of channels per command. Redis executes other clients' commands in between.
   static var channelsPerCommand: Int { 1_000 }
 
   private struct Change {
@@ -32,23 +36,24 @@ package struct RedisSubscriptions: Sendable {
 
   private var changes = RingDeque(filler: Change())
   private var lastReceived: MonotonicTime
-  /// When the oldest PING was sent after which nothing has arrived.
+  /// When the oldest PING was sent that no data has followed.
   private var unansweredPing: MonotonicTime?
   private var pongsExpected = 0
 
-  /// Appends the commands that subscribe to the first channels. Their number has no limit, since the owner stores them anyway.
+  /// Appends the commands that subscribe to the initial channels. Their number is not limited, since the owner stores
+  /// them anyway.
   package init(to channels: [String], now: MonotonicTime, into output: inout ByteQueue) {
     lastReceived = now
     write(channels, subscribing: true, now: now, into: &output)
   }
 
-  /// Changes without confirmation.
+  /// Number of unconfirmed changes.
   package var pendingChanges: Int { changes.count }
 
   // MARK: Changes
 
-  /// Appends commands that subscribe to `channels`, or end the subscriptions. Returns false, and does nothing, if there would be too many
-  /// changes without confirmation.
+  /// Appends commands that subscribe to `channels`, or end the subscriptions. Returns false, and does nothing, if there
+  /// would be too many unconfirmed changes.
   package mutating func change(
     _ channels: [String], subscribing: Bool, now: MonotonicTime, into output: inout ByteQueue
   ) -> Bool {
@@ -80,7 +85,7 @@ package struct RedisSubscriptions: Sendable {
     unansweredPing = nil
     switch reply {
     case .error(let text): throw .refused(RedisError(text))
-    // Without any subscription, the reply to PING is that of an ordinary connection.
+    // Without any subscription, PING gets the reply of an ordinary connection.
     case .simple("PONG"):
       try takePong()
       return nil

@@ -12,12 +12,12 @@ package struct RedisURL: Hashable, Sendable {
   package let database: Int
   package var credentials: RedisCredentials
 
-  /// The largest number of a database that is accepted: Redis counts them with 32 bits.
+  /// The largest accepted number of a database: Redis uses 32 bits.
   private static var lastDatabase: Int { Int(Int32.max) }
 
   /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
   ///
-  /// - Parameter defaultPort: 6379 is that of a server, 26379 that of a Sentinel.
+  /// - Parameter defaultPort: 6379 for a server, 26379 for a Sentinel.
   package init(_ text: String, defaultPort: UInt16 = 6379) throws(RedisURLError) {
     let rest: Substring
     if text.lowercased().hasPrefix("redis://") {
@@ -59,9 +59,9 @@ extension RedisURL: CustomStringConvertible, CustomDebugStringConvertible, Custo
 
 /// A user name and a password. Neither is part of any description.
 package struct RedisCredentials: Hashable, Sendable {
-  /// nil: the user `default`.
+  /// nil for the user `default`.
   package var user: String?
-  /// nil: no AUTH is sent.
+  /// nil if no AUTH is sent.
   package var password: String?
 
   package init(user: String? = nil, password: String? = nil) {
@@ -69,7 +69,7 @@ package struct RedisCredentials: Hashable, Sendable {
     self.password = password
   }
 
-  /// `userinfo`: `user:password` of a URL, percent-encoded. An empty part is missing.
+  /// Parses `user:password` of a URL, percent-encoded. An empty part counts as absent.
   fileprivate init(userinfo: Substring) throws(URLAuthorityError) {
     let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
     let user = try URLAuthority.percentDecoded(parts[0])

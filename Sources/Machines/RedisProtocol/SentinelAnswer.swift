@@ -13,7 +13,7 @@ package struct RedisAddress: Hashable, Sendable, CustomStringConvertible {
     self.port = port
   }
 
-  /// nil if it is not valid: a name has at most 255 bytes, all of them printable ASCII.
+  /// Returns nil if the address is not valid: a name has at most 255 bytes, all of them printable ASCII.
   fileprivate init?(_ host: String, _ port: String) {
     guard (1...255).contains(host.utf8.count), host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }),
       let number = Array(port.utf8).span.decimalValue(), let port = UInt16(exactly: number), port > 0
@@ -21,13 +21,13 @@ package struct RedisAddress: Hashable, Sendable, CustomStringConvertible {
     self.init(host: host, port: port)
   }
 
-  /// As in a URL.
+  /// As in a URL: `host:port`.
   package var description: String { "\(URLAuthority.bracketed(host)):\(port)" }
 }
 
-/// What Sentinels say.
+/// The requests to Sentinels, and their replies.
 package enum SentinelAnswer {
-  /// The channel on which a Sentinel reports that a primary has another address. It is reported once its replica is promoted.
+  /// The channel on which a Sentinel reports the new address of a primary, after the promotion of a replica.
   package static var switchChannel: String { "+switch-master" }
 
   /// Appends the request for the address of the primary called `name`.
@@ -37,7 +37,7 @@ package enum SentinelAnswer {
     parts.append(name)
   }
 
-  /// Parts of that request.
+  /// Number of parts of that request.
   package static var requestParts: Int { 3 }
 
   /// The address in the reply to the request for the primary called `name`.
@@ -49,8 +49,8 @@ package enum SentinelAnswer {
     return address
   }
 
-  /// The new address in a message of `switchChannel`: `name oldHost oldPort newHost newPort`. nil if it concerns another primary or is not
-  /// valid.
+  /// The new address in a message of `switchChannel`: `name oldHost oldPort newHost newPort`. Returns nil if the
+  /// message concerns another primary or is not valid.
   package static func newAddress(in payload: [UInt8], of name: String) -> RedisAddress? {
     let words = payload.span.text().split(separator: " ").map(String.init)
     guard words.count == 5, words[0] == name else { return nil }

@@ -1,7 +1,7 @@
 import ByteStreams
 
-/// The constants used from linux/netlink.h, linux/rtnetlink.h, linux/if_addr.h, linux/if.h and asm-generic/errno.h, and how numbers are
-/// stored in messages.
+/// Constants from linux/netlink.h, linux/rtnetlink.h, linux/if_addr.h, linux/if.h and asm-generic/errno.h, and the
+/// encoding of numbers in messages.
 enum Netlink {
   static let error: UInt16 = 2
   static let overrun: UInt16 = 4
@@ -31,14 +31,15 @@ enum Netlink {
   static let isTentative: UInt8 = 0x40
   static let familyIPv4: UInt8 = 2
   static let familyIPv6: UInt8 = 10
-  /// On a point-to-point link, IFA_ADDRESS is the peer's. If there is an IFA_LOCAL, that is ours.
+  /// On a point-to-point link, IFA_ADDRESS is the peer's address, and IFA_LOCAL is ours.
   static let address: UInt16 = 1
   static let local: UInt16 = 2
   /// RTA_DST.
   static let destination: UInt16 = 1
-  /// RTN_UNICAST: the packet leaves this machine. The other types accompany an address of this machine, or are addresses of groups.
+  /// RTN_UNICAST: the packet leaves this machine. Routes of other types belong to an address of this machine or of a
+  /// group.
   static let unicast: UInt8 = 1
-  /// RTM_F_CLONED: a cache entry.
+  /// RTM_F_CLONED: the route is a cache entry.
   static let isCloned: UInt32 = 0x200
 
   /// ENETUNREACH and EHOSTUNREACH.
@@ -47,7 +48,7 @@ enum Netlink {
   /// Messages and attributes are aligned to four bytes.
   static func aligned(_ length: Int) -> Int { (length + 3) & ~3 }
 
-  /// A number in host byte order; nil if it would extend beyond the end.
+  /// Reads a number in host byte order; nil if it would extend beyond the end.
   static func number<Number: FixedWidthInteger & BitwiseCopyable>(
     _ bytes: Span<UInt8>, at offset: Int, as type: Number.Type
   ) -> Number? {

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// What has changed since the last report, once the network has settled.
+/// The changes since the last report, once the network has settled.
 package struct NetworkChange: Equatable, Sendable {
   /// A link came up, or an address or route was added: upstreams that were unreachable may be reachable now.
   package var hasGained = false
@@ -10,14 +10,14 @@ package struct NetworkChange: Equatable, Sendable {
   package init() {}
 }
 
-/// Merges a burst of events into one change. A link that comes up brings its addresses and routes over some tenths of a second,
-/// and a connection attempt at the first of them would fail.
+/// Merges a burst of events into one change. When a link comes up, its addresses and routes follow within some tenths
+/// of a second. A connection attempt at the first of these events would fail.
 package struct NetworkChangeDebouncer: Sendable {
-  /// Maximum addresses remembered per burst. More disappear when a whole host is renumbered; heartbeats then find their
-  /// connections dead.
+  /// Maximum addresses remembered per burst. More disappear only when a whole host is renumbered; heartbeats then
+  /// detect the dead connections.
   static let vanishedLimit = 1024
-  /// Maximum links whose state is remembered. Hosts of many containers have thousands. For a link beyond this, every event
-  /// counts.
+  /// Maximum links whose state is remembered. Hosts of many containers have thousands. For a link beyond this limit,
+  /// every event counts as a change.
   static let linkLimit = 4096
   /// A network that never settles is reported after this many quiet periods.
   static let maximumQuietPeriods: Int64 = 4
@@ -26,10 +26,10 @@ package struct NetworkChangeDebouncer: Sendable {
   private var change = NetworkChange()
   private var first = MonotonicTime.distantFuture
   private var last = MonotonicTime.distantFuture
-  /// The last state of each link. The kernel also reports a link when nothing relevant has changed, as on every wireless scan.
+  /// The last state of each link. The kernel also reports a link without a relevant change, as on every wireless scan.
   private var isUp: [UInt32: Bool] = [:]
 
-  /// `quiet`: how long no event may occur before a change is reported.
+  /// - Parameter quiet: how long no event may occur before a change is reported.
   package init(quiet: TimeSpan) { self.quiet = quiet }
 
   /// When `take` returns a change; `.distantFuture` if nothing has happened.

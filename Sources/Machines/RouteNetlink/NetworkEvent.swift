@@ -4,7 +4,7 @@ import ByteStreams
 package enum NetworkEvent: Hashable, Sendable {
   /// A link other than the loopback, by its index.
   case link(UInt32, LinkState)
-  /// An address became usable, or is no longer.
+  /// An address has become usable, or has been removed.
   case address(IPAddress, isPresent: Bool)
   /// A unicast route was added, changed or removed.
   case route(isPresent: Bool)

@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Parses rtnetlink(7) messages: one datagram in, events out.
 ///
-/// Numbers are in host byte order. Every length is checked against the bytes that are left: a malformed datagram yields the
-/// events before the error and no more. The cost is linear in the length of the datagram.
+/// Numbers are in host byte order. Every length is checked against the remaining bytes: a malformed datagram yields
+/// only the events before the error. The cost is linear in the length of the datagram.
 package enum RouteMessages {
   /// The events of one datagram, in their order.
   package static func events(in datagram: Span<UInt8>) -> [NetworkEvent] {
@@ -61,7 +61,8 @@ package enum RouteMessages {
     return .route(isPresent: isPresent)
   }
 
-  /// The address in the first attribute of type `wanted`; nil if there is none, or if its length does not fit the family.
+  /// The address in the first attribute of type `wanted`; nil if there is none, or if its length does not fit the
+  /// family.
   private static func value(
     of wanted: UInt16, in attributes: Span<UInt8>, family: UInt8, link: UInt32
   ) -> IPAddress? {

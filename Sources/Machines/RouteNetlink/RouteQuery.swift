@@ -1,9 +1,10 @@
 import ByteStreams
 
-/// How the kernel would send to an address: the request (rtnetlink(7), RTM_GETROUTE), and what its response says.
+/// A query of how the kernel would send to an address: the request (rtnetlink(7), RTM_GETROUTE), and the meaning of its
+/// response.
 package enum RouteQuery {
   package enum Response: Equatable, Sendable {
-    /// The address is of this machine, or of a group: packets to it do not leave by a unicast route.
+    /// The address belongs to this machine or to a group: packets to it do not leave by a unicast route.
     case own
     /// Packets leave this machine.
     case other
@@ -14,7 +15,7 @@ package enum RouteQuery {
     case malformed
   }
 
-  /// Longer than any response: a header, the route, and about twenty attributes.
+  /// Longer than any response, which has a header, the route, and about twenty attributes.
   package static var responseLimit: Int { 4_096 }
 
   package static func request(for address: IPAddress) -> [UInt8] {

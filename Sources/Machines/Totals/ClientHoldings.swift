@@ -1,4 +1,5 @@
-/// What each client has in one place: a number of things, such as messages in a queue, and their bytes. The owner of the place has their sums, and decides by `Reserve`.
+/// The share of each client in one place, such as a queue: a number of items, and their bytes. The owner of the place
+/// has the sums, and decides by `Reserve`.
 ///
 /// A change costs a dictionary look-up, and allocates nothing while the number of clients stays the same or falls.
 package struct ClientHoldings: Sendable {
@@ -12,25 +13,25 @@ package struct ClientHoldings: Sendable {
     }
   }
 
-  /// A table that had at most so many clients keeps its memory.
+  /// A table with at most this many clients keeps its memory.
   private static var clientsKept: Int { 64 }
 
   private var amounts: [UInt64: Amount] = [:]
 
   package init() {}
 
-  /// Number of clients that have something.
+  /// Number of clients with items.
   package var clientCount: Int { amounts.count }
 
   package subscript(client: UInt64) -> Amount { amounts[client] ?? Amount() }
 
-  /// `client`: 0 if it is not known whose the thing is. It is not counted then.
+  /// Counts an item. `client` is 0 if the item's client is unknown; the item is then not counted.
   package mutating func add(_ bytes: Int, by client: UInt64) {
     guard client != 0 else { return }
     amounts[client, default: Amount()].add(bytes)
   }
 
-  /// One of the things of a client has `more` bytes.
+  /// Adds `more` bytes to an item of a client.
   package mutating func grow(_ more: Int, by client: UInt64) {
     if client != 0 { amounts[client]?.bytes += more }
   }

@@ -1,11 +1,11 @@
-/// The rule of a total whose parts stay with their clients: one client may use the limit. Beyond it, an eighth more is kept for clients that have little: each may have
-/// a sixty-fourth of the limit, and at least one.
+/// The rule of a total whose parts are not taken back from clients. One client may use all of the limit. Beyond it, an
+/// eighth more is reserved for clients that use little: each may have a sixty-fourth of the limit, and at least one.
 package struct Reserve: Sendable {
-  /// What one client may have.
+  /// The maximum of one client.
   package let limit: Int
-  /// What a client may have if others use the limit.
+  /// The maximum of a client when others have used up the limit.
   package var share: Int { max(1, limit / 64) }
-  /// What all clients may have together.
+  /// The maximum of all clients together.
   package var maximum: Int { limit + limit / 8 }
 
   package init(limit: Int) { self.limit = limit }
@@ -13,8 +13,9 @@ package struct Reserve: Sendable {
   /// Whether a client may have `amount` more.
   ///
   /// - Parameters:
-  ///   - used: what all have.
-  ///   - own: what the client has; nil if it is not known, or if clients cannot be told apart. They are one client then.
+  ///   - used: the sum of all clients.
+  ///   - own: the amount of this client; nil if unknown, or if clients cannot be distinguished. Then they count as one
+  ///     client.
   package func admits(_ amount: Int, used: Int, own: @autoclosure () -> Int?) -> Bool {
     if amount <= limit - used { return true }
     guard let own = own() else { return false }

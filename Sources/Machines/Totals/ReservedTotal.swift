@@ -1,4 +1,5 @@
-/// A total whose parts stay with their clients until these give them back, such as the consumers of a session, by the rule of `Reserve`.
+/// A total whose parts stay with their clients until these give them back, such as the consumers of a session. It
+/// applies the rule of `Reserve`.
 ///
 /// A client is a principal; without credentials it is an address.
 package struct ReservedTotal: Sendable {
@@ -13,12 +14,12 @@ package struct ReservedTotal: Sendable {
 
   package func amount(of client: UInt64) -> Int { amounts[client] ?? 0 }
 
-  /// Whether the client may have `amount` more. `client`: 0 if clients cannot be told apart.
+  /// Whether the client may have `amount` more. `client` is 0 if clients cannot be distinguished.
   package func admits(_ amount: Int = 1, by client: UInt64) -> Bool {
     reserve.admits(amount, used: used, own: client == 0 ? nil : self.amount(of: client))
   }
 
-  /// Counts a part, also one that is not admitted. `client`: 0 if it is not known whose it is.
+  /// Counts a part, even if it is not admitted. `client` is 0 if it is unknown.
   package mutating func add(_ amount: Int = 1, by client: UInt64) {
     used += amount
     if client != 0, amount != 0 { amounts[client, default: 0] += amount }

@@ -1,6 +1,6 @@
 /// The client that uses a part of a total: its principal, and its address.
 ///
-/// Both are hashes with a key of this process, so that no client can choose a hash that another one has.
+/// Both are hashes that are keyed with a secret of this process, so that no client can choose the hash of another.
 package struct TotalUser: Hashable, Sendable {
   /// 0 without credentials.
   package let principal: UInt64
@@ -23,7 +23,7 @@ package struct TotalUser: Hashable, Sendable {
   /// The hash of a principal: 0 if it is empty.
   package static func principal(_ name: String) -> UInt64 { name.isEmpty ? 0 : hash(name) }
 
-  /// The principal, or without credentials the address. A total with a reserve counts by it.
+  /// The principal, or the address without credentials. A total with a reserve counts by it.
   package var client: UInt64 { principal == 0 ? address : principal }
 
   private static func hash(_ value: some Hashable) -> UInt64 {

@@ -1,16 +1,16 @@
-/// Weights by key, and the key with the largest one. A change costs a dictionary look-up and the logarithm of the number of keys; keys without weight are not
-/// stored.
+/// Weights by key, and the key with the largest weight. A change costs a dictionary look-up and the logarithm of the
+/// number of keys. Keys without weight are not stored.
 struct WeightTable<Key: Hashable & Sendable>: Sendable {
   private struct Slot: Sendable {
     let key: Key
     var weight: Int
-    /// In `heap`.
+    /// The position in `heap`.
     var position: Int
   }
 
   private var slots: [Slot] = []
   private var free: [Int] = []
-  /// Numbers of slots; each is at least as heavy as the two below it.
+  /// Indices of slots; each slot is at least as heavy as the two below it.
   private var heap: [Int] = []
   private var numbers: [Key: Int] = [:]
   /// The sum of all weights.
@@ -20,7 +20,7 @@ struct WeightTable<Key: Hashable & Sendable>: Sendable {
 
   subscript(key: Key) -> Int { numbers[key].map { slots[$0].weight } ?? 0 }
 
-  /// nil if there is no weight.
+  /// nil if no key has a weight.
   var heaviest: (key: Key, weight: Int)? { heap.first.map { (slots[$0].key, slots[$0].weight) } }
 
   mutating func add(_ change: Int, to key: Key) {

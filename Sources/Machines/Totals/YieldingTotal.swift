@@ -1,10 +1,11 @@
 /// A total whose parts can be taken back, such as the memory for bodies that clients are sending.
 ///
-/// One client may use all of it while nobody else needs any. Beyond the limit the heaviest gives way: of the principals the one that uses the most,
-/// of its addresses the one that uses the most, and of that its oldest part. Clients without credentials are one principal, so their addresses count.
-/// So a client that uses less than others gets what it needs, however many parts others have.
+/// One client may use all of it while nobody else needs any. If the total exceeds its limit, a part yields: of the
+/// principal that uses most, of its address that uses most, the oldest part. Clients without credentials count as one
+/// principal, so their addresses decide. So a client that uses less than others gets what it needs, however many parts
+/// others have.
 package struct YieldingTotal<Part: Sendable>: Sendable {
-  /// A part, until it is removed or gives way. Never valid again then.
+  /// Identifies a part until it is removed or yields. Afterwards it never becomes valid again.
   package struct Handle: Equatable, Sendable {
     fileprivate let index: Int32
     fileprivate let generation: UInt32
@@ -15,7 +16,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
     var generation: UInt32
     var user: TotalUser
     var amount: Int
-    /// The neighbours among the parts of its user; `next` of a free node is the next free one.
+    /// The neighbours among the parts of the same user. In a free node, `next` is the next free node.
     var previous: Int32
     var next: Int32
   }
@@ -32,7 +33,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
   private var free = Self.none
   private var users: [TotalUser: Ends] = [:]
   private var principals = WeightTable<UInt64>()
-  /// Of each principal.
+  /// The weights of each principal's addresses.
   private var addresses: [UInt64: WeightTable<UInt64>] = [:]
   /// Number of parts.
   package private(set) var count = 0
@@ -78,7 +79,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
     return Handle(index: index, generation: generation)
   }
 
-  /// Changes the size of a part. Returns false if it has given way. `yield` must follow until it returns nil.
+  /// Changes the size of a part. Returns false if it has yielded. `yield` must follow until it returns nil.
   package mutating func change(_ handle: Handle, to amount: Int) -> Bool {
     guard contains(handle) else { return false }
     let node = nodes[Int(handle.index)]
@@ -87,17 +88,17 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
     return true
   }
 
-  /// Returns false if the part has given way.
+  /// Returns false if the part has yielded.
   package mutating func remove(_ handle: Handle) -> Bool {
     guard contains(handle) else { return false }
     _ = take(handle.index)
     return true
   }
 
-  /// Removes and returns the part that gives way, or nil if the total is within its limit.
+  /// Removes and returns the part that yields, or nil if the total is within its limit.
   ///
-  /// - Parameter newest: the part that was added or has grown last, if it gives way itself where its client is among the heaviest. Otherwise the oldest
-  ///   part of that client does.
+  /// - Parameter newest: the part that was just added or enlarged, if it must yield itself whenever its client is among
+  ///   the heaviest. Otherwise the oldest part of the heaviest client yields.
   package mutating func yield(for newest: Handle? = nil) -> Part? {
     guard used > limit, let principal = principals.heaviest else { return nil }
     if let newest, contains(newest), isAmongHeaviest(nodes[Int(newest.index)].user, principal) {
@@ -110,12 +111,12 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
   }
 
   private func isAmongHeaviest(_ user: TotalUser, _ principal: (key: UInt64, weight: Int)) -> Bool {
-    // The one that needs more than another has gives way, also if both have the same then.
+    // The client that needs more than another yields, even if both then have the same amount.
     guard user.principal == principal.key else { return principals[user.principal] >= principal.weight }
     return amount(of: user) >= addresses[user.principal]?.heaviest?.weight ?? 0
   }
 
-  /// Whether the part has neither given way nor been removed.
+  /// Whether the part has neither yielded nor been removed.
   package func contains(_ handle: Handle) -> Bool {
     let node = nodes[Int(handle.index)]
     return node.part != nil && node.generation == handle.generation

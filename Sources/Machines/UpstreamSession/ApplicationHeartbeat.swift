@@ -2,23 +2,24 @@ import ByteStreams
 
 /// Heartbeats sent as messages, for upstreams that require them. All are off by default.
 package struct HeartbeatSettings: Sendable, Equatable {
-  /// Time between two heartbeats that we send; nil: none is sent.
+  /// Time between two heartbeats that we send; nil to send none.
   package var interval: TimeSpan?
-  /// How long the upstream may take to respond to each; nil: no response is expected.
+  /// How long the upstream may take to respond to each; nil if no response is expected.
   package var timeout: TimeSpan?
-  /// Maximum time between two heartbeats of the upstream; nil: not checked.
+  /// Maximum time between two heartbeats of the upstream; nil for no limit.
   package var within: TimeSpan?
 
   package init() {}
 }
 
-/// The heartbeats of one connection: when ours are due, and whether the responses to them, or the upstream's own, are overdue.
+/// The heartbeats of one connection: when ours are due, and whether the responses to them, or the upstream's own, are
+/// overdue.
 ///
 /// It is part of the connection's state, so no heartbeat outlives its socket.
 struct ApplicationHeartbeat: Sendable {
   private let settings: HeartbeatSettings
   private var nextBeat: MonotonicTime
-  /// The deadline of the response to our oldest heartbeat without one.
+  /// The deadline of the response to our oldest unanswered heartbeat.
   private var awaited: ResponseDeadline?
   /// The position in the output of the newest heartbeat that certainly has its response.
   private var answered: UInt64 = 0
@@ -70,15 +71,16 @@ struct ApplicationHeartbeat: Sendable {
     awaited = nil
   }
 
-  /// Our last heartbeat was queued behind the bytes before `position`.
+  /// Records that our last heartbeat was queued behind the bytes before `position`.
   mutating func queued(at position: UInt64) { awaited?.queued(through: position) }
 
-  /// The upstream cannot respond before it has everything that was sent before the heartbeat.
+  /// Records that output was acknowledged. The upstream cannot respond before it has received everything that was sent
+  /// before the heartbeat.
   mutating func outputAcknowledged(through position: UInt64, at time: MonotonicTime) {
     awaited?.acknowledged(through: position, at: time)
   }
 
-  /// Called while nothing is read from the connection: what has arrived is not known.
+  /// Called while nothing is read from the connection, so that unread data may have arrived.
   mutating func readingIsPaused(now: MonotonicTime) {
     lastReceived = now
     awaited?.renew(at: now)

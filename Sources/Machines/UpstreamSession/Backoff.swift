@@ -8,7 +8,8 @@ package enum BackoffStrategy: Sendable, Equatable {
   case exponential(first: TimeSpan, factor: Double, cap: TimeSpan)
   /// Uniform in a range.
   case random(minimum: TimeSpan, maximum: TimeSpan)
-  /// Uniform between `minimum` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread over the whole window.
+  /// Uniform between `minimum` and min(`cap`, `base · 2ⁿ`). Clients that lost the same host spread over the whole
+  /// window.
   case fullJitter(minimum: TimeSpan, base: TimeSpan, cap: TimeSpan)
   /// Uniform between `base` and three times the last wait, at most `cap`.
   case decorrelatedJitter(base: TimeSpan, cap: TimeSpan)
@@ -41,10 +42,11 @@ package struct BackoffSettings: Sendable, Equatable {
   package var maximum: TimeSpan = .seconds(30)
   package var factor = 2.0
   package var whenExhausted = BackoffStrategy.Exhaustion.hold
-  /// Maximum number of consecutive failed attempts before the session gives up; nil: unlimited.
+  /// Maximum number of consecutive failed attempts before the session gives up; nil for no limit.
   package var maximumAttempts: Int?
-  /// A connection counts as stable, and the count of failures is reset, after max(this, the last wait) in `ready`. If the upgrade
-  /// alone reset it, a server that accepts connections and drops them at once would be flooded with attempts.
+  /// A connection counts as stable, and the count of failures is reset, after max(this, the last wait) in `ready`. If
+  /// the upgrade alone reset it, a server that accepts connections and drops them at once would be flooded with
+  /// attempts.
   package var stableAfter: TimeSpan = .seconds(10)
   /// Maximum wait before the first attempt after a stable connection.
   package var quickReconnect: TimeSpan = .milliseconds(250)
@@ -145,8 +147,8 @@ package struct Backoff: Sendable {
     _ minimum: TimeSpan, _ maximum: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> TimeSpan {
     guard maximum > minimum else { return minimum }
-    // A fraction of the range, from one number. `Int64.random(in:)` would take 2,000 instructions, as the generator's type is not known here.
-    // Its result has no bias; that of this one is less than the range in nanoseconds divided by 2^64.
+    // Computed as a fraction of the range, from one random number. `Int64.random(in:)` would take 2,000 instructions,
+    // since the generator's type is unknown here. The bias is less than the range in nanoseconds divided by 2^64.
     let range = UInt64(maximum.nanoseconds - minimum.nanoseconds) + 1
     return minimum + TimeSpan(nanoseconds: Int64(generator.next().multipliedFullWidth(by: range).high))
   }

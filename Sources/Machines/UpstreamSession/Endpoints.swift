@@ -32,14 +32,14 @@ package struct Endpoints: Sendable {
     heldUntil = Array(repeating: .zero, count: settings.count)
   }
 
-  /// Puts a URL on hold until then (429, 503).
+  /// Puts a URL on hold until `until` (429, 503).
   mutating func hold(_ index: Int, until: MonotonicTime) { heldUntil[index] = until }
 
   /// The earliest time at which an attempt to any URL is allowed.
   func earliestAttempt(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
 
-  /// The URL to use now: the current one, or if it is on hold, the next in order that is not. If all are, the one whose hold ends
-  /// first.
+  /// The URL to use now: the current one, or if it is on hold, the next in order that is not. If all are, the one whose
+  /// hold ends first.
   mutating func choose(now: MonotonicTime) -> Int {
     let inOrder = (0..<settings.count).map { (current + $0) % settings.count }
     let earliestAttempt = earliestAttempt(now: now)
@@ -49,7 +49,8 @@ package struct Endpoints: Sendable {
 
   package mutating func advance() { current = (current + 1) % settings.count }
 
-  /// Records a refusal by the current URL, and moves on to the next. Returns true if all URLs have refused in succession.
+  /// Records a refusal by the current URL, and moves on to the next. Returns true if all URLs have refused in
+  /// succession.
   package mutating func recordRefusal() -> Bool {
     refusals += 1
     advance()
@@ -58,8 +59,8 @@ package struct Endpoints: Sendable {
     return true
   }
 
-  /// Called when a connection ended that was ready for `time`, zero if it never was. `shouldAdvance`: the reason is a fault of its URL,
-  /// so the next one is used.
+  /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: its URL is at
+  /// fault, so the next one is used.
   package mutating func connectionEnded(readyFor time: TimeSpan, shouldAdvance: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {

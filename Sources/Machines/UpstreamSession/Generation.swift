@@ -1,7 +1,7 @@
 /// The number of a connection attempt of a session, counted from 1.
 ///
-/// Every report of a socket carries the generation of its attempt. Reports of older generations are dropped, so a late callback of
-/// a dead socket cannot affect its successor.
+/// Every report of a socket carries the generation of its attempt. Reports of older generations are dropped, so a late
+/// callback of a dead socket cannot affect its successor.
 package struct Generation: Hashable, Comparable, Sendable, CustomStringConvertible {
   package let number: UInt64
 

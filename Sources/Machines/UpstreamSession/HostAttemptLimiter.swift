@@ -2,7 +2,8 @@ import ByteStreams
 
 /// Limits on one process's connection attempts to one host.
 package struct AttemptLimits: Sendable, Equatable {
-  /// Attempts per second in the long run. A restarted server handles far more handshakes than this, but it has many clients.
+  /// Attempts per second in the long run. A restarted server handles far more handshakes than this, but it has many
+  /// clients.
   package var perSecond = 20
   /// Attempts allowed at once after a quiet period.
   package var burst = 40
@@ -12,15 +13,16 @@ package struct AttemptLimits: Sendable, Equatable {
   package init() {}
 }
 
-/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds. What a 'host' is, the
-/// caller decides: for sessions that clients create, it is a host and the client.
+/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds. The
+/// caller decides what counts as a host: for sessions that clients create, it is the pair of a host and a client.
 ///
-/// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `admit` again then. If ten
-/// thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts are spread over time. The
-/// rate is stored as the time at which the next free slot begins (the virtual scheduling algorithm of ITU-T I.371).
+/// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `admit` again
+/// then. If ten thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts
+/// are spread over time. The rate is stored as the time at which the next free slot begins (the virtual scheduling
+/// algorithm of ITU-T I.371).
 package struct HostAttemptLimiter: Sendable {
-  /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow. Those with
-  /// the earliest `burstAvailableAt` are evicted first.
+  /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow.
+  /// The hosts with the earliest `burstAvailableAt` are evicted first.
   package static let hostLimit = 4096
   /// Minimum time between two overrides of a hold, so that an operator's script in a loop does not become an attack.
   static let overrideInterval = TimeSpan.seconds(1)
@@ -66,8 +68,8 @@ package struct HostAttemptLimiter: Sendable {
     slack = spacing * Int64(limits.burst - 1)
   }
 
-  /// Whether an attempt to `host` may start now. `ticket`: that of the last `wait`, if any. `overridesHold`: an operator requested
-  /// the attempt, so it does not wait for the end of a hold.
+  /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesHold`: an
+  /// operator requested the attempt, so it does not wait for the end of a hold.
   package mutating func admit(
     _ host: String, _ ticket: Ticket?, overridesHold: Bool = false, now: MonotonicTime
   ) -> Verdict {
@@ -98,8 +100,8 @@ package struct HostAttemptLimiter: Sendable {
     hosts[host]?.inProgress = state.inProgress - 1
   }
 
-  /// Puts the host on hold until then, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate, without a burst:
-  /// otherwise all clients with the same Retry-After would return together.
+  /// Puts the host on hold until `until`, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate,
+  /// without a burst. Otherwise all clients with the same Retry-After would return together.
   package mutating func hold(_ host: String, until: MonotonicTime) {
     var state = hosts[host] ?? HostState()
     state.heldUntil = max(state.heldUntil, until)
@@ -107,8 +109,8 @@ package struct HostAttemptLimiter: Sendable {
     keep(state, host)
   }
 
-  /// Returns a ticket that will not be used, so that another attempt gets its slot. Without this, sessions that come and go while they wait
-  /// would delay the others by a slot each.
+  /// Returns a ticket that will not be used, so that another attempt gets its slot. Without this, each session that
+  /// ends while it waits would delay the others by a slot.
   package mutating func giveBack(_ ticket: Ticket, now: MonotonicTime) {
     guard var state = hosts[ticket.host] else { return }
     free(ticket.slot, &state, now: now)
@@ -133,7 +135,7 @@ package struct HostAttemptLimiter: Sendable {
   }
 
   private func free(_ slot: MonotonicTime, _ state: inout HostState, now: MonotonicTime) {
-    // It is over, or a hold has voided it.
+    // The slot has passed, or a hold has voided it.
     guard slot > now, slot >= state.heldUntil else { return }
     let index = state.freeSlots.firstIndex { $0 > slot } ?? state.freeSlots.count
     state.freeSlots.insert(slot, at: index)

@@ -5,11 +5,12 @@ package struct LivenessSettings: Sendable, Equatable {
   package var interval: TimeSpan = .seconds(20)
   /// Fraction of the interval by which it varies, so that sessions do not ping in step.
   package var jitter = 0.1
-  /// How long the upstream may stay silent after a ping, and acknowledge nothing of what was sent before it.
+  /// How long after a ping the upstream may be silent and acknowledge no output from before the ping.
   package var timeout: TimeSpan = .seconds(10)
   /// Disabled only for an upstream that breaks on pings.
   package var isEnabled = true
-  /// Whether a connection without pongs is dead. False if the protocol has heartbeats of its own: some of its servers answer no ping.
+  /// Whether a connection without pongs is dead. False if the protocol has heartbeats of its own: some of its servers
+  /// do not respond to pings.
   package var endsConnection = true
 
   package init() {}
@@ -17,15 +18,17 @@ package struct LivenessSettings: Sendable, Equatable {
 
 /// Checks that the peer of one connection is alive: pings, their deadline, the round trip.
 ///
-/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. So does a peer that takes what was
-/// sent before the ping (`ResponseDeadline`). Recording a byte costs one store and reschedules nothing; the deadline is computed on demand.
+/// Any inbound byte renews the deadline: a peer that is busy sending is alive even if its pong is late. So does an
+/// acknowledgement of output from before the ping (`ResponseDeadline`). Recording a byte costs one store and
+/// reschedules nothing; the deadline is computed on demand.
 package struct Liveness: Sendable {
   private let settings: LivenessSettings
   private var nextPing: MonotonicTime
   private var lastReceived: MonotonicTime
-  /// The deadline of a pong: to the oldest ping, or to one that was the newest when an earlier one got its pong.
+  /// The awaited pong. It is for the oldest unanswered ping, or, after the pong to an earlier ping, for the newest ping
+  /// at that time.
   private var awaited: (counter: UInt64, response: ResponseDeadline)?
-  /// The position of the newest ping in the output, and of the newest one that certainly has its pong.
+  /// The position of the newest ping in the output, and of the newest ping that has certainly got its pong.
   private var newest: UInt64 = 0
   private var answered: UInt64 = 0
   /// The last counter assigned; counters begin at 1.
@@ -54,7 +57,7 @@ package struct Liveness: Sendable {
   package var nextDeadline: MonotonicTime {
     guard let dead = deadline else { return nextPing }
     let half = dead - settings.timeout / 2
-    // After half of the timeout, only the deadline remains, or a byte; `check` distinguishes the two.
+    // Once `check` has returned `quiet`, it need not be called again before the deadline.
     return min(nextPing, isQuiet ? dead : half)
   }
 
@@ -93,15 +96,16 @@ package struct Liveness: Sendable {
     return counter
   }
 
-  /// Returns a counter for the ping right before our close frame; nil if pings are off. Its pong shows which messages arrived. The
-  /// peer's close frame does not, since it may have crossed ours.
+  /// Returns a counter for the ping right before our close frame; nil if pings are off. Its pong shows which messages
+  /// arrived. The peer's close frame does not, since it may have crossed ours.
   mutating func takeLastPing() -> UInt64? {
     guard settings.isEnabled else { return nil }
     counter += 1
     return counter
   }
 
-  /// Called when a pong arrived. It covers its ping and every earlier one (RFC 6455 §5.5.3). Returns false for an unsolicited pong.
+  /// Called when a pong arrived. It covers its ping and every earlier one (RFC 6455 §5.5.3). Returns false for an
+  /// unsolicited pong.
   package mutating func pongReceived(_ acknowledged: UInt64, now: MonotonicTime) -> Bool {
     guard acknowledged > 0, acknowledged <= counter else { return false }
     if let probe, acknowledged >= probe.counter {
@@ -127,7 +131,7 @@ package struct Liveness: Sendable {
 
   // MARK: The output
 
-  /// The last ping was queued behind the bytes before `position`.
+  /// Records that the last ping was queued behind the bytes before `position`.
   mutating func pingQueued(at position: UInt64) {
     newest = position
     awaited?.response.queued(through: position)
@@ -140,10 +144,10 @@ package struct Liveness: Sendable {
   /// The upstream has received every byte before this position; nil if pings do not show that.
   var receivedOutput: UInt64? { settings.isEnabled ? answered : nil }
 
-  /// Whether the upstream has not acknowledged everything that was sent before the ping.
+  /// Whether the upstream has yet to acknowledge output from before the ping.
   var isBeingSent: Bool { awaited?.response.isBeingSent ?? false }
 
-  /// Whether the upstream has shown since `check` returned `quiet` that it is alive.
+  /// Whether the upstream has shown a sign of life since `check` returned `quiet`.
   func isRenewed(now: MonotonicTime) -> Bool {
     isQuiet && deadline.map { now < $0 - settings.timeout / 2 } ?? true
   }

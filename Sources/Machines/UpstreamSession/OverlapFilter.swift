@@ -1,17 +1,19 @@
 import ByteStreams
 
-/// Merges the pushes of two connections to one upstream while the newer takes over from the older. A push that both deliver is
-/// passed on once, in the upstream's order.
+/// Merges the pushes of two connections to one upstream while the newer takes over from the older. A push that both
+/// deliver is passed on once, in the upstream's order.
 ///
-/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is held until the older one
-/// delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that the upstream sent to both
-/// connections before. Likewise, a push of the older connection is remembered until the newer one delivers it, or a pong shows that
-/// it will not. This assumes that an upstream sends a push to all its connections at once. If it does not, a push may pass twice.
+/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is held until the
+/// older one delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that the
+/// upstream sent to both connections before. Likewise, a push of the older connection is remembered until the newer one
+/// delivers it, or a pong shows that it will not. This assumes that an upstream sends a push to all its connections at
+/// once. If it does not, a push may pass twice.
 ///
-/// Equal bytes are not always the same push: they may be the responses to two requests. While the newer connection carries no
-/// client message, it receives no responses, and equal pushes are paired one to one. After that, two equal pushes count as one only
-/// if no equal push arrived before, and only once the pushes so far cannot all be responses (`PushHistory`). A third equal push
-/// shows that the two were distinct, and the withheld one is passed on with it. In doubt, a push passes twice.
+/// Equal bytes are not always the same push: they may be the responses to two requests. While the newer connection
+/// carries no client message, it receives no responses, and equal pushes are paired one to one. After that, two equal
+/// pushes count as one only if no equal push arrived before, and only once the pushes so far cannot all be responses
+/// (`PushHistory`). A third equal push shows that the two were distinct, and the withheld one is passed on with it. In
+/// doubt, a push passes twice.
 package struct OverlapFilter: Sendable {
   /// Maximum number of pushes remembered per connection. Above it, the oldest is forgotten and may pass twice.
   package static let limit = 65_536
@@ -98,7 +100,7 @@ package struct OverlapFilter: Sendable {
   private var isHoldingAllowed: Bool
   /// Whether the newer connection carries client messages.
   private var mayReceiveResponses = false
-  /// Digests of which one push was withheld as a duplicate while both connections might deliver responses.
+  /// Digests for which one push was withheld as a duplicate while both connections might deliver responses.
   private var withheld: Set<UInt64> = []
   /// Whether a pong of the newer connection has arrived since `older` is recorded.
   private var hasReceivedPong = false
@@ -120,8 +122,8 @@ package struct OverlapFilter: Sendable {
 
   // MARK: Pushes
 
-  /// Called when a push arrived on the connection of this generation. Returns whether it is to be passed on now, after those
-  /// appended to `released`.
+  /// Called when a push arrived on the connection of this generation. Returns whether to pass it on now, after the
+  /// pushes that are appended to `released`.
   package mutating func received(
     _ digest: UInt64, _ payload: Span<UInt8>, kind: MessageKind, from generation: Generation,
     _ history: inout PushHistory, _ released: inout [Push]
@@ -177,8 +179,8 @@ package struct OverlapFilter: Sendable {
     }
   }
 
-  /// Called when a pong arrived on the connection of this generation. Pushes that only the other delivered before the ping are no
-  /// duplicates.
+  /// Called when a pong arrived on the connection of this generation. Pushes that only the other connection delivered
+  /// before the ping are not duplicates.
   package mutating func pongReceived(_ generation: Generation, _ counter: UInt64, _ released: inout [Push]) {
     if generation == older.generation, let ping = newer.ping, counter >= ping.counter {
       newer.ping = nil
@@ -191,8 +193,8 @@ package struct OverlapFilter: Sendable {
     }
   }
 
-  /// Called when the newer connection starts to send. If no pong has shown which pushes of the older connection the newer one will
-  /// still deliver, all of them are forgotten, so that no response is mistaken for one of them.
+  /// Called when the newer connection starts to send. If no pong has shown which pushes of the older connection the
+  /// newer one will still deliver, all of them are forgotten, so that no response is mistaken for one of them.
   package mutating func newerStartedSending() {
     guard !hasReceivedPong else { return }
     var released: [Push] = []
@@ -219,7 +221,8 @@ package struct OverlapFilter: Sendable {
     if generation == newer.generation, !newer.hasEnded {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
-      // No pong will show which of its pushes the older connection skips. They must not be paired with later equal ones.
+      // No pong will show which of its pushes the older connection skips. They must not be paired with later equal
+      // ones.
       if !isHoldingAllowed { newer.remove(before: newer.ahead.end, &released) }
     }
   }

@@ -2,10 +2,10 @@ import ByteStreams
 
 /// Messages of the session itself on one connection: setup messages, heartbeats and responses to heartbeats.
 ///
-/// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only while the
-/// upstream does not read its socket. Setup messages are limited by the configuration. Of heartbeats, and of responses to the
-/// upstream's, only the newest is pending: it replaces earlier ones, as with pongs (RFC 6455 §5.5.3). So an upstream that sends
-/// heartbeats and reads nothing cannot make this grow.
+/// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only
+/// while the upstream does not read its socket. Setup messages are limited by the configuration. Of heartbeats, and of
+/// responses to the upstream's, only the newest is pending: it replaces earlier ones, as with pongs (RFC 6455 §5.5.3).
+/// So an upstream that sends heartbeats and reads nothing cannot make this grow.
 package struct PriorityMessages: Sendable {
   private var pending: [PriorityMessage] = []
 
@@ -16,8 +16,9 @@ package struct PriorityMessages: Sendable {
   /// Bytes of their payloads.
   package var bytes: Int { pending.reduce(0) { $0 + $1.payload.count } }
 
-  /// Whether the upstream may not be read: one that requests acknowledgements and reads nothing must not make us keep all of them. None is
-  /// dropped, so what one read has brought comes on top.
+  /// Whether reading from the upstream must pause. Otherwise an upstream that requests acknowledgements and reads
+  /// nothing would make us keep all of them. None is dropped, so the acknowledgements for one read may exceed the
+  /// limit.
   package var isFull: Bool { pending.count >= Self.limit }
 
   package static var limit: Int { 4_096 }

@@ -1,8 +1,8 @@
 /// Statistics of a session's pushes, from which `OverlapFilter` decides whether two equal pushes may be two responses.
 ///
-/// Fixed memory records which pushes repeat: two tables, each indexed by a digest's low bits. A digest that is found in `recent` is
-/// stored in `repeated`, where only other repeating ones evict it. So the response `ok` is remembered among any number of numbered
-/// pushes.
+/// Fixed memory records which pushes repeat: two tables, each indexed by a digest's low bits. A digest that is found in
+/// `recent` is stored in `repeated`, where only other repeating ones evict it. So the response `ok` is remembered among
+/// any number of numbered pushes.
 package struct PushHistory: Sendable {
   /// Approximate number of pushes between two equal ones within which the second is recognised.
   package static let recentPushes = 1_024
@@ -18,7 +18,8 @@ package struct PushHistory: Sendable {
 
   package init() {}
 
-  /// Called when messages are sent to the upstream, each of which may cause a response. Negative for messages that were taken back.
+  /// Called when messages are sent to the upstream, each of which may cause a response. Negative for messages that were
+  /// taken back.
   package mutating func sent(_ count: Int) { messages &+= count }
 
   /// Called when a push arrived on a connection that carries no client message: it is not a response.

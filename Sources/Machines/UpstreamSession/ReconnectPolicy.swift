@@ -2,16 +2,16 @@ import ByteStreams
 
 /// Decides what follows a failed attempt or a lost connection: the table of signals.
 ///
-/// It counts earlier failures, because most rows depend on them ('once', 'in a row', 'at most five times'). A stable connection
-/// resets the counts.
+/// It counts earlier failures, because most rows depend on them ('once', 'in a row', 'at most five times'). A stable
+/// connection resets the counts.
 package struct ReconnectPolicy: Sendable {
   /// Waits and limits of the table, each with its row.
   enum Constants {
     /// 429 and 503: limits on the value of `Retry-After`, and the minimum wait without it.
     static let retryAfter: ClosedRange<TimeSpan> = .seconds(1) ... .hours(1)
     static let overloaded: TimeSpan = .seconds(5)
-    /// 403, 404 and similar from every URL, doubled each time. An upstream that is being deployed is back soon; otherwise an
-    /// operator must change something.
+    /// 403, 404 and similar from every URL, doubled each time. An upstream that is being deployed is back soon;
+    /// otherwise an operator must change something.
     static let refusedPark: TimeSpan = .seconds(5)
     static let refusedParkCap: TimeSpan = .minutes(5)
     /// A close code that the configuration maps to `park`, and 1002 and similar above `protocolFailures`.
@@ -19,8 +19,8 @@ package struct ReconnectPolicy: Sendable {
     /// 401 and 1008 with a fresh credential, doubled each time.
     static let deniedPark: TimeSpan = .seconds(60)
     static let deniedParkCap: TimeSpan = .minutes(10)
-    /// 1001 and 1012: the upstream's clients reconnect spread over this time. One that restarts may be back at once; if it is not,
-    /// backoff follows.
+    /// 1001 and 1012: the upstream's clients reconnect spread over this time. One that restarts may be back at once; if
+    /// it is not, backoff follows.
     static let restart: TimeSpan = .seconds(1)
     /// 1013.
     static let tryAgainLater: TimeSpan = .seconds(10)
@@ -34,7 +34,7 @@ package struct ReconnectPolicy: Sendable {
 
   enum Verdict: Equatable {
     case reconnect(after: TimeSpan)
-    /// nil: until an operator opens the session.
+    /// nil means until an operator opens the session.
     case park(TimeSpan?)
     case offline(retryAfter: TimeSpan)
 
@@ -51,7 +51,8 @@ package struct ReconnectPolicy: Sendable {
     var verdict: Verdict
     /// How long no session may connect to this host.
     var hostHold: TimeSpan?
-    /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another one, if there is one.
+    /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another one, if
+    /// there is one.
     var urlHold: TimeSpan?
     var otherURLDelay = TimeSpan.zero
     var attemptsExhausted = false
@@ -161,7 +162,7 @@ package struct ReconnectPolicy: Sendable {
     }
   }
 
-  /// Called when a connection ended that was ready for `readyFor`, zero if it never was.
+  /// Decides what follows the end of a connection that was ready for `readyFor`, or zero if it never was.
   mutating func lost(
     _ loss: ConnectionLoss, readyFor: TimeSpan, using generator: inout some RandomNumberGenerator
   ) -> Decision {
@@ -246,7 +247,7 @@ package struct ReconnectPolicy: Sendable {
     return Decision(verdict: .reconnect(after: max(spread(least, using: &generator), delay)))
   }
 
-  /// `least`, and up to a fifth more, so that the clients to which it applies do not return together.
+  /// Returns `least` plus up to a fifth of it, so that the affected clients do not return together.
   private func spread(_ least: TimeSpan, using generator: inout some RandomNumberGenerator) -> TimeSpan {
     Backoff.uniform(least, least + least / 5, using: &generator)
   }

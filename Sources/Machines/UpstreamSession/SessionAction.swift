@@ -10,15 +10,15 @@ package enum SessionAction: Equatable, Sendable {
   case skipSetup(step: Int, Generation)
   /// The connection is ready: it takes messages from the outbox.
   case startSending(Generation)
-  /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The largest in
-  /// flight, or the last of the largest, must never be sent again.
+  /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The
+  /// largest message in flight, or the last of several largest ones, must never be sent again.
   case stopSending(Generation, closedAsTooBig: Bool)
-  /// Hold the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly (`Outbox.immediateDelay`)
-  /// instead of ending at once. The successor makes the subscriptions now.
+  /// Hold the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly
+  /// (`Outbox.immediateDelay`) instead of ending at once. The successor makes the subscriptions now.
   case pauseSending(Generation, successor: Generation)
   /// The connection sends again: its successor has ended.
   case resumeSending(Generation)
-  /// Pass on once what both connections deliver.
+  /// Begin to pass on each push once, even if both connections deliver it.
   case beginOverlap(older: Generation, newer: Generation)
   /// Stop comparing the pushes of the two connections.
   case endOverlap
@@ -30,7 +30,7 @@ package enum SessionAction: Equatable, Sendable {
   case close(Generation, code: UInt16)
   /// Drop this attempt or connection at once, in any state. Its later reports are ignored.
   case discard(Generation)
-  /// No session of this process may connect to the endpoint's host before then.
+  /// No session of this process may connect to the endpoint's host before `until`.
   case holdHost(endpoint: Int, until: MonotonicTime)
   /// Log, count and publish this transition.
   case report(SessionTransition)
@@ -61,7 +61,7 @@ package struct Dial: Equatable, Sendable {
   }
 }
 
-/// What the driver has queued for one of these actions.
+/// The kinds of output that the driver queues for these actions.
 package enum SentControl: Sendable {
   case ping
   case heartbeat

@@ -2,7 +2,8 @@ import ByteStreams
 
 /// Why a connection attempt failed.
 ///
-/// Details for operators (addresses, header fields, the beginning of the body) stay with the driver. No rule depends on them.
+/// Details for operators (addresses, header fields, the beginning of the body) stay with the driver. No rule depends on
+/// them.
 package struct AttemptFailure: Equatable, Sendable {
   package enum Reason: Equatable, Sendable {
     /// A phase exceeded its timeout.
@@ -11,7 +12,7 @@ package struct AttemptFailure: Equatable, Sendable {
     case attemptTimedOut
     /// The host name does not exist, or no name server responded.
     case nameNotResolved
-    /// The host, or each of its addresses, is one that the session must not connect to.
+    /// The session must not connect to the host, or to any of its addresses.
     case notAllowed
     /// `ENETDOWN`, `ENETUNREACH`: this machine has no route. It does not count as an attempt.
     case noRoute
@@ -21,12 +22,12 @@ package struct AttemptFailure: Equatable, Sendable {
     case tls
     /// The proxy refused.
     case proxy
-    /// The proxy requires credentials, or rejects those sent.
+    /// The proxy requires credentials, or rejects the ones that were sent.
     case proxyDenied
     /// An HTTP response other than 101. `retryAfter`: the value of its Retry-After field.
     case status(Int, retryAfter: TimeSpan?)
-    /// A response that RFC 6455 §4.1 makes us fail: not HTTP, a wrong accept key, or an extension or subprotocol that we did not
-    /// offer.
+    /// A response that RFC 6455 §4.1 makes us fail: not HTTP, a wrong accept key, or an extension or subprotocol that
+    /// we did not offer.
     case handshake
     /// A redirection that must not be followed: too many, or to a less secure scheme.
     case redirect
@@ -63,7 +64,7 @@ package enum ConnectionLoss: Equatable, Sendable {
   case addressGone
   /// Nothing arrived before the liveness deadline.
   case silence
-  /// The same, and the upstream took nothing of what was being sent.
+  /// Like `silence`, and the upstream acknowledged none of the pending output.
   case stalled
   /// The response to a heartbeat message, or the upstream's own heartbeat, is overdue.
   case heartbeat
@@ -101,7 +102,7 @@ package enum TransitionCause: Equatable, Sendable {
   case lost(ConnectionLoss)
   /// Half of the liveness timeout has passed without a byte.
   case quiet
-  /// A byte arrived after `quiet`, or the upstream has taken more of what was sent.
+  /// A byte arrived after `quiet`, or the upstream has acknowledged more output.
   case bytesReceived
   /// The wait before the attempt is over.
   case waited

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The settings of one session's behaviour. The defaults are those of the manual.
+/// The settings of one session's behaviour, with the documented defaults.
 package struct SessionSettings: Sendable, Equatable {
   package var limits = TimeLimits()
   package var liveness = LivenessSettings()
@@ -13,7 +13,7 @@ package struct SessionSettings: Sendable, Equatable {
   package var idleAfter: TimeSpan = .minutes(5)
   /// The steps to complete before the session is ready.
   package var setup: [SetupStep] = []
-  /// Age at which a connection is replaced, ± 5 %; nil: never.
+  /// Age at which a connection is replaced, ± 5 %; nil if it never is.
   package var maximumAge: TimeSpan?
   /// How long pushes of a replaced connection are still read.
   package var overlap: TimeSpan = .seconds(1)
@@ -23,7 +23,7 @@ package struct SessionSettings: Sendable, Equatable {
 
 /// Timeouts of the parts of a connection's life.
 package struct TimeLimits: Sendable, Equatable {
-  /// For the files and commands that are read before the name is resolved. `resolving` and `wholeAttempt` start after it.
+  /// Reading files and running commands, before the name is resolved. `resolving` and `wholeAttempt` start after it.
   package var preparing: TimeSpan = .zero
   package var resolving: TimeSpan = .seconds(5)
   package var connecting: TimeSpan = .seconds(10)
@@ -56,7 +56,8 @@ package struct SetupStep: Sendable, Equatable {
   package var expectsResponse: Bool
   /// Timeout of the response.
   package var timeLimit: TimeSpan
-  /// Whether the setup continues without the response. All such steps share half of `TimeLimits.setup`, and `timeLimit` does not apply.
+  /// Whether the setup continues without the response. All optional steps together may take half of `TimeLimits.setup`,
+  /// and `timeLimit` does not apply to them.
   package var isOptional: Bool
 
   package init(expectsResponse: Bool, timeLimit: TimeSpan = .seconds(10), isOptional: Bool = false) {
@@ -68,7 +69,7 @@ package struct SetupStep: Sendable, Equatable {
 
 /// A reaction to a close code that the configuration can choose (RFC 6455 §7.4).
 package enum CloseReaction: String, CaseIterable, Sendable {
-  /// The first attempt begins within a second, also after a short-lived connection. Then as `backoff`.
+  /// The first attempt begins within a second, even after a short-lived connection. Further attempts follow `backoff`.
   case reconnect
   case backoff
   /// The credential is read again once, then the session is parked.

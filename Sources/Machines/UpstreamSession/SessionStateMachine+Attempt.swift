@@ -25,7 +25,7 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     if phase == .upgrading { discardPredecessor(&actions) }
     update(attempt, because: .progress, now: now, &actions)
-    // From the response on, it may deliver the same pushes as its predecessor.
+    // From the response on, the new connection may deliver the same pushes as its predecessor.
     if phase == .upgrading, case .replacing(let connection, successor: _) = state {
       actions.append(.beginOverlap(older: connection.generation, newer: reported))
     }
@@ -46,7 +46,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The upstream has announced the heartbeats of this connection. They begin at once, and replace those of the settings where they are set.
+  /// The upstream has announced the heartbeats of this connection. They begin at once, and override the configured ones
+  /// where they are set.
   package mutating func heartbeatAnnounced(
     _ announced: HeartbeatSettings, _ reported: Generation, now: MonotonicTime
   ) {
@@ -71,7 +72,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The attempt failed. Before the upgrade its socket is already closed; a failed setup leaves one to close.
+  /// The attempt failed. Before the upgrade, its socket is already closed. After a failed setup, it must still be
+  /// closed.
   package mutating func attemptFailed(
     _ failure: AttemptFailure, _ reported: Generation, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -122,7 +124,7 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// The attempt of this generation: the session's own, or that of a successor.
+  /// The attempt of this generation, either to connect the session or to open a successor.
   func attempt(_ reported: Generation) -> Attempt? {
     switch state {
     case .attempting(let attempt), .replacing(_, successor: let attempt):

@@ -78,8 +78,8 @@ extension SessionStateMachine {
   /// Whether the session ends for good: the process shuts down, or a client has closed the session.
   package var isShuttingDown: Bool { flushDeadline != nil }
 
-  /// Whether a shutdown still waits for the outbox to empty. False once an operator has closed the session, since nothing can be
-  /// sent.
+  /// Whether a shutdown still waits for the outbox to empty. False once an operator has closed the session, since
+  /// nothing can be sent.
   package func isAwaitingFlush(now: MonotonicTime) -> Bool { desired == .up && now < flushDeadline ?? .zero }
 
   /// The shutdown's flush is over: the outbox is closed, and either empty or out of time.
@@ -104,8 +104,9 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Links, addresses or routes of this machine have changed. A connection is probed, not closed, since the change may not affect
-  /// it. A gain ends a wait, at most once per `networkAttemptInterval`; after a mere loss there is nothing new to try.
+  /// Links, addresses or routes of this machine have changed. A connection is probed, not closed, since the change may
+  /// not affect it. A gain ends a wait, at most once per `networkAttemptInterval`; after a mere loss there is nothing
+  /// new to try.
   package mutating func networkChanged(
     hasGained: Bool, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -133,8 +134,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Minimum time between two attempts caused by network changes. On some hosts the network changes constantly, which must not
-  /// defeat the backoff.
+  /// Minimum time between two attempts caused by network changes. On some hosts the network changes constantly, which
+  /// must not defeat the backoff.
   static var networkAttemptInterval: TimeSpan { .seconds(5) }
 
   private mutating func reserveNetworkAttempt(_ hasGained: Bool, now: MonotonicTime) -> Bool {
@@ -143,8 +144,8 @@ extension SessionStateMachine {
     return true
   }
 
-  /// Opens a successor beside the ready connection; the old one is closed once the new one is ready. While an earlier replacement
-  /// is in progress, the latest request is kept and starts when that is over.
+  /// Opens a successor beside the ready connection; the old one is closed once the new one is ready. While an earlier
+  /// replacement is in progress, the latest request is kept and starts when that is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
     if postponeReplacement(because: reason, now: now) { return [] }
     guard case .ready(var connection) = state else { return [] }
@@ -159,8 +160,8 @@ extension SessionStateMachine {
     return actions
   }
 
-  /// Applies new settings, from the next attempt on. A ready connection is replaced, an attempt in progress starts again, and a
-  /// wait ends.
+  /// Applies new settings, from the next attempt on. A ready connection is replaced, an attempt in progress starts
+  /// again, and a wait ends.
   package mutating func reconfigure(
     _ settings: SessionSettings, because reason: ReplacementReason, now: MonotonicTime
   ) -> [SessionAction] {

@@ -10,8 +10,8 @@ extension SessionStateMachine {
     return endQuietPeriod(now: now)
   }
 
-  /// Nothing is read from this connection, because the gateway cannot take more. So its silence says nothing about the upstream, and must not
-  /// end it. Called before `deadlineReached`, and when reading continues.
+  /// Nothing is read from this connection, because the gateway cannot take more. Its silence therefore says nothing
+  /// about the upstream, and must not end the connection. Called before `deadlineReached`, and when reading continues.
   package mutating func readingIsPaused(_ reported: Generation, now: MonotonicTime) {
     withLiveness(reported) { $0.bytesReceived(now: now) }
     withHeartbeat(reported) { $0.readingIsPaused(now: now) }
@@ -24,7 +24,8 @@ extension SessionStateMachine {
     return isOurs
   }
 
-  /// A counter for a ping after messages, whose pong confirms all of them; nil if the connection is gone or sends no pings.
+  /// A counter for a ping after messages, whose pong confirms all of them; nil if the connection is gone or sends no
+  /// pings.
   package mutating func barrierPing(
     _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> UInt64? {
@@ -43,13 +44,15 @@ extension SessionStateMachine {
     withHeartbeat(reported) { $0.heartbeatReceived(now: now) }
   }
 
-  /// The upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the end of the stream.
+  /// The upstream's close frame has arrived; `code` is 1005 if it had none. We respond, and wait for the end of the
+  /// stream.
   package mutating func closeReceived(
     code: UInt16, _ reported: Generation, now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     var actions: [SessionAction] = []
     let loss = ConnectionLoss.closed(code: code)
-    // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver sends none.
+    // RFC 6455 §5.5.1: the response typically echoes the code. 1005 must not appear in a frame, so the driver sends
+    // none.
     switch state {
     case .ready(let connection) where connection.generation == reported:
       actions.append(.stopSending(reported, closedAsTooBig: code == 1009))
@@ -131,8 +134,8 @@ extension SessionStateMachine {
 
   // MARK: Output
 
-  /// A ping, heartbeat, setup message or close frame was queued behind the bytes before `position` of the connection's output. Called after each of
-  /// these actions.
+  /// A ping, heartbeat, setup message or close frame was queued behind the bytes before `position` of the connection's
+  /// output. Called after each of these actions.
   package mutating func outputQueued(_ sent: SentControl, at position: UInt64, _ reported: Generation) {
     switch sent {
     case .ping:
@@ -160,8 +163,8 @@ extension SessionStateMachine {
     }
   }
 
-  /// The upstream, or a proxy before it, has acknowledged every byte of the connection's output before `position`, the last of them at
-  /// `time` at the latest. Called before `deadlineReached`.
+  /// The upstream, or a proxy before it, has acknowledged every byte of the connection's output before `position`, the
+  /// last of them at `time` at the latest. Called before `deadlineReached`.
   package mutating func outputAcknowledged(
     through position: UInt64, at time: MonotonicTime, _ reported: Generation, now: MonotonicTime
   ) -> [SessionAction] {
@@ -202,7 +205,7 @@ extension SessionStateMachine {
       replaceAt = now + Backoff.uniform(age - spread, age + spread, using: &generator)
     }
     var heartbeat = ApplicationHeartbeat(attempt.heartbeat ?? settings.heartbeat, now: now)
-    // The upstream counts those that it has announced from its open packet on.
+    // The upstream counts announced heartbeats from its open packet on.
     if let beats = attempt.beats, beats.sends { heartbeat = beats }
     let connection = ReadyConnection(
       dial: attempt.dial, since: now, liveness: Liveness(settings.liveness, now: now, using: &generator),

@@ -2,17 +2,17 @@ import ByteStreams
 
 /// Make before break: a successor takes over from a ready connection, and only then is the old one closed.
 ///
-/// First the queue is held and the old connection pinged. Its pong confirms the messages that it carried, and arrives after the
-/// responses of an upstream that responds in order. Then the successor is pinged: its pong arrives after everything that the
-/// upstream sent to both connections before. Only then does the successor send. So `OverlapFilter` can distinguish the responses on
-/// the two connections.
+/// First the queue is held and the old connection pinged. Its pong confirms the messages that it carried, and arrives
+/// after the responses of an upstream that responds in order. Then the successor is pinged: its pong arrives after
+/// everything that the upstream sent to both connections before. Only then does the successor send. So `OverlapFilter`
+/// can distinguish the responses on the two connections.
 ///
 /// One hand-over at a time: the next one begins when its predecessor can deliver nothing more.
 extension SessionStateMachine {
-  /// How long the queue is held for each of the two pongs of a cut, and how long the last pong is awaited after the predecessor is gone,
-  /// once the upstream takes no more of what was sent before the ping. After it the hand-over continues without the pong: an upstream that has
-  /// paused may process messages of the two connections in another order, and a push may pass twice. Longer than two round trips by
-  /// satellite.
+  /// The time limit for each of the two pongs of a cut, for which the queue is held, and for the last pong after the
+  /// predecessor is gone. It starts again while the upstream acknowledges output from before the ping. After it, the
+  /// hand-over continues without the pong. Then an upstream that has paused may process messages of the two connections
+  /// in another order, and a push may pass twice. Longer than two round trips by satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
   /// A hand-over in which both connections are ready.
@@ -105,7 +105,7 @@ extension SessionStateMachine {
   }
 
   private func pongDeadline(now: MonotonicTime) -> ResponseDeadline {
-    // Buffers earn no time here: clients wait meanwhile, and their messages expire.
+    // Acknowledged bytes in buffers do not extend this deadline: clients wait meanwhile, and their messages expire.
     ResponseDeadline(Self.cutLimit, from: now, received: nil)
   }
 
@@ -144,7 +144,8 @@ extension SessionStateMachine {
 
   // MARK: The predecessor's end
 
-  /// A deadline of the predecessor has passed: to be read, to close, or for the last pong.
+  /// Called when a deadline of the predecessor has passed: of its overlap, of its closing handshake, or of the last
+  /// pong.
   mutating func endRetiring(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -167,12 +168,14 @@ extension SessionStateMachine {
     guard var old = retiring, old.phase == .listening else { return }
     actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
-    // Buffers earn no time here: a message that the cut has interrupted can go to another connection only when this one is over.
+    // Acknowledged bytes in buffers do not extend this deadline. A message that the cut has interrupted can be sent on
+    // another connection only when this one is over.
     old.response = closeDeadline(now: now)
     retiring = old
   }
 
-  /// The predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a ping sent now.
+  /// The predecessor delivers nothing more. Its successor may still repeat its pushes until the pong to a ping sent
+  /// now.
   mutating func predecessorEnded(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -192,8 +195,8 @@ extension SessionStateMachine {
     retiring = old
   }
 
-  /// Drops a predecessor that is still closing when a connection that is no successor opens. Otherwise it would deliver pushes
-  /// twice.
+  /// Drops a predecessor that is still closing when a connection that is no successor opens. Otherwise it would deliver
+  /// pushes twice.
   mutating func discardPredecessor(_ actions: inout [SessionAction]) {
     guard case .attempting = state, let old = retiring else { return }
     if let generation = old.generation { actions.append(.discard(generation)) }

@@ -2,12 +2,12 @@ import ByteStreams
 
 /// Keeps one upstream session connected across any number of sockets. It decides; a driver carries out its actions.
 ///
-/// Each input is a method that returns actions, to be carried out in order. After every input the driver arms one timer for
-/// `nextDeadline`, and calls `deadlineReached` when it fires.
+/// Each input is a method that returns actions, to be carried out in order. After every input the driver arms one timer
+/// for `nextDeadline`, and calls `deadlineReached` when it fires.
 ///
-/// Two invariants. `desired` is separate from the observed state, so a lost connection does not change what the operator requested,
-/// and a pending attempt does not outlive it. Every report of a socket carries the generation of its attempt, so late reports of an
-/// older socket are dropped.
+/// Two invariants. `desired` is separate from the observed state, so a lost connection does not change what the
+/// operator requested, and a pending attempt does not outlive it. Every report of a socket carries the generation of
+/// its attempt, so late reports of an older socket are dropped.
 ///
 /// It cannot be copied: it has 1.7 KB, and the driver's reads of one field copied all of it.
 package struct SessionStateMachine: ~Copyable, Sendable {
@@ -17,7 +17,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     case idle
     case offline(until: MonotonicTime)
     case backoff(until: MonotonicTime)
-    /// nil: until an operator opens the session.
+    /// nil means until an operator opens the session.
     case parked(until: MonotonicTime?)
     case attempting(Attempt)
     case ready(ReadyConnection)
@@ -32,9 +32,9 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     let dial: Dial
     var phase: AttemptPhase
     var phaseDeadline: MonotonicTime
-    /// For everything up to the response to the opening handshake.
+    /// The deadline of the response to the opening handshake, across all phases.
     var wholeDeadline: MonotonicTime
-    /// Of the pending setup step. The setup continues without an optional one.
+    /// The deadline of the pending setup step. If the step is optional, the setup then continues without its response.
     var stepDeadline = MonotonicTime.distantFuture
     /// The pending setup step.
     var step = 0
@@ -43,16 +43,16 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var awaitedSince = MonotonicTime.zero
     /// Number of redirections followed so far.
     var redirections = 0
-    /// The heartbeats that the upstream has announced, with the configured ones; nil: the configured ones.
+    /// The announced heartbeats merged with the configured ones; nil if the upstream has announced none.
     var heartbeat: HeartbeatSettings?
-    /// The announced ones, which begin before the setup is complete.
+    /// The state of the announced heartbeats, which begin before the setup is complete.
     var beats: ApplicationHeartbeat?
 
     var deadline: MonotonicTime {
       min(min(phaseEnd, wholeDeadline, stepEnd), beats?.nextDeadline ?? .distantFuture)
     }
 
-    /// `phaseDeadline` and `stepDeadline`, later by the time in which the upstream has taken what was sent.
+    /// `phaseDeadline` and `stepDeadline`, postponed by the time in which the upstream has acknowledged output.
     var phaseEnd: MonotonicTime { phaseDeadline + postponement }
     var stepEnd: MonotonicTime { stepDeadline + postponement }
 
@@ -75,13 +75,15 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     var nextCheck: MonotonicTime { min(liveness.nextDeadline, heartbeat.nextDeadline) }
   }
 
-  /// A connection that has been replaced. It sends nothing more, but its pushes are read for a while, since the upstream may not
-  /// have started to send to its successor. Then it is closed. While there is one, no successor is opened.
+  /// A connection that has been replaced. It sends nothing more, but its pushes are read for a while, since the
+  /// upstream may not have started to send to its successor. Then it is closed. While there is one, no successor is
+  /// opened.
   struct Retiring: Sendable {
     enum Phase: Sendable, Equatable {
       case listening
       case closing
-      /// The connection is gone. The pong to this ping, on its successor, arrives after everything that the upstream sent to both.
+      /// The connection is gone. The pong to this ping, on its successor, arrives after everything that the upstream
+      /// sent to both.
       case gone(ping: UInt64)
     }
 
@@ -113,14 +115,14 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   /// The replaced connection, until it is gone.
   var retiring: Retiring?
   var policy: ReconnectPolicy
-  /// Until then, no further network change ends a wait.
+  /// Before this time, no further network change ends a wait.
   var nextNetworkAttempt = MonotonicTime.zero
   /// When an on-demand session last had, or could have had, something to send.
   var lastUse = MonotonicTime.zero
   package internal(set) var desired = DesiredState.down
-  /// Set once the session ends for good: until when the outbox may be flushed.
+  /// The deadline for flushing the outbox. Set once the session ends for good.
   var flushDeadline: MonotonicTime?
-  /// The close code of that end.
+  /// The close code for that end.
   var shutdownCode: UInt16 = 1001
   /// When the observed state was entered.
   var since = MonotonicTime.zero
@@ -192,7 +194,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     }
   }
 
-  /// When to call `deadlineReached`; `.distantFuture`: never.
+  /// When to call `deadlineReached`; `.distantFuture` if there is no need.
   package var nextDeadline: MonotonicTime {
     let own: MonotonicTime =
       switch state {

@@ -1,20 +1,20 @@
 import ByteStreams
 import Consumers
 
-/// How an attempt to deliver a push ended.
+/// The outcome of an attempt to deliver a push.
 package enum WebhookOutcome: Equatable, Sendable {
-  /// A complete response. `retryAfter`: from its field Retry-After; nil if there is none.
+  /// A complete response. `retryAfter` is the value of Retry-After; nil if there is none.
   case response(status: Int, retryAfter: TimeSpan? = nil)
-  /// None in time: what did not happen, and within which time.
+  /// No response in time. The text says what did not happen, and within which time.
   case timeout(String)
-  /// None, for this reason.
+  /// No response, for this reason.
   case failed(String)
 }
 
-/// Attempts are counted by these results.
+/// The results by which attempts are counted.
 package enum WebhookResult: String, CaseIterable, Sendable {
   case delivered
-  /// Any other status than 2xx, 3xx and 410.
+  /// Any status other than 2xx, 3xx and 410.
   case refused
   case redirected
   case gone
@@ -22,19 +22,19 @@ package enum WebhookResult: String, CaseIterable, Sendable {
   case failed
 }
 
-/// What follows from an attempt.
+/// The consequences of an attempt.
 package struct WebhookVerdict: Equatable, Sendable {
   package let result: WebhookResult
   /// How to settle the lease.
   package let settlement: Settlement
-  /// nil if the push is delivered.
+  /// nil if the push was delivered.
   package let failure: WebhookFailure?
 }
 
-/// An attempt that failed.
+/// The failure of an attempt.
 package struct WebhookFailure: Equatable, Sendable {
   package let result: WebhookResult
-  /// Contains nothing of the URL but the host.
+  /// Contains no part of the URL except the host.
   package let detail: String
   /// The status of the response; nil if there was none.
   package let status: Int?
@@ -43,17 +43,20 @@ package struct WebhookFailure: Equatable, Sendable {
   package let attempt: UInt32
 }
 
-/// Decides when a webhook's pushes are attempted, and what becomes of them after each attempt.
+/// Decides when a webhook's pushes are attempted, and how to settle their leases after each attempt.
 ///
-/// Has no clock, no randomness and no socket. The pushes, their order and the number of their attempts belong to the consumer: this says how to
-/// settle a lease.
+/// Has no clock, no randomness and no socket. The consumer owns the pushes, their order and the number of their
+/// attempts.
 package struct WebhookMachine: Sendable {
-  /// The next attempt of a push is delayed by its retry time ± this part, so that the pushes of an outage do not return all at once.
+  /// The fraction by which the wait for the next attempt of a push varies, so that the pushes of an outage are not all
+  /// repeated at once.
   private static let jitter = 0.2
-  /// Limits of Retry-After. A second is the shortest that it can express, and an hour is long enough for any overload.
+  /// Limits of Retry-After. A second is the shortest time that it can express, and an hour is long enough for any
+  /// overload.
   private static let retryAfters = TimeSpan.seconds(1)...TimeSpan.hours(1)
-  /// The shortest and the longest pause. The first failure after a success pauses all attempts for the shortest. Each further failure doubles the
-  /// pause. Without pauses, a receiver that is down would get the whole backlog as fast as it refuses connections.
+  /// The shortest and the longest pause. The first failure after a success pauses all attempts for the shortest time.
+  /// Each further failure doubles the pause. Without pauses, a receiver that is down would get the whole backlog as
+  /// fast as it refuses connections.
   private static let pauses = TimeSpan.milliseconds(100)...TimeSpan.seconds(30)
 
   package private(set) var settings: WebhookSettings
@@ -66,19 +69,21 @@ package struct WebhookMachine: Sendable {
   package private(set) var inProgress = 0
   /// Number of failures since the last success. A failure during a pause does not count.
   private var failuresInRow = 0
-  /// How many attempts of a push the receiver has postponed, by `Retry-After` or 410. They do not count for the schedule.
+  /// For each push, the number of attempts that the receiver has postponed by `Retry-After` or 410. They do not count
+  /// in the schedule.
   private var postponed: [UInt64: UInt32] = [:]
-  /// Maximum number of those. Beyond it, they are forgotten: then these attempts count. As many as a consumer examines.
+  /// Maximum number of pushes in `postponed`: as many as a consumer examines. Above it, the entries are dropped, so
+  /// that their attempts count.
   private static let postponedLimit = 10_000
-  /// After so many postponed attempts a push waits longer than `Retry-After` says, so that the attempts that a consumer allows last until
-  /// `give_up_after`.
+  /// After this many postponed attempts, a push waits longer than `Retry-After`. So the number of attempts that a
+  /// consumer allows lasts until `give_up_after`.
   private static let promptRetries: UInt32 = 100
 
   package init(_ settings: WebhookSettings) { self.settings = settings }
 
-  /// Applies settings that were read again. An attempt in progress is judged by the new ones.
+  /// Applies new settings. An attempt in progress is judged by them.
   ///
-  /// - Parameter isNewEndpoint: whether requests go elsewhere from now on.
+  /// - Parameter isNewEndpoint: whether future requests go to another endpoint.
   package mutating func reload(_ settings: WebhookSettings, isNewEndpoint: Bool) {
     self.settings = settings
     isDisabled = false
@@ -87,19 +92,21 @@ package struct WebhookMachine: Sendable {
     failuresInRow = 0
   }
 
-  /// How many attempts may begin now.
+  /// The number of attempts that may begin now.
   package func room(at now: MonotonicTime) -> Int {
     isDisabled || now < pausedUntil ? 0 : max(0, settings.concurrency - inProgress)
   }
 
   package mutating func begin() { inProgress += 1 }
 
-  /// An attempt has ended. Returns how to settle its lease.
+  /// Ends an attempt. Returns how to settle its lease.
   ///
   /// - Parameters:
-  ///   - lease: that of the push.
-  ///   - age: of the push.
-  ///   - isCurrent: whether the request went where requests go now. If not, it says nothing about that receiver.
+  ///   - lease: the lease of the push.
+  ///   - age: the age of the push.
+  ///   - isCurrent: whether the request went to the current endpoint. Otherwise its outcome says nothing about the
+  ///     current
+  ///     receiver.
   package mutating func end(
     _ outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, isCurrent: Bool = true, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -126,7 +133,7 @@ package struct WebhookMachine: Sendable {
       isDisabled = true
       return
     }
-    // Attempts that fail at the same time count once.
+    // Attempts that fail at about the same time count as one failure.
     if now >= pausedUntil {
       pausedUntil = now + min(Self.pauses.lowerBound * (1 << min(failuresInRow, 16)), Self.pauses.upperBound)
       failuresInRow += 1
@@ -159,7 +166,7 @@ package struct WebhookMachine: Sendable {
       let factor = Double.random(in: 1 - Self.jitter...1 + Self.jitter, using: &generator)
       let time = settings.retries[Int(attempt) - 1]
       let delay = TimeSpan(nanoseconds: Int64(Double(time.nanoseconds) * factor))
-      // A push that was old at its first attempt, since the receiver was down, is attempted twice.
+      // If the receiver was down, a push may be too old at its first attempt. It is still attempted twice.
       return age + delay > settings.giveUpAfter && attempt > 1 ? .reject : .release(delay)
     }
   }
@@ -173,7 +180,7 @@ package struct WebhookMachine: Sendable {
     postponed[number, default: 0] += 1
   }
 
-  /// An attempt was abandoned: its lease expires.
+  /// Abandons an attempt, whose lease then expires.
   package mutating func abandon() { inProgress -= 1 }
 
   private static func result(of outcome: WebhookOutcome) -> WebhookResult {

@@ -1,7 +1,7 @@
 import ByteStreams
 import Signatures
 
-/// A secret that a webhook's receiver shares, in the notation of Standard Webhooks: `whsec_` and base64.
+/// A secret of the gateway and a webhook's receiver, in the notation of Standard Webhooks: `whsec_` and base64.
 package struct WebhookSecret: Equatable, Sendable {
   /// Standard Webhooks: between 24 and 64 bytes.
   package static let sizes = 24...64
@@ -23,13 +23,13 @@ package struct WebhookSecret: Equatable, Sendable {
   }
 }
 
-/// What is signed of one attempt: `id.timestamp.body`.
+/// The signed content of one attempt: `id.timestamp.body`.
 package struct WebhookContent: ~Copyable {
   private var text = ByteQueue()
 
   /// - Parameters:
   ///   - id: the value of `webhook-id`.
-  ///   - timestamp: that of `webhook-timestamp`, in seconds since 1970.
+  ///   - timestamp: the value of `webhook-timestamp`, in seconds since 1970.
   ///   - body: the body of the request.
   package init(id: String, timestamp: Int64, body: Span<UInt8>) {
     text.append(id)

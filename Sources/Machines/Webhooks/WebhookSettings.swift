@@ -8,9 +8,9 @@ package struct WebhookSettings: Equatable, Sendable {
   /// The name of the consumer.
   package let name: String
   package let url: HTTPURL
-  /// Each request is signed with all of them, so that they can be replaced one after another.
+  /// Each request is signed with all of them, so that secrets can be replaced one after another.
   package var secrets: [WebhookSecret] = []
-  /// As written; empty for all pushes.
+  /// The topics as written; empty for all pushes.
   package var topics: [String] = []
   /// Maximum number of requests at a time.
   package var concurrency = 1
@@ -18,13 +18,13 @@ package struct WebhookSettings: Equatable, Sendable {
   package var order: ConsumerOrder?
   /// Maximum time of an attempt, from the look-up of the name to the end of the response.
   package var timeout = TimeSpan.seconds(20)
-  /// How long to wait after each failed attempt. After the last, the push is a dead letter.
+  /// The wait after each failed attempt. After the last, the push becomes a dead letter.
   package var retries: [TimeSpan] = WebhookSettings.defaultRetries
   /// A push that is older than this is not attempted again.
   package var giveUpAfter = TimeSpan.hours(24)
-  /// Which addresses may be connected to.
+  /// The addresses to which connections are allowed.
   package var rules = WebhookSettings.publicOnly
-  /// A PEM file of authorities that are trusted in addition to those of the system; empty: none.
+  /// A PEM file of authorities that are trusted in addition to the system's; empty if there are none.
   package var caFile = ""
 
   package init(name: String, url: HTTPURL) {
@@ -32,27 +32,27 @@ package struct WebhookSettings: Equatable, Sendable {
     self.url = url
   }
 
-  /// Standard Webhooks recommends these.
+  /// The schedule that Standard Webhooks recommends.
   package static let defaultRetries: [TimeSpan] = [
     .seconds(5), .minutes(5), .minutes(30), .hours(2), .hours(5), .hours(10),
   ]
-  /// Together with the attempts that `Retry-After` adds, as many as a consumer allows.
+  /// Together with the attempts that `Retry-After` adds, at most as many as a consumer allows.
   package static let retryCounts = 0...20
-  /// The longest, with jitter, is the longest delay of a released push.
+  /// The upper limit, with jitter, is the longest delay of a released push.
   package static let retryTimes = TimeSpan.milliseconds(10)...TimeSpan.hours(20)
-  /// A connection each. A receiver that needs more can acknowledge at once and work later.
+  /// Each request needs a connection. A receiver that needs more concurrency can acknowledge at once and work later.
   package static let concurrencies = 1...64
   package static let timeouts = TimeSpan.milliseconds(100)...TimeSpan.minutes(5)
   package static let giveUpTimes = TimeSpan.seconds(1)...TimeSpan.hours(24 * 365)
   /// Maximum number of secrets. Each adds a signature to each request; a rotation needs two.
   package static let maximumSecrets = 5
-  /// Maximum number of webhooks of a session. Each has connections of its own.
+  /// Maximum number of webhooks per session. Each has connections of its own.
   package static let maximumCount = 100
 
-  /// Maximum bytes of the pushes in progress of a webhook, as JSON. A push that is larger is delivered alone.
+  /// Maximum bytes of a webhook's pushes in progress, as JSON. A larger push is delivered alone.
   package static let bytesInProgress = 16 << 20
 
-  /// How much its requests take at most.
+  /// The maximum memory of the webhook's requests, in bytes.
   ///
   /// - Parameter messageBytes: maximum size of a push.
   package func memory(messageBytes: Int) -> Int {
@@ -65,16 +65,17 @@ package struct WebhookSettings: Equatable, Sendable {
     return rules
   }
 
-  /// A lease outlasts the attempt that it is for, so that no second attempt begins meanwhile.
+  /// How much longer a lease lasts than its attempt, so that no second attempt begins meanwhile.
   private static let leaseMargin = TimeSpan.seconds(10)
 
-  /// The settings of its consumer.
+  /// The settings of the webhook's consumer.
   package var consumer: ConsumerSettings {
     var consumer = ConsumerSettings()
     consumer.isShared = true
     consumer.isWebhook = true
     consumer.visibility = timeout + Self.leaseMargin
-    // The schedule decides. Attempts after `Retry-After` have no number of their own, and are limited by this.
+    // The schedule limits the attempts. This limits the attempts after `Retry-After`, which the schedule does not
+    // count.
     consumer.maximumDeliveries = ConsumerSettings.deliveries.upperBound
     consumer.order = concurrency == 1 ? .all : order
     for topic in topics { _ = consumer.add(topic: Array(topic.utf8)) }

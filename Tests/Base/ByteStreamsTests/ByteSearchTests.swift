@@ -2,9 +2,9 @@ import ByteStreams
 import Testing
 
 @Suite struct ByteSearchTests {
-  /// Words and the bytes after the last whole word are searched differently.
+  /// Whole words, and the bytes after the last one, are searched by different code.
   @Test func findsTheFirstOfAByteAtEveryPlace() {
-    // Neighbours of the byte, whose borrow could be taken for it.
+    // Bytes next to the searched one, which a wrong borrow could mistake for it.
     for (byte, neighbour) in [(0x0A, 0x0B), (0x00, 0x01), (0x80, 0x7F), (0xFF, 0x00)] as [(UInt8, UInt8)] {
       for count in 0...40 {
         for place in 0..<count {
@@ -21,7 +21,7 @@ import Testing
     }
   }
 
-  /// `#expect` cannot take a call on a span apart.
+  /// `#expect` cannot decompose a call on a span.
   private func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool { left.span.equals(right.span) }
 
   private func equal(_ left: String, _ right: StaticString) -> Bool { Array(left.utf8).span.equals(right) }

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 @Suite struct RingDequeTests {
-  /// Against an array that forgets nothing: the element at place n is the one that was appended there.
+  /// Compares the ring with an array that keeps everything: index n has the n-th element that was appended.
   @Test(arguments: 1...20) func keepsEachElementInItsPlace(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var ring = RingDeque<Int?>(filler: nil, minimumCapacity: 2)

@@ -2,7 +2,7 @@ import ByteStreams
 import Testing
 
 @Suite struct UTCTimeTests {
-  /// Every day of eight centuries, one after the other: two whole cycles of the calendar.
+  /// Every day of eight centuries in order: two whole cycles of the calendar.
   @Test func everyDayFollowsTheOneBeforeAndIsReadBack() throws {
     var expected = (year: 1599, month: 12, day: 31)
     let first = try #require(UTCTime.secondsSince1970(year: 1600, month: 1, day: 1))

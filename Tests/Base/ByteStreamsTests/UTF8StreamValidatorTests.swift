@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 @Suite struct UTF8StreamValidatorTests {
-  /// The edges of every range of RFC 3629 §4, and their neighbours.
+  /// The edges of every range in RFC 3629 §4, and their neighbours.
   private static let edges: [UInt8] = [
     0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xAC, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE2, 0xEC, 0xED, 0xEE,
     0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF,
@@ -19,7 +19,7 @@ import Testing
     return validator.isComplete
   }
 
-  /// All sequences of up to three edges, against the standard library's judgement of the whole.
+  /// All sequences of up to three edges, compared with the standard library's result for the whole sequence.
   @Test func agreesWithTheStandardLibraryOnEveryShortSequence() {
     for first in Self.edges {
       for second in Self.edges {
@@ -48,8 +48,9 @@ import Testing
     }
   }
 
-  /// The vectorized validator reads sixteen bytes at a time, 64 if they are ASCII, and the last sixteen once more. Every pair of bytes,
-  /// and every start of a longer sequence, is tried across each of these edges, after ASCII and after other text.
+  /// The vectorised validator reads sixteen bytes at a time, or 64 if they are ASCII, and the last sixteen twice. Every
+  /// pair of bytes, and every start of a longer sequence, is tried across each of these edges, after ASCII and after
+  /// other text.
   @Test(arguments: [0, 15, 16, 31, 32, 79, 80, 81])
   func agreesWithTheStandardLibraryAcrossTheEdgesOfBlocks(edge: Int) {
     let tails: [[UInt8]] = [[], [0x41, 0x41], [0x80, 0x41], [0x80, 0x80], [0xBF, 0xBF]]
@@ -72,7 +73,7 @@ import Testing
     #expect(disagreements == 0)
   }
 
-  /// Texts of every length with one wrong byte or none.
+  /// Texts of every length, with one wrong byte or none.
   @Test func agreesWithTheStandardLibraryAtEveryLength() {
     var generator = SeededGenerator(seed: 1)
     var disagreements = 0
@@ -94,7 +95,7 @@ import Testing
     #expect(disagreements == 0)
   }
 
-  /// A byte that nothing can make right is refused in the piece that brings it, also when the character is not whole.
+  /// A byte that cannot be part of UTF-8 is refused in the piece that contains it, even if its character is incomplete.
   @Test func failsAtTheFirstByteThatCannotBe() {
     for (good, bad): ([UInt8], UInt8) in [
       ([], 0x80), ([], 0xC1), ([], 0xF5), ([0xE0], 0x9F), ([0xED], 0xA0), ([0xF0], 0x8F), ([0xF4], 0x90),

@@ -21,7 +21,7 @@ import Testing
   private static let x = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU"
   private static let y = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"
 
-  /// Checks that the signature is valid, and that no signature or text with one bit changed is.
+  /// Checks that the signature is valid, and that it is invalid once a bit of it or of the text has changed.
   private func expectOnly(
     _ signature: [UInt8], of text: String, isValid: ([UInt8], [UInt8]) -> Bool,
     sourceLocation: SourceLocation = #_sourceLocation

@@ -12,7 +12,7 @@ import Testing
     return output.copyBytes()
   }
 
-  /// The text that `pieces` inflate to, or how they fail.
+  /// The text to which `pieces` inflate, or the failure.
   private func outcome(_ format: Inflater.Format, _ pieces: [[UInt8]], limit: Int = 1 << 20) -> [String] {
     var inflater = Inflater(format)
     var output = ByteQueue()
@@ -42,12 +42,12 @@ import Testing
     expectEvents(["onetwo", "ended"], from: bytes) { outcome(.gzipOrZlib, $0) }
   }
 
-  /// Some bits only fill a byte up; with any other one changed the text is never given out as good.
+  /// Some bits are only padding. If any other bit has changed, the text is never reported as valid.
   @Test func seesThatAByteWasChanged() {
     let text = DeflaterTests.sample(300, seed: 4)
     let bytes = compressed(.gzip, text)
     let whole = outcome(.gzipOrZlib, [bytes])
-    // Not the header's time, extra flags and system, which mean nothing here (RFC 1952 §2.3.1).
+    // The time, extra flags and system in the header are not checked (RFC 1952 §2.3.1).
     for index in 10..<bytes.count {
       var changed = bytes
       changed[index] ^= 0x10
@@ -60,22 +60,22 @@ import Testing
     #expect(outcome(.gzipOrZlib, [Array("<html>".utf8)]) == ["malformed"])
     // Block type 3 is reserved (RFC 1951 §3.2.3).
     #expect(outcome(.raw(windowBits: 15), [[0x07]]) == ["malformed"])
-    // A match that reaches back before the first byte.
+    // A match that refers to data before the first byte.
     #expect(outcome(.raw(windowBits: 15), [[0x03 | 0x04, 0x02, 0x00, 0x00]]) == ["malformed"])
   }
 
-  /// RFC 7692 §7.2.3.4 and §7.2.3.5: final blocks and several blocks, the history going on.
+  /// RFC 7692 §7.2.3.4 and §7.2.3.5: final blocks and several blocks with one history.
   @Test func goesOnAfterAFinalBlockWithItsHistory() {
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let tail: [UInt8] = [0x00, 0x00, 0xFF, 0xFF]
     expectEvents(["Hello", "open"], from: hello + [0x00] + tail) { outcome(.raw(windowBits: 15), $0) }
-    // The second Hello is a match of the first one, on the far side of the final block.
+    // The second Hello is a match of the first one, across the final block.
     expectEvents(["HelloHello", "open"], from: hello + [0x00] + tail + [0xF2, 0x00, 0x11, 0x00, 0x00] + tail) {
       outcome(.raw(windowBits: 15), $0)
     }
   }
 
-  /// Attack: a bomb. One gigabyte in one megabyte would be possible; memory stays at the limit.
+  /// Attack: a decompression bomb. One megabyte could become a gigabyte. Memory stays at the limit.
   @Test func stopsAtItsLimitWithoutMemoryForMore() {
     let bomb = compressed(.zlib, [UInt8](repeating: 0, count: 4 << 20), windowBits: 15)
     var inflater = Inflater(.gzipOrZlib)
@@ -94,7 +94,7 @@ import Testing
     #expect(outcome(.gzipOrZlib, [bomb], limit: 4 << 20).last == "ended")
   }
 
-  /// Attack: empty final blocks, two bytes each. The history must not be moved for every one of them.
+  /// Attack: empty final blocks of two bytes each. The history must not be copied for each of them.
   @Test func readsAMillionEmptyFinalBlocks() throws {
     let blocks = (0..<2_000_000).map { UInt8($0 & 1 == 0 ? 0x03 : 0x00) }
     var inflater = Inflater(.raw(windowBits: 15))
@@ -104,7 +104,8 @@ import Testing
     #expect(count == 0)
   }
 
-  /// However bytes come, the outcome is that of the whole: random ones, and good ones with damage.
+  /// However the bytes are split, the outcome is the same as for the whole. The inputs are random bytes, and valid
+  /// streams with damage.
   @Test(arguments: 1...200)
   func cutsChangeNothing(seed: Int) {
     var generator = SeededGenerator(seed: UInt64(seed))

@@ -3,7 +3,7 @@ import Testing
 @testable import HTTPCodec
 
 @Suite struct ConnectionStateTests {
-  /// Every pair of halves that can be reached, and no other.
+  /// Exactly the pairs of states that can be reached.
   @Test func reachesOnlyThePairsThatMakeSense() {
     var reached: [ConnectionState] = [ConnectionState()]
     var next = 0
@@ -25,7 +25,7 @@ import Testing
       ])
   }
 
-  /// The whole table, legal and illegal, of each reachable pair and each input. Columns: requestHead, requestEnd,
+  /// The whole table: each reachable pair with each input, legal or illegal. Columns: requestHead, requestEnd,
   /// requestFailed, endOfInput, keepAliveRefused, interimResponse, responseHead, responseEnd.
   @Test(arguments: [
     (

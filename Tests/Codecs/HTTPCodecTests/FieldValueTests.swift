@@ -164,7 +164,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     #expect(elements(of: #"", a, "b,c""#, .none) == [#"""#, "a", #""b"#, #"c""#])
   }
 
-  /// A client that puts a quotation mark before what others append must not hide it.
+  /// A quotation mark in a client's value must not hide the elements that proxies append.
   @Test(arguments: [
     ("connection", #"", close"#, 2), ("upgrade", #""a, b"#, 2), ("accept-encoding", #"", gzip"#, 2),
     ("content-encoding", #"", gzip"#, 2), ("x-forwarded-for", #"", 192.0.2.1"#, 2), ("accept", #"a/b;c="d,e""#, 1),

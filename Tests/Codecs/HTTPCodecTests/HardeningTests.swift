@@ -3,7 +3,7 @@ import HTTPCodec
 import TestSupport
 import Testing
 
-/// One test for each attack: its comment names it.
+/// One test per attack, which its comment names.
 @Suite struct HardeningTests {
   private static let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -27,7 +27,7 @@ import Testing
     #expect(HTTPProtocolError.requestLineTooLong(limit: 1).status == .uriTooLong)
   }
 
-  /// Its CR may come before its LF, and is none of the line.
+  /// The CR of the line end may arrive before its LF, and does not count as part of the line.
   @Test func takesARequestLineOfTheLimitHoweverItIsCut() {
     var limits = HTTPLimits()
     limits.requestLineBytes = "GET / HTTP/1.1".count
@@ -35,7 +35,7 @@ import Testing
     expectRequests("GET /a HTTP/1.1\r\nHost: a\r\n\r\n", [], error: .requestLineTooLong(limit: 14), limits: limits)
   }
 
-  /// The empty line behind a trailer section is none of it, even when its CR comes alone.
+  /// The empty line after a trailer section does not count as part of it, even if its CR arrives alone.
   @Test func takesATrailerSectionOfTheLimitHoweverItIsCut() {
     var limits = HTTPLimits()
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
@@ -47,7 +47,7 @@ import Testing
     expectRequests(head + "\r\n", ["POST / HTTP/1.1", "end"], limits: limits)
   }
 
-  /// Attack: a head without end, in one field or in many.
+  /// Attack: an endless head, in one field or in many.
   @Test func boundsTheHead() {
     let big = String(repeating: "a", count: 33_000)
     #expect(error("GET / HTTP/1.1\r\nA: \(big)") == .headTooLarge(limit: 32_768))
@@ -58,13 +58,13 @@ import Testing
     #expect(error("GET / HTTP/1.1\r\nHost: a\r\nC: d\r\n\(many)\r\n") == .tooManyFields(limit: 100))
   }
 
-  /// Attack: CRLF after CRLF keeps a connection that asks nothing.
+  /// Attack: endless CRLFs keep a connection open without a request.
   @Test func boundsEmptyLines() {
     #expect(error("\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n") == nil)
     #expect(error("\r\n\r\n\r\n\r\n\r\n") == .tooManyEmptyLines(limit: 4))
   }
 
-  /// A binary PROXY header begins with two empty lines, and is named whatever number of them is allowed.
+  /// A binary PROXY header begins with two empty lines. It gets its own error however many empty lines are allowed.
   @Test(arguments: 0...3 as ClosedRange<Int>) func aProxyHeaderIsNoEmptyLine(allowed: Int) {
     var limits = HTTPLimits()
     limits.leadingEmptyLines = allowed
@@ -78,7 +78,7 @@ import Testing
     #expect(error("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", limits) == .tooManyEmptyLines(limit: allowed))
   }
 
-  /// Attack: content that announces no size.
+  /// Attack: content without an announced size.
   @Test func boundsTheContentOfAllChunks() {
     var limits = HTTPLimits()
     limits.bodyBytes = 10
@@ -92,23 +92,24 @@ import Testing
       error(Self.chunked + "1;a=" + String(repeating: "b", count: 5000)) == .chunkExtensionTooLong(limit: 256))
     let chunk = "1;" + String(repeating: "b", count: 200) + "\r\na\r\n"
     #expect(error(Self.chunked + String(repeating: chunk, count: 100)) == .chunkOverheadTooLarge(limit: 16_384))
-    // Small chunks are slow, and honest.
+    // Small chunks are slow but legitimate.
     #expect(error(Self.chunked + String(repeating: "1\r\na\r\n", count: 10_000) + "0\r\n\r\n") == nil)
   }
 
-  /// Attack: zeros before a chunk size, for ever.
+  /// Attack: endless zeros before a chunk size.
   @Test func boundsTheDigitsOfAChunkSize() {
     #expect(error(Self.chunked + String(repeating: "0", count: 17)) == .malformedChunkSize)
   }
 
-  /// Attack: a second head without end, behind the content.
+  /// Attack: a second, endless head after the content.
   @Test func boundsTheTrailers() {
     let big = String(repeating: "a", count: 9000)
     #expect(error(Self.chunked + "0\r\nA: \(big)") == .trailersTooLarge(limit: 8192))
     #expect(error(Self.chunked + "0\r\n" + String(repeating: "A: b\r\n", count: 33)) == .tooManyTrailers(limit: 32))
   }
 
-  /// Attack: pipelining without reading the answers. What waits behind a request is not parsed, and the driver is told to stop reading.
+  /// Attack: pipelining without reading the responses. Input after a pending request is not parsed, and the driver
+  /// stops reading.
   @Test func holdsPipelinedRequestsBackUntilTheAnswerIsOut() throws {
     var connection = HTTPServerConnection()
     var output = ByteQueue()
@@ -126,7 +127,7 @@ import Testing
     #expect(next == .head)
   }
 
-  /// Attack: a connection that never goes to another process.
+  /// Attack: a connection that never moves to another process.
   @Test func closesAfterTheLastRequestAllowed() {
     var limits = HTTPLimits()
     limits.requestsPerConnection = 2
@@ -135,7 +136,7 @@ import Testing
       request + request + request, ["GET / HTTP/1.1", "end", "GET / HTTP/1.1", "end", "closed"], limits: limits)
   }
 
-  /// Attack: a request that never comes whole. What comes after it was given up is not looked at, and it is answered once.
+  /// Attack: a request that never becomes complete. Input after it was abandoned is ignored, and it gets one response.
   @Test(arguments: [
     "GET / HT", "HEAD / HTTP/1.1\r\nHo", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc",
     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\na",
@@ -161,7 +162,7 @@ import Testing
     #expect(text.hasSuffix("Connection: close\r\n\r\n" + (beginning.hasPrefix("HEAD") ? "" : "no")))
   }
 
-  /// Attack: the request of another hides in the content of the first, for a server that takes the other framing.
+  /// Attack: a request is hidden in the content of another, for a server that applies the other framing.
   @Test func leavesNoRoomForSmuggling() {
     let inner = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
     for fields in [
@@ -176,15 +177,15 @@ import Testing
     }
   }
 
-  /// Attack: bytes one at a time, so that each makes the server look at all of them again. The work is counted by what a
-  /// quadratic reader could not finish: 30 KiB of head and a long line, each byte its own call.
+  /// Attack: single bytes, each of which could make the server read all earlier bytes again. A quadratic reader could
+  /// not finish this test: 30 KiB of head with a long line, and each byte in its own call.
   @Test func readsADrippedHeadInLinearTime() {
     let value = String(repeating: "a", count: 30_000)
     let text = "GET / HTTP/1.1\r\nHost: a\r\nA: \(value)\r\n\r\n"
     #expect(serverTranscript(text.utf8.map { [$0] }) == ["GET / HTTP/1.1", "end"])
   }
 
-  /// Attack: many waiting connections, each with the buffers of its last request.
+  /// Attack: many waiting connections, each with the buffers of its previous request.
   @Test func ownsNoMemoryWhileItWaits() throws {
     let pool = HTTPHeadPool()
     var connection = HTTPServerConnection(pool: pool)
@@ -203,8 +204,8 @@ import Testing
     #expect(MemoryLayout<HTTPServerConnection>.size <= 200)
   }
 
-  /// Attack: large heads, to enlarge the buffer that the connections of a loop lend to each other, and then a few bytes behind each of many
-  /// requests that wait.
+  /// Attack: large heads enlarge the buffer that the connections of a loop use in turn, and then a few bytes follow
+  /// each of many waiting requests.
   @Test(arguments: ["G", "GET / HTTP/1.1\r\nHost: b\r\n\r\n"], [true, false])
   func keepsLittleMoreThanWhatArrivedWhileItWaits(rest: String, isTogether: Bool) throws {
     let pool = HTTPHeadPool()
@@ -225,7 +226,7 @@ import Testing
       #expect(try connection.nextEvent() == .head)
       return
     }
-    // A head in part is not lost either.
+    // A partial head is not lost either.
     #expect(try connection.nextEvent() == nil)
     connection.releaseStorageIfIdle()
     connection.receive(Array("ET /b HTTP/1.1\r\nHost: b\r\n\r\n".utf8).span)
@@ -233,7 +234,7 @@ import Testing
     #expect(connection.request.path.text() == "/b")
   }
 
-  /// Attack: requests whose heads are large and whose content never arrives, each answered with a stream that lasts for minutes.
+  /// Attack: requests with large heads and without their content, each of which gets a stream that lasts for minutes.
   @Test(arguments: ["Content-Length: 1", "Transfer-Encoding: chunked"])
   func keepsNoHeadWhileItStreamsToAClientThatAwaitsContinue(framing: String) throws {
     let pool = HTTPHeadPool()
@@ -259,7 +260,7 @@ import Testing
     #expect(isClosed)
   }
 
-  /// Attack: a value from outside that brings its own line ends into our answer.
+  /// Attack: a value from outside that contains line ends, for a response.
   @Test func writesNoLineEndsOfOthers() {
     var output = ByteQueue()
     output.appendField("Location", Array("/a\r\nSet-Cookie: b\u{0}".utf8).span)
@@ -267,7 +268,7 @@ import Testing
     #expect(text == "Location: /a  Set-Cookie: b \r\n")
   }
 
-  /// Noise never crashes, hangs or is answered twice.
+  /// Random input never causes a crash, a hang or a second response.
   @Test func survivesNoise() {
     var random = SeededGenerator(seed: 1)
     let pieces = [

@@ -4,7 +4,7 @@ import Testing
 @testable import HTTPCodec
 
 @Suite struct NegotiationTests {
-  /// The offered type that a request with these fields prefers; the first of equals.
+  /// The offered type that a request with these fields prefers; the first of equally preferred ones.
   private func preferred(_ fields: String, among offered: [(StaticString, StaticString)]) throws -> String? {
     var connection = HTTPServerConnection()
     connection.receive(Array("GET / HTTP/1.1\r\nHost: x\r\n\(fields)\r\n".utf8).span)
@@ -21,7 +21,7 @@ import Testing
     ("application", "json"), ("application", "x-ndjson"), ("text", "plain"), ("application", "octet-stream"),
   ]
 
-  /// What clients send by default.
+  /// The default fields of clients.
   @Test(arguments: [
     (
       "Chrome, navigation",

@@ -3,8 +3,9 @@ import Foundation
 import HTTPCodec
 import Testing
 
-/// The public corpus of HTTP/1.1 conformance and smuggling cases, judged as its runner judges a server on a socket, where the
-/// corpus lies beside this checkout. It is not part of the project; without it these tests say nothing.
+/// The public corpus of HTTP/1.1 conformance and smuggling cases, judged like its runner judges a server behind a
+/// socket. The corpus is not part of the project. Without a copy beside this checkout, these tests pass without
+/// checking anything.
 @Suite struct PublicCorpusTests {
   @Test(arguments: [false, true], [Delivery.whole, .dripped])
   func reachesWhatThePublicCorpusAsks(hardened: Bool, delivery: Delivery) throws {
@@ -68,7 +69,7 @@ private struct CorpusCase: Decodable {
   func expectation(hardened: Bool) -> String { hardened ? self.hardened : expect }
 
   var bytes: [UInt8] {
-    // Latin-1 text carries any byte through the replacements.
+    // Latin-1 text preserves every byte through the replacements.
     let raw = String(data: Data(base64Encoded: bytes_base64) ?? Data(), encoding: .isoLatin1) ?? ""
     let text = raw.replacingOccurrences(of: "{PATH}", with: "/v1/messages")
       .replacingOccurrences(of: "{HOST}", with: "127.0.0.1:8080")
@@ -77,7 +78,7 @@ private struct CorpusCase: Decodable {
 
   private static let refusals: Set<Int> = [400, 408, 411, 413, 414, 417, 421, 426, 431, 501, 505]
 
-  /// nil when the server did well, else what it did wrong. The rules, and their order, are the runner's.
+  /// nil if the server behaved correctly, otherwise its fault. The rules and their order are the runner's.
   func judge(hardened isHardened: Bool, delivery: PublicCorpusTests.Delivery) -> String? {
     let expectation = expectation(hardened: isHardened)
     var count = n_requests
@@ -152,7 +153,8 @@ private struct CorpusCase: Decodable {
   }
 }
 
-/// The least server that answers what the corpus sends: 200 to GET, HEAD and POST, 405 to other methods, 400 and the like to errors.
+/// A minimal server for the requests of the corpus: 200 to GET, HEAD and POST, 405 to other methods, and 400 and
+/// similar to errors.
 private struct CorpusServer: ~Copyable {
   private var connection = HTTPServerConnection()
   private var output = ByteQueue()

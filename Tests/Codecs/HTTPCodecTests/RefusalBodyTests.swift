@@ -40,7 +40,7 @@ import Testing
     #expect(try body(fields: "", "no!", size: size) == nil)
   }
 
-  /// Attack: an error page without end.
+  /// Attack: an endless error page.
   @Test func keepsNoMoreThanItsLimit() throws {
     let page = String(repeating: "x", count: 10_000)
     #expect(try body(fields: "", page, size: 1000)?.utf8.count == 4096)

@@ -34,7 +34,7 @@ import Testing
     guard let error else { return expectRequests(text, [start, "end"]) }
     let whole = serverTranscript([Array(text.utf8)])
     #expect(whole == ["\(error.status.rawValue): \(error)"])
-    // Dripped, a forbidden byte may be seen before what is wrong with the whole line: refused it is.
+    // Byte by byte, a forbidden byte may be detected before the error of the whole line. It is refused in any case.
     let dripped = serverTranscript(text.utf8.map { [$0] })
     #expect(dripped.count == 1 && dripped[0].hasPrefix("4") || dripped == whole)
   }

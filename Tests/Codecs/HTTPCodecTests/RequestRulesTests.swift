@@ -2,10 +2,10 @@ import HTTPCodec
 import TestSupport
 import Testing
 
-/// What RFC 9110 and RFC 9112 demand of a server that reads requests, rule by rule: the section, a request, and its events. Each
-/// runs whole, byte by byte and cut at every place.
+/// The requirements of RFC 9110 and RFC 9112 on a server that reads requests, rule by rule: the section, a request, and
+/// its events. Each case runs whole, byte by byte and split at every place.
 @Suite struct RequestRulesTests {
-  /// One rule at work.
+  /// A rule, with an example.
   struct Rule: CustomTestStringConvertible, Sendable {
     let section: String
     let input: String
@@ -181,14 +181,14 @@ import Testing
     expectRequests(rule.input, rule.events, error: rule.error, endsInput: rule.endsInput)
   }
 
-  /// RFC 9112 §3: a server should take request lines of 8000 bytes at least.
+  /// RFC 9112 §3: a server should accept request lines of at least 8000 bytes.
   @Test func takesARequestLineOf8000Bytes() {
     let target = "/" + String(repeating: "a", count: 8000 - "GET / HTTP/1.1".count)
     let events = serverTranscript([Array("GET \(target) HTTP/1.1\r\nHost: a\r\n\r\n".utf8)])
     #expect(events == ["GET \(target) HTTP/1.1", "end"])
   }
 
-  /// What each error says must name the right status: a client goes by it (RFC 9110 §15.5, §15.6).
+  /// Each error must have the right status, on which clients rely (RFC 9110 §15.5, §15.6).
   @Test func everyErrorSuitsItsStatus() {
     let expected: [(HTTPProtocolError, HTTPStatus)] = [
       (.requestLineTooLong(limit: 1), .uriTooLong), (.headTooLarge(limit: 1), .headerFieldsTooLarge),

@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  /// Attack: a head without end, to fill memory.
+  /// Attack: an endless head that fills memory.
   @Test func givesUpOnAHeadWithoutEnd() {
     var limits = HTTPLimits()
     limits.headBytes = 1000

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 @Suite struct ResponseReaderTests {
-  /// Status and reuse, `incomplete` or the error.
+  /// Status and reuse, or `incomplete`, or the error.
   private func read(_ pieces: [[UInt8]], endsAfter: Bool = false) -> [String] {
     var reader = HTTPResponseReader()
     var input = ByteQueue()
@@ -70,7 +70,7 @@ import Testing
     #expect(read([Array("HTTP/1.1 204 No Content\r\n\r\nHTTP".utf8)]) == ["204", "close"])
   }
 
-  /// Attack: content, or interim responses, without end.
+  /// Attack: endless content, or endless interim responses.
   @Test func readsOnlyTheBeginningOfALongResponse() {
     let chunk = Array("4000\r\n".utf8) + [UInt8](repeating: 0x61, count: 0x4000) + Array("\r\n".utf8)
     let head = Array("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".utf8)

@@ -58,7 +58,7 @@ import Testing
     #expect(try respond(to: request, .stream, ["hello"]).0 == "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
   }
 
-  /// Whether the answer to `request` may be one that was written for another.
+  /// Whether the response to `request` may be bytes that were prepared for another request.
   private func canSendPreparedResponse(_ request: String) throws -> Bool {
     var connection = HTTPServerConnection()
     connection.receive(Array(request.utf8).span)
@@ -140,7 +140,8 @@ import Testing
     }
   }
 
-  /// The client may or may not send what was not asked for: the next request cannot be told from it (RFC 9110 §10.1.1).
+  /// The client may or may not send its content, so it cannot be distinguished from the next request (RFC 9110
+  /// §10.1.1).
   @Test func closesWhenItRefusesContentThatWasAnnounced() throws {
     let (text, closed) = try respond(
       to: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", status: .contentTooLarge,

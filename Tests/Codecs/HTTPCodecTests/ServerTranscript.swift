@@ -3,9 +3,9 @@ import HTTPCodec
 import TestSupport
 import Testing
 
-/// What a server connection tells of `pieces`, a line an event, each request answered when it has ended.
+/// The events of a server connection for `pieces`, one a line. Each request gets a response when it has ended.
 ///
-/// Heads are told as `GET /path HTTP/1.1` and then their fields; content that came in pieces is joined.
+/// A head is shown as `GET /path HTTP/1.1`, followed by its fields. Pieces of content are joined.
 func serverTranscript(
   _ pieces: [[UInt8]], limits: HTTPLimits = HTTPLimits(), endsInput: Bool = false, showsFields: Bool = false
 ) -> [String] {
@@ -65,10 +65,10 @@ func serverTranscript(
   return lines
 }
 
-/// How a transcript tells an error.
+/// The line for an error.
 private func line(_ error: HTTPProtocolError) -> String { "\(error.status.rawValue): \(error)" }
 
-/// Expects these events of `input`, and `error` behind them, however it is cut.
+/// Expects these events for `input`, followed by `error`, however the input is split.
 func expectRequests(
   _ input: String, _ expected: [String], error: HTTPProtocolError? = nil, limits: HTTPLimits = HTTPLimits(),
   endsInput: Bool = false,

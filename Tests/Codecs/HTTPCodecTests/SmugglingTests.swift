@@ -2,15 +2,15 @@ import HTTPCodec
 import TestSupport
 import Testing
 
-/// Requests that two servers in a row could read in two ways, so that one of them takes for a request of its own what the other
-/// took for content. Each must be refused, or be read in the one way that the RFC leaves.
+/// Requests that two servers in a row could read in different ways, so that one of them takes content for a request.
+/// Each must be refused, or read in the only way that the RFC allows.
 ///
-/// What was smuggled asks for `/admin`: no reading, at no split, may ever get there.
+/// The smuggled request is for `/admin`. No event may ever name it, however the input is split.
 @Suite struct SmugglingTests {
   private static let smuggled = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
   private static let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 
-  /// Whole, byte by byte and cut at every place: the events of `prefix`, one refusal, and nothing behind it.
+  /// Whole, byte by byte and split at every place: the events of `prefix`, one refusal, and nothing after it.
   private func expectRefusal(
     of input: String, behind prefix: [String] = [], sourceLocation: SourceLocation = #_sourceLocation
   ) {
@@ -31,7 +31,8 @@ import Testing
 
   // MARK: Two framings in one head
 
-  /// The name of the field as a lenient server might read it, or not. One server sees Transfer-Encoding, the other Content-Length.
+  /// The name of the field, in forms that only a lenient server accepts. One server sees Transfer-Encoding, the other
+  /// Content-Length.
   @Test(arguments: [
     "Transfer-Encoding: chunked", "transfer-encoding: chunked", "Transfer-Encoding:chunked",
     "Transfer-Encoding:\tchunked", "Transfer-Encoding: chunked ", "Transfer-Encoding : chunked",
@@ -50,7 +51,7 @@ import Testing
     }
   }
 
-  /// The value: a coding that is not exactly `chunked` may be taken for it, or not.
+  /// The value: some servers take a similar coding for `chunked`, and others do not.
   @Test(arguments: [
     "xchunked", "chunked x", "chunked, x", "x, chunked", "chunked, chunked", "chunked,identity", "identity, chunked",
     "identity", "gzip", "gzip, chunked", "\"chunked\"", "'chunked'", "chunked;", "chunked;q=0.5", "chun ked",
@@ -62,7 +63,8 @@ import Testing
     expectRefusal(of: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \(value)\r\n\r\n0\r\n\r\n\(Self.smuggled)")
   }
 
-  /// Case, whitespace around it and empty elements are the list's own (RFC 9110 §5.6.1), so these are chunked and nothing else.
+  /// Case, surrounding whitespace and empty elements are allowed in a list (RFC 9110 §5.6.1), so these values mean
+  /// chunked and nothing else.
   @Test(arguments: ["chunked", "CHUNKED", "cHuNkEd", " \tchunked\t ", "chunked,", ", chunked", " , chunked ,\t,"])
   func readsChunkedInItsOneWay(value: String) {
     expectRequests(
@@ -70,7 +72,7 @@ import Testing
       ["POST / HTTP/1.1", "content abc", "end", "GET /next HTTP/1.1", "end"])
   }
 
-  /// The length: what one server reads as a number and the other as another, or as none.
+  /// The length: one server reads a number, and the other reads another number or none.
   @Test(arguments: [
     "+5", "-0", "-5", "0x5", "0X5", "5 ", "5,", ",5", "5, 5", "5,6", "5;6", "5 6", "5.0", "5e0", "1_0", "٥", "５",
     "\"5\"", "",
@@ -79,7 +81,7 @@ import Testing
     "99999999999999999999999999999999",
   ])
   func refusesALengthThatIsNotOneNumber(value: String) {
-    // Whitespace around a value is not of it (RFC 9112 §5).
+    // Whitespace around a value is not part of it (RFC 9112 §5).
     guard value != "5 " else {
       return expectRequests(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 \r\n\r\nhello\(Self.next)",
@@ -88,13 +90,15 @@ import Testing
     expectRefusal(of: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \(value)\r\n\r\nhello\(Self.smuggled)")
   }
 
-  /// Names that only look like Content-Length frame nothing: they must be no name, or the body is empty for everybody.
+  /// Names that only resemble Content-Length do not frame content. They must be refused as names, or the body must be
+  /// empty for everybody.
   @Test(arguments: ["Content-Length\u{0}: 5", "Content-Length : 5", "Content_Length 5", "Content-Length\t: 5"])
   func refusesANameThatOnlyLooksLikeTheLength(field: String) {
     expectRefusal(of: "POST / HTTP/1.1\r\nHost: a\r\n\(field)\r\n\r\n\(Self.smuggled)")
   }
 
-  /// RFC 9112 §6.3, 7: without either field there is no content, also for a method that usually has some. What follows is a request.
+  /// RFC 9112 §6.3, rule 7: without either field there is no content, even for a method that usually has some. The next
+  /// bytes are a request.
   @Test(arguments: ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
   func withoutFramingThereIsNoContent(method: String) {
     expectRequests(
@@ -102,7 +106,7 @@ import Testing
       ["\(method) / HTTP/1.1", "end", "GET /next HTTP/1.1", "end"])
   }
 
-  /// CL.0: content of a GET that one server ignores is content all the same.
+  /// CL.0: content of a GET, which some servers ignore, is still content.
   @Test(arguments: ["GET", "HEAD", "DELETE", "OPTIONS"])
   func contentOfAnyMethodIsContent(method: String) {
     expectRequests(
@@ -110,7 +114,7 @@ import Testing
       ["\(method) / HTTP/1.1", "content \(Self.smuggled)", "end", "GET /next HTTP/1.1", "end"])
   }
 
-  /// HTTP/1.0 has no transfer codings: a relay of that age would pass the field on and read to the end.
+  /// HTTP/1.0 has no transfer codings. An old relay would pass the field on and read to the end of the connection.
   @Test func refusesTransferEncodingInHTTP10() {
     expectRefusal(
       of: "POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\(Self.smuggled)")
@@ -118,7 +122,7 @@ import Testing
 
   // MARK: The framing of chunks
 
-  /// Sizes and extensions in whose lines a lenient reader finds another end, or another number.
+  /// Chunk-size lines in which a lenient reader finds another end or another number.
   @Test(arguments: [
     "0x0\r\n", "+0\r\n", "-0\r\n", " 0\r\n", "0 \r\n", "0\t\r\n", "\r\n", "0\n", "0\r", "0\r\r\n", "0;\n", "0;a\n",
     "0;a=b\n", "0;\r\n", "0;a=\"\n\"\r\n", "0;a=\"\r\n\"\r\n", "0;a\rb\r\n", "0;a=\"b\r\n", "0;a\u{0}\r\n",
@@ -131,7 +135,8 @@ import Testing
       behind: ["POST / HTTP/1.1"])
   }
 
-  /// Data that does not end where its size says: who looks for the line's end instead resumes elsewhere.
+  /// Data that does not end where its size says. A server that searches for the line end would continue at another
+  /// place.
   @Test(arguments: [
     "3\r\nabcd\r\n", "3\r\nabc\n", "3\r\nabc\r", "3\r\nabcXX", "3\r\nabc0\r\n", "3\r\nabc\n\r", "3\r\nabc \r\n",
   ])
@@ -141,7 +146,7 @@ import Testing
       behind: ["POST / HTTP/1.1", "content abc"])
   }
 
-  /// A section that ends sooner or later than the other server thinks, or fields that would change what was decided by the head.
+  /// A trailer section whose end is ambiguous, or fields in it that would change the meaning of the head.
   @Test(arguments: [
     "\n", "\r", "\r\r\n", "A: b\n\r\n", "A: b\r\r\n", "A: b\r\n \r\n", "A : b\r\n\r\n", ": b\r\n\r\n", "A b\r\n\r\n",
     "A: \u{0}\r\n\r\n", "Content-Length: 5\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n", "Host: b\r\n\r\n",
@@ -155,7 +160,7 @@ import Testing
 
   // MARK: The request line and the host
 
-  /// A line in which another server finds another target, version or end.
+  /// A request line in which another server finds another target, version or end.
   @Test(arguments: [
     "GET /\tHTTP/1.1", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET /  HTTP/1.1", " GET / HTTP/1.1", "GET\t/ HTTP/1.1",
     "GET / HTTP/1.1\r", "GET / HTTP/1.1\u{0}", "GET / HTTP/1.1 HTTP/1.1", "GET / /admin HTTP/1.1", "GET /", "GET",
@@ -168,7 +173,7 @@ import Testing
     expectRefusal(of: "\(line)\r\nHost: a\r\n\r\n\(Self.smuggled)")
   }
 
-  /// Which host is asked must be clear: a router in front may have gone by the other one.
+  /// The requested host must be unambiguous: a router in front may have used the other one.
   @Test(arguments: [
     "", "Host: a\r\nHost: a\r\n", "Host: a\r\nHost: b\r\n", "Host: a\r\nhOsT: b\r\n", "Host : a\r\n", " Host: a\r\n",
     "X: y\r\n Host: b\r\nHost: a\r\n", "Host: a, b\r\n", "Host: a b\r\n", "Host: a/b\r\n", "Host: u@a\r\n",
@@ -180,7 +185,7 @@ import Testing
     expectRefusal(of: "GET / HTTP/1.1\r\n\(fields)\r\n\(Self.smuggled)")
   }
 
-  /// Nothing of a connection whose framing is lost is looked at any more, however right it looks.
+  /// Once the framing of a connection is lost, its further input is ignored, however valid it looks.
   @Test func whatStandsBehindARefusalIsNeverARequest() {
     for count in 1...3 {
       let good = String(repeating: Self.next, count: count)

@@ -2,7 +2,7 @@ import ByteStreams
 import HTTPCodec
 import Testing
 
-/// `traceparent` of W3C Trace Context. The cases are those of the standard's own test suite.
+/// `traceparent` of W3C Trace Context. The cases are from the standard's test suite.
 @Suite struct TraceIDTests {
   private static let id = "0af7651916cd43dd8448eb211c80319c"
   private static let valid = "00-\(id)-b7ad6b7169203331-01"

@@ -34,7 +34,7 @@ import Testing
     #expect(members(text) == nil)
   }
 
-  /// What is promised for valid texts only must still end, and stay inside the text, for others.
+  /// For text that is not valid JSON, the result is unspecified, but the call must end and stay within the text.
   @Test func survivesWhatIsNoJSON() {
     for text in ["{", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\\", "{]}", "{\"a\":}", "{\"a\":[", "{\"a\" 1}", "{,}"] {
       _ = members(text)

@@ -8,7 +8,7 @@ import Testing
     return JSONPointer(pointer)?.find(in: bytes.span).map { String(decoding: bytes[$0], as: UTF8.self) }
   }
 
-  /// The document of RFC 6901 §5, and what its pointers mean.
+  /// The document of RFC 6901 §5, and the values of its pointers.
   @Test(arguments: [
     ("/foo", #"["bar", "baz"]"#), ("/foo/0", #""bar""#), ("/", "0"), ("/a~1b", "1"), ("/c%d", "2"), ("/e^f", "3"),
     ("/g|h", "4"), ("/i\\j", "5"), ("/k\"l", "6"), ("/ ", "7"), ("/m~0n", "8"),
@@ -42,7 +42,7 @@ import Testing
   @Test(arguments: ["a", "/~", "/~2", "a/b", String(repeating: "/a", count: 300)])
   func refusesWhatIsNoPointer(text: String) { #expect(JSONPointer(text) == nil) }
 
-  /// Whatever a peer sends, cut anywhere: an answer lies inside the text, and nothing is read beyond it.
+  /// For any input, split anywhere, the result is within the text, and nothing is read beyond it.
   @Test func survivesEveryCut() {
     let text = Array(#"{"a":[{"b":"\u00e4\\"},2],"c":{"d":"é"}}"#.utf8)
     for pointer in ["/a/0/b", "/a/1", "/c/d", "/c", ""].compactMap(JSONPointer.init) {

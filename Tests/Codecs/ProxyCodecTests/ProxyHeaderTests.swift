@@ -3,16 +3,16 @@ import ProxyCodec
 import TestSupport
 import Testing
 
-/// Versions 1 and 2, however they are cut. The rules are those of HAProxy's proxy-protocol.txt.
+/// Versions 1 and 2, however they are split. The rules are from HAProxy's proxy-protocol.txt.
 @Suite struct ProxyHeaderTests {
-  /// Addresses that are expected, as they are written in `transcript`.
+  /// An expected address, in the form of `transcript`.
   private func header(_ text: String) -> String {
     let words = text.split(separator: " ")
     return ([IPAddress(String(words[0])).map { "\($0)" } ?? "nobody"] + words.dropFirst().map(String.init))
       .joined(separator: " ")
   }
 
-  /// The client and the length of the header, or why it is refused.
+  /// The client and the length of the header, or why the header is refused.
   private func transcript(of pieces: [[UInt8]]) -> [String] {
     var input: [UInt8] = []
     for piece in pieces {
@@ -93,7 +93,8 @@ import Testing
     }
   }
 
-  /// The proxy speaks for itself, does not know the client, or has a client without an IP address. Its length counts all the same.
+  /// The proxy speaks for itself, does not know the client, or has a client without an IP address. The length is still
+  /// read.
   @Test func readsTheBinaryFormWithoutAClient() {
     expectEvents([header("nobody 0 28")], from: Self.binary(0x20), trailing: [1]) { transcript(of: $0) }
     expectEvents([header("nobody 0 16")], from: Self.binary(0x21, 0, [])) { transcript(of: $0) }
@@ -118,7 +119,7 @@ import Testing
     }
   }
 
-  /// A length that is refused needs no more than the first 16 bytes.
+  /// A length that is too large is refused after the first 16 bytes.
   @Test func refusesALengthBeforeItsBytesArrive() {
     let head = Array(Self.binary(0x21, 0x11, [UInt8](repeating: 0, count: 5000)).prefix(16))
     #expect(transcript(of: [head]) != ["incomplete"])

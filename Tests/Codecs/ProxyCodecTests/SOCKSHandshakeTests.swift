@@ -6,7 +6,7 @@ import Testing
 @Suite struct SOCKSHandshakeTests {
   private let credentials = ProxyCredentials(username: "ann", password: "s3")
 
-  /// All that was sent, then how it ended, and what was left over.
+  /// All sent bytes, then the result, and the remaining input.
   private func transcript(
     of pieces: [[UInt8]], to destination: SOCKSHandshake.Destination = .name("a.b"), port: UInt16 = 443,
     _ credentials: ProxyCredentials? = nil
@@ -39,7 +39,7 @@ import Testing
     ) { transcript(of: $0) }
   }
 
-  /// The address in the answer may be of any kind, and bytes of the tunnel may follow at once.
+  /// The address in the reply may be of any type, and bytes of the tunnel may follow at once.
   @Test(
     arguments: [
       [1, 9, 9, 9, 9], [3, 2, 97, 98], [3, 0], [4] + [UInt8](repeating: 9, count: 16),

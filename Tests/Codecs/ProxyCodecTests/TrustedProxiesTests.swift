@@ -27,7 +27,7 @@ import Testing
     ("10.0.0.0/8", "10.255.255.255", "11.0.0.0"), ("10.1.2.3", "10.1.2.3", "10.1.2.4"),
     ("10.1.2.3/31", "10.1.2.2", "10.1.2.4"), ("0.0.0.0/0", "255.255.255.255", "::1"),
     ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"), ("::1", "::1", "::2"), ("::/0", "ffff::", "127.0.0.1"),
-    // A mapped address is the one of IPv4 in it, on either side.
+    // A mapped address equals the IPv4 address in it, on either side.
     ("::ffff:10.0.0.0/104", "10.200.0.1", "11.0.0.1"), ("10.0.0.0/8", "::ffff:10.0.0.1", "::ffff:11.0.0.1"),
   ])
   func trustsTheAddressesOfABlock(block: String, inside: String, outside: String) {
@@ -43,7 +43,7 @@ import Testing
     #expect(proxies("unix", "10.0.0.0/8").texts == ["unix", "10.0.0.0/8"])
   }
 
-  /// Whether that is the client of a request with these lines.
+  /// Checks whether `client` is the client of a request with these lines.
   private func client(_ lines: String..., behind peer: String? = "10.0.0.1", is client: String?) throws -> Bool {
     try request(lines.map { "X-Forwarded-For: \($0)\r\n" }) { fields in
       proxies("10.0.0.0/8", "2001:db8::/32").client(behind: peer.flatMap { IPAddress($0) }, fields)
@@ -64,13 +64,13 @@ import Testing
     #expect(try client("198.51.100.1, 203.0.113.7", is: "203.0.113.7"))
     #expect(try client("198.51.100.1, 203.0.113.7, 10.0.0.9, 2001:db8::1", is: "203.0.113.7"))
     #expect(try client("198.51.100.1", "203.0.113.7, 10.0.0.9", "10.0.0.8", is: "203.0.113.7"))
-    // All are proxies: the one that is the farthest away.
+    // All addresses are proxies, so the farthest one is the client.
     #expect(try client("10.0.0.8, 10.0.0.9", is: "10.0.0.8"))
     #expect(try client("203.0.113.7", behind: nil, is: "203.0.113.7"))
     #expect(try client(behind: nil, is: nil))
   }
 
-  /// What is left of it may be invented.
+  /// The elements to the left may be invented.
   @Test func theProxyThatPassedOnNoAddressIsTheClient() throws {
     #expect(try client("203.0.113.7, unknown", is: "10.0.0.1"))
     #expect(try client("203.0.113.7, unknown, 10.0.0.9", is: "10.0.0.9"))

@@ -5,7 +5,7 @@ import Testing
 @testable import RESPCodec
 
 @Suite struct RESPReaderTests {
-  /// The replies, and then `incomplete` or the error, if there is one.
+  /// The replies, followed by `incomplete` or the error, if there is one.
   private func read(_ pieces: [[UInt8]], _ limits: RESPLimits = RESPLimits()) -> [String] {
     var reader = RESPReader(limits: limits)
     var input = ByteQueue()
@@ -81,7 +81,7 @@ import Testing
     expectEvents(["+OK", "\(error)"], from: "+OK\r\n" + text) { read($0) }
   }
 
-  /// Attack: a reply that grows without end, in each of its dimensions.
+  /// Attack: a reply that grows endlessly, in each of its dimensions.
   @Test func aReplyHasLimits() {
     var limits = RESPLimits()
     limits.lineBytes = 8
@@ -101,7 +101,7 @@ import Testing
       ("*1\r\n*1\r\n*0\r\n", ["\(RESPProtocolError.tooDeep(limit: 2))"]),
     ]
     for (text, expected) in cases { expectEvents(expected, from: text) { read($0, limits) } }
-    // The limits are those of one reply.
+    // The limits apply to each reply separately.
     expectEvents(
       Array(repeating: "[:1 :2 :3]", count: 5), from: String(repeating: "*3\r\n:1\r\n:2\r\n:3\r\n", count: 5)
     ) {

@@ -4,9 +4,9 @@ import Testing
 
 @testable import WebSocketCodec
 
-/// Pongs, the closing handshake, and who ends TCP (RFC 6455 §5.5, §7).
+/// Pongs, the closing handshake, and which side ends TCP (RFC 6455 §5.5, §7).
 @Suite struct ClosingTests {
-  /// Feeds `input`, lets the replies be written, and reads them as the other end does.
+  /// Passes `input` to the connection, writes its replies, and reads them like the other side.
   private func replies(
     of connection: inout WebSocketConnection, to input: [UInt8], seed: UInt64 = 1
   ) -> [String] {
@@ -15,7 +15,7 @@ import Testing
     do throws(WebSocketProtocolError) {
       while try connection.nextEvent() != nil {}
     } catch {
-      // The close frame that tells it is among the replies.
+      // The close frame that reports the error is among the replies.
     }
     var output = ByteQueue()
     connection.writeReplies(using: &generator, into: &output)
@@ -31,7 +31,7 @@ import Testing
     #expect(replies(of: &connection, to: []) == [])
   }
 
-  /// The Autobahn suite's 5.6: the ping came before the message that is echoed.
+  /// The Autobahn suite's case 5.6: the ping came before the echoed message.
   @Test func answersPingsBeforeItSendsTheNextMessage() throws {
     var generator = SeededGenerator(seed: 1)
     var output = ByteQueue()
@@ -44,7 +44,7 @@ import Testing
     #expect(transcript([output.copyBytes()], role: .server) == ["pong p", "text ab"])
   }
 
-  /// Attack: pings without end from a peer that reads no answer. Only the newest is answered, and memory stays small.
+  /// Attack: endless pings from a peer that reads no pongs. Only the newest ping gets a pong, and memory stays small.
   @Test func owesOnlyTheNewestPongOfAFlood() {
     var connection = WebSocketConnection(role: .client)
     for round in 0..<1000 {
@@ -106,7 +106,7 @@ import Testing
     #expect(client.receiveEndOfInput() == .clean)
   }
 
-  /// §5.5.1: messages may still come after our close frame, and nothing of ours goes after it.
+  /// §5.5.1: messages may still arrive after our close frame, but we send nothing after it.
   @Test func readsMessagesAfterItsOwnCloseFrame() throws {
     var generator = SeededGenerator(seed: 1)
     var output = ByteQueue()
@@ -154,7 +154,7 @@ import Testing
     #expect(transcript([output.copyBytes()], role: .server) == ["close 1011 \(String(repeating: "€", count: 41))"])
   }
 
-  /// Attack: bytes without end after the close frame, or after an error.
+  /// Attack: endless bytes after the close frame, or after an error.
   @Test(arguments: [Frames.close(1000), Frames.frame(3)])
   func keepsNothingThatComesAfterTheEnd(end: [UInt8]) throws {
     var connection = WebSocketConnection(role: .client)

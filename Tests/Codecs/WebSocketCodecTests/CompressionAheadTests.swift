@@ -30,7 +30,7 @@ import Testing
       socket.compressAhead(bytes.span, number: number, atMost: size)
     }
 
-    /// What the peer receives.
+    /// The messages that the peer receives.
     func received(resets: Bool = false) throws -> [String] {
       var settings = MessageCompression.Settings()
       settings.inboundResets = resets
@@ -87,7 +87,7 @@ import Testing
     #expect(try sender.received() == [Self.large, small(1)])
   }
 
-  /// It may expire, or be replaced, while it is compressed or when it is complete.
+  /// The message may expire, or be replaced, while it is being compressed or afterwards.
   @Test(arguments: [5_000, 100_000])
   func aMessageThatIsNotSentAfterAllLeavesNothingBehind(size: Int) throws {
     for isReplaced in [false, true] {

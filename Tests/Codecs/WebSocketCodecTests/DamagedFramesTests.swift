@@ -4,7 +4,7 @@ import Testing
 
 @testable import WebSocketCodec
 
-/// Streams of good frames with damage in them: however they are cut, the outcome is the same and nothing stops the program.
+/// Streams of valid frames with damage. However they are split, the outcome is the same and the program does not crash.
 @Suite struct DamagedFramesTests {
   @Test(arguments: 1...300)
   func cutsChangeNothing(seed: UInt64) {
@@ -30,7 +30,7 @@ import Testing
     }
   }
 
-  /// A few messages and control frames as the other end of `role` sends them.
+  /// A few messages and control frames, as the other side of `role` sends them.
   private static func stream(
     to role: WebSocketRole, isCompressed: Bool, _ generator: inout SeededGenerator
   ) -> [UInt8] {

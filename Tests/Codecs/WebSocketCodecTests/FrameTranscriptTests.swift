@@ -4,7 +4,7 @@ import Testing
 
 @testable import WebSocketCodec
 
-/// Frames in, events out, however they are cut (RFC 6455 §5).
+/// The events of frames, however the frames are split (RFC 6455 §5).
 @Suite struct FrameTranscriptTests {
   private let trailing = Frames.text("more")
 
@@ -58,7 +58,7 @@ import Testing
       ["text "], from: Frames.frame(1, final: false) + Frames.frame(0, final: false) + Frames.frame(0))
   }
 
-  /// Each of these breaks a rule of §5 that the other end must keep.
+  /// Each of these violates a rule of §5 for the other side.
   @Test func refusesWhatTheProtocolForbids() {
     // §5.2: reserved bits and opcodes.
     for reserved: UInt8 in 1...7 { expect(["error 1002"], from: Frames.frame(1, [0x61], reserved: reserved)) }
@@ -66,7 +66,7 @@ import Testing
     // §5.1: a server does not mask, a client does.
     expect(["error 1002"], from: Frames.frame(1, [0x61], key: [0, 0, 0, 0]))
     expect(["error 1002"], from: Frames.frame(1, [0x61]), role: .server)
-    // §5.5: control frames are whole and short.
+    // §5.5: control frames are unfragmented and short.
     for opcode: UInt8 in [8, 9, 10] {
       expect(["error 1002"], from: Frames.frame(opcode, final: false))
       expect(["error 1002"], from: Frames.frame(opcode, .init(repeating: 0x61, count: 126)))
@@ -78,11 +78,11 @@ import Testing
     expect(["error 1002"], from: Frames.text("a", final: false) + Frames.text("b"))
     expect(["error 1002"], from: Frames.text("a", final: false) + Frames.frame(2, [1], final: false))
     expect(["text ab", "error 1002"], from: Frames.text("a", final: false) + Frames.frame(0, [0x62]) + Frames.frame(0))
-    // §5.2: the fewest bytes that can write a length.
+    // §5.2: a length must use the fewest bytes.
     expect(["error 1002"], from: Frames.frame(2, .init(repeating: 0, count: 125), lengthBytes: 2))
     expect(["error 1002"], from: Frames.frame(2, [1], lengthBytes: 8))
     expect(["error 1002"], from: [0x82, 127, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF])
-    // §5.2: 63 bits of length.
+    // §5.2: a length has 63 bits.
     expect(["error 1002"], from: [0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])
     expect(["error 1002"], from: [0x82, 127, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF])
   }

@@ -3,9 +3,9 @@ import Deflate
 
 @testable import WebSocketCodec
 
-/// Frames written by hand, right and wrong ones: not by the code under test.
+/// Valid and invalid frames, written without the code under test.
 enum Frames {
-  /// One frame; `lengthBytes` may be more than are needed. `key`: masks it.
+  /// One frame. `lengthBytes` may be more than necessary. `key` masks the payload.
   static func frame(
     _ opcode: UInt8, _ payload: [UInt8] = [], final: Bool = true, reserved: UInt8 = 0, lengthBytes: Int? = nil,
     key: [UInt8]? = nil
@@ -25,7 +25,7 @@ enum Frames {
 
   static func close(_ code: UInt16, _ reason: [UInt8] = []) -> [UInt8] { frame(8, bigEndian(Int(code), 2) + reason) }
 
-  /// A message's payload as permessage-deflate sends it, from a fresh history.
+  /// The payload of a message, as permessage-deflate sends it with an empty history.
   static func deflated(_ payload: [UInt8]) -> [UInt8] {
     var deflater = Deflater()
     var output = ByteQueue()
@@ -38,7 +38,8 @@ enum Frames {
   }
 }
 
-/// What a connection makes of bytes, as text: its events, its error, and what it then owes. The same however they are cut.
+/// The result of a connection for these bytes, as text: its events, its error, and its pending replies. The same
+/// however the bytes are split.
 func transcript(
   _ pieces: [[UInt8]], role: WebSocketRole = .client, limits: WebSocketLimits = WebSocketLimits(),
   compression: MessageCompression.Settings? = nil

@@ -6,7 +6,8 @@ import Testing
 @testable import WebSocketCodec
 
 @Suite struct HandshakeTests {
-  /// Answers a request for `/` with `answer`, in which KEY stands for the right accept value, cut into pieces of `size`.
+  /// Responds to a request for `/` with `answer`, split into pieces of `size`. KEY in it stands for the right accept
+  /// value.
   private func judge(
     _ answer: String, subprotocols: [String] = [], compression: CompressionOffer? = CompressionOffer(), size: Int = 1000
   ) throws(HandshakeError) -> ClientHandshake.Result? {
@@ -152,7 +153,7 @@ import Testing
     #expect(agreement.compression?.inboundWindowBits == 10)
   }
 
-  /// zlib cannot make raw DEFLATE data with that window: everything goes uncompressed then.
+  /// zlib cannot produce raw DEFLATE data with this window, so everything is sent uncompressed.
   @Test func acceptsAWindowOfEightBitsForWhatWeSend() throws {
     let answer = good + "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=8\r\n\r\nrest"
     guard case .accepted(let agreement)? = try judge(answer) else {
@@ -219,7 +220,7 @@ import Testing
 }
 
 extension String {
-  /// What stands between `marker` and the end of its line.
+  /// The text between `marker` and the end of its line.
   fileprivate func components(after marker: String) -> String {
     for line in split(whereSeparator: \.isNewline) where line.hasPrefix(marker) {
       return String(line.dropFirst(marker.count))

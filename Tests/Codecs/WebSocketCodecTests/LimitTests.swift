@@ -5,7 +5,7 @@ import Testing
 
 @testable import WebSocketCodec
 
-/// One test for each attack that a limit stops.
+/// One test per attack that a limit stops.
 @Suite struct LimitTests {
   private func limits(_ change: (inout WebSocketLimits) -> Void) -> WebSocketLimits {
     var limits = WebSocketLimits()
@@ -13,8 +13,8 @@ import Testing
     return limits
   }
 
-  /// Attack: a header that announces 2^62 bytes. It is refused by the header alone, and nothing is allocated for it; with a limit
-  /// that allows it, memory still follows what arrives.
+  /// Attack: a header that announces 2^62 bytes. It is refused by its header alone, and nothing is allocated for it. If
+  /// a limit allows it, memory still grows only with the received bytes.
   @Test func allocatesNothingForALengthThatIsOnlyAnnounced() throws {
     let header: [UInt8] = [0x82, 127, 0x40, 0, 0, 0, 0, 0, 0, 0]
     #expect(transcript([header]) == ["error 1009"])
@@ -24,12 +24,12 @@ import Testing
     #expect(try connection.nextEvent() == nil)
     let allocated = connection.allocatedBytes
     #expect(allocated <= 4096)
-    // Two of them in one message do not overflow the sum.
+    // Two such lengths in one message do not overflow the sum.
     let fragments = Frames.frame(2, [1], final: false) + [0x80, 127, 0x7F] + [UInt8](repeating: 0xFF, count: 7)
     #expect(transcript([fragments], limits: limits { $0.messageBytes = .max }) == ["error 1009"])
   }
 
-  /// Attack: a message without end, in one frame or in many.
+  /// Attack: an endless message, in one frame or in many.
   @Test func refusesAMessageOverItsLimitByTheHeader() {
     let limits = limits { $0.messageBytes = 100 }
     let whole = Frames.frame(2, .init(repeating: 1, count: 100))
@@ -43,7 +43,7 @@ import Testing
     expectEvents(["error 1009"], from: fragments + [0x80, 0x01]) { transcript($0, limits: limits) }
   }
 
-  /// Attack: empty fragments without end, which add no bytes to the message.
+  /// Attack: endless empty fragments, which add no bytes to the message.
   @Test func refusesAMessageOfTooManyFragments() {
     let limits = limits { $0.fragments = 10 }
     var wire = Frames.frame(2, final: false)
@@ -71,7 +71,7 @@ import Testing
     #expect(allocated < 64 * 1024)
   }
 
-  /// Attack: a bomb that stays under the message limit and costs a thousand times what it weighs.
+  /// Attack: a bomb that stays below the limit of messages, but costs a thousand times its size.
   @Test func refusesARatioNoRealMessageHas() {
     let bomb = Frames.frame(2, Frames.deflated([UInt8](repeating: 0, count: 100_000)), reserved: 4)
     let strict = limits {
@@ -97,7 +97,7 @@ import Testing
     expectEvents(["binary \(message)"], from: wire) { transcript($0, limits: limits, compression: .init()) }
   }
 
-  /// The Autobahn suite's 9.3.1, and what `a` repeated ten million times compresses to: honest peers do both.
+  /// The Autobahn suite's case 9.3.1, and the compressed form of ten million `a`: legitimate peers send both.
   @Test func allowsWhatHonestPeersSend() throws {
     var wire = Frames.frame(2, final: false)
     for _ in 0..<65_535 { wire += Frames.frame(0, [UInt8](repeating: 7, count: 64), final: false) }
@@ -113,7 +113,7 @@ import Testing
     #expect(count == letters.count)
   }
 
-  /// What an idle connection holds: nothing on the heap, and little inline.
+  /// An idle connection has no memory on the heap, and little inline.
   @Test func ownsNoMemoryWhileItIsIdle() throws {
     #expect(MemoryLayout<WebSocketConnection>.size <= 512)
     var connection = WebSocketConnection(role: .client, compression: .init())
@@ -130,7 +130,7 @@ import Testing
     #expect(after == 0)
   }
 
-  /// A connection that holds half a frame keeps it.
+  /// A connection that has received half of a frame keeps it.
   @Test func releasesNothingThatIsStillNeeded() throws {
     let wire = Frames.text("Hel", final: false) + Frames.frame(9, [1]) + Frames.frame(0, Array("lo".utf8))
     var connection = WebSocketConnection(role: .client)

@@ -4,7 +4,7 @@ import Testing
 @testable import WebSocketCodec
 
 @Suite struct RedirectionTests {
-  /// References as in RFC 3986 §5.4, as far as they matter here.
+  /// The references of RFC 3986 §5.4 that are relevant here.
   @Test(arguments: [
     ("wss://other.example/x?y", "wss://other.example:443/x?y"),
     ("https://other.example/x", "wss://other.example:443/x"),
@@ -15,7 +15,7 @@ import Testing
     ("../../../g", "wss://a.example:443/g"), ("g?y/../x", "wss://a.example:443/b/c/g?y/../x"),
     ("/a/./b/../c", "wss://a.example:443/a/c"), ("g;x=1", "wss://a.example:443/b/c/g;x=1"),
     ("", "wss://a.example:443/b/c/d?q"), ("//[::1]/", "wss://[::1]:443/"),
-    // A fragment is not sent, whatever it stands behind.
+    // A fragment is never sent.
     ("g#s", "wss://a.example:443/b/c/g"), ("#s", "wss://a.example:443/b/c/d?q"),
     ("wss://other.example/x?y#s", "wss://other.example:443/x?y"), ("//other.example#s", "wss://other.example:443/"),
   ])

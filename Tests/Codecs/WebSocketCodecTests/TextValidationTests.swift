@@ -4,9 +4,9 @@ import Testing
 
 @testable import WebSocketCodec
 
-/// Text is UTF-8, and is judged while it arrives (RFC 6455 §8.1).
+/// Text must be UTF-8, and is validated while it arrives (RFC 6455 §8.1).
 @Suite struct TextValidationTests {
-  /// Bytes, and how many of them can still be the beginning of UTF-8.
+  /// Bytes, and the number of them that can still be the beginning of UTF-8.
   static let bad: [(bytes: [UInt8], good: Int)] = [
     ([0x80], 0), ([0x61, 0xBF], 1), ([0xC0, 0xAF], 0), ([0xC1, 0x80], 0), ([0xC3, 0x28], 1), ([0xC3, 0xC3], 1),
     ([0xE0, 0x80, 0x80], 1), ([0xE0, 0x9F, 0xBF], 1), ([0xE2, 0x28, 0xA1], 1), ([0xE2, 0x82, 0x28], 2),
@@ -36,7 +36,7 @@ import Testing
     return nil
   }
 
-  /// The close code is right, and the message is refused with its first bad byte, though the frame is far from whole.
+  /// The close code is right, and the message is refused at its first invalid byte, long before the frame is complete.
   @Test(arguments: bad)
   func failsAtTheFirstBadByte(bytes: [UInt8], good: Int) {
     let rest = [UInt8](repeating: 0x61, count: 300)
@@ -55,7 +55,7 @@ import Testing
   @Test(arguments: bad)
   func failsWhileTheCompressedFormStillArrives(bytes: [UInt8], good: Int) throws {
     let settings = MessageCompression.Settings()
-    // The first fragment inflates to all of `bytes`; the message goes on for ever.
+    // The first fragment inflates to all of `bytes`. The message does not end.
     let wire = Frames.frame(1, Frames.deflated(bytes), final: false, reserved: 4) + [0x00, 0x7D]
     let refused = try #require(bytesUntilRefused(wire, compression: settings))
     #expect(refused <= wire.count - 2)
@@ -78,7 +78,7 @@ import Testing
     for byte in text.utf8 { wire += Frames.frame(0, [byte], final: false) }
     expectEvents(["text \(text)"], from: wire + Frames.frame(0)) { transcript($0) }
     expectEvents(["binary [255, 254]"], from: Frames.frame(2, [0xFF, 0xFE])) { transcript($0) }
-    // A text's carry does not leak into the next message.
+    // An incomplete character of a binary message does not affect the next message.
     expectEvents(["binary [195]", "text a"], from: Frames.frame(2, [0xC3]) + Frames.text("a")) { transcript($0) }
   }
 }

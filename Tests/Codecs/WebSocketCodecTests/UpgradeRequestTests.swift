@@ -42,7 +42,7 @@ import Testing
     #expect(keys.count == 100)
   }
 
-  /// Attack: a secret read from a file with a line end in it, or a crafted one, that smuggles fields or a second request.
+  /// Attack: a secret from a file that contains a line end, or was crafted, and injects fields or a second request.
   @Test func seesWhatWouldMakeNoValidRequest() {
     func problem(_ change: (inout ClientHandshake.Request) -> Void) -> String? {
       var request = ClientHandshake.Request(target: "/", host: "example.org")
@@ -69,7 +69,7 @@ import Testing
 }
 
 @Suite struct ServerHandshakeTests {
-  /// What the server agrees to, the client accepts, and both then mean the same.
+  /// The client accepts the server's agreement, and both interpret it in the same way.
   @Test(arguments: [false, true], [nil, 9, 10, 15])
   func agreesWithOurOwnClient(resets: Bool, serverWindowBits: Int?) throws {
     var generator = SeededGenerator(seed: 5)

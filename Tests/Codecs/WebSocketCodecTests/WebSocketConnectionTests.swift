@@ -4,14 +4,15 @@ import Testing
 
 @testable import WebSocketCodec
 
-/// What one end sends the other end receives: both ways, with every agreement on compression, the bytes cut anywhere.
+/// Each side receives what the other sends, with every agreement on compression and however the bytes are split.
 @Suite struct RoundTripTests {
-  /// Node's `zlib.deflateRawSync`, without the byte of RFC 7692 §7.2.3.4. Other implementations accept it.
+  /// The output of Node's `zlib.deflateRawSync`, without the byte of RFC 7692 §7.2.3.4. Other implementations accept
+  /// it.
   @Test func acceptsAFinalBlockWithoutTheByteAfterIt() {
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let bytes =
       Frames.frame(1, hello, reserved: 4) + Frames.frame(1, hello + [0x00], reserved: 4)
-      // The next one refers to the history, and the last has two fragments.
+      // The next message refers to the history, and the last one has two fragments.
       + Frames.frame(1, [0xF2, 0x00, 0x11, 0x00, 0x00], reserved: 4) + Frames.text("plain")
       + Frames.frame(1, [0xF3, 0x48], final: false, reserved: 4) + Frames.frame(0, [0xCD, 0xC9, 0xC9, 0x07, 0x00])
     for pieces in [[bytes], bytes.map { [$0] }] {
@@ -25,7 +26,7 @@ import Testing
     #expect(transcript([resetting], compression: settings) == ["text Hello", "text Hello"])
   }
 
-  /// One agreement, as each end sees it.
+  /// One agreement, from both sides.
   struct Agreement: CustomTestStringConvertible {
     var clientWindowBits: Int
     var serverWindowBits: Int
@@ -83,7 +84,8 @@ import Testing
 
   typealias Message = (kind: MessageKind, payload: [UInt8])
 
-  /// Sends `messages` in random fragments with pings between, cuts the bytes at random, and compares what arrives.
+  /// Sends `messages` in random fragments with pings in between, splits the bytes at random, and compares the received
+  /// messages.
   private func converse(
     _ messages: [Message], from sender: WebSocketRole, _ agreement: Agreement?, seed: UInt64
   ) throws {
@@ -123,7 +125,7 @@ import Testing
     }
   }
 
-  /// Text with some order in it and characters of every length.
+  /// Text with repetitions, and with characters of every length.
   private static func text(_ size: Int, _ generator: inout SeededGenerator) -> Message {
     let words = ["{\"price\":", "€", "é", "😀", "12.5", "symbol", ",", "\n", "trade"]
     var bytes: [UInt8] = []
@@ -138,12 +140,12 @@ import Testing
     (.binary, (0..<size).map { _ in UInt8(truncatingIfNeeded: generator.next()) })
   }
 
-  /// RFC 7692 §7.2.3.6, and zlib writes nothing for nothing from the second time on.
+  /// RFC 7692 §7.2.3.6. zlib writes nothing for empty input after a flush.
   @Test func emptyMessagesAreCompressedAgainAndAgain() throws {
     try converse(.init(repeating: (.text, []), count: 5), from: .client, Agreement.all.last, seed: 1)
   }
 
-  /// Compression that makes a message larger is left out where no history has to be kept in step.
+  /// If compression makes a message larger, it is sent uncompressed, unless both sides must keep the same history.
   @Test func whatDoesNotBecomeSmallerGoesUncompressed() {
     var generator = SeededGenerator(seed: 1)
     let noise = Self.binary(1000, &generator).payload
@@ -158,7 +160,7 @@ import Testing
     }
   }
 
-  /// §5.3: every frame of a client has a key of its own; a server's have none.
+  /// §5.3: each frame of a client has its own key; a server's frames have none.
   @Test func onlyTheClientMasks() {
     var generator = SeededGenerator(seed: 1)
     var wire = ByteQueue()

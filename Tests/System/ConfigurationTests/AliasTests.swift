@@ -5,7 +5,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// YAML's anchors, aliases and merge keys: what sessions share is written once.
+/// YAML's anchors, aliases and merge keys, by which several sessions can use the same text.
 @Suite struct AliasTests {
   @Test func anAliasRepeatsWhatItsAnchorHas() throws {
     let sessions = try load(
@@ -47,13 +47,13 @@ import WebSocketCodec
     #expect(errors(text) == ["d.yaml:5:45: aliases repeat more than 100000 values"])
   }
 
-  /// Attack: the same with few aliases of a long text.
+  /// Attack: the same with a few aliases of a long text.
   @Test func theTextThatAliasesRepeatIsLimited() {
     let text = "a: &a \(String(repeating: "x", count: 900 << 10))\nb: [" + String(repeating: "*a, ", count: 20) + "]\n"
     #expect(errors(text) == ["d.yaml:2:77: aliases repeat more than 16 MiB of text"])
   }
 
-  /// A secret that begins with '&' is an anchor to YAML. It must not be lost, nor shown.
+  /// YAML reads a secret that begins with '&' as an anchor. It must neither be lost nor shown.
   @Test func aValueThatIsOnlyAnAnchorIsRefused() {
     let text = "upstream: {url: 'ws://h/', headers: {X-Api-Key: &s3cret}}"
     #expect(errors(text) == ["d.yaml:1:49: this anchor has no value: quote the value if it begins with '&'"])
@@ -73,7 +73,7 @@ import WebSocketCodec
     #expect(errors("log: {'<<': {level: info}}") == ["d.yaml:1:7: unknown key 'log.<<'"])
   }
 
-  /// Without its tag, the value would mean something else.
+  /// Without its tag, the value would have another meaning.
   @Test func aTagThatChangesAValueIsRefused() {
     for text in ["upstream: {url: !!str ws://a/}", "log: !!map {level: !!str info}", "upstream: {url: ! ws://a/}"] {
       #expect(errors(text).allSatisfy { !$0.contains("tag") })

@@ -14,7 +14,7 @@ import WebSocketCodec
     #expect(outcome.settings == GatewaySettings() && outcome.origins.isEmpty)
   }
 
-  /// The manual in config/ names every setting, with its default, and nothing else.
+  /// The commented configuration in config/ contains exactly all settings, with their defaults.
   @Test func theManualNamesEverySettingWithItsDefault() throws {
     let path = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent()

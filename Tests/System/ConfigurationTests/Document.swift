@@ -8,7 +8,7 @@ struct Document {
 
   let text: String
 
-  /// - Parameter name: of a file in `docs`.
+  /// - Parameter name: the name of a file in `docs`.
   init(_ name: String) throws {
     text = try String(contentsOf: Self.root.appendingPathComponent("docs/\(name)"), encoding: .utf8)
   }
@@ -21,9 +21,9 @@ struct Document {
       .filter { !$0.offset.isMultiple(of: 2) }.map { String($0.element) }
   }
 
-  /// The text below a heading, up to the next one of its level or above.
+  /// The text below a heading, up to the next heading of its level or above.
   ///
-  /// - Parameter heading: with its `#`.
+  /// - Parameter heading: the heading with its `#`.
   func section(_ heading: String) throws -> String {
     let parts = "\n\(text)".components(separatedBy: "\n\(heading)\n")
     try #require(parts.count == 2, "\(heading)")
@@ -36,7 +36,7 @@ struct Document {
       .map { $0.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty } }
   }
 
-  /// The names that are no test of this project.
+  /// The names that are not tests of this project.
   static func missingTests(among names: [String]) throws -> [String] {
     let functions = try functions.get()
     #expect(functions.count > 3_000)

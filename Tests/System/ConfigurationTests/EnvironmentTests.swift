@@ -23,7 +23,7 @@ import Testing
       ])
   }
 
-  /// What Kubernetes sets for Services called `drawbridge` and `drawbridge-upstream`.
+  /// The variables that Kubernetes sets for Services called `drawbridge` and `drawbridge-upstream`.
   @Test func variablesOfServiceLinksAreIgnored() throws {
     var environment: [String: String] = [:]
     for service in ["DRAWBRIDGE", "DRAWBRIDGE_UPSTREAM"] {

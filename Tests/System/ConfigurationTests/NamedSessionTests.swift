@@ -8,7 +8,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// `sessions`: what stands below a name.
+/// The settings below `sessions`.
 @Suite struct NamedSessionTests {
   @Test func aSessionHasSettingsOfItsOwn() throws {
     let outcome = try load(

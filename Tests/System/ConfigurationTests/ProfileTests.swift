@@ -8,7 +8,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// `profiles`: the settings of a profile, and the session that results with values.
+/// `profiles`: the settings of a profile, and the settings of a session with given values.
 @Suite struct ProfileTests {
   private let text = """
     profiles:
@@ -115,7 +115,7 @@ import WebSocketCodec
   ])
   func saysWhatIsWrongWithAProfile(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
 
-  /// With `*`, a client sends what is configured to a host of its own.
+  /// With `*`, a client could send the configured secrets to its own host.
   @Test(
     arguments: [
       ("headers: {X-Key: secret}", "the header field 'X-Key'"),

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// A promise without a test is a wish.
+/// Every promise must name its tests.
 @Suite struct PromisesTests {
   private let promises: Document
   init() throws { promises = try Document("promises.md") }
@@ -17,7 +17,7 @@ import Testing
     #expect(try Document.missingTests(among: rows.flatMap { Document.words(in: $0[2]) }) == [])
   }
 
-  /// A decision that nothing holds is undone by the next change.
+  /// A decision without a test or comment may be undone by the next change.
   @Test func everyDecisionIsHeldByATestOrAComment() throws {
     let decided = try Document("architecture.md").section("## Decisions").components(separatedBy: "\n- **").dropFirst()
       .map { $0.components(separatedBy: "**")[0] }

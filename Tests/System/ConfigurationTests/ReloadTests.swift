@@ -8,7 +8,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// What a reload changes, and what it names as needing a restart.
+/// The settings that a reload changes, and those that it reports as requiring a restart.
 @Suite struct ReloadTests {
   private func reload(_ new: String, after old: String) throws -> (
     settings: GatewaySettings, requiringRestart: [String]
@@ -51,7 +51,7 @@ import WebSocketCodec
     #expect(stale == ["upstream.url", "sessions.n", "sessions.m"])
   }
 
-  /// The queue stays as it is until a restart.
+  /// The queue keeps its old settings until a restart.
   @Test(arguments: ["", "{sessions: {m: "])
   func theQueueThatStaysMustGoWithTheNewUpstream(prefix: String) throws {
     let suffix = prefix.isEmpty ? "" : "}}"

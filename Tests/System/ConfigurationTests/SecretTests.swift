@@ -3,7 +3,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// What `check-config` and errors show of values that may hold secrets.
+/// How `check-config` and errors show values that may contain secrets.
 @Suite struct SecretTests {
   private func shown(_ path: String, _ outcome: ConfigurationLoader.Outcome) throws -> String {
     outcome.displayText(of: try #require(Setting.all.first { $0.path == path }))
@@ -17,7 +17,7 @@ import WebSocketCodec
     ("wss://s3cret@host", "wss://***@host"),
     ("wss://host/path?s3cret#s3cret", "wss://host/path?***"),
     ("wss://host#s3cret", "wss://host?***"),
-    // A password with characters that must be escaped, and other URLs that are none.
+    // Passwords with characters that should be escaped, and texts that are not URLs.
     ("wss://user:s3/cret@host/", "wss://***@host/"),
     ("wss://user:s3cret?@host/", "wss://***"),
     ("wss://user:s3#cret@host/", "wss://***"),
@@ -77,7 +77,7 @@ import WebSocketCodec
     for setting in Setting.all { #expect(!outcome.displayText(of: setting).contains("s3cret"), "\(setting.path)") }
   }
 
-  /// Whatever is wrong with a value, the error does not repeat what was resolved into it or what a URL hides.
+  /// Whatever is wrong with a value, the error repeats neither resolved references nor the hidden parts of a URL.
   @Test(arguments: [
     "upstream: {url: 'wsss://u:s3cret@h/?s3cret'}", "upstream: {url: 'u:s3cret@h'}",
     "upstream: {url: '${env:SECRET}'}", "upstream: {fallback_urls: ['ws://a/', 'http://u:s3cret@h/?s3cret']}",

@@ -5,7 +5,7 @@ import UpstreamSession
 
 @testable import Configuration
 
-/// Pairs of settings of which one must not be above the other.
+/// Pairs of settings in which one must not be above the other.
 @Suite struct SettingOrderTests {
   @Test(arguments: [
     (
@@ -71,7 +71,7 @@ import UpstreamSession
     #expect(try load("upstream: {timeouts: {opening: 1s}}").warnings == [])
   }
 
-  /// What one session may keep is limited by what all keep together.
+  /// The limit of all sessions together also limits each session.
   @Test func warnsOfASessionThatMayKeepMoreThanAllTogether() throws {
     let outcome = try load(
       """
@@ -88,7 +88,7 @@ import UpstreamSession
     #expect(try load("delivery: {total_bytes: 1MiB}").warnings == [])
   }
 
-  /// `SettingOrder` names settings by path and by key path: both must mean the same.
+  /// `SettingOrder` names settings by path and by key path. Both must denote the same setting.
   @Test func everyOrderNamesSettingsThatExist() {
     let ofProcess = Set(Setting.all.map(\.path))
     for section in SettingSection.all + SettingSection.named("x") + SettingSection.profile("x") {

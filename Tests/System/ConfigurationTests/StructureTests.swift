@@ -5,7 +5,7 @@ import Testing
 
 @testable import Configuration
 
-/// Settings that are more than one value.
+/// Settings that consist of several values.
 @Suite struct StructureTests {
   private static let environment = ["TOKEN": "t0p"]
   private static let opening = """
@@ -74,7 +74,7 @@ import Testing
     #expect(setting.format(settings) == "jsonrpc")
   }
 
-  /// What `check-config` shows can stand in the environment, and means the same.
+  /// The text that `check-config` shows can be used in the environment, with the same meaning.
   @Test func readsBackWhatItShows() throws {
     let settings = try load(Self.opening)
     for setting in Setting.all where setting.isStructured {
@@ -82,7 +82,7 @@ import Testing
       guard shown != setting.format(GatewaySettings()) else { continue }
       let isText = if case .structure(isText: true, _) = setting.shape { true } else { false }
       let value = isText ? String(shown.dropFirst().dropLast()).replacing("\\\"", with: "\"") : shown
-      // By itself it may break a rule: what is read is judged, not what goes with it.
+      // Alone, the value may violate a rule, so only the reading is checked.
       let other = ConfigurationLoader.read(
         file: nil, environment: Self.environment.merging([setting.environmentName: value]) { $1 }, flags: [],
         readFile: { _ in nil }
@@ -186,7 +186,7 @@ import Testing
     #expect(setting.format(try load("upstream: {cursor: {match: \(shown)}}")) == shown)
   }
 
-  /// A mistake in a structured setting is counted as any other is.
+  /// An error in a structured setting counts like any other.
   @Test func tellsNoMoreThanTheLimitOfMistakes() {
     let unknown = (0..<ConfigurationErrors.limit).map { "  unknown\($0): 1\n" }.joined()
     do throws(ConfigurationErrors) {

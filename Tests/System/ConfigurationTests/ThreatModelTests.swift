@@ -3,7 +3,7 @@ import Testing
 
 @testable import Configuration
 
-/// A threat model that names what is not there comforts and protects nobody.
+/// The threat model must name only settings and tests that exist.
 @Suite struct ThreatModelTests {
   private let model: Document
   init() throws { model = try Document("threat-model.md") }
@@ -18,7 +18,8 @@ import Testing
     #expect(named.filter { !settings.contains($0) } == [])
   }
 
-  /// Numbers and sizes that are no totals over clients: of one request, connection, message or session, or of what the gateway itself does.
+  /// Numbers and sizes that are not totals over clients: limits of one request, connection, message or session, or of
+  /// the gateway's own work.
   private static let ofOne: Set<String> = [
     "http.request_line_bytes", "http.head_bytes", "http.fields", "http.empty_lines", "http.body_bytes",
     "http.inflation_ratio", "http.batch_messages", "http.chunk_extension_bytes", "http.chunk_overhead_bytes",
@@ -42,7 +43,7 @@ import Testing
       ["a number from", "a size from"].contains { setting.expectation.hasPrefix($0) }
     }.map(\.path)
     #expect(limits.count > 40)
-    // A new limit belongs into the table, into the text below it, or into the list above.
+    // A new limit must be added to the table, to the text below it, or to the list above.
     #expect(limits.filter { !section.contains("`\($0)`") && !Self.ofOne.contains($0) } == [])
     #expect(Self.ofOne.subtracting(limits) == [])
     #expect(Self.ofOne.filter { section.contains("`\($0)`") } == [])

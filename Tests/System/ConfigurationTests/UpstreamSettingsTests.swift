@@ -11,13 +11,13 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// What the operator wrote under `upstream`, as the parts use it.
+/// The settings below `upstream`, in the form in which the program uses them.
 @Suite struct UpstreamSettingsTests {
   private func upstream(_ yaml: String) throws -> UpstreamSettings {
     try load("upstream: {url: 'ws://first/', \(yaml)}").settings.session.upstream
   }
 
-  /// The values live in the parts' own types, so their defaults are the parts' own.
+  /// Values are stored in the types of the targets that use them, so those types define the defaults.
   @Test func theDefaultsAreThoseOfTheParts() {
     let settings = GatewaySettings()
     #expect(settings.http.limits == HTTPLimits() && settings.session.retention == Retention())
@@ -118,8 +118,8 @@ import WebSocketCodec
         queue: {confirm: false, redeliver: unconfirmed}
 
       """)
-    // `tls` has one error, since the missing certificate may only follow from the pin. Likewise the credential without a use: a key
-    // of the same section could not be read.
+    // `tls` has one error, since the missing certificate may be only a consequence of the pin. The same applies to the
+    // credential without a use: a key of its section could not be read.
     let places = ["2:8", "3:10", "4:25", "7:16", "5:22", "5:29", "6:13", "6:22", "10:30", "8:32", "11:38"]
     #expect(found.map { $0.split(separator: ":").dropFirst().prefix(2).joined(separator: ":") } == places, "\(found)")
   }

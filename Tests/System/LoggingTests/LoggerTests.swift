@@ -89,7 +89,7 @@ private final class Collector: @unchecked Sendable {
     logger.flush()
     logger.info("and this one, with the report of the others")
     logger.flush()
-    // The pipe is read again.
+    // Lets the pipe be read again.
     var fresh: [Int32] = [0, 0]
     try #require(pipe(&fresh) == 0)
     try #require(dup2(fresh[1], ends[1]) == ends[1])
@@ -106,7 +106,7 @@ private final class Collector: @unchecked Sendable {
     try #require(pipe(&ends) == 0)
     try #require(fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0)
     let logger = Logger(level: .info, format: .json, output: ends[1])
-    // More than a pipe holds.
+    // More bytes than fit into a pipe.
     for _ in 0..<500 { logger.info("much", [.text("text", String(repeating: "x", count: 1000))]) }
     let collector = Collector(FileHandle(fileDescriptor: ends[0]))
     logger.flush()
@@ -154,7 +154,7 @@ private final class Collector: @unchecked Sendable {
     #expect(output.utf8.count < LogWriter.bufferLimit + 4096)
   }
 
-  /// A thread that failed to start has the same effect as none.
+  /// A thread that could not be started has the same effect as no thread.
   @Test func withoutItsThreadTheLastLinesAreWrittenWithoutBlocking() throws {
     var ends: [Int32] = [0, 0]
     try #require(pipe(&ends) == 0)
@@ -173,7 +173,7 @@ private final class Collector: @unchecked Sendable {
     let end = Date(timeIntervalSinceNow: 60)
     while !logger.isWritten, Date() < end { usleep(1000) }
     close(ends[1])
-    // All of them, once, in order.
+    // All lines, once each, in order.
     let lines = collector.text().split(separator: "\n")
     #expect(lines.count == 200)
     for (number, line) in lines.enumerated() { #expect(line.contains("\"n\":\(number),")) }

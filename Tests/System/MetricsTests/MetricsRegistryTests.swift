@@ -33,7 +33,7 @@ import Testing
       ])
   }
 
-  /// Two that exceed a limit together: the second one is refused, and takes nothing from the first one.
+  /// Two additions that exceed a limit together: the second one is refused, and does not affect the first.
   @Test func aLimitedAdditionTakesNothingIfItIsRefused() {
     let gauge = Gauge()
     #expect(gauge.add(100, ifAtMost: 150))

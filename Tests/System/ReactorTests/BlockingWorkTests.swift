@@ -10,7 +10,7 @@ import Threading
   private let pool = BlockingThreadPool()
 
   @Test func runsWorkOnDifferentSubjectsSideBySide() async {
-    // Each waits for all: one thread for them would never end.
+    // Each piece of work waits for all others, so with one thread the test would not end.
     let barrier = CountingSemaphore()
     let sum = await withTaskGroup(of: Int.self) { group in
       for number in 0..<8 {
@@ -45,7 +45,7 @@ import Threading
       Issue.record("a waiter that gives up goes on at once")
       return
     }
-    // What comes next has its turn once the thread is back.
+    // Further work runs once the thread is free.
     let pool = pool
     let next = Task { await BlockingWork(on: "mount", pool: pool) { 7 }.value() }
     hang.signal()
@@ -69,7 +69,7 @@ import Threading
       return 1
     }
     #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noFreeThread(limit: BlockingThreadPool.threadLimit)))
-    // Two pieces of work on one subject and one on another: each has its turn, as threads become free.
+    // Two pieces of work on one subject and one on another all run as threads become free.
     let results = Locked<[String]>([])
     let done = CountingSemaphore()
     for name in ["x", "y", "x"] {

@@ -24,7 +24,8 @@ import Testing
     #expect(throws: ChildProcessError.notStarted(ENOENT)) { try output("/no/such/program") }
   }
 
-  /// Neither a program that hangs, nor one that has closed its output and hangs, nor what it has started outlives its time.
+  /// Neither a program that hangs, nor one that hangs after closing its output, nor their child processes outlive the
+  /// timeout.
   @Test(arguments: [("sleep 60471", "60471"), ("exec >&-; sleep 60472", "60472"), ("sleep 60473 & wait", "60473")])
   func killsWhatTakesTooLong(script: String, mark: String) async throws {
     let limit = TimeSpan.milliseconds(300)
@@ -51,7 +52,7 @@ import Testing
     #expect(try output("yes", atMost: 10_000).utf8.count == 10_000)
   }
 
-  /// A child that holds a listener's descriptor would keep its port after us.
+  /// A child with a listener's descriptor would keep the port after this process has ended.
   @Test func inheritsNoDescriptor() throws {
     let descriptor = dup(2)
     defer { close(descriptor) }

@@ -28,7 +28,7 @@ import Testing
     #expect(files.group.processors == 0.5)
   }
 
-  /// The kernel names the path outside of the container, of which only the container's own group is mounted.
+  /// The kernel reports the path on the host, but in a container only the container's own group is mounted.
   @Test(arguments: ["memory.max", "memory/memory.limit_in_bytes"])
   func aContainerHasTheLimitOfTheMountedRoot(name: String) throws {
     let files = try Files(["4:memory:/outside/of/it", "0::/outside/of/it"])

@@ -6,14 +6,14 @@ import Threading
 
 @testable import Reactor
 
-/// A loop task made of a closure.
+/// A loop task that runs a closure.
 final class Job: LoopTask {
   let body: () async -> Void
   init(_ body: @escaping () async -> Void) { self.body = body }
   func run() async { await body() }
 }
 
-/// Runs `body` on a fresh loop and ends the loop after it.
+/// Runs `body` on a new loop, and then ends the loop.
 func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throws {
   let loop = try EventLoop(index: 0)
   await withCheckedContinuation { done in
@@ -29,7 +29,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
 }
 
 @Suite struct EventLoopTests {
-  /// The system gives a thread the identity of one that was joined.
+  /// The system may give the identity of a joined thread to a new thread.
   @Test func aLoopThatHasEndedCanBeJoinedAgainOnAThreadWithItsIdentity() async throws {
     for _ in 0..<32 {
       let ended = try EventLoop(index: 0)
@@ -121,7 +121,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
       let counters = (0..<threads).map { _ in Counter() }
       let signals = counters.map { loop.makeSignal(for: $0) }
       let mailbox = loop.executor.mailbox
-      // The loop is busy, here, while all of them post.
+      // This loop is busy while all of them post.
       for signal in signals {
         #expect(
           DetachedThread.start(named: "poster") {
@@ -130,7 +130,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
           })
       }
       while finished.load(ordering: .acquiring) < threads { sched_yield() }
-      // The counter of an eventfd is the number of writes to it: 40,000 posts were one.
+      // The counter of an eventfd is the number of writes: 40,000 posts caused one write.
       var writes: UInt64 = 0
       #expect(read(mailbox.descriptor, &writes, 8) == 8 && writes == 1)
       #expect(write(mailbox.descriptor, &writes, 8) == 8)
@@ -138,7 +138,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
       await loop.yieldTurn()
       #expect(counters.map(\.wakeUps) == [1, 1, 1, 1])
 
-      // And what was posted after that wakes again.
+      // A later post wakes the loop again.
       #expect(DetachedThread.start(named: "poster") { signals[0].notify() })
       while counters[0].wakeUps < 2 { await loop.yieldTurn() }
       #expect(counters.map(\.wakeUps) == [2, 1, 1, 1])

@@ -5,7 +5,7 @@ import Threading
 
 @testable import Reactor
 
-/// Changes of files, as inotify reports them. Each test waits for a report, and none for a time.
+/// Changes of files, as reported by inotify. Each test waits for a report, not for a time.
 @Suite struct FileWatcherTests {
   /// A folder with a watched file.
   private final class Folder {
@@ -56,7 +56,7 @@ import Threading
         switch events.wait(until: min(watcher.deadline, end), orReadable: watcher.descriptor) {
         case .readable: watcher.readEvents(now: ProcessInformation.monotonicTime())
         case .deadline:
-          // As if the report before were long ago.
+          // As if the previous report were long ago.
           let changed = watcher.takeChanges(now: .zero)
           if !changed.isEmpty { return Set(changed.map { String($0.dropFirst(path.count + 1)) }) }
         case .signal, .woken: break
@@ -76,7 +76,7 @@ import Threading
     folder.write("def", to: "new")
     folder.rename("new", to: "two")
     #expect(folder.changes() == ["two"])
-    // The new file is watched like the one before it.
+    // The new file is watched like the previous one.
     folder.write("ghij", to: "two")
     #expect(folder.changes() == ["two"])
   }
@@ -114,7 +114,7 @@ import Threading
       folder.remove("..\(version - 1)")
       #expect(folder.changes() == ["one"], "version \(version)")
     }
-    // What the link leads to now is watched, too.
+    // The new target of the link is watched, too.
     folder.write("written in place", to: "..3/one")
     #expect(folder.changes() == ["one"])
   }
@@ -153,15 +153,15 @@ import Threading
       folder.write("\(number)", to: "other")
       folder.write("\(number)", to: "new")
       folder.rename("new", to: "one")
-      // As if 10 ms had passed after each.
+      // As if 10 ms passed after each change.
       now = now + .milliseconds(10)
       folder.watcher.readEvents(now: now)
     }
-    // A file that changes all the time is reported, too, but not at each change.
+    // A file that changes all the time is also reported, but not at each change.
     #expect(folder.watcher.deadline == start + .milliseconds(10) + .seconds(2))
     #expect(folder.watcher.takeChanges(now: now).count == 1)
     #expect(folder.watcher.watchCount == watches)
-    // Only what has happened to the watched name counts.
+    // Only events of the watched name count.
     folder.watcher.readEvents(now: now)
     #expect(folder.watcher.takeChanges(now: now).isEmpty)
     folder.write("alone", to: "other")
@@ -169,7 +169,7 @@ import Threading
     #expect(folder.watcher.deadline == .distantFuture)
   }
 
-  /// Each change has settled before the next one.
+  /// Each change settles before the next one.
   @Test func changesWithPausesAreReportedEveryTwoSeconds() throws {
     let folder = try Folder()
     folder.write("a", to: "one")
@@ -179,11 +179,11 @@ import Threading
     for number in 0..<40 {
       folder.write(String(repeating: "x", count: number + 2), to: "one")
       folder.watcher.readEvents(now: now)
-      // As if 250 ms had passed after each.
+      // As if 250 ms passed after each change.
       now = now + .milliseconds(250)
       if folder.watcher.deadline <= now { reports += folder.watcher.takeChanges(now: now).count }
     }
-    // After 0.25, 2.25, 4.25, 6.25 and 8.25 s, and the last change after 10.25 s.
+    // The reports are after 0.25, 2.25, 4.25, 6.25 and 8.25 s. The last change is reported after 10.25 s.
     #expect(reports == 5)
     #expect(folder.watcher.deadline == now + .milliseconds(250))
     #expect(folder.watcher.takeChanges(now: folder.watcher.deadline).count == 1)
@@ -200,7 +200,7 @@ import Threading
   @Test func theMainThreadIsWokenByOtherThreadsAndByDeadlines() throws {
     let events = try ProcessEvents(signals: [])
     #expect(events.wait(until: ProcessInformation.monotonicTime()) == .deadline)
-    // A deadline that has passed is not delayed by other events.
+    // Other events do not delay a deadline that has passed.
     events.wake()
     #expect(events.wait(until: ProcessInformation.monotonicTime()) == .deadline)
     #expect(events.wait(until: ProcessInformation.monotonicTime() + .seconds(60)) == .woken)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Reactor
 
-/// A wait whose input a target processes.
+/// A wait whose input is processed by a target.
 @Suite struct InputTargetTests {
   /// Reads each event's input, and runs `step` with the number of events so far.
   private final class Target: InputTarget {
@@ -27,7 +27,8 @@ import Testing
     }
   }
 
-  /// Runs `step` for each event of a socket, which gets another byte after it, and then `check` with the outcome of the wait.
+  /// Runs `step` for each event of a socket, which then gets another byte, and finally `check` with the outcome of the
+  /// wait.
   private static func wait(
     until delay: TimeSpan, _ step: @escaping @Sendable (Target, LoopContext) -> Bool,
     check: @escaping @Sendable (WaitOutcome, Target, LoopContext) -> Void

@@ -6,7 +6,7 @@ import Testing
 @testable import Reactor
 
 @Suite struct OutputQueueTests {
-  /// Two connected sockets that do not block: a channel, and the descriptor of its peer.
+  /// Two connected non-blocking sockets: a channel, and the descriptor of its peer.
   private func pair(_ loop: LoopContext) throws -> (Channel, Int32) {
     var ends: [Int32] = [0, 0]
     let kind = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
@@ -14,7 +14,7 @@ import Testing
     return (try Channel(descriptor: ends[0], loop: loop), ends[1])
   }
 
-  /// Reads all that there is.
+  /// Reads all available bytes.
   private func drain(_ descriptor: Int32) -> Int {
     var piece = [UInt8](repeating: 0, count: 1 << 16)
     var total = 0
@@ -37,9 +37,9 @@ import Testing
         #expect(queue.heldBytes == 100_000 + large.count)
         #expect(queue.flush(to: channel) == .blocked)
         #expect(queue.count < large.count)
-        // A slice holds its whole storage as long as any of it is unsent.
+        // A slice keeps its whole storage while any of it is unsent.
         #expect(queue.heldBytes == large.count)
-        // An array that nobody shares is changed where it is.
+        // An array with a single reference is changed in place.
         let address = first.withUnsafeBytes { $0.baseAddress }
         first[0] = 3
         #expect(first.withUnsafeBytes { $0.baseAddress } == address, "the queue still holds the first slice")

@@ -8,7 +8,7 @@ import Testing
 
 /// A resolver with a name service that a test controls.
 @Suite struct ResolverTests {
-  /// Names that begin with `slow` are looked up until the test releases them.
+  /// Names that begin with `slow` block until the test releases them.
   private final class Names: Sendable {
     let asked = Mutex<[String]>([])
     private let released = Mutex<Set<String>>([])
@@ -59,7 +59,7 @@ import Testing
     }
     try await until { names.asked.withLock { $0.count } == 2 && resolver.queuedLookups == 4 }
     for lookup in lookups { resolver.cancel(lookup) }
-    // Also those that run return at once.
+    // Requests whose look-ups are running also return at once.
     for task in tasks {
       let result = await task.value
       #expect(throws: ResolveError.self) { try result.get() }
@@ -118,7 +118,7 @@ import Testing
     #expect(queue.add(13, 13, key("b", "2")) == 3)
   }
 
-  /// Requests come, end and are cancelled in any order, and nothing stays.
+  /// Requests arrive, end and are cancelled in any order, and no state remains.
   @Test(arguments: [UInt64](1...5))
   func keepsNothing(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

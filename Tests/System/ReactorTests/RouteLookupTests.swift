@@ -6,7 +6,7 @@ import Testing
 @testable import Reactor
 
 @Suite struct RouteLookupTests {
-  /// 127.0.0.2 is like a secondary address: the kernel sends to it from another one, 127.0.0.1.
+  /// 127.0.0.2 is like a secondary address: the kernel sends to it from another address, 127.0.0.1.
   @Test(arguments: ["127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "::ffff:127.0.0.2"])
   func anAddressOfThisMachineIsOwn(text: String) throws {
     guard text != "::1" || Self.hasIPv6 else { return }

@@ -4,7 +4,7 @@ import Testing
 @testable import Reactor
 
 @Suite struct TimerWheelTests {
-  /// The wheel against a plain list, over random deadlines from the next tick to days ahead.
+  /// Compares the wheel with a simple list, for random deadlines from the next tick to days ahead.
   @Test(arguments: [1, 2, 3, 4] as [UInt64])
   func firesWhatAPlainListWouldFire(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)

@@ -7,15 +7,15 @@ import Threading
 
 @testable import Reactor
 
-/// Input that is there before a deadline counts, however late the loop gets to look at it.
+/// Input that arrived before a deadline counts, however late the loop processes it.
 @Suite struct TurnOrderTests {
-  /// Keeps the loop's thread busy until timers set for `moment` are due: the next turn is late for them.
+  /// Keeps the loop's thread busy until timers for `moment` are due, so that the next turn is late.
   private static func block(until moment: MonotonicTime) {
     let due = moment + .milliseconds(5)
     while SystemCall.monotonicNanoseconds() <= due.nanoseconds { usleep(1_000) }
   }
 
-  /// An eventfd: one descriptor, and readable once `fill` was called.
+  /// An eventfd: a descriptor that is readable after `fill` was called.
   private static func makeChannel(on loop: LoopContext) throws -> Channel {
     try Channel(descriptor: eventfd(0, O_NONBLOCK | O_CLOEXEC), loop: loop)
   }
@@ -32,7 +32,7 @@ import Threading
       init(_ name: String) { self.name = name }
       func turnEnded() { Self.names.withLock { $0.append(name) } }
     }
-    // Not on the thread of a loop: at once.
+    // On a thread without a loop, the target is called at once.
     LoopContext.atVeryEndOfTurn(Recorder("elsewhere"))
     try await onLoop { loop in
       LoopContext.atVeryEndOfTurn(Recorder("wake"))
@@ -100,7 +100,7 @@ import Threading
               if outcomes.count == channels.count { done.wake() }
             })
         }
-        // The events of the registration (each is writable) are over, and every reader waits.
+        // The events of the registration (each descriptor is writable) have been processed, and every reader waits.
         while !channels.allSatisfy(\.hasWaitingReader) { await loop.yieldTurn() }
         for channel in channels { Self.fill(channel) }
         Self.block(until: deadline)
@@ -139,7 +139,7 @@ import Threading
     }
   }
 
-  /// A turn lasts until the loop sleeps: with its jobs and the output at its end.
+  /// A turn lasts until the loop sleeps, so it includes its jobs and the output at its end.
   @Test func theObserverLearnsOfEachTurnWithItsOutput() async throws {
     final class Observer: TurnObserver {
       var turns: [(start: MonotonicTime, end: MonotonicTime)] = []
@@ -152,7 +152,7 @@ import Threading
       let observer = Observer()
       loop.turnObserver = observer
       let output = SlowOutput()
-      // In a turn that is followed by another at once, and in one that is followed by a sleep.
+      // Once in a turn that another turn follows at once, and once in a turn that a sleep follows.
       for isLast in [false, true] {
         let start = loop.now
         loop.atEndOfTurn(output)

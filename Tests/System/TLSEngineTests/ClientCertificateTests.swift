@@ -29,7 +29,7 @@ import Testing
   @Test(arguments: [TLSVersion.v1_2, .v1_3]) func tellsThatOneIsRequired(version: TLSVersion) throws {
     var talk = try talk(version) { _ in }
     #expect(throws: TLSError.clientCertificateRequired) {
-      // In TLS 1.3 the client is done before the server has looked.
+      // In TLS 1.3, the client's handshake is complete before the server has checked the certificate.
       try talk.handshake()
       try talk.deliverFromServer()
     }

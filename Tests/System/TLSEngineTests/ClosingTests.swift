@@ -24,7 +24,7 @@ import Testing
     #expect(talk.lastRead == .closed)
   }
 
-  /// Whoever can cut a connection could otherwise pass off a part as the whole.
+  /// Attack: an attacker who cuts the connection could pass off a part of the data as the whole.
   @Test(arguments: versions) func tellsTruncationFromTheEnd(version: TLSVersion) throws {
     var talk = try connected(version)
     talk.server.send([1, 2, 3])

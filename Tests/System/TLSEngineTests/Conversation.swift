@@ -2,7 +2,7 @@ import ByteStreams
 import TLSEngine
 import TLSSupport
 
-/// A client under test and a server, with the bytes between them in the hands of the test.
+/// A client under test and a server. The test moves the bytes between them.
 struct Conversation: ~Copyable {
   let client: TLSConnection
   let server: TestServer
@@ -10,7 +10,7 @@ struct Conversation: ~Copyable {
   var pieceSize = Int.max
   /// Everything that the client has decrypted.
   var received: [UInt8] = []
-  /// The last answer of `read`.
+  /// The last result of `read`.
   var lastRead = TLSConnection.ReadResult.needsCiphertext
 
   init(_ client: TLSConnection, _ server: TestServer, pieceSize: Int = .max) {
@@ -19,7 +19,7 @@ struct Conversation: ~Copyable {
     self.pieceSize = pieceSize
   }
 
-  /// Between a client that trusts only `authority` and a server with a good certificate.
+  /// A conversation between a client that trusts only `authority` and a server with a valid certificate.
   init(
     host: String = "upstream.test", _ authority: TestAuthority = TestAuthority(),
     _ options: TestServer.Options = .init(),
@@ -31,7 +31,7 @@ struct Conversation: ~Copyable {
       pieceSize: pieceSize)
   }
 
-  /// Until both are done, or the client throws. What the client has to say, even then, reaches the server.
+  /// Runs until both sides are done, or the client throws. The server receives the client's output even then.
   mutating func handshake() throws(TLSError) {
     defer { server.receive(client.takeOutput()) }
     while try client.advanceHandshake() == .needsCiphertext {
@@ -42,7 +42,7 @@ struct Conversation: ~Copyable {
     }
   }
 
-  /// Gives `bytes` to the client piece by piece, the client doing after each all that it can.
+  /// Passes `bytes` to the client in pieces. After each, the client makes as much progress as it can.
   mutating func deliver(_ bytes: [UInt8]) throws(TLSError) {
     var position = 0
     while position < bytes.count {
@@ -53,7 +53,7 @@ struct Conversation: ~Copyable {
     }
   }
 
-  /// Reads until the client needs more, or sees the end.
+  /// Reads until the client needs more ciphertext, or reaches the end.
   mutating func readAll(atMost limit: Int = 64 << 10) throws(TLSError) {
     var plaintext = ByteQueue()
     defer { received += plaintext.copyBytes() }
@@ -62,7 +62,7 @@ struct Conversation: ~Copyable {
     } while lastRead != .needsCiphertext && lastRead != .closed
   }
 
-  /// What the server has to say, to the client.
+  /// Passes the server's output to the client.
   mutating func deliverFromServer() throws(TLSError) { try deliver(server.takeOutput()) }
 
   mutating func sendToServer(_ bytes: [UInt8]) throws(TLSError) {
@@ -87,5 +87,5 @@ extension TLSConnection {
   }
 }
 
-/// Bytes in which every shift, loss or doubling shows.
+/// Bytes in which any shifted, lost or duplicated byte is visible.
 func pattern(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) } }

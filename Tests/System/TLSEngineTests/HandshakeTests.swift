@@ -82,7 +82,7 @@ import Testing
   }
 
   @Test func tellsWhenThereIsNoCipherInCommon() throws {
-    // A cipher for RSA keys, and the server's key is none.
+    // The cipher needs an RSA key, which the server does not have.
     let options = TestServer.Options(
       versions: TLS1_2_VERSION...TLS1_2_VERSION, tls12Cipher: "ECDHE-RSA-AES128-GCM-SHA256")
     var talk = try Conversation(TestAuthority(), options)

@@ -4,7 +4,7 @@ import TLSSupport
 import TestSupport
 import Testing
 
-/// Bytes that no honest peer sends. Each ends in a typed error or in waiting for more; never in a crash, and never in
+/// Bytes that no legitimate peer sends. Each ends in a typed error or a wait for more, never in a crash, and never in
 /// plaintext that was not sent.
 @Suite struct HostileInputTests {
   let authority = TestAuthority()
@@ -27,7 +27,7 @@ import Testing
       let client = try client()
       _ = try client.advanceHandshake()
       var bytes = (0..<length).map { _ in UInt8.random(in: 0...255, using: &random) }
-      // Half of them get past the first look: the header of a handshake record.
+      // Half of them pass the first check, because they begin with the header of a handshake record.
       if length % 2 == 0 {
         let header: [UInt8] = [22, 3, 3, UInt8(length >> 8), UInt8(length & 255)]
         bytes.replaceSubrange(0..<min(5, length), with: header.prefix(length))
@@ -39,7 +39,7 @@ import Testing
     }
   }
 
-  /// One bit of the server's first flight is wrong: at every byte.
+  /// Flips one bit in every byte of the server's first flight.
   @Test(arguments: [TLSVersion.v1_2, .v1_3]) func survivesEveryFlippedByteOfTheHandshake(version: TLSVersion) throws {
     let identity = authority.issue("DNS:upstream.test")
     var random = SeededGenerator(seed: 2)
@@ -57,7 +57,7 @@ import Testing
         try talk.deliver(flight)
         client.receiveEndOfCiphertext()
         try talk.handshake()
-        // A bit that means nothing, such as one of a record's legacy version: then all the rest must hold.
+        // The bit has no meaning, like one in a record's legacy version. Then the handshake must succeed.
         #expect(client.isHandshakeComplete)
       } catch {
         refused += 1
@@ -86,7 +86,8 @@ import Testing
         talk.client.receiveEndOfCiphertext()
         try talk.readAll()
       } catch { failure = error }
-      // In the body there is one answer; the header's few bits may also end in a wait, or mean nothing.
+      // A flipped bit of the body has one possible result. A bit of the header may also lead to a wait, or have no
+      // meaning.
       if bit >= 40 { #expect(failure == .badRecord, "bit \(bit)") }
       #expect(failure != nil && (talk.received.isEmpty || talk.received == message))
       bit += version == .v1_2 ? 3 : 1
@@ -129,7 +130,7 @@ import Testing
   @Test func plaintextOfOldIsNotAcceptedOnceKeysAreAgreed() throws {
     var talk = Conversation(try client(.v1_2), TestServer(authority.issue("DNS:upstream.test")))
     try talk.handshake()
-    // A record of application data in the clear.
+    // A plaintext record of application data.
     #expect(throws: TLSError.self) { try talk.deliver([23, 3, 3, 0, 2, 0x68, 0x69]) }
     #expect(talk.received.isEmpty)
   }

@@ -5,19 +5,19 @@ import TLSSupport
 import TestSupport
 import Testing
 
-/// The server's end, with clients of OpenSSL.
+/// The server side, with clients of OpenSSL.
 @Suite struct ServerTests {
   static let versions = [TLSVersion.v1_2, .v1_3]
   let authority = TestAuthority()
 
-  /// A server and a client, with the bytes between them in the hands of the test.
+  /// A server and a client. The test moves the bytes between them.
   struct Talk: ~Copyable {
     let server: TLSConnection
     let client: TestClient
     var received: [UInt8] = []
     var lastRead = TLSConnection.ReadResult.needsCiphertext
 
-    /// Gives `bytes` to the server, which does all that it can.
+    /// Passes `bytes` to the server, which makes as much progress as it can.
     mutating func deliver(_ bytes: [UInt8]) throws(TLSError) {
       server.receive(ciphertext: bytes.span)
       if try server.advanceHandshake() == .complete { try readAll() }
@@ -31,7 +31,7 @@ import Testing
       } while lastRead != .needsCiphertext && lastRead != .closed
     }
 
-    /// Until both have nothing to say. Then the client has what the server has said, even if that failed.
+    /// Runs until neither side has output. The client receives all output of the server, even after a failure.
     mutating func converse(pieceSize: Int = .max) throws(TLSError) {
       client.receive()
       defer { client.receive(server.takeOutput()) }
@@ -212,7 +212,8 @@ import Testing
       #expect(talk.received.isEmpty)
       position += 1
     }
-    // A flipped bit of the random, a key or an extension makes the two transcripts differ: the client sees that, or the server.
+    // A flipped bit of the random, a key or an extension makes the transcripts differ, which the client or the server
+    // detects.
     #expect(refused > position / 2, "\(refused) of \(position)")
   }
 
@@ -243,7 +244,7 @@ import Testing
       talk.server.receiveEndOfCiphertext()
       #expect(throws: TLSError.truncated) { try talk.readAll() }
       #expect(talk.received.isEmpty)
-      // The client may have closed its side only.
+      // The client may have closed only its sending side.
       try talk.server.write([1].span)
       talk.client.receive(talk.server.takeOutput())
       #expect(talk.client.received == [1])

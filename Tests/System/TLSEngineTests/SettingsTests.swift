@@ -5,7 +5,7 @@ import Testing
 @Suite struct SettingsTests {
   let authority = TestAuthority()
 
-  /// What is wrong with the settings that `change` makes.
+  /// Returns the error of the settings that `change` makes.
   func complaint(_ change: (inout TLSClientSettings) -> Void) -> TLSSettingsError? {
     do {
       _ = try TLSContext(trusting(authority, change))
@@ -112,7 +112,7 @@ import Testing
     _ = try files.client(authority.issue(nil))
     let second = try #require(try first.reloadedIfChanged())
     #expect(try second.reloadedIfChanged() == nil)
-    // Half of a replacement is no reason to lose what works: the caller keeps the old context and tries again.
+    // An incomplete replacement must not disable a working context: the caller keeps the old one and tries again.
     try files.write("client-key.pem", authority.issue(nil).keyPEM)
     #expect(throws: TLSSettingsError.self) { try second.reloadedIfChanged() }
   }

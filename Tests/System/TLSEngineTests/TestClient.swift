@@ -2,19 +2,19 @@ import COpenSSL
 import TLSEngine
 import TLSSupport
 
-/// The client's end, by OpenSSL as it comes with its own memory BIOs: nothing of the code under test is in it. It verifies nothing.
+/// The client side, implemented by OpenSSL with its own memory BIOs, without the code under test. It verifies nothing.
 final class TestClient {
   struct Options {
     var versions: ClosedRange<Int32> = TLS1_2_VERSION...TLS1_3_VERSION
-    /// What ALPN offers; none if empty.
+    /// The protocols offered by ALPN; none if empty.
     var protocols: [String] = []
     var identity: TestIdentity?
-    /// To be resumed.
+    /// The session to resume.
     var session: Session?
     var tls12Cipher: String?
   }
 
-  /// A session that was established before.
+  /// A session of an earlier connection.
   final class Session {
     let raw: OpaquePointer
     init(_ raw: OpaquePointer) { self.raw = raw }
@@ -67,7 +67,7 @@ final class TestClient {
       ? nil : String(decoding: UnsafeBufferPointer(start: selected, count: Int(count)), as: UTF8.self)
   }
 
-  /// Takes what the server sent and does all that can be done with it.
+  /// Takes the server's output and makes as much progress as possible.
   func receive(_ bytes: [UInt8] = []) {
     if !bytes.isEmpty { BIO_write(incoming, bytes, Int32(bytes.count)) }
     ERR_clear_error()
@@ -92,7 +92,7 @@ final class TestClient {
 
   func sendCloseNotify() { SSL_shutdown(connection) }
 
-  /// What is to be sent to the server.
+  /// Returns the output for the server.
   func takeOutput() -> [UInt8] {
     var output: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 64 << 10)

@@ -2,7 +2,7 @@ import Glibc
 import TLSEngine
 import TLSSupport
 
-/// A directory for one test's files, gone with it.
+/// A directory for the files of one test, which is removed afterwards.
 final class TestFiles {
   let directory: String
   private var written: Set<String> = []
@@ -38,7 +38,7 @@ final class TestFiles {
 }
 
 extension TLSContext {
-  /// A context of these settings, with their files as they are now.
+  /// Creates a context from these settings and the current contents of their files.
   convenience init(_ settings: TLSClientSettings) throws(TLSSettingsError) {
     try self.init(settings, contents: settings.contents)
   }
@@ -49,7 +49,7 @@ extension TLSContext {
 }
 
 extension TLSClientSettings {
-  /// Without those that cannot be read.
+  /// The contents of the files, without unreadable ones.
   fileprivate var contents: [String: [UInt8]] {
     var contents: [String: [UInt8]] = [:]
     for (_, path) in files {

@@ -1,15 +1,15 @@
 import COpenSSL
 import TLSSupport
 
-/// The server's end, by OpenSSL as it comes with its own memory BIOs: nothing of the code under test is in it.
+/// The server side, implemented by OpenSSL with its own memory BIOs, without the code under test.
 final class TestServer {
   struct Options {
     var versions: ClosedRange<Int32> = TLS1_2_VERSION...TLS1_3_VERSION
-    /// Whether ALPN `http/1.1` is answered.
+    /// Whether the server selects `http/1.1` by ALPN.
     var selectsProtocol = true
-    /// Ask for a client certificate by this authority, and go on only with one.
+    /// Request a client certificate of this authority, and require it.
     var clientAuthority: TestAuthority?
-    /// Sent behind the leaf.
+    /// Sent after the leaf.
     var intermediate: TestAuthority?
     var tls12Cipher: String?
   }
@@ -66,10 +66,10 @@ final class TestServer {
     SSL_get_servername(connection, TLSEXT_NAMETYPE_host_name).map { String(cString: $0) }
   }
 
-  /// What the handshake agreed on: `TLS1_2_VERSION` or `TLS1_3_VERSION`.
+  /// The agreed version: `TLS1_2_VERSION` or `TLS1_3_VERSION`.
   var version: Int32 { SSL_version(connection) }
 
-  /// The protocol that ALPN agreed on.
+  /// The protocol agreed on by ALPN.
   var applicationProtocol: String? {
     var selected: UnsafePointer<UInt8>?
     var count: UInt32 = 0
@@ -80,7 +80,7 @@ final class TestServer {
 
   var hasClientCertificate: Bool { SSL_get0_peer_certificate(connection) != nil }
 
-  /// Takes what the client sent and does all that can be done with it.
+  /// Takes the client's output and makes as much progress as possible.
   func receive(_ bytes: [UInt8]) {
     if !bytes.isEmpty { BIO_write(incoming, bytes, Int32(bytes.count)) }
     ERR_clear_error()
@@ -105,19 +105,19 @@ final class TestServer {
 
   func sendCloseNotify() { SSL_shutdown(connection) }
 
-  /// Asks for new keys, ours and the client's (RFC 8446 §4.6.3).
+  /// Requests new keys for both directions (RFC 8446 §4.6.3).
   func updateKeys() {
     precondition(SSL_key_update(connection, SSL_KEY_UPDATE_REQUESTED) == 1)
     precondition(SSL_do_handshake(connection) == 1)
   }
 
-  /// Asks a TLS 1.2 client to negotiate anew.
+  /// Requests a renegotiation of a TLS 1.2 client.
   func requestRenegotiation() {
     precondition(SSL_renegotiate(connection) == 1)
     SSL_do_handshake(connection)
   }
 
-  /// What is to be sent to the client.
+  /// Returns the output for the client.
   func takeOutput() -> [UInt8] {
     var output: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 64 << 10)

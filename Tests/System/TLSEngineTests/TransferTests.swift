@@ -68,7 +68,7 @@ import Testing
   }
 
   @Test func deliversDataThatCameWithTheEndOfTheHandshake() throws {
-    // TLS 1.2: the server may speak in the same flight as its Finished.
+    // TLS 1.2: the server may send data in the same flight as its Finished.
     var talk = try Conversation { $0.maximumVersion = .v1_2 }
     _ = try talk.client.advanceHandshake()
     talk.server.receive(talk.client.takeOutput())
@@ -88,19 +88,20 @@ import Testing
     talk.server.send([1, 2, 3])
     try talk.deliverFromServer()
     #expect(talk.received == [1, 2, 3])
-    // Our own update was asked for and goes out ahead of what we write next.
+    // Our own update was requested, and is sent before the data that we write next.
     try talk.sendToServer([4, 5, 6])
     #expect(talk.server.received == [4, 5, 6])
     #expect(!talk.server.hasFailed)
   }
 
-  /// Renegotiation on demand: an old way to make a client compute without end, and to splice sessions (CVE-2009-3555).
+  /// Renegotiation on request: an old attack that makes a client compute endlessly, or splices sessions
+  /// (CVE-2009-3555).
   @Test func doesNotRenegotiate() throws {
     var talk = try Conversation { $0.maximumVersion = .v1_2 }
     try talk.handshake()
     talk.server.requestRenegotiation()
     try talk.deliverFromServer()
-    // A warning alert in answer, and the connection goes on.
+    // The client responds with a warning alert, and the connection continues.
     let answer = talk.client.takeOutput()
     #expect(answer.first == UInt8(SSL3_RT_ALERT))
   }
@@ -112,7 +113,7 @@ import Testing
     try talk.client.write(pattern(100).span)
     let whole = talk.client.pendingCiphertextCount
     var sent: [UInt8] = []
-    // A socket that takes a few bytes at a time.
+    // A socket that accepts a few bytes at a time.
     while talk.client.hasPendingCiphertext {
       talk.client.sendCiphertext { queue in
         let count = min(7, queue.count)
@@ -151,7 +152,7 @@ import Testing
     try talk.deliverFromServer()
     for round in 1...3 {
       talk.server.send(pattern(100))
-      // A part of a record and half-read plaintext are not idle.
+      // With part of a record, or partly read plaintext, a connection is not idle.
       let record = talk.server.takeOutput()
       try talk.deliver(Array(record[..<50]))
       talk.client.releaseIdleStorage()
@@ -173,7 +174,7 @@ import Testing
   @Test func oneContextServesManyThreads() async throws {
     let authority = TestAuthority()
     let context = try TLSContext(trusting(authority))
-    // Only read, each thread making a server of its own from it.
+    // Only read: each thread makes its own server from it.
     nonisolated(unsafe) let identity = authority.issue("DNS:upstream.test")
     try await withThrowingTaskGroup(of: Int.self) { group in
       for host in ["upstream.test", "other.test", "upstream.test", "other.test"] {

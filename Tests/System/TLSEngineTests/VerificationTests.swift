@@ -6,7 +6,7 @@ import Testing
 @Suite struct VerificationTests {
   let authority = TestAuthority()
 
-  /// What comes of a handshake with `identity`.
+  /// Returns the failure of a handshake with `identity`, or nil.
   func outcome(
     _ identity: TestIdentity, host: String = "upstream.test", _ options: TestServer.Options = .init(),
     _ change: (inout TLSClientSettings) -> Void = { _ in }
@@ -61,7 +61,7 @@ import Testing
     #expect(try isWrong("DNS:*.example.test", "a.b.example.test"))
     #expect(try isWrong("DNS:up*.example.test", "upstream.example.test"))
     #expect(try isWrong("DNS:*.example.test", "example.test"))
-    // A whole top-level domain is nobody's.
+    // A wildcard for a whole top-level domain is not accepted.
     #expect(try isWrong("DNS:*.test", "upstream.test"))
   }
 
@@ -96,7 +96,7 @@ import Testing
     let identity = middle.issue("DNS:upstream.test")
     #expect(try outcome(identity) == .unknownIssuer(issuer: "CN = Middle"))
     #expect(try outcome(identity, .init(intermediate: middle)) == nil)
-    // Who trusts the intermediate one by name needs nothing above it.
+    // A client that trusts the intermediate certificate explicitly needs no root.
     #expect(try outcome(identity) { $0.trust.caPEM = middle.certificatePEM } == nil)
   }
 
@@ -133,7 +133,7 @@ import Testing
   @Test func theAuthoritysKeyCanBePinned() throws {
     let pin = authority.identity.pin
     #expect(try outcome(authority.issue("DNS:upstream.test")) { $0.pins = [pin] } == nil)
-    // Without verification what is sent beside the leaf proves nothing.
+    // Without verification, certificates sent with the leaf prove nothing.
     let error = try outcome(authority.issue("DNS:upstream.test"), .init(intermediate: authority)) {
       $0.pins = [pin]
       $0.verification = .offForTestsOnly

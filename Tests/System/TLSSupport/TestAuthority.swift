@@ -1,7 +1,7 @@
 import COpenSSL
 import TLSEngine
 
-/// A certificate with its private key, made for one test and forgotten with it.
+/// A certificate with its private key, made for one test.
 package final class TestIdentity {
   package let certificate: OpaquePointer
   package let key: OpaquePointer
@@ -31,7 +31,7 @@ package final class TestIdentity {
     return PublicKeyPin(String(decoding: base64.prefix(44), as: UTF8.self))!
   }
 
-  /// The key under a passphrase.
+  /// The key, encrypted with a passphrase.
   package var encryptedKeyPEM: String {
     let phrase: [UInt8] = Array("secret".utf8)
     return Self.text { PEM_write_bio_PrivateKey($0, key, EVP_aes_128_cbc(), phrase, Int32(phrase.count), nil, nil) }
@@ -47,7 +47,7 @@ package final class TestIdentity {
   }
 }
 
-/// A certification authority that issues whatever a test needs, right or wrong.
+/// A certification authority that issues valid and invalid certificates for tests.
 package final class TestAuthority {
   package let identity: TestIdentity
 

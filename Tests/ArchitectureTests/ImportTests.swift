@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-/// What each layer may import, by the picture in docs/architecture.md. The compiler does not stop a pure target from importing
-/// Glibc; this does.
+/// What each layer may import, by the picture in docs/architecture.md. The compiler does not stop a pure target from
+/// importing Glibc; this does.
 @Suite struct ImportTests {
   private static let pure: [String: Set<String>] = [
     "ByteStreams": ["CBytes"],
@@ -76,7 +76,8 @@ import Testing
     }
   }
 
-  /// Routes are tested without a socket, so they must not be able to use one. Notifiers are the only part of the reactor that they use.
+  /// Routes are tested without a socket, so they must not be able to use one. Notifiers are the only part of the
+  /// reactor that they use.
   @Test func theAPIKnowsNoSocketAndTheServerNoRoute() throws {
     for file in try Self.sources(of: "Drivers/API") {
       let text = try String(contentsOf: file, encoding: .utf8)

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// What operators and clients read of the program: each log message and problem detail is searchable and in plain words.
+/// The texts that operators and clients read: each log message and problem detail is searchable and in plain words.
 @Suite struct WordsTests {
   private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     .deletingLastPathComponent()
@@ -28,7 +28,7 @@ import Testing
     }
   }
 
-  /// The literals in `text` that are sentences, without what is interpolated.
+  /// The literals in `text` that are sentences, without their interpolations.
   private static func sentences(in text: String) -> [String] {
     let code = text.split(separator: "\n").filter { !$0.drop { $0 == " " }.hasPrefix("//") }.joined(separator: "\n")
     let lines = code.matches(of: /"""\n([\s\S]*?)"""/).flatMap { $0.1.split(separator: "\n") }

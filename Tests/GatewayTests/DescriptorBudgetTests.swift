@@ -38,7 +38,7 @@ import Dialing
     #expect(budget.clients + budget.management <= max(2, limit - 20 - 4 - reserved))
   }
 
-  /// A command has two descriptors until it is started, and a mount that hangs may keep it from that.
+  /// A command needs two descriptors until it has started, and a hanging mount may delay the start.
   @Test func theReserveIsEnoughWhereEveryFileAndCommandHangs() {
     let blocked = BlockingThreadPool.threadLimit * 2
     let lookUps = Resolver.threadCount

@@ -24,7 +24,7 @@ import Webhooks
     MemoryBudget(limit: limit, try settings(change), connections: connections)
   }
 
-  /// Two of them.
+  /// Two webhooks.
   private func webhooks(concurrency: Int) throws -> [WebhookSettings] {
     var webhook = WebhookSettings(name: "a", url: try HTTPURL("https://example.org/"))
     webhook.concurrency = concurrency
@@ -51,7 +51,7 @@ import Webhooks
     #expect(try self.budget(limit: budget.total - 1).warning != nil)
   }
 
-  /// What a gateway receives of others is limited, but not below what one of them may send.
+  /// The memory for responses of other gateways is limited, but not below the largest response.
   @Test func theLargestResponseOfAnotherGatewayFits() throws {
     func bytes(_ change: (inout GatewaySettings) throws -> Void) throws -> Int {
       try settings { settings in
@@ -62,7 +62,7 @@ import Webhooks
     }
     let small = 10_000 * 256 + (64 << 10)
     #expect(try bytes { $0.http.unsentBytes = 256 << 20 } == 256 << 20)
-    // A receive with all that it may have, or with one push of control characters, and the receipts of a batch.
+    // A receive at its limits, or with one push of control characters, and the receipts of a batch.
     #expect(try bytes { _ in } == (64 << 20) + small)
     #expect(try bytes { $0.session.upstream.limits.messageBytes = 16 << 20 } == (96 << 20) + small)
     #expect(try bytes { $0.http.batchMessages = 1_000_000 } == 384_000_000 + (64 << 10))
@@ -89,7 +89,7 @@ import Webhooks
     #expect(try added { $0.http.limits.headBytes = (64 << 10) + 1 } == 16_384 + 256)
     #expect(try added { $0.listeners.https = $0.listeners.http } == 16_384 * (20 << 10))
     #expect(try added { $0.store.engine = .sqlite } == 64 << 20)
-    // Pushes, bodies and responses twice, with the eighth that is kept for others, and what is on its way to Redis.
+    // Pushes, bodies and responses twice, including the reserved eighth, and the data on its way to Redis.
     #expect(try added { $0.store.engine = .redis } == (64 + 64 + 2 * 288 + 48) << 20)
     #expect(try added { $0.session.webhooks = try webhooks(concurrency: 1) } == 2 * (16 << 20))
     #expect(try added { $0.session.webhooks = try webhooks(concurrency: 64) } == 2 * (32 << 20))

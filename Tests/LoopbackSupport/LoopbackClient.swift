@@ -52,7 +52,7 @@ package final class LoopbackClient: @unchecked Sendable {
     return count > 0
   }
 
-  /// Whether there is something to read now, or the stream has ended.
+  /// Whether data can be read now, or the stream has ended.
   package var isReadable: Bool {
     var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     return unsafe !input.isEmpty || poll(&entry, 1, 0) == 1
@@ -79,7 +79,7 @@ package final class LoopbackClient: @unchecked Sendable {
     return true
   }
 
-  /// Reads until `text` has arrived, and takes everything through it. Returns nil at the end of the stream.
+  /// Reads until `text` has arrived, and removes everything through it. Returns nil at the end of the stream.
   package func read(through text: String) -> String? {
     guard readUntil(text), let end = input.firstRange(of: Array(text.utf8))?.upperBound else { return nil }
     let read = String(decoding: input[..<end], as: UTF8.self)

@@ -3,7 +3,8 @@ import Reactor
 import Synchronization
 import Testing
 
-/// A server that does with each connection what the test says, on a thread of its own. The last step applies to all later connections.
+/// A server that runs the test's steps, one for each connection, on its own thread. The last step applies to all later
+/// connections.
 package final class ScriptedPeer: Sendable {
   package typealias Step = @Sendable (LoopbackClient) -> Void
 
@@ -27,7 +28,7 @@ package final class ScriptedPeer: Sendable {
         guard connection >= 0 else { return }
         accepted.add(1, ordering: .sequentiallyConsistent)
         let step = self.script.withLock { $0.count > 1 ? $0.removeFirst() : $0[0] }
-        // A gateway keeps a connection open for as long as it likes.
+        // A gateway may keep a connection open for any time, so the step runs on another thread.
         Thread { step(LoopbackClient(connection, expectsInput: false)) }.start()
       }
     }

@@ -1,7 +1,8 @@
 import Glibc
 import Testing
 
-/// The longest wait for a fact. It only ends a test that has failed, and leaves room for a busy machine: it measures no speed.
+/// The longest wait for a fact. It only ends a test that has failed, and leaves time for a busy machine. It does not
+/// measure speed.
 package let patience = Duration.seconds(60)
 
 /// Waits for a fact of another thread. The test fails after `limit`.
@@ -19,7 +20,7 @@ package func until(
   }
 }
 
-/// Waits for a fact of another thread, and blocks this one. Returns whether it became true.
+/// Waits for a fact of another thread, blocking this one. Returns whether it became true.
 package func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
   let start = ContinuousClock.now
   while try !fact() {
@@ -29,7 +30,7 @@ package func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
   return true
 }
 
-/// As above. The test fails if the fact does not become true.
+/// Like the function above. The test fails if the fact does not become true.
 package func eventually(
   _ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () throws -> Bool
 ) throws {

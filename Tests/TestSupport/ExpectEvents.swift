@@ -1,13 +1,14 @@
 import Testing
 
-/// Checks that a decoder returns the same events however its input is split: whole, byte by byte, cut at every index, and with
-/// trailing bytes.
+/// Checks that a decoder returns the same events however its input is split: whole, byte by byte, cut at every index,
+/// and with trailing bytes.
 ///
 /// - Parameters:
 ///   - expected: the events, as text.
 ///   - input: the bytes to decode.
 ///   - trailing: bytes appended to the input in one more run, whose events must begin with `expected`.
-///   - decode: passes the pieces, in order, to a new decoder and returns its events. Must join events that depend only on how the
+///   - decode: passes the pieces, in order, to a new decoder and returns its events. Must join events that depend only
+///     on how the
 ///     input was cut, such as two pieces of one content.
 package func expectEvents(
   _ expected: [String], from input: [UInt8], trailing: [UInt8] = [], sourceLocation: SourceLocation = #_sourceLocation,

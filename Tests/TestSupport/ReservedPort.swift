@@ -1,15 +1,16 @@
 import Glibc
 
-/// A port of 127.0.0.1 that nobody else gets while this exists, also while its server is stopped.
+/// A port of 127.0.0.1 that no other program gets while this object exists, even while its server is stopped.
 ///
-/// A socket is bound to it, and never listens. A server that sets `SO_REUSEADDR` can listen, stop and listen again.
+/// A socket is bound to the port but never listens. A server that sets `SO_REUSEADDR` can listen, stop and listen
+/// again.
 package final class ReservedPort: Sendable {
   package let number: UInt16
   private let descriptor: Int32
 
   package init() throws {
     for _ in 0..<1000 {
-      // Below the ports that Linux gives to clients, and to servers with port 0.
+      // Below the ephemeral ports of Linux.
       let number = UInt16.random(in: 12_000..<32_000)
       if let descriptor = Self.bound(to: number) {
         self.number = number

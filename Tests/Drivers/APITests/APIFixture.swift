@@ -29,7 +29,7 @@ struct APIFixture {
 
   /// - Parameters:
   ///   - openManagement: the management listeners that serve the API without credentials.
-  ///   - journal: where the session is stored.
+  ///   - journal: the journal that stores the session.
   init(
     sessions names: [String] = ["default"], openManagement: Set<HTTPListener.Reach> = [.loopback],
     managementConnections: Int? = nil, store: (any Journal)? = nil,
@@ -60,7 +60,7 @@ struct APIFixture {
       loopIndex: 0)
   }
 
-  /// Starts the sessions, so that clients can create others. The loop must be ended with `end`.
+  /// Starts the sessions, so that clients can create others. The caller must end the loop with `end`.
   func startSessions() throws -> EventLoop {
     let loop = try EventLoop(index: 0)
     sessions.start(on: [loop])
@@ -84,8 +84,8 @@ struct APIFixture {
   ///
   /// - Parameters:
   ///   - requestID: the `X-Request-Id` that the server has read.
-  ///   - meanwhile: happens between the head and the end of the body.
-  ///   - isPrepared: whether the body is prepared, however small it is.
+  ///   - meanwhile: called between the head and the end of the body.
+  ///   - isPrepared: whether the body is prepared, even if it is small.
   func send(
     _ request: [UInt8], _ listener: HTTPListener = .loopback, from other: ClientConnection? = nil,
     requestID: String = "", isPrepared: Bool = false, meanwhile: () throws -> Void = {}
@@ -154,7 +154,7 @@ struct APIFixture {
       "PUT \(path)/consumers/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
   }
 
-  /// Begins a POST with this key, and neither accepts nor refuses it.
+  /// Begins a POST with this key, without accepting or refusing it.
   func beginKeyed(_ key: String, body: String) throws {
     var connection = HTTPServerConnection()
     connection.receive(
@@ -179,7 +179,7 @@ struct APIFixture {
     return Received(response)
   }
 
-  /// The request that waits.
+  /// The held request.
   func hold(_ target: String, _ method: String = "GET") throws -> any WaitingRequest {
     let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
     let (outcome, _) = try send(Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\r\n".utf8))

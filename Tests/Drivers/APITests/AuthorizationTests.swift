@@ -13,9 +13,10 @@ import UpstreamProtocol
 
 @testable import API
 
-/// Which requests are served, by the credentials of their clients. The clients have certificates. A request with a token gets the same grant.
+/// Which requests are served, depending on the clients' credentials. The clients have certificates. A request with a
+/// token gets the same grant.
 @Suite struct AuthorizationTests {
-  /// An API whose client certificates have these rules, by the name `dns:NAME`.
+  /// An API whose client certificates have these rules, for the name `dns:NAME`.
   private func api(
     _ rules: [(name: String, scopes: [String], sessions: [String], topics: [String])],
     sessions: [String] = ["default", "market", "secret"]
@@ -55,7 +56,7 @@ import UpstreamProtocol
     return try response(api, "GET", "/v1/messages?wait=0", as: kind == .unauthorized ? nil : "me").response
   }
 
-  /// A request for each operation, and the scopes of which it needs one: "" for any.
+  /// A request for each operation, with the scopes of which it needs one; empty if any scope suffices.
   private static let operations: [(method: String, path: String, body: String, scope: String)] = [
     ("POST", "messages", "x", "send"), ("GET", "messages?wait=0", "", "receive"), ("HEAD", "messages", "", "receive"),
     ("GET", "deliveries/d-0", "", "send call"), ("POST", "call", #"{"id":1}"#, "call"),
@@ -119,7 +120,7 @@ import UpstreamProtocol
       let part = path == "/v1/session" ? "" : String(path.dropFirst(4))
       let allow = try response(api, "OPTIONS", self.path("default", part)).response.field("Allow")
       let plain = try response(api, "OPTIONS", path).response.field("Allow")
-      // The session of the configuration has no PUT and DELETE at its short path.
+      // At its short path, the configured session has no PUT and DELETE.
       #expect(part.isEmpty || allow == plain)
       for session in ["default", "secret", "absent"] {
         let target = self.path(session, part)
@@ -142,7 +143,7 @@ import UpstreamProtocol
       let texts = [secret, absent].map { $0.response.text("detail") }
       #expect(texts[0]?.replacingOccurrences(of: "secret", with: "absent") == texts[1])
       if operation.method != "HEAD" { #expect(texts[0]?.hasSuffix(": the only session is market") == true) }
-      // The default session exists, and is not allowed either.
+      // The default session exists, but is not allowed either.
       let own = operation.path.isEmpty ? "/v1/session" : "/v1/" + operation.path
       let hidden = try response(api, operation.method, own, as: "me", body: operation.body)
       #expect(hidden.status == 404)
@@ -180,7 +181,7 @@ import UpstreamProtocol
     for topic in ["secret", "o*", "*", "orders", "orders.*&topic=secret"] {
       #expect(try response(api, "GET", "/v1/messages?wait=0&topic=\(topic)", as: "me").status == 403, "\(topic)")
     }
-    // A filter that was prepared for one client is not the response to another.
+    // A response prepared for one client's filter must not be sent to another client.
     #expect(try received("", as: "all").count == 5)
   }
 

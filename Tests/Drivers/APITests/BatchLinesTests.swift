@@ -9,7 +9,7 @@ import Testing
     BatchLines.split(bytes.span, atMost: limit, sharesStorage: sharesStorage)
   }
 
-  /// Lines around the size of a piece, with either line ending, and empty ones between them.
+  /// Lines with lengths around the size of a piece, with either line end, and with empty lines between them.
   @Test(arguments: 1...100 as ClosedRange<UInt64>)
   func splitsLikeTheStandardLibrary(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)

@@ -4,9 +4,9 @@ import Testing
 
 @testable import API
 
-/// The results of a batch, which are kept as runs.
+/// The results of a batch, which are stored as runs.
 @Suite struct BatchResultsTests {
-  /// However often the wait is interrupted.
+  /// Even if the wait is interrupted often.
   @Test(arguments: 0..<30)
   func eachAcceptedMessageIsVisitedOnce(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

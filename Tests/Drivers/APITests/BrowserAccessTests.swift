@@ -123,7 +123,7 @@ import Testing
   @Test func whatAnotherPageCausesIsRefusedEvenWithoutOrigin() throws {
     for site in ["cross-site", "same-site"] {
       #expect(try kind(host: "localhost", "Sec-Fetch-Site: \(site)\r\n") == .originNotAllowed)
-      // A redirect through a foreign page keeps the origin of the first.
+      // After a redirect through a foreign page, the Origin is still the first page's.
       let fields = "Origin: http://localhost\r\nSec-Fetch-Site: \(site)\r\n"
       #expect(try kind(host: "localhost", fields) == .originNotAllowed)
     }

@@ -15,7 +15,7 @@ import UpstreamSession
 @testable import API
 @testable import Upstream
 
-/// `POST /v1/call`, driven by hand: the connection to the upstream is this test.
+/// `POST /v1/call`. The test itself acts as the connection to the upstream.
 @Suite struct CallTests {
   private static let connection = Generation(1)
 
@@ -28,7 +28,7 @@ import UpstreamSession
     }
   }
 
-  /// The call that waits.
+  /// The held call.
   private func hold(
     _ body: String, to target: String = "/v1/call", fields: String = "", _ api: APIFixture
   ) throws -> any WaitingRequest {
@@ -53,7 +53,7 @@ import UpstreamSession
     }
   }
 
-  /// The upstream sends a message. Returns whether it is a reply.
+  /// Passes a message of the upstream to the session. Returns whether it is a reply.
   private func receive(_ text: String, _ session: Session, _ api: APIFixture) -> Bool {
     guard let correlation = session.upstream.correlation else { return false }
     let bytes = Array(text.utf8)
@@ -82,7 +82,7 @@ import UpstreamSession
           break
         }
       }
-      // The share of the client that makes the next one.
+      // Uses up the share of the client that makes the next call.
       for number in 0..<64 { _ = try hold(#"{"id":\#(number)}"#, api) }
     case .upstreamClosed:
       let call = try hold(#"{"id":1}"#, api)
@@ -261,7 +261,7 @@ import UpstreamSession
     let api = try fixture()
     let session = try api.session()
     let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
-    // A client that closed its side of the connection gets its response before the deadline.
+    // A client that has closed its sending side gets its response before the deadline.
     #expect(api.finish(calls[0]).problem == "upstream-down")
     calls[1].abandon()
     for number in [1, 2] as [UInt64] {
@@ -421,7 +421,7 @@ import UpstreamSession
     #expect(try fixture().post(#"{"id":1}"#, to: "/v1/call", fields: fields).problem == problem)
   }
 
-  /// HTTP::Tiny and aiohttp declare every body to be bytes.
+  /// HTTP::Tiny and aiohttp declare every body as bytes.
   @Test(arguments: ["", "?type=text"]) func aCallMayBeDeclaredToBeBytes(query: String) throws {
     let api = try fixture()
     let fields = "Content-Type: application/octet-stream\r\n"

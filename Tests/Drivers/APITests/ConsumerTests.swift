@@ -107,7 +107,7 @@ import Testing
       try api.put("workers", String(repeating: " ", count: ConsumerDocument.limit + 1)).problem == "content-too-large")
     let request = "PUT \(path) HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}"
     #expect(try api.respond(request).problem == "unsupported-media-type")
-    // What curl and HTTP libraries send unless another type is given.
+    // The default types of curl and of HTTP libraries.
     for type in ["application/octet-stream", "application/x-www-form-urlencoded", "application/json"] {
       let declared = request.replacing("text/plain", with: type).replacing("{}", with: #"{"share":true}"#)
         .replacing("Content-Length: 2", with: "Content-Length: 14")

@@ -7,9 +7,10 @@ import Upstream
 
 @testable import API
 
-/// The responses that are not problems, against `openapi.yaml`: their statuses and header fields, neither more nor fewer.
+/// Compares the responses other than problems with `openapi.yaml`: they must have exactly its statuses and header
+/// fields.
 @Suite struct ContractResponseTests {
-  /// Fields that the document describes for all responses together.
+  /// Fields that the document describes for all responses at once.
   private static let common: Set = ["Content-Type", "Cache-Control", "X-Content-Type-Options", "Content-Encoding"]
 
   /// The fields of the responses so far, by operation and status.
@@ -25,7 +26,7 @@ import Upstream
     }
   }
 
-  /// Options that have a field in the response.
+  /// Request options that cause a field in the response.
   private let options = "TTL: 3000000000\r\nPrefer: wait=7\r\n"
 
   /// The response to a POST that waits until its messages have ended, or until its wait is over.

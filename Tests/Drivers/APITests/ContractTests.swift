@@ -9,7 +9,7 @@ import UpstreamProtocol
 
 @testable import API
 
-/// The file that is served as the contract, against what the server does.
+/// Compares the published contract with the server's behaviour.
 @Suite struct ContractTests {
   private func operations() -> [ContractOperation] { ContractOperation.all() }
 
@@ -123,7 +123,8 @@ import UpstreamProtocol
     }
   }
 
-  /// Another gateway has the client, which has waited there. What the gateway waits for by itself is shorter as well, and at least 5 s.
+  /// The client has already waited at another gateway. The gateway's own wait for the store is shortened, too, but not
+  /// below 5 s.
   @Test func theWaitOfAForwardedRequestIsWhatIsLeft() throws {
     func waits(_ field: String) throws -> [TimeSpan] {
       try withRequest("/v1/messages?until=confirmed&wait=3", fields: field) { request in
@@ -154,7 +155,7 @@ import UpstreamProtocol
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .milliseconds(9500))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 100\r\n") == .milliseconds(50))
     #expect(try wait("", "x-envoy-expected-rq-timeout-ms: 1\r\n") < .milliseconds(1))
-    // It only shortens, and what is not a number of milliseconds says nothing.
+    // The field only shortens the wait. A value that is not a number of milliseconds is ignored.
     #expect(try wait("wait=3", "x-envoy-expected-rq-timeout-ms: 10000\r\n") == .seconds(3))
     for ignored in ["0", "-1", "+5", "1.5", "1e3", "soon", "", "100, 200", "18446744073709551616", "0x10"] {
       #expect(try wait("", "x-envoy-expected-rq-timeout-ms: \(ignored)\r\n") == .seconds(25), "\(ignored)")
@@ -193,19 +194,19 @@ import UpstreamProtocol
     #expect(Set(names) == Set(sections))
   }
 
-  /// Whether a well-formed request of this operation may get this problem. A kind that is new must be decided on here.
+  /// Whether a well-formed request of this operation may get this problem. A new kind must be added here.
   private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
     let isConsumer = path.hasPrefix("/v1/consumers/")
     let takesBody =
       method == "PATCH" || method == "PUT" || method == "POST" && (!isConsumer || path.hasSuffix("/settle"))
     switch kind {
-    // Before there is a request whose operation is known, or for methods that are none of the operation.
+    // Only for requests whose operation is not known, or for other methods than the operation's.
     case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
       .expectationFailed, .methodNotAllowed:
       return false
     case .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests: return true
     case .unauthorized, .insufficientScope, .accessNotConfigured: return path.hasPrefix("/v1/")
-    // Without a default session, its paths are not there.
+    // Without a default session, its paths do not exist.
     case .notFound: return path != "/v1/sessions" && path != "/openapi.yaml"
     case .sessionConflict: return path == "/v1/sessions/{name}" && (method == "PUT" || method == "DELETE")
     case .sessionNotOwned, .tooManySessions: return path == "/v1/sessions/{name}" && method == "PUT"
@@ -228,7 +229,7 @@ import UpstreamProtocol
     }
   }
 
-  /// Every error of HTTP, in the order of its declaration. The switch has no default: a new error must be given its place here.
+  /// Every HTTP error, in the order of declaration. The switch has no default, so that a new error must be added here.
   private static func successor(of error: HTTPProtocolError?) -> HTTPProtocolError? {
     switch error {
     case nil: .tlsHandshake
@@ -273,7 +274,7 @@ import UpstreamProtocol
     case .tooManyTrailers: .forbiddenTrailer(.host)
     case .forbiddenTrailer: .expectationNotSupported
     case .expectationNotSupported: .truncatedMessage
-    // Of responses, which no client sends.
+    // For responses, which clients do not send.
     case .truncatedMessage, .malformedStatusLine: nil
     }
   }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import API
 
-/// The fields of the CORS protocol: for pages of the allowed origins, and for no others.
+/// Fields of the CORS protocol are sent to pages of the allowed origins only.
 @Suite struct CrossOriginTests {
   private static let app = "https://app.example.org"
   private static let fields = "Origin: \(app)\r\nSec-Fetch-Site: cross-site\r\n"
@@ -47,7 +47,7 @@ import Testing
     let api = try fixture()
     #expect(isReadable(try api.post("a", fields: Self.fields)))
     for target in ["/v1/messages?wait=0", "/v1/session", "/openapi.yaml", "/no-such-path", "/v1/messages?wait=x"] {
-      // Twice: the second response to a poll is a prepared one.
+      // Twice, because the second response to a poll is a prepared one.
       for _ in 0..<2 { #expect(isReadable(try api.respond("GET", target, Self.fields)), "\(target)") }
     }
     #expect(isReadable(try api.respond("DELETE", "/v1/messages", Self.fields)))
@@ -99,7 +99,7 @@ import Testing
     let api = try fixture()
     let exposed = try api.respond("GET", "/v1/session", Self.fields).field("Access-Control-Expose-Headers") ?? ""
     let names = Set(exposed.split(separator: ", ").map(String.init))
-    // The safelisted ones can be read anyway (Fetch standard), and the rest concerns browsers and proxies.
+    // Pages can read the safelisted fields anyway (Fetch standard). The others are for browsers and proxies.
     let others: Set<String> = [
       "Content-Type", "Cache-Control", "X-Content-Type-Options", "Vary", "X-Accel-Buffering", "Content-Encoding",
     ]

@@ -59,7 +59,7 @@ import UpstreamProtocol
     ("DELETE", "/v1/sessions/default", "x"), ("GET", "/v1/sessions", "x"), ("GET", "/v1/session", "x"),
   ]
 
-  /// A token that was removed, and one with other rights.
+  /// A token was removed, or its rights have changed.
   @Test(arguments: operations, ["", "scopes=send,receive,call,admin topics=a"])
   func nothingIsDoneIfTheCredentialsEndBeforeTheBody(operation: (String, String, String), rights: String) throws {
     let api = try makeAPI()
@@ -95,7 +95,8 @@ import UpstreamProtocol
     #expect(response.status == 202)
   }
 
-  /// What has changed something responds with its result, or says that it is not shown. Everything else is 401.
+  /// A request that has had an effect gets its result, or a problem that says that the result is withheld. Every other
+  /// request gets 401.
   @Test(arguments: [
     ("GET", "/v1/messages", "", 401), ("POST", "/v1/consumers/one/receive", "", 401),
     ("POST", "/v1/consumers/shared/receive", "", 401), ("GET", "/v1/deliveries/DELIVERY?wait=50", "", 401),

@@ -82,10 +82,10 @@ import Threading
       "event: gap\nid: \(epoch).2g\ndata: {\"missed\":null,\"reason\":\"upstream\",\"reasons\":[\"upstream\"]}\n\n"
     #expect(stream.next(at: api.now).hasPrefix("\(gap)id: \(epoch).3\ndata: "))
     #expect(stream.step == .wait)
-    // Cut off after the gap: the message follows without it.
+    // If the connection breaks after the gap, the message follows without it.
     let after = try api.open("", fields: "Last-Event-ID: \(epoch).2g\r\n").next(at: api.now)
     #expect(after.hasPrefix("retry: 2000\nid: \(epoch).2g\n\nid: \(epoch).3\ndata: "))
-    // Cut off before it: the gap comes again.
+    // If the connection breaks before the gap, it is sent again.
     let before = try api.open("", fields: "Last-Event-ID: \(epoch).2\r\n").next(at: api.now)
     #expect(before.hasPrefix("retry: 2000\nid: \(epoch).2\n\n\(gap)id: \(epoch).3\n"))
   }
@@ -106,7 +106,7 @@ import Threading
     try push("a")
     for id in ["17", "\(epoch).2", "latest"] {
       let stream = try api.open("cursor=earliest", fields: "Last-Event-ID: \(id)\r\n")
-      // The gap has the first position: a client that is cut off before it gets it again.
+      // The gap has the first position, so that a client whose connection breaks before it gets it again.
       #expect(
         stream.next(at: api.now)
           == "retry: 2000\n\nevent: gap\nid: \(epoch).1\ndata: {\"missed\":null,\"reason\":\"restart\",\"reasons\":[\"restart\"]}\n\n",
@@ -171,7 +171,7 @@ import Threading
     let last = stream.next(at: api.now + .milliseconds(14_500))
     #expect(stream.step == .end)
     #expect(last == (isLines ? "{\"type\":\"heartbeat\",\"cursor\":\"\(epoch).3\"}\n" : "id: \(epoch).3\n\n"))
-    // Not twice: neither after it was stated, nor after a message.
+    // The position is not sent twice: neither after it was stated nor after a message.
     let quiet = try api.open(fields: fields)
     _ = quiet.next(at: api.now)
     #expect(quiet.next(at: api.now + .milliseconds(14_500)).isEmpty && quiet.step == .end)
@@ -179,7 +179,7 @@ import Threading
     _ = busy.next(at: api.now)
     try push("b")
     #expect(busy.next(at: api.now + .milliseconds(14_500)).hasSuffix("\"data\":\"b\"}\n\n") && busy.step == .end)
-    // A message matches, and later ones do not.
+    // A message matches, but later ones do not.
     let filtered = try api.open("topic=x", fields: fields)
     _ = filtered.next(at: api.now)
     try push("c", topic: "x")
@@ -191,7 +191,7 @@ import Threading
   @Test func anOpenStreamKeepsItsSessionInUseAlsoWhileItDoesNotWait() throws {
     let session = try api.session()
     #expect(!session.upstream.sink.hasReaders)
-    // Not registered with the notifier, like one whose client has not read the last batch.
+    // Not registered with the notifier, like a stream whose client has not read the last batch.
     let streams = [try api.open(), try api.open("topic=x")]
     #expect(!session.inbox.notifier.hasWaiters && session.upstream.sink.hasReaders)
     streams[0].source.close()
@@ -206,7 +206,7 @@ import Threading
     #expect(stream.response.field("Gateway-Gap") == "missed=null, reason=restart")
     #expect(stream.response.field("Gateway-Cursor") == "\(epoch).1")
     #expect(try api.open().response.field("Gateway-Gap") == nil)
-    // A position before the gap: a client that continues there gets the gap.
+    // The position is before the gap, so a client that continues there gets the gap.
     let other = try api.open("", fields: "Last-Event-ID: p-0123456789ab.7\r\n")
     #expect(other.response.field("Gateway-Gap") == nil)
     #expect(other.response.field("Gateway-Cursor") == "p-0123456789ab.7")
@@ -328,17 +328,18 @@ import Threading
       }
     }
     #expect(events().map(\.transition) == [3], "at the start, only the present state")
-    // Back to the same state, before the stream's loop has noticed the first.
+    // The state changes back before the stream's loop has noticed the first change.
     try addTransitions(4...6)
     #expect(stream.source.hasNewData)
     let three = events()
     #expect(three.map(\.transition) == [4, 5, 6])
     #expect(three.map(\.state) == ["backoff", "connecting", "backoff"])
     #expect(!stream.source.hasNewData)
-    // A client that read nothing meanwhile gets what the session remembers. The numbers show the jump.
+    // A client that has read nothing meanwhile gets the transitions that the session remembers. The numbers show the
+    // jump.
     try addTransitions(7...100)
     #expect(events().map(\.transition) == Array(69...100))
-    // Only the desired state.
+    // Only the desired state changes.
     try api.session().upstream.open()
     #expect(events().map(\.transition) == [100])
   }

@@ -9,7 +9,7 @@ import Upstream
 
 @testable import API
 
-/// The formats of responses by `Accept`, and gzip by `Accept-Encoding`.
+/// The formats of responses depend on `Accept`, and gzip on `Accept-Encoding`.
 @Suite struct FormatTests {
   let api: APIFixture
 
@@ -137,7 +137,7 @@ import Upstream
     #expect(try api.respond("GET", "/errors/not-found").field("Content-Type") == "text/plain; charset=utf-8")
   }
 
-  /// What each sends unless its user says otherwise.
+  /// The default fields of each client.
   @Test(arguments: [
     (
       "Chrome, address bar",
@@ -185,7 +185,7 @@ import Upstream
 
   // MARK: gzip
 
-  /// The content of a response to a request that is not held.
+  /// The content of the response to a request that is not held.
   private func content(_ fields: String, _ query: String = "cursor=earliest&wait=0") throws -> (Received, [UInt8]) {
     let response = try api.respond("GET", "/v1/messages?" + query, fields)
     return (response, response.bytes)
@@ -208,7 +208,7 @@ import Upstream
     let (plain, bytes) = try content("")
     #expect(plain.field("Content-Encoding") == nil)
     for _ in 0..<3 {
-      // From the second on the response is shared.
+      // From the second request on, one copy of the response is used.
       let (packed, packedBytes) = try content("Accept-Encoding: gzip, deflate, br\r\n")
       #expect(packed.field("Content-Encoding") == "gzip" && packedBytes.count < bytes.count / 2)
       #expect(try inflated(packedBytes) == String(decoding: bytes, as: UTF8.self))
@@ -239,7 +239,7 @@ import Upstream
       #expect(text.hasPrefix("{") && text.hasSuffix("}\n"))
       return packed
     }
-    // 160, then 156 KB: the second begins below the limit of 256 KiB, and the third does not.
+    // 160 and then 156 KB: the second response begins below the limit of 256 KiB, and a third would not.
     #expect(try isCompressed(40) && isCompressed(39))
     for limit in 1...38 {
       #expect(try !isCompressed(limit))
@@ -259,7 +259,8 @@ import Upstream
       #expect(response.status >= 400 && response.problem != nil, "\(target)")
       #expect(response.field("Content-Encoding") == nil, "\(target)")
     }
-    // These are smaller than anything that is compressed. An id longer than a client may choose makes one large enough.
+    // Problems are smaller than the least compressed size. An id longer than a client may choose makes one large
+    // enough.
     let id = String(repeating: "i", count: 2 * ResponseCompressor.minimumBytes)
     for coding in ["gzip", "gzip, identity;q=0"] {
       let head = "GET /v1/messages?wait=x HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: \(coding)\r\n\r\n"

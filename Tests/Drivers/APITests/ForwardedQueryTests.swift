@@ -7,7 +7,7 @@ import Testing
 
 @testable import API
 
-/// The gateway that forwards a request reads the same query as the holder, which validates it.
+/// The forwarding gateway interprets a query like the holder, which validates it.
 @Suite struct ForwardedQueryTests {
   private let api: APIFixture
   init() throws { api = try APIFixture() }
@@ -49,7 +49,7 @@ import Testing
     #expect(try forwarded(query, to: receive()).effect == (isChange ? .changeAndData : .none))
   }
 
-  /// The holder refuses each of them at once. A later program may not, and is given all the time that a wait may take.
+  /// The holder refuses each of these at once. A later version may accept them, so they get the longest wait.
   @Test func aWaitThatIsNotUnderstoodMayBeAsLongAsAny() throws {
     let call = Route.call(of: try api.session())
     for query in ["wait=x", "w%61it=", "wait=1&wait=x"] {

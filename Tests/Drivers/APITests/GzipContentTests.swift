@@ -26,7 +26,7 @@ import Testing
       #expect(error.problem.detail.contains("http.inflation_ratio"))
     }
     #expect(try decode(bytes, ratio: 2_000).count == 4 << 20)
-    // Small bodies may have any.
+    // Small bodies may have any ratio.
     #expect(try decode(compressed(Array(repeating: 0x20, count: 1 << 20))).count == 1 << 20)
   }
 

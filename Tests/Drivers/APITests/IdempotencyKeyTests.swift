@@ -11,7 +11,7 @@ import UpstreamProtocol
 
 @testable import API
 
-/// `Idempotency-Key`: a repetition sends nothing again.
+/// With `Idempotency-Key`, a repetition sends nothing again.
 @Suite struct IdempotencyKeyTests {
   private let lines = "Content-Type: application/x-ndjson\r\n"
 
@@ -36,7 +36,7 @@ import UpstreamProtocol
       #expect(again.field("Location") == first.field("Location"))
     }
     #expect(try queued(api) == 1)
-    // Another key, and none at all.
+    // Another key, and no key.
     #expect(try post(api, "a", "other").text("id") != first.text("id"))
     _ = try api.post("a")
     #expect(try queued(api) == 3)
@@ -177,7 +177,7 @@ import UpstreamProtocol
     #expect(response.status == 413 && response.problem == "content-too-large")
     #expect(response.json["retryable"] as? Bool == false)
     #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
-    // Without a key, what fits is queued. The key is free.
+    // Without a key, as many messages as fit are queued. The key remains unused.
     if fields.isEmpty { #expect(try api.post(body, fields: lines).status == 207) }
     #expect(api.api.shared.idempotency.withLock { $0.count } == 0)
   }

@@ -71,14 +71,14 @@ import UpstreamSession
     #expect(try isPrepared(head, size: LargeBody.smallest) == false)
   }
 
-  /// The loop decompresses a body only if no content makes it larger than what the loop reads.
+  /// The loop decompresses a body only if its content cannot be larger than the loop may read.
   @Test(arguments: [UInt8(0x0A), 0x20, 0x61])
   func aLoopDecompressesOnlyWhatStaysSmall(byte: UInt8) throws {
     let head = Head(target: "/v1/messages", fields: "Content-Encoding: gzip")
     let smallest = LargeBody.smallest(isCompressed: true)
     #expect(try isPrepared(head, size: smallest))
     #expect(try isPrepared(head, size: smallest - 1) == false)
-    // What the loop decompresses is smaller than this.
+    // Content that the loop decompresses is smaller than this.
     var size = 1_024
     while compressed(Array(repeating: byte, count: size)).count < smallest { size += 1_024 }
     #expect(size <= LargeBody.smallest + 1_024)
@@ -187,7 +187,7 @@ import UpstreamSession
     return output.copyBytes()
   }()
 
-  /// What the client gets and what is queued, without what differs between two gateways.
+  /// The response and the queued messages, without parts that differ between two gateways.
   private func result(of tested: Case, isPrepared: Bool) throws -> (response: String, queued: [[UInt8]]) {
     let api = try fixture(isSocketIO: tested.head.isSocketIO)
     let head =
@@ -214,7 +214,7 @@ import UpstreamSession
     #expect(prepared.queued.map { Self.withoutID($0) } == plain.queued.map { Self.withoutID($0) })
   }
 
-  /// The id of a call is drawn.
+  /// The id of a call is random.
   private static func withoutID(_ message: [UInt8]) -> [UInt8] {
     guard let range = Correlation.jsonRPC.request.find(in: message.span) else { return message }
     return Array(message[..<range.lowerBound] + message[range.upperBound...])

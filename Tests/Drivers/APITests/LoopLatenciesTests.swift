@@ -6,7 +6,7 @@ import Testing
 
 @testable import API
 
-/// What is measured of requests and pushes when a turn of the loop ends.
+/// The measurements of requests and pushes at the end of a turn.
 @Suite struct LoopLatenciesTests {
   private func requests(_ kind: LoopLatencies.Request, _ api: APIFixture) -> (count: UInt64, seconds: Double) {
     let (counts, sum) = api.api.shared.metrics.latencies.requests[kind.rawValue].snapshot

@@ -9,7 +9,7 @@ import Testing
 
 @testable import API
 
-/// The API on a management listener, and the status page beside it.
+/// The API on a management listener, and the status page.
 @Suite struct ManagementListenerTests {
   private let browser = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
 
@@ -41,10 +41,10 @@ import Testing
   @Test(arguments: [
     (["0.0.0.0"], ["127.0.0.1", "0.0.0.0"], [HTTPListener.Reach.loopback]),
     (["127.0.0.1"], ["127.0.0.1"], [.loopback]),
-    // A firewall may be between them.
+    // A firewall may protect one of them.
     (["0.0.0.0"], ["0.0.0.0"], []),
     (["192.0.2.2"], ["0.0.0.0"], []),
-    // Everyone needs a client certificate.
+    // All clients need a certificate.
     ([], ["127.0.0.1"], []), ([], ["/run/a/management"], []),
     (["127.0.0.1"], ["/run/a/management"], []),
     (["/run/a/api"], ["127.0.0.1", "/run/a/management"], [.local]),
@@ -183,7 +183,7 @@ import Testing
     #expect(directives["base-uri"] == ["'none'"] && directives["form-action"] == ["'none'"])
     #expect(directives["connect-src"] == ["'self'"] && directives["require-trusted-types-for"] == ["'script'"])
     #expect(!policy.contains("unsafe") && !policy.contains("*") && !policy.contains("http"))
-    // Neither event handlers nor styles in attributes, which the policy would refuse, nor resources from elsewhere.
+    // No event handlers or styles in attributes, which the policy would refuse, and no external resources.
     for pattern in [" on[a-z]+=\"", " style=\"", "src=", "@import", "url\\(", "https?://(?!www.w3.org/2000/svg)"] {
       #expect(page.body.range(of: pattern, options: .regularExpression) == nil, "\(pattern)")
     }

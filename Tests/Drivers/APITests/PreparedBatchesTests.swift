@@ -6,7 +6,7 @@ import Testing
 
 @testable import API
 
-/// What streams that are woken by the same push share.
+/// The batches that several streams send after one push.
 @Suite struct PreparedBatchesTests {
   private let inbox = SharedInbox(epoch: Epoch(7), retention: Retention())
 

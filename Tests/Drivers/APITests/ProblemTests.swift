@@ -13,7 +13,7 @@ import UpstreamProtocol
 
 /// Each kind of problem is the response to some request.
 @Suite struct ProblemTests {
-  /// The response that shows this kind. The switch has no default: a new kind must be given its request here.
+  /// A response with this kind. The switch has no default, so that a new kind must get a request here.
   private func example(of kind: Problem.Kind) throws -> Received {
     let api = try APIFixture { settings in
       settings.session.upstream.outbox.maximumMessages = 1
@@ -86,7 +86,7 @@ import UpstreamProtocol
         .putSession("a", SessionRequestTests.body)
     case .upstreamDown: return try api.post("x", fields: "TTL: 0\r\n")
     case .holderUnavailable:
-      // `PeersTests` have several gateways.
+      // `PeersTests` test this with several gateways.
       var response = Response()
       api.api.respond(with: API.holderUnavailable, into: &response)
       return Received(response)
@@ -95,7 +95,7 @@ import UpstreamProtocol
       api.api.respond(with: API.outcomeUnknown, into: &response)
       return Received(response)
     case .storeFailed:
-      // `test_store_operations.py` has a store that fails.
+      // `test_store_operations.py` tests this with a failing store.
       var response = Response()
       api.api.respond(with: API.storeFailed, into: &response)
       return Received(response)

@@ -10,7 +10,7 @@ import Upstream
 
 @testable import API
 
-/// The limits of each client, as responses show them. The rates are so low that the time that a test takes does not matter.
+/// The limits of each client, as shown in responses. The rates are so low that the duration of a test does not matter.
 @Suite struct RateLimitTests {
   private func limited(_ change: (inout RateTable.Limits) -> Void) throws -> APIFixture {
     try APIFixture { change(&$0.limits.address) }
@@ -56,7 +56,7 @@ import Upstream
       #expect(response.status == 200)
       #expect((response.field("RateLimit") != nil) == (used > 8), "\(used)")
     }
-    // A prepared response too: the polls above got the same one.
+    // This also applies to a prepared response: the polls above got the same one.
     let plenty = try limited { $0.requests = RateLimit(100, per: .hours(1)) }
     #expect(try poll(plenty).field("RateLimit-Policy") == nil)
   }
@@ -91,7 +91,7 @@ import Upstream
     #expect(try api.post("2", fields: "Idempotency-Key: b\r\n").status == 202)
     // A refused request may be repeated with its key.
     for _ in 0..<2 { #expect(try api.post("3", fields: "Idempotency-Key: c\r\n").status == 429) }
-    // At the limit too, since the client must learn whether its message was accepted.
+    // This also applies at the limit, since the client must learn whether its message was accepted.
     #expect(try api.post("1", fields: "Idempotency-Key: a\r\n").status == 202)
   }
 
@@ -135,7 +135,7 @@ import Upstream
       #expect(refused.field("Retry-After") == "1")
       #expect(refused.field("RateLimit-Policy") == #""address-held";q=2;qu="concurrent-requests""#)
       #expect(refused.field("RateLimit") == #""address-held";r=0"#)
-      // A request that does not wait is not counted.
+      // A request without a wait is not counted.
       #expect(try poll(api).status == 200)
       _ = api.finish(first)
       let second = try api.hold("/v1/messages?wait=20")
@@ -143,7 +143,7 @@ import Upstream
       second.abandon()
       source.close()
     }
-    // One that might have waited and did not, and one whose client has gone before its body arrived.
+    // Requests that might have waited but did not, and requests whose clients are gone before the body arrives.
     try api.push("a")
     for _ in 0..<5 { #expect(try api.respond("GET", "/v1/messages?wait=20&cursor=earliest").status == 200) }
     for _ in 0..<5 {
@@ -188,7 +188,7 @@ import Upstream
     #expect(throws: ProblemError.self) { try limiter.checkFailures(from: attacker, at: api.now) }
     try limiter.checkFailures(from: attacker, at: api.now + .minutes(30))
     try limiter.checkFailures(from: other, at: api.now)
-    // Requests without a check are not limited.
+    // Requests without a check of credentials are not limited.
     #expect(try poll(api).status == 200)
   }
 

@@ -137,7 +137,7 @@ import Testing
       #expect(response.status == 200 && data(response) == [], "\(tag)")
       #expect(response.field("Gateway-Gap") == "missed=null, reason=restart", "\(tag)")
     }
-    // A cursor of an earlier life of the log: everything that is kept.
+    // A cursor of an earlier epoch gets all kept messages.
     let other = try get("", "If-None-Match: W/\"p-0123456789ab.7\"\r\n")
     #expect(data(other) == ["a"] && other.field("Gateway-Gap") == "missed=null, reason=restart")
   }
@@ -205,7 +205,7 @@ import Testing
     let unfiltered = try api.hold("/v1/messages")
     #expect(unfiltered.isConcerned)
     unfiltered.abandon()
-    // With nothing that matches, the response at the deadline passes the rest.
+    // If nothing matches, the response at the deadline skips the rest.
     let late = try api.hold("/v1/messages?topic=w")
     try push("d", topic: "x")
     #expect(!late.hasNewData)

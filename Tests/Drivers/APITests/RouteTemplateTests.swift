@@ -4,7 +4,7 @@ import Testing
 
 @testable import API
 
-/// The routes that the access log shows.
+/// The route templates in the access log.
 @Suite struct RouteTemplateTests {
   private func template(of target: String, _ method: String = "GET") throws -> String {
     var connection = HTTPServerConnection()

@@ -7,7 +7,7 @@ import UpstreamSession
 
 @testable import API
 
-/// Requests in, responses out: paths, methods, sessions and what each route responds with.
+/// Requests and their responses: paths, methods, sessions, and the response of each route.
 @Suite struct RouteTests {
   @Test func aSessionHasTwoNamesAndNoPathEndsInASlash() throws {
     let api = try APIFixture()
@@ -70,14 +70,14 @@ import UpstreamSession
       poll
         == "query parameter 'waits' is unknown: GET /v1/messages accepts cursor, since, last, wait, limit, max_bytes, topic, stream, events, data and namespace"
     )
-    // Known, but not here.
+    // The parameter exists, but not for this path.
     let limit = try api.respond("GET", "/v1/session?limit=1").text("detail")
     #expect(limit == "query parameter 'limit' is unknown: GET /v1/session accepts none")
     for path in ["/v1/messages", "/v1/deliveries/\(id)"] {
       let repeated = try api.respond("GET", path + "?wait=0&w%61it=0").text("detail")
       #expect(repeated == "query parameter 'wait' is repeated: give it once")
     }
-    // A preflight is sent to the address of the request it asks for, its query included.
+    // A preflight is sent to the URL of the actual request, including its query.
     #expect(try api.respond("OPTIONS", "/v1/messages?wait=1").status == 204)
   }
 

@@ -10,7 +10,7 @@ import Threading
 @testable import Sessions
 @testable import Upstream
 
-/// `POST /v1/messages`: what is text, the options and the response.
+/// `POST /v1/messages`: which bodies are text, the options, and the response.
 @Suite struct SendTests {
   @Test(arguments: [
     ("text/plain", "text"), ("Text/XML; charset=utf-8", "text"), ("application/json", "text"),
@@ -91,7 +91,7 @@ import Threading
     let first = try #require(try api.post("a", to: "/v1/messages?topic=price&ttl=1m").text("id"))
     _ = try api.post("b", fields: "Topic: price\r\n")
     #expect(try api.respond("GET", "/v1/deliveries/\(first)").text("state") == "replaced")
-    // The same value in both is no contradiction.
+    // The same value in both places is no contradiction.
     #expect(try api.post("a", to: "/v1/messages?ttl=60&topic=a%20b", fields: "TTL: 60\r\nTopic: a b\r\n").status == 202)
   }
 
@@ -121,7 +121,7 @@ import Threading
     #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
   }
 
-  /// HTTP::Tiny and aiohttp send application/octet-stream for a body of bytes.
+  /// HTTP::Tiny and aiohttp declare every body as application/octet-stream.
   @Test(arguments: [
     ("", "application/octet-stream", "binary"), ("?type=text", "application/octet-stream", "text"),
     ("?type=binary", "text/plain", "binary"), ("?type=binary", "", "binary"), ("?type=text", "", "text"),
@@ -193,7 +193,7 @@ import Threading
     let held = try keys.map { try hold(api, "", "Idempotency-Key: \($0)\r\n") }
     journal.fail()
     #expect(held.allSatisfy { !$0.hasNewData })
-    // Its wait has ended.
+    // The wait of this client has ended.
     #expect(api.finish(held[1]).problem == "store-failed")
     held[2].abandon()
     journal.fail()
@@ -204,7 +204,7 @@ import Threading
     #expect(try api.session().upstream.snapshot().queuedMessages == 3)
   }
 
-  /// The next term may have its message, which is sent then.
+  /// The next term may have the message, and then sends it.
   @Test func aClientWhoseSessionIsLostDoesNotLearnThatItsMessageWasRefused() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
@@ -215,12 +215,12 @@ import Threading
     #expect(answer.problem == "outcome-unknown", "\(answer.body)")
   }
 
-  /// Whoever holds the session next may not have the message, so a repetition must not find it accepted.
+  /// The next holder may not have the message, so a repetition must not find it accepted.
   @Test func aKeyOfMessagesThatAreNotStoredIsForgottenWithTheTerm() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
     let (session, shared) = (try api.session(), api.api.shared)
-    // Their clients are gone.
+    // The clients of these are gone.
     for key in ["a", "b"] { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
     let late = try hold(api, "", "Idempotency-Key: c\r\n")
     #expect(shared.idempotency.withLock { $0.count } == 3)
@@ -242,7 +242,7 @@ import Threading
     #expect(response.status == 202 && response.text("state") == "queued")
     #expect(response.field("Preference-Applied") == "wait=7")
     #expect(response.field("Location") == response.text("id").map { "/v1/deliveries/\($0)" })
-    // Nothing to wait for: the preference is not applied.
+    // There is nothing to wait for, so the preference is not applied.
     #expect(try api.post("a", fields: "Prefer: wait=7\r\n").field("Preference-Applied") == nil)
     #expect(try api.post("a", to: "/v1/messages?wait=10&until=queued").status == 202)
   }

@@ -16,7 +16,7 @@ import WebSocketCodec
 @Suite struct SessionRequestTests {
   static let body = #"{"profile":"market","variables":{"symbol":"BTC"}}"#
 
-  /// With the profiles `market` and `other`. Their host is no name, so that nothing is looked up.
+  /// An API with the profiles `market` and `other`. Their host is an address, so that no name is resolved.
   static func fixture(_ change: (inout GatewaySettings) -> Void = { _ in }) throws -> APIFixture {
     let text = """
       profiles:
@@ -91,7 +91,7 @@ import WebSocketCodec
         ("/messages?wait=0", true), ("/deliveries/\(session.deliveryTerms.prefix)1", true), ("", false),
         ("/consumers", false),
       ] {
-        // Recent enough that the session does not find itself idle.
+        // Recent enough that the session does not become idle.
         let before = api.now - .minutes(1)
         session.noteUse(at: before)
         _ = try api.respond("GET", "/v1/sessions/btc\(path)")
@@ -233,7 +233,7 @@ import WebSocketCodec
     "/v1/messages", "/v1/session", "/v1/sessions/x", "/v1/sessions/x/messages", "/v1/consumers/c/settle",
   ])
   func theMethodsOfAPathDoNotDependOnSessions(path: String) throws {
-    // Without credentials, as browsers send OPTIONS.
+    // Without credentials, like OPTIONS of a browser.
     let (none, some) = (try APIFixture(sessions: [], change), try APIFixture(change))
     let response = try none.respond("OPTIONS", path)
     #expect(response.status == 204)
@@ -303,7 +303,7 @@ import WebSocketCodec
     return try api.send(Array((head + body).utf8), from: client).response
   }
 
-  /// Two clients, one that may use other names only, and an operator.
+  /// Two clients, one of which may use other names only, and an operator.
   private func change(_ settings: inout GatewaySettings) {
     settings.authentication.certificates = [
       .init(name: "dns:a", scopes: ["receive"], sessions: ["*"], topics: ["*"]),

@@ -5,7 +5,7 @@ import Testing
 
 @testable import API
 
-/// What operators see of the store.
+/// The status of the store that operators see.
 @Suite struct StoreStatusTests {
   /// A store in this state.
   private final class StateOnly: Journal {
@@ -38,7 +38,7 @@ import Testing
       try api.respond("GET", "/", "Accept: application/json\r\n", .management).body.contains("\"state\":\"working\""))
   }
 
-  /// The other sessions are served.
+  /// The other sessions are still served.
   @Test func aDamagedSessionIsNamed() throws {
     let api = try APIFixture(store: StateOnly(failure: nil, damage: "session 'a' is damaged"))
     api.lifecycle.enter(.serving)
@@ -50,7 +50,7 @@ import Testing
         .contains("store        working, but session 'a' is damaged\n"))
   }
 
-  /// Pushes are served, so the probe does not fail for it.
+  /// Pushes are still served, so the probe does not fail.
   @Test func aStoreThatHasFailedIsNamedWithItsReason() throws {
     let api = try APIFixture(store: StateOnly(failure: "the disk is full"))
     let works = try APIFixture(store: StateOnly(failure: nil))
@@ -65,7 +65,7 @@ import Testing
     )
   }
 
-  /// Another gateway may reach it. The reason in full is not for everybody.
+  /// Another gateway may reach Redis. The complete reason is only for clients with credentials.
   @Test func aGatewayIsNotReadyWithoutItsRedisAndSaysWhy() throws {
     for (cause, text) in [
       (StoreState.Cause.unreachable, "no connection to Redis\n"), (.refused, "Redis refuses writes\n"),

@@ -2,7 +2,7 @@ import Inbox
 import Journal
 import Threading
 
-/// A journal whose entries are stored when the test says so.
+/// A journal that stores entries when the test calls `store`.
 final class TestJournal: SessionJournal {
   private struct State {
     var submitted: UInt64 = 0
@@ -31,7 +31,7 @@ final class TestJournal: SessionJournal {
 
   func note(contentsOf entries: [JournalEntry]) -> JournalTicket { submit(contentsOf: entries) }
 
-  /// Everything that was submitted is stored now.
+  /// Stores everything that was submitted.
   func store() {
     let observer = state.withLock { state in
       state.stored = state.submitted
@@ -40,7 +40,7 @@ final class TestJournal: SessionJournal {
     observer?.journalChanged()
   }
 
-  /// What was submitted so far and is not stored has failed now.
+  /// Fails everything that was submitted and is not stored.
   func fail() {
     let observer = state.withLock { state in
       state.failed = state.submitted
@@ -49,7 +49,7 @@ final class TestJournal: SessionJournal {
     observer?.journalChanged()
   }
 
-  /// The session is lost. What was submitted may be stored, and this gateway never knows.
+  /// Ends the journal, because the session is lost. Submitted entries may be stored, but this gateway never learns it.
   func end() {
     state.withLock { $0.hasEnded = true }
     fail()

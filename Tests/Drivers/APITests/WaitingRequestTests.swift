@@ -9,7 +9,7 @@ import Upstream
 
 @testable import API
 
-/// Requests that wait, driven by hand: the notifier they listen to, their news, their deadline and their end.
+/// Held requests: their notifier, new data, deadline and end, without a server.
 @Suite struct WaitingRequestTests {
   private func push(_ text: String, to session: Session, _ api: APIFixture) {
     session.inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: api.now)
@@ -67,7 +67,7 @@ import Upstream
     #expect(responses[1].prepared != nil)
     #expect(responses[2].prepared === responses[1].prepared && responses[3].prepared === responses[1].prepared)
     #expect(api.finish(another).prepared == nil)
-    // A push more makes another response.
+    // Another push changes the response.
     push("more", to: try api.session(), api)
     let later = try api.respond("GET", "/v1/messages?cursor=earliest")
     #expect(later.prepared == nil && later.body.contains("more"))
@@ -83,7 +83,7 @@ import Upstream
     #expect(api.finish(theirs).body.contains("news") && !api.finish(ours).body.contains("news"))
   }
 
-  /// A cursor of neither session is a start for both, and both have seen as many changes.
+  /// A cursor of neither session is a valid start for both, and both have had the same number of changes.
   @Test func aPreparedResponseOfOneSessionIsNotGivenToClientsOfAnother() throws {
     let api = try APIFixture(sessions: ["default", "market"])
     push("ours", to: try api.session(), api)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// The fields of a line of the access log.
+/// The fields of an access log line.
 @Suite struct AccessLineTests {
   private func fields(_ line: AccessLine, id: String = "", at now: MonotonicTime, _ format: LogFieldFormat) -> String {
     var ids = ByteQueue()
@@ -55,7 +55,7 @@ import Testing
     line.principal = "billing"
     #expect(fields(line, id: "id-1", at: Self.start, .text).contains("  principal=billing  client="))
     #expect(fields(line, id: "id-1", at: Self.start, .json).contains(#","principal":"billing","client":"#))
-    // Issuer and subject of a JWT.
+    // The issuer and subject of a JWT.
     line.principal = #"https://login.example a"b"#
     #expect(
       fields(line, id: "id-1", at: Self.start, .text).contains(#"  principal="https://login.example a\"b"  client="#))

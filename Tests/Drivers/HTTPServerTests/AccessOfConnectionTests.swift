@@ -11,7 +11,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// The lines of requests over a connection.
+/// The access log lines of requests on a connection.
 @Suite struct AccessOfConnectionTests {
   @Test func aStreamHasItsLineWhenItEndsWithAllOfItsBytes() throws {
     let output = AccessOutput()

@@ -18,7 +18,7 @@ final class AccessOutput: Sendable {
     log = AccessLog(mode, logger)
   }
 
-  /// The lines written so far. Call it once, and write at most as many as a pipe holds.
+  /// The lines written so far. Call it once, for at most as many lines as fit into a pipe.
   func lines() throws -> [[String: Any]] {
     logger.flush()
     pipe.fileHandleForWriting.closeFile()
@@ -29,7 +29,7 @@ final class AccessOutput: Sendable {
   }
 }
 
-/// When a request gets its line, and with which id, bytes and time.
+/// When the line of a request is written, with which id, bytes and time.
 @Suite struct AccessRecordTests {
   private static let start = MonotonicTime.zero + .seconds(1)
 

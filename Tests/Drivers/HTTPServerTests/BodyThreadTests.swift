@@ -75,7 +75,7 @@ import Totals
       post("next", by: client)
       #expect(served.isHolding(index + 2))
     }
-    // Neither the one that is being prepared, nor the one that waits.
+    // One is being prepared, and the other waits.
     first.close()
     second.close()
     #expect(eventually { served.board.abandoned.current == 2 })

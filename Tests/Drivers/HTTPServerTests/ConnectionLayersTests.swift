@@ -7,10 +7,10 @@ import Testing
 
 @testable import HTTPServer
 
-/// The header of the PROXY protocol and TLS below HTTP, with the bytes in the hands of the test. The client is the client's end of the same
-/// TLS engine; Tests/Integration has clients of others.
+/// The header of the PROXY protocol and TLS below HTTP. The test moves the bytes. The client uses the same TLS engine;
+/// Tests/Integration uses other clients.
 @Suite struct ConnectionLayersTests {
-  /// Both ends of a connection. The server's is used on a loop's thread.
+  /// Both ends of a connection. The server's end is used on a loop's thread.
   private final class Connection {
     private struct Server {
       let channel: Channel
@@ -26,7 +26,7 @@ import Testing
     init(expectsHeader: Bool = false) throws {
       served = try ServedApplication()
       let (descriptor, peer) = socketPair()
-      // The least that the kernel allows.
+      // The smallest size that the kernel allows.
       var size: Int32 = 1
       unsafe setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<Int32>.size))
       self.peer = peer
@@ -57,14 +57,14 @@ import Testing
     // MARK: The server
 
     private func onLoop<Fact: Sendable>(_ fact: @escaping (Server) -> Fact) -> Fact? {
-      // The loop first notices what the client has done.
+      // First, the loop notices the client's actions.
       _ = served.onLoop { _ in true }
       guard let server else { return nil }
       nonisolated(unsafe) let (ends, body) = (server, fact)
       return served.onLoop { _ in body(ends) }
     }
 
-    /// The server's next read, in a word.
+    /// The result of the server's next read, as one word.
     func receive() -> String {
       onLoop { server in
         var plaintext = ByteQueue()
@@ -77,7 +77,7 @@ import Testing
       } ?? "nothing"
     }
 
-    /// Sends what is pending.
+    /// Sends the pending bytes.
     func flush() -> OutputQueue.FlushResult? {
       onLoop { server in
         var empty = OutputQueue()
@@ -93,7 +93,8 @@ import Testing
     @discardableResult
     func sendClose() -> OutputQueue.FlushResult? { onLoop { server in server.layers.sendClose(to: server.channel) } }
 
-    /// Fills the kernel's buffer, so that nothing more can be sent. Returns the number of bytes, which the client must skip.
+    /// Fills the kernel's buffer, so that nothing more can be sent. Returns the number of bytes, which the client must
+    /// skip.
     func fill() -> Int? {
       onLoop { server in
         let bytes = [UInt8](repeating: 0, count: 1 << 16)
@@ -114,7 +115,7 @@ import Testing
 
     // MARK: The client
 
-    /// What the client has to send.
+    /// Returns the client's output.
     func flight() -> [UInt8] {
       var output = ByteQueue()
       client.takeCiphertext(into: &output)
@@ -128,7 +129,7 @@ import Testing
 
     func endSending() { shutdown(peer, Int32(SHUT_WR)) }
 
-    /// All that the kernel has for the client.
+    /// Returns all bytes that the kernel has for the client.
     func arrived() -> [UInt8] {
       var bytes: [UInt8] = []
       var room = [UInt8](repeating: 0, count: 1 << 16)
@@ -139,7 +140,7 @@ import Testing
       }
     }
 
-    /// Passes to the client what has arrived. Returns the state of its stream, in a word.
+    /// Passes the received bytes to the client. Returns the state of its stream, as one word.
     @discardableResult
     func deliver(isEnd: Bool = false) throws -> String {
       client.receive(ciphertext: arrived().span)
@@ -209,7 +210,7 @@ import Testing
     #expect(connection.arrived().isEmpty)
   }
 
-  /// The client has a small window, or the list of authorities is long.
+  /// The client may have a small window, or the list of authorities may be long.
   @Test func aFlightThatTheKernelDoesNotTakeIsSentLater() throws {
     let connection = try Connection()
     let filled = connection.fill()
@@ -225,13 +226,13 @@ import Testing
     try connection.establish()
   }
 
-  /// A client that reads close_notify takes what it has read for all.
+  /// A client that reads close_notify would take a truncated response for complete.
   @Test func aResponseThatIsCutHasNoCloseNotify() throws {
     let connection = try Connection()
     try connection.establish()
     let response = [UInt8](repeating: 7, count: 100_000)
     #expect(connection.write(response) == .blocked)
-    // There is room again, but the rest was not sent.
+    // There is room again, but the rest of the response was not sent.
     try connection.deliver()
     connection.sendClose()
     #expect(connection.arrived().isEmpty)

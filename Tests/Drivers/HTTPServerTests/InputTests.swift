@@ -8,7 +8,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// Requests that arrive while the connection waits for them.
+/// Requests that arrive while the connection waits for input.
 @Suite struct InputTests {
   private static let answer = "\r\n\r\nnow"
 
@@ -57,7 +57,7 @@ import Testing
     let client = served.connect()
     client.get("/now")
     #expect(client.read(through: Self.answer) != nil)
-    // Their responses exceed the buffer of the socket.
+    // Their responses exceed the socket's buffer.
     let count = 2_500
     client.send(String(repeating: "GET /now HTTP/1.1\r\nHost: a\r\n\r\n", count: count))
     for _ in 0..<count { #expect(client.read(through: Self.answer) != nil) }
@@ -107,11 +107,11 @@ import Testing
     let client = served.connect()
     client.get("/now")
     #expect(client.read(through: Self.answer) != nil)
-    // The request arrives after the loop has asked for events, and before the drain begins in the same turn.
+    // The request arrives after the loop has asked for events, but before the drain begins in the same turn.
     let (isInTurn, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     served.inOneTurn {
       served.loop.submit { context in
-        // The connection has been idle for long. In an earlier turn, its time limit could end it first.
+        // The connection has been idle for long, so its timeout could end it in an earlier turn.
         for connection in (context.userObject as? HTTPWorker)?.connections ?? [] {
           connection.phase = .idle(context.now - HTTPWorker.drainIdle)
         }

@@ -8,7 +8,7 @@ import Testing
 @testable import HTTPServer
 
 @Suite struct ProcessTotalTests {
-  /// What a loop keeps alive.
+  /// The objects that a loop keeps alive.
   private final class Resident {
     let parts: LoopParts<Channel>
     var channels: [Channel] = []
@@ -20,7 +20,7 @@ import Testing
     return unsafe poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLHUP) != 0
   }
 
-  /// Adds parts, each on a loop and of an origin, and returns which are reset in the end.
+  /// Adds parts, each with a loop and an origin, and returns which of them are finally reset.
   private func reset(
     _ parts: [(loop: Int, origin: ClientOrigin, bytes: Int)], _ order: ProcessTotal.Order, used: Int, yielded: UInt64
   ) throws -> [Bool] {
@@ -60,14 +60,14 @@ import Testing
   }
 
   @Test func theHeaviestIsResetOnWhicheverLoopItIs() throws {
-    // Slower than the others, but with less.
+    // Slower than the others, but smaller.
     let slow = (loop: 0, origin: ClientOrigin.ipv4(1), bytes: 100)
     let heavy = (loop: 0, origin: ClientOrigin.ipv4(2), bytes: 450)
     let other = (loop: 1, origin: ClientOrigin.ipv6(prefix: 3), bytes: 300)
     for order in [ProcessTotal.Order.oldestFirst, .newestFirst] {
       #expect(try reset([slow, heavy, heavy, other], order, used: 850, yielded: 1) == [false, true, false, false])
     }
-    // It needs more itself.
+    // The client that needs more is the heaviest itself.
     #expect(try reset([slow, heavy, heavy], .newestFirst, used: 1000, yielded: 0) == [false, false, false])
     #expect(
       try reset([slow, heavy, heavy, heavy], .newestFirst, used: 1000, yielded: 1) == [false, false, false, true])
@@ -110,7 +110,7 @@ import Testing
       #expect(admits(.ipv4(7)) != nil)
       if let first { parts.remove(first) }
       #expect(admits(network) != nil)
-      // Behind a Unix-domain socket stands a proxy, or somebody whom the file's permissions let in.
+      // The peer of a Unix-domain socket is a proxy, or a program that the file's permissions admit.
       for _ in 0..<5 { #expect(admits(.local) != nil) }
       #expect(total.count == 8 && parts.count == 8)
       return nil

@@ -28,7 +28,7 @@ import Testing
     }
   }
 
-  /// A Unix-domain socket counts memory, which may be more than the bytes that were sent.
+  /// For a Unix-domain socket, the kernel counts memory, which may exceed the sent bytes.
   @Test func aBufferThatGrowsByMoreThanWasSentTakesNothingAway() {
     var pace = ReaderPace(at: start, unacknowledged: 0)
     pace.advance(sent: 1000, unacknowledged: 2000, at: start)

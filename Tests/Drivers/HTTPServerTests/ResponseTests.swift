@@ -8,7 +8,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// Responses as an application writes them, and what the server makes of them.
+/// Responses of an application, as the server sends them.
 @Suite struct ResponseTests {
   private static func text(_ content: borrowing ResponseContent) -> String {
     String(decoding: content.copyBytes(), as: UTF8.self)
@@ -120,7 +120,7 @@ import Testing
     phase.restart(at: start + .seconds(5), isReceiving: false)
     #expect(phase.deadline(timeouts) == start + .seconds(80))
     phase.beginHead(at: start + .seconds(6))
-    // Absolute: further bytes of a head do not extend it.
+    // The deadline is absolute: further bytes of a head do not extend it.
     phase.beginHead(at: start + .seconds(9))
     phase.restart(at: start + .seconds(9), isReceiving: true)
     #expect(phase.deadline(timeouts) == start + .seconds(16))

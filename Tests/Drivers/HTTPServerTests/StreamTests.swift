@@ -10,7 +10,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// Responses that are sent piece by piece, over real sockets.
+/// Responses that are sent in pieces, over real sockets.
 @Suite struct StreamTests {
   @Test func aStreamIsChunkedAndItsConnectionGoesOn() async throws {
     let served = try ServedApplication()
@@ -55,12 +55,12 @@ import Testing
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/flood", "1.0")
-    // Something waits: so the client's task does, and the source is not asked meanwhile.
+    // Output is pending, so the client's task waits, and the source gets no requests meanwhile.
     #expect(eventually { served.metrics.unsentBytes.current > 0 })
     let asked = served.board.batches.current
     #expect(served.onLoop { $0.slowReaders.count } == 1)
     #expect(served.board.batches.current == asked)
-    // One batch waits, not a queue of them.
+    // One batch is pending, not a queue of batches.
     #expect(served.metrics.unsentBytes.current <= 2 * TestApplication.floodBatch)
     served.board.end.store(asked + 20, ordering: .sequentiallyConsistent)
     #expect(client.read(through: "\r\n\r\n") != nil)
@@ -68,7 +68,7 @@ import Testing
     #expect(eventually { served.metrics.unsentBytes.current == 0 })
   }
 
-  /// Of one address, whose clients without credentials are one: the one that has waited longest is reset then.
+  /// Clients without credentials at one address count as one. Then the client that has waited longest is reset.
   @Test(arguments: [([2, 1, 1, 1], 1), ([0, 0, 0, 0], 0)])
   func theHeaviestPrincipalIsResetAlthoughAnotherHasWaitedLonger(principals: [Int], reset: Int) throws {
     // Three batches fit.
@@ -136,10 +136,10 @@ import Testing
     served.drain(releasingOver: .hours(1_000))
     #expect(served.onLoop { $0.isDraining } == true)
     served.board.publish()
-    // One may have a descriptor whose time is the first.
+    // The descriptor of one of them may be among the first to end.
     let count = clients.count { $0.read(through: "news 1\n\r\n") != nil }
     #expect(count >= 4 && served.isHolding(count))
-    // Of any 64 descriptors in a row, about four are in each sixteenth of the time.
+    // Of any 64 consecutive descriptors, about four end in each sixteenth of the time.
     for first in [3, 1_000, 40_000] as [Int32] {
       var counts = [Int](repeating: 0, count: 16)
       for descriptor in first..<first + 64 { counts[Int(HTTPWorker.drainShare(of: descriptor) / 64)] += 1 }

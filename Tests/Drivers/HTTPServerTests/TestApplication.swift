@@ -11,19 +11,19 @@ import Testing
 
 @testable import HTTPServer
 
-/// What a test and the application that it serves share.
+/// The state that a test and its application have in common.
 final class Board: Sendable {
   let notifier = Notifier()
   let held = Gauge()
   /// The number of the last piece of news.
   let news = Atomic<Int>(0)
-  /// Where a stream ends.
+  /// The batch at which a stream ends.
   let end = Atomic<Int>(.max)
-  /// How often a source was asked for a batch.
+  /// The number of batches requested from sources.
   let batches = Atomic<Int>(0)
   let abandoned = Atomic<Int>(0)
   let closed = Atomic<Int>(0)
-  /// How many preparations have begun.
+  /// The number of preparations that have begun.
   let preparations = Atomic<Int>(0)
   /// A preparation ends when this is signalled.
   let gate = DispatchSemaphore(value: 0)
@@ -35,8 +35,9 @@ final class Board: Sendable {
   }
 }
 
-/// `/now` responds at once, `/echo` with the content, `/large` with the content when it is prepared, `/wait` at the next piece of news, `/stream` with each piece of news as it
-/// comes, `/flood` with batches without end, and `/prepared` with the same memory each time.
+/// `/now` responds at once, `/echo` with the content, `/large` with the content once it is prepared, `/wait` at the
+/// next news, `/stream` with each piece of news, `/flood` with endless batches, and `/prepared` from the same memory
+/// each time.
 final class TestApplication: HTTPApplication {
   static let floodBatch = 64 * 1024
 
@@ -70,7 +71,7 @@ final class TestApplication: HTTPApplication {
       case .large: RequestBody(request.framing, limit: 1 << 20, preparedFrom: 2)
       case .now, .wait, .stream, .flood, .prepared: nil
       }
-    // `/flood?7`: of principal 7.
+    // `/flood?7` belongs to principal 7.
     let principal = Int(request.query.text()) ?? 0
     return Exchange(state: route.rawValue + principal * Route.allCases.count, body: body)
   }
@@ -197,7 +198,7 @@ private final class FloodSource: Source {
   func close() { board.closed.add(1, ordering: .sequentiallyConsistent) }
 }
 
-/// A test application that is served on a loop of its own.
+/// A test application on a loop of its own.
 final class ServedApplication {
   let board = Board()
   let metrics: HTTPServerMetrics
@@ -210,7 +211,7 @@ final class ServedApplication {
     preparationWait: TimeSpan? = nil, _ change: (inout GatewaySettings.HTTP) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings().http
-    // A busy machine may need minutes between two steps of a test.
+    // On a busy machine, minutes may pass between two steps of a test.
     settings.idleTimeout = .hours(1)
     change(&settings)
     metrics = HTTPServerMetrics(MetricsRegistry())
@@ -222,7 +223,7 @@ final class ServedApplication {
     server.start(clients: [], management: [], on: [loop]) { [board] in TestApplication(board, $0, wait: wait) }
   }
 
-  /// A connection to it.
+  /// Opens a connection to the application.
   func connect() -> LoopbackClient {
     let (client, descriptor) = socketPair()
     loop.submit { context in
@@ -233,7 +234,7 @@ final class ServedApplication {
     return LoopbackClient(client)
   }
 
-  /// Stops the loop, so that all that `body` does is found in one turn.
+  /// Blocks the loop during `body`, so that it processes all of its effects in one turn.
   func inOneTurn(_ body: () -> Void) {
     let (isStopped, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     loop.submit { _ in
@@ -246,7 +247,7 @@ final class ServedApplication {
     goesOn.signal()
   }
 
-  /// A fact of the loop's thread.
+  /// Returns a fact that is read on the loop's thread.
   func onLoop<Fact: Sendable>(_ fact: @escaping @Sendable (HTTPWorker) -> Fact) -> Fact? {
     let done = DispatchSemaphore(value: 0)
     let result = Mutex<Fact?>(nil)

@@ -10,12 +10,12 @@ import Testing
     pace.deadline(pause: .seconds(10), minimumRate: minimumRate) - start
   }
 
-  /// Attack: a body that is announced and never comes.
+  /// Attack: a body that is announced and never arrives.
   @Test func grantsOnePauseBeforeTheFirstByte() {
     #expect(deadline(TransferPace(at: start)) == .seconds(10))
   }
 
-  /// Attack: a byte a second keeps a connection for as long as the body is long.
+  /// Attack: one byte a second would keep a connection open for as many seconds as the body has bytes.
   @Test func aByteNowAndThenIsNotEnough() {
     var pace = TransferPace(at: start)
     for second in 1...9 { pace.advance(by: 1, at: start + .seconds(Int64(second))) }
@@ -31,7 +31,7 @@ import Testing
     #expect(pace.bytes == 10_000)
   }
 
-  /// Attack: nearly all of the body at once, which earns hours at the minimum rate, and then nothing.
+  /// Attack: nearly the whole body at once, which earns hours at the minimum rate, followed by nothing.
   @Test func whatCameQuicklyDoesNotPayForALongPause() {
     var pace = TransferPace(at: start)
     pace.advance(by: 16 << 20, at: start + .seconds(1))

@@ -9,14 +9,14 @@ import Testing
 
 @testable import HTTPServer
 
-/// Requests that wait for news, on a connection whose other end the test holds.
+/// Requests that wait for news, on a connection whose other end is the test.
 @Suite struct WaitingTests {
   @Test func aRequestIsWokenWhereNewsAndPipelinedBytesComeInOneTurn() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    // The bytes are looked at first.
+    // The bytes are processed first.
     served.inOneTurn {
       client.get("/now")
       served.board.publish()
@@ -89,7 +89,7 @@ import Testing
       #expect(served.isHolding(1))
       #expect(served.board.held.current == 1)
       served.inOneTurn {
-        // Both wait behind the first request, which ends now.
+        // Both are pipelined behind the first request, which now ends.
         client.get("/now")
         client.get("/wait")
         served.board.publish()
@@ -167,7 +167,8 @@ import Testing
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    // More notifiers than groups are kept for: those without entries go, and the one with an entry stays.
+    // More notifiers than the number of groups that are kept: groups without entries are removed, and the group with an
+    // entry remains.
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
@@ -183,7 +184,7 @@ import Testing
     #expect(client.read(through: "news 1") != nil)
   }
 
-  /// One of many that wait for the same notifier, such as a delivery among those of its session.
+  /// One of many requests for the same notifier, like one delivery of a session with many.
   private final class OneOfMany: WaitingRequest {
     let notifier = Notifier()
     var deadline: MonotonicTime { .distantFuture }
@@ -221,7 +222,7 @@ import Testing
     }
   }
 
-  /// Drains the worker of its loop. As a task it runs after those that the input of the turn has resumed.
+  /// Drains the worker of its loop. As a task, it runs after the tasks that this turn's input has resumed.
   private final class Drain: LoopTask {
     private let worker: HTTPWorker?
     init(_ context: LoopContext) { worker = context.userObject as? HTTPWorker }

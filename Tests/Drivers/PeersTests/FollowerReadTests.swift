@@ -11,9 +11,9 @@ import Threading
 
 @testable import Sessions
 
-/// Polls and streams at a gateway that follows the session, with a script in the place of Redis.
+/// Polls and streams at a gateway that follows the session, with a script instead of Redis.
 @Suite struct FollowerReadTests {
-  /// What the gateway asks the store for.
+  /// The requests of the gateway to the store.
   private final class Requests: Sendable {
     struct Seen: Sendable {
       var calls = 0
@@ -72,7 +72,7 @@ import Threading
           rendered: message.rendered))
     }
 
-    /// The session is read, with these pushes.
+    /// Reports that the session was read, with these pushes.
     func load(_ pushes: ClosedRange<UInt64>) {
       report(.restarted(epoch: Self.epoch, terms))
       report(.entries(pushes.map { push($0) }))
@@ -97,7 +97,7 @@ import Threading
       #expect(answer.status == 200 && answer.body.contains("push-3") && !answer.body.contains("push-1"))
       #expect(answer.field("Gateway-Cursor") == follower.cursor(1, 3))
     }
-    // As at the holder, the wait goes on for what arrives.
+    // As at the holder, the wait continues until a push arrives.
     let next = try follower.poll("wait=30s")
     #expect(eventually { follower.gateway.metric("drawbridge_polls_held") == 1 })
     follower.report(.entries([follower.push(4)]))
@@ -113,11 +113,12 @@ import Threading
     let poll = try follower.poll("cursor=latest&wait=30s")
     #expect(eventually { follower.requests.calls > 0 })
     follower.load(1...3)
-    // It is held by the session that has taken the place of the first one.
+    // The session that has replaced the first one now holds the request.
     let inbox = try #require(follower.gateway.slot).session.inbox
     #expect(eventually { inbox.hasReaders })
     #expect(!poll.isReadable)
-    // It begins after the newest push at the moment when it finds the copy current, which may be one of these.
+    // The poll begins after the newest push at the moment when it finds the copy current. That may be one of these
+    // pushes.
     var newest: UInt64 = 3
     let isAnswered = eventually {
       newest += 1
@@ -138,7 +139,7 @@ import Threading
       try follower.poll("cursor=\(follower.cursor(2, 4))&wait=0"),
     ]
     #expect(eventually { follower.requests.refresh == 2 })
-    // What was read before does not count.
+    // Earlier reads do not count.
     follower.report(.isCurrent)
     follower.report(.continued(after: nil, follower.terms))
     follower.report(.entries([follower.push(4, 2), follower.push(5, 2)]))
@@ -149,7 +150,7 @@ import Threading
       #expect(answer.status == 200 && answer.field("Gateway-Gap") == nil)
       #expect(answer.body.contains("push-5") && !answer.body.contains("push-4"))
     }
-    // Redis has lost this one.
+    // Redis has lost this push.
     let lost = try follower.poll("cursor=\(follower.cursor(3, 9))&wait=30s")
     #expect(eventually { follower.requests.refresh == 3 })
     #expect(!lost.isReadable)
@@ -206,7 +207,7 @@ import Threading
     follower.report(.isCurrent)
     follower.report(.refreshed(1))
     #expect(eventually { follower.gateway.metric("drawbridge_messages_delivered_total") == 4 }, "3 and 1")
-    // Both end when the session comes here.
+    // Both end when this gateway becomes the holder.
     follower.gateway.slot?.session.inbox.replaced()
     #expect(first.readToEnd().contains("push-5"))
     let text = second.readToEnd()
@@ -222,7 +223,7 @@ import Threading
       copy.noteUse(at: start + .microseconds(index * 300), wakesHolder: true)
     }
     #expect(follower.requests.seen.withLock { [$0.calls, $0.wakes] } == [3, 3])
-    // Readers that wait, and sessions that are always followed.
+    // Waiting readers, and sessions that are always followed.
     copy.keep(at: start + .seconds(10), hasReaders: true, wakesHolder: true)
     copy.keep(at: start + .seconds(15), hasReaders: false, wakesHolder: true)
     #expect(follower.requests.seen.withLock { [$0.calls, $0.wakes] } == [4, 4])

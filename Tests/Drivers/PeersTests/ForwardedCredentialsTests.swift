@@ -107,7 +107,8 @@ import Testing
     #expect(try eventually { try follower.isIdle() })
   }
 
-  /// The first principal has more connections than its share, and waits for more. The others have one connection more between them.
+  /// The first principal has more connections than its share, and waits for more. The others may have one more
+  /// connection together.
   @Test func aClientWithLessThanItsShareDoesNotWaitBehindOneWithMore() throws {
     let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
     let third = "token-of-a-third-client"

@@ -44,7 +44,7 @@ import WebSocketCodec
     }
   }
 
-  /// Every route of a session, and what may be wrong with a request.
+  /// A request for every route of a session, and requests with errors.
   static let requests = [
     Request("GET", "/v1/session"), Request("HEAD", "/v1/session"), Request("GET", "/v1/session?x=1"),
     Request("GET", "/v1/sessions/market", "Accept: text/html\r\n"),
@@ -86,7 +86,8 @@ import WebSocketCodec
       #expect(answer.body.isEmpty == expected.body.isEmpty, "\(name)")
       #expect(answer.json.keys.sorted() == expected.json.keys.sorted(), "\(name): \(answer.body)")
     }
-    // The client's gateway knows a path without parameters and the methods of a delivery, and carries out a DELETE of a session.
+    // The client's gateway itself handles a path without parameters, the methods of a delivery, and a DELETE of a
+    // session.
     #expect(pair.follower.network.metrics.responses.total == UInt64(Self.requests.count - 3))
     #expect(
       pair.holder.metric("drawbridge_messages_accepted_total") == alone.metric("drawbridge_messages_accepted_total"))
@@ -115,8 +116,8 @@ import WebSocketCodec
 
   // MARK: Connections
 
-  /// A request that arrives while the holder closes its connection has an unknown outcome. The client's connection, which was idle for less long, shows that the
-  /// time has passed.
+  /// A request that arrives while the holder closes its connection has an unknown outcome. The client's connection has
+  /// been idle for less time, so its end shows that the timeout has passed.
   @Test(arguments: [false, true]) func idleConnectionsOfOtherGatewaysAreKept(whileDraining: Bool) throws {
     let holder = try TestGateway(settings: { if !whileDraining { $0.http.idleTimeout = .milliseconds(50) } })
     let (peer, client) = (try holder.connectAsPeer(), try holder.connect())
@@ -177,7 +178,7 @@ import WebSocketCodec
     return peer
   }
 
-  /// For steps that need the peer that they are of.
+  /// Lets steps refer to their own peer.
   private final class Holder: @unchecked Sendable { var peer: ScriptedPeer? }
 
   @Test func theFieldsOfAConnectionEndWithIt() throws {
@@ -207,7 +208,7 @@ import WebSocketCodec
     #expect(try pair.follower.request("GET", "/v1/session", long).status == 200)
   }
 
-  /// A wait that moves on is not longer than the client has asked for.
+  /// A wait that moves on does not become longer than the client has requested.
   @Test func theNextGatewayLearnsHowLongTheClientHasWaited() throws {
     let peer = try ScriptedPeer { client in
       let first = client.readMessage()?.head ?? ""
@@ -235,8 +236,8 @@ import WebSocketCodec
     #expect(small.network.metrics.attempts.total == 2)
   }
 
-  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch. Each leaves room for the longest name of a session, which has
-  /// 64 bytes.
+  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch. Both must leave
+  /// room for the longest name of a session, 64 bytes.
   @Test func theLargestResponsesFitWithTheSmallestLimit() throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")
@@ -258,7 +259,7 @@ import WebSocketCodec
     #expect(batch.status == 202 && batch.body.utf8.count < settings.http.batchMessages * (384 - 64))
   }
 
-  /// Responses of which each fits, of holders that do not send the last byte.
+  /// Each response fits, but their holders do not send the last byte.
   @Test func allResponsesTogetherAreLimited() throws {
     let (pipe, mayEnd) = (Pipe(), DispatchSemaphore(value: 0))
     let body = String(repeating: "y", count: 600 << 10)
@@ -286,7 +287,7 @@ import WebSocketCodec
     #expect(try first.response().body == body)
     #expect(eventually { received.current == 0 })
     #expect(try follower.request("GET", "/v1/consumers/c").body == body)
-    // One line, which says why.
+    // One line, with the reason.
     follower.network.logger?.flush()
     pipe.fileHandleForWriting.closeFile()
     let log = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
@@ -297,7 +298,7 @@ import WebSocketCodec
     let pair = try Pair()
     let fields = "X-Request-Id: mine\r\nAccept: text/x\r\n"
     #expect(try pair.follower.request("GET", "/v1/session", fields).text("request_id") == "mine")
-    // The gateway of the client chooses one if the client has not.
+    // The client's gateway chooses an id if the client has not.
     let ids = try (0..<2).map { _ in try pair.follower.request("GET", "/v1/deliveries/x").text("request_id") }
     #expect(ids[0] != nil && ids[0] != ids[1])
     let alone = try pair.follower.request("GET", "/nowhere").text("request_id")
@@ -320,13 +321,13 @@ import WebSocketCodec
       let client = try gateway.connectAsPeer()
       client.send(wrong)
       #expect(try client.response().status == status, "\(wrong)")
-      // Others do not keep the connections of gateways.
+      // Only gateways keep such connections open.
       if status == 403 { #expect(client.readToEnd().isEmpty) }
       client.send(good)
       #expect((try? client.response().status) == (status == 403 ? nil : 200), "\(wrong)")
     }
     #expect(gateway.network.metrics.refused.total == 6)
-    // The listener for clients believes no field.
+    // The listener for clients ignores the field.
     let client = try gateway.connect()
     client.send(good.replacing(";15;", with: ";0;"))
     #expect(try client.response().status == 200)
@@ -354,7 +355,7 @@ import WebSocketCodec
     }
     #expect(holder.network.metrics.refused.total > 0)
     #expect(holder.metric("drawbridge_messages_accepted_total") == 0)
-    // One line, which names the other one.
+    // One line, which names the other gateway.
     follower.network.logger?.flush()
     pipe.fileHandleForWriting.closeFile()
     let log = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
@@ -369,7 +370,7 @@ import WebSocketCodec
     let statuses = try (0..<3).map { _ in try pair.follower.request("POST", "/v1/messages", "", "x") }
     #expect(statuses.map(\.status) == [202, 202, 429])
     #expect(statuses[2].problem == "too-many-requests" && statuses[2].all("RateLimit").count == 1)
-    // The holder counts messages, so the response says what is left there, and not here.
+    // The holder counts messages, so the response contains the state of the holder's limit, not of this gateway's.
     let limit = try #require(statuses[2].field("RateLimit"))
     #expect(limit.contains("messages") && limit.contains("r=0") && !limit.contains("requests"), "\(limit)")
     #expect(statuses[2].all("RateLimit-Policy").count == 1)

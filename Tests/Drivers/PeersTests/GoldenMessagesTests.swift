@@ -5,13 +5,15 @@ import Sessions
 import Synchronization
 import Testing
 
-/// Gateways of two versions serve the same sessions during an upgrade. `Tests/Golden/peer-messages.txt` has the messages between two gateways of an earlier
-/// program, for each route: what the one forwarded, and how the holder responded.
+/// Gateways of two versions serve the same sessions during an upgrade. `Tests/Golden/peer-messages.txt` has the
+/// messages between two gateways of an earlier version, for each route: the forwarded request, and the holder's
+/// response.
 ///
-/// `DRAWBRIDGE_WRITE_GOLDEN=1 swift test --filter GoldenMessagesTests` writes the file anew. Do it only for a new route, and see in the difference that the
-/// others have changed in ids, times and numbers only: a new file hides what an earlier gateway does not understand.
+/// `DRAWBRIDGE_WRITE_GOLDEN=1 swift test --filter GoldenMessagesTests` writes the file again. Do this only for a new
+/// route, and check in the diff that the others have changed only in ids, times and numbers. A new file hides messages
+/// that an earlier gateway does not understand.
 @Suite(.serialized) struct GoldenMessagesTests {
-  /// Each is a head and a body.
+  /// Each consists of a head and a body.
   private struct Message {
     var request = ""
     var response = ""
@@ -67,7 +69,7 @@ import Testing
     }
   }
 
-  /// What two gateways of this program say to each other.
+  /// The messages between two gateways of this version.
   private func recorded() throws -> [Message] {
     let (holder, passed) = (try TestGateway(), ForwardedMessages())
     let address = holder.peerAddress
@@ -88,7 +90,7 @@ import Testing
     return passed.all
   }
 
-  /// Without what differs from run to run: ids, times, and numbers in the bodies of responses.
+  /// Replaces parts that differ from run to run: ids, times, and numbers in the bodies of responses.
   private func masked(_ text: String) -> String {
     let parts = text.components(separatedBy: "\r\n\r\n")
     let head = parts[0].components(separatedBy: "\r\n").map { line in
@@ -103,7 +105,7 @@ import Testing
 
   // MARK: The file
 
-  /// Lines with `>` are of requests, and those with `<` of their responses. The line with `=` is the body.
+  /// Lines with `>` belong to requests, and lines with `<` to their responses. The line with `=` is the body.
   private func messages() throws -> [Message] {
     var messages: [Message] = []
     for line in try String(contentsOf: Self.file, encoding: .utf8).split(separator: "\n") where !line.hasPrefix("#") {

@@ -16,11 +16,11 @@ import Upstream
 @testable import Peers
 @testable import Sessions
 
-/// Holders that are lost, hang or are others than was thought, and sessions that have none.
+/// Holders that are lost, hang, or are other gateways than expected, and sessions without a holder.
 @Suite struct HolderLossTests {
   private typealias Pair = ForwardingTests.Pair
 
-  /// When a holder is lost.
+  /// The moment in which a holder is lost.
   enum Phase: String, CaseIterable, Sendable {
     case beforeReading, beforeTheHead, withinTheHead, afterTheHead, withinTheContent
   }
@@ -75,7 +75,7 @@ import Upstream
       let client = try follower.connect()
       client.send("POST", target, "", "{}")
       let answer = try client.response()
-      // A request of which the kernel has not taken all was not executed.
+      // A request that the kernel has not accepted completely was not executed.
       if phase == .beforeReading, answer.problem == "holder-unavailable" { continue }
       #expect(answer.status == 502 && answer.problem == "outcome-unknown", "\(phase) \(target): \(answer.body)")
       #expect(next.connections == 0)
@@ -95,7 +95,7 @@ import Upstream
     #expect(try follower.request("POST", "/v1/call", "", "{}").problem == "outcome-unknown")
     #expect(peer.connections == 1)
     #expect(try follower.request("GET", "/v1/session").status == 200)
-    // Here the server may just have closed an idle connection.
+    // The server may just have closed an idle connection.
     #expect(try follower.request("GET", "/v1/session").status == 200)
     #expect(peer.connections == 3)
   }
@@ -104,7 +104,7 @@ import Upstream
     let holder = try TestGateway()
     let address = holder.peerAddress
     let isLost = Atomic(true)
-    /// Loses the first response of the holder, and passes on the others.
+    /// A relay that loses the first response of the holder, and passes on the others.
     let relay = try ScriptedPeer { client in
       while let (head, body) = client.readMessage() {
         guard let behind = try? LoopbackClient(to: address) else { return }
@@ -122,13 +122,13 @@ import Upstream
       isLost.store(true, ordering: .sequentiallyConsistent)
       let answer = try follower.request("POST", "/v1/messages", fields, body)
       #expect(answer.status == 202, "\(answer.body)")
-      // The client has sent it once, unless its own key was used.
+      // The client has sent the request once, unless it used its own key.
       #expect((answer.field("Idempotency-Replayed") == nil) == !fields.contains("Key"), "\(fields)")
     }
     #expect(holder.metric("drawbridge_messages_accepted_total") == 4)
-    // The keys of clients are others.
+    // Keys of clients are counted separately.
     #expect(holder.metric("drawbridge_idempotency_keys") == 1)
-    // The same again is another message.
+    // The same request again is another message.
     #expect(try follower.request("POST", "/v1/messages", "", "one").status == 202)
     #expect(holder.metric("drawbridge_messages_accepted_total") == 5)
   }
@@ -154,11 +154,11 @@ import Upstream
     let answer = try client.response()
     #expect(answer.status == 202 && answer.field("Idempotency-Replayed") == nil, "\(answer.body)")
     #expect(next.metric("drawbridge_messages_accepted_total") == 0)
-    // It is the message that the other holder has stored.
+    // The message is the one that the other holder has stored.
     let path = try #require(answer.field("Location"))
     #expect(path.hasSuffix(".1.1"), "\(path)")
     #expect(try follower.request("GET", path).status == 200)
-    // The key of a client survives among those of clients.
+    // A client's key is restored among the keys of clients.
     #expect(next.metric("drawbridge_idempotency_keys") == 0)
   }
 
@@ -177,7 +177,7 @@ import Upstream
     #expect(try other.response().problem == "idempotency-key-reused")
   }
 
-  /// The principal of all is the same. Its share of the keys that clients choose is not one of these ids.
+  /// All requests have the same principal. Its share of the keys of clients does not include these ids.
   @Test func theIdsOfForwardedRequestsHaveOneLimitForAllClients() throws {
     let holder = try TestGateway(forwardedIDs: 8, settings: { $0.authentication.tokens = "tokens" })
     let follower = try TestGateway(.at(holder.peerAddress))
@@ -187,7 +187,7 @@ import Upstream
     #expect(refused.text("detail")?.contains("other gateways") == true)
     #expect(refused.text("detail")?.contains("http.idempotency_keys") == false)
     #expect((1...20).contains(Int(refused.field("Retry-After") ?? "") ?? 0))
-    // Those that clients choose are counted elsewhere.
+    // Keys that clients choose are counted elsewhere.
     #expect(try follower.request("POST", "/v1/messages", "Idempotency-Key: a\r\n", "x").status == 202)
   }
 
@@ -234,7 +234,7 @@ import Upstream
       #expect(answer.status == 421 && answer.body.isEmpty)
     }
     #expect(holder.network.metrics.misdirected.total == 0 && other.network.metrics.attempts.total == 0)
-    // The client of a gateway that was wrong about the holder does not notice.
+    // The client does not notice that its gateway was wrong about the holder.
     let follower = try TestGateway(.at(other.peerAddress))
     let client = try follower.connect()
     client.send("POST", "/v1/call?wait=0", "", "{}")
@@ -276,7 +276,7 @@ import Upstream
     #expect(try call.response().problem == "outcome-unknown")
   }
 
-  /// A holder that lives, and gets a request of one gateway without responding.
+  /// A holder that is alive, but does not respond to a request of one gateway.
   @Test func aRequestIsRepeatedIfItsHolderDoesNotRespondInTime() throws {
     let holder = try TestGateway()
     let address = holder.peerAddress
@@ -294,7 +294,7 @@ import Upstream
     defer { lossy.stop() }
     let follower = try TestGateway(
       .at(lossy.address), limits: { ($0.attemptMargin, $0.recognition) = (.milliseconds(100), .seconds(5)) })
-    // After four fifths of the time in which it is recognised.
+    // After four fifths of the time in which the holder recognises it.
     #expect(try follower.request("POST", "/v1/messages", "", "x").status == 202)
     #expect(lossy.connections == 2)
   }
@@ -387,7 +387,7 @@ import Upstream
     #expect(try eventually { try pair.follower.isIdle() })
   }
 
-  /// One that hangs leaves some for the others. Idle ones are closed if there would be too many.
+  /// If a peer hangs, some connections remain for the others. Idle ones are closed if there would be too many.
   @Test func peersShareTheConnectionsOfALoop() throws {
     let hanging = try ScriptedPeer { client in
       _ = client.readMessage()
@@ -420,7 +420,7 @@ import Upstream
     #expect(try eventually { try follower.isIdle() })
   }
 
-  /// For what lives on a loop.
+  /// Carries objects that belong to a loop.
   private final class LoopBox: @unchecked Sendable { var connection: (pool: PeerConnections, client: HTTPClient)? }
 
   @Test func aFreeConnectionIsThatOfTheRequestThatHasWaited() throws {
@@ -433,7 +433,7 @@ import Upstream
     let client = try pair.follower.connect()
     client.send("POST", "/v1/messages", "", "x")
     #expect(try eventually { try pair.follower.onLoop { $0.forwarder?.held ?? 0 } == 3 })
-    // One that comes at the same time has to wait.
+    // A request that arrives at the same time has to wait.
     let isTaken = try pair.follower.onLoop { api in
       guard let forwarder = api.forwarder, let (pool, client) = box.connection else { return false }
       box.connection = nil

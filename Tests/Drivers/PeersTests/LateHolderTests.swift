@@ -17,7 +17,8 @@ import UpstreamProtocol
 @testable import Sessions
 @testable import Upstream
 
-/// A holder whose deadline has passed while its process was stopped. Another gateway holds the session, and the first one has not noticed it.
+/// A holder whose deadline has passed while its process was stopped. Another gateway has taken the session, but the
+/// former holder has not noticed it yet.
 @Suite struct LateHolderTests {
   private let journal = SharedJournal()
   private let first: TestGateway
@@ -28,7 +29,7 @@ import UpstreamProtocol
     first.hold(while: WritePermission { [isInTime] in isInTime.value })
   }
 
-  /// Another gateway takes the session.
+  /// Lets another gateway take the session.
   private func takeOver() throws -> TestGateway {
     isInTime.value = false
     let next = try TestGateway(startsSessions: true, sharing: journal)
@@ -36,13 +37,13 @@ import UpstreamProtocol
     return next
   }
 
-  /// The first one notices it.
+  /// Lets the former holder notice the loss.
   private func notice(_ next: TestGateway) {
     first.shared?.lose("default")
     first.locate(at: next.peerAddress)
   }
 
-  /// Sends a request to the first gateway, which must have no response to it before it knows the next holder.
+  /// Sends a request to the first gateway, which must not respond before it knows the next holder.
   private func ask(
     _ next: TestGateway, _ method: String, _ target: String, _ body: String? = nil
   ) throws -> Answer {
@@ -54,7 +55,7 @@ import UpstreamProtocol
     return try client.response(to: method)
   }
 
-  /// The first message gets a final state, as if its time was over before the store has noticed the deadline.
+  /// Gives the first message a final state, as if it had expired before the store noticed the deadline.
   private static func endMessage(at gateway: TestGateway) throws {
     let upstream = try gateway.session().upstream
     upstream.shared.withLock { $0.outbox.withdraw(1) }
@@ -131,9 +132,9 @@ import UpstreamProtocol
     #expect(try first.request("GET", "/v1/consumers/c").status == 200)
   }
 
-  /// What was executed in time, and is finished too late, is refused with nothing done.
+  /// A request that was executed in time but finished too late is refused as not executed.
   @Test func aResponseThatWasMadeWhileTheDeadlinePassedIsNotSent() throws {
-    // In time when it is routed and begun, and late when it has been read.
+    // In time when the request is routed and begun, but late when its result has been read.
     isInTime.remaining = 3
     let answer = try first.request("GET", "/v1/consumers/none")
     #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
@@ -158,7 +159,7 @@ import UpstreamProtocol
   }
 }
 
-/// Whether a deadline has passed. `remaining`: after so many more looks.
+/// A flag that says whether the deadline lies ahead. `remaining`: it becomes false after this many reads.
 final class SharedFlag: Sendable {
   private let state = Mutex<(value: Bool, remaining: Int?)>((true, nil))
 

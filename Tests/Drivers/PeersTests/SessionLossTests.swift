@@ -18,7 +18,7 @@ import UpstreamProtocol
 @testable import Sessions
 @testable import Upstream
 
-/// Requests that wait at the gateway of their client when it loses the session.
+/// Requests that wait at the client's gateway when it loses the session.
 @Suite struct SessionLossTests {
   private static func gateway(
     _ journal: SharedJournal, startsSessions: Bool = false, patience: TimeSpan = .seconds(20)
@@ -28,14 +28,14 @@ import UpstreamProtocol
     }
   }
 
-  /// A gateway that has the session, which is to lose it.
+  /// A gateway that has the session and will lose it.
   private static func holder(_ journal: SharedJournal, patience: TimeSpan = .seconds(20)) throws -> TestGateway {
     let gateway = try gateway(journal, patience: patience)
     gateway.hold()
     return gateway
   }
 
-  /// The session of `gateway` moves to another one, which is returned.
+  /// Moves the session from `gateway` to another gateway, and returns that.
   private static func move(_ journal: SharedJournal, from gateway: TestGateway) throws -> TestGateway {
     gateway.lose()
     let next = try Self.gateway(journal, startsSessions: true)
@@ -53,7 +53,7 @@ import UpstreamProtocol
     client.send("GET", try #require(sent.field("Location")) + "?wait=30s")
     let held = try first.session()
     #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 1 })
-    // Only the next one has started its sessions, so that messages expire.
+    // Only the next gateway has started its sessions, so that messages expire.
     let next = try Self.move(journal, from: first)
     let answer = try client.response()
     #expect(answer.status == 200 && answer.text("state") == "expired", "\(answer.body)")
@@ -96,7 +96,7 @@ import UpstreamProtocol
     client.send("PATCH", "/v1/session", "", #"{"desired":"up"}"#)
     #expect(eventually { held.upstream.shared.withLock { $0.storeWaiters } == 1 })
     #expect(!client.isReadable)
-    // Nobody will know here whether it is stored. At the next holder it can be repeated.
+    // This gateway never learns whether the message is stored. At the next holder the request can be repeated.
     let next = try Self.move(journal, from: first)
     if isForwarded { follower.locate(at: next.peerAddress) }
     let answer = try client.response()
@@ -105,7 +105,7 @@ import UpstreamProtocol
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
 
-  /// A client has closed the session at another gateway. The two learn that one after the other.
+  /// A client has closed the session at another gateway. The two gateways learn that one after the other.
   @Test(arguments: [false, true]) func waitsEndWhenTheSessionIsClosed(holderIsFirst: Bool) throws {
     let journal = SharedJournal()
     let first = try Self.gateway(journal, startsSessions: true)
@@ -129,7 +129,7 @@ import UpstreamProtocol
     #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 2 })
     for gateway in holderIsFirst ? [first, follower] : [follower, first] {
       try #require(gateway.slot).close(code: 1000)
-      // Before the second one knows it.
+      // Before the second gateway knows it.
       #expect(eventually { first.metric("drawbridge_receives_held") == 0 || gateway === follower })
     }
     for client in waiting {
@@ -215,7 +215,7 @@ import UpstreamProtocol
     #expect(try eventually { try next.isIdle() })
   }
 
-  /// Sends a message by a gateway to the holder, which loses the session while the journal stores it.
+  /// Sends a message through `gateway` to the holder, which loses the session while the journal stores the message.
   private static func sendToLoser(
     _ holder: TestGateway, _ journal: SharedJournal, by gateway: TestGateway
   ) throws -> LoopbackClient {
@@ -252,7 +252,7 @@ import UpstreamProtocol
     #expect(first.metric("drawbridge_messages_accepted_total") == 0)
   }
 
-  /// The journal ends, which notifies those who wait for it, before the gateway loses the session.
+  /// The end of the journal wakes its waiters before the gateway loses the session.
   @Test(arguments: [false, true])
   func aMessageIsNotRefusedBetweenTheEndOfTheJournalAndTheLoss(isForwarded: Bool) throws {
     let journal = SharedJournal()
@@ -297,7 +297,7 @@ import UpstreamProtocol
     for client in clients { #expect(try [200, 201, 202].contains(client.response().status)) }
   }
 
-  /// There is no next holder in time. The journal may have the message, and then a later one sends it.
+  /// There is no next holder in time. The journal may have stored the message, and then a later holder sends it.
   @Test func aForwardedMessageThatMayBeStoredHasAnUnknownOutcome() throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)
@@ -305,7 +305,7 @@ import UpstreamProtocol
     let client = try Self.sendToLoser(first, journal, by: follower)
     #expect(try client.response().problem == "outcome-unknown")
     #expect(first.metric("drawbridge_peer_requests_misdirected_total") > 0)
-    // A gateway that never had it says that nothing was done.
+    // A gateway that never held the session responds that nothing was done.
     let other = try follower.connect()
     other.send("POST", "/v1/messages", "", "x")
     #expect(try other.response().problem == "holder-unavailable")
@@ -373,7 +373,7 @@ import UpstreamProtocol
       return try peer.response()
     }
     #expect(try send("?ttl=40200ms&until=written&wait=50s", waited: 40_000).text("state") == "expired")
-    // Nothing is left, also of the default and of a batch.
+    // The TTL has ended. This also applies to the default TTL and to a batch.
     for (query, waited, fields) in [
       ("?ttl=2s", 5_400, ""), ("", 90_000, ""), ("", 100, "TTL: 0\r\n"),
       ("?ttl=2s", 5_400, "Content-Type: application/x-ndjson\r\n"),
@@ -381,13 +381,13 @@ import UpstreamProtocol
       let answer = try send(query, waited: waited, fields)
       #expect(answer.status == 503 && answer.problem == "upstream-down", "\(query) \(fields): \(answer.body)")
     }
-    // A repetition has the same TTL, whatever is left of it.
+    // A repetition has the same TTL, even if less of it is left.
     #expect(try send("?ttl=1h", waited: 100, id: 80).status == 202)
     let repeated = try send("?ttl=1h", waited: 3_600_000, id: 80)
     #expect(repeated.status == 202, "\(repeated.body)")
   }
 
-  /// A proxy of the client states its timeout, which began at the other gateway.
+  /// The timeout of a client's proxy began at the other gateway.
   @Test func aWaitForTheStoreEndsWhenItsClientHasWaitedForItsTime() throws {
     let journal = SharedJournal()
     let holder = try Self.holder(journal)
@@ -469,7 +469,7 @@ import UpstreamProtocol
     #expect(answer.status == 200 && answer.text("state") == "no-holder", "\(answer.body)")
     let replica = try Self.replica(answer)
     #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false && replica["lag_seconds"] is NSNull)
-    // A holder that does not respond costs two seconds, and not the time in which another one would take its place.
+    // A holder that does not respond causes a wait of two seconds, not as long as its replacement takes.
     let slow = try ScriptedPeer { client in _ = client.readToEnd() }
     defer { slow.stop() }
     gateway.locate(at: slow.address)
@@ -477,7 +477,7 @@ import UpstreamProtocol
     #expect(try eventually { try gateway.isIdle() })
   }
 
-  /// A holder that has ended, one that ends, and one that is replaced by none: no client waits for the next one.
+  /// Holders that have ended, are ending, or have no successor: no client waits for the next holder.
   @Test func theStateOfASessionIsShownAtOnceIfNoHolderCanBeAsked() throws {
     let journal = SharedJournal()
     let gateway = try Self.gateway(journal)
@@ -495,14 +495,14 @@ import UpstreamProtocol
     #expect(eventually { gateway.metric("drawbridge_peer_connections ") == 1 })
     gateway.locate(at: nil)
     #expect(try client.response().text("state") == "no-holder")
-    // Each was asked once, and no wait was ended by its deadline.
+    // Each holder was tried once, and no wait lasted until its deadline.
     let outcomes = "drawbridge_forwarded_requests_total{outcome="
     #expect(gateway.network.metrics.attempts.total == 3)
     #expect(gateway.metric(outcomes + #""unavailable""#) == 3 && gateway.metric(outcomes + #""abandoned""#) == 0)
     #expect(try eventually { try gateway.isIdle() })
   }
 
-  /// It is stopped, or the network loses its packets. A change of the session waits for it, and a read does not.
+  /// The holder is stopped, or its packets are lost. A change of the session waits for it, but a read does not.
   @Test func theStateOfASessionIsShownWithoutASilentHolder() throws {
     let gateway = try Self.gateway(SharedJournal())
     let silent = try ScriptedPeer { client in _ = client.readToEnd() }

@@ -2,15 +2,16 @@ import Inbox
 import Journal
 import Threading
 
-/// A journal that several gateways can continue, one after another, as they do with one in Redis. Everything is stored at once.
+/// A journal that several gateways can continue, one after another, like a session in Redis. Everything is stored at
+/// once.
 final class SharedJournal: Sendable {
   private struct State {
     var session = RestoredSession(epoch: 0xABC)
     var submitted: UInt64 = 0
-    /// The last entry that is stored; nil: the last one.
+    /// The last stored entry; nil if all entries are stored.
     var stored: UInt64?
     var isLost = false
-    /// What is submitted in others is not stored.
+    /// Entries that are submitted in other terms are not stored.
     var term: UInt64 = 0
   }
 
@@ -31,10 +32,10 @@ final class SharedJournal: Sendable {
   /// Ends the term.
   func end() { state.withLock { $0.term = 0 } }
 
-  /// From now on, it is not known whether entries are stored.
+  /// From now on, it is unknown whether entries are stored.
   func stall() { state.withLock { $0.stored = $0.submitted } }
 
-  /// Nor will it ever be.
+  /// From now on, it will never be known whether entries are stored.
   func lose() { state.withLock { $0.isLost = true } }
 
   private final class Term: SessionJournal {

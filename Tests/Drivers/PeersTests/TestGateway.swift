@@ -19,8 +19,8 @@ import WebSocketCodec
 @testable import Peers
 @testable import Sessions
 
-/// The parts of a gateway that serve requests, on a loop of their own, with listeners for clients and for other gateways. Its sessions have no
-/// upstream that can be connected to.
+/// The parts of a gateway that serve requests, on a loop of its own, with listeners for clients and for other gateways.
+/// Its sessions cannot connect to an upstream.
 final class TestGateway {
   static let secret = String(repeating: "s3cret-", count: 6)
 
@@ -30,7 +30,7 @@ final class TestGateway {
   let clientAddress: SocketAddress
   let peerAddress: SocketAddress
   let id = String(UInt64.random(in: 0...UInt64.max), radix: 16)
-  /// The default session in a slot, and what decides what it is; nil unless gateways share it.
+  /// The slot of the default session, and the object that manages it; nil unless gateways share the session.
   let slot: SharedSlot?
   let shared: SharedSessions?
   private let access: AccessState
@@ -39,15 +39,15 @@ final class TestGateway {
   private let server: HTTPServer
 
   /// - Parameters:
-  ///   - isShared: whether the only session is one in a slot.
-  ///   - place: where the sessions are; nil: here.
+  ///   - isShared: whether the only session is in a slot.
+  ///   - place: the place of the sessions; nil if it is this gateway.
   ///   - startsSessions: whether messages expire.
-  ///   - journal: where the default session is stored.
-  ///   - common: where the default session is stored, which this gateway does not hold yet.
+  ///   - journal: the journal of the default session.
+  ///   - common: the journal of the default session, which this gateway does not hold yet.
   ///   - peerConnections: maximum number of connections of other gateways.
-  ///   - forwardedIDs: maximum number of ids of forwarded requests that are remembered.
-  ///   - log: where warnings of forwarded requests go.
-  ///   - limits: of forwarded requests.
+  ///   - forwardedIDs: maximum number of remembered ids of forwarded requests.
+  ///   - log: the descriptor for warnings of forwarded requests.
+  ///   - limits: the limits of forwarded requests.
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
     sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, log: Int32? = nil,
@@ -123,20 +123,20 @@ final class TestGateway {
 
   func move(to place: SessionPlace) { for session in sessions.all { session.move(to: place) } }
 
-  /// The shared session comes to this gateway.
+  /// Makes this gateway the holder of the shared session.
   ///
-  /// - Parameter permission: until when; nil: for ever.
+  /// - Parameter permission: until when it may write; nil for no limit.
   func hold(while permission: WritePermission? = nil) {
     if let journal { shared?.hold("default", journal.open(), permission) }
   }
 
-  /// The shared session leaves this gateway.
+  /// Lets this gateway lose the shared session.
   func lose() {
     journal?.end()
     shared?.lose("default")
   }
 
-  /// The upstream of the session pushes, and that is stored.
+  /// Appends a push of the upstream to the session, and stores it.
   func push(_ text: String) throws {
     let session = try session()
     session.inbox.append(
@@ -151,7 +151,7 @@ final class TestGateway {
 
   func drain() { server.drain([loop], releasingOver: .zero) {} }
 
-  /// The sum of the series of a metric whose line begins with `name`.
+  /// Returns the sum of the series of a metric whose lines begin with `name`.
   func metric(_ name: String) -> Int {
     var page = ByteQueue()
     registry.render(into: &page)
@@ -163,7 +163,7 @@ final class TestGateway {
     }
   }
 
-  /// A fact of the loop's thread.
+  /// Returns a fact that is read on the loop's thread.
   func onLoop<Fact: Sendable>(_ fact: @escaping @Sendable (API) -> Fact) throws -> Fact {
     let done = DispatchSemaphore(value: 0)
     let result = Mutex<Fact?>(nil)
@@ -177,7 +177,7 @@ final class TestGateway {
     return try #require(result.withLock { $0 })
   }
 
-  /// Whether nothing is left of requests.
+  /// Whether no request has left any state.
   func isIdle() throws -> Bool {
     try onLoop { $0.pendingRequests + ($0.forwarder?.held ?? 0) } == 0 && network.metrics.waiting.current == 0
   }
@@ -186,14 +186,14 @@ final class TestGateway {
 
   func connectAsPeer() throws -> LoopbackClient { try LoopbackClient(to: peerAddress) }
 
-  /// Sends one request on a connection of its own.
+  /// Sends one request on its own connection.
   func request(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) throws -> Answer {
     let client = try connect()
     client.send(method, target, fields, body)
     return try client.response(to: method)
   }
 
-  /// What another gateway sends.
+  /// Returns a request as another gateway sends it.
   static func forwarded(
     _ method: String, _ target: String, id: String = String(repeating: "0", count: 32), fields: String = "",
     body: String? = nil

@@ -3,7 +3,7 @@ import TestSupport
 
 @testable import Access
 
-/// The attacks of RFC 8725, and the rules of the form of a token, one by one.
+/// The attacks of RFC 8725, and the rules for the form of a token.
 @Suite struct JSONWebTokenTests {
   private let key = TestKey.hs256
   private var claims: String { "{\(soundClaims)}" }
@@ -41,7 +41,7 @@ import TestSupport
     }
   }
 
-  /// The public key, as each library writes it, is the secret of an HMAC.
+  /// An attacker uses the public key, in the forms of several libraries, as the secret of an HMAC.
   @Test func aPublicKeyIsNotASecret() throws {
     for pair in [TestKey.rs256, .es256, .edDSA] {
       let set = try KeySet([pair.jwk("a")])
@@ -50,7 +50,7 @@ import TestSupport
         let forger = TestKey.secret(Array(text))
         #expect(refusal(of: forger.token(claims, id: "a"), set) == .otherAlgorithm)
         #expect(refusal(of: forger.token(claims), set) == .unknownKey)
-        // With the algorithm of the key, an HMAC is only a wrong signature.
+        // With the key's own algorithm, the HMAC is merely a wrong signature.
         let confused = forger.token(header: #"{"alg":"\#(pair.algorithm)","kid":"a"}"#, claims)
         #expect(refusal(of: confused, set) == .signature)
       }
@@ -141,7 +141,7 @@ import TestSupport
     #expect(refusal(of: other.token(claims, id: "unknown"), set) == .signature)
   }
 
-  /// PEM has no `kid`. While keys are rotated, both are in the file.
+  /// PEM has no `kid`. During a rotation, both keys are in the file.
   @Test func aKeyWithoutIDCanBeRotated() throws {
     let (old, new) = (TestKey.p256(), TestKey.p256())
     for text in [old.pem + new.pem, new.pem + old.pem] {
@@ -156,7 +156,7 @@ import TestSupport
 
   // MARK: §3.8: issuers
 
-  /// Both issuers are accepted, but neither may sign tokens in the name of the other.
+  /// Both issuers are accepted, but neither may sign tokens in the other's name.
   @Test func aKeyVerifiesTokensOfItsIssuerOnly() throws {
     let (a, b) = (TestKey.p256(), TestKey.p256())
     func claims(_ issuer: String) -> String {
@@ -228,7 +228,7 @@ import TestSupport
     #expect(parts[2].count == 43)
     let last = parts[2].last!
     let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-    // The same bytes with other unused bits: decoders that ignore them accept four texts for one token.
+    // The same bytes with other unused bits: a decoder that ignores these bits would accept four texts for one token.
     let next = alphabet[alphabet.firstIndex(of: last)! ^ 1]
     for signature in [
       parts[2].dropLast() + String(next), parts[2] + "=", " " + parts[2], parts[2] + "\n",
@@ -238,7 +238,7 @@ import TestSupport
     for header in [parts[0] + "=", "+" + parts[0].dropFirst(), parts[0] + "A=="] {
       #expect(refusal(of: "\(header).\(parts[1]).\(parts[2])", try keys(key)) == .notBase64URL(.header))
     }
-    // Signed as it is written, so only the claims are wrong.
+    // Signed in this form, so only the claims are wrong.
     for claims in [parts[1] + "=", parts[1] + "+", parts[1] + " "] {
       let text = "\(parts[0]).\(claims)"
       let token = text + "." + base64URL(key.signature(of: Array(text.utf8)))
@@ -295,7 +295,7 @@ import TestSupport
         == .tooManyMembers(.claims))
   }
 
-  /// The signature is checked first: who cannot sign learns nothing about claims.
+  /// The signature is checked first: without a valid one, the claims are not read.
   @Test func claimsOfATokenThatIsNotSignedAreNotRead() throws {
     let forger = TestKey.secret([UInt8](repeating: 1, count: 32))
     for claims in ["{}", "not JSON", "{\"exp\":1}", "{\"exp\":1,\"exp\":2}", claims] {
@@ -304,7 +304,7 @@ import TestSupport
     }
   }
 
-  /// It becomes `error_description`, in quotes (RFC 6750 §3).
+  /// The description is sent as `error_description`, in quotes (RFC 6750 §3).
   @Test func descriptionsForClientsNeedNoEscapes() {
     let claims: [TokenRefusal.Claim] = [.exp, .nbf, .iat, .aud, .iss, .sub, .scope, .drawbridge]
     let refusals =

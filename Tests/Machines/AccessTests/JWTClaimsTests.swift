@@ -14,7 +14,7 @@ import Testing
     return try JSONWebToken.verify(Array(key.token(claims).utf8).span, with: keys, policy, at: seconds * 1_000)
   }
 
-  /// The sound claims without one of them, and with the member `text` instead.
+  /// The valid claims without `name`, with the member `text` instead.
   private func claims(without name: String, _ text: String = "") -> String {
     let members = [
       "iss": #""iss":"https://login.example""#, "sub": #""sub":"alice""#, "aud": #""aud":"drawbridge""#,
@@ -113,7 +113,7 @@ import Testing
     #expect(throws: TokenRefusal.otherIssuer) { try verify("{\(soundClaims)}", policy: other) }
   }
 
-  /// Swift strings with the same characters are equal, however they are encoded. Tokens are compared by bytes.
+  /// Swift strings with the same characters are equal, whatever their encoding. Tokens are compared by bytes.
   @Test func namesAreComparedByBytes() throws {
     let policy = JWTPolicy(audiences: ["caf\u{E9}"])
     #expect(throws: TokenRefusal.otherAudience) {

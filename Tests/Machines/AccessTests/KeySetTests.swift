@@ -131,7 +131,7 @@ import Testing
       error("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n") == "PEM block 1: OpenSSL refuses the key")
   }
 
-  /// As of a file that is still being written, or was cut off.
+  /// Like a file that is still being written, or is truncated.
   @Test func aPEMBlockWithoutItsEndIsRefused() {
     let pem = TestKey.es256.pem
     let lines = pem.split(separator: "\n")
@@ -155,7 +155,7 @@ import Testing
 
   // MARK: Issuers
 
-  /// What is wrong with these keys for the accepted issuers, or nil.
+  /// Returns the error of these keys for the accepted issuers, or nil.
   private func error(_ keys: [String], issuers: [String]) throws -> String? {
     let keys = try KeySet(keys)
     do throws(KeySet.Invalid) {
@@ -176,7 +176,7 @@ import Testing
     #expect(try error([a, unbound], issuers: ["A"]) == nil)
     #expect(try error([a, unbound], issuers: ["A", "B"]) == #"the key with the kid "b" "# + advice)
     #expect(try error([a, nameless], issuers: ["A", "B"]) == "a key without kid " + advice)
-    // The key of A is only for A, so the other one must not be for A as well.
+    // The key of A is only for A, so the other key must not be for A as well.
     #expect(try error([a, unbound], issuers: []) == #"the key with the kid "b" "# + advice)
     #expect(try error([a, b], issuers: ["A"]) == #"the 'iss' "B" of a key is not among the accepted issuers"#)
     #expect(error(ofKeys: key(.rs256, #""iss":["A"]"#)) == "key 1: 'iss' must be a string")

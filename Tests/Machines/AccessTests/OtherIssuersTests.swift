@@ -2,7 +2,8 @@ import Testing
 
 @testable import Access
 
-/// Tokens that other libraries made, with keys by OpenSSL: authlib 1.9.9 wrote the key set, and PyJWT 2.15.1 and authlib a token with each key.
+/// Tokens from other libraries. The keys are from OpenSSL. authlib 1.9.9 wrote the key set, and PyJWT 2.15.1 and
+/// authlib wrote a token with each key.
 @Suite struct OtherIssuersTests {
   private static let keys = #"""
     {"keys": [{"n": "t23XOC8r1avoljtzYpYbGNqSbTJm9deXOZ1d4PfEvYcIsl2Q_poL1zlN0JWjdIjDWitbqQlaUnvRcFD0aue\#

@@ -5,7 +5,7 @@ import Signatures
 
 @testable import Access
 
-/// A key pair that an issuer has: it signs tokens, and writes itself as a JWK or PEM.
+/// A key pair of an issuer: it signs tokens, and formats itself as a JWK or PEM.
 final class TestKey: @unchecked Sendable {
   private enum Material {
     case secret(HMACKey, [UInt8])

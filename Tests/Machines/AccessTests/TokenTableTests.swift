@@ -4,7 +4,7 @@ import Testing
 @testable import Access
 
 @Suite struct TokenTableTests {
-  /// The SHA-256 of `token-of-billing!`-like texts, as the file has it.
+  /// The SHA-256 of a token, in the form of the file.
   private static func hexadecimal(_ token: String) -> String {
     Digest.sha256(Array(token.utf8).span).map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
   }
@@ -99,7 +99,7 @@ import Testing
     #expect(error("name \u{FEFF}") != nil && error("\u{FEFF}" + line("a", "t")) != nil)
   }
 
-  /// A token that was put into the file by mistake is not repeated in the log.
+  /// The log must not repeat a token that was put into the file by mistake.
   @Test func anErrorShowsNoWordThatCouldBeAToken() throws {
     for text in ["name s3cret-t0ken scopes=send", "name sha256:s3cret-t0ken", "s3cret-t0ken=", "name s3cret-t0ken=a"] {
       #expect(error(text)?.contains("s3cret") == false)

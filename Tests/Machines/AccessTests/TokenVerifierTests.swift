@@ -73,7 +73,7 @@ import Testing
     #expect(try verify(token, &verifier) === first)
     #expect(try verify(token, &verifier, at: now + 359) === first)
     #expect(refusal(token, &verifier, at: now + 360) == .expired)
-    // Another token of the same client has another one.
+    // Another token of the same client has its own grant.
     #expect(try verify(key.token("{\(soundClaims),\"jti\":\"2\"}"), &verifier) !== first)
   }
 
@@ -99,7 +99,7 @@ import Testing
     before.revokeGrants(notIn: after)
     #expect(grants.map(\.isRevoked) == [false, true, true])
     #expect(refusal(kept, &first) == nil && refusal(removed, &first) == .unknownKey)
-    // A loop that still has the old credentials refuses the removed key as well, although its grant is cached.
+    // A loop with the old credentials also refuses the removed key, although its grant is cached.
     #expect(refusal(kept, &second) == nil && refusal(removed, &second) == .unknownKey)
   }
 
@@ -130,7 +130,7 @@ import Testing
     #expect(refusal(token, &verifier) == .otherAudience)
   }
 
-  /// A key that is now of one issuer only must not keep what it signed for others.
+  /// If a key now belongs to one issuer, its grants for other issuers must end.
   @Test func anotherIssuerOfAKeyEndsItsGrants() throws {
     let before = Credentials(tokens: nil, jwt: try jwt(key.jwk("a")))
     var verifier = TokenVerifier(before)
@@ -197,14 +197,14 @@ import Testing
     revocation.revoke()
     for number in 128..<192 { cache.insert(grant(number), for: digest(number), at: 10) }
     #expect(kept.count > 40)
-    // Whatever a full set drops, it is not newer than an ended one that it keeps.
+    // A full set never drops an entry that is newer than an ended one which it keeps.
     #expect((128..<192).filter { cache.grant(for: digest($0)) != nil }.count > 40)
   }
 
   @Test func aTokenInUseStaysInAFullCache() {
     var cache = GrantCache(limit: 64)
     for number in 0..<1_000 { cache.insert(grant(number), for: digest(number), at: 0) }
-    // In the last place of its set, which the next one takes unless this one is used.
+    // This entry is in the last place of its set. The next insertion takes that place unless the entry is used.
     cache.insert(grant(-1), for: digest(-1), at: 0)
     for number in 1_000..<2_000 {
       #expect(cache.grant(for: digest(-1)) != nil)

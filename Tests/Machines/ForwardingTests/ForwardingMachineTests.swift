@@ -8,13 +8,13 @@ import Testing
   private static let pause = TimeSpan.milliseconds(100)
   private static let recognition = TimeSpan.seconds(45)
 
-  /// A machine as a reference, which expectations can call.
+  /// A machine behind a reference, so that expectations can call its mutating functions.
   private final class Run {
     private var machine: Machine
 
     init(_ machine: Machine) { self.machine = machine }
 
-    /// Sends at once.
+    /// Sends without waiting for a connection.
     func next(holder: String?, now: MonotonicTime) -> Machine.Step {
       let step = machine.next(holder: holder, now: now)
       if case .send = step {
@@ -49,7 +49,7 @@ import Testing
     let machine = machine(.harmful)
     let end = time(0) + Self.patience
     #expect(machine.next(holder: nil, now: time(0)) == .wait(until: end))
-    // Waking up does not prolong it.
+    // Waking up does not extend the wait.
     #expect(machine.next(holder: nil, now: time(3_000)) == .wait(until: end))
     let late = machine.copy()
     #expect(machine.next(holder: "b", now: time(5_999)) == .send("b"))
@@ -62,13 +62,13 @@ import Testing
       let machine = machine(repetition)
       #expect(machine.next(holder: "a", now: time(0)) == .send("a"))
       #expect(!machine.ended(attempt, now: time(10)))
-      // The same one only after a pause.
+      // The same gateway is tried again only after a pause.
       #expect(machine.next(holder: "a", now: time(10)) == .wait(until: time(10) + Self.pause))
       let other = machine.copy()
       #expect(other.next(holder: "b", now: time(20)) == .send("b"))
       #expect(machine.next(holder: "a", now: time(110)) == .send("a"))
       #expect(!machine.ended(attempt, now: time(5_000)))
-      // The time for which a holder had it does not count.
+      // The time during which a holder had the request does not count.
       let end = time(6_010) + (attempt == .unreached ? .zero : .milliseconds(4_890))
       #expect(machine.next(holder: nil, now: time(6_000)) == .wait(until: end))
       #expect(machine.next(holder: "a", now: end) == .end(.unavailable))
@@ -107,7 +107,8 @@ import Testing
     }
   }
 
-  /// A holder that hangs, and whose connection works, gets a request until the patience is over, and not for as long as requests may take.
+  /// If a holder hangs although its connection works, its attempts end with the patience, not after the longest time of
+  /// requests.
   @Test func theTimeOfAnAttemptWithoutAResponseCounts() {
     for (repetition, failure) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),
@@ -148,7 +149,7 @@ import Testing
     let late = time(0) + Self.recognition
     #expect(!machine.ended(.lost, now: late))
     #expect(machine.next(holder: "b", now: late) == .end(.unknown))
-    // One that no gateway has received is not a repetition.
+    // If no gateway has received the request, sending it is not a repetition.
     let first = self.machine(.recognised)
     _ = first.next(holder: "a", now: time(0))
     _ = first.ended(.unreached, now: late)
@@ -161,7 +162,7 @@ import Testing
     #expect(machine.wait(at: time(1_000)) == time(7_000))
     #expect(!machine.ended(.unreached, now: time(6_500)))
     #expect(machine.next(holder: "b", now: time(7_000)) == .end(.unavailable))
-    // The id may be forgotten by the time at which there is a connection.
+    // The holder may have forgotten the id by the time there is a connection.
     let lost = self.machine(.recognised)
     _ = lost.next(holder: "a", now: time(0))
     #expect(!lost.ended(.lost, now: time(44_000)))
@@ -179,7 +180,7 @@ import Testing
     #expect(machine.next(holder: "a", now: time(110)) == .wait(until: time(210)))
     #expect(machine.next(holder: "a", now: time(210)) == .send("a"))
     let late = machine.copy()
-    // The client has sent it once, and cannot know what that response means.
+    // The client has sent the request once, so this response would have no meaning for it.
     #expect(!late.ended(.response(status: 409), now: time(6_000)))
     #expect(late.next(holder: "a", now: time(6_100)) == .end(.unknown))
     #expect(machine.ended(.response(status: 202), now: time(220)))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Profiles
 
-/// Which addresses a session that a client creates must not reach. The threat is a server-side request forgery.
+/// The addresses that a session of a client must not reach. The threat is server-side request forgery.
 @Suite struct AddressKindTests {
   @Test(arguments: [
     ("0.0.0.0", AddressKind.unspecified), ("0.1.2.3", .unspecified), ("127.0.0.1", .loopback),
@@ -38,7 +38,7 @@ import Testing
 }
 
 @Suite struct ConnectionRulesTests {
-  /// Forms of an address that are no address of RFC 3986, and that the C library reads as one.
+  /// Texts that are not addresses by RFC 3986, but that the C library reads as one.
   @Test(arguments: [
     "127.0.0.1", "127.0.0.1.", "000000000000000000177.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001",
     "127.1", "127.0.1",
@@ -81,7 +81,8 @@ import Testing
 
   private struct NotKnown: Error {}
 
-  /// The interface identifier of ISATAP may follow any prefix (RFC 5214 §6.1). A public address in it makes no private prefix public.
+  /// The interface identifier of ISATAP may follow any prefix (RFC 5214 §6.1). A public address in it does not make a
+  /// private prefix public.
   @Test(arguments: [
     "fd00::5efe:808:808", "fd12:3456::200:5efe:808:808", "fe80::5efe:8.8.8.8", "ff02::5efe:808:808",
     "2001:db8::5efe:1.1.1.1", "4000::5efe:1.1.1.1", "2a00::5efe:10.0.0.1", "2a00::200:5efe:127.0.0.1",

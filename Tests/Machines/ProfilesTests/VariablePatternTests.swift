@@ -37,7 +37,7 @@ import Testing
     #expect(VariablePattern(String(repeating: "a", count: VariablePattern.maximumLength + 1)) == nil)
   }
 
-  /// A backtracking engine would need 2^n steps. The test would not end.
+  /// A backtracking engine would need 2^n steps, so the test would not end.
   @Test func theTimeOfAMatchDoesNotDependOnItsAmbiguity() throws {
     let pattern = try #require(VariablePattern(String(repeating: "a*", count: 127) + "b"))
     #expect(!pattern.matches(String(repeating: "a", count: 256)))

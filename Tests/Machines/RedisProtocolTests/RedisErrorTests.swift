@@ -19,7 +19,7 @@ import Testing
     ("ERR unknown command", .other, false),
     ("READONLYISH x", .other, false),
     ("", .other, false),
-    // Of version 6.2.
+    // A reply of version 6.2.
     (
       "ERR Error running script (call to f_0f): @user_script:3: @user_script: 3: -OOM command not allowed when used memory > 'maxmemory'.",
       .outOfMemory, false
@@ -39,7 +39,7 @@ import Testing
     #expect(error.description == reply)
   }
 
-  /// As Redis 7 and 6 reply if AUTH and EVALSHA were renamed, and a log line must have neither passwords nor payloads.
+  /// Replies of Redis 7 and 6 if AUTH and EVALSHA were renamed. Log lines must contain neither passwords nor payloads.
   @Test(arguments: ["'user' 'secret' ", "`user`, `secret`, "])
   func theArgumentsOfAnUnknownCommandAreNotShown(arguments: String) {
     let error = RedisError("ERR unknown command 'AUTH', with args beginning with: " + arguments)

@@ -12,7 +12,7 @@ import Testing
 
   private static func bulk(_ text: String) -> RESPReply { .bulk(Array(text.utf8)) }
 
-  /// The commands that are written, each followed by the reply that it gets; at the end, `complete` or the failure.
+  /// Returns the written commands, each followed by its reply; at the end, `complete` or the failure.
   private func run(_ handshake: RedisHandshake, _ replies: RESPReply...) -> [String] {
     var handshake = handshake
     var events: [String] = []

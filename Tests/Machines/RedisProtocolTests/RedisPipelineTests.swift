@@ -61,7 +61,7 @@ import Testing
       #expect(pipeline.deadline == .zero + .seconds(3 * second + 2))
     }
     pipeline.outputAcknowledged(through: UInt64(size), at: .zero + .seconds(30))
-    // What was sent after it does not matter.
+    // Later output does not matter.
     pipeline.outputAcknowledged(through: UInt64(size) * 2, at: .zero + .seconds(31))
     #expect(pipeline.deadline == .zero + .seconds(32))
   }
@@ -84,11 +84,11 @@ import Testing
     #expect(!pipeline.hasRoom(isShort: true))
     _ = pipeline.takeFirst()
     #expect(pipeline.hasRoom(isShort: false))
-    // One command may exceed the limit: no command is too large to be sent at all.
+    // One command may exceed the limit, so that no command is too large to be sent.
     pipeline.append(bytes: RedisPipeline.byteLimit, now: .zero) { _ in }
     _ = pipeline.takeFirst()
     #expect(pipeline.count < RedisPipeline.commandLimit && !pipeline.hasRoom(isShort: false))
-    // Otherwise nobody would find out that it is stored.
+    // Otherwise it could not be verified that the command is stored.
     #expect(pipeline.hasRoom(isShort: true))
   }
 }

@@ -15,7 +15,7 @@ import Testing
 
   private static let pong = RESPReply.array([.bulk(Array("pong".utf8)), .bulk([])])
 
-  /// The first words of the commands, and how many channels each has.
+  /// The first word of each command, and its number of channels.
   private static func commands(in output: inout ByteQueue) throws -> [String] {
     var reader = RESPReader()
     var commands: [String] = []
@@ -99,7 +99,7 @@ import Testing
     }
   }
 
-  /// A stopped process must not take its own pause for a silence of the server.
+  /// A stopped process must not mistake its own pause for a silent server.
   @Test func afterAPauseOfThisProcessAPingIsSentFirst() throws {
     var output = ByteQueue()
     var subscriptions = RedisSubscriptions(to: [], now: .zero, into: &output)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import RouteNetlink
 
-/// Datagrams as Linux 6 on x86-64 sent them to `ip monitor`, in hexadecimal; the long tails of attributes are cut.
+/// Datagrams of Linux 6 on x86-64 for `ip monitor`, in hexadecimal. Most of their attributes are left out.
 private enum Captured {
   /// `ip addr add 10.99.3.1/24`, and its removal.
   static let newIPv4 =
@@ -15,7 +15,7 @@ private enum Captured {
   static let newIPv6 =
     "480000001400000000000000000000000a4082000300000014000100fd99000000000000000000000000000114000600ffffffffffffffffac"
     + "fe0800acfe08000800080082000000"
-  /// A link-local address whose duplicate address detection is over.
+  /// A link-local address after duplicate address detection.
   static let newLinkLocal =
     "500000001400000000000000000000000a4080fd0200000014000100fe800000000000005415acfffe6d2ee714000600ffffffffffffffff5b"
     + "fe08005bfe0800080008008000000005000b0003000000"
@@ -24,14 +24,14 @@ private enum Captured {
     "3c00000018000006abac016b6d46000002100000fe0300010000000008000f00fe000000080001000a620000080005000a6303020800040003"
     + "000000"
   static let deletedRoute = newRoute.replacingType(with: "19")
-  /// A route of the local table that came with an address, and a multicast route that came with a link.
+  /// A route of the local table, added with an address, and a multicast route, added with a link.
   static let localRoute =
     "3c00000018000006000000000000000002200000ff02fe020000000008000f00ff000000080001000a630301080007000a6303010800040003"
     + "000000"
   static let multicastRoute =
     "740000001800000600000000000000000a080000ff0200050000000008000f00ff00000014000100ff00000000000000000000000000000008"
     + "00060000010000080004000300000024000c0000000000000000000000000000000000000000000000000000000000000000000500140000000000"
-  /// `ip link set up` before and after the carrier came, without attributes.
+  /// `ip link set up` before and after the carrier was detected, without attributes.
   static let linkWithoutCarrier = "20000000100000000000000000000000000001000300000003100100" + "00000000"
   static let linkUp = "20000000100000000000000000000000000001000300000043100100" + "00000000"
   static let linkRemoved = linkUp.replacingType(with: "11")
@@ -67,7 +67,7 @@ extension String {
   }
 
   @Test func takesOurOwnAddressOfAPointToPointLink() {
-    // IFA_ADDRESS (1) is the peer's there, IFA_LOCAL (2) ours.
+    // Here, IFA_ADDRESS (1) is the peer's address and IFA_LOCAL (2) is ours.
     var bytes = Captured.newIPv4.bytes
     bytes[16 + 8 + 4 + 3] = 0xEE
     #expect(events(bytes) == [.address(ipv4, isPresent: true)])
@@ -122,7 +122,7 @@ extension String {
       let whole = text.bytes
       for count in 0..<whole.count {
         #expect(events(Array(whole[..<count])) == [], "cut to \(count)")
-        // The same with a length that is right for what is left.
+        // The same with a length that fits the remaining bytes.
         var short = Array(whole[..<count])
         guard count >= 16 else { continue }
         short[0] = UInt8(count)
@@ -135,7 +135,7 @@ extension String {
     var bytes = Captured.newIPv4.bytes
     for offset in [24, 32] { bytes[offset] = 6 }
     #expect(events(bytes) == [])
-    // An attribute of length 0 would be read for ever.
+    // An attribute of length 0 could be read endlessly.
     for offset in [24, 32] { bytes[offset] = 0 }
     #expect(events(bytes) == [])
   }

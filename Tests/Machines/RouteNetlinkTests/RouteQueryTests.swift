@@ -4,7 +4,7 @@ import Testing
 @testable import RouteNetlink
 
 @Suite struct RouteQueryTests {
-  /// As `ip route get` sends them, in a host byte order of least significant first.
+  /// The requests of `ip route get` on a little-endian machine.
   @Test func aRequestNamesTheWholeAddress() throws {
     let ipv4 = RouteQuery.request(for: .ipv4(0xC633_6407))
     #expect(

@@ -10,7 +10,7 @@ import Testing
       total.add(by: 1)
     }
     #expect(!total.admits(by: 1), "the heaviest gets no more")
-    // Eight others get a tenth more in all, ten each.
+    // Eight others get a tenth more in total, ten each.
     for client in 2...9 as ClosedRange<UInt64> {
       for _ in 0..<10 {
         #expect(total.admits(by: client))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Totals
 
-/// Who gives way, by tables of who has what.
+/// Which parts yield, as tables of parts.
 @Suite struct YieldingTotalTests {
   /// A part of the total: the principal, the address, and its size.
   private struct Use {
@@ -16,7 +16,7 @@ import Testing
     var user: TotalUser { TotalUser(principal: principal, address: address) }
   }
 
-  /// Adds parts in order, each of which is named after its position. Returns the names of those that have given way, in order.
+  /// Adds parts in order, each named after its position. Returns the names of the parts that have yielded, in order.
   private func yielded(_ uses: [Use], limit: Int, newestYields: Bool) -> [Int] {
     var total = YieldingTotal<Int>(limit: limit)
     var yielded: [Int] = []
@@ -33,7 +33,7 @@ import Testing
   }
 
   @Test func theHeaviestGivesWayToAClientThatHasLess() {
-    // Ten of address 1, then two of address 2: the oldest two of address 1.
+    // Ten parts of address 1, then two of address 2: the two oldest of address 1 yield.
     let many = (0..<10).map { _ in Use(0, 1, 10) }
     #expect(yielded(many + [Use(0, 2, 10), Use(0, 2, 10)], limit: 100, newestYields: true) == [0, 1])
     #expect(yielded(many + [Use(0, 2, 10), Use(0, 2, 10)], limit: 100, newestYields: false) == [0, 1])
@@ -52,10 +52,10 @@ import Testing
   }
 
   @Test func theHeaviestPrincipalGivesWayHoweverManyAddressesItHas() {
-    // Principal 1 has 90 from nine addresses, principal 2 has 10 from one.
+    // Principal 1 uses 90 from nine addresses, and principal 2 uses 10 from one.
     let uses = (0..<9).map { Use(1, UInt64($0 + 1), 10) } + [Use(2, 100, 10)]
     #expect(yielded(uses + [Use(3, 101, 15)], limit: 100, newestYields: true).allSatisfy { $0 < 9 })
-    // Behind one proxy, with one address: still the principal.
+    // Behind a proxy, all have the same address, so the principal decides.
     let proxied = (0..<9).map { _ in Use(1, 7, 10) } + [Use(2, 7, 10)]
     #expect(yielded(proxied + [Use(2, 7, 10)], limit: 100, newestYields: true) == [0])
   }
@@ -80,7 +80,7 @@ import Testing
     #expect(isRemoved && total.count == 0 && total.userCount == 0)
   }
 
-  /// Against a model that searches all parts.
+  /// Compares the total with a simple model that searches all parts.
   @Test(arguments: 0..<8) func agreesWithASlowModel(_ seed: UInt64) {
     struct Part { let name: Int, use: Use, amount: Int }
     var random = SeededGenerator(seed: seed)
@@ -117,7 +117,7 @@ import Testing
     }
   }
 
-  /// Attack: ever new addresses, so that the tables themselves grow.
+  /// Attack: ever new addresses could make the tables grow.
   @Test func forgetsWhoHasGone() {
     var random = SeededGenerator(seed: 1)
     var total = YieldingTotal<Int>(limit: 50)

@@ -45,7 +45,7 @@ import Testing
     #expect(waits(.doubling(step: .seconds(2), cap: .seconds(8), whenExhausted: .hold), 2_000).last == 8)
   }
 
-  /// Ten thousand sessions lose one host: their dials come spread as the formula says, not in waves.
+  /// Ten thousand sessions lose one host. Their attempts are spread by the formula, not in waves.
   @Test func spreadsSessionsThatLostOneHost() {
     for round in [0, 3, 8] {
       let top = min(30, 0.5 * Double(1 << round))
@@ -60,7 +60,7 @@ import Testing
         #expect(wait >= 0.1 && wait <= top)
         buckets[min(9, Int((wait - 0.1) / (top - 0.1) * 10))] += 1
       }
-      // A thousand each, give or take five standard deviations of the binomial.
+      // A thousand per bucket, within five standard deviations of the binomial distribution.
       #expect(buckets.allSatisfy { abs($0 - 1_000) < 150 }, "round \(round): \(buckets)")
     }
   }

@@ -3,11 +3,11 @@ import Testing
 
 @testable import UpstreamSession
 
-/// An upstream that still takes what was sent before: each deadline of its responses waits for that.
+/// An upstream that is still reading earlier output: the deadlines of its responses are extended.
 @Suite struct BusyUpstreamTests {
   private let megabyte: UInt64 = 1 << 20
 
-  /// A ready session whose first ping is queued behind `bytes` bytes.
+  /// A ready session whose first ping is at `position` of the output.
   private func session(pingAt position: UInt64, _ change: (inout SessionSettings) -> Void = { _ in }) -> Dialogue {
     let session = Dialogue {
       $0.liveness.interval = .hours(10)
@@ -29,7 +29,7 @@ import Testing
     #expect(session.machine.nextDeadline >= session.now + .hours(1))
   }
 
-  /// TCP has its own timeout for that; this is for networks where it does not apply.
+  /// TCP has its own timeout for this case. This is for networks where it does not apply.
   @Test func anUpstreamThatTakesNothingMoreIsStalled() {
     let session = session(pingAt: 16 * megabyte)
     session.pass(.seconds(3))
@@ -50,7 +50,7 @@ import Testing
     #expect(session.state == .ready)
   }
 
-  /// Only what comes before the ping counts.
+  /// Only output before the ping counts.
   @Test func anUpstreamThatReadsOnAndDoesNotRespondIsFound() {
     let session = session(pingAt: 1_024)
     let start = session.now
@@ -63,7 +63,7 @@ import Testing
     #expect(session.causes.last == .lost(.silence))
   }
 
-  /// A proxy has taken everything at once, and its link is slow. Bytes that may be in its buffers earn time.
+  /// A proxy accepts everything at once, and its link is slow. Bytes that may be in its buffers extend the deadline.
   @Test func aProxyThatTakesEverythingAtOnceIsGivenTheTimeToDeliverIt() {
     let session = session(pingAt: megabyte)
     #expect(session.acknowledged(megabyte) == [])
@@ -75,7 +75,7 @@ import Testing
     #expect(ResponseDeadline.bufferedBytes / ResponseDeadline.minimumRate == 128, "and not more than two minutes")
   }
 
-  /// What an earlier pong has confirmed is in no buffer.
+  /// Bytes that an earlier pong has confirmed are not in a buffer.
   @Test func confirmedBytesEarnNoTime() {
     let session = session(pingAt: 64 * megabyte)
     _ = session.acknowledged(64 * megabyte)
@@ -87,7 +87,7 @@ import Testing
     #expect(session.wait().last == "suspect→backoff" && session.waited == .seconds(5))
   }
 
-  /// The pong of the first ping arrives, and the second one is behind another message.
+  /// The pong to the first ping arrives while the second one is queued behind another message.
   @Test func eachPingWaitsForWhatIsBeforeIt() {
     let session = session(pingAt: megabyte)
     #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
@@ -141,7 +141,7 @@ import Testing
     #expect(session.now - start == .seconds(5 + 128))
   }
 
-  /// The upstream has ended the session: what it does not read is of no use to it.
+  /// The upstream has ended the session, so it need not read the rest.
   @Test func anUpstreamThatClosesIsGivenNoTimeForBuffers() {
     let session = session(pingAt: 16 * megabyte)
     _ = session.acknowledged(megabyte)
@@ -172,7 +172,7 @@ import Testing
     #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
   }
 
-  /// The queue is held, so that messages of the two connections keep their order.
+  /// The queue is held, so that messages keep their order across the two connections.
   @Test func aHandOverHoldsTheQueueWhileTheOldConnectionIsRead() {
     let session = Dialogue()
     session.openToReady()

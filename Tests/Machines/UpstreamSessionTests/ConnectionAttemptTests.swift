@@ -106,7 +106,7 @@ import Testing
     #expect(session.waited == .seconds(7), "the limit of all steps together")
   }
 
-  /// They share half of the time of the whole setup.
+  /// Optional steps together may take half of the time for the whole setup.
   @Test func aSetupContinuesWithoutItsOptionalSteps() {
     let optional = SetupStep(expectsResponse: true, isOptional: true)
     let session = Dialogue {

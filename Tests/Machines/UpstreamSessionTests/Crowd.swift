@@ -3,14 +3,13 @@ import TestSupport
 
 @testable import UpstreamSession
 
-/// Many sessions of one process and the one host they all want, on a virtual clock: hours pass in seconds, and a run can be had
-/// again by its seed.
+/// Many sessions of one process and one host, on a virtual clock: hours pass in seconds, and a seed reproduces a run.
 final class Crowd {
-  /// What the host does with one dial.
+  /// The host's reaction to one connection attempt.
   enum Answer {
     case refuse
     case fail(AttemptFailure.Reason)
-    /// Upgrades after `opening`; where `lasts` is given, the connection then ends like this.
+    /// Upgrades after `opening`. If `lasts` is given, the connection then ends with `end`.
     case accept(opening: TimeSpan = .milliseconds(20), lasts: TimeSpan? = nil, end: ConnectionLoss = .ended)
   }
 
@@ -28,7 +27,7 @@ final class Crowd {
 
   private struct Entry {
     let time: MonotonicTime
-    /// What was planned first happens first.
+    /// Events at the same time happen in the order in which they were planned.
     let number: Int
     let session: Int
     let event: Event
@@ -44,16 +43,16 @@ final class Crowd {
 
   let members: [Member]
   private(set) var now = Crowd.start
-  /// Every dial that reached the host.
+  /// Every attempt that reached the host.
   private(set) var dials: [DialNote] = []
-  /// What each session was told to wait for after a failure or loss, by the number of its failures in a row.
+  /// The wait of each session after a failure or loss, by the number of its consecutive failures.
   private(set) var waits: [Int: [TimeSpan]] = [:]
-  /// Times the host's limit sent a session away.
+  /// The number of attempts that the limit of the host has postponed.
   private(set) var postponements = 0
   private(set) var inProgress = 0
   private(set) var mostUnderWay = 0
 
-  /// The host, from now on.
+  /// The host's behaviour from now on.
   var answer: (MonotonicTime, _ session: Int) -> Answer
   private var gate: HostAttemptLimiter?
   private var tickets: [HostAttemptLimiter.Ticket?]
@@ -68,7 +67,7 @@ final class Crowd {
     _ change: (inout SessionSettings) -> Void = { _ in }
   ) {
     var settings = SessionSettings()
-    // Nobody here falls silent, and pings would be most of what happens.
+    // No connection becomes silent here, and pings would be most of the events.
     settings.liveness.isEnabled = false
     change(&settings)
     members = (0..<count).map { _ in Member(settings) }
@@ -86,7 +85,7 @@ final class Crowd {
     for session in members.indices { perform(members[session].machine.open(now: now, using: &random), session) }
   }
 
-  /// The host dies: every connection is reset in one moment.
+  /// Resets every connection at once, as if the host had died.
   func loseAll(_ loss: ConnectionLoss = .reset) {
     for session in members.indices {
       let generation = members[session].machine.generation
@@ -106,7 +105,7 @@ final class Crowd {
     postponements = 0
   }
 
-  /// Lets time pass, with all that happens in it, until `end` or until `isOver`.
+  /// Lets time pass, and processes all events, until `end` or until `isOver`.
   func run(for span: TimeSpan, until isOver: () -> Bool = { false }) {
     let end = now + span
     while let next = heap.first, next.time <= end, !isOver() {
@@ -223,8 +222,8 @@ final class Crowd {
   }
 }
 
-/// How far a sample is from a uniform distribution, by Kolmogorov and Smirnov: √n · sup |Fₙ − F|. A true sample exceeds 1.95 in
-/// one of a thousand cases.
+/// The distance of a sample from a uniform distribution, by Kolmogorov and Smirnov: √n · sup |Fₙ − F|. A uniform sample
+/// exceeds 1.95 in one of a thousand cases.
 func distanceFromUniform(_ sample: [TimeSpan], _ least: TimeSpan, _ most: TimeSpan) -> Double {
   let sorted = sample.map(\.seconds).sorted()
   let count = Double(sorted.count)

@@ -4,14 +4,14 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Ten thousand sessions and their one host, by the clock of a simulation.
+/// Ten thousand sessions and one host, on the clock of a simulation.
 @Suite struct CrowdTests {
   private static let crowd = 10_000
-  /// Kolmogorov and Smirnov, one in a thousand. The generator is seeded: what passes once passes always. (Of eight seeds one
-  /// gave 2.1 for one of its samples, the others 0.5 to 1.4.)
+  /// The Kolmogorov-Smirnov bound for one in a thousand. The generator is seeded, so the result is always the same.
+  /// (With eight seeds, one sample had 2.1, and the others 0.5 to 1.4.)
   private static let bound = 1.95
 
-  /// Dials in each second of the last `seconds`.
+  /// The number of attempts in each of the last `seconds` seconds.
   private func perSecond(_ crowd: Crowd, last seconds: Int) -> [Int] {
     var counts = [Int](repeating: 0, count: seconds)
     for dial in crowd.dials {
@@ -21,7 +21,7 @@ import Testing
     return counts
   }
 
-  /// The dials in any window of `span`, at most.
+  /// The maximum number of attempts in any window of `span`.
   private func densest(_ dials: [Crowd.DialNote], in span: TimeSpan) -> Int {
     var first = 0
     var most = 0
@@ -42,7 +42,7 @@ import Testing
     crowd.loseAll()
     crowd.run(for: .seconds(110))
 
-    // The first redial after a stable connection, and then min(30 s, 0.5 s · 2ⁿ) after the n-th failure.
+    // The first attempt after a stable connection, and then min(30 s, 0.5 s · 2ⁿ) after the n-th failure.
     #expect(crowd.waits[0]?.count == Self.crowd)
     #expect(distanceFromUniform(crowd.waits[0] ?? [], .zero, .milliseconds(250)) < Self.bound)
     for failures in 1...7 {
@@ -52,13 +52,13 @@ import Testing
       #expect(distanceFromUniform(waits, .milliseconds(100), top) < Self.bound, "\(failures)")
     }
 
-    // Once all wait for up to 30 s, 15.05 s on average, there are 664 dials a second and no waves: no second has more than
-    // independent arrivals would give it, five standard deviations of them.
+    // Once all sessions wait for up to 30 s, 15.05 s on average, there are 664 attempts a second without waves. No
+    // second differs from the mean of independent arrivals by more than five standard deviations.
     let mean = Double(Self.crowd) / 15.051
     for count in perSecond(crowd, last: 40) { #expect(abs(Double(count) - mean) < 5 * mean.squareRoot()) }
   }
 
-  /// The measure itself: what is not spread as it should be is told apart.
+  /// The measure itself detects samples that are not uniform.
   @Test func theMeasureSeesWhatIsNotUniform() {
     var random = SeededGenerator(seed: 3)
     let uniform = (0..<10_000).map { _ in Backoff.uniform(.zero, .seconds(30), using: &random) }
@@ -70,18 +70,19 @@ import Testing
 
   // MARK: A server that accepts and drops
 
-  /// Every way to end a connection right after it was opened, and the most dials an hour that a session may answer it with.
+  /// Every way to end a connection right after it was opened, and the maximum number of attempts per hour that a
+  /// session may make in response.
   private static let ends: [(ConnectionLoss, perHour: Int)] = [
-    // The usual backoff: 15 s on average once it has grown, and a few quick ones before.
+    // The usual backoff: 15 s on average once it has grown, after a few short waits.
     (.ended, 330), (.reset, 330), (.silence, 330), (.closed(code: 1000), 330), (.closed(code: 1001), 330),
     (.closed(code: 1005), 330), (.closed(code: 1006), 330), (.closed(code: 1009), 330), (.closed(code: 1011), 330),
     (.closed(code: 1012), 330), (.closed(code: 1014), 330), (.closed(code: 4000), 330), (.closed(code: 4999), 330),
     // At least 10 s.
     (.closed(code: 1013), 260),
-    // Parked after the second, from a minute to ten; parked after six, for five minutes: 72.
+    // Parked after the second time, for one to ten minutes; or parked after the sixth time, for five minutes: 72.
     (.closed(code: 1008), 12), (.closed(code: 3000), 12), (.violation(code: 1002), 72), (.closed(code: 1002), 72),
     (.closed(code: 1003), 72), (.closed(code: 1007), 72), (.closed(code: 1010), 72),
-    // The local network's fault: nothing reaches the server.
+    // The fault of the local network: nothing reaches the server.
     (.noRoute, 721), (.addressGone, 721),
   ]
 
@@ -107,7 +108,7 @@ import Testing
       #expect(crowd.waits[failures]?.count == count)
       #expect(distanceFromUniform(crowd.waits[failures] ?? [], .milliseconds(100), .seconds(top)) < Self.bound)
     }
-    // A dial takes 20 ms, the connection 100 ms, the wait 15.05 s on average.
+    // An attempt takes 20 ms, the connection lasts 100 ms, and the wait is 15.05 s on average.
     let mean = Double(count) / 15.17
     for dials in perSecond(crowd, last: 40) { #expect(abs(Double(dials) - mean) < 5 * mean.squareRoot()) }
   }
@@ -120,7 +121,7 @@ import Testing
     crowd.openAll()
     crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
     #expect(crowd.ready == Self.crowd)
-    // 5 s for each and 64 at once are 12.8 a second: it is this limit that binds, and it is used.
+    // 5 s per attempt and 64 at once are 12.8 a second. This limit is decisive, and it is reached.
     #expect(crowd.mostUnderWay == 64)
     #expect(crowd.dials.count == Self.crowd)
     #expect((crowd.now - Crowd.start).seconds < Double(Self.crowd) / 12.8 * 1.1)
@@ -133,13 +134,13 @@ import Testing
     crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
     #expect(crowd.ready == Self.crowd)
     #expect(crowd.dials.count == Self.crowd, "nobody twice")
-    // 40 at once and 20 a second, to the end.
+    // 40 at once and then 20 a second, until the end.
     let span = (crowd.now - lost).seconds
     #expect(span > Double(Self.crowd - 40) / 20 - 1 && span < Double(Self.crowd) / 20 + 2)
     for seconds in [1, 10, 100] as [Int64] {
       #expect(densest(crowd.dials, in: .seconds(seconds)) <= 40 + 20 * Int(seconds) + 1)
     }
-    // Each asked, was given its turn, and came back for it: no crowd asks again and again.
+    // Each session waited for its turn and then used it: no session asks again and again.
     #expect(crowd.postponements <= Self.crowd)
   }
 
@@ -164,7 +165,7 @@ import Testing
     let crowd = Crowd(1_000, gate: HostAttemptLimiter(AttemptLimits()))
     crowd.answer = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
     crowd.openAll()
-    // Those that were under way when the answer came.
+    // The attempts that were in progress when the answer changed.
     crowd.run(for: .milliseconds(30))
     let before = crowd.dials.count
     #expect(before <= 41)

@@ -3,8 +3,8 @@ import TestSupport
 
 @testable import UpstreamSession
 
-/// A session and the one who talks to it. Each line says something and gets the actions back as words:
-/// `dial #1`, `resolving→connecting`, `ping 3`, `close 1000 #1`.
+/// A session and its driver. Each call passes one input to the session, and returns its actions as words: `dial #1`,
+/// `resolving→connecting`, `ping 3`, `close 1000 #1`.
 final class Dialogue {
   var machine: SessionStateMachine
   var random: SeededGenerator
@@ -70,32 +70,32 @@ final class Dialogue {
     machine.pongReceived(counter, machine.generation, now: now)
   }
 
-  /// The pong to this ping, as a driver reports it.
+  /// Reports the pong to this ping, like a driver.
   func pong(_ counter: UInt64, _ generation: UInt64) -> [String] {
     let generation = Generation(generation)
     precondition(machine.pongReceived(counter, generation, now: now), "no such ping")
     return words(machine.handOverPongReceived(counter, generation, now: now, using: &random))
   }
 
-  /// Something was queued behind the bytes before `position`.
+  /// Reports that output was queued behind the bytes before `position`.
   func queued(_ sent: SentControl, at position: UInt64, _ generation: UInt64 = 1) {
     machine.outputQueued(sent, at: position, Generation(generation))
   }
 
-  /// The upstream has acknowledged every byte before `position`, by now.
+  /// Reports that the upstream has acknowledged every byte before `position` by now.
   func acknowledged(_ position: UInt64, _ generation: UInt64 = 1) -> [String] {
     words(machine.outputAcknowledged(through: position, at: now, Generation(generation), now: now))
   }
 
   func shutDown() -> [String] { words(machine.shutDown(by: now + .minutes(1), now: now)) }
 
-  /// Lets time pass, without anything happening.
+  /// Lets time pass without an event.
   func pass(_ span: TimeSpan) { now = now + span }
 
-  /// Lets time pass to the next deadline and says so; how long that took is in `waited`.
+  /// Lets time pass until the next deadline, and reports that. `waited` is the time that has passed.
   func wait() -> [String] { wait { [] } }
 
-  /// The same, where the driver reports how much of the output is acknowledged.
+  /// Like `wait()`, with a driver that reports how much output is acknowledged.
   func wait(acknowledging position: UInt64, _ generation: UInt64 = 1) -> [String] {
     wait { acknowledged(position, generation) }
   }
@@ -112,7 +112,7 @@ final class Dialogue {
 
   // MARK: Shortcuts
 
-  /// Brings a dial that is under way to `ready`.
+  /// Completes the attempt in progress.
   func becomeReady() {
     _ = upgraded(machine.generation.number)
     precondition(machine.observed == .ready, "not ready but \(machine.observed)")
@@ -124,7 +124,7 @@ final class Dialogue {
     becomeReady()
   }
 
-  /// From a close frame to the state that follows it.
+  /// Reports a close frame, and then the end of the connection.
   func closedAndGone(_ code: UInt16) -> [String] {
     _ = closed(code)
     return lost(.ended)
@@ -132,7 +132,7 @@ final class Dialogue {
 
   var state: SessionState { machine.observed }
 
-  /// How long the present wait still lasts.
+  /// The rest of the current wait.
   var untilDial: TimeSpan? { machine.nextAttempt.map { $0 - now } }
 
   func words(_ actions: [SessionAction]) -> [String] {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Several URLs of which some want to be left alone: the others are what they are there for.
+/// Several URLs, some of which are on hold: the others are used.
 @Suite struct EndpointTests {
   private func session(urls: Int) -> Dialogue {
     let session = Dialogue {
@@ -26,7 +26,7 @@ import Testing
     }
   }
 
-  /// Not by the other's failures, nor because it comes first.
+  /// Neither because the other URLs fail, nor because the URL is the first.
   @Test func noURLIsDialledBeforeItsTime() {
     let session = session(urls: 2)
     let start = session.now

@@ -3,17 +3,17 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Make before break: the cut, the overlap, and what may happen in each of their steps.
+/// Make before break: the cut, the overlap, and the events that may interrupt each of their steps.
 @Suite struct HandOverTests {
-  /// Where a hand-over from #1 to #2 has come to.
+  /// The progress of a hand-over from #1 to #2.
   enum Step: CaseIterable {
-    /// The old connection's pong is awaited.
+    /// The pong on the old connection is awaited.
     case oldPong
-    /// The successor's.
+    /// The pong on the successor is awaited.
     case newPong
     case listening
     case closing
-    /// The old one is gone; the last pong is awaited.
+    /// The old connection is gone; the last pong is awaited.
     case lastPong
   }
 
@@ -33,7 +33,7 @@ import Testing
     return session
   }
 
-  /// Carries on until nothing of a predecessor is left: `#n` is the only connection.
+  /// Continues until no predecessor is left, and `#n` is the only connection.
   private func expectAlone(_ session: Dialogue, _ generation: UInt64) {
     #expect(session.state == .ready)
     #expect(session.machine.connection?.generation == Generation(generation))
@@ -51,7 +51,7 @@ import Testing
     #expect(session.upgraded(2) == ["pause #1 for #2", "ping 1 #1"])
     #expect(session.pong(1, 1) == ["ping 1 #2"])
     #expect(session.pong(1, 2) == ["hold #1", "send #2", "replacing→ready"])
-    // The old one is listened to for a while, and only then closed.
+    // The old connection is still read for a while, and then closed.
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.waited == .seconds(1))
     #expect(session.lost(.ended, 1) == ["ping 2 #2", "discard #1"])
@@ -83,7 +83,8 @@ import Testing
     expectAlone(session, 2)
   }
 
-  /// The old connection's pings are on and its successor's are off: the pong to its last ping must not be taken for another's.
+  /// Pings are on for the old connection and off for its successor. The pong to the last ping must not be mistaken for
+  /// another.
   @Test func noPingCounterIsGivenTwice() {
     let session = Dialogue()
     session.openToReady()
@@ -102,7 +103,8 @@ import Testing
 
   // MARK: Another one
 
-  /// However many are asked for while one is in progress: one follows, as the last of them says, when it is over.
+  /// However many hand-overs are requested while one is in progress, one follows when it is over. The last request
+  /// decides its reason.
   @Test(arguments: Step.allCases)
   func nextOneWaitsForTheEnd(step: Step) {
     let session = session(at: step)
@@ -181,7 +183,7 @@ import Testing
     #expect(session.waited == .zero)
   }
 
-  /// A predecessor that goes on would bring what the next connection brings too.
+  /// A predecessor that continued would deliver the same pushes as the next connection.
   @Test(arguments: [Step.listening, .closing, .lastPong])
   func noPredecessorOutlivesTheLossOfItsSuccessor(step: Step) {
     let session = session(at: step)

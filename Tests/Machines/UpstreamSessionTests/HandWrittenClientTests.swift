@@ -4,9 +4,9 @@ import Testing
 
 @testable import UpstreamSession
 
-/// The mistakes that clients written by hand make, one by one, and that a session does not make.
+/// Common mistakes of clients that are written by hand, none of which a session makes.
 @Suite struct HandWrittenClientTests {
-  /// Ways into every state a session can be left in.
+  /// Ways into every state in which a session can be left.
   private static var ways: [(SessionState, (Dialogue) -> Void)] {
     [
       (.stopped, { _ in }),
@@ -124,7 +124,7 @@ import Testing
 
   // MARK: Parallel triggers that skip backoff steps
 
-  /// Each failure is reported in every way a socket has, and timers and the network join in; it counts once.
+  /// A socket reports each failure in all its ways, and timers and network events coincide. The failure counts once.
   @Test func parallelTriggersDoNotSkipBackoffSteps() {
     let session = session(in: .resolving)
     var waits: [Double] = []
@@ -230,7 +230,7 @@ import Testing
 
   // MARK: A heartbeat that doubles as a subscription
 
-  /// A heartbeat is a ping and nothing else; what is said on opening is said once a connection, however long it lasts.
+  /// A heartbeat is only a ping. Opening messages are sent once per connection, however long it lasts.
   @Test func aHeartbeatIsNoSubscription() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: false), SetupStep(expectsResponse: true)] }
     _ = session.open()
@@ -260,7 +260,7 @@ import Testing
         said += session.machine.attempt(session.machine.generation) == nil ? session.wait() : session.becomesReady()
       }
       #expect(!said.contains { $0.hasPrefix("ping") }, "after \(loss)")
-      // The new connection's first ping is its own, counted from one, a whole interval after it became ready.
+      // The first ping of the new connection is counted from one, and is sent a whole interval after it became ready.
       #expect(session.wait() == ["ping 1 #2"])
       #expect(session.waited >= .seconds(18))
     }
@@ -273,14 +273,14 @@ import Testing
 }
 
 extension Dialogue {
-  /// Brings a dial that is under way, and its one opening message, to `ready`.
+  /// Completes the attempt in progress, with its one setup message.
   @discardableResult
   fileprivate func becomesReady() -> [String] {
     let actions = state == .settingUp ? [] : upgraded(machine.generation.number)
     return state == .settingUp ? answered(machine.generation.number) : actions
   }
 
-  /// After `close()`: with two connections, during a replacement, each of them.
+  /// After `close()`, ends each connection; during a replacement there are two.
   fileprivate func everyConnectionEnds() {
     for generation in 0...machine.generation.number where state == .closing { _ = lost(.ended, generation) }
   }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Heartbeats that are messages.
+/// Heartbeats as messages.
 @Suite struct HeartbeatTests {
   private func session(_ change: @escaping (inout HeartbeatSettings) -> Void) -> Dialogue {
     let session = Dialogue {
@@ -37,17 +37,17 @@ import Testing
     for beat in 1...160 {
       #expect(session.wait() == ["beat \(beat) #1"])
       #expect(session.waited == .milliseconds(beat == 1 ? 22_500 : 2_501))
-      // The pong is as late as it may be.
+      // The pong arrives as late as it may.
       session.pass(.milliseconds(19_999))
       session.machine.heartbeatResponseReceived(Generation(1))
     }
     #expect(session.state == .ready && session.now.nanoseconds >= 1_000_000_000_000 + 3_600_000_000_000)
-    // Without a pong, it is dead after the timeout, and not before.
+    // Without a pong, the connection is dead after the timeout, not before.
     #expect(session.wait() == ["beat 161 #1"])
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(20))
   }
 
-  /// The upstream counts its time from its open packet on, however long the setup takes.
+  /// The upstream's time begins with its open packet, however long the setup takes.
   @Test func announcedHeartbeatsBeginDuringTheSetup() {
     let session = Dialogue {
       $0.liveness.isEnabled = false
@@ -117,7 +117,7 @@ import Testing
     #expect(session.state == .ready)
   }
 
-  /// With a time limit beyond the interval several are under way; the oldest decides.
+  /// If the timeout exceeds the interval, several heartbeats are pending. The oldest decides.
   @Test func isHeldAgainstTheOldestThatIsUnanswered() {
     let session = session {
       $0.interval = .seconds(10)
@@ -141,7 +141,7 @@ import Testing
     #expect(session.waited == .seconds(10), "another connection's heartbeat is none of this one's")
   }
 
-  /// A new connection begins with a new count, and nothing beats in between.
+  /// A new connection begins a new count, and no heartbeat is sent in between.
   @Test func doesNotOutliveItsSocket() {
     let session = session { $0.interval = .seconds(1) }
     _ = session.wait()
@@ -157,7 +157,7 @@ import Testing
     #expect(session.machine.nextDeadline == .distantFuture)
   }
 
-  /// The table's row of 401 goes for credentials that are refused by a message too.
+  /// The row for 401 also applies to credentials that a message rejects.
   @Test func parksAfterTwoRefusalsOfTheCredential() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()

@@ -42,7 +42,7 @@ import Testing
     #expect(session.wait().last == "suspect→backoff")
   }
 
-  /// What has arrived is not known.
+  /// Unread data may have arrived.
   @Test func aConnectionThatIsNotReadIsNotSilent() {
     let session = Dialogue()
     session.openToReady()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// A filter whose pushes are numbers, and what it passed on.
+/// A filter whose pushes are numbers, with the pushes that it has passed on.
 struct FilterFixture {
   static let old = Generation(1)
   static let new = Generation(2)
@@ -14,7 +14,7 @@ struct FilterFixture {
 
   init(holds: Bool = true) { filter = OverlapFilter(older: Self.old, newer: Self.new, isHoldingAllowed: holds) }
 
-  /// Before the hand-over.
+  /// Records a push from before the hand-over.
   mutating func passedBefore(_ number: UInt64) { history.record(number) }
 
   mutating func push(_ number: UInt64, from generation: Generation) {
@@ -25,7 +25,7 @@ struct FilterFixture {
     if passes { passed.append(number) }
   }
 
-  /// A client message goes out on the newer connection.
+  /// Records a client message on the newer connection.
   mutating func write() {
     history.sent(1)
     filter.messageSent(Self.new)
@@ -59,9 +59,9 @@ struct FilterFixture {
 }
 
 @Suite struct OverlapFilterTests {
-  /// Pushes by number; `o5` is push 5 from the older connection, `n5` from the newer, `o!`/`n!` its end, `o?`/`n?` a ping to it,
-  /// `o.`/`n.` the pong, `w` the first client message on the newer, `s` the switch, `x` the end of holding, `h5` push 5 before
-  /// the hand-over.
+  /// Pushes by number: `o5` is push 5 on the older connection, `n5` on the newer. `o!` and `n!` are the end of a
+  /// connection, `o?` and `n?` a ping on it, and `o.` and `n.` the pong. `w` is a client message on the newer
+  /// connection, `s` the switch, `x` the end of holding, and `h5` push 5 before the hand-over.
   private func passed(_ script: String, holds: Bool = true) -> String {
     var fixture = FilterFixture(holds: holds)
     var counter: UInt64 = 0
@@ -85,39 +85,41 @@ struct FilterFixture {
 
   @Test(arguments: [
     ("o1 o2 n2 o3 n3 n4 o4", "1 2 3 4"),
-    // Nothing of the newer goes ahead of what the older has not brought yet.
+    // No push of the newer connection passes before earlier pushes that the older one has not delivered yet.
     ("o1 n3 n4 o2 o3 o4 n5 o5", "1 2 3 4 5"),
-    // What only the newer brought passes behind a pong of the older, or when the older brings something later.
+    // A push that only the newer connection delivered passes after a pong of the older one, or when the older one
+    // delivers a later push.
     ("n90 o? n91 o.", "90"),
     ("n90 n1 o1 n91", "90 1"),
     ("n90 n1 o!", "90 1 over"),
-    // The newer lags behind when the older ends.
+    // The newer connection lags behind when the older one ends.
     ("o1 o2 o3 n1 o! n2 n9 n3 n4", "1 2 3 9 4 over"),
-    // A pong of the newer: what it has not brought by then was for the older only.
+    // After a pong of the newer connection, pushes that it has not delivered were for the older one only.
     ("o1 n? o2 n. n1 n2", "1 2 1"),
-    // Nothing is left to come twice.
+    // No push can arrive twice any more.
     ("n1 n2 o1 o2 o!", "1 2 over"),
     ("o1 n1 n! o2 o2", "1 2 2 over"),
     ("n1 n! o0 o1 o2", "0 1 2 over"),
-    // Equal pushes without client messages: as often as the connection brought them that brought more.
+    // Equal pushes without client messages pass as often as the connection with more of them delivered them.
     ("o5 n5 o5 n5 o5 n5", "5 5 5"),
     ("n5 n5 o5 o5 o5", "5 5 5"),
-    // Client messages go to the newer: equal pushes that repeat are all passed on, new ones are paired.
+    // With client messages on the newer connection, all equal pushes that repeat are passed on, and new ones are
+    // paired.
     ("h5 h5 w o5 n5", "5 5"),
     ("h5 w n5 n5 o5 o?  o.", "5 5 5"),
     ("h5 h5 w o6 n5 n6 n7 n5 o5 o7 o? o.", "6 5 5 7 5"),
     ("h8 h9 w o1 n1 n2 o2", "1 2"),
-    // Unless all that came may be responses: two of them can be equal.
+    // If all pushes so far may be responses, two of them may be equal.
     ("w w o1 n1 n2 o2", "1 1 2 2"),
     ("h8 w w n1 o1 n1 o1", "1 1 1 1"),
-    // A third shows that the two before it were not one.
+    // A third equal push shows that the two before it were distinct.
     ("h8 h9 w o5 n5 n5 o5 n5", "5 5 5 5 5"),
     ("h8 h9 w n5 o5 o5 o6 n6", "5 5 5 6"),
-    // Behind the cut a response on the newer is not taken for one that the older brought before it.
+    // After the cut, a response on the newer connection is not mistaken for a push that the older one delivered before.
     ("o7 n? n. s w n7 o!", "7 7 over"),
-    // Nor where the pongs did not come.
+    // This also holds if the pongs did not arrive.
     ("o7 s w n7 o!", "7 7 over"),
-    // Released without a pong, and remembered.
+    // Passed on without a pong, and remembered.
     ("n3 n4 x o2 o3 o4 n5 o5", "3 4 2 5"),
   ])
   func passesOnOnceWhatBothBring(script: String, expected: String) {
@@ -128,12 +130,12 @@ struct FilterFixture {
     #expect(passed("o1 n3 o2 o3 n4 o4", holds: false) == "1 3 2 4")
   }
 
-  /// What a successor brought that failed: the older need not bring it, and a later equal push is another.
+  /// Pushes of a failed successor: the older connection need not deliver them, and a later equal push is another one.
   @Test func forgetsAFailedSuccessorWhereNoPongTellsWhatItBroughtAlone() {
     #expect(passed("n5 n! o5", holds: false) == "5 5 over")
   }
 
-  /// However many messages go out that the upstream does not respond to.
+  /// However many messages are sent to which the upstream does not respond.
   @Test func pairsPushesOfAnUpstreamThatHasSentEnoughOfThem() {
     let before = (100..<100 + PushHistory.minimumPushes).map { "h\($0)" }
     let writes = Array(repeating: "w", count: 1_000)
@@ -146,7 +148,7 @@ struct FilterFixture {
     fixture.passed = []
     fixture.push(0, from: FilterFixture.new)
     fixture.push(1, from: FilterFixture.new)
-    // It has brought something that the older brought later: so it will not bring the first again.
+    // It has delivered a push that the older connection delivered later, so it will not deliver the first one again.
     #expect(fixture.passed == [0])
   }
 

@@ -3,8 +3,8 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Two connections to a model upstream, which broadcasts numbers to both in one go and responds to requests. What it sends is
-/// read in turns of any length, with pings as a driver sends them.
+/// Two connections to a model upstream, which broadcasts each number on both at once, and responds to requests. The
+/// connections are read in turns of any length, with pings like a driver's.
 @Suite struct OverlapSimulation {
   private enum Frame {
     case push(UInt64)
@@ -16,7 +16,7 @@ import Testing
   private struct World {
     var fixture = FilterFixture()
     var random: SeededGenerator
-    /// What was sent to the older and the newer connection and not read yet.
+    /// Frames on the older and the newer connection that were not read yet.
     var wires: [[Frame]] = [[], []]
     var isSubscribed = [true, false]
     var isOpen = [true, true]
@@ -43,7 +43,7 @@ import Testing
       return counter
     }
 
-    /// Reads one frame; true if it is this pong.
+    /// Reads one frame. Returns true if it is this pong.
     mutating func read(_ side: Int, until awaited: UInt64 = 0) -> Bool {
       guard !wires[side].isEmpty else { return false }
       switch wires[side].removeFirst() {
@@ -55,7 +55,7 @@ import Testing
       return false
     }
 
-    /// Reads and broadcasts at random, with `chance` of something else in each step.
+    /// Reads and broadcasts at random. One step in four is `other`.
     mutating func run(_ steps: Int, _ other: (inout World) -> Void) {
       for _ in 0..<steps {
         switch Int.random(in: 0..<4, using: &random) {
@@ -67,7 +67,7 @@ import Testing
       }
     }
 
-    /// Reads one connection until the pong to a ping sent now comes, the other at random.
+    /// Reads one connection until the pong to a ping sent now, and the other at random.
     mutating func awaitPong(_ side: Int) {
       let awaited = ping(side)
       while !read(side, until: awaited) {
@@ -77,12 +77,13 @@ import Testing
     }
   }
 
-  /// `isLate`: the old connection goes on bringing responses after its pong.
+  /// - Parameter isLate: whether the old connection delivers responses even after its pong.
   @Test(arguments: [false, true])
   func losesNothingAndDoublesNoBroadcast(isLate: Bool) {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))
-      // The response is known to repeat where the upstream is late: a new one could not be told from a broadcast.
+      // If the upstream is late, the response is known to repeat: a new one could not be distinguished from a
+      // broadcast.
       if isLate { for _ in 0..<2 { world.fixture.passedBefore(Self.response) } }
       world.run(10) { $0.respond(Self.response, on: 0) }
       world.isSubscribed[1] = true
@@ -114,7 +115,7 @@ import Testing
     }
   }
 
-  /// Without client messages on the newer connection equal broadcasts are told apart too.
+  /// Without client messages on the newer connection, equal broadcasts are distinguished, too.
   @Test func passesOnEachOfManyEqualBroadcasts() {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))

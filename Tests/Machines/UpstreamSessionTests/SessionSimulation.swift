@@ -4,9 +4,9 @@ import Testing
 
 @testable import UpstreamSession
 
-/// A session against a transport that carries out its actions, refuses illegal ones, and fails at random.
+/// A session with a transport that carries out its actions, rejects illegal ones, and fails at random.
 @Suite struct SessionSimulation {
-  /// What the transport has of one dial.
+  /// The transport's state for one attempt.
   enum Socket {
     case dialling(AttemptPhase)
     case open
@@ -88,7 +88,7 @@ import Testing
 
     mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
 
-    /// Something happens to one of the sockets.
+    /// Lets an event happen to one of the sockets.
     mutating func disturb() {
       guard let (generation, socket) = sockets.randomElement(using: &random) else { return }
       switch socket {
@@ -138,7 +138,7 @@ import Testing
       }
     }
 
-    /// What a stale socket may still say changes nothing.
+    /// A late report of an old socket must change nothing.
     mutating func speakFromTheGrave() {
       guard newest.number > 0 else { return }
       let old = Generation(UInt64.random(in: 1...newest.number, using: &random))
@@ -181,7 +181,7 @@ import Testing
       }
     }
 
-    // Whatever state the faults have left it in: it comes back by itself, without anything said to it from outside.
+    // Whatever state the faults have caused, the session recovers by itself, without a further request.
     world.perform(world.machine.open(now: world.now, using: &world.random))
     for _ in 0..<2_000 where !world.machine.observed.isSending {
       world.perform(world.machine.demand(now: world.now))
@@ -207,7 +207,7 @@ import Testing
 }
 
 extension SessionStateMachine {
-  /// Says `upgraded` of a dial that is gone.
+  /// Reports `upgraded` for an attempt that is gone.
   fileprivate mutating func advancedIfStale(_ generation: Generation, now: MonotonicTime) -> [SessionAction] {
     var random = SeededGenerator(seed: 0)
     return upgraded(generation, now: now, using: &random)

@@ -3,11 +3,12 @@ import Testing
 
 @testable import UpstreamSession
 
-/// The table of signals, row by row: what follows when a server refuses or a connection ends.
+/// The table of signals, row by row: the reaction to a server's refusal or to the end of a connection.
 ///
-/// There are two URLs, and backoff is always 2 s: so a wait tells whether it is one, and a dial tells whether it moved on.
+/// There are two URLs, and backoff is always 2 s. So the length of a wait shows whether it is the backoff, and an
+/// attempt shows whether it uses the next URL.
 @Suite struct SignalTableTests {
-  /// What follows a signal: how long the next dial waits, and what that dial is like (see `Dialogue`).
+  /// The reaction to a signal: the wait before the next attempt, and that attempt (see `Dialogue`).
   struct Reaction {
     let wait: ClosedRange<Double>
     let dial: String
@@ -34,7 +35,7 @@ import Testing
     #expect(session.wait().last == reaction.dial, "\(note)", sourceLocation: sourceLocation)
   }
 
-  /// What follows when the first dial is refused.
+  /// Expects this reaction to a refusal of the first attempt.
   private func expectRefusal(_ reason: AttemptFailure.Reason, _ reaction: Reaction) {
     let session = session()
     _ = session.open()
@@ -42,7 +43,7 @@ import Testing
     expect(session, reaction, "\(reason)")
   }
 
-  /// What follows when the first connection ends after a stable time, and after a second.
+  /// Expects these reactions to the end of the first connection, after a stable time and after a second.
   private func expectEnd(_ loss: ConnectionLoss, stable: Reaction, short: Reaction) {
     for (lasts, reaction) in [(TimeSpan.seconds(30), stable), (.seconds(1), short)] {
       let session = session()
@@ -61,12 +62,12 @@ import Testing
     for hop in 2...6 as ClosedRange<UInt64> { #expect(session.redirected(hop - 1).last == "dial #\(hop) redirected") }
     #expect(session.redirected(6) == ["resolving→backoff"], "the sixth is a refusal")
     #expect(session.wait().last == "dial #7 url 1")
-    // One that may not be followed, as from wss to ws, is a refusal at once.
+    // A redirect that must not be followed, as from wss to ws, counts as a refusal at once.
     expectRefusal(.redirect, Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
     expectRefusal(.status(304, retryAfter: nil), Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
   }
 
-  /// Re-read the credential once, then parked 60 s doubling to 10 min.
+  /// The credential is read again once. Then the session is parked, for 60 s at first, doubling to 10 min.
   @Test func row401And1008And3000() {
     let ways: [(String, (Dialogue) -> Void)] = [
       ("401", { _ = $0.failed(.status(401, retryAfter: nil)) }),
@@ -86,7 +87,8 @@ import Testing
     }
   }
 
-  /// Next URL; when all have failed, parked 5 s, doubling to 5 min. A stable connection puts that back.
+  /// The next URL is used. When all have refused, the session is parked for 5 s, doubling to 5 min. A stable connection
+  /// resets that.
   @Test(arguments: [400, 402, 403, 404, 405, 410, 418, 426, 451])
   func row403AndItsLike(status: Int) {
     let session = session()
@@ -110,8 +112,7 @@ import Testing
     expectRefusals([5, 10])
   }
 
-  /// `Retry-After`, 1 s to 1 h, for the whole host; without it at least 5 s. (`EndpointTests` has what follows where there is
-  /// another URL.)
+  /// `Retry-After`, from 1 s to 1 h, for the whole host; without it at least 5 s. (`EndpointTests` covers another URL.)
   @Test(arguments: [429, 503])
   func row429And503(status: Int) {
     let asked: [(TimeSpan, hold: Double)] = [
@@ -134,7 +135,7 @@ import Testing
     }
   }
 
-  /// Backoff, next URL. (A success that is no upgrade is no answer to it either.)
+  /// Backoff, with the next URL. (A 2xx response is not an upgrade either.)
   @Test(
     arguments: [408, 425, 500, 502, 504, 507, 599, 200, 204].map { .status($0, retryAfter: .seconds(99)) } + [
       .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .setupResponse, .preparation,
@@ -143,7 +144,7 @@ import Testing
     expectRefusal(reason, Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// `ENETDOWN` and `ENETUNREACH`: no attempt is counted.
+  /// `ENETDOWN` and `ENETUNREACH` do not count as attempts.
   @Test func rowNoRoute() {
     expectRefusal(.noRoute, Reaction(wait: 5...5, dial: "dial #2", state: .offline))
     for loss in [ConnectionLoss.noRoute, .addressGone] {
@@ -165,7 +166,7 @@ import Testing
 
   // MARK: Close codes
 
-  /// Redial; three short-lived ones in a row count as failure.
+  /// The session reconnects. Three short-lived connections in a row count as a failure.
   @Test func row1000() {
     let quick = Reaction(wait: Self.atOnce, dial: "dial #2")
     expectEnd(.closed(code: 1000), stable: quick, short: quick)
@@ -177,20 +178,20 @@ import Testing
       expect(session, Reaction(wait: wait, dial: "dial #\(number + 2)"), "the \(number + 1). short-lived one")
       session.becomeReady()
     }
-    // A stable one in between, and the count begins anew.
+    // A stable connection in between resets the count.
     session.pass(.minutes(1))
     session.ends(.closed(code: 1000))
     expect(session, Reaction(wait: Self.atOnce, dial: "dial #6"), "after a stable one")
   }
 
-  /// 0–1 s, next URL.
+  /// A wait of 0 to 1 s, then the next URL.
   @Test func row1001() {
     expectEnd(
       .closed(code: 1001), stable: Reaction(wait: 0...1, dial: "dial #2 url 1"),
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// At most 5 times, then parked; once without compression.
+  /// At most 5 attempts, then parked; one of them without compression.
   @Test(
     arguments: [1002, 1003, 1007, 1010].flatMap { [.closed(code: $0), .violation(code: $0)] } as [ConnectionLoss])
   func row1002AndItsLike(loss: ConnectionLoss) {
@@ -206,7 +207,7 @@ import Testing
     expect(session, Reaction(wait: 300...300, dial: "dial #7", state: .parked), "\(loss) once more")
   }
 
-  /// The last message sent is never sent again; otherwise as any end.
+  /// The last message sent is never sent again. Otherwise as for any end.
   @Test func row1009() {
     let session = session()
     session.openToReady()
@@ -216,7 +217,7 @@ import Testing
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// Backoff, which after a stable connection begins at once. Codes that nobody has given a meaning are among them.
+  /// Backoff, which begins at once after a stable connection. Unassigned codes are among them.
   @Test(
     arguments: [1004, 1005, 1006, 1011, 1014, 1015, 1016, 2999, 3001, 3999, 4000, 4999].map { .closed(code: $0) }
       + [.ended, .reset, .silence] as [ConnectionLoss])
@@ -226,7 +227,7 @@ import Testing
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// Within a second, at random; after a further short connection, backoff.
+  /// A random wait within a second. After another short-lived connection, backoff.
   @Test func row1012() {
     let reaction = Reaction(wait: 0...1, dial: "dial #2")
     for _ in 0..<50 { expectEnd(.closed(code: 1012), stable: reaction, short: reaction) }
@@ -243,7 +244,7 @@ import Testing
     expect(session, Reaction(wait: 0...1, dial: "dial #5"), "a stable connection resets it")
   }
 
-  /// What follows while an upstream restarts: one attempt within a second, and further ones after increasing waits.
+  /// The attempts while an upstream restarts: one within a second, and further ones after increasing waits.
   @Test func aRestartingUpstreamIsAttemptedAgainSoon() {
     for seed in 1...50 as ClosedRange<UInt64> {
       let session = Dialogue(seed: seed)
@@ -282,7 +283,7 @@ import Testing
     expect(ended(.backoff, after: .seconds(30)), Reaction(wait: Self.atOnce, dial: "dial #2"), "backoff")
   }
 
-  /// A violation that we find has no close frame of the upstream.
+  /// If we detect a violation, there is no close frame of the upstream.
   @Test func aConfiguredReactionIsToCloseFramesOnly() {
     let session = session { $0.closing.ranges = [(1000...4999, .stop)] }
     session.openToReady()
@@ -299,7 +300,7 @@ import Testing
     expectEnd(.closed(code: 1013), stable: reaction, short: reaction)
   }
 
-  /// Least waits are no appointments: sessions that were all told 'at least' do not come back at one moment.
+  /// Sessions with the same minimum wait must not return at the same moment.
   @Test(arguments: [1013, 503])
   func leastWaitsAreSpread(signal: Int) {
     let waits = (1...200).map { (seed: UInt64) in
@@ -321,7 +322,7 @@ import Testing
     }
   }
 
-  /// As configured per range; else backoff.
+  /// The configured reaction of a range; otherwise backoff.
   @Test func row4000to4999() {
     func ended(_ code: UInt16) -> Dialogue {
       let session = session {
@@ -346,7 +347,7 @@ import Testing
 }
 
 extension Dialogue {
-  /// A connection that is ready ends, from its close frame, if that is how, to the end of the stream.
+  /// Ends a ready connection. If it ends with a close frame, that comes before the end of the stream.
   func ends(_ loss: ConnectionLoss) {
     if case .closed(let code) = loss { _ = closedAndGone(code) } else { _ = lost(loss) }
   }

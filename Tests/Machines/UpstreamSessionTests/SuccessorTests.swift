@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Make before break, when it goes wrong: what becomes of the old connection, and when the next successor is tried.
+/// Make before break, with failures: the fate of the old connection, and the time of the next successor.
 @Suite struct SuccessorTests {
   private func ready(_ change: (inout SessionSettings) -> Void = { _ in }) -> Dialogue {
     let session = Dialogue {
@@ -28,7 +28,8 @@ import Testing
     #expect(session.untilDial == nil, "and that was the last")
   }
 
-  /// One whose account would be locked, or who is told to stay away, is not asked more often by a successor than by a redial.
+  /// Where attempts could lock an account, or the host has requested a pause, a successor is not attempted more often
+  /// than a reconnect would be.
   @Test(arguments: [
     (
       AttemptFailure.Reason.status(401, retryAfter: nil),
@@ -74,7 +75,7 @@ import Testing
       session.words(session.machine.deadlineReached(now: session.now, using: &session.random)).last == "dial #3 afresh")
   }
 
-  /// A connection that fell silent while its successor was being opened, and spoke again, is ready.
+  /// A connection that was silent while its successor was being opened, and has received data again, is ready.
   @Test(arguments: [true, false])
   func theOldOneIsSuspectOnlyIfItIsStillSilent(speaks: Bool) {
     let session = Dialogue()
@@ -90,7 +91,7 @@ import Testing
     #expect(session.waited == (speaks ? .seconds(5) : .zero))
   }
 
-  /// What its successors failed at is not held against a connection that was stable.
+  /// Failures of successors do not count for the loss of a stable connection.
   @Test func theLossOfAStableConnectionStartsTheCountAnew() {
     let session = ready { $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1)) }
     for _ in 0..<6 {

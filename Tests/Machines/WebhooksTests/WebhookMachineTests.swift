@@ -22,7 +22,7 @@ import Testing
       start = now
     }
 
-    /// An attempt that begins as soon as it may, and ends in this way. Returns how long the push is delayed, or what became of it.
+    /// Makes an attempt as soon as possible, which ends with this outcome. Returns the verdict.
     mutating func attempt(_ outcome: WebhookOutcome) -> WebhookVerdict {
       if now < machine.pausedUntil { now = machine.pausedUntil }
       attempt += 1

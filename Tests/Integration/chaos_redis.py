@@ -38,7 +38,7 @@ async def _main():
     parser.add_argument("--keep", type=Path, help="a folder that gets the logs of all programs")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
-    # Not a warning for each connection that was reset.
+    # asyncio would log a warning for each connection that is reset.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     failed = 0
     kinds = options.only or _USUAL

@@ -34,8 +34,8 @@ def pytest_sessionstart():
 
 def pytest_collection_modifyitems(items):
     skip_load(items)
-    # One after another (`--dist loadgroup`), since two loads at once would measure each other. They start first: the
-    # others fit beside them, as these wait most of the time.
+    # Load tests run one after another (`--dist loadgroup`), since two loads at once would measure each other. They
+    # start first: the other tests fit beside them, because load tests wait most of the time.
     load = [item for item in items if item.get_closest_marker("load")]
     for item in load:
         item.add_marker(pytest.mark.xdist_group("load"))
@@ -44,14 +44,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown():
-    # After the fixtures, which stop the servers.
+    # Code after this `yield` runs after the fixtures have stopped their servers.
     yield
     release_ports()
 
 
 @pytest.fixture
 def measured(record_property):
-    """Notes a number worth reading: it is shown at the end of the run, and decides nothing by itself."""
+    """Records a number worth reading. The run shows it at the end; no test fails because of it."""
 
     def note(text):
         record_property("measured", text)
@@ -76,7 +76,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory):
-    """A certificate authority of this run."""
+    """A certificate authority for the whole run."""
     return CertificateAuthority(tmp_path_factory.mktemp("ca"))
 
 
@@ -100,7 +100,7 @@ def issuer(tmp_path_factory):
 
 @pytest_asyncio.fixture
 async def start():
-    """Starts any peer that has `start` and `stop`, and stops it after the test, latest first."""
+    """Starts any peer that has `start` and `stop`. Stops all peers after the test, the latest first."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(peer):
@@ -161,7 +161,7 @@ def https_for(gateway_for, upstream, certificate):
 
 @pytest_asyncio.fixture
 async def sessions_for(gateway_for):
-    """`await sessions_for(config)`: a gateway that is configured only so, and the sessions that clients create."""
+    """`await sessions_for(config)`: a gateway with this configuration only, and a client that creates sessions."""
 
     async def sessions_for(config, *, arguments=(), **options):
         return Sessions(await gateway_for(None, *arguments, config=config, ready=False, **options))
@@ -199,7 +199,7 @@ def curl():
 
 @pytest.fixture
 def store_path(tmp_path):
-    """Where a gateway may have its store, alone in its folder."""
+    """A path for a gateway's store, alone in its folder."""
     folder = tmp_path / "data"
     folder.mkdir()
     return folder / "drawbridge.db"
@@ -233,10 +233,10 @@ def scripted(start, gateway_for):
     async def scripted(script, *, version=4, ready=True, upstream=None, options=None, **socketio):
         server = await start(ConventionUpstream(script, **(options or {})))
         settings = {"kind": "socketio", "url": server.url, "socketio": {"version": version, **socketio}}
-        # Longer than a test: what waits for it without a reason fails.
+        # Longer than a test, so a shutdown that waits for the queue without a reason fails.
         config = {"upstream": {**settings, **(upstream or {})}, "shutdown": {"flush": "10m"}}
         gateway = await gateway_for(None, config=json.dumps(config), ready=ready)
-        # For a reload.
+        # A test that reloads changes this configuration.
         server.configuration = config
         return server, gateway, gateway.client()
 
@@ -253,7 +253,7 @@ async def recorder(start):
 async def replicas_for(start, tmp_path, recorder):
     """`await replicas_for(count)`: gateways that are ready, on a Redis of their own.
 
-    With the lease that is the default here, no gateway loses its sessions because the machine is busy.
+    The default lease here is so long that no gateway loses its sessions because the machine is busy.
     """
 
     async def replicas_for(count=3, *, databases=None, lease=CALM_LEASE, **options):

@@ -17,7 +17,7 @@ from harness.store_kills import StoreKillRun
 
 
 def _runs(deaths, seed):
-    """Name, the run itself, the gateway's settings."""
+    """For each run: its name, the run itself and the gateway's settings."""
     return [
         ("redeliver: never", KillRun(deaths, seed, "never"), settings("never")),
         ("redeliver: unconfirmed", KillRun(deaths, seed, "unconfirmed"), settings("unconfirmed")),
@@ -43,7 +43,7 @@ async def _carry_out(run, environment, progress):
         try:
             return await run.run(gateway, progress=progress)
         finally:
-            # In order, and without a trace of a crash: stop() sees to it.
+            # stop() checks that the gateway exits with status 0 and has logged no crash.
             await gateway.stop()
             await run.upstream.stop()
 

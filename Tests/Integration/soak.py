@@ -21,7 +21,7 @@ async def _main():
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"{BINARY.name}, {options.minutes:g} minutes, seed {seed}", flush=True)
-    # Not a warning for each write to a connection that was reset.
+    # asyncio would log a warning for each write to a connection that was reset.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         run = SoakRun(options.minutes * 60, seed, folder, rate=options.rate)

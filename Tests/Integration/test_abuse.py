@@ -1,7 +1,7 @@
-"""Abusers against every limit of the HTTP server: each is ended at its limit, a healthy client beside them keeps its
-latency, and memory and descriptors go back to where they were.
+"""Abusers against every limit of the HTTP server. Each abuser is ended at its limit, a healthy client beside it keeps
+its latency, and memory and descriptors return to their values before the attack.
 
-The limits are set low, so that reaching them takes no time; docs/threat-model.md names the test for each.
+The limits are low, so that an attack reaches them quickly. docs/threat-model.md names the test for each limit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from harness.waiting import eventually
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
 CROWD = 60
-# The part of a deadline that must have passed on the client's clock. The gateway counts from the beginning of the turn
+# The share of a deadline that must have passed on the client's clock. The gateway counts from the beginning of the turn
 # of its loop, which may be a little before the client starts its clock.
 NEARLY = 0.9
 GET = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n"
@@ -46,9 +46,10 @@ async def limited(gateway_for, upstream):
 
 @pytest_asyncio.fixture
 async def besiege(start, measured):
-    """`await besiege(gateway, attack)`: runs an attack with a healthy client beside it, and looks at what it leaves.
+    """`await besiege(gateway, attack)`: runs an attack beside a healthy client, and checks memory and descriptors.
 
-    The attack is run once before, so that what the process keeps for good (its allocator's pools) is not charged to it.
+    The attack runs once before the measurement, so that memory that the process keeps for good (its allocator's pools)
+    does not count.
     """
 
     async def besiege(gateway, attack, *, slack=6 * MEBIBYTE):
@@ -68,7 +69,7 @@ async def besiege(start, measured):
 
 
 async def settles(gateway):
-    """Waits until no connection is open but those of the test itself."""
+    """Waits until only the test's own connections are open."""
 
     async def is_quiet():
         return (await gateway.metrics())["drawbridge_http_connections"] <= 2
@@ -81,7 +82,7 @@ async def crowd(attack, count=CROWD):
 
 
 def says(ending, status, setting):
-    """One answer, which names the setting whose limit was passed, and then the end."""
+    """Checks that the ending is one answer that names the setting of the limit, followed by the end."""
     assert ending.statuses == [status], ending.data[:500]
     assert b"application/problem+json" in ending.data
     assert setting.encode() in ending.data, ending.data[:1000]
@@ -96,7 +97,7 @@ def says(ending, status, setting):
 async def test_heads_that_trickle_end_at_the_deadline_of_the_head(limited, besiege):
     gateway = await limited(head_timeout="1s", idle_timeout="1m")
     trickle = b"X-Slow: " + b"y" * 2000
-    # The first part at once: a connection that has sent nothing at the deadline ends without a response.
+    # The first part is sent at once: a connection that has sent nothing at the deadline ends without a response.
     endings = await besiege(
         gateway, lambda: crowd(lambda: abuse(gateway.address(), GET, drip=(bytes([byte]) for byte in trickle)))
     )
@@ -174,7 +175,7 @@ async def test_a_body_that_keeps_its_pace_may_take_its_time(limited, upstream):
 
 
 async def large_pushes(gateway, upstream, count=4):
-    """Lets the upstream push megabytes, and answers the request that would have them all at once."""
+    """Lets the upstream push megabytes, and returns a request whose answer contains them all."""
     client = gateway.client()
     cursor = await client.here()
     await upstream.push(*(bytes(MEBIBYTE) for _ in range(count)))
@@ -195,14 +196,14 @@ async def test_readers_that_take_nothing_are_reset_at_the_write_deadline(limited
             reader.close()
 
     await besiege(gateway, attack)
-    # Once to warm up, and once or more with the healthy client beside.
+    # The attack runs once to warm up, and once or more beside the healthy client.
     reset = (await gateway.metrics())["drawbridge_http_readers_slow_total"]
     assert reset >= 2 * CROWD
     assert reset % CROWD == 0
 
 
 async def test_readers_that_take_a_little_now_and_then_are_reset_too(limited, besiege, upstream):
-    # Megabytes a second: far from a stall, and far below the rate that is asked for here.
+    # This reader takes megabytes a second. It does not stall, but it is far slower than the minimum rate.
     gateway = await limited(write_timeout="1s", write_minimum_rate=1_000_000_000)
     request = await large_pushes(gateway, upstream, 24)
 
@@ -243,7 +244,7 @@ async def test_a_slow_reader_behind_a_large_send_buffer_is_not_reset(limited, up
     reader = deaf(gateway.address(), request, buffer=64 * KIBIBYTE)
     await sipped(reader, 3 * MEBIBYTE, every=0.15)
     assert (await gateway.metrics())["drawbridge_http_readers_slow_total"] == 0
-    # Where it stops, it is reset.
+    # When it stops reading, the gateway resets it.
     await eventually(lambda: was_reset(reader), within=20, what="the reader that has stopped is reset")
     reader.close()
 
@@ -265,7 +266,7 @@ async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(
 
     await eventually(every_reset_is_counted)
     assert (await gateway.metrics())["drawbridge_http_unsent_bytes"] > 0
-    # Who reads gets everything, also now.
+    # A reader that takes everything gets everything, even now.
     answer = await exchange(gateway.address(), request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     assert answer.statuses == [200]
     assert len(answer.data) > 4 * MEBIBYTE
@@ -297,7 +298,7 @@ async def test_the_principal_with_the_most_of_unread_responses_gives_way_to_othe
             gateway.address(), f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
         )
 
-    # It waits longest, and is the only one of its principal. All have one address.
+    # This poll waits longest, and is the only one of its principal. All clients have one address.
     first = read(light)
 
     async def waits():
@@ -321,7 +322,7 @@ async def test_pipelining_without_reading_is_not_read_further(limited, besiege):
         connection.setblocking(False)
         sent = 0
         await loop.sock_connect(connection, gateway.address())
-        # For ever, if the gateway went on reading; it stops, and then gives the connection up.
+        # This loop ends only because the gateway stops reading and then resets the connection.
         with contextlib.suppress(ConnectionError):
             while True:
                 await asyncio.wait_for(loop.sock_sendall(connection, (GET + b"\r\n") * 200), 30)
@@ -329,7 +330,8 @@ async def test_pipelining_without_reading_is_not_read_further(limited, besiege):
                 assert sent < 64 * MEBIBYTE, "the gateway reads on and on"
         connection.close()
 
-    # Few: the kernel takes megabytes from each, and a program with a sanitizer needs seconds for a megabyte.
+    # A few clients suffice: the kernel takes megabytes from each, and a program with a sanitizer needs seconds for
+    # each.
     await besiege(gateway, lambda: crowd(attack, 3))
 
 
@@ -344,7 +346,7 @@ async def test_pipelining_behind_a_held_poll_is_bounded(limited, upstream):
         connection.setblocking(False)
         await loop.sock_connect(connection, gateway.address())
         await loop.sock_sendall(connection, poll)
-        # What the gateway does not read stays in the kernel's buffers, until they are full.
+        # Bytes that the gateway does not read stay in the kernel's buffers, until they are full.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(loop.sock_sendall(connection, poll * (64 * MEBIBYTE // len(poll))), 0.3)
         connections.append(connection)
@@ -369,7 +371,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("what", BEHIND)
 async def test_bytes_without_end_behind_a_request_fill_no_memory(what, limited):
-    """What is read behind any request is limited: the rest stays in the kernel until its buffers are full."""
+    """The gateway reads a limited number of bytes behind any request. The rest fills the kernel's buffers."""
     gateway = await limited(loops=1)
     before = gateway.memory()
     with socket.socket() as connection:
@@ -402,7 +404,7 @@ async def test_a_poll_whose_client_waits_for_100_continue_is_held_once_its_body_
 
 
 async def test_who_sends_as_fast_as_it_can_leaves_turns_to_others(limited, besiege):
-    # One loop: everybody shares it. Bodies, so that a read brings fewer requests than make a turn.
+    # All clients share one loop. The requests have bodies, so that a read brings fewer requests than a turn serves.
     gateway = await limited(loops=1)
     request = POST.replace(b"messages", b"nowhere") + b"Content-Length: 32768\r\n\r\n" + bytes(32768)
     block = request * 256
@@ -453,7 +455,7 @@ async def test_what_comes_behind_an_error_is_read_for_a_bounded_time(limited, be
     endings = await besiege(
         gateway, lambda: crowd(lambda: is_closed_on(gateway.address(), b"bad\r\n\r\n", b"more", every=0.03))
     )
-    # Long enough for the client to read its answer before a reset could overtake it.
+    # The client has this long to read its answer. A reset that came earlier could overtake the answer.
     assert all(seconds >= NEARLY * 0.3 for _, seconds in endings)
 
 
@@ -491,7 +493,8 @@ async def test_a_large_last_response_survives_bytes_that_follow_the_last_request
         await loop.sock_sendall(connection, head % len(batch) + batch)
         received = await loop.sock_recv(connection, 1)
         await loop.sock_sendall(connection, b"\r\n")
-        # The end may be a reset, since the client has sent more than it said. The response must be complete before.
+        # The end may be a reset, since the client has sent more than its head declared. The response must be complete
+        # before.
         while not received.endswith(b"}\n"):
             chunk = await loop.sock_recv(connection, 65536)
             assert chunk, "the response is incomplete"
@@ -508,7 +511,7 @@ async def test_bodies_that_come_in_part_are_bounded_over_all_clients(limited, up
         writer.write(head + part)
         held = (await gateway.metrics())["drawbridge_http_body_bytes"]
         assert held <= MEBIBYTE
-    # A body that comes whole needs no room among those that come in part.
+    # A body that arrives whole needs no room in the total of partial bodies.
     await gateway.client().accepted("small")
 
     async def is_full():
@@ -570,7 +573,7 @@ async def test_bodies_that_are_broken_off_give_their_room_back(limited):
             writers.append(writer)
 
         async def is_held():
-            # The rest of each body has its room already.
+            # The rest of each body already has its room.
             return 800_000 <= (await gateway.metrics())["drawbridge_http_body_bytes"] <= 800_008
 
         await eventually(is_held)
@@ -585,7 +588,7 @@ async def test_bodies_that_are_broken_off_give_their_room_back(limited):
 
 async def test_a_batch_of_millions_of_lines_costs_no_more_than_those_it_may_have(limited):
     gateway = await limited(body_bytes="4MiB")
-    # More is too high a ratio.
+    # A longer body would exceed the compression ratio.
     packed = gzip.compress(b"a\n" * (MEBIBYTE // 2))
     assert len(packed) < 8 * KIBIBYTE
     fields = b"Content-Type: application/x-ndjson\r\nContent-Encoding: gzip\r\nConnection: close\r\n"
@@ -594,7 +597,7 @@ async def test_a_batch_of_millions_of_lines_costs_no_more_than_those_it_may_have
     answer = await exchange(gateway.address(), request)
     assert answer.statuses == [413]
     assert b"http.batch_messages" in answer.data
-    # What it inflates to, and not a record for each line.
+    # The memory holds the unpacked body, without a record for each line.
     assert gateway.peak_memory() < before + 24 * MEBIBYTE
 
 
@@ -637,7 +640,7 @@ async def test_methods_that_are_not_served_are_refused(method, gateway):
 
 
 async def open_from(gateway, source, count, *, listener="api"):
-    """Opens `count` connections from a loopback address and sends a request on each; those that got an answer."""
+    """Opens `count` connections from a loopback address with a request on each. Returns those that got an answer."""
     request = (GET if listener == "api" else b"GET /livez HTTP/1.1\r\nHost: x\r\n") + b"\r\n"
     alive = []
     for _ in range(count):
@@ -718,13 +721,13 @@ async def test_the_address_with_the_most_connections_gives_way_to_others(limited
     gateway = await limited(loops=4, connections=20)
     crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
-    # Each of them displaces one of the crowd, until all have as many.
+    # Each new connection displaces one of the crowd, until all addresses have the same number.
     others = await open_from(gateway, "127.0.0.3", 5) + await open_from(gateway, "127.0.0.4", 5)
     assert len(others) == 10
     assert not await open_from(gateway, "127.0.0.2", 1)
 
     async def all_places_are_used():
-        # And one of the harness, for metrics.
+        # The harness has one more connection, for metrics.
         return (await gateway.metrics())["drawbridge_http_connections"] == 21
 
     await eventually(all_places_are_used)
@@ -789,7 +792,7 @@ async def test_peers_that_vanish_without_a_word_are_noticed_by_every_deadline(li
         head_timeout="500ms", body_timeout="500ms", idle_timeout="500ms", write_timeout="500ms", linger_timeout="200ms"
     )
     large = await large_pushes(gateway, upstream)
-    # Before a request, within its head, within its body, behind its answer, held, and with an answer that is not taken.
+    # Before a request, within its head, within its body, behind its answer, held, and with an answer that is not read.
     states = [
         b"",
         b"GET /v1/mess",

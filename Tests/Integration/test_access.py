@@ -131,7 +131,7 @@ async def test_a_session_that_is_not_allowed_does_not_exist(gateway_for, upstrea
         ]
         assert there["detail"].replace("secret", "absent") == elsewhere["detail"]
         assert there["detail"].endswith("the only session is market")
-    # The default session exists, but not for this token.
+    # The default session exists, but this token may not use it.
     for path in ("/v1/session", "/v1/messages", "/v1/sessions/default", "/v1/sessions/default/messages"):
         assert "secret" not in (await client.request("GET", path, headers=bearer(token))).problem(404)["detail"]
 
@@ -161,7 +161,7 @@ async def test_a_token_for_some_topics_receives_no_others(gateway_for, upstream,
     assert "topic" not in answer.headers["Link"]
     for topic in ("secret", "o*", "*", "orders"):
         (await client.get(bearer(token), wait=0, topic=topic)).problem(403)
-    # A consumer needs its topics within those of the token, at each use.
+    # At each use, the consumer's topics must lie within the token's topics.
     for document, status in [('{"topics":["orders.*"]}', 201), ("{}", 403), ('{"topics":["secret"]}', 403)]:
         answer = await client.request("PUT", "/v1/consumers/mine", data=document, headers={**bearer(token), **JSON})
         assert answer.status == status
@@ -192,7 +192,7 @@ async def test_equal_idempotency_keys_of_two_clients_are_two_keys(gateway_for, u
 
     ids = {(await send(token, "k")).json["id"] for token in (first, first, second)}
     assert len(ids) == 2
-    # A quarter of the keys for each.
+    # Each principal may use a quarter of the keys.
     assert (await send(first, "l")).status == 202
     assert (await send(first, "m")).problem(503)["type"] == "/errors/too-many-keys"
     assert (await send(second, "m")).status == 202
@@ -264,7 +264,7 @@ async def test_tokens_of_two_libraries_and_all_algorithms_are_accepted(gateway_f
 
 
 def attacks(issuer):
-    """The attacks of RFC 8725 and its neighbours: a token that must be refused, by name."""
+    """The attacks of RFC 8725 and similar ones: by name, a token that the gateway must refuse."""
     now = int(time.time())
     good = issuer.token()
     header, claims, signature = good.split(".")
@@ -315,7 +315,7 @@ def attacks(issuer):
 
 
 def _signed(issuer, header, claims):
-    """A JWS over any header and payload, with the signature that the algorithm asks for."""
+    """A JWS over any header and payload, signed with the algorithm that the header names."""
 
     def part(value):
         if isinstance(value, bytes):
@@ -331,7 +331,7 @@ def _signed(issuer, header, claims):
 async def test_every_attack_of_rfc_8725_gets_401(gateway_for, upstream, issuer):
     gateway = await gateway_for(upstream, env=issuer.settings())
     client = gateway.client()
-    # The one that makes tokens by hand makes good ones.
+    # `_signed` itself works: a good token that it makes is accepted.
     good = _signed(issuer, {"alg": "ES256", "kid": "ES256"}, Issuer.claims())
     assert (await client.send("x", headers=bearer(good))).status == 202
     count = 0
@@ -360,7 +360,7 @@ async def test_an_issuer_cannot_sign_in_the_name_of_another(gateway_for, upstrea
         for claimed in (ISSUER, other):
             answer = await client.send("x", headers=bearer(issuer.token(algorithm, iss=claimed)))
             assert answer.status == (202 if claimed == owner else 401), (algorithm, claimed, answer.body)
-    # Keys that do not say whose they are.
+    # These keys do not name their issuer.
     path.write_text(json.dumps({"keys": issuer.jwks}))
     status, _, err = await run("check-config", "--upstream", "ws://127.0.0.1:1/", env=env)
     assert status == 78
@@ -398,7 +398,7 @@ async def test_tokens_are_rotated_under_load_without_a_failed_request(gateway_fo
         current = new
         await eventually(uses(len(statuses) + 100), what="the clients use the new token")
         tokens.remove(old)
-        # 429: the test itself has sent many wrong tokens by then.
+        # 429 is possible: by then the test itself has sent many wrong tokens.
         await becomes(old, 401, 429)
     is_over.set()
     await asyncio.gather(*tasks)
@@ -437,13 +437,13 @@ async def test_a_bad_file_of_keys_does_not_keep_a_removed_token(gateway_for, ups
         return (await client.send("x", headers=bearer(token))).status == 401
 
     await eventually(is_refused, what="the removed token is refused")
-    # The keys that were valid remain.
+    # Keys that were valid before remain valid.
     assert (await client.send("x", headers=bearer(web))).status == 202
     assert (await gateway.metrics())["drawbridge_access_files_valid"] == 0
 
 
 async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, upstream, tokens):
-    """Also when the configuration changes meanwhile, and the gateway reads that again."""
+    """Nor when the configuration changes meanwhile and the gateway reads the file again."""
     token = tokens.add("a", scopes="send")
     text = f"upstream: {{url: '{upstream.url}'}}\nauthentication: {{tokens: '{tokens.path}'}}\n"
     env = {"DRAWBRIDGE_RELOAD": "watch"}
@@ -455,7 +455,7 @@ async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, ups
     def reloads():
         return sum(record["message"] == "configuration reloaded" for record in gateway.records)
 
-    # What is written so far has no token, and is never the same at two looks.
+    # The part that is written so far has no token, and differs at each look.
     for number in range(2):
         with tokens.path.open("w") as file:
             gateway.rewrite(text + f"log: {{access: {'all' if number == 0 else 'errors'}}}\n")
@@ -592,7 +592,7 @@ async def test_the_log_names_principals_and_why_a_token_is_refused(gateway_for, 
         lambda record: record["message"] == "request refused" and record["request_id"] == "r4", what="the refusal"
     )
     assert refused["detail"] == "no configured key has the 'kid' and 'alg' of the JWT"
-    # The client learns less.
+    # The client learns less than the log.
     assert "kid" not in answer.body.decode()
 
 

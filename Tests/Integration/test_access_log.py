@@ -1,4 +1,4 @@
-"""The access log: one line per request of a client, with what happened to it."""
+"""The access log: one line for each request of a client, which says how the request ended."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def lines(gateway):
 
 
 async def line(gateway, what="the request", **fields):
-    """The line with these values; there must be one."""
+    """The only line with these values. Fails unless there is exactly one."""
 
     def matches(record):
         return record["message"] == "request" and all(record.get(name) == value for name, value in fields.items())
@@ -51,7 +51,7 @@ async def test_a_request_has_one_line_with_every_field(logging_all):
     assert (first["level"], first["principal"], first["held_seconds"]) == ("info", "-", 0)
     assert re.fullmatch(r"127\.0\.0\.1:\d+", first["client"])
     assert first["client"] == second["client"]
-    # Together, they are all that was received.
+    # The two lines together count all bytes that the client received.
     assert first["bytes"] + second["bytes"] == len(answer.data)
     assert 0 < first["seconds"] < 30
     assert second["request_id"] == "-", "a response without an id has none in the log"
@@ -82,7 +82,7 @@ async def test_the_id_is_the_one_that_the_client_sees(known, logging_all):
     client = gateway.client()
     headers = {"X-Request-Id": known} if known else {}
     ids = []
-    # Refused by the router, after the body, and for its parameters.
+    # One request is refused by the router, one after its body was read, and one for its parameters.
     for method, path, body in (
         ("GET", "/nowhere", None),
         ("POST", "/v1/messages", b"\xff"),
@@ -317,13 +317,13 @@ async def test_an_output_that_nobody_reads_delays_no_request(upstream, tmp_path)
         *("--listen", f"unix:{sockets['api']}", "--management", f"unix:{sockets['management']}"),
         env={**os.environ, **ALL},
         stderr=asyncio.subprocess.PIPE,
-        # What is read ahead here is all that is read.
+        # The reader buffers only this much, so the rest stays in the pipe.
         limit=1024,
     )
     try:
         await eventually(sockets["management"].exists, what="the listeners")
         reader, writer = await asyncio.open_unix_connection(sockets["api"])
-        # About three times as much as the pipe and the buffer hold.
+        # About three times as much as fits into the pipe and the buffer.
         for _ in range(80):
             writer.write(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
             for _ in range(100):

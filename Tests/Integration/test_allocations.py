@@ -1,7 +1,8 @@
-"""How often the gateway asks the heap for memory, and how much a waiting client holds.
+"""How many heap blocks the gateway allocates, and how much memory a waiting client costs.
 
-Counts, not times: they come out the same on a busy machine. Each bound is what was measured with a little room, so that
-a change which allocates once more for every message fails here, and is then either mended or argued for.
+Counts do not depend on the speed of the machine, as times would. Each bound is the measured count with a little room. A
+change that allocates once more for every message fails here: remove the allocation, or give a reason and raise the
+bound.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ def heap(tmp_path):
 
 @pytest.fixture
 async def plain_upstream(start):
-    """Without permessage-deflate, whose memory is zlib's."""
+    """An upstream without permessage-deflate, since zlib would allocate its own memory."""
     return await start(Upstream(compression=None))
 
 
@@ -45,7 +46,7 @@ async def gateway(gateway_for, plain_upstream, heap):
 
 
 class Connection:
-    """One keep-alive connection that sends the same request again and again, each after the answer to the last."""
+    """One keep-alive connection that repeats the same request, each time after the answer to the last."""
 
     def __init__(self, reader, writer, request):
         self._reader, self._writer, self._request = reader, writer, request
@@ -68,7 +69,7 @@ class Connection:
 
 
 async def per_request(heap, connection, status):
-    # Once around first: buffers grow to their size, types are looked up, the code's own caches fill.
+    # Warm up first: buffers grow to their size, types are looked up, caches of the code fill.
     await connection.repeat(200, status)
     before = heap.read()
     await connection.repeat(ROUNDS, status)
@@ -82,7 +83,7 @@ async def test_a_post_allocates_its_message_and_little_else(gateway, heap, plain
     connection.close()
     await plain_upstream.has_received(ROUNDS + 200)
     measured(f"{count:.2f} allocations a POST")
-    # The message; and the buffer for the output to the upstream, which is given back while its connection waits.
+    # One for the message, and one for the output buffer to the upstream, which is freed while its connection waits.
     assert count <= 2.5
 
 
@@ -101,7 +102,7 @@ async def test_a_batch_allocates_little_for_each_message(gateway, heap, plain_up
     count = (heap.read() - before).allocations / 4_000
     connection.close()
     measured(f"{count:.2f} allocations a message of a batch")
-    # Three pieces that 40 lines share, the body, the array of lines, and the output to the upstream.
+    # Three buffers that 40 lines share, the body, the array of lines, and the output to the upstream.
     assert count <= 0.25
 
 
@@ -125,7 +126,7 @@ async def test_a_line_of_the_access_log_allocates_nothing(gateway_for, plain_ups
     count = await per_request(heap, connection, 200)
     connection.close()
     measured(f"{count:.2f} allocations a short poll with a line")
-    # As without the log; and the buffer that the log's thread takes, here with each line.
+    # As many as without the log, and the buffer that the log's thread takes, here for each line.
     assert count <= 2.2
 
 
@@ -135,7 +136,8 @@ async def test_a_push_is_allocated_once(gateway_for, raw_upstream, heap, measure
     async def behave(reader, writer):
         await upgrade(reader, writer)
         while True:
-            # In one piece: pushes that come one by one are each a read of their own, with a buffer for it.
+            # All frames in one write: the gateway would read pushes that come one by one separately, with a buffer for
+            # each.
             writer.write(frame(1, b"x" * 100) * await bursts.get())
             await writer.drain()
 
@@ -149,7 +151,7 @@ async def test_a_push_is_allocated_once(gateway_for, raw_upstream, heap, measure
     await client.collect(ROUNDS, cursor, limit=1000)
     count = (heap.read() - before).allocations / ROUNDS
     measured(f"{count:.2f} allocations a push that is received, kept and read")
-    # What is rendered; and a few for reading the socket and for the polls.
+    # The rendered push, and a few blocks for reading the socket and for the polls.
     assert count <= 1.2
 
 
@@ -185,7 +187,7 @@ async def test_a_push_that_one_of_many_filters_matches_allocates_for_few_of_them
             await polls[index].answer
         count = (heap.read() - before).allocations / 20
         measured(f"{count:.1f} allocations a push that matches one of 1,000 filters")
-        # Those of the push and of its response; none for the polls that it does not match.
+        # Blocks for the push and its response; none for the polls whose topics it does not match.
         assert count <= 20
     finally:
         for poll in polls:
@@ -234,8 +236,8 @@ async def test_an_idle_stream_holds_little_more_than_a_held_poll(gateway, heap, 
         await eventually(lambda: streaming(gateway, 100 + count), within=40, what=f"{count} streams more are open")
         used = heap.read() - before
         measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a stream")
-        # About 140 of them are the connection's part of the total of connections, by which the client with the most
-        # gives way, and 60 more with a topic are its filter.
+        # About 140 bytes are the connection's part of the total of connections, which finds the client with the most.
+        # With a topic, 60 more are its filter.
         assert used.bytes / count <= 2752
     finally:
         gc.enable()
@@ -247,7 +249,7 @@ async def test_delivering_one_push_to_many_streams_allocates_for_few_of_them(gat
     streams = await asyncio.gather(*(RawStream.open(gateway.address()) for _ in range(500)))
     try:
         await eventually(lambda: streaming(gateway, 500), what="500 streams are open")
-        # Once around first: buffers grow to their size.
+        # Warm up first: buffers grow to their size.
         await plain_upstream.push("to everybody")
         await asyncio.gather(*(stream.has(1) for stream in streams))
         before = heap.read()

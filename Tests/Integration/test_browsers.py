@@ -58,7 +58,7 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
         setting = "http.hosts" if "Host" in PAGES[page] else "http.origins"
         assert setting in problem["detail"]
         assert "Access-Control-Allow-Origin" not in answer.headers
-    # Nothing was forwarded, and the session is as it was.
+    # Nothing was forwarded, and the session is unchanged.
     own = gateway.client()
     await own.accepted("own")
     assert await upstream.has_received(1) == ["own"]
@@ -67,7 +67,7 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
 
 async def test_a_link_on_a_foreign_page_is_refused_with_a_remedy_that_helps(gateway):
     client = gateway.client("management")
-    # No browser sends Origin with it, so no origin can be allowed.
+    # Browsers send no Origin with this request, so no origin can be allowed.
     link = await client.request("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})
     assert "Open the address directly" in link.problem(403)["detail"]
     assert "add the page's origin" not in link.problem(403)["detail"]
@@ -133,7 +133,7 @@ async def test_no_page_reads_the_management_listener(gateway_for, upstream):
         ]:
             answer = await client.request(method, path, headers=fields)
             assert any(name.lower().startswith("access-control-") for name in answer.headers) == reads, path
-        # A request that the server refuses without the API.
+        # The server itself refuses this request, before the API sees it.
         request = b"GET / HTTP/1.1\r\nHost: x\r\nOrigin: https://app.example\r\nContent-Length: x\r\n\r\n"
         answer = await exchange(gateway.address(listener), request)
         assert answer.statuses == [400]
@@ -162,7 +162,7 @@ async def test_no_response_may_be_taken_for_another_type(gateway, request_bytes)
     assert b"\r\nX-Content-Type-Options: nosniff\r\n" in answer.data
 
 
-# What a page may try. Each result is a value that the page could read, or "failed".
+# The requests that a page may try. Each result is a value that the page could read, or "failed".
 PAGE = """<!doctype html>
 <script>
   async function tried(attempt) {
@@ -190,7 +190,8 @@ PAGE = """<!doctype html>
 class Site:
     """A web server with one page.
 
-    A browser sees its real address: requests from a page of an unknown address to this machine would need a permission.
+    The browser knows the page's real address. A page of an unknown address would need a permission for requests to this
+    machine.
     """
 
     async def start(self):
@@ -203,7 +204,7 @@ class Site:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        # Another site than 127.0.0.1 for a browser.
+        # For a browser this is another site than 127.0.0.1.
         self.origin = f"http://localhost:{self._runner.addresses[0][1]}"
         return self
 
@@ -212,7 +213,7 @@ class Site:
 
 
 async def attempt(gateway, site, start):
-    """What the page reads."""
+    """The results that the page reads."""
     page = await (await start(Chromium())).visit(site.origin + "/")
     return await page.evaluate(f"attempt({json.dumps(gateway.url())})")
 
@@ -295,7 +296,7 @@ OF_ANOTHER_ORIGIN = """async (url) => {
 async def test_a_page_of_another_origin_reads_with_the_cookie_only_if_its_origin_is_allowed(
     gateway_for, upstream, start, tokens, is_allowed
 ):
-    """All ports of a host share its cookies and are one site, so the browser adds the cookie for such a page."""
+    """All ports of a host share its cookies and are one site, so the browser adds the cookie for this page."""
     site = await start(Site())
     token = tokens.add("a", scopes="receive")
     origins = site.origin if is_allowed else "http://localhost:1"
@@ -311,5 +312,5 @@ async def test_a_page_of_another_origin_reads_with_the_cookie_only_if_its_origin
         return [line["status"] for line in gateway.records if line["message"] == "request"]
 
     await eventually(lambda: len(statuses()) == 3, what="the requests are logged")
-    # Requests without CORS have no Origin, and are refused in either case.
+    # Requests without CORS have no Origin. The gateway refuses them in either case.
     assert sorted(statuses()) == ([200, 403, 403] if is_allowed else [403] * 3)

@@ -20,7 +20,7 @@ JSONRPC = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"}
 
 
 class Calculator:
-    """Each request says how it is treated: `now`, `late`, `doubled`, `missing`, `shapeless`."""
+    """An upstream to which each request says how to reply: `now`, `late`, `doubled`, `missing`, `shapeless`."""
 
     def __init__(self):
         self.requests = []
@@ -40,7 +40,7 @@ class Calculator:
             pass
 
     async def _reply(self, conversation, pending):
-        """Replies to the requests of the same burst, in any order."""
+        """Replies to the requests of one burst, in random order."""
         for _ in range(5):
             await asyncio.sleep(0)
         burst = pending.copy()
@@ -114,7 +114,7 @@ async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator
     random.shuffle(plan)
 
     async def one(number, how):
-        # Every client uses the id 1, and its own token for it.
+        # Many clients use the same id: 1, 1.0 or "1".
         token = [1, 1.0, "1", f"client {number}"][number % 4]
         body = json.dumps({"jsonrpc": "2.0", "method": "double", "params": [number, how], "id": token})
         wait = "60s" if how in ("now", "doubled") else "3s"
@@ -129,17 +129,17 @@ async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator
         return (how, number, token, answer.headers["Location"])
 
     async def worker():
-        # 200 at a time.
+        # At most 200 calls run at a time.
         return [await one(*plan.pop()) for _ in range(2)]
 
     finished = await asyncio.gather(*(worker() for _ in range(200)))
     unanswered = [each for pair in finished for each in pair if each]
-    # No id was seen twice, and none is a client's.
+    # The upstream saw no id twice, and no id of a client.
     seen = [each["id"] for each in upstream.requests]
     assert len(set(seen)) == 400
     assert all(isinstance(each, str) or each > 10**12 for each in seen)
 
-    # The replies of those that were late come now, and their deliveries show them.
+    # The late replies come now. The deliveries of their requests show them.
     for conversation, reply in upstream.late:
         await conversation.say(reply)
     for how, number, token, location in unanswered:
@@ -153,7 +153,7 @@ async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator
         else:
             assert "reply" not in (await client.request("GET", location)).json
 
-    # What no call waited for is a push like any other: the second of two replies, and messages that are no replies.
+    # Messages for which no call waited are pushes: the second of two replies, and messages that are no replies.
     counts = collections.Counter(how for _, how in ((n, kinds[n % len(kinds)]) for n in range(400)))
     pushes, _ = await client.collect(counts["doubled"] + counts["shapeless"], here)
     assert sorted("method" if "method" in each else "reply" for each in pushes) == sorted(
@@ -175,7 +175,7 @@ async def test_a_client_that_disconnects_leaves_no_call_behind(calculator):
     await asyncio.gather(*waiting, return_exceptions=True)
     await eventually(lambda: is_over(gateway), what="no call is left")
     assert await outcomes(gateway) == {"abandoned": 20}
-    # Their replies are pushes.
+    # Replies to calls that have ended are pushes.
     for conversation, reply in upstream.late:
         await conversation.say(reply)
     assert len((await client.collect(20, here))[0]) == 20
@@ -315,7 +315,7 @@ async def test_a_reply_arrives_on_the_connection_that_is_replaced(calculator):
     gateway.signal(signal.SIGHUP)
     await server.has_conversations(2)
     await eventually(lambda: sends_on_the_second(client), what="the new connection sends")
-    # On both connections, as upstreams do that send everything to everyone.
+    # The upstream replies on both connections, like servers that send everything to everyone.
     conversation, reply = upstream.late.pop()
     await conversation.say(reply)
     await server.last.say(reply)
@@ -376,7 +376,7 @@ async def test_a_request_whose_reply_has_arrived_is_not_sent_again(calculator):
     await eventually(lambda: len(upstream.late) == 1, what="the upstream has the request")
     assert (await call(client, request(2))).json["result"] == 4
     server.reset_connections()
-    # The one without a reply is sent again.
+    # The request without a reply is sent again.
     await eventually(lambda: len(upstream.late) == 2, what="the upstream has the request again")
     conversation, reply = upstream.late.pop()
     await conversation.say(reply)
@@ -397,7 +397,7 @@ async def test_an_on_demand_session_stays_connected_for_a_call(calculator):
     client = gateway.client()
     waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
     await eventually(lambda: upstream.late, what="the upstream has the request")
-    # Several times the idle time: it was idle if the connection ended.
+    # This takes several times the idle time. If the connection ends, it was idle.
     for _ in range(5):
         await client.poll(wait="100ms", cursor="latest")
     conversation, reply = upstream.late.pop()
@@ -441,7 +441,7 @@ async def test_the_profile_calls_a_real_json_rpc_server(start):
     assert (await call(client, rpc("subtract", params=[1, 2]))).problem(422)["type"] == "/errors/invalid-document"
     batch = f"[{named},{named}]"
     assert "call of its own" in (await call(client, batch)).problem(422)["detail"]
-    # Whatever is not a call is forwarded as it is, and its reply is a push.
+    # Messages that are not calls are forwarded unchanged, and their replies are pushes.
     here = await client.here()
     await client.accepted(rpc("subtract", params=[3, 1], id=7))
     assert (await client.collect(1, here))[0] == [{"jsonrpc": "2.0", "result": 2, "id": 7}]

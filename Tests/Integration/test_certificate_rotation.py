@@ -52,11 +52,11 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     polls = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in held]
     await eventually(lambda: is_held(gateway, HELD), what="the polls are held")
 
-    # Any request that fails raises in its task, and so fails the test.
+    # A request that fails raises in its task, and so fails the test.
     rounds, newest, is_over = [0] * 4, [before], asyncio.Event()
 
     async def use_again(number):
-        """Sends a request on each connection of a quarter, again and again."""
+        """Repeats requests on each connection of one quarter."""
         while not is_over.is_set():
             for stream in busy[number :: len(rounds)]:
                 assert (await exchange(stream))[0] == 200
@@ -73,7 +73,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     load += [asyncio.create_task(connect_again()) for _ in range(2)]
 
     def goes_on(fact):
-        """Whether a fact holds. Raises what a task of the load has raised."""
+        """Whether a fact holds. Raises the error of any task of the load."""
         for task in load:
             if task.done():
                 task.result()
@@ -90,7 +90,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     )
     is_over.set()
     await asyncio.gather(*load)
-    # From the first new one on, every connection got the new one.
+    # From the first new certificate on, every connection got the new one.
     change = newest.index(newest[-1])
     assert set(newest[:change]) == {before}
     assert len(set(newest[change:])) == 1
@@ -107,12 +107,12 @@ async def test_a_certificate_without_its_key_changes_nothing(https_for, authorit
     first, second = authority.issue("DNS:localhost"), authority.issue("DNS:localhost")
     files.use(first)
     gateway = await https_for(certificate=files.used)
-    # It is noticed without a signal.
+    # The gateway notices the change without a signal.
     files.use_chain(second)
     await gateway.logs(lambda line: "the old one remains in use" in line["message"], what="the mismatch")
     context = trusting(authority)
     assert await works(gateway, context)
-    # The other half arrives.
+    # Now the key arrives, too.
     files.use_key(second)
     gateway.signal(1)
     await gateway.logs(lambda line: line["message"] == "certificate replaced", what="the new certificate")
@@ -146,7 +146,7 @@ async def test_a_reload_between_the_two_files_keeps_the_old_pair_and_applies_the
     assert (await gateway.metrics())["drawbridge_config_reload_success"] == 1
     assert await certificate() == before
     await gateway.logs(lambda line: line["message"] == "request", what="a request, which the new setting demands")
-    # Without another signal.
+    # No further signal is sent.
     files.use_key(second)
 
     async def is_used():

@@ -12,7 +12,7 @@ CONFIG = 78
 GOOD = "upstream:\n  url: ws://127.0.0.1:1/\n"
 SECURE = "upstream:\n  url: wss://127.0.0.1:1/\n"
 
-# What is wrong, the file, line and column of the error, and a part of its text.
+# For each case: the mistake, the file, the line and column of the error, and a part of its text.
 REFUSED = {
     "no URL": ("log: {level: info}\n", None, "'upstream.url' is not set"),
     "an empty URL": ("upstream:\n  url: ''\n", "2:8", "'upstream.url' is not set"),
@@ -146,7 +146,7 @@ async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
     )
     status, _, err = await run("check-config", "--config", path)
     assert status == CONFIG
-    # In the order of the file.
+    # Errors come in the order of the file.
     places = [line.split(": ")[1].removeprefix(f"{path}:") for line in err.splitlines()]
     assert places == ["1:14", "2:20", "3:18", "3:30", "4:17"]
     assert await run("serve", "--config", path) == (status, "", err)
@@ -154,7 +154,7 @@ async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
 
 async def test_an_error_that_follows_from_another_is_not_reported(tmp_path):
     path = tmp_path / "bad.yaml"
-    # The URL is not missing: its value or its key is wrong.
+    # The URL is not missing: its value or its key is wrong. No second error may say that it is missing.
     for text in (
         "upstream: {url: 'http://h/'}\n",
         "upstraem: {url: 'ws://h/'}\n",
@@ -164,7 +164,7 @@ async def test_an_error_that_follows_from_another_is_not_reported(tmp_path):
         path.write_text(text)
         status, _, err = await run("check-config", "--config", path)
         assert (status, len(err.splitlines())) == (CONFIG, 1), err
-    # Nothing else hints at a URL.
+    # This file says nothing about a URL.
     path.write_text("log: {level: loud}\n")
     _, _, err = await run("check-config", "--config", path)
     assert "level" in err
@@ -179,7 +179,7 @@ async def test_a_warning_says_which_tls_files_are_not_checked(tmp_path):
     assert status == 0
     assert err.count("not used and not checked, because no upstream URL is wss") == 3
     assert f"warning: {path}:3:18: 'upstream.tls.ca_file'" in err
-    # A fallback that is wss reads them.
+    # These settings are used by a fallback URL with `wss`.
     path.write_text(GOOD + "  fallback_urls: ['wss://127.0.0.1:1/']\n" + tls)
     status, _, err = await run("check-config", "--config", path)
     assert status == CONFIG

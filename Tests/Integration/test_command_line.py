@@ -15,7 +15,7 @@ from harness.waiting import eventually
 
 USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 
-# Another test, or a gateway of the developer's, may have the default ports.
+# Another test, or a gateway on the developer's machine, may use the default ports.
 ANY_PORT = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
 
 
@@ -56,7 +56,7 @@ async def test_a_flag_with_a_wrong_value_is_named(flag, value):
     status, out, err = await run("serve", "--upstream", "ws://127.0.0.1:1/", *ANY_PORT, flag, value)
     assert status in (USAGE, CONFIG)
     assert out == ""
-    # A URL may hold a password: it is not shown, the setting's name is.
+    # A URL may contain a password, so the error shows the setting's name instead of the URL.
     assert value in err or "upstream.url" in err
 
 
@@ -226,7 +226,7 @@ async def test_help_lists_the_flags_that_a_command_takes_and_the_others_are_refu
     assert listed <= FLAGS.keys()
     assert command != "serve" or listed == FLAGS.keys()
     for flag, value in FLAGS.items():
-        # What is taken gets as far as the file that is not there.
+        # If the value is accepted, the program next fails to find the file.
         status, _, err = await run(command, f"--{flag}={value}", *(["--config=/nowhere"] if listed else []))
         if flag in listed:
             assert status == 66, err

@@ -48,7 +48,7 @@ async def test_curl_workers_that_are_killed_handle_every_message_in_order(gatewa
     victims = []
 
     async def call(path, body=b""):
-        """The response to a curl that may be killed at any moment; None if it was."""
+        """The response to a curl that the test may kill at any moment; None if it was killed."""
         process, reading = await run(curl, "-sS", "-d", "@-", f"{base}/{path}", stdin=body)
         victims.append(process)
         out, _ = await reading
@@ -90,7 +90,7 @@ async def test_curl_workers_that_are_killed_handle_every_message_in_order(gatewa
         firsts[key] = max(newest, n)
 
     async def is_done():
-        # Acknowledgements of killed workers are missing, and their leases expire.
+        # Killed workers acknowledged nothing, so their leases expire.
         batch = (await receive(client, "workers", wait=0, limit=1000)).json
         if batch["messages"]:
             await settle(client, "workers", ack=[m["lease"] for m in batch["messages"]])
@@ -131,12 +131,12 @@ async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gate
     await upstream.push("one")
     (message,) = (await worker).json["messages"]
     assert message["deliveries"] == 1
-    # Nothing else happens: the timer of the session ends the lease.
+    # Nothing else happens meanwhile: only the timer of the session can end the lease.
     (again,) = (await receive(client, "workers", wait=30)).json["messages"]
     assert again["deliveries"] == 2
     assert (await settle(client, "workers", ack=[message["lease"]])).status == 409
     worker = asyncio.create_task(receive(client, "workers", wait=30))
-    # The lease may have expired before, on a busy machine.
+    # On a busy machine the lease may have expired before.
     assert (await settle(client, "workers", release=[again["lease"]], delay="200ms")).status in (200, 409)
     (last,) = (await worker).json["messages"]
     assert last["deliveries"] == 3
@@ -148,7 +148,7 @@ async def test_a_held_worker_is_told_what_retention_removes_while_nothing_else_h
     await put(client, "workers", share=True, order_by="/key", visibility="1h")
     await upstream.push('{"key":1}', '{"key":1}')
     (message,) = (await receive(client, "workers", wait=30)).json["messages"]
-    # It blocks the other one for an hour, and no lease or delay ends before.
+    # The released message blocks the other one for an hour. No lease or delay ends before.
     assert (await settle(client, "workers", release=[message["lease"]], delay="1h")).status == 200
     batch = (await asyncio.wait_for(receive(client, "workers", wait=55), 30)).json
     assert (batch["messages"], batch["gap"]["missed"], batch["gap"]["reason"]) == ([], 2, "retention")

@@ -1,4 +1,4 @@
-"""Bodies of POST that are packed (RFC 9110 section 8.4): what is unpacked is the message; what cannot be is refused."""
+"""Compressed bodies of POST (RFC 9110 section 8.4): the unpacked body is the message; other bodies are refused."""
 
 import gzip
 

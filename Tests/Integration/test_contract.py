@@ -1,6 +1,6 @@
-"""The running program against `openapi.yaml`: schemathesis sends what the document allows and what it forbids.
+"""Checks the running program against `openapi.yaml`: schemathesis sends allowed and forbidden requests.
 
-DRAWBRIDGE_CONTRACT_EXAMPLES sets how many random cases each operation gets; 'make contract' runs the long form.
+DRAWBRIDGE_CONTRACT_EXAMPLES sets the number of random cases of each operation. 'make contract' runs the long form.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, tokens, 
         await upstream.kill()
     env, credentials = QUICK, ()
     if state == "authenticated":
-        # It also sends each request without the token and with a wrong one, which must get 401.
+        # schemathesis also sends each request without the token and with a wrong one, and expects 401.
         token = tokens.add("schemathesis", scopes="send,receive,call,admin")
         env = {**QUICK, **with_tokens(tokens), "DRAWBRIDGE_LIMITS_FAILED_AUTHENTICATIONS": "none"}
         credentials = ("--header", f"Authorization: Bearer {token}")
@@ -53,7 +53,7 @@ async def test_schemathesis_finds_nothing_with_any_store(
 
 
 async def examine(url, folder, examples, *arguments):
-    """Sends random requests, `examples` or as many as the long form wants, for each operation."""
+    """Sends random requests for each operation: `examples` of them, or the number of the long form."""
     few = ["--max-examples", str(examples), "--seed", "1", "--no-shrink"]
     options = ["--max-examples", EXAMPLES] if EXAMPLES else few
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Openings, heartbeats, payload codecs and cursors: how an upstream wants to be spoken to, beyond WebSocket itself."""
+"""Openings, heartbeats, payload codecs and cursors: conventions of upstreams beyond WebSocket itself."""
 
 import asyncio
 import gzip
@@ -15,7 +15,7 @@ from harness.waiting import eventually
 
 @pytest.fixture
 def convention(start):
-    """`await convention(converse)`: an upstream whose connections go as that coroutine says."""
+    """`await convention(converse)`: an upstream that runs the coroutine `converse` on each connection."""
 
     async def convention(converse, **options):
         return await start(ConventionUpstream(converse, **options))
@@ -67,7 +67,7 @@ async def test_the_queue_waits_until_the_opening_is_done(convention, gateway_for
     gate.set()
     await gateway.ready()
     assert (await upstream.has_heard(3))[1:] == ["subscribe", "posted early"]
-    # What the opening expected is the session's, everything else is a push.
+    # Messages that the opening expected stay within the session; all others are pushes.
     assert (await client.poll(cursor="earliest", wait=10)).payloads == ["news that came meanwhile"]
 
 
@@ -140,7 +140,7 @@ async def test_refused_credentials_are_tried_once_more_and_then_parked(conventio
     status = await eventually(parked, what="the session is parked")
     assert len(upstream.conversations) == 2
     assert 55 < status["next_attempt_in_seconds"] <= 60
-    # What the upstream says of it: its beginning, without our secret and without control characters.
+    # The document shows the beginning of the upstream's text, without our secret and without control characters.
     said = refusal[:256].replace(json.dumps('s3"cret')[1:-1], "***").replace("\x7f", "\\x7f")
     assert status["last_failure"] == (
         f"the upstream refused the credentials in its response to opening message 2 ('upstream.on_open[1]'): {said}"
@@ -234,7 +234,7 @@ async def test_an_unanswered_heartbeat_ends_the_connection_and_not_the_next_one(
     gateway = await gateway_for(upstream, config=CLIENT_HEARTBEAT)
     await upstream.has_conversations(2)
     await upstream.has_heard(10)
-    # A new count, without a beat of the old connection's: 1, 2, 3 and so on.
+    # The new connection counts anew (1, 2, 3 and so on), and no beat of the old connection comes between.
     assert [json.loads(message)["n"] for message in upstream.last.heard[:10]] == list(range(1, 11))
     assert "upstream.heartbeat" in (await session(gateway))["last_failure"]
     assert len(upstream.conversations) == 2
@@ -276,7 +276,7 @@ async def test_pushes_have_topics_that_clients_filter_by(gateway_for, upstream):
     ]
     none = await client.poll(cursor="earliest", wait=0, topic="nothing")
     assert (none.payloads, none.cursor, none.more) == ([], end, False)
-    # A poll that is held is given what matches and nothing else, however much comes between.
+    # A held poll gets only pushes that match its topics, however many others come between.
     held = asyncio.create_task(client.poll(cursor=end, wait=30, topic="a.*"))
     await upstream.push(*("tick" for _ in range(100)), '{"channel":"a.d"}')
     assert (await held).payloads == [{"channel": "a.d"}]
@@ -320,7 +320,7 @@ upstream:
 
 
 async def test_what_is_not_packed_as_announced_is_delivered_as_it_came(convention, gateway_for):
-    # Its header has the time.
+    # Compressed only once: the header contains the time, so a second result would differ.
     cut = gzip.compress(b"cut short")[:-4]
 
     async def converse(conversation):

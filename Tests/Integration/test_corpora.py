@@ -26,7 +26,7 @@ RUN_HTTP1 = SHARED / "tools/run_http1.py"
 HTTP1_CORPUS = SHARED / "corpora/http1_public.jsonl.gz"
 ALL_SPLITS = bool(os.environ.get("DRAWBRIDGE_CORPORA_SPLITS"))
 
-# Which quarter of the cases a combination sends by default: the four together take about as long as one whole run.
+# The quarter of the cases that a combination sends by default. The four take about as long together as one whole run.
 QUARTERS = {("rfc", "byte"): 0, ("rfc", "random"): 1, ("hardened", "byte"): 2, ("hardened", "random"): 3}
 
 pytestmark = [
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(not RUN_HTTP1.exists(), reason=f"the corpora are not at {SHARED}"),
 ]
 
-# Several cases at once: most of the time of a case is waiting for silence.
+# Several cases run at once, since most of a case's time is spent waiting for silence.
 JOBS = "8"
 
 
@@ -64,7 +64,7 @@ async def http_cases(gateway, folder, profile, split):
     results = folder / "results.json"
     options = ("--profile", profile, "--split", split, "--corpus", corpus_for(profile, split, folder))
     host, port = gateway.address()
-    # Many cases ask for PATH?something: that the parameter is unknown is said by the application, not by the protocol.
+    # Many cases ask for PATH?something. The application refuses the unknown parameter, not the protocol.
     application = ("--path", "/v1/messages", "--app-400", "/errors/invalid-(parameter|text)")
     status, out = await run(RUN_HTTP1, host, port, *application, "--jobs", JOBS, "--json", results, *options)
     assert status in (0, 1), out[-4000:]
@@ -103,7 +103,7 @@ async def test_http_requests_as_a_hardened_edge(impatient, tmp_path, measured, s
 
 
 def strictly(text):
-    """What a JSON text means, numbers as they are written; NaN and the like are no JSON."""
+    """The value of a JSON text, with numbers as they are written. Raises ValueError for NaN and infinities."""
 
     def refuse(word):
         raise ValueError(word)
@@ -112,7 +112,7 @@ def strictly(text):
 
 
 async def test_json_of_the_upstream_is_told_from_text_that_only_looks_like_it(gateway, upstream, measured):
-    """Where this gateway judges JSON: a push that is JSON stands in answers as it is, any other as a string."""
+    """Compares the gateway with a parser: a push that is JSON stands in answers as JSON, others as a string."""
     cases = [json.loads(line) for line in (SHARED / "corpora/json_corpus.jsonl").read_text().splitlines()]
     texts = []
     for case in cases:
@@ -125,7 +125,7 @@ async def test_json_of_the_upstream_is_told_from_text_that_only_looks_like_it(ga
     for name, expect, text in texts:
         answer = await client.get(cursor=cursor, limit=1, max_bytes=1)
         assert answer.status == 200
-        # Whatever was pushed, the answer itself must be JSON.
+        # The answer itself must be JSON, whatever was pushed.
         batch = strictly(answer.body.decode())
         cursor = answer.headers["Gateway-Cursor"]
         (message,) = batch["messages"]

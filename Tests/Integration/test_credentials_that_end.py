@@ -32,7 +32,7 @@ async def end(stream):
 
 
 async def ended(tasks):
-    """The responses to held requests, which end long before their waits."""
+    """The responses to held requests. They end long before their waits."""
     async with asyncio.timeout(30):
         return await asyncio.gather(*tasks)
 
@@ -63,7 +63,7 @@ class Silent:
         await self.conversation.say(json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": call["params"]}))
 
     def pause(self):
-        """Pings, which confirm what was sent before, get no pong."""
+        """Stops reading, so pings get no pong and no message is confirmed."""
         self.conversation.connection.transport.pause_reading()
 
     def resume(self):
@@ -72,7 +72,7 @@ class Silent:
 
 @pytest.fixture
 def silent(start, gateway_for):
-    """`await silent(env)`: a gateway before such an upstream, and the upstream."""
+    """`await silent(env)`: a gateway, and the silent upstream behind it."""
 
     async def silent(env):
         upstream = Silent()
@@ -87,7 +87,7 @@ def call(client, token, number, **parameters):
 
 
 async def hold(gateway, upstream, token):
-    """Tasks of a call, of a send that waits for confirmation, and of a wait for the delivery of another message."""
+    """Holds a call, a send that waits for confirmation, and a wait for a delivery. Returns their tasks."""
     client = gateway.client()
     calls = len(upstream.calls)
     tasks = [asyncio.create_task(call(client, token, calls, **LONG))]
@@ -101,7 +101,7 @@ async def hold(gateway, upstream, token):
     tasks.append(asyncio.create_task(client.request("GET", location, params=LONG, headers=bearer(token))))
 
     async def is_queued():
-        # What is sent after the heads of these requests, the last one, waits for its own response.
+        # The second message was sent after the heads of the held requests, and waits for its own response.
         return (await gateway.metrics())["drawbridge_messages_accepted_total"] >= 2
 
     await eventually(is_queued, what="the messages are accepted")
@@ -129,7 +129,7 @@ async def test_what_is_held_ends_when_its_token_expires(silent, issuer):
     tasks += await hold(gateway, upstream, token)
     poll, *receives, called, sent, delivery = await ended(tasks)
     await end(stream)
-    # Each ends as at the end of its wait.
+    # Each request ends as if its wait were over.
     assert (poll.status, poll.json["messages"]) == (200, [])
     assert [(answer.status, answer.json["messages"]) for answer in receives] == [(200, [])] * 2
     assert called.problem(504)["type"] == "/errors/reply-timeout"
@@ -148,7 +148,7 @@ async def test_what_is_held_ends_when_its_token_expires(silent, issuer):
 
 
 async def removed(gateway, tokens, token):
-    """Removes a token, and waits until it is refused."""
+    """Removes a token, and waits until the gateway refuses it."""
     tokens.remove(token)
     client = gateway.client()
 
@@ -173,7 +173,7 @@ async def test_a_stream_ends_when_its_token_is_removed(gateway_for, upstream, to
 
 @pytest.mark.parametrize("format", ["events", "lines"])
 async def test_a_stream_that_ends_with_its_token_gives_its_position(gateway_for, upstream, tokens, format):
-    """Its client goes on behind the pushes that its topics do not match."""
+    """Its client continues behind the pushes that did not match its topics."""
     token, other = tokens.add("a", scopes="receive"), tokens.add("b", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     stream = await stream_with(gateway, token, "topic=a*", format=format)
@@ -187,7 +187,7 @@ async def test_a_stream_that_ends_with_its_token_gives_its_position(gateway_for,
 
     await eventually(have_arrived, what="the pushes are there")
     await removed(gateway, tokens, token)
-    # The next push that matches ends the stream, which does not get it.
+    # The next push would match, but the stream ends before it is sent.
     await upstream.push(json.dumps({"topic": "a"}))
     await end(stream)
     assert stream.events == []
@@ -227,7 +227,7 @@ async def test_what_is_held_gets_no_push_after_its_token_is_removed(gateway_for,
     for answer in await ended(held):
         refused(answer)
     assert (await lasting).json["messages"][0]["data"] == {"topic": "a1"}
-    # The removed client got no lease.
+    # The client whose token was removed got no lease.
     answer = await client.request("POST", "/v1/consumers/shared/receive", params={"wait": 0}, headers=bearer(other))
     assert [message["deliveries"] for message in answer.json["messages"]] == [1]
 
@@ -241,7 +241,7 @@ async def test_only_a_request_that_has_done_nothing_gets_401_after_its_token_is_
     held = await hold(gateway, upstream, token)
     await removed(gateway, tokens, token)
     assert not any(task.done() for task in held)
-    # Now each of them could have its result.
+    # From now on each request could get its result.
     await upstream.reply(1)
     upstream.resume()
     called, sent, delivery = await ended(held)
@@ -249,7 +249,7 @@ async def test_only_a_request_that_has_done_nothing_gets_401_after_its_token_is_
     assert b"jsonrpc" not in called.body
     refused(delivery)
     assert (sent.status, sent.json["state"]) == (200, "confirmed")
-    # What was accepted is not taken back, and others are not concerned.
+    # Accepted messages are still sent, and requests of others continue.
     await eventually(lambda: {"first", "second"} <= set(upstream.heard), what="the messages are sent")
     await upstream.reply(0)
     assert (await lasting).json["result"] == "mine"
@@ -374,7 +374,7 @@ async def test_refused_credentials_are_counted_by_reason(gateway_for, upstream, 
         "other-scheme": [{"Authorization": "Basic YTpi"}],
         "repeated-cookie": [twice],
         "unknown-token": [bearer(issuer.token(headers={"kid": "nobody"}))],
-        # What is no static token of the file must be a JWT.
+        # A token that is not in the file of static tokens must be a JWT.
         "malformed-token": [bearer(token + "x"), bearer("a.b.c" * 10), bearer("x")],
         "signature": [bearer(issuer.token()[:-8] + "AAAAAAAA")],
         "expired": [bearer(issuer.token(exp=now - 10))] * 2,
@@ -385,7 +385,7 @@ async def test_refused_credentials_are_counted_by_reason(gateway_for, upstream, 
     }
     for fields in (field for group in refusals.values() for field in group):
         (await client.get(fields, wait=0)).problem(401)
-    # A scope and a topic that the token does not allow.
+    # The token does not allow this scope and this topic.
     (await client.send("x", headers=bearer(token))).problem(403)
     (await client.get(bearer(token), topic="b", wait=0)).problem(403)
     assert (await client.get(bearer(token), wait=0)).status == 200
@@ -424,7 +424,7 @@ def certified(https_for, authority):
 
 
 async def statuses(gateway, context):
-    """Of a POST and of a poll on one connection."""
+    """The statuses of a POST and of a poll on one connection."""
     stream = await connect(gateway, context)
     try:
         post = await exchange(stream, "/v1/messages", "Content-Type: text/plain", method="POST", body=b"x")
@@ -477,7 +477,7 @@ async def test_what_is_held_ends_when_its_certificate_expires(certified, authori
     await eventually(lambda: is_held(gateway, 1), what="the poll is held")
     ((status, body),) = await ended([poll])
     assert (status, json.loads(body)["messages"]) == (200, [])
-    # The connections remain, and are of no use.
+    # The connections stay open, but every request on them is refused.
     for stream in streams:
 
         async def is_refused(stream=stream):

@@ -1,4 +1,4 @@
-"""Loss is never silent: retention, restarts, and what a cursor still means after them."""
+"""Messages are never lost silently: retention, restarts, and the meaning of a cursor after them."""
 
 from harness.client import Batch
 from harness.clock import ShiftedClock
@@ -24,7 +24,7 @@ async def test_a_cursor_older_than_retention_gets_its_gap(gateway_for, upstream)
     batch = await client.poll(cursor=cursor, wait=0)
     assert batch.gap == {"missed": 15, "reason": "retention", "reasons": ["retention"]}
     assert batch.payloads == [f"message {i}" for i in range(15, 25)]
-    # The gap was told once; from here on all is whole again.
+    # The gap is reported once. After it nothing is missing.
     await upstream.push("one more")
     payloads, _ = await client.collect(1, batch.cursor)
     assert payloads == ["one more"]
@@ -43,7 +43,7 @@ async def test_retention_by_bytes_drops_the_oldest(gateway_for, upstream):
 
 
 async def test_retention_goes_on_after_the_upstream_was_away(gateway_for, upstream):
-    """Each loss of the upstream is a gap in the buffer, which is no message and keeps nothing that lies before it."""
+    """Each loss of the upstream is a gap in the buffer, which is no message and keeps no older message there."""
     config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  bytes: 64KiB\n"
     gateway = await gateway_for(None, config=config)
     client = gateway.client()
@@ -132,7 +132,7 @@ async def test_a_restart_answers_an_old_cursor_at_once_even_with_nothing_to_give
 async def test_what_an_upstream_may_have_sent_while_it_was_away_is_told_as_a_gap_or_nothing_is_missing(
     gateway, upstream, client
 ):
-    """The upstream is gone and back: every push that arrived is there, in order, before and after."""
+    """The upstream fails and returns. Every push that arrived is there in order, before and after the gap."""
     cursor = await client.here()
     await upstream.push("before")
     await client.collect(1, cursor)

@@ -41,8 +41,8 @@ each_proxy = each_proxy_of(DEPLOYED_PROXIES)
 
 
 def settings(kind, tokens):
-    """What the file of the proxy demands of the configuration of the gateway, for a proxy on this machine."""
-    # Envoy writes an address of the machine in place of the loopback address of its client.
+    """The settings of the gateway that the proxy's file demands, for a proxy on this machine."""
+    # Envoy replaces a loopback address of its client with an address of the machine.
     own = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
     text = gateway_settings(kind.path)
     proxy = "192.0.2.10" if kind.has_two_gateways else "127.0.0.1"
@@ -61,7 +61,7 @@ async def proxied_by(start, tmp_path, gateway_for, upstream, tokens):
             config = settings(kind, tokens)
             env = {
                 **changes,
-                # Not that of the other tests.
+                # The public names of this file, not the names of the other tests.
                 "DRAWBRIDGE_HTTP_HOSTS": ",".join(yaml.safe_load(config)["http"]["hosts"]),
                 "DRAWBRIDGE_LOG_ACCESS": "all",
                 "DRAWBRIDGE_SHUTDOWN_PAUSE": "0s",
@@ -155,7 +155,8 @@ async def held(gateway, count):
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedCaddy])
 async def test_the_gateway_knows_the_client_behind_two_proxies(kind, proxied_by):
-    """Each of them appends its peer, which is trusted here. The rightmost address that is not is the client.
+    """Each proxy appends its peer's address, and both proxies are trusted here. So the client is the rightmost address
+    that is not trusted.
 
     Caddy replaces the field.
     """
@@ -169,7 +170,7 @@ async def test_the_gateway_knows_the_client_behind_two_proxies(kind, proxied_by)
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedEnvoy])
 async def test_a_client_cannot_state_its_address_or_that_it_uses_tls(kind, proxied_by):
-    """Not with Envoy, which writes an address of this machine in place of any loopback address."""
+    """Envoy is left out: it replaces any loopback address with an address of this machine."""
     gateway, client = await proxied_by(kind)
     stated = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
     connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
@@ -199,7 +200,7 @@ async def test_the_wait_of_a_client_that_is_gone_ends(kind, proxied_by):
 
 
 class FlushingCaddy(DeployedCaddy):
-    """With the setting that its file warns of."""
+    """Caddy with the setting that its file warns of."""
 
     def configuration(self):
         text = super().configuration()
@@ -226,7 +227,7 @@ async def test_the_stream_of_a_client_that_is_gone_ends_with_a_heartbeat(kind, p
 
     async with aiohttp.ClientSession(client.base, headers=client.fields) as session:
         async with session.get("/v1/messages", headers={"Accept": "text/event-stream"}) as stream:
-            # The beginning of a stream arrives before any push.
+            # The beginning of a stream arrives before any push does.
             assert await asyncio.wait_for(stream.content.readline(), 30)
             assert await open_streams(1)
             stream.connection.transport.abort()
@@ -234,7 +235,7 @@ async def test_the_stream_of_a_client_that_is_gone_ends_with_a_heartbeat(kind, p
 
 
 async def follow_etags(gateway, client, upstream):
-    """Polls that repeat the last `ETag`, with and without news; all responses."""
+    """Polls that repeat the last `ETag`, with and without news. Returns all responses."""
     packed = {"Accept-Encoding": "gzip"}
     responses = [await client.get(wait=0, headers=packed)]
     for text in ["short " * 50, "long " * 1000, "then " * 50]:
@@ -253,13 +254,13 @@ async def follow_etags(gateway, client, upstream):
 async def test_an_etag_continues_although_a_response_was_compressed(kind, proxied_by, upstream):
     gateway, client = await proxied_by(kind, compresses=True)
     responses = await follow_etags(gateway, client, upstream)
-    # The gateway compresses the long one only. A proxy may leave the first one, which is empty, as it is.
+    # The gateway compresses only the long response. A proxy may leave the first response uncompressed, as it is empty.
     compressed = [response.headers.get("Content-Encoding") == "gzip" for response in responses[1:]]
     assert compressed == ([True, True, True] if kind.compression else [False, True, False])
 
 
 class AlteringApache(DeployedApache):
-    """As it is without the setting for the ETag."""
+    """Apache without the setting that keeps the ETag unchanged."""
 
     def configuration(self):
         text = super().configuration()
@@ -299,7 +300,7 @@ async def test_a_poll_is_held_for_longer_than_proxies_wait_by_default(proxied_by
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await client.get(wait=65)
-        # It ended by itself, and not by a timeout of the proxy.
+        # The poll ended by itself, not by a timeout of the proxy.
         assert answer.status == 200, (kind, answer.body)
         assert loop.time() - began >= 64, kind
 
@@ -319,14 +320,14 @@ async def test_a_gateway_that_was_restarted_is_reached_again(kind, proxied_by, g
     async def is_reached():
         return (await client.get(wait=0)).status == 200
 
-    # Not after a minute, as with the default settings of Apache.
+    # With Apache's default settings this would take a minute.
     await eventually(is_reached, within=30, what="the restarted gateway is reached")
     await client.accepted("after")
     assert (await upstream.has_received(2)) == ["before", "after"]
 
 
 class Forgetful:
-    """A gateway that takes each request and closes the connection without a response."""
+    """A gateway that reads each request and closes the connection without a response."""
 
     def __init__(self):
         self.requests = []
@@ -360,17 +361,17 @@ async def test_a_post_whose_response_is_lost_is_not_repeated(kind, start, tmp_pa
 
     async with contextlib.aclosing(_statuses(proxy.address, b"POST")) as statuses:
         async for status in statuses:
-            # Until the proxy has found a gateway healthy, and passes the request on.
+            # The proxy passes no request on before it has found a gateway healthy.
             if arrived():
                 break
             assert status == b"503"
-    # lighttpd says 500.
+    # lighttpd responds with 500.
     assert status in (b"500", b"502", b"503")
     assert arrived() == ["POST"]
 
 
 async def _statuses(address, method):
-    """The statuses of requests, one after another, each after its response or its end."""
+    """The statuses of requests, sent one after another. Each request waits until the one before has ended."""
     while True:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(
@@ -384,7 +385,7 @@ async def _statuses(address, method):
 
 
 class Checks(RawUpstream):
-    """The management listener of a gateway, as health checks see it: it counts those that fail."""
+    """The management listener of a gateway, as health checks see it. It counts the checks that fail."""
 
     def __init__(self, gateway):
         super().__init__(self._respond)
@@ -401,7 +402,7 @@ class Checks(RawUpstream):
 
 @each_proxy
 async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, start, upstream):
-    """All gateways have the same upstream, so none of them is ready then."""
+    """All gateways have the same upstream, so no gateway is ready while it is down."""
     checks = []
 
     async def management(gateway):
@@ -410,7 +411,8 @@ async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, 
 
     _, client = await proxied_by(kind, management=management)
     await upstream.kill()
-    # Two checks of each server, and one more: two servers, which are one for Envoy, since they have the same address.
+    # Two checks of each server, and one more. There are two servers; for Envoy they are one, as they have the same
+    # address.
     enough = {"haproxy": 5, "envoy": 3}.get(kind.program, 0)
     await eventually(lambda: checks[0].failed >= enough, what="the checks fail")
     texts = [f"queued {number}" for number in range(10)]

@@ -1,4 +1,4 @@
-"""The files of deploy/replicas: whether they agree, and whether all of it runs together, on loopback addresses."""
+"""The files of deploy/replicas: whether they agree with each other, and whether all of it runs on loopback."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ def addresses(prefix, network):
 
 
 def test_compose_knows_every_member_of_the_file():
-    # With what `<<` merges, which the tool does not know.
+    # COMPOSE contains the merged `<<` keys, which the tool does not understand.
     PyCompose.from_yaml(json.dumps(COMPOSE)).validate()
 
 
@@ -77,7 +77,7 @@ async def test_compose_waits_for_the_whole_shutdown_and_haproxy_notices_it(tmp_p
     steps = ("shutdown.pause", "shutdown.drain", "shutdown.flush", "upstream.timeouts.closing")
     for service in services("gateway").values():
         assert sum(seconds(settings[step]) for step in steps) + 3 <= seconds(service["stop_grace_period"])
-    # inter x fall.
+    # The time in which HAProxy notices a failed check: inter x fall.
     assert seconds(settings["shutdown.pause"]) > 2
 
 
@@ -99,7 +99,7 @@ async def test_the_settings_fit_in_the_limits_of_the_containers(tmp_path):
         try:
             await gateway.start()
             warnings = [record["message"] for record in gateway.records if record["level"] == "warning"]
-            # What is at the address of Redis here is none.
+            # No Redis listens at the configured address here.
             assert set(warnings) <= {"no connection to Redis"}
         finally:
             await gateway.stop()
@@ -139,7 +139,7 @@ class Server(Program):
 
 @pytest_asyncio.fixture
 async def deployed(start, tmp_path, gateway_for, upstream):
-    """Everything in compose.yaml: the gateways, a client that reaches them through HAProxy, and one of a Sentinel."""
+    """Everything in compose.yaml. Returns the gateways, a client behind HAProxy, and a client of a Sentinel."""
     # Addresses that no other test uses: 172.31.* are 127.N.* here.
     network = f"127.{random.randrange(32, 250)}."
 
@@ -154,7 +154,7 @@ async def deployed(start, tmp_path, gateway_for, upstream):
         source = "sentinel.conf" if is_sentinel else "redis.conf"
         text = here((FOLDER / "redis" / source).read_text())
         text = re.sub(r"^bind .*$", f"bind {address}", text, flags=re.MULTILINE).replace("dir /data", f"dir {folder}")
-        # One that connects from a loopback address would be known by 127.0.0.1.
+        # A server that connects from a loopback address would otherwise be known as 127.0.0.1.
         text += f"sentinel announce-ip {address}\n" if is_sentinel else f"replica-announce-ip {address}\n"
         text += here(service.get("environment", {}).get("FIRST_ROLE", ""))
         (folder / source).write_text(text)
@@ -200,14 +200,14 @@ async def test_everything_runs_together(deployed, upstream):
         await client.accepted(sent[-1])
         return len(sent) >= 9 and all(await requests_of(gateways))
 
-    # HAProxy spreads them over all gateways that it knows to be ready, whichever holds the session.
+    # HAProxy spreads the messages over all gateways that are ready, whichever gateway holds the session.
     await eventually(are_used, what="the load balancer uses each gateway")
     assert await upstream.has_received(len(sent)) == sent
 
     async def are_counted():
         return sum(await requests_of(gateways)) == len(sent)
 
-    # A response may arrive before its loop has counted it.
+    # A response may arrive before the gateway has counted it.
     await eventually(are_counted, what="each message is counted once")
     assert len(upstream.requests) == 1
     # The holder is killed.
@@ -216,11 +216,11 @@ async def test_everything_runs_together(deployed, upstream):
     await client.accepted("after the kill")
     assert (await upstream.has_received(len(sent) + 1))[len(sent) :] == ["after the kill"]
     assert len(upstream.requests) == 2
-    # Another primary, at once.
+    # Next, the Sentinels are told to promote another primary at once.
     primary = await sentinel.sentinel_get_master_addr_by_name("main")
 
     async def begins():
-        # It has to know the replicas.
+        # The command fails until the Sentinel knows the replicas.
         with contextlib.suppress(RedisError):
             return await sentinel.execute_command("SENTINEL", "FAILOVER", "main")
 
@@ -241,14 +241,15 @@ async def test_everything_runs_together(deployed, upstream):
     await client.accepted("after the failover")
     last = ["during the failover", "after the failover"]
     assert (await upstream.has_received(len(sent) + 3))[len(sent) + 1 :] == last
-    # It has the connection that it had.
+    # The holder has kept its upstream connection.
     assert len(upstream.requests) == 2
 
 
 async def requests_of(gateways):
-    """For each gateway, the number of messages that it got from the load balancer."""
+    """For each gateway, the number of messages that the load balancer sent to it."""
     metrics = [await gateway.metrics() for gateway in gateways]
-    # The holder also counts those that the others have forwarded, and itself before it was the holder.
+    # `sent` of the holder also counts messages that others forwarded to it, and messages that it forwarded itself
+    # before it held the session.
     forwarded = [int(each["drawbridge_forwarded_requests_total"]) for each in metrics]
     sent = [int(each.samples["drawbridge_http_request_seconds_count", 'request="send"']) for each in metrics]
     holds = [each["drawbridge_store_held_sessions"] for each in metrics]

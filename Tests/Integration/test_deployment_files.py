@@ -1,4 +1,4 @@
-"""The files of deploy/: what tools say of them, whether they agree, and whether a gateway runs with them."""
+"""The files of deploy/: whether tools accept them, whether they agree, and whether a gateway runs with them."""
 
 import asyncio
 import re
@@ -20,20 +20,20 @@ from harness.ports import reserve_port
 from harness.tokens import TokenFile
 from harness.waiting import eventually
 
-# The pause has nobody to wait for.
+# No client needs this pause here, so it would only cost time.
 NO_PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "0s"}
 TOKENS = "/run/secrets/drawbridge/tokens"
 UPSTREAM_TOKEN = "/run/secrets/drawbridge/upstream-token"
 
 
 def seconds(text):
-    """`1m30s`, `5s` or `2s` of settings and units."""
+    """The seconds of a text such as `1m30s`, `5s` or `2s` in settings and units."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
 
 
 async def shutdown_seconds(tmp_path, config):
-    """How long a shutdown takes at most, by the settings."""
+    """The longest time that a shutdown may take with these settings."""
     path = tmp_path / "drawbridge.yaml"
     path.write_text(config)
     status, settings, err = await run("check-config", "--config", path)
@@ -45,7 +45,7 @@ async def shutdown_seconds(tmp_path, config):
 
 @pytest.fixture
 def secrets(tmp_path):
-    """The files that the configurations name, elsewhere: `secrets(text)` is a text that names them there."""
+    """Copies of the files that the configurations name. `secrets(text)` replaces their paths in a text."""
     tokens = TokenFile(tmp_path)
     token = tokens.add("client", scopes="send,receive")
     upstream_token = tmp_path / "upstream-token"
@@ -130,7 +130,7 @@ async def test_a_gateway_runs_with_the_config_map_and_serves_the_probes(gateway_
     client = gateway.client(headers={"Authorization": f"Bearer {secrets.token}"})
     await client.accepted("hello")
     assert await upstream.has_received(1) == ["hello"]
-    # All pods have this upstream. If none were ready without it, nobody could send a message to be queued.
+    # All pods have this upstream. If none of them were ready without it, no client could queue a message.
     await upstream.kill()
 
     async def is_lost():
@@ -202,7 +202,7 @@ def test_systemd_accepts_the_units_without_a_warning(units, systemd_analyze):
 
 
 def test_the_service_is_confined(units, systemd_analyze):
-    """The exposure is 0 (none) to 10. What is left is the network, which a gateway needs."""
+    """The exposure goes from 0 (none) to 10. The rest is the network, which a gateway needs."""
     command = [systemd_analyze, "security", "--offline=true", "--threshold=15", "--no-pager", units["service"]]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
@@ -265,7 +265,7 @@ async def test_systemd_waits_for_the_whole_shutdown(units, tmp_path):
 
 
 def test_systemd_does_not_give_up_while_a_failure_may_pass(units):
-    """It allows five starts in ten seconds by default (systemd.unit(5)). Then the socket fails, too."""
+    """By default systemd allows five starts in ten seconds (systemd.unit(5)). Afterwards the socket fails, too."""
     unit = units["service"].read_text()
     assert "StartLimit" not in unit
     assert 5 * seconds(re.search(r"^RestartSec=(.+)$", unit, re.MULTILINE)[1]) > 10
@@ -295,7 +295,8 @@ async def test_envoy_has_the_limits_of_the_gateway(tmp_path, name):
     path.write_text("upstream: {url: 'ws://x/'}\n")
     _, text, _ = await run("check-config", "--config", path)
     settings = dict(re.findall(r"^(\S+): (\S+)", text, re.MULTILINE))
-    # It closes an idle connection first. Otherwise a request can meet the close of the gateway.
+    # Envoy must close an idle connection before the gateway does. Otherwise a request can meet the close of the
+    # gateway.
     idle = options["common_http_protocol_options"]["idle_timeout"]
     assert seconds(idle) < seconds(settings["http.idle_timeout"])
     (limits,) = cluster["circuit_breakers"]["thresholds"]

@@ -1,4 +1,4 @@
-"""The steps of a shutdown as clients, probes and load balancers see them."""
+"""The steps of a shutdown, as clients, probes and load balancers see them."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ async def test_readiness_fails_first_and_everything_is_served_until_the_pause_is
     await eventually(lambda: holds(gateway, 1), what="the poll is held")
     gateway.signal()
     await eventually(lambda: is_draining(gateway), what="readiness fails")
-    # A new connection, and one with a response to come.
+    # During the pause, a new connection and an open one are served.
     answer = await gateway.client().send("during the pause")
     assert answer.status == 202
     assert "Connection" not in answer.headers
@@ -27,7 +27,7 @@ async def test_readiness_fails_first_and_everything_is_served_until_the_pause_is
     assert (await gateway.manage("/livez")).status == 200
     await upstream.push("news")
     assert (await poll).json["messages"][0]["data"] == "news"
-    # SIGHUP changes nothing any more, and the second signal ends at once.
+    # During a drain SIGHUP has no effect, and a second signal ends the program at once.
     gateway.signal(signal.SIGHUP)
     await gateway.logs(lambda record: "not reloaded" in record["message"], what="that nothing is reloaded")
     gateway.signal()
@@ -50,7 +50,7 @@ async def test_probes_are_served_and_a_late_post_is_sent_while_it_drains(upstrea
     gateway.signal()
     await eventually(lambda: refuses(gateway), what="clients are refused")
     await eventually(lambda: is_draining(gateway), what="readiness fails")
-    # Over new connections.
+    # Both listeners are asked over new connections.
     management = gateway.client("management")
     assert (await management.request("GET", "/livez")).status == 200
     assert (await management.request("GET", "/metrics")).status == 200
@@ -59,7 +59,7 @@ async def test_probes_are_served_and_a_late_post_is_sent_while_it_drains(upstrea
     assert b" 202 " in head
     assert b"Connection: close\r\n" in head
     assert await gateway.exit_status() == 0
-    # Clients drain before the queue: what was accepted last has been sent.
+    # Clients drain before the queue, so the last accepted message has been sent.
     assert upstream.received == ["late"]
     writer.close()
 
@@ -104,7 +104,7 @@ async def test_a_push_is_delivered_to_those_that_are_still_held(upstream, gatewa
 
 
 async def test_a_request_on_a_kept_connection_is_served_before_it_closes(upstream, gateway):
-    """Clients that send one request after another lose none, and the last response says that the connection closes."""
+    """A client that sends one request after another loses none. The last response says that the connection closes."""
     accepted = []
 
     async def post(name):
@@ -133,7 +133,7 @@ async def test_a_request_on_a_kept_connection_is_served_before_it_closes(upstrea
 
 
 async def test_a_stream_ends_with_its_position(upstream, gateway):
-    """Its client returns to the position, though no message matched its topics and no heartbeat was due."""
+    """Its client gets the position, though no message matched its topics and no heartbeat was due."""
     streams = [await RawStream.open(gateway.address(), "topic=none", format=form) for form in ("events", "lines")]
     await upstream.push("a", "b")
     client = gateway.client()
@@ -149,7 +149,7 @@ async def test_a_stream_ends_with_its_position(upstream, gateway):
 
 
 async def test_the_end_comes_within_the_sum_of_its_limits(raw_upstream, gateway_for):
-    """An upstream that reads nothing, and clients that do not finish their requests or do not read their responses."""
+    """The upstream reads nothing, and clients neither finish their requests nor read their responses."""
 
     async def deaf(reader, writer):
         await upgrade(reader, writer)
@@ -165,7 +165,7 @@ async def test_the_end_comes_within_the_sum_of_its_limits(raw_upstream, gateway_
     await eventually(lambda: has_half_a_body(gateway), what="half of the post has arrived")
     connections[1][1].write(b"GET /v1/messages?cursor=earliest HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
     gateway.signal()
-    # Three times the sum. With the default of one limit it takes longer.
+    # This is three times the sum. With the default of only one of the limits it would take longer.
     assert await gateway.exit_status(within=6.5) == 0
     last = gateway.records[-1]
     assert (last["message"], last["orderly"]) == ("stopped", False)

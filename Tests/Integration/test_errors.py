@@ -1,4 +1,4 @@
-"""Error answers: RFC 9457, with the fields a program needs and a sentence a person can use."""
+"""Error responses (RFC 9457): fields for programs, and a sentence for people."""
 
 import json
 
@@ -151,7 +151,7 @@ async def test_a_problem_of_the_gateway_is_logged_at_info_and_no_flood(gateway_f
 
     await eventually(logged, what="a line")
 
-    # However long the 200 took, most of them have no line, and a later line counts them.
+    # However long the 200 requests took, most of them have no line, and a later line gives their number.
     async def is_counted():
         await client.send("x", headers={"TTL": "0"})
         return any("suppressed" in record for record in logged())

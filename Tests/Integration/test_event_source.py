@@ -13,7 +13,7 @@ from harness.gateway import Gateway
 from harness.reverse_proxies import REVERSE_PROXIES, Envoy
 from harness.waiting import eventually
 
-# A page that records what its EventSource dispatches. It does nothing about errors.
+# A page that records the events of its EventSource. It does nothing about errors.
 PAGE = """<!doctype html>
 <script>
   const now = () => performance.timeOrigin + performance.now();
@@ -34,7 +34,7 @@ PAGE = """<!doctype html>
 
 CUTS = cuts_everywhere(3)
 
-# Shorter than the time between two keep-alives: a response that a proxy buffers arrives with none of them.
+# This is shorter than the time between two keep-alives, so no keep-alive flushes a response that a proxy buffers.
 BEFORE_A_KEEP_ALIVE = 10
 
 ROUTES = [None, *REVERSE_PROXIES]
@@ -45,7 +45,7 @@ def name(route):
 
 
 class Listener:
-    """The page, with an EventSource."""
+    """A page with an EventSource."""
 
     def __init__(self, page):
         self._page = page
@@ -88,7 +88,7 @@ def listen(start):
 
 @pytest.fixture
 def reach(start, tmp_path):
-    """`await reach(route, gateway)`: the address at which clients reach the gateway."""
+    """`await reach(route, gateway)`: the address at which clients reach the gateway by this route."""
 
     async def reach(route, gateway):
         if route is None:
@@ -118,7 +118,7 @@ async def test_each_push_reaches_the_page_before_the_next(route, gateway, upstre
 @pytest.mark.parametrize("route", ROUTES, ids=name)
 async def test_it_resumes_wherever_its_connection_is_cut(route, gateway, upstream, start, listen, reach):
     cutter = await start(Cutter(await reach(route, gateway), CUTS, retries_soon=True))
-    # Enough for every cut: each stream has up to three messages before its cut.
+    # Enough for all cuts: each stream has up to three messages before its cut.
     pushed = [f"push {number}" for number in range(3 * len(CUTS))]
     await upstream.push(*pushed)
     page = await listen(cutter.address, "cursor=earliest")
@@ -133,7 +133,7 @@ async def test_it_resumes_wherever_its_connection_is_cut(route, gateway, upstrea
 
 
 async def position(client, number):
-    """The latest cursor, if that many pushes have arrived."""
+    """The latest cursor, once that many pushes have arrived."""
     latest = await client.here()
     return latest if latest.endswith(f".{number}") else None
 
@@ -160,7 +160,7 @@ async def test_it_resumes_with_a_topic_filter(route, gateway_for, upstream, star
 
 
 async def test_it_advances_while_nothing_matches_its_topics(gateway_for, upstream, start, listen):
-    """Otherwise its stream would report a gap among pushes that do not match its topics."""
+    """Otherwise its stream would report a gap, though only pushes that do not match its topics are missing."""
     env = {"DRAWBRIDGE_DELIVERY_MESSAGES": "5", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
     gateway = await gateway_for(upstream, config=TOPICS, env=env)
     client = gateway.client()
@@ -193,7 +193,7 @@ async def test_what_retention_drops_while_it_is_disconnected_is_a_gap(
     with closed(cutter):
         await upstream.push(*(f"push {number}" for number in range(25)))
         await eventually(lambda: position(client, 26), what="the gateway has received all pushes")
-    # It reconnects after the time that the stream asked for.
+    # The page reconnects after the time that the stream named.
     await page.has(11)
     assert await page.payloads() == ["before", *(f"push {number}" for number in range(15, 25))]
     (gap,) = (await page.record())["gaps"]
@@ -253,7 +253,7 @@ async def test_a_stream_ends_before_envoy_would_cut_it(gateway, upstream, listen
 
 
 async def _read_to_the_end(address):
-    """The bytes of one stream, until it ends."""
+    """The bytes of one stream up to its end."""
     reader, writer = await asyncio.open_connection(*address)
     host = "{}:{}".format(*address)
     writer.write(f"GET /v1/messages HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n".encode())

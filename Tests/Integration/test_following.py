@@ -1,4 +1,4 @@
-"""Clients that know nothing of cursors: one follows Link, one echoes ETag, and both are aborted again and again."""
+"""Clients that do not use cursors: one follows Link, one echoes ETag. Both are aborted again and again."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ ABORTED = 20
 
 
 class Follower:
-    """Polls as its header fields tell it; what it received, in order."""
+    """A client that polls as the header fields of the responses say. `received` has the payloads in order."""
 
     def __init__(self, client, accept):
         self._client = client
@@ -23,7 +23,7 @@ class Follower:
         self.aborted = 0
 
     async def poll(self):
-        """One poll. The position moves on only once the whole response has been read."""
+        """Polls once. The position changes only when the whole response has been read."""
         answer = await self.request()
         assert answer.status in (200, 304), (answer.status, answer.body[:200])
         assert "Gateway-Gap" not in answer.headers
@@ -49,7 +49,7 @@ class Follower:
 
 
 class LinkFollower(Follower):
-    """Knows one address, and afterwards what Link says."""
+    """Knows one address at first, and follows Link afterwards."""
 
     target = "/v1/messages?cursor=earliest&wait=10s&limit=7"
 
@@ -78,7 +78,7 @@ class ETagEcho(Follower):
 async def test_a_client_that_is_aborted_while_held_misses_nothing(gateway, upstream, kind):
     follower = kind(gateway.client(), None)
     if kind is ETagEcho:
-        # Its first request begins at the time it arrives.
+        # The first ETag comes from a HEAD request, so the follower starts at this moment.
         answer = await gateway.client().request("HEAD", "/v1/messages")
         follower.tag = answer.headers["ETag"]
     pushed = [f"push {number}" for number in range(PUSHES)]
@@ -86,7 +86,7 @@ async def test_a_client_that_is_aborted_while_held_misses_nothing(gateway, upstr
     sent = 0
     chance = random.Random(2)
     while sent < PUSHES:
-        # Bursts with pauses in which polls are held: as many as it takes until enough were aborted.
+        # Bursts of pushes, with pauses in which polls are held. The bursts continue until enough polls were aborted.
         if follower.aborted < ABORTED:
             await asyncio.sleep(chance.uniform(0.02, 0.06))
         count = min(chance.randint(1, 20), PUSHES - sent)

@@ -1,8 +1,8 @@
-"""Stores that an earlier program has written, with records of all kinds: this program reads them and goes on.
+"""Stores that an earlier program has written, with records of all kinds: this program reads them and continues.
 
-`DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_golden_stores.py` writes the files anew, by the same story.
-Only ids, times and tokens differ then. Write a file anew only when the story gets a new kind of record: a program that
-does not understand earlier stores understands its own, so a new file hides the incompatibility.
+`DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_golden_stores.py` writes the files again, by the same story.
+Only ids, times and tokens differ then. Do so only when the story gets a new kind of record. A program always
+understands its own files, so new files would hide that it does not understand older ones.
 """
 
 import datetime
@@ -46,7 +46,7 @@ def chat(start):
 
 
 async def _told(gateway_for, start, chat, *, config=None, env=None):
-    """A gateway with these settings after the story."""
+    """The story of a gateway with these settings, after it was told."""
     plain, server = await start(golden.PlainUpstream()), await chat(recovers=False)
     gateway = await gateway_for(None, config=golden.configuration(plain, server, **(config or {})), env=env)
     await server.has_conversations(1)
@@ -56,28 +56,28 @@ async def _told(gateway_for, start, chat, *, config=None, env=None):
 
 
 def _clock(expected, folder):
-    """The environment of programs that start some seconds after the earlier one has ended."""
+    """The environment for programs that start some seconds after the end of the earlier program."""
     clock = ShiftedClock(folder)
     clock.shift(int(expected["time"] + _PAUSE - time.time()))
     return clock.environment
 
 
 def _is_same(new, old):
-    """Of two documents of a delivery. A time is converted to the clock of a process and back."""
+    """Compares two documents of a delivery. Times are converted to a clock and back, so they may differ a little."""
     assert new | {"time": None} == old | {"time": None}
     new, old = (datetime.datetime.fromisoformat(delivery["time"]).timestamp() for delivery in (new, old))
     assert abs(new - old) < 1
 
 
 class Later:
-    """This program after the earlier one: on the same store, a few seconds later."""
+    """This program after the earlier program, on the same store, a few seconds later."""
 
     def __init__(self, expected, gateway, plain, chat):
         self.expected, self.gateway, self.plain, self.chat = expected, gateway, plain, chat
         self.client, self.chatting = gateway.client(), gateway.client(session="chat")
 
     async def opens(self):
-        """Waits until the sessions are held. An operator had closed one."""
+        """Waits until the sessions are held, and opens the session that an operator had closed."""
 
         async def is_closed():
             return (await self.client.session())["state"] == "stopped"
@@ -88,11 +88,11 @@ class Later:
         assert opened.status == 200, opened.body
 
     async def shows_what_was(self):
-        """What clients saw before, they see now; what was queued is sent."""
+        """Clients see the same as before, and queued messages are sent."""
         for name, client in (("default", self.client), ("chat", self.chatting)):
             expected = self.expected[name]
             now = await golden.observed(client, self.expected["deliveries"][name])
-            # One log ends with a gap, to which this start adds none. The server of the other has restored its state.
+            # One log ends with a gap, and this start adds no other. The other session's server has restored its state.
             for member in ("transcript", "consumers", "dead"):
                 assert now[member] == expected[member], member
             for label, delivery in expected["deliveries"].items():
@@ -135,7 +135,7 @@ class Later:
         changed = await client.send("other", headers={"Idempotency-Key": "single"})
         assert changed.status == 422, changed.body
 
-        # The leases of the earlier program.
+        # The leases that the earlier program gave are still valid.
         answer = await golden.settle(client, "workers", ack=[leases["extended"], leases["acknowledged"]])
         assert answer.status == 200, answer.body
         assert (await golden.settle(client, "workers", ack=[leases["released"]])).status == 409
@@ -145,7 +145,7 @@ class Later:
         assert [message["deliveries"] for message in again["messages"]] == [2]
         assert again["messages"][0]["data"]["seq"] == 10
 
-        # What is new follows what was.
+        # New pushes come after the old ones.
         await self.plain.push('{"channel":"new","seq":100}')
 
         async def last():
@@ -176,7 +176,7 @@ class Later:
 
 
 def _is_continued(before, after):
-    """Whether a restart has changed nothing but the end of the log."""
+    """Checks that a restart changed nothing but the end of the log."""
     for old, new in zip(before, after, strict=True):
         assert new["transcript"][: len(old["transcript"])] == old["transcript"]
         for member in ("consumers", "dead"):
@@ -249,7 +249,7 @@ async def test_keys_of_an_earlier_program_are_continued(gateway_for, start, chat
 
     expected = _expected("redis")
     database = await start(RedisServer(tmp_path))
-    # With the history of this server, as if it had been the earlier one's.
+    # The history id of the earlier server is replaced with the id of this server.
     await golden.load_redis((golden.FOLDER / "redis.commands").read_text(), database)
     plain, server, tick = await start(golden.PlainUpstream()), await chat(recovers=True), await start(Upstream())
     options = {
@@ -263,7 +263,7 @@ async def test_keys_of_an_earlier_program_are_continued(gateway_for, start, chat
     await later.has_sent_what_was_queued()
     deliveries = await later.goes_on()
     before = await later.seen(deliveries)
-    # Each gateway serves all of it, whichever has the session.
+    # Each gateway serves all of the state, whichever gateway holds the session.
     _is_continued(before, await Later(expected, second, plain, server).seen(deliveries))
     posted = {"posted": expected["btc"]["deliveries"]["posted"]["id"]}
     _is_continued([expected["btc"]], [await golden.observed(second.client(session="btc"), posted)])

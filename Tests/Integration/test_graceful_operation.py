@@ -1,10 +1,10 @@
-"""Requests while the gateway is restarted: with inherited sockets, and behind load balancers that watch /readyz.
+"""Requests while the gateway restarts: with inherited sockets, and behind load balancers that watch /readyz.
 
-No request fails, and each message that was accepted reaches the upstream once. Cursors belong to an instance: a client
-that returns with one to another instance gets a gap with the reason `restart`, and so knows. Without a gap, pushes come
-in order, each once: with held requests and in streams, which continue where they ended.
+No request fails, and each accepted message reaches the upstream once. Cursors belong to an instance: a client that
+presents a cursor to another instance gets a gap with the reason `restart`. Without a gap, pushes come in order, each
+once, in polls and in streams; a stream continues where it ended.
 
-DRAWBRIDGE_OPERATION_REQUESTS sets the number of requests per test; the issue's number is 10000.
+DRAWBRIDGE_OPERATION_REQUESTS sets the number of requests per test; `make operation` uses 10000.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "2s"}
 
 
 async def during(traffic, disturb):
-    """Runs `disturb` three times while `traffic` goes on, spread over its requests."""
+    """Runs `disturb` three times, spread over the requests of `traffic`."""
     async with asyncio.TaskGroup() as group:
         group.create_task(traffic.run())
         for number in range(RESTARTS):
@@ -87,13 +87,13 @@ class EnvoyForTwo(Sidecar):
 
 
 def check_often(cluster):
-    """A drain takes as long as the health check needs to notice it."""
+    """A drain takes until the health check notices it, so this check is quick."""
     cluster["health_checks"][0] |= {
         "interval": "0.2s",
         "unhealthy_interval": "0.2s",
         "no_traffic_interval": "0.2s",
         "unhealthy_threshold": 1,
-        # Of a busy machine.
+        # A busy machine may need long to answer.
         "timeout": "10s",
     }
 

@@ -1,4 +1,4 @@
-"""A new connection takes over from the old one: nothing is lost, doubled, or changed by a failure."""
+"""A new connection takes over from the old one. Nothing is lost or doubled, and a failure changes nothing."""
 
 import asyncio
 import collections
@@ -19,7 +19,7 @@ HAND_OVERS = 100
 
 
 class Broadcaster(Upstream):
-    """Sends one numbered stream to every connection, each from the moment it has been greeted."""
+    """Sends one numbered stream to every connection, from its greeting on."""
 
     def __init__(self, *, greets=False, **options):
         super().__init__(**options)
@@ -30,7 +30,7 @@ class Broadcaster(Upstream):
 
     async def _converse(self, connection):
         if self._greets:
-            # As a server that looks something up first: the connection is open, and gets nothing yet.
+            # Like a server that must look something up first: the connection is open, but gets nothing yet.
             await asyncio.sleep(0)
             self.greeted += 1
             await connection.send(f"hello {self.greeted}")
@@ -44,7 +44,7 @@ class Broadcaster(Upstream):
         while not stopped.is_set():
             self.pushed += 1
             for connection in list(self._subscribers):
-                # Where it has gone, the others go on.
+                # If this connection has ended, the others still get the push.
                 with contextlib.suppress(ConnectionClosed):
                     await connection.send(f"push {self.pushed}")
             await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def test_a_hundred_hand_overs_under_load(start, gateway_for, measured, gre
 
 
 class Responder(Upstream):
-    """Broadcasts one numbered stream to every connection, and responds `ok` to each message, perhaps late."""
+    """Broadcasts one numbered stream to every connection, and responds `ok` to each message, after `delay`."""
 
     def __init__(self, *, delay=0.0, upgrade_delay=0.0, **options):
         async def wait(connection, request):
@@ -154,7 +154,7 @@ class Responder(Upstream):
             await self._respond(connection)
 
     async def _respond(self, connection):
-        # The upstream's own working time, not a wait of the test.
+        # This is the time that the upstream works, not a wait of the test.
         await asyncio.sleep(self._delay)
         with contextlib.suppress(ConnectionClosed):
             await connection.send("ok")
@@ -264,7 +264,7 @@ async def test_equal_responses_are_each_delivered_across_hand_overs(start, gatew
 
 
 async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messages(gateway_for, raw_upstream):
-    """With `redeliver: unconfirmed` a message waits for those before it, but not for the end of the overlap."""
+    """With `redeliver: unconfirmed` a message waits for the messages before it, but not for the end of the overlap."""
     connections = []
     received = []
     may_confirm = asyncio.Event()
@@ -320,7 +320,7 @@ async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messag
 
 
 async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gateway_for, raw_upstream):
-    """It goes to the next connection only once the rest of it cannot reach the stalled one any more."""
+    """The message goes to the next connection only once its rest cannot reach the stalled connection any more."""
     received = []
     successor = asyncio.Event()
     ends = asyncio.Event()
@@ -355,7 +355,7 @@ async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gatewa
             reading.cancel()
             reset(writer)
         else:
-            # Nobody takes over before the stalled connection has had all the time it wants.
+            # The next connection opens only when the stalled one is over.
             await old_is_over.wait()
             await upgrade(reader, writer)
             await read(reader, writer, "third")
@@ -428,7 +428,7 @@ async def test_a_rotated_credential_takes_over_and_the_log_and_the_metrics_tell(
     assert session["last_failure"] is None
     assert session["connections"] == 2
     assert (await gateway.metrics())["drawbridge_session_connections_total"] == 2
-    # Both ends of it stand in a log of the usual level.
+    # The log shows both transitions at its default level.
     for change in ({"from": "ready", "to": "replacing"}, {"from": "replacing", "to": "ready"}):
         await gateway.logs(lambda record, change=change: change.items() <= record.items(), what=f"{change}")
 
@@ -464,7 +464,7 @@ async def test_a_rotated_credential_that_is_refused_leaves_the_old_connection_se
     assert warning["next_attempt_in"] >= 30
     await client.accepted("still here")
     assert await upstream.has_received(1) == ["still here"]
-    # Mended, and told at once.
+    # The credential is right again, and the gateway notices the file at once.
     path.write_text("right again\n")
     await hand_over(gateway, client, upstream)
     assert asked == ["right", "wrong", "right again"]
@@ -479,7 +479,7 @@ async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_servi
     async def behave(reader, writer):
         if way == "closes":
             await upgrade(reader, writer, then=frame(8, (1013).to_bytes(2, "big") + b"not yet"))
-            # What it has said by then, and the answer to the close frame.
+            # Reads the frames that the gateway has sent so far, up to its response to the close frame.
             while not frames or frames[-1][0] != 8:
                 frames.append(await read_frame(reader))
         else:
@@ -512,7 +512,7 @@ async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_servi
 
 
 async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for, raw_upstream):
-    """The old connection closes while its successor waits in vain: two failures, two stories."""
+    """The old connection closes while its successor waits for an answer: the log reports two failures."""
     upstream = await start(Upstream())
 
     async def never_answer(reader, writer):

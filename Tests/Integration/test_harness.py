@@ -1,4 +1,4 @@
-"""The test peers themselves: a wrong measure must not pass for a right gateway."""
+"""Tests of the test peers: a wrong measurement must not make a wrong gateway look right."""
 
 import asyncio
 import errno
@@ -133,16 +133,16 @@ async def test_a_step_of_a_clock_reaches_redis_and_only_the_server_on_it(start, 
     steady = await start(RedisServer(tmp_path, environment=other.environment))
     for shift in (0, day, -day):
         clock.shift(shift)
-        # An hour of room, of a day: other steps of the machine's clock are none of this test.
+        # One hour is allowed, of a step of a day: other changes of the machine's clock do not fail this test.
         assert abs((await server.client.time())[0] - time.time() - shift) < 3600
         assert abs((await steady.client.time())[0] - time.time()) < 3600
-        # This one is read with `time`.
+        # LASTSAVE reads the clock with `time`, so this function must be shifted, too.
         await server.client.save()
         assert abs((await server.client.lastsave()).timestamp() - time.time() - shift) < 3600
 
 
 def python(program, *, prefix=()):
-    """The standard output of a Python program that knows the harness, and its exit status."""
+    """The standard output of a Python program that imports the harness, and its exit status."""
     here = Path(__file__).parent
     done = subprocess.run(
         [*prefix, sys.executable, "-c", program], cwd=here, stdout=subprocess.PIPE, text=True, timeout=30, check=False

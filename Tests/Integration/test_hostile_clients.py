@@ -1,4 +1,4 @@
-"""Clients that send garbage, too much, too slowly, or hang up: a clear answer or a closed door, and no growth."""
+"""Clients that send garbage, too much or too slowly, or hang up: they get a clear answer or are closed."""
 
 import asyncio
 import socket
@@ -59,7 +59,7 @@ async def impatient(gateway_for, upstream):
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_bad_request_gets_one_error_answer(name, gateway):
     request, expected = REFUSED[name]
-    # A second request stands behind it: it must not be taken for one after a framing error.
+    # A second request follows. After a framing error its bytes must not be read as a request.
     answer = await exchange(gateway.address(), request, end_of_input=True)
     assert len(answer.statuses) == 1, answer.data[:2000]
     assert answer.statuses[0] == expected, answer.data[:2000]
@@ -137,7 +137,7 @@ async def test_a_request_line_holds_its_limit_to_the_byte(length, status, gatewa
 
 
 async def test_a_body_that_is_not_wanted_is_not_asked_for(gateway):
-    """No 100, but the final answer and the end: the body may come all the same, or not (RFC 9110 section 10.1.1)."""
+    """The gateway sends no 100, but the final answer, and closes, with or without the body (RFC 9110, 10.1.1)."""
     for request, status in [
         (POST.replace(b"messages", b"nowhere") + b"Content-Length: 5", 404),
         (POST.replace(b"POST", b"PUT") + b"Content-Length: 5", 405),

@@ -1,4 +1,4 @@
-"""Clients that break TLS: in the handshake and after it, anywhere, slowly, without end, and without reading."""
+"""Clients that break TLS: in the handshake and after it, at any byte, slowly, endlessly, or without reading."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from harness.waiting import eventually
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 HEAD = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\n"
-#: Each is a record of its own.
+# Each part is sent in its own TLS record.
 REQUEST = (HEAD, b"hello")
 
 
@@ -26,10 +26,11 @@ class CutError(Exception):
 
 
 async def send(address, context, *, cut=None, split=None, ending="end", piece=None):
-    """A handshake and a POST. Returns the number of bytes sent, and what the gateway responded.
+    """Makes a handshake and sends a POST. Returns the number of bytes sent, and the gateway's response.
 
-    `cut`: only so many bytes are sent in all, followed by FIN or RST. `split`: there is a pause after so many bytes.
-    `piece`: the bytes are sent in pieces of that size, with a pause after each.
+    - `cut`: only that many bytes are sent in all, followed by FIN or RST.
+    - `split`: a pause follows after that many bytes.
+    - `piece`: the bytes are sent in pieces of that size, with a pause after each.
     """
     reader, writer = await asyncio.open_connection(*address)
     client, sent = Ciphertext(context), 0
@@ -75,7 +76,7 @@ async def send(address, context, *, cut=None, split=None, ending="end", piece=No
 
 
 async def in_groups(size, tasks):
-    """The results of coroutines, of which so many run at a time."""
+    """The results of coroutines. At most `size` of them run at a time."""
     results = []
     for start in range(0, len(tasks), size):
         results += await asyncio.gather(*tasks[start : start + size])
@@ -89,7 +90,7 @@ async def test_a_client_that_is_cut_off_anywhere_sends_nothing(https_for, upstre
     address, context = gateway.address("https"), trusting(authority, version=version)
     total, response = await send(address, context)
     assert response.startswith(b"HTTP/1.1 202")
-    # Of the handshake, of the head and of the body, whose record is the last one.
+    # Cuts in the handshake, in the head and in the body, whose record is the last one.
     cuts = sorted({*range(0, total, 11), *range(total - 40, total)})
     await in_groups(20, [send(address, context, cut=cut, ending=ending) for cut in cuts])
     await eventually(lambda: counts(gateway, "connections", 1), what="only the test's own connection is open")
@@ -118,7 +119,7 @@ async def test_a_handshake_that_trickles_ends_at_the_deadline_of_the_head(https_
     client = Ciphertext(trusting(authority))
     client.handshake()
     end = asyncio.create_task(reader.read())
-    # Some five seconds for the first message.
+    # Sending the first message takes about five seconds.
     for byte in client.take():
         if end.done():
             break
@@ -134,11 +135,11 @@ async def test_a_handshake_that_trickles_ends_at_the_deadline_of_the_head(https_
 
 
 def client_hello(context, padding):
-    """A ClientHello, without records, with an extension that nobody knows, of so many bytes."""
+    """A ClientHello without record headers, with an unknown extension of `padding` bytes."""
     client = Ciphertext(context)
     client.handshake()
     message = bytearray(client.take()[5:])
-    # After the header: version, random, session, cipher suites, compression methods.
+    # Skips the header; then come version, random, session, cipher suites and compression methods.
     at = 4 + 2 + 32
     at += 1 + message[at]
     at += 2 + int.from_bytes(message[at : at + 2], "big")
@@ -166,7 +167,8 @@ async def test_a_handshake_of_more_than_256_kibibytes_is_not_read_to_its_end(htt
             return await asyncio.wait_for(reader.read(1), 30)
         return b""
 
-    # In large records it is valid, and gets a ServerHello. A record for each of its bytes makes it six times as long.
+    # In large records the message is valid, and gets a ServerHello. With a record for each byte it is six times as
+    # long.
     assert await first_byte(in_records(hello, 16_000)) == b"\x16"
     assert await first_byte(in_records(hello, 1)) == b""
     line = await gateway.logs(lambda line: "262144 bytes" in line.get("reason", ""), what="the limit")
@@ -195,7 +197,7 @@ def repeatedly(kind, data):
     return lambda client: b"".join(client.record(kind, data) for _ in range(10_000))
 
 
-# What a client may send after its handshake.
+# The bytes that a client sends after its handshake.
 GARBAGE = {
     "random bytes": lambda _: random.Random(1).randbytes(5000),
     "a record with a wrong tag": lambda client: client.record(23, b"hello")[:-1] + b"\0",
@@ -224,13 +226,13 @@ async def test_garbage_after_the_handshake_ends_the_connection(https_for, upstre
         context = trusting(authority, version=version)
         return await asyncio.to_thread(RecordWriter, gateway.address("https"), context, tmp_path / "keys")
 
-    # Records that are made by hand are valid.
+    # A request in hand-made records is valid.
     good = await opened()
     good.send(HEAD + b"hello")
     assert await upstream.has_received(1) == ["hello"]
     good.socket.close()
     for name, garbage in GARBAGE.items():
-        # In place of a request, and in the middle of its body.
+        # The garbage replaces a request, or follows in the middle of its body.
         for start in (b"", HEAD + b"hel"):
             client = await opened()
             if start:
@@ -248,7 +250,7 @@ async def test_garbage_after_the_handshake_ends_the_connection(https_for, upstre
 async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
     https_for, authority, tmp_path, version
 ):
-    """Each ClientHello in TLS 1.2 causes an alert, and each KeyUpdate in TLS 1.3 another one."""
+    """In TLS 1.2 each ClientHello causes an alert. In TLS 1.3 each KeyUpdate causes another KeyUpdate."""
     gateway = await https_for(HTTP_WRITE_TIMEOUT="1s", HTTP_WRITE_MINIMUM_RATE="0", LOOPS="1")
     context = trusting(authority, version=version)
     attacker = await asyncio.to_thread(RecordWriter, gateway.address("https"), context, tmp_path / "keys")
@@ -262,7 +264,7 @@ async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
 
     with contextlib.suppress(OSError):
         for _ in range(1000):
-            # The only loop has read all of it before the next is sent.
+            # The only loop has read everything so far before more is sent.
             await asyncio.to_thread(attacker.socket.sendall, more())
             await asyncio.wait_for(gateway.metrics(), 20)
     assert await asyncio.wait_for(works(gateway, trusting(authority)), 20)
@@ -272,7 +274,7 @@ async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
 
 
 async def is_cut(connection):
-    """Reads a response to its end, which must not be that of a complete one."""
+    """Reads a response to its end, and checks that the end is not a regular one."""
 
     def read():
         received = 0
@@ -287,10 +289,10 @@ async def is_cut(connection):
 
 @pytest.mark.parametrize("cause", ["write timeout", "shutdown", "death"])
 async def test_a_response_that_is_cut_has_no_close_notify(https_for, upstream, authority, cause):
-    """A stream for HTTP/1.0 ends with its connection: nothing else shows whether it is complete."""
+    """A stream for HTTP/1.0 ends with its connection: only close_notify shows that it is complete."""
     settings = {"HTTP_WRITE_TIMEOUT": "1s"} if cause == "write timeout" else {"SHUTDOWN_DRAIN": "200ms"}
     gateway = await https_for(HTTP_WRITE_MINIMUM_RATE="0", **settings)
-    # More than the kernel takes for a client that does not read. After a smaller one, the stream could end in order.
+    # More than the kernel buffers for a client that does not read. A smaller response could end in order.
     await upstream.push("x" * 12_000_000)
     client = gateway.client()
 

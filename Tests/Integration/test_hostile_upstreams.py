@@ -1,4 +1,4 @@
-"""Upstreams that talk nonsense: the gateway says what was wrong, tries again, and stays whole."""
+"""Upstreams that break the protocol: the gateway says what was wrong, tries again, and keeps working."""
 
 import asyncio
 import struct
@@ -23,7 +23,7 @@ def upgrades(*fields, **options):
 
 
 def sends(*frames):
-    """A proper handshake, and then these bytes."""
+    """Completes the handshake, and then sends these bytes."""
 
     async def behave(reader, writer):
         await upgrade(reader, writer)
@@ -68,7 +68,7 @@ def status(line, *fields, body=b""):
     return says(head.encode() + b"\r\n\r\n" + body)
 
 
-# What is told of each wrong answer, test_opening_handshake.py asks.
+# test_opening_handshake.py checks the text of each failure.
 HANDSHAKES = {
     "a wrong accept key": upgrades(accept="AAAAAAAAAAAAAAAAAAAAAAAAAAA="),
     "an HTML page": status("200 OK", "Content-Type: text/html", body=b"<html><body>Hello</body></html>"),
@@ -87,7 +87,7 @@ def deflated(data):
     return (compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
-# Sent after a proper handshake.
+# These frames follow a correct handshake.
 FRAMES = {
     "a masked frame": (frame(TEXT, b"hello", mask=b"abcd"),),
     "a reserved opcode": (frame(3, b"hello"),),
@@ -112,7 +112,7 @@ async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, g
     upstream = await raw_upstream(HANDSHAKES[name])
     config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 1s\n"
     gateway = await gateway_for(None, config=config, ready=False)
-    # Tried again: not for every one at once (a refusal is given time), but none may be the end of it.
+    # The gateway tries again, though after a refusal not at once. No bad answer may stop it.
     await eventually(lambda: upstream.connections >= 1, what="the gateway connects")
     session = await eventually(lambda: reports_failure(gateway), what="the session reports what was wrong")
     assert session["state"] != "ready"
@@ -145,7 +145,7 @@ async def test_a_bad_frame_ends_the_connection_with_a_reason_and_a_redial(name, 
     assert gateway.memory() < before + 24 * MEBIBYTE
 
 
-# What the peer is told (RFC 6455 section 7.4.1): 1007 not UTF-8, 1009 too big; of all else 1002, it broke the protocol.
+# The close codes that the upstream gets (RFC 6455 section 7.4.1): 1007 for bad UTF-8, 1009 for too big, otherwise 1002.
 CODES = {"text that is not UTF-8": 1007, "a close reason that is not UTF-8": 1007, "more than the limit": 1009}
 
 
@@ -166,7 +166,7 @@ async def test_the_upstream_is_told_what_it_did_wrong(name, raw_upstream, gatewa
     assert await asyncio.wait_for(told, 30) == CODES.get(name, 1002)
 
 
-# The message has no end: only its first bytes ever come, and the last of those can be in no UTF-8.
+# The message never ends: only its first bytes come, and no UTF-8 text can contain the last of them.
 UNFINISHED = {
     "in a frame": (frame(TEXT, b"caf\xe9!", length=1000),),
     "in a fragment": (
@@ -252,13 +252,13 @@ async def test_an_upstream_that_stops_reading_fills_the_queue_and_nothing_else(r
 
 
 async def reports_failure(gateway):
-    """The session, once it reports a failed attempt."""
+    """The session's document, once it reports a failed attempt."""
     session = await gateway.client().session()
     return session if session.get("last_failure") else None
 
 
 async def stays_whole(gateway):
-    """It serves, it takes posts, and it is alive."""
+    """Checks that the gateway answers polls, accepts messages and is alive."""
     client = gateway.client()
     await client.poll(wait=0)
     await client.accepted("queued")

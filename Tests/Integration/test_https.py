@@ -216,7 +216,7 @@ async def test_slow_and_broken_handshakes_end_at_the_deadline_of_the_head(https_
         with contextlib.suppress(*BROKEN):
             await asyncio.wait_for(reader.read(), 20)
         writer.close()
-    # The connection without a byte is a probe, not a handshake.
+    # The connection that sent no byte counts as a probe, not as a failed handshake.
     await eventually(lambda: counts(gateway, "tls_handshakes_failed_total", 6), what="six failures are counted")
     await eventually(lambda: counts(gateway, "connections", 1), what="only the test's own connection is open")
 
@@ -226,7 +226,7 @@ async def test_a_poll_ends_when_its_client_closes(https_for, authority):
     streams = [await connect(gateway, trusting(authority)) for _ in range(2)]
     polls = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in streams]
     await eventually(lambda: is_held(gateway, 2), what="both polls are held")
-    # With close_notify, and without it.
+    # The first client ends with close_notify, the second without.
     streams[0][1].close()
     streams[1][1].transport.abort()
     await eventually(lambda: is_held(gateway, 0), what="no poll is held")
@@ -275,7 +275,7 @@ async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, auth
         clients[-1].sendall(b"\x16")
     await eventually(lambda: counts(gateway, "connections_refused_total", more), what="the oldest are reset")
     await gateway.logs(lambda line: "TLS handshakes are in progress" in line["message"], what="the limit")
-    # Neither a client of the same address nor another one is refused.
+    # Now neither a client at the same address nor one at another address is refused.
     assert await works(gateway, trusting(authority))
     assert await works(gateway, trusting(authority), source="127.0.0.2")
     for client in clients:
@@ -284,7 +284,7 @@ async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, auth
 
 
 def stopped(gateway, act):
-    """Lets a client act while the gateway is stopped, so that it finds all of it at once."""
+    """Lets a client act while the gateway is stopped, so that the gateway finds everything at once."""
     gateway.signal(signal.SIGSTOP)
     try:
         return act()
@@ -303,7 +303,7 @@ async def test_requests_before_a_reset_are_limited_by_their_address(https_for, a
 
     def send_and_reset():
         connection.sendall(POST * 5)
-        # Until the kernel of the other side has them (SIOCOUTQ).
+        # Waits until the gateway's kernel has the bytes (SIOCOUTQ).
         while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]:
             pass
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -324,7 +324,7 @@ async def test_a_request_is_served_although_its_client_has_closed_its_side_witho
 
         def send_and_close(connection=connection):
             connection.sendall(POST)
-            # That of the class below: the method of SSLSocket forgets the session.
+            # `socket.shutdown` of the base class is used, because SSLSocket.shutdown forgets the TLS session.
             socket.socket.shutdown(connection, socket.SHUT_WR)
 
         stopped(gateway, send_and_close)

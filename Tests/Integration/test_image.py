@@ -26,10 +26,10 @@ from harness.waiting import eventually
 
 DOCKERFILE = (PROJECT / "Dockerfile").read_text()
 MEBIBYTE = 1 << 20
-# The slowest is the first, which makes the images.
+# The first test is the slowest, since it builds the images.
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.timeout(600)]
 
-# As docs/deployment.md runs it.
+# The options of the command in docs/deployment.md.
 CONFINED = ("--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges")
 PORTS = ("--publish", "127.0.0.1::8080", "--publish", "127.0.0.1::9090")
 OPEN = ("--env", "DRAWBRIDGE_ACCESS=none")
@@ -43,7 +43,7 @@ def image(tmp_path_factory):
         return os.environ["DRAWBRIDGE_IMAGE"]
     if not containers.is_static():
         pytest.skip("the program needs the Swift toolchain: 'make build' makes one that runs without")
-    # The program is that of the tests, and not one that a first stage compiles.
+    # The image contains the program under test, not one that its first stage compiles.
     text, stages = re.subn(r"^FROM \S+ AS builder\n.*?(?=^FROM )", "", DOCKERFILE, flags=re.MULTILINE | re.DOTALL)
     text, copies = re.subn("COPY --from=builder /out/drawbridge", "COPY drawbridge", text)
     assert (stages, copies) == (1, 1)
@@ -102,7 +102,7 @@ class Served(Container):
 
 @pytest.fixture
 def served(image, start):
-    """`await served(*arguments, options=…)`: a container of the image that responds."""
+    """`await served(*arguments, options=…)`: a container of the image that is ready."""
 
     async def served(*arguments, **options):
         return await start(Served(image, *arguments, **options))
@@ -124,7 +124,7 @@ def test_it_is_small_and_says_what_it_is(image, measured):
 
 
 async def test_its_version_is_that_of_the_program():
-    """By default: the label of a release that nobody has numbered."""
+    """The default of ARG VERSION is the version of the program."""
     _, version, _ = await run("version")
     default = re.search(r"^ARG VERSION=(.+)$", DOCKERFILE, re.MULTILINE)[1]
     assert version.split()[-1] == default
@@ -171,7 +171,7 @@ async def test_its_start_fails_without_authentication(image):
 async def test_what_is_stored_in_its_volume_outlives_the_container(served):
     volume = f"drawbridge-test-{os.getpid()}"
     options = (*OPEN, "--env", "DRAWBRIDGE_STORE_ENGINE=sqlite", "--volume", f"{volume}:/data")
-    # Nobody is there whom a stop could send the queue to.
+    # No upstream exists here to which a stop could send the queue.
     options += ("--env", "DRAWBRIDGE_SHUTDOWN_FLUSH=100ms")
     command("podman", "volume", "create", volume)
     try:
@@ -229,7 +229,7 @@ class Composed(Served):
         self.file = folder / "compose.yaml"
         ports = {f"127.0.0.1:{port}:{port}": f"127.0.0.1::{port}" for port in (8080, 9090)}
         self.file.write_text(replaced("compose/compose.yaml", {"image: drawbridge": f"image: {image}", **ports}))
-        # The configuration, and the tokens beside it.
+        # Copies the configuration, and the tokens beside it.
         (folder / "config/drawbridge.yaml").write_text(
             replaced("compose/config/drawbridge.yaml", {"wss://example.org/socket": "ws://127.0.0.1:1/"})
         )
@@ -255,7 +255,7 @@ async def test_the_compose_file_runs(image, start, tmp_path):
     container = await start(Composed(image, tmp_path))
     assert (await container.client.get(wait=0)).status == 401
     assert (await container.client.get(wait=0, headers=bearer(token))).status == 200
-    # Replaced by another file, as an editor does.
+    # The tokens' file is replaced with another file, as editors do.
     later = tokens.add("later", scopes="receive")
 
     async def is_known():

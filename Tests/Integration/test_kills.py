@@ -19,7 +19,7 @@ async def test_every_message_ends_once_and_as_the_gateway_says(start, gateway_fo
     verdict = await run.run(gateway)
     measured(str(verdict))
     assert verdict.faults == []
-    # A run that took no risk would show nothing.
+    # A run in which no message was at risk would prove nothing.
     assert verdict.states["confirmed"] > 200
     assert verdict.states["unknown"] > 0
     if redeliver == "unconfirmed":

@@ -1,4 +1,4 @@
-"""Bodies that are too large for an event loop to read arrive as they were sent, and others are served meanwhile."""
+"""Bodies that are too large for an event loop arrive unchanged, and other clients are served meanwhile."""
 
 import asyncio
 import gzip
@@ -29,7 +29,7 @@ async def test_a_large_text_arrives_once_under_its_key(is_packed, client, upstre
     headers = {"Idempotency-Key": "key", **({"Content-Encoding": "gzip"} if is_packed else {})}
     body = TEXT.encode()
     if is_packed:
-        # Bytes that repeat less than `TEXT`.
+        # These bytes compress less well than `TEXT`.
         text = "".join(os.urandom(96).hex() for _ in range(4_000))
         body = gzip.compress(text.encode())
     answers = [await client.send(body, type="text/plain", headers=headers) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Every limit of `config/drawbridge.yaml` on requests, crossed once: the response says which setting."""
+"""Every limit of `config/drawbridge.yaml` on requests is exceeded once, and the response names the setting."""
 
 import asyncio
 import contextlib
@@ -29,19 +29,19 @@ def sized(body, fields=b"", head=POST):
 
 @dataclass
 class Case:
-    """A setting at a small value, and a request that crosses it. `ok` is one that just does not."""
+    """A setting with a small value, and a request that exceeds it. The request `ok` just does not exceed it."""
 
     value: object
     data: bytes
     status: int
     type: str
     ok: bytes | None = None
-    # What arrives after `data`, piece by piece.
+    # Pieces that are sent after `data`, one by one.
     drip: object = None
-    # A body that another client has sent in part.
+    # A partial body of another client.
     occupied: bytes | None = None
     others: dict = field(default_factory=dict)
-    # Messages that are accepted before.
+    # The number of messages that are accepted before.
     before: int = 0
     ready: bool = True
 
@@ -71,7 +71,7 @@ REFUSED = {
         POST + b"Connection: close\r\nContent-Length: 60000\r\n\r\n" + bytes(40_000),
         503,
         "too-many-bodies",
-        # It is dropped at once, and gets its response when all of it has arrived.
+        # The body is dropped at once. Its response follows when the whole body has arrived.
         drip=[bytes(20_000)],
         occupied=POST + b"Content-Length: 60000\r\n\r\n" + bytes(40_000),
     ),
@@ -116,14 +116,14 @@ REFUSED = {
 # Connections are reset before a request is read, so only the log can name these.
 LOGGED = ["http.connections", "http.connections_per_address", "http.management_connections"]
 
-# Parameters are lowered to these, as the API documents, and the response shows it.
+# The gateway lowers these parameters to the limit, as the API documents, and the response shows it.
 LOWERED = {
     "delivery.maximum_limit": (2, "limit=3"),
     "delivery.maximum_answer_bytes": (1, "max_bytes=100000"),
     "delivery.maximum_wait": ("100ms", "wait=50"),
 }
 
-# Limits that no response can name, or that refuse nothing, with the test that crosses each.
+# Limits that no response names or that refuse nothing, and the test of each.
 ELSEWHERE = {
     "http.hosts": "a list of names, not a size: test_browsers.py",
     "http.origins": "a list of names, not a size: test_browsers.py",
@@ -203,7 +203,7 @@ async def test_the_response_to_what_crosses_a_limit_names_its_setting(name, gate
     assert problem["type"].endswith(case.type)
     assert problem["status"] == case.status
     assert setting in problem["detail"]
-    # What is accepted, not only what was wrong.
+    # The detail also says what is accepted.
     assert ": " in problem["detail"]
     assert (b"Retry-After: " in head) == (case.status == 503)
     assert problem["retryable"] == (case.status in (408, 503))
@@ -227,7 +227,7 @@ async def test_the_log_names_the_setting_of_a_connection_that_is_refused(setting
     address = gateway.address("management" if management else "api")
 
     async def is_refused():
-        # The reset may arrive while the client still connects.
+        # The reset may arrive before the connect returns.
         with contextlib.suppress(ConnectionError), contextlib.ExitStack() as stack:
             for _ in range(3):
                 stack.enter_context(socket.create_connection(address, timeout=30))
@@ -245,7 +245,7 @@ async def test_a_parameter_above_its_maximum_is_lowered_to_it(setting, gateway_f
     client = gateway.client()
     await client.collect(3, "earliest")
     if setting == "delivery.maximum_wait":
-        # It would be held for longer than the client waits.
+        # Without the limit the poll would be held for longer than the client waits.
         answer = await asyncio.wait_for(client.request("GET", f"/v1/messages?{parameter}"), 30)
         assert answer.json["messages"] == []
         return

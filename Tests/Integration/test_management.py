@@ -1,4 +1,4 @@
-"""The management listener: probes for an orchestrator, numbers for a monitor."""
+"""The management listener: probes for orchestrators, and metrics for monitoring."""
 
 from harness.waiting import eventually
 

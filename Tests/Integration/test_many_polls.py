@@ -1,4 +1,4 @@
-"""Ten thousand long-polls at once, answered by one push, none forgotten."""
+"""Ten thousand long-polls at once: one push answers all of them."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gatewa
     client = gateway.client()
     cursor = await client.here()
     descriptors = gateway.descriptors()
-    # Once around first, so that what the process keeps for good is not charged to the polls.
+    # A first round warms the process up, so that its permanent memory is not counted for the polls.
     warm = await hold(gateway.address(), 200, f"/v1/messages?cursor={cursor}&wait=0")
     await asyncio.gather(*(poll.answer for poll in warm))
     for poll in warm:
@@ -56,7 +56,7 @@ async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gatewa
 
 @pytest.mark.load
 async def test_polls_that_ask_again_while_others_are_still_answered_are_held(upstream, gateway):
-    """More than one slice of a fan-out, so that the first are back before the last have gone."""
+    """More polls than one slice of a fan-out, so that the first ask again before the last get an answer."""
     client = gateway.client()
     cursor = await client.here()
     polls = await hold(gateway.address(), 2000, f"/v1/messages?cursor={cursor}&wait=55")
@@ -90,7 +90,7 @@ async def test_a_push_ends_only_the_poll_whose_filter_matches(upstream, gateway_
         await eventually(lambda: waiting(gateway, 2000), what="2000 polls are held")
         chosen = range(0, 2000, 199)
         for count, index in enumerate(chosen, 1):
-            # The first three match nobody.
+            # The first three pushes match no poll.
             await upstream.push('{"topic":"other"}', "no topic", b"binary", f'{{"topic":"topic-{index}"}}')
             body = (await polls[index].answer).partition(b"\r\n\r\n")[2]
             assert [message["topic"] for message in json.loads(body)["messages"]] == [f"topic-{index}"]
@@ -98,7 +98,7 @@ async def test_a_push_ends_only_the_poll_whose_filter_matches(upstream, gateway_
             assert (await client.poll(last=1, wait=0)).messages[0]["topic"] == f"topic-{index}"
             await eventually(lambda count=count: waiting(gateway, 2000 - count), what="the others are held")
         assert [index for index, poll in enumerate(polls) if poll.answer.done()] == list(chosen)
-        # A burst wakes each poll that has a message in it.
+        # A burst wakes each poll that matches one of its messages.
         others = [index for index in range(2000) if index not in chosen]
         await upstream.push(*(f'{{"topic":"topic-{index}"}}' for index in others[:300]))
         await asyncio.gather(*(polls[index].answer for index in others[:300]))

@@ -1,4 +1,4 @@
-"""Ten thousand upstream sessions in one process, each with a connection of its own: what one of them costs."""
+"""Ten thousand upstream sessions in one process, each with its own connection: the memory of one session."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from harness.raw import frame, read_frame, upgrade
 
 HERD = PROJECT / ".build/release/session-herd"
 COUNT = 10_000
-# User memory of a session without permessage-deflate.
+# The memory that a session without permessage-deflate may take outside of the kernel.
 LIMIT = 12 * 1024
 
 

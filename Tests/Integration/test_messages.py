@@ -27,12 +27,12 @@ BINARIES = {
     "not UTF-8": b"\xff\xfe\xc0\xaf",
 }
 
-# Around every boundary of the frame header (RFC 6455 section 5.2).
+# Lengths on both sides of every boundary of the frame header (RFC 6455 section 5.2).
 LENGTHS = (1, 2, 3, 124, 125, 126, 127, 128, 65534, 65535, 65536, 65537)
 
 
 def as_told(message):
-    """How an answer shows a message: text that is valid JSON as what it means, everything else as it is."""
+    """The form of a message in an answer: text that is valid JSON becomes its value, everything else stays as it is."""
     try:
         return json.loads(message) if isinstance(message, str) else message
     except ValueError:
@@ -40,7 +40,7 @@ def as_told(message):
 
 
 def ten_mebibytes_of_text():
-    """Half of it repeats and half does not, so compression has both to do; multi-byte characters at odd offsets."""
+    """One part repeats and one does not, so compression meets both. Multi-byte characters begin at odd offsets."""
     generator = random.Random(1)
     noise = "".join(chr(generator.choice((generator.randint(32, 126), 0xE9, 0x2603, 0x1D11E))) for _ in range(MEBIBYTE))
     text = noise + "the same again, é " * (10 * MEBIBYTE // 18)
@@ -54,7 +54,7 @@ def ten_mebibytes():
 
 @pytest.fixture(params=["ws", "wss", "ws without compression"])
 async def peers(request, start, gateway_for, authority, certificate):
-    """An upstream and a ready gateway, for every kind of wire."""
+    """An upstream and a ready gateway, for each kind of connection."""
     match request.param:
         case "ws":
             upstream = await start(Upstream())

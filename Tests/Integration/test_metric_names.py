@@ -1,7 +1,7 @@
-"""The names, kinds and labels of the metrics: dashboards and alerts of users depend on them.
+"""The names, kinds and labels of the metrics. Users' dashboards and alerts depend on them.
 
-`DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_metric_names.py` writes `Tests/Golden/metrics.txt`.
-A line is removed or changed in a major version only: look at the difference.
+`DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_metric_names.py` writes `Tests/Golden/metrics.txt`. A line may
+be removed or changed in a major version only: check the difference.
 """
 
 import json
@@ -21,7 +21,7 @@ _FILE = golden.FOLDER / "metrics.txt"
 
 
 def described(page):
-    """The kind of each metric of a page, and the labels of its samples; None if it has none now."""
+    """For each metric of a page its kind, and the labels of its samples; the labels are None while it has no sample."""
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
     labels = dict.fromkeys(kinds)
     for name, text in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
@@ -68,5 +68,5 @@ async def test_every_metric_has_its_name_kind_and_labels(
     assert sorted(found) == sorted(known)
     for name, (kind, labels) in found.items():
         assert kind == known[name][0], name
-        # A sample of some appears with its first event only.
+        # Some metrics have a sample only after their first event.
         assert labels is None or labels == known[name][1], name

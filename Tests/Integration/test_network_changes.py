@@ -1,6 +1,6 @@
-"""The machine's network changes under the gateway: routes, addresses, links, and packets that vanish.
+"""The machine's network changes while the gateway runs: routes, addresses, links, and packets that vanish.
 
-Waits and heartbeats are set so long that they cannot explain what is seen, or the session's own history tells what did.
+Waits and heartbeats are too long to cause what the tests see, or the session's history names the cause.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from harness.namespaces import Cable, needs_namespaces
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
-# Longer than any test: what it limits does not happen.
+# A limit that is longer than any test, so it is never reached.
 NEVER = "1h"
 NO_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": NEVER, "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": NEVER}
 ENDLESS_BACKOFF = {f"DRAWBRIDGE_UPSTREAM_RECONNECT_{name}": NEVER for name in ("MINIMUM", "BASE", "MAXIMUM")}
-# Any connection counts as stable, and so the first redial comes within 250 ms.
+# Any connection counts as stable, so the first redial comes within 250 ms.
 ALWAYS_STABLE = {"DRAWBRIDGE_UPSTREAM_RECONNECT_RESET_AFTER": "0s"}
-# Patient enough that a busy machine alone makes no connection look dead.
+# A busy machine alone must not make a connection look dead.
 QUICK_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "300ms", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "2s"}
 
 
@@ -62,15 +62,15 @@ async def reaches(client, state):
 
 
 def causes(session, to, after=0):
-    """Why the session came into this state, each time after the transition of this number, oldest first."""
+    """The causes of the session's transitions to this state after the transition with number `after`, oldest first."""
     return [entry["cause"] for entry in session["history"] if entry["to"] == to and entry["sequence"] > after]
 
 
 async def has_just_attempted(client):
-    """Waits for an attempt of an offline session itself: it makes one every five seconds.
+    """Waits for an attempt that an offline session makes by itself, every five seconds.
 
-    A change of the network within five seconds of an attempt that another change caused only shortens the wait, so an
-    attempt of that kind does not count.
+    After an attempt that a change of the network caused, the next change within five seconds only shortens the wait. So
+    such an attempt does not count here.
     """
 
     async def session_after_attempt():
@@ -94,7 +94,7 @@ async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, ups
     cable.add_route()
     assert await upstream.has_received(1) == ["waits for the route"]
     session = await client.session()
-    # It attempts every five seconds by itself. The last attempt was caused by the network change.
+    # The session tries every five seconds by itself, but the network change caused the last attempt.
     assert causes(session, "resolving")[-1] == "network changed"
     assert (await gateway.metrics())["drawbridge_network_changes_total"] >= 1
 
@@ -138,7 +138,7 @@ async def test_a_link_that_comes_back_ends_a_backoff(cable, upstream, gateway_be
     cable.set_link("down")
     cable.set_link("up")
     if cable.family == 6:
-        # The kernel forgets them with the link.
+        # The kernel forgets the addresses with the link.
         cable.add_address()
     cable.add_route()
     assert (await reaches(client, "ready"))["connections"] == 1
@@ -150,8 +150,8 @@ async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gat
     client = gateway.client()
     cable.remove_address()
 
-    # The state itself may be another one by now: the kernel reports the address before it removes the routes, so that
-    # an attempt in between can begin and fail.
+    # The state may have changed again: the kernel reports the address before it removes the routes, so an attempt in
+    # between can begin and fail.
     async def loss():
         return causes(await client.session(), "offline")
 
@@ -197,13 +197,13 @@ async def test_ignored_changes_change_nothing(cable, upstream, gateway_behind):
 async def test_an_upstream_that_vanishes_without_a_word_is_noticed_and_dialled_again(
     cable, upstream, gateway_behind, measured
 ):
-    # The kernel would give up by itself after this long: it must be the heartbeat that notices.
+    # The kernel would not give up before this time, so the heartbeat must notice the loss.
     patient = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_USER": NEVER}
     brief = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CONNECT": "500ms"}
     heartbeat = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "1s", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "1s"}
     gateway = await gateway_behind(upstream, heartbeat, patient, brief)
     client = gateway.client()
-    # What it has not acknowledged would be another reason.
+    # Everything is confirmed before the cut. Unconfirmed bytes could also show the loss.
     answer = await client.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"before")
     assert answer.json["state"] == "confirmed"
     cable.cut(upstream.port)
@@ -240,7 +240,7 @@ async def test_where_netlink_is_denied_it_says_so_once_and_goes_on(gateway_for, 
 
 async def test_no_privilege_is_needed(gateway_for, start):
     upstream = await start(Upstream())
-    # No capability at all, as in a hardened container. Whoever is not root has none, and may not say so.
+    # No capability at all, as in a hardened container. A user other than root has none, and may not run setpriv so.
     none = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs") if os.geteuid() == 0 else ()
     gateway = await gateway_for(upstream, prefix=none)
     assert any("netlink" in name for name in gateway.sockets())

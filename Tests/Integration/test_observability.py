@@ -33,7 +33,7 @@ CALLS = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"}
 
 
 class Replier(Upstream):
-    """Replies to calls, after as many seconds as their parameter says."""
+    """Replies to a call after the number of seconds in its parameter."""
 
     async def _react(self, connection, message):
         request = json.loads(message)
@@ -43,13 +43,13 @@ class Replier(Upstream):
 
 
 class Traffic:
-    """Everything that the dashboard shows, over and over: messages, polls, streams, calls and a consumer."""
+    """Repeats everything that the dashboard shows: messages, polls, streams, calls and a consumer."""
 
     def __init__(self, gateway, upstream, token, recorder):
         self.gateway = gateway
         self.upstream = upstream
         self.token = token
-        #: The upstream of the gateways on Redis.
+        #: The recorder is the upstream of the gateways on Redis.
         self.recorder = recorder
 
     async def run(self):
@@ -112,7 +112,7 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
     }
     settings = config(webhook(await start(Receiver())))
     gateway = await gateway_for(upstream, *arguments, env=env, config=settings)
-    # Others, for the metrics of a store in Redis: a holder and a follower.
+    # Two further gateways, for the metrics of a store in Redis: a holder and a follower.
     replicas = await replicas_for(2)
     targets = [each.address("management") for each in (gateway, *(replica.gateway for replica in replicas))]
     prometheus = await start(Prometheus(tmp_path, targets))
@@ -135,7 +135,7 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
         except AssertionError:
             raise AssertionError(f"no data: {[name for name, query in queries.items() if query in missing]}") from None
 
-        # The variables have values, and the rules are evaluated and read metrics that exist.
+        # The dashboard's variables have values, the rules are evaluated, and they read metrics that exist.
         for name, (series, label) in dashboard_variables().items():
             found = await prometheus.ask("series", **{"match[]": series})
             assert any(label in labels for labels in found), name
@@ -155,7 +155,7 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
 
         async def none_is_active():
             active[:] = [alert["labels"]["alertname"] for alert in (await prometheus.ask("alerts"))["alerts"]]
-            # The certificate of the tests is valid for a day or so.
+            # The alert is right: the certificate of the tests is valid for about a day.
             return set(active) <= {"DrawbridgeCertificateExpires"}
 
         # A rule that was evaluated before the first metrics were read is pending until it is evaluated again.
@@ -172,7 +172,7 @@ def test_each_alert_fires_when_it_should_and_only_then():
     subprocess.run([promtool, "test", "rules", RULE_TESTS], check=True)
     tested = RULE_TESTS.read_text()
     for name in alerts():
-        # Once in the gateway without problems, and once where it fires.
+        # Each alert is tested at least twice: in a gateway without problems, and with the problem.
         assert len(re.findall(rf"alertname: {name}\b", tested)) >= 2, name
 
 
@@ -183,7 +183,7 @@ def test_prometheus_accepts_the_configurations_in_operations(tmp_path):
     assert len(blocks) == 2
     for block in blocks:
         path = tmp_path / "prometheus.yml"
-        # Debian's Prometheus is built without Kubernetes.
+        # Debian's Prometheus does not support Kubernetes.
         path.write_text(block.replace("kubernetes_sd_configs: [{role: endpointslice}]", "static_configs: []"))
         subprocess.run([find("promtool"), "check", "config", path], check=True)
         # The rules find the job by its name.
@@ -194,7 +194,7 @@ def test_prometheus_accepts_the_configurations_in_operations(tmp_path):
 
 def test_each_query_of_the_dashboard_has_the_unit_of_its_axis():
     for name, (unit, query) in dashboard_units().items():
-        # It returns data although its metric has another name.
+        # `vector()` would return data even if the metric had another name.
         assert "vector(" not in query, name
         if re.search(r"_bytes(_total)?\{", query):
             assert unit == ("Bps" if "rate(" in query else "bytes"), (name, unit)
@@ -218,7 +218,7 @@ def test_operations_explains_each_alert_and_histogram():
 
 
 class Histogram:
-    """How many durations were observed between two readings, and their sum."""
+    """The number of durations that were observed between two readings, and their sum."""
 
     def __init__(self, gateway, name, labels=""):
         self._gateway, self._name, self._labels = gateway, name, labels
@@ -244,7 +244,7 @@ class Histogram:
         return tuple(now - then for now, then in zip(after, self._before, strict=True))
 
     async def counts(self, count):
-        """Waits for so many more. A response is sent before it is counted."""
+        """Waits for that many further durations. A response is sent before it is counted."""
 
         async def is_counted():
             return (await self.change())[0] >= count
@@ -278,7 +278,7 @@ async def test_requests_are_counted_by_their_kind_without_those_that_waited(gate
     await upstream.push("news")
     assert (await held).json["messages"]
     assert 0 < await push.counts(1) < 1
-    # A push that was there before the poll waited for its client, not for the gateway.
+    # The push existed before the poll, so its wait is the client's delay and is not counted for the gateway.
     await client.get(cursor=cursor, wait=20)
     await poll.counts(2)
     await push.counts(1)
@@ -300,7 +300,7 @@ async def test_a_confirmation_takes_until_the_upstream_responds_to_a_ping(gatewa
     loop = asyncio.get_running_loop()
     began = loop.time()
     await client.accepted("late")
-    # The delay is the fact to measure: the upstream reads again only after it.
+    # The test measures this delay: the upstream does not read before it is over.
     await eventually(lambda: loop.time() - began > 0.3, what="time passes")
     upstream.resume_reading()
     assert 0.25 <= await confirmations.counts(1) < 10

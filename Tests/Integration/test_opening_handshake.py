@@ -1,4 +1,4 @@
-"""The opening handshake (RFC 6455 section 4.1, RFC 7692 section 7.1): what is asked, what is accepted, what is told."""
+"""The opening handshake (RFC 6455 section 4.1, RFC 7692 section 7.1): request, accepted responses, failures."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ def upgrades(*fields, **options):
 
 
 async def told_session(gateway):
-    """The session, once it reports a failed attempt."""
+    """The session's document, once it reports a failed attempt."""
 
     async def reported():
         session = await gateway.client().session()
@@ -182,7 +182,7 @@ async def test_a_wrong_101_is_refused_and_told(name, raw_upstream, gateway_for):
     session = await told_session(gateway)
     assert told in session["last_failure"]
     assert session["last_refusal"] == {"phase": "upgrading", "status": 101}
-    # What the response looked like, to whoever has to find out why.
+    # The status page shows the response, so that an operator can find the cause.
     refusal, _ = (await gateway.status_page()).refusal
     assert refusal[0] == "101 while upgrading"
     assert len(refusal) > 1
@@ -330,7 +330,7 @@ async def test_of_a_body_that_does_not_come_nothing_is_waited_for_long(raw_upstr
 
 
 async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstream, gateway_for, tmp_path):
-    """Some error pages show the whole request, and cut it off anywhere."""
+    """Some error pages repeat the whole request, and cut it off at any byte."""
 
     async def echoes(reader, writer):
         head, fields = await read_head(reader)
@@ -362,7 +362,7 @@ async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstr
 
 
 async def test_a_close_reason_that_cuts_a_secret_off_shows_nothing_of_it(raw_upstream, gateway_for):
-    """A close frame holds 123 bytes of reason: an upstream that repeats a long credential cuts it."""
+    """A close frame has room for 123 bytes of reason. An upstream that repeats a long credential cuts it off."""
     secret = "tok-3n-" + "0123456789" * 30
 
     async def closes(reader, writer):

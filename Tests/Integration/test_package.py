@@ -1,4 +1,4 @@
-"""The Debian package: what it contains, and its life on a machine with systemd and without a toolchain."""
+"""The Debian package: its content, and its installation on a machine with systemd and without a toolchain."""
 
 import concurrent.futures
 import contextlib
@@ -19,7 +19,7 @@ from harness.program import find
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.timeout(600)]
 
 CONFIGURATION = "/etc/drawbridge/drawbridge.yaml"
-# A Debian that has systemd, and can reach no mirror later: it has what the package depends on, not installed.
+# A Debian with systemd that can reach no mirror later. The dependencies of the package are downloaded, not installed.
 MACHINE = """
 ARG RUNTIME_IMAGE
 FROM $RUNTIME_IMAGE
@@ -86,7 +86,7 @@ def digest(path):
 
 
 def test_the_manual_page_has_what_help_says(page):
-    """Every flag and every other word of every help, and no flag that no help has."""
+    """Every flag and every other word of every help text is in the page, and the page has no other flag."""
     overview = command(BINARY, "--help")
     commands = re.findall(r"^  drawbridge ([a-z-]+)", overview, re.MULTILINE)
     assert commands
@@ -101,7 +101,7 @@ def test_the_manual_page_has_what_help_says(page):
 
 
 def words(text):
-    """Without what differs in the form only: lines, spaces, and the letter that begins a sentence."""
+    """The words of a text without its form: lines, spaces, and capital letters."""
     return re.sub("\N{HYPHEN}\n +", "", text).lower().split()
 
 
@@ -114,14 +114,14 @@ class Machine(Container):
 
     def start(self):
         super().start()
-        # The bus is not there at once.
+        # The bus is not ready at once.
         self.shell("until systemctl is-system-running --wait 2>/dev/null; do sleep 0.1; done", within=60)
 
     def shell(self, text, **how):
         return self.execute("sh", "-c", text, **how)
 
     def install(self, package):
-        """As an administrator does who keeps the changes of a configuration, without questions."""
+        """Installs without questions and keeps a changed configuration, as an administrator may choose."""
         command("podman", "cp", package, f"{self.id}:/root/")
         self.shell(
             "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "
@@ -129,7 +129,7 @@ class Machine(Container):
         )
 
     def states(self):
-        """Of the socket and the service: whether they are enabled, and whether they are active."""
+        """The states of the socket and the service: first whether they are enabled, then whether they are active."""
         units = "drawbridge.socket drawbridge.service"
         return self.shell(f"systemctl is-enabled {units}; systemctl is-active {units}", check=False).split()
 
@@ -137,7 +137,7 @@ class Machine(Container):
         return self.execute("systemctl", "show", "--property", name, "--value", unit)
 
     def curl(self, *words):
-        """From its network, which nothing else reaches."""
+        """Runs curl inside the machine: no other program can reach its network."""
         inside = ("nsenter", "--net", "--target", str(self.inspect()["State"]["Pid"]))
         return command(*inside, find("curl"), "--silent", "--show-error", "--fail", *words)
 
@@ -152,7 +152,7 @@ def machine(tmp_path):
     try:
         machine.start()
         yield machine
-        # Shown if the test has failed.
+        # pytest shows this only if the test failed.
         sys.stdout.write(machine.shell("journalctl --unit drawbridge --no-pager", check=False))
     finally:
         machine.remove()
@@ -189,11 +189,11 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     with pytest.raises(OSError, match="curl"):
         machine.curl("http://127.0.0.1:8080/v1/session")
 
-    # Configured, it runs as its user and keeps a message.
-    # The first is that of the upstream.
+    # Once configured, the service runs as its user and stores a message.
+    # The first `url` belongs to the upstream.
     url = "sed -i '0,/^  url: /s#^  url: .*#  url: ws://127.0.0.1:1/#'"
-    # Nobody is there whom a stop could send the queue to. A container may not let a second process, which reloads,
-    # join the namespaces of the first.
+    # No upstream exists to which a stop could send the queue. In a container, the second process of a reload may be
+    # unable to join the namespaces of the first.
     drop_in = "/run/systemd/system/drawbridge.service.d"
     machine.shell(f"mkdir -p {drop_in} && printf '[Service]\nPrivateIPC=no\n' >{drop_in}/test.conf")
     machine.shell("systemctl daemon-reload")
@@ -222,14 +222,14 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     assert "Of an older release" in configuration
     assert "Of an older release" not in machine.shell(f"cat {CONFIGURATION}.dpkg-dist")
 
-    # Removed, it leaves the configuration and the store.
+    # After a removal, the configuration and the store are still there.
     machine.shell("apt-get remove -y -qq drawbridge")
     assert not machine.exists("/usr/bin/drawbridge")
     assert machine.states() == ["inactive", "inactive"], "and they are not known any more"
     assert machine.shell("find /etc/systemd -name 'drawbridge*'") == ""
     assert machine.exists(CONFIGURATION)
     assert machine.exists("/var/lib/drawbridge/drawbridge.db")
-    # Purged, it leaves what administrators have added.
+    # After a purge, files that administrators have added are still there.
     machine.shell("apt-get purge -y -qq drawbridge")
     assert not machine.exists("/etc/drawbridge")
     assert not machine.exists("/var/lib/drawbridge")
@@ -238,7 +238,7 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
 
 @contextlib.contextmanager
 def requests(machine):
-    """Makes one request after another meanwhile. None may fail."""
+    """Makes one request after another during the block. None may fail."""
     stop = threading.Event()
 
     def run():

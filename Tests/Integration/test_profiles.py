@@ -20,7 +20,7 @@ SECRETS = {"HASS_TOKEN": 'long-lived "token"', "OBS_PASSWORD": "supersecretpassw
 
 @pytest.fixture
 def profile(start):
-    """`await profile(name, converse)`: a gateway with that profile before an upstream that converses so."""
+    """`await profile(name, converse)`: a gateway with that profile, and an upstream that runs `converse`."""
 
     async def profile(name, converse, *, path="", ready=True, settings=None, env=SECRETS, **options):
         upstream = await start(ConventionUpstream(converse, **options))
@@ -45,7 +45,7 @@ async def poll(gateway, count=1):
 
 
 async def reconnect(gateway, upstream, count):
-    """Breaks the connection; what is heard on the next one, at least `count` messages."""
+    """Breaks the connection. Returns the messages of the next connection, at least `count` of them."""
     before = len(upstream.conversations)
     upstream.reset_connections()
     await upstream.has_conversations(before + 1)
@@ -155,7 +155,7 @@ async def test_home_assistant(profile):
         await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
     answers = await poll(gateway, 2)
     assert [(answer["id"], answer["success"]) for answer in answers] == [(1, True), (2, True)]
-    # After a restart of Home Assistant the token is given again, and the subscriptions are made again.
+    # After a restart Home Assistant gets the token and the subscriptions again.
     upstream.reset_connections()
     await upstream.has_conversations(2)
     await gateway.ready()
@@ -238,7 +238,7 @@ async def test_obs_with_another_password(profile):
 async def test_binance(profile):
     async def converse(conversation):
         streams = []
-        # Pings with a payload, at the WebSocket's level: websockets itself waits for the pong and compares.
+        # A ping of WebSocket with a payload. `websockets` waits for the pong and compares its payload.
         await asyncio.wait_for(await conversation.connection.ping("1735689600000"), 30)
         while True:
             command = json.loads(await conversation.hear())

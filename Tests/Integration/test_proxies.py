@@ -1,4 +1,4 @@
-"""Proxies on the way to the upstream: HTTP CONNECT and SOCKS5, what they refuse, and when they are passed by."""
+"""Proxies between the gateway and the upstream (HTTP CONNECT and SOCKS5): their use and their refusals."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ SECRET = "open%20sesame"
 
 
 async def failure(gateway):
-    """The session, once it reports a failed attempt."""
+    """The session's document, once it reports a failed attempt."""
 
     async def reported():
         session = await gateway.client().session()
@@ -71,7 +71,7 @@ async def test_a_proxy_is_told_who_asks(kind, start, upstream, gateway_for):
     await exchanges(gateway, upstream)
     assert (await gateway.client().session())["proxy"] == proxy.url()
     assert "sesame" not in gateway.output
-    # What is for the proxy does not go on to the upstream.
+    # The proxy's credentials do not reach the upstream.
     assert "Proxy-Authorization" not in upstream.requests[0].headers
 
 
@@ -91,7 +91,7 @@ async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again
         return (await client.session())["state"] == "parked"
 
     await eventually(parked, what="the session is parked")
-    # Once, and once more in case the credentials were just being changed.
+    # One attempt, and a second one in case the credentials were just changing.
     assert proxy.connections == 2
     assert upstream.requests == []
     assert "wrong" not in gateway.output.replace(reported, "")
@@ -128,14 +128,14 @@ async def test_an_upstream_that_the_proxy_cannot_reach_is_told(kind, told, start
     await upstream.stop()
     gateway = await gateway_for(upstream, "--proxy", proxy.url(), ready=False)
     assert told in (await failure(gateway))["last_failure"]
-    # And it goes on trying.
+    # The gateway keeps trying.
     await eventually(lambda: proxy.connections >= 3, what="the gateway reconnects")
     await upstream.start()
     await gateway.ready()
 
 
 async def endless(reader, writer):
-    """The beginning of an HTTP answer, for ever."""
+    """Sends the beginning of an HTTP response without end."""
     await reader.read(1)
     writer.write(b"HTTP/1.1 200 OK\r\n")
     while not writer.is_closing():
@@ -176,7 +176,7 @@ def says(data):
         ("http", says(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "more than 8 interim responses"),
         ("socks5h", says(b"\x05\x01"), "chose authentication method 1, which was not offered"),
         ("socks5h", says(b"\x05\x00\x05\x02"), "not allowed by its rules (2)"),
-        # Another protocol at the other end, which speaks first: its bytes are the upstream's.
+        # A server of another protocol that speaks first: its bytes come from the upstream, not from the proxy.
         ("http", says(b"HTTP/1.1 200 OK\r\n\r\n220 mail.example ESMTP\r\n"), "not valid HTTP"),
     ],
 )

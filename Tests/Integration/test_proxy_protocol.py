@@ -1,4 +1,4 @@
-"""Who the client is behind a proxy: the PROXY protocol, and X-Forwarded-For."""
+"""The address of a client behind a proxy, from the PROXY protocol and X-Forwarded-For."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def proxied_for(gateway_for, upstream):
 
 @pytest.fixture
 def secure_proxied_for(proxied_for, certificate):
-    """The same with an HTTPS listener."""
+    """Like `proxied_for`, with an HTTPS listener."""
 
     async def secure_proxied_for(**options):
         arguments, env = listening(certificate)
@@ -43,7 +43,7 @@ def secure_proxied_for(proxied_for, certificate):
 
 
 async def response(gateway, *pieces):
-    """What the gateway sends until it closes; empty if it sends nothing."""
+    """The bytes that the gateway sends until it closes; empty if it sends nothing."""
     with contextlib.suppress(OSError):
         reader, writer = await asyncio.open_connection(*gateway.address())
         with contextlib.closing(writer):
@@ -56,7 +56,7 @@ async def response(gateway, *pieces):
 
 
 async def logged_client(gateway, request):
-    """The client that the access log names for a request that is made meanwhile."""
+    """The client that the access log names for this request."""
 
     def lines():
         return [line for line in gateway.records if line["message"] == "request"]
@@ -88,7 +88,7 @@ async def test_both_versions_name_the_client(proxied_for):
     # Byte by byte.
     header = version_2() + REQUEST
     assert await client_of(gateway, *[header[i : i + 1] for i in range(len(header))]) == "203.0.113.7:4711"
-    # The proxy speaks for itself, or does not know the client.
+    # The proxy connects for itself, or does not know the client.
     for header in (
         version_2(command=0x20),
         version_2(family=0),
@@ -123,7 +123,7 @@ async def test_a_malformed_header_ends_the_connection(proxied_for, header):
     for count in (1, 2):
         assert await response(gateway, header + REQUEST) == b""
         assert await refused(gateway) == count
-    # The configuration of the proxy is the usual cause, and does not change within a minute.
+    # The usual cause is the configuration of the proxy, which does not change within a minute. So one line is enough.
     assert (await gateway.logs(is_about_header, what="the header"))["level"] == "info"
     assert len([record for record in gateway.records if is_about_header(record)]) == 1
 
@@ -182,7 +182,7 @@ async def test_connections_without_their_headers_are_not_counted_by_the_proxy(pr
     streams = [await asyncio.open_connection(*gateway.address()) for _ in range(10)]
 
     async def are_open():
-        # Those, and the connection of this request.
+        # Those connections, and the one that reads the metrics.
         return (await gateway.metrics())["drawbridge_http_connections"] == 11
 
     await eventually(are_open, what="all are accepted")
@@ -190,7 +190,7 @@ async def test_connections_without_their_headers_are_not_counted_by_the_proxy(pr
         writer.write(f"PROXY TCP4 203.0.113.{number} 127.0.0.1 4711 80\r\n".encode() + REQUEST)
         assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
         writer.close()
-    # Those that name no client are the proxy's own.
+    # Connections whose header names no client count for the proxy.
     unknown = [await asyncio.open_connection(*gateway.address()) for _ in range(3)]
     answers = []
     for reader, writer in unknown:

@@ -1,4 +1,4 @@
-"""What waits for the upstream, and what the settings of `upstream.queue` make of it."""
+"""Messages that wait for the upstream, and the effect of the settings of `upstream.queue`."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from harness.tokens import bearer
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
-# Nobody gives up an upstream that does not read.
+# The heartbeat does not give up an upstream that does not read.
 PATIENT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "1h", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "1h"}
 
 
@@ -77,7 +77,7 @@ async def test_a_message_that_may_not_wait_longer_is_expired_in_time(gateway_for
 
 
 def _losses(gateway):
-    """What the log lines about lost messages add up to."""
+    """The number of lost messages that the log reports."""
     lines = [record for record in gateway.records if record["message"].startswith("messages were lost")]
     return {state: sum(line[state] for line in lines) for state in ("expired", "rejected", "unknown")}
 
@@ -164,7 +164,7 @@ async def test_the_pace_is_kept(gateway_for, upstream):
     for message in sent:
         await client.accepted(message)
     assert await upstream.has_received(20) == sent
-    # The first goes at once, each of the others a fiftieth of a second later. It may take longer, and never less.
+    # The first message goes at once, each other one a fiftieth of a second later. It may take longer, but not less.
     assert time.monotonic() - started >= 19 / 50 - 0.01
 
 
@@ -174,7 +174,7 @@ async def _stop_reading(upstream, client):
 
     async def is_full():
         await client.accepted(os.urandom(30_000).hex(), headers={"TTL": "3600"})
-        # More than the kernel may still find room for, a little later.
+        # More messages than the kernel may still find room for a little later.
         return (await client.session())["queue"]["messages"] >= 30
 
     await eventually(is_full, within=60, what="messages wait")
@@ -187,11 +187,11 @@ async def test_a_message_that_the_kernel_does_not_take_in_time_is_not_sent(start
     trust = ["--ca-file", request.getfixturevalue("authority").path] if certificate else []
     client = (await gateway_for(upstream, *trust, env=PATIENT)).client()
     upstream.pause_reading()
-    # Each message repeats what the one before it ended with, so that compression refers to it.
+    # Each message begins with the bytes with which the one before it ended, so that compression refers to them.
     common = os.urandom(500).hex()
     posted = {}
 
-    # A message that is begun must go on, and with TLS those that share its record: 16 KiB of some 4 KB each.
+    # A message whose sending has begun must be completed. With TLS so must those in its record: 16 KiB, some 4 KB each.
     may_be_begun = 1 if scheme == "ws" else 5
 
     async def expires():

@@ -1,4 +1,4 @@
-"""Limits of each client: exact, true about the time to wait, bounded in memory, and given back."""
+"""Rate limits of each client: exact, with a correct Retry-After, with bounded memory, and forgotten when idle."""
 
 import asyncio
 import collections
@@ -29,7 +29,7 @@ def address(number):
 
 
 async def statuses(gateway, source, data):
-    """The status codes of the responses to pipelined requests from that address."""
+    """The status codes of pipelined requests from that address."""
     reader, writer = await asyncio.open_connection(*gateway.address(), local_addr=(source, 0))
     try:
         writer.write(data)
@@ -56,7 +56,7 @@ async def test_ten_thousand_principals_have_exact_limits_in_bounded_memory(gatew
     }
     gateway = await gateway_for(upstream, env=env)
     before = gateway.memory()
-    # Each principal sends two requests, each on another connection, and so many of them on both loops.
+    # Each principal sends two requests, on different connections, so that many principals use both loops.
     connections = 20
     requests = [(number, (number + turn) % connections) for turn in range(2) for number in range(PRINCIPALS)]
 
@@ -91,7 +91,7 @@ async def test_a_thousand_addresses_have_exact_limits(gateway_for, upstream):
 
     for answers in await asyncio.gather(*(use(number) for number in range(ADDRESSES))):
         assert answers == [200, 429]
-    # None has been forgotten.
+    # No address was forgotten.
     for number in (0, 1, ADDRESSES // 2, ADDRESSES - 1):
         assert await statuses(gateway, address(number), LAST_POLL) == [429]
     assert (await gateway.metrics())["drawbridge_rate_limit_keys"] == ADDRESSES
@@ -102,7 +102,7 @@ async def test_a_limit_is_exact_over_time_and_over_all_loops(gateway_for, upstre
     start = time.monotonic()
 
     async def hammer():
-        """The number of admitted requests on one connection."""
+        """The number of requests of one connection that were admitted."""
         reader, writer = await asyncio.open_connection(*gateway.address())
         admitted = 0
         try:
@@ -171,7 +171,7 @@ async def test_held_requests_are_given_back_however_they_end(gateway_for, upstre
     await eventually(lambda: held(most, 0), what="all are held again")
     await upstream.push("to everybody")
     await asyncio.gather(*(poll.answer for poll in polls))
-    # They end by a response too, and at last by the shutdown.
+    # Held polls end by a response, too, and the last ones by the shutdown.
     last = await hold(gateway.address(), most, "/v1/messages?wait=55")
     await eventually(lambda: held(most, 0), what="all are held again after their responses")
     gateway.signal()

@@ -1,4 +1,4 @@
-"""Proxies that other people wrote: tinyproxy (HTTP CONNECT) and microsocks (SOCKS5)."""
+"""Proxies of other projects: tinyproxy (HTTP CONNECT) and microsocks (SOCKS5)."""
 
 import pytest
 
@@ -60,7 +60,7 @@ async def test_the_session_runs_through_it(
     upstream = await start(Upstream(echo=True, certificate=certificate if secure else None))
     proxy = await start(kind(tmp_path, has_credentials=has_credentials))
     url = proxy.url(f"{USER}:{PASSWORD}@" if has_credentials else "")
-    # By name: the proxy looks it up.
+    # The URL has a name, which the proxy looks up.
     target = f"{'wss' if secure else 'ws'}://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", target, "--proxy", url, "--ca-file", authority.path)
     client = gateway.client()

@@ -83,7 +83,8 @@ async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, sta
     await first.stop()
     await upstream.push("three", "four")
     second = await start(Program("bash", "-c", code, folder=tmp_path))
-    # It may have been killed before it saved the cursor: then it handles those messages again.
+    # The first run may have been killed before it saved the cursor. Then the second run handles the same messages
+    # again.
     await eventually(lambda: second.lines[-2:] == ["three", "four"], what="the second run prints what came meanwhile")
     assert second.lines in (["three", "four"], [{"n": 1}, "two", "three", "four"])
 
@@ -92,10 +93,10 @@ async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, sta
 async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstream, start, tmp_path):
     command = loop("README.md", "Receive", host(gateway))
     assert command[0] == "sh"
-    # `echo` of dash interprets backslashes.
+    # The shell dash interprets backslashes in `echo`.
     texts = ["C:\\new\\table", "two\nlines", "\\c", "-n"]
     await upstream.push(*texts)
-    # As a full disk or a kill can leave it.
+    # A full disk or a kill can leave an empty file.
     (tmp_path / "cursor").touch()
     first = await start(Program(*command, folder=tmp_path))
     assert [line["data"] for line in await first.prints(4)] == texts
@@ -132,9 +133,10 @@ async def test_the_workers_of_the_readme_divide_the_pushes(gateway, upstream, st
 
 @pytest.fixture
 def reborn(gateway_for, upstream):
-    """`await reborn(begin, waiting)`: a gateway is killed while a loop waits, and starts again at the same address.
+    """`await reborn(begin, waiting)`: kills a gateway while a loop waits, and starts it again at the same address.
 
-    It has no store. `begin` starts the loop with that address, and `waiting` is the metric of requests that wait.
+    The gateway has no store. `begin` starts the loop with that address, and `waiting` is the metric of waiting
+    requests.
     """
 
     async def reborn(begin, waiting):
@@ -225,7 +227,7 @@ async def test_the_javascript_client_receives_every_push(gateway, upstream, star
 
 
 class Responder(Upstream):
-    """Responds to each request with its id, behind pushes that are no reply."""
+    """Responds to each request with its id, after pushes that are no replies."""
 
     async def _react(self, connection, message):
         await connection.send("noise")

@@ -1,4 +1,4 @@
-"""An upstream that comes and goes under load: what waits, what arrives, what is refused."""
+"""An upstream that fails and returns under load: which messages wait, arrive and are refused."""
 
 import asyncio
 import collections
@@ -47,7 +47,7 @@ async def test_an_upstream_restarted_under_a_thousand_posts_a_second(upstream, g
         lane, number = label.split("-")
         lanes[lane].append(int(number))
     assert all(numbers == sorted(numbers) for numbers in lanes.values())
-    # What the dying connection had taken may be gone (a socket promises no more), and nothing else.
+    # Only messages that the dying connection had taken may be lost, since a socket promises no more.
     lost = posts.accepted.keys() - counts.keys()
     assert not lost & late
     measured(f"{len(posts.accepted)} accepted, {len(posts.refused)} refused, {len(lost)} died with the connection")
@@ -58,7 +58,7 @@ async def is_down(client):
 
 
 class Posts:
-    """Posts at a steady rate over several lanes; each lane waits for its answer, so its order is certain."""
+    """Posts at a steady rate over several lanes. Each lane waits for its answers, so the order within it is known."""
 
     def __init__(self, client):
         self._client = client

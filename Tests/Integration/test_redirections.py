@@ -1,4 +1,4 @@
-"""Redirections of the opening request: where they lead, how far, and what goes along."""
+"""Redirections of the opening request: their targets, their number, and the header fields that follow them."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from harness.waiting import eventually
 
 
 class Redirecting(RawUpstream):
-    """Answers each request by `answer(path)`: a Location, or None to upgrade. Notes what it was asked."""
+    """Answers each request with `answer(path)`: a Location, or None for an upgrade. Records the requests."""
 
     def __init__(self, answer, *, status="302 Found", certificate=None):
         super().__init__(self._converse)
@@ -43,7 +43,7 @@ class Redirecting(RawUpstream):
 
 
 class _Again:
-    """A reader that gives a head which was read already."""
+    """A reader that returns a head once more that was already read."""
 
     def __init__(self, head):
         self._head = head
@@ -190,7 +190,7 @@ async def test_secrets_stay_behind_at_another_origin(start, upstream, gateway_fo
     assert all(secret in server.heads[0] for secret in SECRETS)
     request = upstream.requests[0].headers
     assert not {"authorization", "cookie", "x-api-key"} & {name.lower() for name in request}
-    # Who asks is no secret, and servers judge by it.
+    # Origin is no secret, and servers check it.
     assert request["Origin"] == "https://app.example"
 
 

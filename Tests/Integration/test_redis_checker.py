@@ -1,4 +1,4 @@
-"""The judge of `make soak-redis`: each made-up account with one mistake gets one fault, and one without gets none."""
+"""The checker of `make soak-redis`: an account with one mistake gets one fault, a correct account gets none."""
 
 import random
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def id_of(counter, number):
 
 
 def push(counter, number, *, connection=1, count=None, n=None):
-    """A push as a reader gets it. Those of one connection are numbered from 1."""
+    """A push as a reader gets it. Pushes of one connection are numbered from 1."""
     data = {"c": connection, "k": count or number, "n": n or number}
     return {"id": id_of(counter, number), "data": data}
 
@@ -43,7 +43,7 @@ def gap(*reasons):
 
 
 class Account:
-    """Of all clients. `reads` is what one reader gets: pushes, and gaps without an id."""
+    """The account of all clients. `reads` adds what one reader gets: pushes, and gaps, which have no id."""
 
     def __init__(self, promises=STRICT):
         self.promises = promises
@@ -179,7 +179,7 @@ def test_without_wait_readers_of_one_gateway_may_have_a_branch_of_their_own():
     account.reads(push(1, 1), gap("upstream"), branch, gap("store"), last)
     account.reads(*whole)
     assert account.faults(log) == []
-    # Without a gap `store`, nothing of the log is missing.
+    # A gap with the reason `store` is missing, so no push of the log may be missing.
     account = Account(NO_WAIT)
     account.reads(push(1, 1), gap("upstream"), branch, gap("upstream"), last)
     account.reads(*whole)
@@ -271,7 +271,7 @@ def test_leases_are_not_compared_across_a_step_of_a_clock_nor_without_wait(accou
     workers.forget_leases(clocks_differ=True)
     workers.note_lease(1, "second", began=0.2, now=0.3, period=1)
     workers.forget_leases()
-    # This one was requested before the end of the step.
+    # The third lease was requested before the end of the step.
     workers.note_lease(1, "third", began=0.4, now=0.5, period=1)
     workers.note_lease(1, "fourth", began=0.6, now=0.7, period=2)
     assert account.faults() == []
@@ -297,7 +297,7 @@ def test_a_push_that_comes_again_after_its_acknowledgement_is_a_fault(account):
 
 @pytest.mark.parametrize("owner", ["frozen", "awake"])
 def test_a_write_after_the_next_connection_was_opened_is_a_fault(owner):
-    """Also by a gateway that was stopped until then, whose connection is closed in time."""
+    """Also by a gateway that was stopped until then, though its connection is closed in time."""
     first = Connection(1, 0, closed=6.0 if owner == "frozen" else 5.2, writes=[(4.0, "a"), (6.0, "b")])
     faults = judge_connections([first, Connection(2, 5.0)], {1: owner, 2: "other"}, [("frozen", 2.0, 6.0)], STRICT)
     only(faults, "connection 1 was written to 1.00 s after number 2 was opened")
@@ -316,7 +316,7 @@ def test_only_a_stopped_gateway_excuses_that_its_own_connection_is_open():
     assert judge_connections(connections, {1: "awake"}, freezes, NO_WAIT) == []
     for owners in ({1: "awake"}, {1: "awake", 2: "frozen"}, {}, {1: None}):
         only(judge_connections(connections, owners, freezes, STRICT), "were open side by side")
-    # It continued before, or was stopped later.
+    # The gateway continued before the overlap, or was stopped after it began.
     for interval in ((2.0, 4.9), (5.1, 8.0)):
         only(judge_connections(connections, {1: "frozen"}, [("frozen", *interval)], STRICT), "side by side")
 

@@ -13,7 +13,7 @@ from harness.redis import RedisServer
 _SCRIPTS = Path(__file__).parents[2] / "Sources/Machines/Replication/Scripts"
 _A, _B = "00000000000a", "00000000000b"
 _OLD, _NEW = "0" * 40, "1" * 40
-# The keys that are not those of one session.
+# The keys that do not belong to one session.
 _SHARED = {"gateways", "sessions", "sessions:owners", "sessions:removed", "sessions:n"}
 _LIST = ["sessions", "sessions:owners", "sessions:removed", "sessions:n"]
 
@@ -23,7 +23,7 @@ def token(counter, gateway, bits=1):
 
 
 class Session:
-    """The keys of one session, and the scripts with the arguments that a test does not care about."""
+    """The keys of one session, and its scripts. Arguments that a test does not use have defaults."""
 
     def __init__(self, client):
         self.client = client
@@ -186,7 +186,7 @@ async def test_a_batch_is_appended_once(held):
     assert await held.append(holder, 0, 1, *batch) == ["BEHIND", "1"]
     assert await held.entries("p") == [("1-0", b"one"), ("1-1", b"gap"), ("2-0", b"two")]
     assert await held.entries("c") == [("1-0", b"c")]
-    # A number may be left out, since that of a write that was lost is not used again.
+    # A number may be skipped, since the number of a lost write is not used again.
     assert await held.append(holder, 1, 7, changes="d") == ["OK"]
     assert (await held.entries("c"))[1:] == [("7-0", b"d")]
 
@@ -243,7 +243,7 @@ async def test_an_append_drops_the_oldest_pushes(held):
 async def test_a_state_takes_the_place_of_the_entries(held):
     holder = token(1, _A)
     await held.append(holder, 0, 1, "1-0", "one")
-    # What Redis lacks of the pushes comes first, and is no write of its own.
+    # Pushes that Redis lacks come first, and are no separate write.
     assert await held.append(holder, 1, 1, "2-0", "two", changes="") == ["OK"]
     assert await held.append(holder, 1, 1, "2-0", "two", changes="") == ["ORDER"]
     assert await held.stage(holder, 5, 1, "s1") == "OK"
@@ -261,7 +261,7 @@ async def test_a_state_of_several_attempts_is_refused(held):
     assert await held.stage(holder, 5, 2) == "PART"
     assert await held.stage(holder, 5, 1) == "OK"
     assert await held.stage(holder, 6, 1) == "OK"
-    # A part of the first attempt, which was delayed, is not among those of the second.
+    # A delayed part of the first attempt does not belong to the second attempt.
     assert await held.stage(holder, 5, 2) == "PART"
     assert await held.replace(holder, 0, 6, 2) == ["PART"]
     assert await held.stage(holder, 6, 2) == "OK"
@@ -316,7 +316,7 @@ async def test_changes_are_published(held):
 
 
 async def test_a_full_server_keeps_its_holders(held):
-    """At `maxmemory` nothing is stored, but gateways stay alive, and sessions are stamped, released and acquired."""
+    """At `maxmemory` Redis stores nothing more, but sessions are still stamped, released and acquired."""
     holder = token(1, _A)
     await held.stage(holder, 2, 1)
     await held.client.set("fill", b"x" * 3_000_000)
@@ -333,9 +333,10 @@ async def test_a_full_server_keeps_its_holders(held):
 
 
 async def test_wait_after_a_read_counts_for_what_was_written_before(start, server, held, tmp_path):
-    """A holder that has connected again reads its record and waits: this confirms what other connections wrote.
+    """A holder that has connected again reads its record and waits: this confirms writes of earlier connections.
 
-    Since Redis 7.2, WAIT is for what its own connection wrote last: a PUBLISH to nobody, behind what was read.
+    Since Redis 7.2, WAIT waits for the last write of its own connection. So the holder publishes to a channel without
+    subscribers after the read.
     """
     replica = await start(RedisServer(tmp_path, server))
     assert await replica.history() == await server.history()
@@ -367,7 +368,7 @@ async def test_a_promotion_and_a_restart_are_other_histories(start, server, held
     assert await replica.history() != before
     shared = Session(replica.client)
     assert (await shared.record())["sequence"] == "1"
-    # The present history of the server is not the one of the session, which its holder has to stamp.
+    # The server has a new history. The session has the old one until its holder stamps it.
     after = await replica.history()
     assert await shared.append(token(1, _A), 1, 2, history=after) == ["HISTORY"]
     assert await shared.stamp(token(1, _A), 1, to=after) == "OK"
@@ -376,7 +377,7 @@ async def test_a_promotion_and_a_restart_are_other_histories(start, server, held
 
 async def test_a_session_is_defined_once(session):
     assert await session.define("x", definition(1)) == ["OK", "f0 1"]
-    # The reply was lost.
+    # The reply was lost, so the gateway repeats the command.
     assert await session.define("x", definition(1), list_id="f1") == ["OK", "f0 1"]
     assert await session.define("x", definition(2)) == ["EXISTS", definition(1), "f0 1"]
     assert await session.define("y", definition(3), list_id="f1") == ["OK", "f0 2"]
@@ -396,7 +397,7 @@ async def test_the_limits_count_all_sessions_and_those_of_an_owner(session):
     for number in range(4, 6):
         assert (await session.define(f"b{number}", definition(number), "b", total=5, per_owner=3))[0] == "OK"
     assert await session.define("b6", definition(6), "b", total=5, per_owner=3) == ["TOTAL"]
-    # What Redis has lost is defined again in any case.
+    # The limits do not apply to a session that Redis has lost and that is defined again.
     assert (await session.define("b6", definition(6), "b", total="", per_owner=""))[0] == "OK"
     assert (await session.remove("b6", definition(6), "b"))[0] == "OK"
     assert await session.define("b7", definition(7), "b", total=5, per_owner=3) == ["TOTAL"]
@@ -419,7 +420,7 @@ async def test_nothing_is_left_of_a_removed_session(session):
     assert await session.remove("x", definition(1), holder=holder) == ["OK", "f0 2"]
     assert await session.remove("x", definition(1), holder=holder) == ["CHANGED", ""]
     assert {_text(key) for key in await session.client.keys("*")} == {"{t}:sessions", "{t}:sessions:removed"}
-    # What its holder and others have sent before they know it changes nothing.
+    # Commands that the holder and others send before they know about the removal change nothing.
     assert await session.append(holder, 1, 2, "2-0", "two") == ["FENCED"]
     assert await session.stage(holder, 2, 2) == "FENCED"
     assert await session.release(holder, 1) == "FENCED"
@@ -435,7 +436,7 @@ async def test_a_removed_session_is_not_defined_again(session):
     assert (await session.remove("x", definition(2), kept=2))[0] == "OK"
     assert (await session.define("x", definition(3)))[0] == "OK"
     assert (await session.remove("x", definition(3), kept=2))[0] == "OK"
-    # Only the last ones are known.
+    # Only the last removed sessions are remembered.
     assert _text(await session.client.zrange("{t}:sessions:removed", 0, -1)) == [definition(2)[:16], definition(3)[:16]]
 
 

@@ -15,7 +15,7 @@ WATCH = {"DRAWBRIDGE_RELOAD": "watch"}
 
 
 async def watching(start, folder, upstream, text="", *, config=None, ready=True, **options):
-    """A gateway with its configuration in `folder`, or at `config`."""
+    """A gateway with its configuration file in `folder`, or at the path `config`."""
     content = f"upstream: {{url: '{upstream.url}'}}\n" + text
     arguments = []
     if config:
@@ -40,18 +40,18 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
     file = tmp_path / "drawbridge.yaml"
     client = gateway.client()
 
-    # In place, and the log of requests is on.
+    # The file is rewritten in place, and turns the access log on.
     gateway.rewrite(gateway.base + "log: {access: all}\n")
     assert (await reloaded(gateway, 1))[0]["changed"]
     await client.get(wait=0)
     await gateway.logs(lambda record: record["message"] == "request", what="a request")
 
-    # As editors do.
+    # The file is replaced by a rename, as editors do.
     (tmp_path / "new").write_text(gateway.base + "log: {access: 'off'}\n")
     (tmp_path / "new").rename(file)
     await reloaded(gateway, 2)
 
-    # Removed: the old configuration stays.
+    # The file is removed: the old configuration stays.
     file.unlink()
     await gateway.logs(lambda record: record["message"].startswith("cannot read the new configuration"), what="that")
 
@@ -61,7 +61,7 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
     async def failed():
         return not await succeeded()
 
-    # The metrics follow the log.
+    # The metrics may be a little later than the log.
     await eventually(failed, what="the metric says so, too")
     file.write_text(gateway.base + "log: {access: errors}\n")
     await reloaded(gateway, 3)
@@ -71,7 +71,7 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
 
 
 async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
-    """The file is a link to `..data/drawbridge.yaml`, and `..data` one to a folder that is replaced. So is a secret."""
+    """The file is a link to `..data/drawbridge.yaml`, which is a link to a folder that is replaced. So is a secret."""
     secret = f"{{Authorization: 'Bearer ${{file:{tmp_path / 'token'}}}'}}"
 
     def publish(version, text):
@@ -92,7 +92,7 @@ async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
             lambda token=f"Bearer token-{version}": upstream.requests[-1].headers["Authorization"] == token,
             what=f"a hand-over with the secret of version {version}",
         )
-    # The second replacement is only seen if what the link leads to after the first one is watched.
+    # The gateway sees the second replacement only if it watches the folder to which the link leads after the first one.
     client = gateway.client()
 
     async def logs_requests():
@@ -111,7 +111,7 @@ async def test_a_held_poll_and_a_stream_outlive_a_reload(start, tmp_path, upstre
         return (await gateway.metrics())["drawbridge_polls_held"] == 1
 
     await eventually(is_held, what="the poll is held")
-    # With a hand-over.
+    # This change needs a hand-over.
     gateway.rewrite(f"upstream: {{url: '{upstream.url}', headers: {{X-Version: '2'}}}}\nlog: {{access: all}}\n")
     await reloaded(gateway, 1)
     await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="a hand-over")
@@ -176,13 +176,13 @@ async def test_sighup_after_a_change_that_has_taken_effect_makes_no_new_connecti
     await reloaded(gateway, 1)
     gateway.signal(signal.SIGHUP)
     await reloaded(gateway, 2)
-    # Had a hand-over been requested, it would have begun before this message was sent.
+    # A requested hand-over would have begun before this message was sent.
     await client.send("afterwards")
     await upstream.has_received(1)
     session = (await client.request("GET", "/v1/session")).json
     assert "replacing" not in [transition["to"] for transition in session["history"]]
     assert len(upstream.requests) == 1
-    # The next one finds nothing changed.
+    # The next reload finds no change.
     gateway.signal(signal.SIGHUP)
     await eventually(lambda: len(upstream.requests) == 2, what="a hand-over")
 
@@ -192,7 +192,7 @@ async def test_a_thousand_changes_in_a_row_are_few_reloads(start, tmp_path, upst
     for number in range(1000):
         (tmp_path / "new").write_text(gateway.base + f"shutdown: {{drain: {number}ms}}\n")
         (tmp_path / "new").rename(tmp_path / "drawbridge.yaml")
-    # The last one is in effect: no client that does not finish its request delays the end for longer.
+    # The last file takes effect: a client that does not finish its request delays the shutdown for at most this long.
     (tmp_path / "new").write_text(gateway.base + "shutdown: {drain: 50ms}\nlog: {access: all}\n")
     (tmp_path / "new").rename(tmp_path / "drawbridge.yaml")
     client = gateway.client()
@@ -237,7 +237,7 @@ async def test_without_inotify_only_sighup_reloads(start, tmp_path, upstream):
 
 
 async def test_a_configuration_from_a_pipe_is_read_once(start, tmp_path, upstream):
-    """Nor are the files watched that it names: a reload would find the pipe empty."""
+    """The gateway does not watch the files that it names either: a reload would find the pipe empty."""
     secret = tmp_path / "secret"
     secret.write_text("first")
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""A reload turns WebSocket pings off and on again, and with them the confirmation of messages."""
+"""A reload turns WebSocket pings off and on again, and so the confirmation of messages."""
 
 import json
 import signal

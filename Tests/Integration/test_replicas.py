@@ -11,7 +11,7 @@ from harness.numbered import ContinuedStream, read_to
 from harness.streams import FORMATS
 from harness.waiting import eventually
 
-#: Seconds that a busy machine adds to what the product takes.
+#: Seconds that a busy machine may add.
 SLACK = 1.5
 #: The default, in seconds. A busy machine reaches the deadline of a shorter one.
 LEASE = 5
@@ -19,7 +19,7 @@ FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 
 
 async def pushed(client, cursor):
-    """The numbers of the next pushes. A held request ends early when the gateway learns of another holder."""
+    """The numbers of the next pushes. A held request ends early when the gateway learns that the holder has changed."""
     while not (batch := await client.poll(cursor=cursor, wait=30)).messages:
         cursor = batch.cursor
     return [message["data"]["n"] for message in batch.messages]
@@ -44,7 +44,7 @@ async def test_a_message_is_sent_once_wherever_it_is_posted_and_known_everywhere
     for member in replicas:
         for id in ids.values():
             assert await final(member.client(), id) == "confirmed"
-    # The same key at each of them: one message.
+    # The same key at each gateway: one message.
     responses = [await member.client().send("key", headers={"Idempotency-Key": "k"}) for member in replicas]
     assert [response.status for response in responses] in ([202, 202, 202], [202, 202, 200], [202, 200, 200])
     assert len({response.json["id"] for response in responses}) == 1
@@ -67,7 +67,7 @@ async def test_a_cursor_of_one_gateway_is_good_at_each_other(replicas_for, recor
         cursor = (await replicas[turn % 3].client().poll(cursor=cursor, wait=10)).cursor
 
     async def are_equal():
-        # A gateway that is busy may be behind.
+        # A busy gateway may be late.
         logs = [await member.client().poll(cursor="earliest", wait=0) for member in replicas]
         documents = [(log.messages, log.cursor) for log in logs]
         return len(documents[0][0]) == 30 and documents == [documents[0]] * 3
@@ -105,7 +105,7 @@ async def test_workers_share_pushes_through_all_gateways(replicas_for, recorder)
                 settled = await third.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
                 assert settled.status == 200, settled.body
     assert sorted(seen) == sorted(pushed)
-    # A receive that waits at one gateway.
+    # A receive waits at one gateway.
     waiting = asyncio.create_task(second.request("POST", "/v1/consumers/w/receive?wait=30s"))
     number = await recorder.push_one()
     assert [message["data"]["n"] for message in (await waiting).json["messages"]] == [number]
@@ -144,7 +144,7 @@ async def test_a_call_through_each_gateway_gets_its_own_reply(replicas_for, reco
 
 
 class Posting:
-    """Posts at gateways that are not to be disturbed, and remembers what became of it."""
+    """Posts at gateways that the test does not disturb, and records the outcomes."""
 
     def __init__(self, clients, name="m"):
         self._name = name
@@ -173,7 +173,7 @@ class Posting:
 
 
 async def assert_served(posting, members):
-    """No message was refused, unless one of these lost Redis, since the machine was too busy."""
+    """No message was refused, unless one of these gateways lost Redis because the machine was too busy."""
     if sum([(await member.gateway.metrics())["drawbridge_store_failures_total"] for member in members]):
         assert {status for status, _ in posting.failed} <= {503}, posting.failed
         assert all(b"store-failed" in body for _, body in posting.failed), posting.failed
@@ -218,7 +218,7 @@ async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(re
     assert logs == [logs[0]] * len(logs)
     assert [entry for entry in logs[0] if isinstance(entry, str)] == ["upstream"]
     at = logs[0].index("upstream")
-    # Before the gap everything in order from the beginning, and after it everything of the new connection.
+    # Before the gap are all pushes from the beginning in order, after it all pushes of the new connection.
     assert all(logs[0][i] + 1 == logs[0][i + 1] for i in range(at - 1))
     assert len(logs[0]) - at - 1 == second.pushed
     # A stopped gateway has written nothing after the next one connected.
@@ -238,7 +238,7 @@ async def test_a_holder_that_ends_in_order_is_replaced_at_once(replicas_for, rec
     cursor = await replicas[0].client().here()
     recorder.push_often(0.005)
     times = []
-    # Two of them, one after another; the last one has no successor.
+    # Two holders end, one after another. The last gateway has no successor.
     for count in (1, 2):
         holder = await replicas.holder()
         others = await replicas.followers()
@@ -257,7 +257,7 @@ async def test_a_holder_that_ends_in_order_is_replaced_at_once(replicas_for, rec
     last = await recorder.push_one()
     log = await read_to(replicas.running[0].client(), cursor, last)
     seen = [entry for entry in log if not isinstance(entry, str)]
-    # Each push that was sent on a connection before it was closed is in the log.
+    # The log contains each push that was sent on a connection before it was closed.
     assert all(connection.was_closed_in_order for connection in recorder.connections[:2])
     assert len(seen) == recorder.pushed - seen[0] + 1 == last - seen[0] + 1
     measured(f"{', '.join(f'{time:.2f}' for time in times)} s without a connection")
@@ -287,7 +287,7 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
     await hold(holder, len(waits))
     if way == "drain":
         holder.gateway.signal()
-        # Its own client gets what there is.
+        # The holder's own client gets the messages that exist.
         assert (await waits.pop(holder)).json["messages"] == []
         # A second signal would end the shutdown at once.
         await holder.gateway.exit_status()
@@ -300,17 +300,17 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
         holder.freeze()
     following = await replicas.holder(of=others)
     if way != "drain":
-        # The holder that is lost may have leased pushes for these.
+        # The lost holder may have leased pushes for these requests, so their outcome is unknown.
         for member in others:
             (await waits.pop(member)).problem(502)
     if way == "freeze":
         holder.thaw()
     for waiting in waits.values():
-        # What it has waited for, at the next holder: pushes may be missing.
+        # The request continues at the next holder. Its gap says that pushes may be missing.
         answer = await asyncio.wait_for(waiting, 20)
         assert answer.status == 200, answer.body
         assert (answer.status, answer.json["gap"]["reason"]) == (200, "upstream")
-    # Of the others, too.
+    # Clients of the other gateways get the gap, too.
     for member in others if way != "drain" else []:
         assert (await receive(member)).json["gap"]["reason"] == "upstream"
     waits = {member: receive(member) for member in replicas.running}

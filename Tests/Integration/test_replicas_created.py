@@ -1,4 +1,4 @@
-"""Sessions that clients create, shared by gateways on one Redis: created at one, used at all, and closed at any."""
+"""Sessions that clients create, shared by gateways on one Redis: created at one, used at all, closed at any."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ async def database(start, tmp_path):
 
 @pytest_asyncio.fixture
 async def shared_by(start, gateway_for, database, upstream):
-    """`await shared_by(count)`: the sessions that clients create at each of the gateways."""
+    """`await shared_by(count)`: for each of the gateways, a client that creates sessions there."""
 
     async def shared_by(count, *, total=100, idle="10m", profiles=None, store="", database=database, user=""):
         members = []
@@ -41,7 +41,7 @@ async def shared_by(start, gateway_for, database, upstream):
 
 
 async def _is_connected(member):
-    """Until it has the list, an unknown name is not known to be unknown."""
+    """Waits until the gateway has the list of sessions. Before that, it cannot say that a name is unknown."""
 
     async def is_known():
         return (await member.get("none")).status == 404
@@ -62,7 +62,7 @@ async def _holders(members):
 
 
 async def _collect(client, cursor, count):
-    """The next messages. A held request ends early when the gateway has another copy."""
+    """The next messages. A held request ends early when the gateway gets another copy of the session."""
     texts = []
     while len(texts) < count:
         batch = await client.poll(cursor=cursor, wait=10)
@@ -116,7 +116,7 @@ async def test_a_session_is_closed_at_any_gateway_and_nothing_is_left(shared_by,
     for member in members:
         await _status(member, "btc", 404)
     assert not [key async for key in database.client.scan_iter("*:s:*")]
-    # Another session of that name, at another gateway: cursors of the old one are lost.
+    # A new session gets the same name, at another gateway. Cursors of the old session are lost.
     await members[1].created("btc", symbol="ETH")
     await members[1].ready("btc")
     batch = await members[1].gateway.client(session="btc").poll(cursor=here, wait=0)
@@ -143,7 +143,7 @@ async def test_a_name_that_another_gateway_has_just_stored_is_no_404(shared_by, 
     definition = (await database.client.hget(key, "first")).partition(b" ")[2]
     list_id, _, count = (await database.client.hget(key, "")).partition(b" ")
     for number in range(20):
-        # As another gateway defines a session. Nobody is notified, so the gateways know it after some heartbeats.
+        # Defines sessions like another gateway, but publishes nothing. So the gateways learn it some heartbeats later.
         text = b"%016x " % number + definition
         version = list_id + b" %d" % (int(count) + number + 1)
         await database.client.hset(key, mapping={"": version, f"s{number}": text})
@@ -173,7 +173,7 @@ async def test_a_session_outlives_its_gateway(shared_by, upstream):
     await upstream.push("after")
     assert await _collect(client, here, 2) == ["before", "after"]
     assert sum(await _holders(others)) == 1
-    # An orderly end, too.
+    # The session also survives an orderly end of its holder.
     await (others.pop(0)).gateway.stop()
     await others[0].ready("btc")
     assert (await others[0].put("btc", symbol="BTC")).status == 200
@@ -200,7 +200,7 @@ async def test_a_reader_at_another_gateway_keeps_a_session(shared_by, upstream):
     here = await client.here()
     held = asyncio.create_task(client.poll(cursor=here, wait=60))
     await _status(members[1], "unread", 404)
-    # The time for which another session may be idle passes once more.
+    # Another session is created and closed because it is idle, so the idle time has passed once more.
     await members[0].created("later", symbol="A")
     await _status(members[1], "later", 404)
     assert not held.done()
@@ -272,7 +272,7 @@ async def test_the_rights_in_the_documentation_are_enough(shared_by, start, tmp_
     folder.mkdir()
     database = await start(RedisServer(folder, options=["--user", "drawbridge", "on", *rights.split()]))
     members = await shared_by(2, database=database, user="drawbridge@", store=", password: secret", idle="1s")
-    # Everything with a script: a session that has pushes and messages, changes its holder, and is removed.
+    # Runs every script: the session gets pushes and messages, changes its holder, and is removed.
     await members[0].created("btc", symbol="BTC")
     await members[1].ready("btc")
     client = members[1].gateway.client(session="btc")
@@ -281,7 +281,7 @@ async def test_the_rights_in_the_documentation_are_enough(shared_by, start, tmp_
     assert await _collect(client, cursor, 1) == ["push"]
     sent = (await client.accepted("message", headers={"Idempotency-Key": "key"}))["id"]
     await members[0].gateway.stop()
-    # The next holder knows it.
+    # The next holder knows the message.
     await confirmed(client, sent)
     assert (await members[1].delete("btc")).status == 204
     await _status(members[1], "btc", 404)

@@ -14,15 +14,15 @@ from harness.waiting import eventually
 
 #: The default of `store.lease`, in seconds.
 DEFAULT_LEASE = 5
-#: Of the Sentinels, in milliseconds: with it, docs/scaling.md says, the default lease is enough.
+#: The setting of the Sentinels, in milliseconds. docs/scaling.md says that the default lease is enough with it.
 DOWN_AFTER = 1000
-#: Seconds that a busy machine adds to what the product takes.
+#: Seconds that a busy machine may add.
 SLACK = 2
 INTERVAL = 0.03
 
 
 class Load:
-    """One client of each gateway that posts, and one that polls."""
+    """For each gateway, one client that posts and one client that polls."""
 
     def __init__(self, replicas):
         self._replicas = replicas
@@ -30,9 +30,10 @@ class Load:
         #: The ids of messages by their text, and the types of problems.
         self.accepted = {}
         self.refused = {}
-        #: Seconds until each response.
+        #: The seconds until each response.
         self.waits = []
-        #: Per gateway: how many were accepted, and what its reader has got: numbers of pushes and reasons of gaps.
+        #: For each gateway: the number of accepted messages, and its reader's log with numbers of pushes and reasons of
+        #: gaps.
         self.counts = dict.fromkeys(replicas, 0)
         self.logs = {member: [] for member in replicas}
         self._cursors = dict.fromkeys(replicas, "earliest")
@@ -69,7 +70,7 @@ class Load:
 
     async def _read(self, member):
         while True:
-            # It must have a response at each time.
+            # The poll must get a response even while Redis fails.
             batch = await member.client().poll(cursor=self._cursors[member], wait=1)
             if batch.gap:
                 self.logs[member].append(batch.gap["reason"])
@@ -82,7 +83,7 @@ class Load:
                 task.result()
 
     async def continues(self, count=20, *, of=None):
-        """Waits until each gateway has accepted so many messages more, and has pushes that were sent since then."""
+        """Waits until each gateway has accepted that many further messages, and has pushes sent since then."""
         members = of or self._replicas.members
         before = {member: self.counts[member] for member in members}
         pushed = self._upstream.pushed
@@ -100,9 +101,9 @@ class Load:
         return [entry for entry in self.logs[member] if isinstance(entry, int)]
 
     async def end(self):
-        """Ends it. Returns what the reader of the first gateway has got, which is what each other one has."""
+        """Ends the load. Returns the log of the first gateway's reader, which all readers must have."""
         self._is_over = True
-        # Each message has a response.
+        # Each message gets a response.
         await asyncio.gather(*self._posting)
         self._upstream.end_pushes()
         last = await self._upstream.push_one()
@@ -118,7 +119,7 @@ class Load:
         return first
 
     async def states(self):
-        """The final states of all accepted messages, compared with what the upstream has received."""
+        """The final states of all accepted messages, after comparing them with the messages at the upstream."""
         clients = [member.client() for member in self._replicas.running]
 
         async def final(client, id):
@@ -140,7 +141,7 @@ class Load:
 
 
 class Figures:
-    """Metrics of the stores of all gateways, and what has changed since then."""
+    """Metrics of the stores of all gateways, and their changes since `note`."""
 
     def __init__(self, replicas):
         self._replicas = replicas
@@ -159,11 +160,11 @@ class Figures:
         return (await self._read(member))[name] - self._before[member][name]
 
     async def growths(self, name):
-        """Of each gateway that runs."""
+        """The change of a metric at each gateway that runs."""
         return [await self.growth(name, member) for member in self._replicas.running]
 
     async def holders(self):
-        """How many sessions each gateway holds."""
+        """The numbers of sessions that the gateways hold."""
         return sorted([await member.held() for member in self._replicas.running])
 
 
@@ -174,7 +175,7 @@ def databases(tmp_path):
 
 @pytest.fixture
 def loaded(start, replicas_for, databases):
-    """`await loaded()`: three gateways that are used, their load, and their metrics."""
+    """`await loaded()`: three gateways in use, their load, and their metrics."""
 
     async def loaded():
         replicas = await replicas_for(databases=databases, lease=DEFAULT_LEASE)
@@ -203,7 +204,7 @@ async def test_a_failover_costs_no_connection_and_no_message(loaded, databases, 
     await load.continues()
     assert await databases.present_primary() is not primary
     log = await load.end()
-    # No gap, and nothing is missing.
+    # The log has no gap, and no push is missing.
     assert log == list(range(1, recorder.pushed + 1))
     assert len(recorder.connections) == 1
     assert set(await load.states()) == {"confirmed"}
@@ -227,7 +228,7 @@ async def test_a_primary_that_hangs_costs_the_pushes_of_some_seconds(loaded, dat
     await _has_another_history(figures)
     await load.continues()
     primary.thaw()
-    # What it believes to be until a Sentinel corrects it changes nothing.
+    # Until a Sentinel corrects it, the old primary takes itself for the primary. This must change nothing.
     await eventually(databases.are_whole, within=60, what="the old primary is a replica")
     whole = time.monotonic() - began
     await load.continues()
@@ -236,7 +237,7 @@ async def test_a_primary_that_hangs_costs_the_pushes_of_some_seconds(loaded, dat
     numbers = [entry for entry in log if isinstance(entry, int)]
     assert gaps == ["upstream"] * (len(recorder.connections) - 1)
     assert len(gaps) <= 1
-    # What is missing was sent at the end of the first connection.
+    # Only pushes at the end of the first connection may be missing.
     first = recorder.connections[0].pushed
     kept = first if not gaps else log.index("upstream")
     assert numbers[:kept] == list(range(1, kept + 1))
@@ -279,7 +280,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
     await eventually(lambda: recorder.connections[0].closed, what="the holder closes its connection")
     closed = recorder.connections[0].closed - began
     for member in replicas:
-        # Readers get what is there.
+        # Readers get the pushes that were stored before.
         assert (await member.client().poll(cursor="earliest", wait=0)).messages[0]["data"]["n"] == 1
     assert await databases.present_primary() is primary
     for server in others:
@@ -301,7 +302,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
         f"not ready after {failed:.2f} s, closed after {closed:.2f} s, connected {works:.2f} s after they were back; "
         f"{len(states)} messages, {states.count('unknown')} unknown, {len(load.refused)} refused"
     )
-    # From then on there is no holder.
+    # From now on no gateway holds the session.
     assert set(load.refused.values()) <= {"/errors/store-failed", "/errors/holder-unavailable"}
     assert closed < DEFAULT_LEASE
 
@@ -310,7 +311,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
 async def test_metrics_say_who_has_taken_a_session(replicas_for, recorder, way):
     replicas = await replicas_for(lease=LEASE)
     holder = await replicas.holder()
-    # It is counted when the session may connect, a moment after it is held.
+    # The metric counts a session when it may connect, a moment after it is held.
     await recorder.opens(0)
     figures = await Figures(replicas).note()
     others = await replicas.followers()
@@ -334,7 +335,7 @@ async def test_metrics_say_who_has_taken_a_session(replicas_for, recorder, way):
     assert [await figures.growth("fenced_total", member) for member in others] == [0, 0]
     assert sum(await figures.holders()) == 1
     assert await following.held() == 1
-    # The histories are those of Redis, and not of sessions.
+    # This metric counts histories of Redis, not of sessions.
     assert set(await figures.growths("histories_total")) == {0}
     await following.client().accepted("after")
     await recorder.has_received(1)
@@ -372,11 +373,12 @@ async def test_a_failover_brings_no_deleted_session_back(replicas_for, databases
         return all(each["slave-priority"] == 0 for each in known if each["port"] == other.port)
 
     await eventually(is_known, within=60, what="the Sentinels know which one is to be promoted")
-    # What a Sentinel does first. Until it reports that, gateways use the old one, whose other replica confirms.
+    # A Sentinel does this first. Until it reports the new primary, gateways use the old one, whose other replica
+    # confirms.
     await promoted.client.replicaof("NO", "ONE")
 
     async def end(number, name):
-        """Deletes a session, and creates each fourth one again."""
+        """Deletes a session, and creates every fourth one again."""
         deleted = (await members[number % 3].delete(name)).status
         created = number % 4 == 0 and (await members[number % 3].put(name, symbol="B")).status
         return name, deleted, created
@@ -384,7 +386,7 @@ async def test_a_failover_brings_no_deleted_session_back(replicas_for, databases
     results = await asyncio.gather(*(end(number, name) for number, name in enumerate(names)))
     await databases.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", "main")
     await _has_another_history(figures)
-    # What was refused may have been done, or not.
+    # A refused request may have been executed.
     again = {name for name, deleted, created in results if deleted == 204 and created == 201}
     gone = {name for name, deleted, created in results if deleted == 204 and created is False}
     assert gone

@@ -1,6 +1,6 @@
-"""Gateways while Redis cannot be reached, is full or has lost everything: as the table in docs/replicas.md says.
+"""Gateways while Redis cannot be reached, is full or has lost everything. The table in docs/replicas.md promises this.
 
-DRAWBRIDGE_REDIS_AWAY sets for how many seconds Redis is away in the long form; `make soak-redis` has 600.
+DRAWBRIDGE_REDIS_AWAY sets the seconds without Redis in the long form; `make soak-redis` uses 600.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from harness.replicas import LEASE
 from harness.waiting import eventually
 
 LONG = float(os.environ.get("DRAWBRIDGE_REDIS_AWAY", "4"))
-#: So that four seconds are longer than anything waits for.
+#: Four seconds without Redis are longer than any wait with this lease.
 SHORT_LEASE = 2
 
 
 def take_away(way, replicas):
-    """No gateway reaches Redis."""
+    """Keeps all gateways from Redis."""
     if way == "frozen":
         replicas.databases.primary.freeze()
         return
@@ -39,7 +39,7 @@ async def is_ready(member):
 
 
 async def log_of(member):
-    """Numbers of pushes, and reasons of gaps."""
+    """The log at this gateway: numbers of pushes, and reasons of gaps."""
     log, cursor = [], "earliest"
     while True:
         batch = await member.client().poll(cursor=cursor, wait=0)
@@ -66,7 +66,7 @@ async def has(member, number):
 
 
 async def states(replicas, ids):
-    """Waits for the final states, each from another gateway."""
+    """The final states of deliveries, each read from another gateway."""
     seen = []
     for id in ids:
         client = replicas.running[len(seen) % len(replicas.running)].client()
@@ -81,7 +81,7 @@ async def states(replicas, ids):
 
 @pytest.mark.parametrize("way", ["cut", "stalled", "frozen"])
 async def test_a_second_without_redis_delays_and_loses_nothing(replicas_for, recorder, way):
-    # The usual lease.
+    # This is the default lease.
     replicas = await replicas_for(lease=5)
     await recorder.push_one()
     await have(replicas, 1)
@@ -122,7 +122,7 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     (lease,) = (message["lease"] for message in taken.json["messages"])
     take_away(way, replicas)
     began = time.monotonic()
-    # The connection is closed at the deadline, which is a second before the lease ends.
+    # The holder closes its connection at its deadline, a second before the lease ends.
     connection = recorder.connections[0]
     await eventually(lambda: connection.closed is not None, what="the holder closes its connection")
     closed = connection.closed - began
@@ -134,13 +134,13 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     problems = [asyncio.create_task(problems_of(member, lease)) for member in replicas]
     refused = 0
     while not refused or time.monotonic() < began + LONG:
-        # At once, since a follower waits for a holder for a while.
+        # All requests are sent at once, since a follower waits a while for a holder.
         for answer in await asyncio.gather(*(member.client().send("meanwhile") for member in replicas)):
             assert answer.problem(503)["retryable"], answer.body
             assert "Retry-After" in answer.headers
             refused += 1
         for member in replicas:
-            # Readers have what is there.
+            # Readers still get the pushes.
             assert await log_of(member) == [1, 2, 3, 4, 5]
         await asyncio.sleep(min(0.2, LONG / 100))
     for problem in problems:
@@ -157,17 +157,17 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     assert log == [1, 2, 3, 4, 5, "upstream", *range(6, number + 1)]
     assert [await log_of(member) for member in replicas] == [log] * 3
     for stream in streams:
-        # It may have ended, as those of a session that is replaced do, and continues where it has ended.
+        # The stream may have ended, because its session was replaced. It continues at its last position.
         assert await stream.until(number) == log
         stream.close()
     for member in replicas:
         await eventually(lambda member=member: sees_redis(member, is_there=True), what="it shows that Redis is back")
-    # The lease is valid, and no request that was refused has had an effect.
+    # The lease is still valid, and no refused request had an effect.
     settled = await replicas[2].client().request("POST", "/v1/consumers/w/settle", json={"ack": [lease]})
     assert settled.status == 200, settled.body
     consumer = (await replicas[0].client().request("GET", "/v1/consumers/w")).json
     assert (consumer["leases"], consumer["dead"]["messages"]) == (0, 0)
-    # A gateway knows where the holder is reached from its next heartbeat on, which may be later than the push.
+    # A gateway learns the holder's address with its next heartbeat, which may be later than the push.
     for member in replicas:
         await eventually(lambda member=member: is_open(member), what="it shows the state of the holder")
     ids = [(await member.client().accepted(f"after {member.number}"))["id"] for member in replicas]
@@ -182,12 +182,12 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     assert closed < SHORT_LEASE
 
 
-#: Status and type of what only a holder serves, while Redis is away: no gateway knows which one holds the session.
+#: Status and type of the problem of requests that need the holder. While Redis is away, no gateway knows the holder.
 PROBLEM = (503, "/errors/store-failed")
 
 
 async def problems_of(member, lease):
-    """What requests get that only a holder serves, all at once. A follower waits for a holder for a while."""
+    """The problems of requests that only a holder serves, sent at once. A follower waits a while for a holder."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "m"}
     requests = {
         "receive": ("POST", "/v1/consumers/w/receive?wait=0s", None),
@@ -202,7 +202,7 @@ async def problems_of(member, lease):
 
 
 async def sees_redis(member, *, is_there):
-    """Whether the state of the session and the metrics say that Redis is there, or away."""
+    """Whether the session's document and the metrics say that Redis is reachable, or that it is not."""
     document = await member.client().session()
     assert isinstance(document["state"], str)
     replica, metrics = document["replica"], await member.gateway.metrics()
@@ -241,7 +241,7 @@ async def test_a_redis_that_has_lost_everything_gets_it_from_the_holder(replicas
     assert await states(replicas, [before["id"]] * 3) == ["confirmed"] * 3
     again = await replicas[2].client().send("before", headers={"Idempotency-Key": "k"})
     assert (again.status, again.json["id"]) == (200, before["id"])
-    # A gateway that begins now finds the same.
+    # A gateway that starts now finds the same state.
     follower = (await replicas.followers())[0]
     await follower.drain()
     await follower.run()
@@ -260,7 +260,7 @@ async def test_a_full_redis_loses_nothing_and_recovers(replicas_for, recorder):
     holder = await replicas.holder()
     posts = [asyncio.create_task(member.client().send(f"full {member.number}")) for member in replicas]
     recorder.push()
-    # Redis accepts what needs no memory, such as heartbeats, and is not used for messages.
+    # Redis still accepts commands that need no memory, such as heartbeats. Gateways do not use it for messages.
     refused = "Redis refuses writes\n"
 
     async def says_so():

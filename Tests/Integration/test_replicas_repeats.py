@@ -1,4 +1,4 @@
-"""A POST that is repeated at another gateway is sent once, by its client or by the gateway that has forwarded it."""
+"""A POST that is repeated at another gateway is sent once, whether its client or the forwarding gateway repeats it."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ KINDS = ["configured", "created"]
 
 
 class Repeated:
-    """Posts with a key, each remembered with the id of its message."""
+    """Posts messages with a key, and remembers the id of each."""
 
     def __init__(self, session):
         self._session = session
@@ -34,7 +34,7 @@ class Repeated:
 
 @pytest.fixture
 def shared_by(replicas_for, recorder):
-    """`await shared_by(kind)`: gateways that share a session of this kind, and its name; None if it is configured."""
+    """`await shared_by(kind)`: gateways that share such a session, and its name, or None for the configured session."""
 
     async def shared_by(kind, **options):
         upstream = {"url": f"{recorder.url}{{symbol}}"}
@@ -42,7 +42,7 @@ def shared_by(replicas_for, recorder):
         replicas = await replicas_for(settings={"profiles": {"market": market}}, **options)
         if kind == "configured":
             return replicas, None
-        # The gateway that holds the configured session holds this one as well.
+        # The gateway that holds the configured session will hold this one as well.
         await Sessions((await replicas.holder()).gateway).created("btc", symbol="BTC")
         for member in replicas:
             await Sessions(member.gateway).ready("btc")
@@ -60,7 +60,7 @@ async def test_a_repeated_post_is_sent_once_whatever_becomes_of_its_holder(share
     repeated = Repeated(session)
     for number, member in enumerate(replicas):
         await repeated.post(member, f"keyed-{number}")
-    # The holder executes these, and nobody gets its responses.
+    # The holder executes these requests, but its responses are lost.
     holder.entrance.mute()
     client = repeated.client(others[0])
     plain = [asyncio.create_task(client.send(f"plain-{number}")) for number in range(8)]
@@ -76,7 +76,7 @@ async def test_a_repeated_post_is_sent_once_whatever_becomes_of_its_holder(share
             holder.freeze()
         case "partition":
             holder.network.stall()
-    # Each is repeated at the next holder.
+    # Each request is repeated at the next holder.
     answers = await asyncio.gather(*plain, keyed)
     assert {answer.status for answer in answers} <= {200, 202}, [answer.body for answer in answers]
     again = await repeated.client(others[1]).send("keyed", headers={"Idempotency-Key": "lost"})

@@ -1,6 +1,6 @@
-"""Gateways that share a session, restarted one after another behind a load balancer: nobody notices.
+"""Gateways that share a session are restarted one after another behind a load balancer, and no client notices.
 
-DRAWBRIDGE_OTHER_BINARY names the program of another version: then the gateways are also upgraded from it, and back.
+DRAWBRIDGE_OTHER_BINARY names the program of another version: then the test also upgrades from it and back.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class ReplicaTraffic(Traffic):
         return message["data"]["n"]
 
 
-# The gateways that are restarted one after another, and the program of each.
+# For each restart, the gateway and its next program.
 SAME = [(number, BINARY) for number in range(3)]
 UPGRADED = [*SAME, *((number, OTHER) for number in range(3))]
 
@@ -53,7 +53,7 @@ UPGRADED = [*SAME, *((number, OTHER) for number in range(3))]
 async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
     replicas_for, recorder, start, tmp_path, measured, restarts
 ):
-    # The program that ends the restarts is the one that begins.
+    # The first program is the one of the last restart.
     replicas = await replicas_for(env=PAUSE, program=restarts[-1][1])
     proxy = await start(
         CheckingHAProxy(tmp_path, [(member.address, ("127.0.0.1", member.management_port)) for member in replicas])
@@ -88,7 +88,7 @@ async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
     last = await recorder.push_one()
     for member in replicas:
         log = await read_to(member.client(), cursor, last)
-        # Each holder has a connection of its own.
+        # The log has a gap wherever the holder changed, since each holder has its own connection.
         assert [entry for entry in log if entry != "upstream"] == list(range(1, last + 1))
     assert all(connection.was_closed_in_order for connection in recorder.connections[:-1])
     measured(
@@ -100,16 +100,16 @@ async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
 
 BODIES = {
     "/v1/call": {"jsonrpc": "2.0", "id": 1, "method": "m"},
-    # Of a lease that has ended: 409.
+    # The lease is unknown, so this gets 409.
     "/v1/consumers/c/settle": {"ack": ["l-1.1.0123456789abcdef"]},
 }
 
 
 class Requests:
-    """Requests that no gateway repeats, since they would be executed twice, one after another at each client."""
+    """Requests that no gateway may repeat, as they would be executed twice. Each client sends one after another."""
 
     def __init__(self, clients):
-        #: How many had each status.
+        #: The number of responses with each status.
         self.statuses = collections.Counter()
         self.unknown = []
         self._tasks = [asyncio.create_task(self._run(client, path)) for client in clients for path in BODIES]
@@ -138,7 +138,7 @@ async def test_no_outcome_is_unknown_while_the_release_of_a_session_is_stored_la
     assert created.status == 201, created.body
     requests = Requests([member.client() for member in await replicas.followers()])
     await eventually(lambda: min(requests.statuses[200], requests.statuses[409]) >= 20, what="requests are executed")
-    # Until then, the others do not hear that nobody holds the session.
+    # During this pause the other gateways do not learn that no gateway holds the session.
     await replicas.databases.primary.client.client_pause(300, all=False)
     await holder.drain()
     statuses = requests.statuses.copy()
@@ -156,5 +156,5 @@ async def accepted(member):
 
 
 async def is_used(member, before):
-    # The load balancer's checks are requests to the management listener, and few.
+    # The load balancer's checks go to the management listener and are not counted here.
     return await accepted(member) > before + 20

@@ -1,6 +1,7 @@
-"""Every gateway serves every route of a session that another one holds, and the next holder continues each of them.
+"""Every gateway serves every route of a session that another gateway holds, and the next holder continues all state.
 
-Requests go to a gateway that does not hold the session. Then its holder ends, and the state is read at a third one.
+Requests go to a gateway that does not hold the session. Then the holder ends, and a third gateway is asked for the
+state.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ CALLS = {"upstream": {"correlation": "jsonrpc"}}
 
 
 class Trio:
-    """The holder of the session, the gateway that gets the requests, and a third one."""
+    """Three gateways: the holder, `front`, which gets the requests, and `third`."""
 
     def __init__(self, replicas, holder, front, third):
         self.replicas = replicas
@@ -34,7 +35,7 @@ class Trio:
         return await self.next_holder()
 
     async def next_holder(self):
-        """Waits until both other gateways know it: a call to the last one would get 502."""
+        """Waits until both other gateways know the next holder. Otherwise a call to the last holder would get 502."""
         self.holder = await self.replicas.holder(of=[self.front, self.third])
         for member in (self.front, self.third):
 
@@ -55,7 +56,7 @@ class Trio:
 
 @pytest.fixture
 def trio_for(replicas_for):
-    """`await trio_for(…)`: three gateways by their roles."""
+    """`await trio_for(…)`: three gateways and their roles."""
 
     async def trio_for(**options):
         replicas = await replicas_for(**{"lease": LEASE, **options})
@@ -65,20 +66,20 @@ def trio_for(replicas_for):
 
 
 async def ask(member, method, path, *, status=200, **options):
-    """The body of a response that must have this status."""
+    """The body of a response. Its status must be `status`."""
     answer = await member.client().request(method, f"/v1/{path}", **options)
     assert answer.status == status, (method, path, answer.status, answer.body)
     return answer.json
 
 
 async def state(member, id, wait=30):
-    """State and reason of a delivery, as soon as they are final."""
+    """The state and reason of a delivery, once they are final."""
     delivery = await ask(member, "GET", f"deliveries/{id}?wait={wait}s")
     return delivery["state"], delivery["reason"]
 
 
 async def session(member, **expected):
-    """The document of the session, as soon as it has these values."""
+    """The document of the session, once it has these values."""
 
     async def has_them():
         document = await member.client().session()
@@ -88,7 +89,7 @@ async def session(member, **expected):
 
 
 async def collect(member, cursor, last, query=""):
-    """The numbers of the pushes after the cursor up to `last`, and the reasons of gaps. Where they end."""
+    """The numbers of the pushes after the cursor up to `last`, with the reasons of gaps, and the cursor at the end."""
     seen = []
     while last not in seen:
         batch = Batch.of(await member.client().request("GET", f"/v1/messages?cursor={cursor}&wait=10s&{query}"))
@@ -117,7 +118,7 @@ async def test_a_session_that_was_closed_stays_closed_at_the_next_holder(trio_fo
     opened = await ask(trio.follower, "PATCH", "session", json={"desired": "up"})
     assert opened["desired"] == "up"
     assert await state(trio.third, id) == ("confirmed", None)
-    # The next holder connected for the request, and not before.
+    # The next holder connected for this request, not earlier.
     assert [connection.opened > before for connection in recorder.connections] == [False, True]
     assert recorder.received == ["queued"]
 
@@ -130,7 +131,7 @@ async def test_a_stream_of_the_session_names_the_next_holder(trio_for):
         def last(stream):
             events = [event.json for event in stream.events if event.type == "session"]
             replica = events[-1]["replica"] if events else None
-            # Of a gateway that it names, or None.
+            # Whether the last event names the gateway `member` as the holder, or None without a holder.
             return replica and replica["holder"] and replica["holder"]["gateway"] == ids[member]
 
         return last
@@ -142,7 +143,7 @@ async def test_a_stream_of_the_session_names_the_next_holder(trio_for):
     for stream in streams.values():
         await stream.until(names(trio.holder))
     following = await trio.take_over()
-    # That of the next holder has ended, since its session was replaced.
+    # The next holder ended its stream, since its session was replaced.
     await streams[trio.follower].until(names(following))
     while await streams[following].read():
         pass
@@ -183,7 +184,7 @@ def cut(upstream):
 async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(trio_for, recorder):
     trio = await trio_for()
     client = trio.front.client()
-    # It responds to no opening handshake. Another server could get its port if it did not listen.
+    # The upstream responds to no opening handshake. It keeps listening, so that no other server gets its port.
     recorder.is_mute = True
     cut(recorder)
     await eventually(lambda: recorder.connected == 0, what="the connection has ended")
@@ -198,7 +199,7 @@ async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(tri
     assert await state(trio.front, first) == ("replaced", None)
     other = await send("other", topic="volume")
     later = await send("later", ttl=5)
-    # All of these wait while the holder is lost.
+    # These requests wait while there is no holder.
     until = asyncio.create_task(
         ask(trio.front, "POST", "messages?until=confirmed&wait=50s&ttl=600", data="until", headers={})
     )
@@ -212,7 +213,7 @@ async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(tri
     assert await state(trio.third, later) == ("expired", "ttl")
     assert await state(trio.third, late) == ("expired", "ttl")
     assert await state(trio.third, first) == ("replaced", None)
-    # It takes the place of one of the last holder.
+    # This message replaces one that the last holder accepted.
     third = (await trio.follower.client().accepted("third", headers={"TTL": "600", "Topic": "price"}))["id"]
     for wait in waits:
         assert await wait == ("replaced", None)
@@ -223,7 +224,7 @@ async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(tri
     for id in (third, other):
         assert await state(trio.third, id) == ("confirmed", None)
     assert sorted(recorder.received) == ["other", "third", "until"]
-    # With the upstream.
+    # This time the upstream is connected.
     done = await ask(trio.follower, "POST", "messages?until=confirmed&wait=30s", data="at once")
     assert done["state"] == "confirmed"
     assert recorder.received[-1] == "at once"
@@ -264,7 +265,7 @@ class _Silent(FramePeer):
 
 
 class SilentUpstream(FrameServer):
-    """Confirms nothing while it is silent: it responds to no ping."""
+    """An upstream that answers no ping while it is silent, so it confirms nothing."""
 
     def __init__(self):
         super().__init__(_Silent)
@@ -282,16 +283,17 @@ async def test_what_was_not_confirmed_is_sent_again_by_the_next_holder(trio_for,
     ids = [(await trio.front.client().accepted(text))["id"] for text in texts]
     await eventually(lambda: len(upstream.received) == 6, what="the upstream has all of them")
     await trio.holder.kill()
-    # Before the next holder connects: it would send again what a silent connection does not confirm.
+    # This must happen before the next holder connects: it would repeat messages that a silent connection does not
+    # confirm.
     upstream.is_silent = False
     await trio.next_holder()
     for id in ids:
         assert await state(trio.third, id) == ("confirmed", None)
     received = collections.Counter(upstream.received)
     assert [received[text] for text in texts] == [2] * 5
-    # In their order.
+    # Both deliveries came in order.
     assert [text for text in upstream.received if text in texts] == 2 * texts
-    # A state is stored after the fact, so it may have been sent again as well.
+    # The state is stored after the confirmation, so this message may have been sent again as well.
     assert await state(trio.front, before) == ("confirmed", None)
     assert received["before"] in (1, 2)
 
@@ -304,7 +306,7 @@ async def test_topics_are_selected_at_a_follower_before_and_after_a_take_over(tr
     topics = {"3", *map(str, (1, *range(10, 20)))}
 
     def selected(first, last):
-        # The key of a push.
+        # The key of push n is n modulo 20.
         return [number for number in range(first, last + 1) if str(number % 20) in topics]
 
     query = "topic=3&topic=1*"
@@ -318,7 +320,7 @@ async def test_topics_are_selected_at_a_follower_before_and_after_a_take_over(tr
     await trio.take_over()
     await recorder.push_one()
     recorder.push(19)
-    # Where the poll at the other gateway has ended.
+    # The reader continues where the poll at the other gateway ended.
     seen, _ = await collect(trio.third, cursor, 53, query)
     assert seen == ["upstream", *selected(34, 53)]
     for stream in streams:
@@ -330,7 +332,7 @@ async def test_topics_are_selected_at_a_follower_before_and_after_a_take_over(tr
 
 
 async def receive(member, consumer, count, **parameters):
-    """The next messages of a consumer, so many of them."""
+    """The next messages of a consumer, `count` of them."""
     messages = []
     query = "&".join(f"{name}={value}" for name, value in {"wait": "30s", **parameters}.items())
     while len(messages) < count:
@@ -357,7 +359,7 @@ async def test_dead_letters_and_leases_are_those_of_every_gateway(trio_for, reco
     taken = await receive(front, "retried", 4)
     assert numbers(taken) == [1, 2, 3, 4]
     one, two, extended, kept = (message["lease"] for message in taken)
-    # For longer than the test.
+    # The new leases are longer than the test.
     await ask(front, "PUT", "consumers/retried", json={"share": True, "visibility": "10m"})
     await settle(front, "retried", reject=[one, two], extend=[extended])
     dead = await ask(front, "GET", "consumers/retried/dead")
@@ -369,7 +371,7 @@ async def test_dead_letters_and_leases_are_those_of_every_gateway(trio_for, reco
     third = trio.third
     assert await ask(third, "GET", "consumers/retried/dead") == dead
     assert (await ask(third, "GET", "consumers/removed/dead"))["messages"] == []
-    # The lease that was not extended ends, as it would have without the take-over.
+    # The lease that was not extended ends, as it would without the take-over.
     (again,) = await receive(third, "retried", 1)
     assert (again["data"]["n"], again["deliveries"]) == (4, 2)
     late = await front.client().request("POST", "/v1/consumers/retried/settle", json={"ack": [kept]})
@@ -417,7 +419,7 @@ async def test_a_socketio_session_continues_at_the_next_holder(trio_for, start):
     await send(trio.front, 5)
     await read(trio.third, 5)
     assert await add(trio.front, 1, 2) == [3]
-    # Many of these are emitted while nobody is connected.
+    # The server emits many of these while no gateway is connected.
     await send(trio.front, 400)
     await read(trio.third, 10)
     await trio.take_over()
@@ -444,7 +446,7 @@ async def test_a_client_acknowledges_an_event_at_another_gateway_until_its_conne
     cursor = "earliest"
 
     async def next_token():
-        """From the gateway that does not get the acknowledgements. A gap ends a poll."""
+        """The token from the gateway that does not get the acknowledgements. A gap ends a poll, so it polls again."""
         nonlocal cursor
         messages = []
         while not messages:

@@ -15,13 +15,13 @@ _WRONG = "not-the-password"
 
 @pytest.fixture
 def databases(tmp_path, authority, certificate):
-    """A primary, replicas and Sentinels. Not started."""
+    """A primary, replicas and Sentinels, which are not started yet."""
     protection = Protection(authority.path, certificate, authority.issue(for_clients=True))
     return Databases(tmp_path, replicas=2, sentinels=2, protection=protection)
 
 
 async def _plain_reply(server):
-    """What is there without TLS."""
+    """The server's reply to a connection without TLS."""
     reader, writer = await asyncio.open_connection(*server.address)
     writer.write(b"PING\r\n")
     try:
@@ -58,7 +58,7 @@ async def test_the_documented_rights_and_tls_are_enough_through_a_failover(repli
     assert await databases.present_primary() is not primary
     assert recorder.received == ["before", "after"]
     assert len(recorder.connections) == 1
-    # Also what only a release, and a gateway that begins, need.
+    # Now runs the commands that only a release and a starting gateway need.
     await holder.drain()
     await holder.run()
     await confirmed(follower.client(), (await holder.client().accepted("last"))["id"])
@@ -105,7 +105,7 @@ async def test_what_is_wrong_is_in_the_log_and_no_such_gateway_is_ready(start, d
     members = {name: await begin(number, store) for number, (name, (store, _)) in enumerate(wrong.items())}
 
     def problem_of(name):
-        """What anybody may know of the reason."""
+        """The part of the reason that every client may know."""
         if "password" in name:
             return "Redis does not accept the user or password of this gateway"
         return "no connection to Redis"
@@ -119,7 +119,7 @@ async def test_what_is_wrong_is_in_the_log_and_no_such_gateway_is_ready(start, d
         assert wrong[name][1] in record["reason"]
         assert record["address"] in {f"127.0.0.1:{server.port}" for server in servers[name]}
         await eventually(lambda name=name: says_so(name), what=f"/readyz fails with {name}")
-    # One that has everything right.
+    # One gateway has correct settings.
     await (await begin(len(wrong), {})).ready()
     await recorder.opens(0)
     for name, member in members.items():

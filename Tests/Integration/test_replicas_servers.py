@@ -1,4 +1,4 @@
-"""Gateways on servers of other versions than Debian's Redis: the oldest one that they accept, and Valkey."""
+"""Gateways on other servers than Debian's Redis: the oldest version that they accept, and Valkey."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _PASSWORD = "password-of-drawbridge"
 
 @pytest.fixture(params=OTHER_SERVERS)
 def program(request):
-    """The path of each server that could be installed; None: Debian's."""
+    """The path of each server that could be installed, or None for Debian's."""
     return request.param and other_server(request.param)
 
 
@@ -45,7 +45,7 @@ class Worker:
         assert answer.status == 201, answer.body
 
     async def receive(self, limit):
-        """The numbers of some pushes, with the lease of each."""
+        """The numbers of some pushes, and the lease of each."""
         answer = await self._client.request("POST", f"/v1/consumers/w/receive?wait=10s&limit={limit}")
         assert answer.status == 200, answer.body
         return {message["data"]["n"]: message["lease"] for message in answer.json["messages"]}
@@ -84,7 +84,7 @@ async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_pat
     await holder.kill()
     assert await replicas.holder(of=[follower]) is follower
     await recorder.opens(1)
-    # What was leased is acknowledged, what was not is received, and the next message is sent.
+    # Leased pushes can be acknowledged, other pushes are received, and the next message is sent.
     await worker.acknowledge(leases.values())
     assert sorted(await worker.receive(100)) == list(range(5, 11))
     again = await client.send("before", headers={"Idempotency-Key": "key"})
@@ -93,7 +93,7 @@ async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_pat
     assert await read_to(client, cursor, await recorder.push_one()) == [*range(1, 11), "upstream", 11]
     await holder.run()
     await confirmed(holder.client(), (await holder.client().accepted("last"))["id"])
-    # In order, and then the other one continues at once.
+    # This holder ends in order, so the other gateway continues at once.
     await follower.drain()
     await recorder.opens(2)
     assert await read_to(holder.client(), cursor, await recorder.push_one()) == [
@@ -129,7 +129,7 @@ async def test_a_failover_costs_no_connection(replicas_for, tmp_path, recorder, 
 
 
 async def _is_refused_as_the_store_fails(member, reason):
-    """A message is refused, and /readyz says why."""
+    """Waits until a message is refused and /readyz names the reason."""
 
     async def says_so():
         answer = await member.gateway.manage("/readyz")
@@ -165,7 +165,7 @@ async def test_a_full_server_refuses_messages_and_says_so(replicas_for, tmp_path
 async def test_a_server_that_becomes_a_replica_is_noticed_at_once(replicas_for, start, tmp_path, recorder, program):
     replicas = await replicas_for(2, databases=Databases(tmp_path, program=program), lease=5)
     holder = await replicas.holder()
-    # It requires a password, so it accepts no replica, and the server keeps what it has.
+    # This server requires a password, so it accepts no replica, and the tested server keeps its data.
     other = await start(RedisServer(tmp_path, program=program, options=["--requirepass", _PASSWORD]))
     redis = replicas.databases.primary.client
     await redis.execute_command("REPLICAOF", "127.0.0.1", str(other.port))
@@ -191,7 +191,7 @@ async def test_a_follower_shows_only_what_a_replica_has(replicas_for, tmp_path, 
         short = (await follower.gateway.metrics())["drawbridge_store_wait_short_total"]
         return short > 0 or await shown(follower) == second
 
-    # A read that is not confirmed counts as well.
+    # A read that Redis does not confirm in time counts as well.
     await eventually(has_read_it, what="the follower has read the push")
     assert [await shown(member) for member in replicas] == [first, first]
     databases.servers[1].thaw()

@@ -1,4 +1,4 @@
-"""Settings of several gateways that do not fit together: what each gateway says of them."""
+"""Settings of several gateways that contradict each other, and what each gateway reports."""
 
 import json
 
@@ -16,7 +16,7 @@ _OTHER_HOST = "another gateway with the same store.prefix connects a session to 
 
 @pytest.fixture
 async def begin(start, tmp_path, recorder):
-    """`await begin(settings, upstream)`: a further gateway on the same Redis, which may not become ready."""
+    """`await begin(settings, upstream)`: starts one more gateway on the same Redis, which may not become ready."""
     databases = await start(Databases(tmp_path))
     members = []
 
@@ -59,7 +59,7 @@ async def test_an_address_that_no_other_gateway_reaches_is_named(begin, recorder
     await eventually(is_not_ready, what="/readyz of the gateway that is not reached fails")
     assert (await first.gateway.metrics())["drawbridge_peers_unreachable"] == 1
 
-    # The session comes to the one that nobody reaches.
+    # The gateway that the others cannot reach takes the session.
     await first.drain()
     await recorder.opens(1)
     await first.run()

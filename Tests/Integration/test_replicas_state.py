@@ -1,4 +1,4 @@
-"""What gateways on one Redis show of a session, the webhooks of its holder, and settings that are read again."""
+"""The session's document at several gateways on one Redis, the webhooks of the holder, and reloads of settings."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from harness.waiting import eventually
 
 @pytest_asyncio.fixture
 async def database(start, tmp_path):
-    # It evicts nothing, since it has no limit.
+    # This policy warns, but the server has no memory limit, so it never evicts.
     server = await start(RedisServer(tmp_path))
     await server.client.config_set("maxmemory-policy", "allkeys-lru")
     return server
@@ -23,7 +23,7 @@ async def database(start, tmp_path):
 
 @pytest_asyncio.fixture
 async def pair(gateway_for, database, upstream):
-    """`await pair(webhook, …)`: two gateways, the holder of the session first."""
+    """`await pair(webhook, …)`: two gateways. The first one holds the session."""
 
     def configuration(*webhooks, **settings):
         return json.dumps(
@@ -52,7 +52,7 @@ async def pair(gateway_for, database, upstream):
 
 
 async def _state(gateway, *states):
-    """The document of the session, as soon as it has one of these states."""
+    """The document of the session, once it has one of these states."""
 
     async def has_state():
         answer = await gateway.client().request("GET", "/v1/session")
@@ -88,7 +88,7 @@ async def test_each_gateway_names_the_holder_also_when_there_is_none(pair, upstr
     assert metrics.samples["drawbridge_store_script_seconds_count", 'script="heartbeat"'] > 0
 
     await first.kill()
-    # It does not respond, and is then not the holder any more.
+    # First the holder does not respond. Then the session has no holder.
     alone = await _state(second, "elsewhere", "no-holder")
     assert (alone["replica"]["holder"] is None) == (alone["state"] == "no-holder")
     assert (alone["pushes"]["received"], alone["queue"], alone["desired"]) == (1, None, None)
@@ -113,7 +113,7 @@ async def test_webhooks_continue_at_the_next_holder(pair, start, upstream):
     await _state(second, "ready")
     await upstream.push("c")
     await receiver.has(3)
-    # The last one may have been delivered twice, since the former holder may not have stored it.
+    # The last push may be delivered twice, since the former holder may not have stored its delivery.
     assert (receiver.deliveries[0].data, receiver.deliveries[-1].data) == ("a", "c")
 
 
@@ -142,12 +142,12 @@ async def test_webhooks_continue_after_an_orderly_release_with_what_was_not_deli
     consumer = await eventually(is_settled, what="everything is delivered")
     assert consumer["dead"]["messages"] == 0
     assert receiver.payloads.count("b") == tried + 1
-    # What was delivered before the release is stored with it.
+    # The holder stored its deliveries when it released the session.
     assert [receiver.payloads.count(each) for each in "acd"] == [1, 1, 1]
 
 
 async def test_a_holder_that_was_stopped_begins_no_request_of_a_webhook(gateway_for, pair, start, upstream):
-    # Each gateway has a secret of its own, so a request shows who has sent it.
+    # Each gateway has its own secret, so each request shows its sender.
     secrets = {"first": new_secret(), "second": new_secret()}
     is_stopped = asyncio.Event()
     begun = {"first": [], "second": []}
@@ -180,7 +180,7 @@ async def test_a_holder_that_was_stopped_begins_no_request_of_a_webhook(gateway_
     await eventually(are_stored, what="all pushes are stored")
     first.signal(signal.SIGSTOP)
     await eventually(lambda: len(begun["second"]) >= 4 * len(pushes), within=30, what="the next holder delivers")
-    # These responses, which would make room for other requests, are there before the gateway continues.
+    # The responses arrive before the gateway continues, and would make room for other requests.
     is_stopped.set()
     await upstream.push("more")
     await eventually(lambda: begun["second"].count("more") == 4, what="the next holder delivers")

@@ -1,4 +1,4 @@
-"""What has waited for the next holder of its session ends when its client said so."""
+"""Requests that wait for the next holder of a session end when their clients' time is over."""
 
 import asyncio
 import json
@@ -20,14 +20,14 @@ async def test_nothing_is_sent_after_its_time_because_its_holder_was_lost(replic
 
     assert (await call(clients[0], 0, "10s")).status == 200
     await holder.kill()
-    # Each waits until the lease of the holder has ended, for much longer than its own time.
+    # Each request waits until the holder's lease has ended, which is much longer than its own time.
     late = [client.send(json.dumps({"late": n}), headers={"TTL": "1"}) for n, client in enumerate(clients)]
     late += [client.send(json.dumps({"late": 2 + n}), headers={"TTL": "0"}) for n, client in enumerate(clients)]
     calls = [call(client, 100 + n, "500ms") for n, client in enumerate(clients)]
     patient = [client.send(json.dumps({"patient": n})) for n, client in enumerate(clients)]
     late, calls, patient = await asyncio.gather(asyncio.gather(*late), asyncio.gather(*calls), asyncio.gather(*patient))
     assert {answer.problem(503)["type"].rpartition("/")[2] for answer in late} == {"upstream-down"}
-    # The holder may have executed one that was written to its connection, as far as the other gateway knows.
+    # The forwarding gateway cannot know whether the holder executed a call that was written to its connection.
     assert {answer.problem(answer.status)["type"].rpartition("/")[2] for answer in calls} <= {
         "holder-unavailable",
         "outcome-unknown",

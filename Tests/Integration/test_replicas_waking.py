@@ -1,4 +1,4 @@
-"""A holder that was stopped for longer than its lease says nothing false when it continues."""
+"""A holder that was stopped for longer than its lease gives no wrong answer when it continues."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ KEYED = "Idempotency-Key: k\r\nContent-Type: text/plain; charset=utf-8\r\n"
 
 
 class Question:
-    """A request that waits in the socket of a gateway that is stopped."""
+    """A request that waits in the socket of a stopped gateway."""
 
     def __init__(self, reader, writer):
         self._reader, self._writer = reader, writer
@@ -43,7 +43,7 @@ async def final(client, id):
 
 
 async def test_a_holder_that_was_stopped_says_nothing_false(replicas_for, recorder):
-    # Slow, so that most of what was accepted waits when the holder stops.
+    # The rate is low, so most accepted messages still wait when the holder stops.
     replicas = await replicas_for(lease=LEASE, settings={"upstream": {"url": recorder.url, "queue": {"rate": 20}}})
     first = await replicas.holder()
     asked = first.client()
@@ -66,7 +66,7 @@ async def test_a_holder_that_was_stopped_says_nothing_false(replicas_for, record
     read = await eventually(read, what="the pushes can be read")
     received = (await client.request("POST", "/v1/consumers/w/receive?limit=1&wait=5s")).json["messages"]
 
-    # They are there before the process continues, so that they race with all that it has to notice.
+    # These requests arrive before the process continues, so that they compete with everything that it must notice.
     ask = lambda *request, **more: Question.ask(first, *request, **more)  # noqa: E731
     deliveries = {id: await ask("GET", f"/v1/deliveries/{id}") for id in states}
     waiting = {id: await ask("GET", f"/v1/deliveries/{id}?wait=20s") for id in states}

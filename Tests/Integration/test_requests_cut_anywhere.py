@@ -1,7 +1,6 @@
-"""Requests on a real socket, whole, byte by byte and cut at random: what they mean must not hang on how they arrive.
+"""Requests on a real socket: whole, byte by byte and cut at random. Their meaning must not depend on how they arrive.
 
-The rules themselves, each with its section of the RFC, are in Tests/Codecs/HTTPCodecTests; here the whole program is
-asked.
+Tests/Codecs/HTTPCodecTests checks the rules with their sections of the RFC. These tests ask the whole program.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 NEXT = b"GET /v1/session HTTP/1.1\r\nHost: x\r\n\r\n"
 
-# What is sent, and the statuses of the answers. One more request follows, which a sound connection answers 200.
+# The bytes sent, and the statuses of the answers. One more request follows; a sound connection answers it with 200.
 SOUND = {
     "a poll": (GET + b"\r\n", [200]),
     "an empty line before it": (b"\r\n" + GET + b"\r\n", [200]),
@@ -81,7 +80,7 @@ SOUND = {
     "a hundred small ones": ((GET + b"\r\n" + POST + b"Content-Length: 1\r\n\r\na") * 50, [200, 202] * 50),
 }
 
-# As above; the last answer is the refusal, and then the connection ends.
+# As above, but the last answer is a refusal, and then the connection ends.
 UNSOUND = {
     "no Host": (b"GET /v1/session HTTP/1.1\r\n\r\n", [400]),
     "two Hosts": (GET + b"Host: x\r\n\r\n", [400]),
@@ -138,7 +137,7 @@ def pieces(data, cut):
 
 
 async def converse(address, data, cut):
-    """Sends `data` in pieces; the statuses of the answers, and whether the gateway closed in the end."""
+    """Sends `data` in pieces. Returns the statuses of the answers, and whether the gateway closed the connection."""
     reader, writer = await asyncio.open_connection(*address)
     received = bytearray()
 
@@ -154,7 +153,7 @@ async def converse(address, data, cut):
         for piece in pieces(data, cut):
             writer.write(piece)
             await writer.drain()
-            # Not for anything to happen, but so that the kernel does not put the pieces together again.
+            # This is no wait for an event: it keeps the kernel from joining the pieces.
             await asyncio.sleep(0.001 if cut != "whole" else 0)
         writer.write_eof()
     ended = await asyncio.wait_for(collecting, 30)

@@ -54,7 +54,7 @@ def tokens(tmp_path):
 
 
 async def test_sessions_that_come_and_go_use_up_no_attempts_of_others(gateway_for, upstream, tokens):
-    """At one attempt per second they would use up four minutes."""
+    """With a limit of one attempt per second they would use up four minutes."""
     (first, second), authentication = tokens
     config = PROFILES % (upstream.url, "") + authentication
     config += f"upstream: {{url: '{upstream.url}', dials: {{per_second: 1, burst: 1}}}}\n"
@@ -76,7 +76,7 @@ async def test_sessions_that_come_and_go_use_up_no_attempts_of_others(gateway_fo
 
 
 async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_upstream, tokens):
-    """A client chooses a value for which the upstream refuses; other values are served."""
+    """For one value of the variable the upstream refuses with Retry-After; other values are served."""
     (first, second), authentication = tokens
     connections = []
 
@@ -87,7 +87,7 @@ async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_ups
             writer.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
             return
-        # `upgrade` reads the request again.
+        # `upgrade` reads the head again.
         reader.feed_data(head)
         await upgrade(reader, writer)
         connections.append((path, writer))
@@ -192,11 +192,11 @@ async def test_lines_about_created_sessions_are_limited(gateway_for, upstream):
         await asyncio.gather(*(come_and_go(index) for index in range(first, first + 10)))
     seconds = asyncio.get_running_loop().time() - began
     lines = [each for each in gateway.records if each.get("session", "").startswith("x")]
-    # Five per second, and those of the seconds in which it begins and ends.
+    # The limit is five lines per second, and the first and the last second are partial.
     assert 0 < len(lines) <= 5 * (seconds + 2), len(lines)
 
     async def is_reported():
-        # The number of lines that are missing is in a line of a later second.
+        # A line of a later second gives the number of missing lines.
         await come_and_go(count)
         return any(each.get("suppressed", 0) > 0 for each in gateway.records)
 

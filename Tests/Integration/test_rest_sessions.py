@@ -92,7 +92,7 @@ async def test_limits_name_their_settings(sessions_for, upstream):
 
 @pytest.mark.load
 async def test_a_thousand_sessions_return_their_memory_and_descriptors(sessions_for, start, measured, tmp_path):
-    """Fifty principals with twenty sessions each: created, used, and closed because nobody uses them any more."""
+    """Fifty principals create twenty sessions each, use them, and leave them until the gateway closes them as idle."""
     principals, each = 50, 20
     count = principals * each
     upstream = await start(Upstream(compression=None))
@@ -162,7 +162,7 @@ async def test_a_thousand_sessions_return_their_memory_and_descriptors(sessions_
         + f", memory {gateway.memory() / 2**20:.0f} MiB, descriptors: "
         + ", ".join(f"{peak} and {after}" for peak, after in descriptors)
     )
-    # What a connection of the clients has is part of both.
+    # The descriptors of the clients' connections are part of both numbers.
     assert used[1][1] <= used[0][1] * 1.05
 
 
@@ -193,9 +193,9 @@ async def test_creation_is_refused_while_the_gateway_drains(sessions_for, upstre
 
 
 async def test_a_flooding_upstream_and_a_stalled_reader_leave_the_others_alone(sessions_for, start, measured):
-    """One session's upstream sends as fast as it can, and the one client of that session reads nothing.
+    """The upstream of one session sends as fast as it can, and the only client of that session reads nothing.
 
-    The others are on the same loop. Between two of their messages, it takes only so much of the flood.
+    The other sessions are on the same loop. Between two of their messages it reads a bounded part of the flood.
     """
     echo, flood = await start(Upstream(echo=True)), await start(Flood())
     config = (

@@ -32,7 +32,7 @@ async def through(start, tmp_path, gateway):
 
 @pytest_asyncio.fixture(params=REVERSE_PROXIES, ids=lambda route: route.program)
 async def proxied(request, through):
-    """A client behind each of them in turn; `is_envoy` says behind which."""
+    """For each proxy, a client behind it. `is_envoy` says whether the proxy is Envoy."""
     return await through(request.param)
 
 
@@ -66,7 +66,7 @@ async def test_a_post_that_waits_for_confirmation_is_held_through_it(proxied, ga
 
     await eventually(is_queued, what="the message is queued")
     if proxied.is_envoy:
-        # Envoy would end it after 15 seconds with 504. The gateway responds before that.
+        # Envoy would end the poll with 504 after 15 seconds. The gateway responds earlier.
         answer = await late
         assert (answer.status, answer.json["state"]) == (202, "queued")
         return
@@ -98,7 +98,7 @@ async def test_keys_links_and_validators_pass(proxied, upstream):
     await upstream.push("up")
     target = (await poll).headers["Link"].split(">")[0][1:]
     assert target.startswith("/v1/messages?cursor=p-")
-    # A weak validator and its comparison pass: nothing but the gateway responds to it.
+    # The proxy passes weak validators on, and only the gateway compares them.
     first = await proxied.get(wait=0, headers={"If-None-Match": head.headers["ETag"]})
     assert [message["data"] for message in first.json["messages"]] == ["up"]
     assert (await proxied.get(wait=0, headers={"If-None-Match": first.headers["ETag"]})).status == 304
@@ -107,7 +107,7 @@ async def test_keys_links_and_validators_pass(proxied, upstream):
 
 @pytest.mark.timeout(180)
 async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upstream):
-    """Through all proxies at once, since each poll takes up to a minute."""
+    """All proxies at once, since each poll takes up to a minute."""
     routes = [
         (await through(Nginx), 55, 55),
         (await through(HAProxy), 45, 45),
@@ -119,7 +119,7 @@ async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upst
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await client.get(wait=wait)
-        # It ended by itself, and not by a timeout of the proxy.
+        # The poll ended by itself, not by a timeout of the proxy.
         assert answer.status == 200, answer.body
         assert answer.json["messages"] == []
         assert loop.time() - began >= granted - 1
@@ -156,7 +156,7 @@ async def test_the_largest_body_passes(kind, settings, largest, through, upstrea
     await client.accepted(message)
     assert await upstream.has_received(1) == [message]
     if kind is Nginx:
-        # Its own response: the body does not reach the gateway.
+        # nginx itself responds: the body does not reach the gateway.
         refused = await client.send(message + b"x")
         assert refused.status == 413
         assert b"nginx" in refused.body
@@ -210,7 +210,7 @@ async def test_behind_haproxy_without_abortonclose_it_ends_with_the_next_push(th
         await hold_and_abort(client, gateway)
         await upstream.push(f"news {number}")
         await eventually(lambda: none_is_held(gateway), what="the aborted poll has ended")
-    # A poll removes nothing, so the aborted ones have taken nothing from anybody.
+    # A poll removes nothing, so the aborted polls have cost no client a message.
     assert (await client.collect(3, cursor))[0] == ["news 1", "news 2", "news 3"]
 
 

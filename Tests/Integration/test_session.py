@@ -1,4 +1,4 @@
-"""What an operator sees of the session, and says to it: GET and PATCH /v1/session."""
+"""What an operator sees of a session and can change: GET and PATCH /v1/session."""
 
 import re
 import signal
@@ -34,7 +34,7 @@ async def test_down_closes_the_session_and_up_opens_it(upstream, gateway, client
 
 
 async def test_the_gap_of_a_closed_session_is_after_its_last_push(gateway_for, raw_upstream):
-    """The upstream sends until it has read the close frame. What it would have pushed later is missing."""
+    """The upstream sends until it has read the close frame. Pushes that it would send later are missing."""
 
     async def behave(reader, writer):
         await upgrade(reader, writer)
@@ -199,7 +199,7 @@ async def test_down_and_up_at_any_moment(start, gateway_for, raw_upstream, when)
     assert session["next_attempt_in_seconds"] is None
     await eventually(lambda: upstream.connected == 0, what="nothing is connected")
     count = session["generation"]
-    # Nothing reopens it but the wish.
+    # Only a request of the operator opens the session again.
     gateway.rewrite(config.format(upstream.url))
     gateway.signal(signal.SIGHUP)
     await eventually(lambda: '"changed":true' in gateway.output.splitlines()[-1].replace(" ", ""), what="a reload")
@@ -221,7 +221,7 @@ async def test_the_document_has_what_its_description_says(gateway, client):
         return set(re.findall(r"^        (\w+):", section, re.MULTILINE))
 
     session = await client.session()
-    # Namespaces are those of a Socket.IO upstream, and a replica is one of several gateways.
+    # Only a Socket.IO upstream has namespaces, and only one of several gateways has `replica`.
     assert set(session) == described("Session") - {"namespaces", "replica"}
     assert set(session["history"][0]) == described("SessionTransition")
 
@@ -251,7 +251,7 @@ async def test_other_documents_are_refused_and_change_nothing(gateway, client, b
 
 async def test_a_document_of_another_type_or_size_is_refused(gateway, client):
     assert (await patch(client, "desired: down", "application/yaml")).status == 415
-    # What HTTP libraries and curl send unless another type is given.
+    # HTTP libraries and curl send these types by default.
     for type in ("application/octet-stream", "application/x-www-form-urlencoded"):
         assert (await patch(client, '{"desired":"up"}', type)).status == 200
     assert (await patch(client, '{"desired":"down"' + " " * 5000 + "}")).status == 413

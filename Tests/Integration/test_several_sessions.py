@@ -1,4 +1,4 @@
-"""Several sessions in one gateway: each has its own upstream, queue and pushes, and none is in the way of another."""
+"""Several sessions in one gateway: each has its own upstream, queue and pushes, and none hinders another."""
 
 import asyncio
 import signal
@@ -112,7 +112,7 @@ async def test_a_session_without_upstream_does_not_stop_the_others(three):
     waiting = await market.accepted("waits", headers={"TTL": "300"})
     await orders.accepted("goes")
     assert await upstreams["orders"].has_received(1) == ["goes"]
-    # The others are available.
+    # The other sessions are available.
     assert (await gateway.manage("/readyz")).status == 200
     await upstreams["market"].start()
     assert await upstreams["market"].has_received(1) == ["waits"]
@@ -193,7 +193,7 @@ async def test_sessions_that_come_and_go_with_a_reload_are_named_as_needing_a_re
     assert "added" in str(record)
     assert "orders" in str(record)
     orders = gateway.client(session="orders")
-    # It goes on, and may be handing over to a connection that read its certificates again.
+    # The session continues. It may be in a hand-over to a connection with certificates that were read again.
     await eventually(lambda: is_in(orders, "ready"), what="the session orders is ready")
 
 

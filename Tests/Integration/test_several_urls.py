@@ -1,4 +1,4 @@
-"""Several URLs of one upstream, sessions on demand, and what close codes are told to mean."""
+"""Several URLs of one upstream, sessions on demand, and the configured meaning of close codes."""
 
 import asyncio
 import datetime
@@ -183,7 +183,7 @@ async def test_the_next_url_is_taken_when_the_first_asks_to_be_left_alone(start,
     refused = next(entry for entry in session["history"] if entry["status"])
     assert refused["status"] == 503
     assert refused["next_attempt_in_seconds"] < 1
-    # Which of the two it was can be seen from the log.
+    # The log shows which of the two URLs it was.
     failure = await gateway.logs(lambda record: record.get("status") == 503, what="the refusal")
     assert failure["url"] == first.url
 

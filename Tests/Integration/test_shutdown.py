@@ -1,4 +1,4 @@
-"""SIGTERM: nobody is left hanging, nothing accepted is dropped, everybody is told goodbye."""
+"""SIGTERM: every request gets a response, no accepted message is dropped, and connections are closed in order."""
 
 import asyncio
 import contextlib

@@ -20,7 +20,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 @pytest_asyncio.fixture
 async def http_for():
-    """`http_for(proxy)`: a client behind it."""
+    """`http_for(proxy)`: a client behind the proxy."""
     sessions = []
 
     def http_for(proxy):
@@ -37,7 +37,7 @@ def addresses(gateway):
 
 
 def application(number):
-    """The credentials of one of many applications, which Envoy distributes over the gateways."""
+    """The credentials of one of many applications. Envoy distributes applications over the gateways."""
     return {"Authorization": f"Bearer application-{number}"}
 
 
@@ -60,8 +60,8 @@ async def test_the_configuration_is_valid():
 
 @pytest.mark.timeout(120)
 async def test_whatever_waits_ends_before_the_timeout_of_the_route(start, gateway_for, upstream, tmp_path, http_for):
-    """All at once, since each takes as long as the default timeout of a route."""
-    # The upstream does not read during the test, and is not to be given up for that.
+    """All at once, since each request takes as long as the default timeout of a route."""
+    # The upstream does not read during the test, and the heartbeat must not give it up.
     env = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "60s"}
     gateway = await gateway_for(upstream, env=env)
     sidecar = await start(Sidecar(tmp_path, [addresses(gateway)]))
@@ -116,7 +116,7 @@ async def test_whatever_waits_ends_before_the_timeout_of_the_route(start, gatewa
 async def test_a_message_with_a_key_is_sent_once_although_its_responses_are_lost(
     start, gateway_for, tmp_path, http_for, upstream
 ):
-    """Before two gateways, a retry must reach the one that knows the key."""
+    """With two gateways, a retry must reach the gateway that knows the key."""
     gateways = [await gateway_for(upstream), await gateway_for(upstream)]
     losers = [await start(Loser(gateway.address())) for gateway in gateways]
     sidecar = await start(Sidecar(tmp_path, [(loser.address, None) for loser in losers], never_ejects))
@@ -126,7 +126,7 @@ async def test_a_message_with_a_key_is_sent_once_although_its_responses_are_lost
     for number in range(count):
         headers = {"Idempotency-Key": f"key-{number}", **application(number)}
         status, fields, _ = await ask(http, "POST", "/v1/messages", data=f"message {number}", headers=headers)
-        # 200 if the repetition finds the message confirmed.
+        # The status is 200 if the repetition finds the message confirmed.
         assert status in (200, 202)
         replayed += fields.get("Idempotency-Replayed") == "true"
     received = collections.Counter(await upstream.has_received(count))
@@ -144,7 +144,7 @@ async def test_a_message_without_a_key_and_a_call_are_not_repeated(start, gatewa
     for path, body in (("/v1/messages", "once"), ("/v1/call?wait=1s", '{"id":"x"}')):
         loser.requests = 0
         async with http.post(path, data=body, headers=JSON) as response:
-            # Envoy's own: it does not know what became of the request.
+            # Envoy itself responds: it does not know the outcome of the request.
             assert response.status == 503
             assert "reset" in await response.text()
     received = await upstream.has_received(2)
@@ -168,7 +168,7 @@ async def test_a_poll_whose_response_is_lost_is_repeated(start, gateway_for, tmp
 
 
 def never_ejects(cluster):
-    """The connections that are reset on purpose are not failures of the gateway."""
+    """The test resets connections on purpose, so they are no failures of the gateway."""
     del cluster["outlier_detection"]
 
 
@@ -189,12 +189,12 @@ async def test_requests_without_credentials_stay_with_one_gateway(start, gateway
 
 
 def slow_checks(cluster):
-    """The health check notices a dead gateway only after the test."""
+    """The health check would notice a dead gateway only after the test."""
     cluster["health_checks"][0] |= {"interval": "60s", "no_traffic_interval": "60s", "unhealthy_interval": "60s"}
 
 
 def ejects_late(cluster):
-    """After twenty failures, so that as many requests are repeated."""
+    """Ejects a gateway after twenty failures, so that Envoy repeats as many requests."""
     slow_checks(cluster)
     cluster["outlier_detection"]["consecutive_local_origin_failure"] = 20
 
@@ -202,7 +202,7 @@ def ejects_late(cluster):
 @pytest.fixture
 def balanced(start, gateway_for, tmp_path, http_for, upstream):
     async def begin(change):
-        """Two gateways with one upstream, behind a sidecar with a changed cluster. Both have had a message."""
+        """Two gateways with one upstream, behind a sidecar with a changed cluster. Each gateway has got a message."""
         gateways = [await gateway_for(upstream), await gateway_for(upstream)]
         sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], change))
         http = http_for(sidecar)
@@ -225,7 +225,7 @@ async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(balanced):
             sender = application(number)
             headers = {"Idempotency-Key": f"key-{number}", **sender}
             assert (await ask(http, "POST", "/v1/messages", data="with a key", headers=headers))[0] == 202
-            # Not sent to the dead one, so it is repeated without a key as well.
+            # This request was not sent to the dead gateway, so Envoy repeats it without a key as well.
             assert (await ask(http, "POST", "/v1/messages", data="without", headers=sender))[0] == 202
             assert (await ask(http, "GET", "/v1/messages?wait=0", headers=sender))[0] == 200
         return await sidecar.stats(r"outlier_detection\.ejections_active") == 1
@@ -239,7 +239,7 @@ async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(balanced):
 
 @pytest.mark.timeout(120)
 async def test_no_request_fails_when_a_gateway_dies_under_load(balanced):
-    """A poll that is repeated counts as a retry until its response, and there are more than Envoy allows by default."""
+    """A repeated poll counts as a retry until its response, and here are more polls than Envoy allows by default."""
     gateways, sidecar, http = await balanced(ejects_late)
     await gateways[0].kill()
 
@@ -267,7 +267,7 @@ async def serves(gateway, http):
 
 
 async def test_an_upstream_that_is_down_ejects_no_gateway(balanced, upstream):
-    """All instances have the same upstream. Ejected for their 503, none would be left to queue messages."""
+    """All instances have the same upstream. If Envoy ejected them for their 503, none could queue messages."""
     _, sidecar, http = await balanced(slow_checks)
     await upstream.kill()
 

@@ -1,4 +1,4 @@
-"""Files that take their time: certificates and secrets that come late, or never."""
+"""Files that are slow to read: certificates and secrets that come late, or never."""
 
 import asyncio
 import fcntl
@@ -27,7 +27,7 @@ async def failure_about(gateway, word):
 async def test_an_attempt_that_a_reload_has_outdated_changes_no_tls_settings(
     start, gateway_for, authority, certificate, tmp_path
 ):
-    """The attempt reads its CA file while a reload brings pins; what it read must not replace them."""
+    """The attempt reads its CA file while a reload sets pins. Its outdated result must not replace them."""
     upstream = await start(Upstream(certificate=certificate))
     slow = Fifo(tmp_path / "ca.fifo")
     config = "upstream:\n  url: {}\n  tls: {{ca_file: {}, pins: [{}]}}\n"
@@ -66,7 +66,7 @@ class HungFile:
         self._file = path.open("r+b")
 
     def hang(self):
-        # Told that somebody opens it; the default would end this process.
+        # The kernel signals when a process opens the file. By default the signal would end this process.
         signal.signal(signal.SIGIO, signal.SIG_IGN)
         try:
             fcntl.fcntl(self._file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -141,7 +141,7 @@ async def test_a_reload_that_meets_a_hung_file_fails_and_changes_nothing(
     told = f"CA file {file.path} cannot be read: not finished after 0 s ('upstream.timeouts.files')"
     await eventually(lambda: told in gateway.output, what="the log says what hangs")
     assert (await gateway.client().session())["state"] == "ready"
-    # SIGTERM comes through, though the file still hangs.
+    # SIGTERM has its effect, though the file still hangs.
     gateway.signal()
     assert await gateway.exit_status() == 0
 
@@ -173,7 +173,7 @@ async def test_a_fifo_that_nobody_writes_is_given_up(upstream, gateway_for, tmp_
 
 
 async def test_a_command_that_fails_is_noticed_where_sigchld_was_ignored(upstream, gateway_for):
-    """Some parents leave SIGCHLD ignored; the kernel then keeps no exit status, and failure looks like success."""
+    """Some parents leave SIGCHLD ignored. The kernel then keeps no exit status, and a failure looks like a success."""
     config = (
         f"upstream:\n  url: {upstream.url}\n  credential:\n"
         "    command: [sh, -c, 'echo half a token; exit 3']\n    header: 'Authorization: ${credential}'\n"

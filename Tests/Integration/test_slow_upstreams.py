@@ -1,4 +1,4 @@
-"""Links and upstreams that are slower than the timeouts: what takes long to transmit arrives, once."""
+"""Links and upstreams that are slower than the timeouts: messages that take long arrive, and arrive once."""
 
 import asyncio
 import contextlib
@@ -13,15 +13,15 @@ from harness.upstream import Upstream
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 MEBIBYTE = 1 << 20
-# Patient enough that a busy machine alone makes no connection look dead.
+# A busy machine alone must not make a connection look dead.
 TIMEOUT = 2
 QUICK_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": f"{TIMEOUT}s"}
-# Each of the two must wait for what was sent before, or the message is sent again.
+# With this setting a message is sent again if the gateway gives up a connection too early.
 REDELIVERY = {"DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": "unconfirmed"}
 
 
 class SlowUpstream(RawUpstream):
-    """Takes so many bytes of messages per second, and responds to pings in order with them."""
+    """Reads `rate` bytes of messages per second, and responds to pings in order with them."""
 
     def __init__(self, rate, *, receive_buffer=None, certificate=None):
         super().__init__(self._converse)
@@ -45,7 +45,7 @@ class SlowUpstream(RawUpstream):
             opcode, payload = await read_frame(reader)
             if opcode in (TEXT, BINARY):
                 self.received.append(payload)
-                # It is what this upstream is: slow.
+                # The slowness of this upstream, not a wait of the test.
                 await asyncio.sleep(len(payload) / self._rate)
             else:
                 writer.write(frame(PONG if opcode == PING else CLOSE, payload))
@@ -81,7 +81,7 @@ async def test_a_message_arrives_over_a_link_on_which_it_takes_longer_than_the_t
         arguments = ("--listen", sockets[0], "--management", sockets[1])
         env = QUICK_HEARTBEAT | REDELIVERY
         gateway = await gateway_for(upstream, *arguments, env=env, prefix=cable.prefix())
-        # It takes at least four times the timeout.
+        # The transmission takes at least four times the timeout.
         cable.slow_down(f"{16 * 8 // (4 * TIMEOUT)}mbit")
         body = os.urandom(16 * MEBIBYTE - 1024)
         await confirmed(gateway.client(), body)
@@ -92,7 +92,7 @@ async def test_a_message_arrives_over_a_link_on_which_it_takes_longer_than_the_t
 @pytest.mark.parametrize("way", ["small buffer", "usual buffers", "TLS"])
 async def test_a_backlog_arrives_at_an_upstream_that_reads_slowly(way, start, gateway_for, certificate, authority):
     secure = certificate if way == "TLS" else None
-    # Of 4 MB, the usual buffers take so much at once that only the upstream's pongs show that it reads.
+    # The usual buffers take so much of 4 MB at once that only the upstream's pongs show its progress.
     upstream = SlowUpstream(500_000, receive_buffer=16_384 if way == "small buffer" else None, certificate=secure)
     await start(upstream)
     config = f"upstream:\n  url: {upstream.url}\n  tls: {{ca_file: {authority.path}}}\n"

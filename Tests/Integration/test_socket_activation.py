@@ -1,4 +1,4 @@
-"""Listening sockets that the gateway is started with (LISTEN_FDS)."""
+"""Listening sockets that the gateway inherits at its start (LISTEN_FDS)."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ async def get(where):
 
 
 def is_watched(gateway, server):
-    """Whether an event loop of the gateway is woken by the socket."""
+    """Whether the socket wakes an event loop of the gateway."""
     entry = f"ino:{os.fstat(server.fileno()).st_ino:x} "
     for file in Path(f"/proc/{gateway.process.pid}/fdinfo").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -60,7 +60,7 @@ async def test_sockets_are_used_by_name_and_replace_the_configured_addresses(ups
         assert all(record["inherited"] for record in gateway.records if record["message"] == "listening")
         for server in (first, second):
             assert await get(server.getsockname()) == b"HTTP/1.1 200 OK"
-            # Connections inherit it from the listener.
+            # Connections inherit this option from the listener.
             assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -121,7 +121,7 @@ async def test_connections_that_were_not_accepted_are_left_to_the_next_process(u
         await has_stopped_accepting()
         await eventually(lambda: not is_watched(first, server), what="new connections no longer wake the first one")
         waiting = [asyncio.create_task(get(server.getsockname())) for _ in range(50)]
-        # The first one is still there, and takes none of them once it drains.
+        # The first gateway still runs, but accepts no connection while it drains.
         second = await start(Gateway("--upstream", upstream.url, folder=tmp_path, **options))
         assert set(await asyncio.gather(*waiting)) == {b"HTTP/1.1 200 OK"}
         assert first.process.returncode is None
@@ -133,7 +133,7 @@ async def test_connections_that_were_not_accepted_are_left_to_the_next_process(u
 
 
 async def fails(tmp_path, sockets, names="-", *arguments, count=None):
-    """Exit status and standard error of a gateway that does not start with these sockets."""
+    """Exit status and standard error of a gateway that cannot start with these sockets."""
     options = inheriting(sockets, names)
     gateway = Gateway("--upstream", "ws://127.0.0.1:1/", *arguments, folder=tmp_path, **options)
     with pytest.raises(AssertionError, match="ended at once") as caught:
@@ -195,7 +195,7 @@ async def test_children_get_neither_the_variables_nor_the_sockets(upstream, gate
         variables = (tmp_path / "env").read_text()
         assert "LISTEN_" not in variables
         assert "NOTIFY_SOCKET" not in variables
-        # 3 is the folder itself.
+        # Descriptor 3 is the folder that the command lists.
         assert set((tmp_path / "fd").read_text().split()) <= {"0", "1", "2", "3"}
 
 
@@ -223,7 +223,7 @@ async def test_the_supervisor_is_told_of_start_reload_and_stop(upstream, gateway
 async def test_systemd_socket_activate_passes_its_sockets(upstream, tmp_path, start):
     program = shutil.which("systemd-socket-activate") or pytest.skip("systemd-socket-activate is missing")
     port = reserve_port()
-    # It starts the gateway when the first connection arrives.
+    # systemd-socket-activate starts the gateway when the first connection arrives.
     prefix = (program, "--listen", f"127.0.0.1:{port}", "--fdname", "http")
     prefix += tuple(f"--setenv={name}" for name in ("PATH", *os.environ) if name.startswith("DRAWBRIDGE_"))
     gateway = Gateway("--upstream", upstream.url, folder=tmp_path, prefix=prefix)

@@ -1,4 +1,4 @@
-"""Socket.IO upstreams, with python-socketio of both versions as real servers."""
+"""Socket.IO upstreams, with python-socketio in both versions as real servers."""
 
 import asyncio
 import base64
@@ -50,7 +50,7 @@ async def envelope(client, path="messages", **members):
 
 
 async def received(client, count, **parameters):
-    """The first messages since the start."""
+    """The first `count` messages since the start."""
 
     async def read():
         answer = await client.request(
@@ -85,7 +85,7 @@ async def test_events_go_both_ways(session_with, version):
     ]
     assert {(m["type"], m["topic"], m["namespace"]) for m in messages} == {("event", "echoed", "/")}
     assert await server.first("echo") == [["/", [{"n": 1}]]]
-    # Both are confirmed: WebSocket pings in version 4, packets of Engine.IO in version 3.
+    # A WebSocket ping confirms the event in version 4, a packet of Engine.IO in version 3.
     await eventually(lambda: is_confirmed(client, answer), what="the event is confirmed")
 
 
@@ -233,7 +233,7 @@ async def test_a_call_ends_with_its_namespace(session_with, version):
     await eventually(lambda: server.of("slow"), what="the event has arrived")
     assert (await emit(client, "bye", namespace="/admin")).status == 202
     (await call).problem(502)
-    # The other namespace lives.
+    # The other namespace still works.
     assert (await envelope(client, "call", event="sum", args=[1])).json["args"][0] == 1
     state = (await client.request("GET", "/v1/session")).json
     assert state["namespaces"][1] == {
@@ -358,7 +358,7 @@ async def test_a_refusal_does_not_show_the_token(session_with, tmp_path):
 
 
 async def test_no_socketio_server_is_explained(gateway_for, upstream):
-    """It accepts the upgrade and says nothing."""
+    """The server accepts the upgrade and sends nothing."""
     timeouts = {"upgrade": "500ms", "on_open": "200ms"}
     config = {"upstream": {"kind": "socketio", "url": upstream.url, "timeouts": timeouts}}
     gateway = await gateway_for(None, config=json.dumps(config), ready=False)

@@ -32,7 +32,7 @@ async def demo(start):
 async def test_the_examples_of_the_page(demo):
     assert EXAMPLES.keys() == {"receive", "filter", "emit", "envelope", "call"}
     (reply,) = await shell(EXAMPLES["call"].replace("curl", "curl -s"), demo.url())
-    # The demo acknowledges with the arguments.
+    # The demo acknowledges with the arguments of the event.
     assert reply == {"args": [1, 2], "attachments": []}
     accepted = await shell(EXAMPLES["emit"].replace("curl", "curl -s"), demo.url())
     accepted += await shell(EXAMPLES["envelope"].replace("curl", "curl -s"), demo.url())

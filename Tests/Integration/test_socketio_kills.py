@@ -33,7 +33,7 @@ class Reader:
         self.gaps = []
 
     async def read(self):
-        """Reads up to the next gap: what a batch has of it is before its first message."""
+        """Reads up to the next gap. If a batch reports a gap, it lies before its first message."""
         answer = await self.client.request(
             "GET", "/v1/messages", params={"cursor": self.cursor, "wait": "0", "limit": "1000"}
         )
@@ -52,7 +52,7 @@ class Reader:
         await eventually(check, what=what, within=60)
 
     def holes(self, namespace):
-        """Between which two messages events of the namespace are missing, as their positions."""
+        """The positions of neighbouring messages between which events of the namespace are missing."""
         places = [place for place, m in enumerate(self.messages) if m["namespace"] == namespace]
         numbers = self.numbers(namespace)
         return [
@@ -81,7 +81,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
     """Namespaces that are lost or never joined after a reconnect (socket.io-client-swift #744, #837, #626)."""
     server = await start(RecoveringServer(recovers=recovers, state=str(tmp_path / "state")))
     config = configuration(server, namespaces=NAMESPACES)
-    # The upstream is back at once, so a wait would only be idle time.
+    # The upstream is back at once, so a longer wait would only cost time.
     config["upstream"]["reconnect"] = {"base": "20ms", "maximum": "100ms"}
     gateway = await gateway_for(None, config=json.dumps(config))
     client = gateway.client()
@@ -92,7 +92,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
 
     for kill in range(KILLS):
         locations += [await post(client, namespace, "count", EVENTS) for namespace in NAMESPACES]
-        # It dies while it sends.
+        # The server must die while it sends.
         if not recovers:
             # Two gaps without a message between them are one.
             await reader.has(lambda r, kills=kill: len(r.gaps) == kills, "the gap of the last kill")
@@ -141,7 +141,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
         await server.first("recovered", count=3 * KILLS)
     else:
         assert server.of("recovered") == []
-        # A gap for each kill, and wherever something is missing.
+        # Each kill has a gap, and so has each place where events are missing.
         assert len(reader.gaps) == KILLS
         for namespace in NAMESPACES:
             for before, after in reader.holes(namespace):
@@ -150,7 +150,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
 
 
 def check_effect(state, count):
-    """How often the server has seen an event in this state."""
+    """Checks how often the server has seen an event whose final state is `state`."""
     if state == "confirmed":
         assert count == 1
     elif state == "unknown":
@@ -168,7 +168,7 @@ def figures(kills, reader, states, server):
 
 @pytest.mark.parametrize("version", [4, 3], ids=["engine4", "engine3"])
 async def test_a_real_server_is_killed_under_load(start, gateway_for, version, measured):
-    """python-socketio drops events for a namespace that is not joined, so what it has seen was sent after the join."""
+    """python-socketio drops events for a namespace that is not joined, so all events it saw came after the join."""
     server = await start(SocketIOServer(version))
     config = configuration(server, namespaces=NAMESPACES)
     config["upstream"]["reconnect"] = {"base": "20ms", "maximum": "100ms"}
@@ -195,7 +195,7 @@ async def test_a_real_server_is_killed_under_load(start, gateway_for, version, m
         return all(state in FINAL - {"written"} for state in states.values())
 
     await eventually(settled, what="each message has its state", within=60)
-    # What was queued while the server was down has arrived, in the order of each namespace.
+    # Events that were queued while the server was down have arrived, in order within each namespace.
     for namespace in NAMESPACES:
         assert [note for note in server.of("note") if note[0] == namespace] == [
             note for note in notes.values() if note[0] == namespace

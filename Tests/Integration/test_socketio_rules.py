@@ -1,4 +1,4 @@
-"""What docs/socketio.md promises, with servers that keep to it and servers that do not."""
+"""The promises of docs/socketio.md, with servers that follow the rules and servers that do not."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ async def test_a_server_that_closes_without_a_response_is_explained(start, gatew
 
 
 class WithoutPongs(ServerConnection):
-    """Answers no ping of WebSocket, like netty-socketio."""
+    """Answers no ping of WebSocket, as netty-socketio."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -60,7 +60,7 @@ class WithoutPongs(ServerConnection):
 
 async def test_a_server_that_answers_no_websocket_pings_stays_connected(scripted):
     async def play(conversation):
-        # Ten heartbeats, each after a ping of WebSocket.
+        # Sends ten heartbeats, each after a ping of WebSocket.
         for beat in range(10):
             await eventually(lambda beat=beat: conversation.connection.pings > beat, what="a ping")
             await conversation.say("2")
@@ -82,7 +82,7 @@ async def test_a_server_that_answers_no_websocket_pings_stays_connected(scripted
 
 
 async def test_other_messages_are_no_heartbeat(scripted):
-    """Only pings of the server renew the time that it has announced."""
+    """Only the server's pings prolong the time that it has announced."""
 
     async def play(conversation):
         while True:
@@ -149,7 +149,7 @@ async def test_acks_off_sends_none(scripted):
 
 
 async def test_queued_events_have_a_ttl_and_a_topic(scripted):
-    """They wait until the namespaces are joined."""
+    """The events wait until the namespaces are joined."""
     connects = []
 
     async def script(conversation):

@@ -1,6 +1,6 @@
-"""The cases of Socket.IO's own suites for servers, turned round: a scripted server plays each, and our side is seen.
+"""The cases of Socket.IO's own test suites for servers, reversed: a scripted server plays each case to the gateway.
 
-What users of Socket.IO clients have reported as trouble is in test_socketio_troubles.py.
+test_socketio_troubles.py has the problems that users of Socket.IO clients have reported.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ REFUSALS = [
 @pytest.mark.parametrize("upgraded", [False, True], ids=["instead", "after-the-upgrade"])
 @pytest.mark.parametrize(("body", "part"), REFUSALS)
 async def test_refusals_are_explained(start, gateway_for, body, part, upgraded):
-    """The official server accepts the upgrade first, and then sends its HTTP response."""
+    """The official server accepts the upgrade before it sends its HTTP response."""
 
     async def behave(reader, writer):
         if upgraded:
@@ -292,7 +292,7 @@ async def test_an_acknowledgement_that_was_not_sent_can_be_sent_again(scripted):
         Script(play), acks="client", upstream={"queue": {"rate": 1, "rate_interval": "1h", "burst": 1}}
     )
     token = (await pushes(client, 1))[0]["ack"]
-    # It uses the rate, so that the acknowledgement waits until it expires.
+    # This event uses up the rate, so that the acknowledgement waits until it expires.
     assert (await emit(client, "first")).status == 202
     await server.has_heard(2)
 

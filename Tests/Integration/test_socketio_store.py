@@ -1,4 +1,4 @@
-"""Socket.IO upstreams with a store: what the next process continues from, and what it must not mistake for its own."""
+"""Socket.IO upstreams with a store: the state that the next process continues, and the state that it must not use."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ def disk(tmp_path, store_path):
 
 @pytest.fixture
 def stored(gateway_for, store_path):
-    """`await stored(config)`: a gateway with the store of this test. The one before must have ended."""
+    """`await stored(config)`: a gateway with the store of this test. The gateway before it must have ended."""
 
     async def stored(config, *, ready=True, env=None, **settings):
         env = {**storing(store_path, **settings), **(env or {})}
@@ -58,7 +58,7 @@ async def join(plays, conversation, *, pid=None):
 
 
 class Numbers:
-    """Reads the numbers of `counted`, across gateways, and notes how many came before each gap."""
+    """Reads the numbers of `counted` from several gateways, and records how many came before each gap."""
 
     def __init__(self):
         self.cursor, self.seen, self.gaps, self.ids = "earliest", [], [], []
@@ -81,7 +81,7 @@ class Numbers:
 
 @pytest.mark.parametrize("recovers", [True, False], ids=["recovery", "no-recovery"])
 async def test_events_of_a_restart_are_recovered_or_a_gap(start, stored, recovers):
-    """The gateway is killed twice while the server emits: first before it could connect again, then for good."""
+    """The gateway is killed twice while the server emits: first before it could connect again, and then once more."""
     server = await start(RecoveringServer(recovers=recovers))
     config = configuration(server, namespaces=["/", "/admin"])
     gateway = await stored(config)
@@ -91,7 +91,7 @@ async def test_events_of_a_restart_are_recovered_or_a_gap(start, stored, recover
     assert (await post(gateway.client(), event="count", args=[400])).status == 202
     await numbers.has(gateway.client(), 5)
     await gateway.kill()
-    # It cannot connect, so it does not know yet whether anything is missing.
+    # This gateway cannot connect, so it does not know yet whether events are missing.
     elsewhere = configuration(server, namespaces=["/", "/admin"])
     elsewhere["upstream"]["url"] = "ws://127.0.0.1:1"
     gateway = await stored(elsewhere, ready=False)
@@ -130,7 +130,7 @@ async def test_a_state_that_the_server_has_forgotten_is_a_gap_before_the_first_n
     reader.client = gateway.client()
     await reader.has("one", "gap", "two")
     assert plays.connects == ["40", '40{"pid":"p","offset":"o1"}']
-    # The state of the second connection is the one to continue from now.
+    # From now on, the state of the second connection is the one to restore.
     await gateway.kill()
     gateway = await stored(config)
     assert plays.connects[2] == '40{"pid":"q","offset":"o2"}'
@@ -138,7 +138,7 @@ async def test_a_state_that_the_server_has_forgotten_is_a_gap_before_the_first_n
 
 
 async def test_queued_events_keep_their_envelopes(played, stored):
-    """Namespace, attachments, key and TTL of an event that no connection has taken."""
+    """The envelope is the namespace, attachments, key and TTL of an event that no connection has taken."""
 
     async def deaf(plays, conversation):
         await forever(conversation)
@@ -184,7 +184,7 @@ async def test_queued_events_keep_their_envelopes(played, stored):
     again = await client.request("POST", "/v1/messages", data=json.dumps(envelope), headers=keyed)
     assert (again.headers["Idempotency-Replayed"], again.json["id"]) == ("true", binary.json["id"])
     await eventually(lambda: is_confirmed(client, binary), what="the event is confirmed")
-    # Nobody waits for the acknowledgement any more, so the call is not sent.
+    # No client waits for the acknowledgement any more, so the call is not sent.
     assert len(server.last.heard) == 6
 
 
@@ -238,7 +238,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
         await may_ask.wait()
         await conversation.say('427["question"]')
         await may_prove.wait()
-        # The gateway reads in order: had it acknowledged the event, that would be first.
+        # The gateway reads in order: if it had acknowledged the event, the acknowledgement would come first.
         await conversation.say("2probe")
         while True:
             heard.append(await conversation.hear())
@@ -254,7 +254,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
     else:
         disk.fail(WRITE | SYNC, errno.EIO)
         may_ask.set()
-        # Pushes are shown while the store does not work.
+        # Clients get pushes while the store does not work.
         await eventually(lambda: has_pushes(client, 1), what="the question is shown")
     may_prove.set()
     await eventually(lambda: heard, what="the pong")
@@ -266,7 +266,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
 
 
 async def test_every_event_is_acknowledged_however_many_wait_for_the_disk(played, stored, disk):
-    """Above 4,096, the upstream is not read until some of them are stored."""
+    """When more than 4,096 wait, the gateway stops reading from the upstream until some of them are stored."""
     may_ask = asyncio.Event()
     heard = []
 
@@ -366,7 +366,7 @@ async def test_a_session_of_another_kind_drops_what_it_does_not_understand(playe
     else:
         assert await upstream.has_received(1) == ['{"event":"new"}']
     await eventually(lambda: is_confirmed(client, sent), what="the new message is confirmed")
-    # Once only.
+    # The log reports it only once.
     await gateway.kill()
     gateway = await stored(after)
     assert not any("of another kind" in record["message"] for record in gateway.records)

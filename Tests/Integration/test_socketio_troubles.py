@@ -1,8 +1,8 @@
-"""What users of Socket.IO clients have reported as trouble: one test each, named after it. The numbers are those of
-socket.io-client-swift's issues, unless another project is named.
+"""Problems that users of Socket.IO clients have reported, with one test each. The numbers belong to
+socket.io-client-swift, unless another project is named.
 
-Two are elsewhere: `namespaces_joined_before_the_first_event` is in test_socketio_kills.py, and an hour of heartbeats in
-virtual time, `anHourOfHeartbeatsInVirtualTime`, is in HeartbeatTests.swift.
+Two tests are elsewhere: `namespaces_joined_before_the_first_event` in test_socketio_kills.py, and an hour of heartbeats
+in virtual time, `anHourOfHeartbeatsInVirtualTime`, in HeartbeatTests.swift.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ async def test_never_two_sockets_of_one_session_after_manual_reconnects(played):
 
 
 async def test_attempts_are_reset_by_patch_up(played):
-    """Attempts that are not reset on connect (#1368): PATCH up connects at once, whatever the backoff."""
+    """Attempts that are not reset on connect (#1368): PATCH up connects at once, at any backoff."""
     refuses = [True]
 
     async def play(plays, conversation):
@@ -204,7 +204,7 @@ async def test_the_first_queued_event_arrives_after_the_answer_to_connect(played
 
 
 async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, version):
-    """'Connected', but dead (#1139, #87, #319): the server reads nothing and says nothing any more."""
+    """'Connected', but dead (#1139, #87, #319): the server neither reads nor sends any more."""
 
     replaced = asyncio.Event()
 
@@ -225,7 +225,7 @@ async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, versi
         await forever(conversation)
 
     opening = "0" + json.dumps({"sid": "s", "upgrades": [], "pingInterval": 200, "pingTimeout": 300})
-    # Were it for RFC 6455's pings, it would take minutes.
+    # With the pings of RFC 6455 it would take minutes.
     quiet = {"heartbeat": {"interval": "10m", "timeout": "10m"}}
     _, server, gateway = await played(first, second, opening=opening, upstream=quiet, version=version)
     await server.has_conversations(2)
@@ -290,13 +290,13 @@ ODD = [
 
 
 async def test_odd_packets_do_not_crash(played):
-    """Crashes on packets that are empty, cut or unexpected (#639, #703, #1251, #303). So does the fuzz corpus."""
+    """Crashes on packets that are empty, cut or unexpected (#639, #703, #1251, #303). The fuzz corpus has them, too."""
 
     async def play(plays, conversation):
         await join(plays, conversation)
         if plays.count <= len(ODD):
             await conversation.say(ODD[plays.count - 1])
-            # It is cut with the next packet if it was not a violation.
+            # If the packet was no violation, the next packet ends the connection.
             await conversation.say('42["next"]', "1")
             await conversation.connection.wait_closed()
         await forever(conversation)
@@ -305,7 +305,7 @@ async def test_odd_packets_do_not_crash(played):
     client = gateway.client()
 
     async def all_played():
-        # An upstream that violates the protocol again and again is left alone for some time.
+        # The gateway waits longer for an upstream that violates the protocol repeatedly. PATCH up ends the wait.
         await patch(client, "up")
         return plays.count > len(ODD)
 
@@ -317,7 +317,7 @@ async def test_odd_packets_do_not_crash(played):
 
 @pytest.mark.parametrize(("server", "configured"), [(4, 3), (3, 4)])
 async def test_a_wrong_version_gives_its_sentence(start, gateway_for, server, configured):
-    """A version mismatch that nobody can diagnose (python-socketio #578, #614, socket.io-client #1337)."""
+    """A version mismatch that the error does not explain (python-socketio #578, #614, socket.io-client #1337)."""
     peer = await start(SocketIOServer(server))
     config = configuration(peer)
     config["upstream"]["socketio"]["version"] = configured

@@ -1,4 +1,4 @@
-"""The status page, used in Chromium; and the API on the management listener, which it reads."""
+"""The status page in Chromium, and the API on the management listener, which it uses."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ JSON = {"Content-Type": "application/json"}
 PAYLOADS = {"DRAWBRIDGE_STATUS_PAYLOADS": "true"}
 TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
 
-# Two sessions, and more than one page of others, which connect to nothing.
+# Two sessions, and more than one page of other sessions, which connect to no upstream.
 MANY = """
 upstream: {{url: "{url}"}}
 sessions:
@@ -146,14 +146,14 @@ async def test_the_page_of_a_follower_shows_who_holds_the_session(replicas_for, 
         await expect(figures).to_contain_text(re.compile(f"Pushes herecurrent{late}Redis, seen from hereworking"))
         await expect(figures).to_contain_text(f"{number} of {number} received")
         rows[member] = figures
-    # The follower alone does not reach Redis.
+    # Only the follower cannot reach Redis.
     follower.network.cut()
     away = re.compile(r"Pushes herenot current.*Redis, seen from herefailed for \S.*: \S")
     await expect(rows[follower]).to_contain_text(away)
     await expect(rows[holder]).to_contain_text("Pushes herecurrentRedis, seen from hereworking")
     follower.network.heal()
     await expect(rows[follower]).to_contain_text(re.compile("Pushes herecurrent.*Redis, seen from hereworking"))
-    # It is the holder now.
+    # Now the follower becomes the holder.
     await holder.drain()
     await expect(rows[follower]).to_contain_text(re.compile("Held bythis gateway, term .*Pushes herecurrent"))
     assert view.errors(network=True) == []
@@ -184,7 +184,7 @@ async def test_every_control_of_the_tail(gateway_for, upstream, start):
     await view["#follow"].click()
     await expect(view["#tail-state"]).to_have_text("stopped")
     await expect(view["#pause"]).to_be_disabled()
-    # From the beginning, with a topic: Enter in the field starts it.
+    # Reads from the beginning, with a topic. Enter in the field starts the tail.
     await view["#tail-start"].select_option("earliest")
     await view["#tail-topic"].fill("orders.*")
     await view["#tail-topic"].press("Enter")
@@ -211,7 +211,7 @@ async def test_every_control_of_sending(gateway_for, upstream, start):
     await view["#message"].fill("bytes")
     await view["#send-form button"].click()
     assert (await upstream.has_received(3))[2] == b"bytes"
-    # While the session is closed, a message with the topic of another replaces it.
+    # While the session is closed, a message replaces an earlier one with the same topic.
     await view["#close"].click()
     await view["#close-dialog button[value=close]"].click()
     await expect(view["#session-state"]).to_have_text("closed on request")
@@ -224,7 +224,7 @@ async def test_every_control_of_sending(gateway_for, upstream, start):
         await expect(view.session("default").locator("[data-label='Queue']")).to_contain_text("1 (3 B)")
     await view["#open"].click()
     assert (await upstream.has_received(4))[3] == b"new"
-    # A refusal is shown in words.
+    # The page explains a refusal in words.
     await view["#send-ttl"].fill("")
     await view["#send-topic"].fill("x" * 300)
     await view["#send-form button"].click()
@@ -242,7 +242,7 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
     await view.page.keyboard.press("Enter")
     await expect(view["#session-title"]).to_have_text("Session market")
     await expect(view["#session-state"]).to_have_text("ready")
-    # Reading again does not take the focus away. The chosen session is read more often than the long list.
+    # Reading again does not move the focus. The page reads the chosen session more often than the long list.
     shown = len(view.requests)
     await eventually(
         lambda: len(view.requested("/v1/sessions/market", shown)) >= 4, what="the page reads the session twice"
@@ -256,7 +256,7 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
         await view[f"#close-dialog button[value={answer}]"].focus()
         await view.page.keyboard.press("Enter")
         await expect(view["#session-state"]).to_have_text(state)
-        # The focus returns to the button, or goes to the one that is enabled instead.
+        # The focus returns to the button. If the button is disabled now, the other one gets the focus.
         await expect(view["#close" if answer == "cancel" else "#open"]).to_be_focused()
     await eventually(lambda: upstream.closes, what="the upstream sees the close")
     await expect(view["#announcement"]).to_contain_text("market: closed on request")
@@ -267,7 +267,7 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
     await view["#sessions-next"].focus()
     await view.page.keyboard.press("Enter")
     await expect(view["#sessions tr"]).to_have_count(2)
-    # The button of the last page goes away, and the focus with it to the next control.
+    # The button disappears on the last page, so the focus moves to the next control.
     await expect(view["#sessions-name"]).to_be_focused()
     await view["#sessions-first"].focus()
     await view.page.keyboard.press("Enter")
@@ -301,7 +301,7 @@ async def test_when_the_chosen_session_ends_no_click_acts_on_another(gateway_for
     await expect(view["#session-title"]).to_have_text("Session made")
     assert (await sessions.get("default")).json["desired"] == "up"
     assert upstream.received == []
-    # Another one with its name is shown as soon as it exists.
+    # The page shows a new session with the same name as soon as it exists.
     await sessions.created("made", symbol="B")
     await expect(view["#session-state"]).to_have_text("ready")
     await expect(view["#session-missing"]).to_be_empty()
@@ -328,7 +328,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
         await view["#token"].fill(token)
         await view["#token"].press("Enter")
 
-    # A field of a request can't have this character.
+    # A header field cannot contain this character.
     await use("a-token-that-was-cut\u2026")
     assert await view["#token"].evaluate("field => field.validity.patternMismatch")
     assert await view.page.evaluate("sessionStorage.length") == 0
@@ -339,7 +339,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
     await view["#token-dialog button[value=use]"].click()
     await expect(view.session("default")).to_contain_text("ready")
     await expect(view["#alert"]).to_be_hidden()
-    # What the token does not allow is said in words, and changes nothing.
+    # The page explains in words that the token does not allow this. Nothing changes.
     await view["#close"].click()
     await view["#close-dialog button[value=close]"].click()
     await expect(view["#session-note"]).to_contain_text("the scope 'admin'")
@@ -349,7 +349,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
     await view.follow()
     await upstream.push("for those who may receive")
     await expect(view["#tail"]).to_contain_text("25 B")
-    # It is still there after a reload, and in no other tab.
+    # The token is still there after a reload, but in no other tab.
     await view.page.reload()
     await expect(view.session("default")).to_contain_text("ready")
     kept = "({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie })"
@@ -365,7 +365,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
     await view["#tail-start"].select_option("earliest")
     await view.follow()
     await expect(view["#tail"]).to_contain_text("25 B")
-    # What the token has shown goes with it.
+    # The page removes everything that it has read with the token.
     await view["#sign-out"].click()
     await expect(view["#sign-out"]).to_be_hidden()
     await expect(view["#selected"]).to_be_hidden()
@@ -407,7 +407,7 @@ async def test_a_client_certificate_that_is_required_keeps_the_api_closed_on_man
     gateway_for, upstream, authority, certificate, tmp_path
 ):
     arguments, env = listening(certificate)
-    # Another listener, which is no reason to open the API at an IP address.
+    # This second listener is no reason to open the API at an IP address.
     arguments += ("--listen", f"unix:{tmp_path}/api")
     env |= {
         "DRAWBRIDGE_LISTENERS_TLS_CLIENT_CA": str(authority.path),
@@ -441,7 +441,7 @@ async def test_a_token_that_was_refused_is_not_repeated(gateway_for, upstream, s
 
 @pytest.mark.parametrize("clients", ["127.0.0.1:0", "0.0.0.0:0"])
 async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, upstream, clients):
-    """Not even if other machines can connect to both: a firewall may be between them."""
+    """This is so even if other machines can connect to both: a firewall may be between them."""
     listeners = ("--listen", clients, "--management", "0.0.0.0:0", "--access", "none")
     gateway = await gateway_for(upstream, *listeners, env={"DRAWBRIDGE_HTTP_HOSTS": ""})
     address = ("127.0.0.1", gateway.address("management")[1])
@@ -474,7 +474,7 @@ async def test_streams_leave_connections_for_probes_if_the_limit_on_open_files_i
     request = b"GET /v1/messages HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
     try:
         statuses = []
-        # One is the harness's own.
+        # The harness uses one connection itself.
         for _ in range(connections - 2):
             crowd.append(await asyncio.open_connection(*gateway.address("management")))
             crowd[-1][1].write(request)
@@ -558,7 +558,7 @@ async def create(gateway, names):
 
 @pytest.mark.load
 async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstream, start, measured):
-    """Or as many as the limit on open files permits: each reserves three descriptors."""
+    """Or as many as the limit on open files permits: each session reserves three descriptors."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     total = min(10_000, (most - 2_000) // 3 // 100 * 100)
     assert total > 1_000, "the limit on open files is too low for this test"
@@ -593,7 +593,7 @@ async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstrea
     await shows("s00199", "s00398")
     await view["#sessions-first"].click()
     await shows("default", "s00198")
-    # One of all, by the beginning of its name.
+    # Finds one of all sessions by the beginning of its name.
     await view["#sessions-name"].fill("s0087")
     await shows("s00870", "s00879", 10)
     await rows.nth(6).locator("button").click()
@@ -623,7 +623,7 @@ async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstrea
 
 
 async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_upstream, start, measured):
-    # They end when the controls have been used, but not before so many.
+    # The flood ends when the controls have been used, but not before `least` messages.
     least, sent, go, end, is_over = 30_000, 0, asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def flood(reader, writer):
@@ -632,7 +632,7 @@ async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_
         await go.wait()
         began = asyncio.get_running_loop().time()
         while sent < least or not end.is_set():
-            # 100 messages each 10 ms, or as many as should have been sent by now.
+            # 100 messages each 10 ms, or the number of messages that should have been sent by now.
             due = int((asyncio.get_running_loop().time() - began) * 10_000) + 100
             writer.write(b"".join(frame(1, b'{"number":%d,"text":"%s"}' % (n, b"x" * 40)) for n in range(sent, due)))
             sent = due
@@ -656,7 +656,7 @@ async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_
     before = await metric("JSHeapUsedSize")
     go.set()
     await expect(view["#tail li"]).to_have_count(200)
-    # While they arrive, the controls work.
+    # The controls work while messages arrive.
     for pressed in ("true", "false"):
         await view["#pause"].click()
         await expect(view["#pause"]).to_have_attribute("aria-pressed", pressed)
@@ -699,8 +699,8 @@ async def test_a_gateway_that_restarts_is_reconnected(gateway_for, upstream, sta
     await expect(view["#alert"]).to_contain_text("does not respond")
     await expect(view["#phase"]).to_have_text("no response")
     await gateway_for(upstream, "--management", f"127.0.0.1:{port}")
-    # The stream continues, and says that the pushes of before the restart are gone. By the setting of the new process,
-    # payloads are not requested any more.
+    # The stream continues, and reports that the pushes from before the restart are missing. The new process has another
+    # setting, so payloads are not requested any more.
     await expect(view["#tail"]).to_contain_text("missing (restart)")
     await upstream.push("SECRET-PAYLOAD")
     await expect(view["#tail li"].first).to_contain_text("14 B")
@@ -708,7 +708,7 @@ async def test_a_gateway_that_restarts_is_reconnected(gateway_for, upstream, sta
     await expect(view["#tail-state"]).to_contain_text("connected")
     await expect(view["#phase"]).to_have_text("serving")
     await expect(view["#alert"]).to_be_hidden()
-    # The transitions are those of the new process, and the curves have a gap.
+    # The transitions come from the new process, and the curves have a gap.
     await expect(view["#session-state"]).to_have_text("ready")
     await eventually(is_new, what="the transitions are those of the new process")
     await expect(view["#plots .curve"].last).to_have_attribute("d", re.compile("M.*M"))
@@ -768,12 +768,12 @@ async def test_a_quiet_stream_is_kept_for_as_long_as_its_heartbeats_may_take(gat
 
 
 async def test_the_page_is_accessible(gateway_for, upstream, start):
-    """Axe finds nothing, in both colour schemes; and at 360 pixels nothing needs scrolling sideways."""
+    """axe finds nothing in both colour schemes, and the page needs no sideways scrolling at 360 pixels."""
     gateway = await gateway_for(
         upstream, config='sessions: {broken: {upstream: {url: "ws://127.0.0.1:1/"}}}\n', env={**PAYLOADS, **TOPICS}
     )
     await gateway.client().request("PUT", "/v1/consumers/a", data='{"share":true}', headers=JSON)
-    # Axe is injected as a script, which the policy of the page would refuse.
+    # The page's policy would refuse axe, which is injected as a script.
     view = await start(StatusPage(gateway, bypass_csp=True))
     await view.follow()
     await upstream.push(topical("a-topic-" + "x" * 200, long="y" * 300), "z" * 500, b"\x00" * 300)

@@ -1,4 +1,4 @@
-"""A gateway with a store: what survives its end, in order or not."""
+"""A gateway with a store: what survives an orderly end, and what survives a kill."""
 
 import json
 
@@ -12,7 +12,7 @@ from harness.waiting import eventually
 
 @pytest.fixture
 def stored(gateway_for, upstream, tmp_path):
-    """`await stored()`: a gateway with the store of this test. The one before must have ended."""
+    """`await stored()`: a gateway with the store of this test. The gateway before it must have ended."""
 
     async def stored(**options):
         env = settings(tmp_path / "store.db") | options.pop("env", {})
@@ -130,11 +130,11 @@ async def test_a_cursor_beyond_the_end_of_its_term_gets_the_gap_store(stored, up
 
 @pytest.mark.parametrize("copied", ["stopped", "running", "without its log"])
 async def test_a_copy_that_is_put_back_gives_readers_of_the_original_a_gap(stored, upstream, tmp_path, copied):
-    """As `cp` and the snapshots of file systems and machines put it back."""
+    """As `cp` or a snapshot of a file system or machine would restore it."""
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
 
     async def run_with(text):
-        """The cursor after a push, and the id of a delivery, of a run that is killed."""
+        """The cursor after a push and the id of a delivery, from a run that is killed."""
         gateway = await stored()
         start = (await gateway.client().poll(cursor="latest", wait=0)).cursor
         await upstream.push(text)
@@ -162,7 +162,7 @@ async def test_a_copy_that_is_put_back_gives_readers_of_the_original_a_gap(store
     client = gateway.client()
     batch = await client.poll(cursor=cursor)
     assert "store" in batch.gap.get("reasons", [batch.gap["reason"]])
-    # Where the two begin to differ is not known, so what both have may come again.
+    # The gateway cannot know where the two begin to differ, so pushes of both may come again.
     if batch.payloads == ["both"]:
         batch = await client.poll(cursor=batch.cursor)
     assert batch.payloads == ["only in the copy"]
@@ -208,7 +208,7 @@ async def test_subscriptions_end_with_the_setting_that_permits_them(stored, upst
     assert any("does not permit any more" in record["message"] for record in gateway.records)
     await gateway.client().accepted("first")
     assert await upstream.has_received(5) == [*texts * 2, "first"]
-    # They do not come back with the setting.
+    # Subscriptions that were removed do not return with the setting.
     gateway = await restarted(gateway, stored, config=SUBSCRIPTIONS)
     await gateway.client().accepted("second")
     assert await upstream.has_received(6) == [*texts * 2, "first", "second"]

@@ -1,4 +1,4 @@
-"""Consumers of a gateway with a store: what survives its end, and what is refused while nothing can be stored."""
+"""Consumers of a gateway with a store: what survives its end, and which requests fail while it cannot store."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ async def state(client, name="workers"):
 
 @pytest.fixture
 def stored(gateway_for, upstream, store_path):
-    """`await stored()`: a gateway with the store of this test. The one before must have ended."""
+    """`await stored()`: a gateway with the store of this test. The gateway before it must have ended."""
 
     async def stored(**env):
         return await gateway_for(upstream, env={**storing(store_path), **env})
@@ -70,7 +70,7 @@ async def test_workers_continue_after_a_restart(stored, upstream, killed):
     for member in ("share", "visibility", "lag", "leases", "missed", "dead"):
         assert after[member] == before[member], member
     assert (await settle(client, ack=[four])).status == 200
-    # An acknowledgement can be repeated.
+    # An acknowledgement may be repeated.
     assert (await settle(client, ack=[one])).status == 200
     assert (await settle(client, ack=[two])).problem(409)["type"] == "/errors/lease-lost"
     messages = (await receive(client, wait=10, limit=10)).json["messages"]
@@ -93,7 +93,7 @@ async def test_a_lease_that_expired_while_no_gateway_ran_counts_as_a_delivery(st
     client = (await stored()).client()
 
     async def received():
-        # A gap comes at once, without a message.
+        # A gap ends the request at once, without a message.
         return (await receive(client, wait=1)).json["messages"]
 
     (message,) = await eventually(received, what="the message is delivered again")
@@ -146,7 +146,7 @@ async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, 
     (lease,) = await leases(client, wait=10, limit=1)
     cursor = (await receive(client, "reader", wait=10, limit=1)).json["cursor"]
     disk.fail(WRITE, errno.ENOSPC)
-    # The first of these finds out that the disk has failed.
+    # The first request finds out that the disk has failed.
     held = (await receive(client, wait=0)).problem(503)
     assert held["type"] == "/errors/store-failed"
     for method, path, options in (
@@ -161,7 +161,7 @@ async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, 
         answer = await client.request(method, path, **options)
         assert answer.problem(503)["type"] == "/errors/store-failed", (method, path)
         assert int(answer.headers["Retry-After"]) > 0
-    # What changes nothing is served.
+    # Requests that change nothing are served.
     assert [message["data"] for message in (await receive(client, "reader")).json["messages"]] == ["one", "two"]
     assert (await state(client))["leases"] == 1
     disk.heal()
@@ -171,7 +171,7 @@ async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, 
 
     await eventually(works, within=60, what="the store works again")
     (message,) = (await receive(client, wait=10)).json["messages"]
-    # The receives that failed do not count as deliveries.
+    # Receives that failed do not count as deliveries.
     assert (message["data"], message["deliveries"]) == ("two", 1)
     await gateway.kill()
     client = (await stored()).client()
@@ -188,7 +188,7 @@ async def test_a_lease_of_a_client_that_left_while_it_was_stored_is_taken_back(s
     disk.stall()
     waiting = asyncio.create_task(receive(gateway.client(), wait=10))
     await eventually(lambda: disk.stalls > 0, what="the disk stalls")
-    # Its response waits, and it is a lease for all others.
+    # The response waits for the disk, but all others already see the lease.
     assert (await state(client))["leases"] == 1
     assert not waiting.done()
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""A gateway whose disk fails, stalls or is full: nothing that was acknowledged is lost, and nobody waits for it."""
+"""A gateway whose disk fails, stalls or is full: no acknowledged message is lost, and no other request waits for it."""
 
 import asyncio
 import errno
@@ -30,7 +30,7 @@ async def state(gateway):
 
 
 async def accepted_in_time(client, body):
-    """Posts until it is accepted, as a client does after 503. Returns the id."""
+    """Posts until the message is accepted, as a client repeats after 503. Returns the id."""
 
     async def attempt():
         status, answer = await post(client, body)
@@ -125,7 +125,7 @@ async def test_a_disk_that_stalls_delays_acknowledgements_only(gateway_for, upst
     await eventually(lambda: disk.stalls > 0, what="the disk stalls")
     await upstream.push('"not yet"')
     for _ in range(50):
-        # What is visible is served, by every loop.
+        # Every loop serves the pushes that are visible.
         assert (await client.poll(cursor="earliest", wait=0)).payloads == ["seen"]
         assert (await gateway.manage("/livez")).status == 200
         assert (await gateway.metrics())["drawbridge_store_failed"] == 0
@@ -158,7 +158,7 @@ async def test_a_message_waits_for_a_disk_no_longer_than_the_proxy_in_front(gate
     async def samples():
         return (await gateway.metrics()).samples
 
-    # The store has not failed: its disk does not respond.
+    # The store has not failed: the disk does not respond.
     seen = await samples()
     assert seen["drawbridge_store_failed", ""] == 0
     assert seen["drawbridge_store_write_age_seconds", ""] > 2
@@ -244,7 +244,7 @@ async def test_a_slow_disk_costs_workers_neither_their_leases_nor_a_delivery(gat
     receive = asyncio.create_task(client.request("POST", "/v1/consumers/workers/receive", params={"wait": "10"}))
     await eventually(lambda: disk.stalls > 0, what="the disk stalls")
     other = gateway.client()
-    # Several times as long as a lease.
+    # Several times the length of a lease.
     deadline = asyncio.get_running_loop().time() + 0.5
     while asyncio.get_running_loop().time() < deadline:
         assert (await other.request("GET", "/v1/consumers/workers")).json["dead"]["messages"] == 0
@@ -257,7 +257,7 @@ async def test_a_slow_disk_costs_workers_neither_their_leases_nor_a_delivery(gat
 
 @pytest.mark.load
 async def test_the_file_is_bounded_and_a_start_takes_time_by_its_size(gateway_for, upstream, store_path, measured):
-    """A hundred million bytes of pushes through a retention of 64 MiB, as in days of traffic."""
+    """A hundred million bytes of pushes with a retention of 64 MiB, as after days of traffic."""
     env = {
         **storing(store_path),
         "DRAWBRIDGE_DELIVERY_BYTES": "64MiB",

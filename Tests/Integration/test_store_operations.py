@@ -1,4 +1,4 @@
-"""The store as its operator sees it: who has it open, refused files, `drawbridge store`, and disks that fail."""
+"""The store for its operator: which process has it open, refused files, `drawbridge store`, and disks that fail."""
 
 import asyncio
 import contextlib
@@ -23,19 +23,19 @@ OK, USAGE, DATA, NO_INPUT, UNAVAILABLE, CONFIGURATION = 0, 64, 65, 66, 69, 78
 
 
 async def refused(path, **options):
-    """A start that must fail: exit status and standard error."""
+    """Starts a gateway that must fail. Returns its exit status and standard error."""
     arguments = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:1/")
     status, _, errors = await run("serve", *arguments, env=storing(path), **options)
     return status, errors
 
 
 def plain_environment():
-    """Without the settings of a developer's shell."""
+    """The environment without the settings of a developer's shell."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DRAWBRIDGE_")}
 
 
 def contents(path):
-    """What the files of the store contain. The lock is not among them, and an empty log is none."""
+    """The contents of the store's files by name, without the lock file and without an empty log."""
     files = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
     return {name: text for name, text in files.items() if not name.endswith(".lock") and (text or "-wal" not in name)}
 
@@ -70,7 +70,7 @@ async def test_a_successor_with_inherited_sockets_waits_for_the_store(gateway_fo
         )
         await asyncio.sleep(0)
         waiting = store_path.with_name(store_path.name + ".lock")
-        # Both have the lock file open, and only one of them the lock.
+        # Both have the lock file open, but only one of them has the lock.
         await eventually(lambda: _openers(waiting) == 2, what="the successor waits")
         assert not starting.done()
         first.signal()
@@ -96,7 +96,7 @@ async def test_a_successor_that_waits_can_be_stopped(gateway_for, upstream, stor
             assert not process.stderr.at_eof()
         process.terminate()
         _, errors = await asyncio.wait_for(process.communicate(), 30)
-        # As a process that has not blocked the signal.
+        # The process ends like one that does not block the signal.
         assert process.returncode == -signal.SIGTERM, errors
         lock.close()
 
@@ -127,7 +127,7 @@ async def test_files_that_are_no_sound_store_are_refused_and_not_changed(gateway
             database.execute("CREATE TABLE t (a)")
 
     def damaged():
-        # As after a kill: it is checked only then.
+        # Marks the store as after a kill: only then is it checked.
         with contextlib.closing(sqlite3.connect(store_path)) as database:
             database.execute("UPDATE meta SET value = '0' WHERE name = 'clean'")
             database.commit()
@@ -222,7 +222,7 @@ async def test_a_running_gateway_makes_a_backup(gateway_for, upstream, store_pat
     # Without a gateway, the command makes the copy.
     status, _, errors = await run("store", "backup", store_path, store_path.with_name("other.db"))
     assert status == OK, errors
-    # Restored: the gateway recognises it, once.
+    # The gateway notices once that the copy was restored.
     for restored in (True, False):
         gateway = await gateway_for(upstream, env=storing(copy))
         opened = next(record for record in gateway.records if record["message"].startswith("store opened"))
@@ -257,7 +257,7 @@ async def test_clients_of_the_socket_that_stall_or_are_not_understood_hold_up_no
             with socket.socket(socket.AF_UNIX) as peer:
                 peer.connect(f"{store_path}.sock")
                 peer.sendall(request)
-                # `other` has said nothing: it loses its turn after some seconds.
+                # `other` has sent nothing, so it loses its turn after some seconds.
                 peer.settimeout(30)
                 assert peer.recv(100).startswith(b"failed the request is not valid")
     status, _, errors = await run("store", "backup", store_path, store_path.with_name("copy.db"))
@@ -289,7 +289,7 @@ async def test_every_fault_at_the_opening_is_a_clear_end_or_none(gateway_for, up
 
 
 async def _start_and_stop(upstream, path, disk):
-    """Starts a gateway and stops it once it listens, if it comes to that."""
+    """Starts a gateway, and stops it once it listens. It may also fail before."""
     process = await asyncio.create_subprocess_exec(
         BINARY, "serve", "--listen", "127.0.0.1:0",
         "--management", "127.0.0.1:0", "--upstream", upstream.url,

@@ -1,4 +1,4 @@
-"""Stores that earlier releases have written: this program continues with them."""
+"""Stores of earlier releases: this program continues with them."""
 
 import re
 import sqlite3
@@ -13,13 +13,13 @@ from harness.store_kills import settings
 from harness.waiting import eventually
 
 _STORES = Path(__file__).with_name("stores")
-#: When each was written: a store knows the wall-clock times of its messages.
+#: When each store was written. A store contains the wall-clock times of its messages.
 _TIMES = {1: 1795425949}
 
 
 @pytest.fixture
 def old_store(tmp_path):
-    """`old_store(schema)`: the path of a store as a release with this schema has left it."""
+    """`old_store(schema)`: the path of a store that a release with this schema has written."""
 
     def old_store(schema):
         path = tmp_path / "store.db"
@@ -52,13 +52,13 @@ async def test_a_store_of_an_earlier_release_is_continued(old_store, gateway_for
     client = gateway.client()
     epoch = "6f550ed34e92"
 
-    # A cursor of that time, the pushes after it, and the gap of this start.
+    # A cursor from before the upgrade gets the pushes after it, and then the gap of this start.
     batch = await client.poll(cursor=f"p-{epoch}.1.1")
     assert batch.payloads == [{"two": 2}, b"\x00\xff"]
     assert [message["id"] for message in batch.messages] == [f"p-{epoch}.1.2", f"p-{epoch}.1.3"]
     assert (await client.poll(cursor=batch.cursor, wait=10)).gap
 
-    # Final states, and what was queued.
+    # Final states stay, and queued messages are sent.
     async def state(number):
         return (await client.request("GET", f"/v1/deliveries/d-{epoch}.1.{number}")).json["state"]
 
@@ -74,7 +74,8 @@ async def test_a_store_of_an_earlier_release_is_continued(old_store, gateway_for
 
     await eventually(are_confirmed, what="the queued messages are confirmed")
 
-    # New numbers are of the second term, which has random bits. After an orderly end everything has the present schema.
+    # New numbers belong to the second term, which has random bits. An orderly end writes everything in the present
+    # schema.
     await upstream.push("new")
     messages = await eventually(lambda: _after_gap(client, batch.cursor), what="the push is stored")
     (new,) = [message["id"].split(".") for message in messages]

@@ -1,4 +1,4 @@
-"""The clients of docs/streams.md, as they are printed there: each resumes by itself."""
+"""The clients of docs/streams.md as they are printed there: each client resumes by itself."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def example(language):
 
 
 class PythonClient:
-    """`pushes` of the page in a thread, until it has yielded `count` messages."""
+    """The page's `pushes` in a thread, until it has yielded `count` messages."""
 
     def __init__(self, address, count, **parameters):
         names = {}
@@ -33,7 +33,7 @@ class PythonClient:
         self.times = []
         self.gaps = []
         names["print"] = lambda _, gap: self.gaps.append({"before": len(self.received), **gap})
-        # The pauses would be most of the test.
+        # Pauses are shortened: they would take most of the test.
         names["time"] = types.SimpleNamespace(sleep=lambda _: time.sleep(0.01))
         self._pushes = names["pushes"]("http://{}:{}".format(*address), **parameters)
         self._count = count
@@ -70,7 +70,7 @@ async def test_each_push_reaches_the_python_client_before_the_next(gateway, upst
     for number in range(20):
         pushed = time.time()
         await upstream.push(f"push {number}")
-        # Shorter than the time between two heartbeats: a response that a proxy buffers arrives with none of them.
+        # This is shorter than the time between two heartbeats, so no heartbeat flushes a response that a proxy buffers.
         await client.has(number + 1, within=10)
         delays.append(client.times[number] - pushed)
     assert client.received == [f"push {number}" for number in range(20)]
@@ -178,14 +178,14 @@ async def test_the_browser_example_resumes_and_shows_gaps(gateway_for, upstream,
         await upstream.push(*(f"{number}" for number in range(5)))
         await _receives(gateway, 4)
     await page.shows('"one"', '{"n":2}', "2 messages are missing (retention)", "2", "3", "4")
-    # After a status other than 200 the page opens another one.
+    # After a status other than 200 the page opens a new EventSource.
     cutter.refusals = 1
     with closed(cutter):
         await upstream.push("after")
         await _receives(gateway, "after")
     await page.shows('"one"', '{"n":2}', "2 messages are missing (retention)", "2", "3", "4", '"after"')
     assert cutter.refusals == 0
-    # After a reload it continues where it was.
+    # After a reload the page continues where it was.
     await page.reload()
     await upstream.push("reloaded")
     await page.shows('"reloaded"')

@@ -1,4 +1,4 @@
-"""Event streams: messages at once, in order and once, wherever the connection is cut; slow readers, and the end."""
+"""Event streams: messages come at once, in order and once, wherever a connection is cut; slow readers; the end."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ async def test_a_stream_ends_by_itself_with_its_connection(gateway_for, upstream
     assert b"\r\nConnection: close\r\n" in stream.head
     await upstream.push("a", "b")
     assert [event.json["data"] for event in await stream.has(2)] == ["a", "b"]
-    # It is closed, not reset.
+    # The stream is closed, not reset.
     while await stream.read():
         pass
     stream.close()
@@ -80,7 +80,7 @@ async def test_heartbeats_state_a_position_past_what_does_not_match(gateway_for,
 
 # -- Cut anywhere -----------------------------------------------------------------------------------------------------
 
-# Text, JSON with every kind of line break between its tokens, bytes, and something that is longer than what is copied.
+# Text, JSON with every kind of line break between its tokens, bytes, and a message that is too long to be copied.
 MESSAGES = [
     "text",
     '{"topic":"x.1",\r\n"n":\n\r1}\n',
@@ -99,7 +99,7 @@ async def test_a_client_that_is_cut_off_after_any_byte_misses_and_repeats_nothin
     first = await client.here()
     await upstream.push(*MESSAGES[:3])
     await client.collect(3, first)
-    # A gap among the messages: the upstream's connection is lost.
+    # The upstream's connection is lost, so there is a gap between the messages.
     upstream.reset_connections()
 
     async def has_gap():
@@ -208,7 +208,8 @@ async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, 
 
     client = gateway.client()
     cursor = await client.here()
-    # The kernel takes some from each at first. In pieces, since a burst may overtake the streams.
+    # The kernel first takes some bytes for each reader. The pushes come in pieces, since a burst may overtake the
+    # streams.
     for number in itertools.count():
         await upstream.push(*(f"{number} ".ljust(8 * KIBIBYTE, "x") for _ in range(64)))
         cursor = (await client.collect(64, cursor))[1]
@@ -220,9 +221,9 @@ async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, 
                 break
     held = await stalled()
     measured(f"{held / 100:.0f} bytes are unsent for a stalled reader, after {number + 2} times 512 KiB")
-    # A batch, which streams at the same position share; each counts it.
+    # The bytes are one batch, which streams at the same position share. Each stream counts it.
     assert held <= 100 * 72 * KIBIBYTE
-    # They read again: what each had, then its gap, then what is kept.
+    # The readers read again: first the bytes on their way, then a gap, then the pushes that are still kept.
     async with asyncio.timeout(60):
         gaps = await asyncio.gather(*(next_gap(reader) for reader in readers))
     assert all(gap["reason"] == "retention" and gap["missed"] > 0 for gap in gaps)
@@ -246,7 +247,7 @@ async def test_a_client_that_reads_a_byte_now_and_then_is_reset(gateway_for, ups
 
     sipping = asyncio.create_task(sip())
     async with asyncio.timeout(60):
-        # By the pace of a slow reader, or by the kernel's timeout if that is checked first.
+        # The gateway ends it as too slow, or the kernel's timeout ends it if the kernel checks first.
         while (await gateway.metrics())["drawbridge_streams_open"] == 1:
             await upstream.push(*("x" * 16 * KIBIBYTE for _ in range(16)))
     sipping.cancel()
@@ -267,7 +268,7 @@ async def test_a_client_of_a_quiet_stream_that_takes_nothing_is_reset(gateway_fo
     gateway = await gateway_for(upstream, env=env)
     reader = deaf(gateway.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
     await open_streams(gateway, 1)
-    # More than the client's buffer, and less than the gateway's: the gateway's kernel takes all that follows.
+    # More than the client's buffer and less than the gateway's, so the gateway's kernel takes all further bytes.
     await upstream.push("x" * 64 * KIBIBYTE)
     await open_streams(gateway, 0)
     metrics = await gateway.metrics()
@@ -307,7 +308,7 @@ async def test_a_shutdown_closes_the_connection_of_every_stream(gateway_for, ups
     async def has_ended(stream):
         while await stream.read():
             pass
-        # Between two events, and not by a reset.
+        # The stream ended between two events, and not by a reset.
         return stream.parser.is_between_blocks
 
     assert all(await asyncio.gather(*map(has_ended, streams)))
@@ -368,7 +369,7 @@ async def test_streams_end_one_after_another_while_the_gateway_drains(gateway_fo
     gateway.signal()
     async with asyncio.timeout(60):
         _, others = await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
-        # Their clients return to another gateway at different times.
+        # The clients return at different times, so that another gateway does not get all of them at once.
         assert len(others) >= 10
         responses = await asyncio.gather(*streams)
     assert all(b"\nretry: 2000\n" in response for response in responses)

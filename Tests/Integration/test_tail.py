@@ -1,4 +1,4 @@
-"""`drawbridge tail` and the real gateway: over TCP, TLS and Unix sockets, through restarts, on terminals, in pipes."""
+"""`drawbridge tail` with a real gateway: over TCP, TLS and Unix sockets, across restarts, to terminals and pipes."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ class Tail:
         return self.messages()
 
     async def follows(self, gateway, count=1):
-        """Waits until its stream is open: what is pushed from now on is printed."""
+        """Waits until its stream is open: it prints every later push."""
 
         async def is_open():
             return (await gateway.metrics())["drawbridge_streams_open"] >= count
@@ -130,7 +130,7 @@ async def test_a_restart_of_the_gateway_is_a_gap_and_nothing_else_is_lost_or_rep
     assert messages[5]["type"] == "gap"
     assert tail.err.count(b"Trying again") == 1
     assert b"connected again" in tail.err
-    # In good order too: the stream ends with the drain.
+    # The same after an orderly end: the stream ends with the drain.
     await gateway.stop()
     gateway = await gateway_for(upstream, "--listen", f"127.0.0.1:{port}")
     await tail.follows(gateway)
@@ -172,7 +172,7 @@ async def test_a_terminal_gets_times_topics_colours_and_gaps(gateway_for, upstre
     assert time.endswith("Z\x1b[0m")
     assert topic == "\x1b[36ma.b\x1b[0m"
     assert data == '{"topic": "a.b", "n": 2}'
-    # What a terminal would act on is shown, not done.
+    # Characters to which a terminal would react are shown as escapes.
     await upstream.push("\x1b[2J\x07red\u202e\nnext", b"\x1b", '"\\u001b[31m"', "a\r\nFORGED\r")
     await eventually(lambda: tail.out.count(b"\n") >= 9, what="the hostile ones")
     assert [line.split("  ")[-1] for line in tail.out.decode().split("\r\n")[-5:-1]] == [
@@ -222,7 +222,7 @@ async def test_a_reader_that_closes_the_pipe_ends_it_quietly(gateway, upstream):
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}", stdout=-1, stderr=-1
     )
-    # More pushes, for a write after `head` has ended.
+    # More pushes, so that tail writes after `head` has ended.
     pushing = asyncio.create_task(keep_pushing(upstream))
     try:
         out, err = await asyncio.wait_for(process.communicate(), 30)
@@ -281,7 +281,7 @@ async def test_unix_sockets_and_https(gateway_for, upstream, start, certificate,
     await upstream.push("small", large, "last")
     for tail in tails:
         assert [m["data"] for m in await tail.has(3)] == ["small", large, "last"]
-    # Without the authority the certificate is not trusted, and the token is not sent.
+    # Without the authority tail does not trust the certificate and does not send the token.
     tail = await start(Tail(f"https://localhost:{port}"))
     await eventually(lambda: b"Trying again" in tail.err, what="it says so")
     assert b"TLS: " in tail.err
@@ -333,7 +333,7 @@ async def test_a_wrong_command_line_is_explained(arguments, reason):
 
 @pytest.mark.parametrize("response", [b"Content-Type: text/html\r\n\r\n", b"\r\n<html>\n"])
 async def test_a_server_that_is_no_gateway_is_an_error(raw_upstream, response):
-    """By its type before a line has come, and otherwise by its first line."""
+    """The type shows it before the first line, and otherwise the first line does."""
     server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\n" + response))
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
     assert (status, out) == (69, "")
@@ -351,7 +351,7 @@ async def test_a_terminal_gets_json_without_control_characters(gateway, upstream
     line = tail.out.decode().removesuffix("\r\n")
     assert not set(line) & set("\r\x7f\x9b\u202e\u2028")
     assert json.loads(line)["data"] == json.loads(hostile)
-    # A program gets the bytes of the push.
+    # A pipe gets the bytes of the push unchanged.
     pipe = await start(Tail(gateway.url(), "--cursor=earliest"))
     await pipe.has(1)
     assert "\x7f\x9b\u202e\u2028".encode() in pipe.out
@@ -367,7 +367,7 @@ async def test_a_reason_of_the_server_is_one_line(raw_upstream):
 
 
 def ends(*answers, requests=None):
-    """Each connection gets the next answer, and is closed."""
+    """Each connection gets the next answer and is closed."""
     left = list(answers)
 
     async def behave(reader, writer):
@@ -459,12 +459,12 @@ async def test_a_signal_ends_it_while_a_response_is_awaited(raw_upstream, start,
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_ends_it_while_it_connects(number, status):
-    """To a server that does not accept, and to one that does not respond to the beginning of TLS."""
+    """The first server does not accept the connection, the second does not respond to the beginning of TLS."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
         port = server.getsockname()[1]
-        # The queue has room for one.
+        # The queue has room for one connection.
         with socket.create_connection(("127.0.0.1", port)):
             async with _background(f"http://127.0.0.1:{port}") as (tail, status_of):
                 await eventually(lambda: _is_connecting(port), what="it connects")
@@ -480,8 +480,8 @@ async def test_a_signal_ends_it_while_it_connects(number, status):
 
 @contextlib.asynccontextmanager
 async def _background(url):
-    """The process of `drawbridge tail`, and a function that waits for the status that its shell reports."""
-    # As a shell without job control starts it.
+    """The process of `drawbridge tail`, and a function that waits for the exit status that its shell reports."""
+    # Starts it like a shell without job control.
     shell = f"trap '' INT TERM; {BINARY} tail {url} & echo $!; wait $!; echo $?"
     process = await asyncio.create_subprocess_exec(
         "bash", "-m", "-c", shell, stdin=asyncio.subprocess.DEVNULL, stdout=-1, stderr=-1
@@ -502,7 +502,7 @@ async def _background(url):
 
 
 def _is_connecting(port):
-    """Whether a SYN to this port has no response yet."""
+    """Whether a SYN to this port is still without a response."""
     with open("/proc/net/tcp") as file:
         return any(line.split()[2:4] == [f"0100007F:{port:04X}", "02"] for line in file)
 

@@ -1,4 +1,4 @@
-"""wss: who is trusted, and what is told when somebody is not."""
+"""wss: which servers and clients are trusted, and the error when one is not."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
 class TLSUpstream(Upstream):
-    """An upstream whose TLS the test sets up. Notes which names clients ask for (SNI; None for none)."""
+    """An upstream with a TLS context of the test. It records the names for which clients ask (SNI); None is no name."""
 
     def __init__(self, context, *, name="localhost", host="127.0.0.1"):
         super().__init__(host=host, certificate=SimpleNamespace(server_context=lambda: context))
@@ -37,12 +37,12 @@ class TLSUpstream(Upstream):
 
     @property
     def peers(self):
-        """What each connected client showed of itself."""
+        """The certificate of each connected client."""
         return [connection.transport.get_extra_info("peercert") for connection in self._open]
 
 
 class Strict:
-    """A TLS server on a thread that only shakes hands. asyncio's would end a failed one without its alert."""
+    """A TLS server in a thread that only makes handshakes. asyncio would end a failed handshake without its alert."""
 
     def __init__(self, context):
         self._context = context
@@ -70,14 +70,14 @@ class Strict:
                 try:
                     secure.do_handshake()
                 finally:
-                    # FIN behind the alert, not a reset that may overtake it.
+                    # A FIN follows the alert. A reset could overtake it.
                     secure.shutdown(socket.SHUT_WR)
                     while connection.recv(65536):
                         pass
 
 
 async def failure(gateway):
-    """What the session reports about its failed attempt."""
+    """The error that the session reports for its failed attempt."""
 
     async def reported():
         return (await gateway.client().session())["last_failure"]
@@ -175,7 +175,7 @@ async def test_an_address_is_compared_with_addresses(address, family, gateway_fo
     upstream = await start(TLSUpstream(authority.issue(f"IP:{address}").server_context(), name=name, host=address))
     gateway = await gateway_for(upstream, "--ca-file", authority.path)
     await exchanges(gateway, upstream)
-    # RFC 6066 section 3: an address is no server name.
+    # RFC 6066 section 3: an address is not a server name.
     assert upstream.server_names == [None]
 
 
@@ -194,7 +194,7 @@ async def test_the_name_to_expect_can_be_given(gateway_for, start, authority):
 
 
 async def test_the_final_dot_of_a_name_is_not_in_certificates(gateway_for, start, authority):
-    """It says 'from the root' (RFC 6066 section 3: sent without it). The proxy is there to look the name up."""
+    """The dot means 'from the root' and is not sent (RFC 6066 section 3). The proxy looks the name up."""
     proxy = await start(SOCKSProxy(resolves={"upstream.example.": "127.0.0.1"}))
     issued = authority.issue("DNS:upstream.example")
     upstream = await start(TLSUpstream(issued.server_context(), name="upstream.example."))
@@ -216,7 +216,7 @@ async def test_a_pinned_key_is_accepted_and_no_other(gateway_for, start, authori
     wrong = await gateway_for(upstream, config=config.format(authority.path, f'"{other.pin}"'), ready=False)
     told = await failure(wrong)
     assert "the peer's key is none of the pinned ones" in told
-    # What to write instead, if it is right.
+    # The error shows the pin to configure if this key is the right one.
     assert certificate.pin in told
     assert len(upstream.requests) == before
 
@@ -253,7 +253,7 @@ async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
     gateway_for, start, authority, certificate, tmp_path
 ):
     def put(issued):
-        # As tools that rotate do: a new file in the old one's place.
+        # As tools that rotate certificates do: a new file replaces the old one.
         for source, target in ((issued.chain, "own.pem"), (issued.key, "own.key")):
             shutil.copy(source, tmp_path / f"{target}.new")
         for target in ("own.pem", "own.key"):
@@ -272,7 +272,7 @@ async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
     await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="the gateway reconnects")
     assert upstream.peers[0]["subject"] == ((("commonName", "second"),),)
 
-    # An unusable file fails the attempt with a reason. The next usable one applies.
+    # A file that cannot be used fails the attempt with a reason. The next usable file applies.
     (tmp_path / "own.pem").write_text("nonsense")
     upstream.reset_connections()
     told = await failure_about(gateway, "client certificate file")
@@ -312,7 +312,7 @@ async def test_our_certificate_is_not_shown_where_a_redirection_leads(gateway_fo
             f"    client_certificate: {own.chain}\n    client_key: {own.key}\n"
         )
         await gateway_for(None, config=config)
-        # `{}`: asked, and not answered.
+        # `{}`: the server asked for a certificate and got none.
         assert upstream.peers in ([None], [{}])
     finally:
         await first.stop()
@@ -338,7 +338,7 @@ async def silent(reader, writer):
 
 
 async def drips(reader, writer):
-    """A record whose end never comes."""
+    """Sends a record whose end never comes."""
     await reader.read(1)
     writer.write(b"\x16\x03\x03\x40\x00")
     while not writer.is_closing():
@@ -368,7 +368,7 @@ async def test_a_handshake_that_never_ends_is_given_up(behave, told, raw_upstrea
 
 
 async def test_a_record_altered_on_its_way_ends_the_connection(gateway_for, start, authority, certificate):
-    """A relay between the two flips one bit after the upgrade."""
+    """A relay between gateway and upstream flips one bit after the upgrade."""
     upstream = await start(TLSUpstream(certificate.server_context()))
     flips = asyncio.Event()
 
@@ -407,7 +407,7 @@ async def test_a_record_altered_on_its_way_ends_the_connection(gateway_for, star
 
 
 def over_tls(behave, certificate):
-    """An upstream made of bytes, behind TLS."""
+    """An upstream made of bytes (`behave`), behind TLS."""
 
     class Secure(RawUpstream):
         async def start(self):
@@ -419,7 +419,7 @@ def over_tls(behave, certificate):
 async def test_close_notify_without_a_close_frame_is_an_end_without_goodbye(gateway_for, start, authority, certificate):
     async def behave(reader, writer):
         await upgrade(reader, writer, then=frame(TEXT, b"last words"))
-        # asyncio says close_notify when it closes.
+        # asyncio sends close_notify when it closes.
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
@@ -435,7 +435,7 @@ CUT = ", and TLS without close_notify: it may have been truncated"
 
 
 def cut_off_behind(data):
-    """FIN with no close_notify: what a man in the middle can do."""
+    """Sends FIN without close_notify, as a man in the middle can do."""
 
     async def behave(reader, writer):
         await upgrade(reader, writer, then=data)
@@ -469,7 +469,7 @@ async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
 
 
 async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, start, authority, certificate):
-    """Close frame, answer, then the server's close_notify: no failure of TLS is told."""
+    """After the close frame and its answer comes the server's close_notify. The gateway reports no failure of TLS."""
     answered = asyncio.get_running_loop().create_future()
 
     async def behave(reader, writer):

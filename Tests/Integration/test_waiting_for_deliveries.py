@@ -25,7 +25,7 @@ async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstr
     await _lose_upstream(client, upstream)
     accepted = await client.accepted("late")
     waiting = asyncio.create_task(_wait_for(client, accepted, "50s"))
-    # A second one ends while the first goes on: the first is held by then, or is so soon.
+    # A second wait ends while the first continues. By then the first is held, or will be soon.
     assert (await _wait_for(client, accepted, "50ms")).json["state"] == "queued"
     assert not waiting.done()
     await upstream.start()
@@ -39,7 +39,7 @@ async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstr
         "reason": None,
         "time": time,
     }
-    # It stays the same.
+    # The state stays the same.
     assert (await _wait_for(client, accepted, "0")).json["time"] == time
 
 
@@ -101,7 +101,7 @@ async def test_a_post_that_waits_outlasts_an_outage(gateway_for, upstream):
         asyncio.create_task(client.request("POST", f"/v1/messages?until={state}&wait=50s", data=b"late"))
         for state in ("written", "confirmed")
     ]
-    # Ends while the others go on.
+    # This request ends while the others continue.
     early = await client.request("POST", "/v1/messages?until=written&wait=50ms", data=b"early")
     assert (early.status, early.json["state"]) == (202, "queued")
     assert not any(wait.done() for wait in waits)

@@ -1,4 +1,4 @@
-"""Receivers of webhooks that fail, stall, refuse or misbehave, and what they cannot do to others."""
+"""Receivers of webhooks that fail, stall, refuse or misbehave: others must not notice."""
 
 import asyncio
 import errno
@@ -114,7 +114,7 @@ async def test_a_push_that_takes_longer_than_the_timeout_to_transmit_is_delivere
         _, fields = await read_head(reader)
         left = int(fields["content-length"])
         while left:
-            # It is what this receiver is: slow.
+            # The slowness of this receiver, not a wait of the test.
             left -= len(await reader.read(min(left, size // 8)))
             await asyncio.sleep(0.5)
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -233,7 +233,7 @@ async def test_certificates_are_verified(hooked, start, upstream, authority, cer
 
 async def test_private_addresses_are_refused_after_resolution(hooked, start, upstream):
     receiver = await start(Receiver())
-    # The name of this machine, which is resolved to an address of it.
+    # The name of this machine resolves to one of its addresses.
     url = f"http://{socket.gethostname()}:{receiver.port}/"
     gateway = await hooked(webhook(receiver, name="own", url=url, allow=False, retries=[]))
     await upstream.push("a")
@@ -257,7 +257,7 @@ async def test_a_receiver_that_stalls_does_not_hold_up_the_shutdown(hooked, star
 
 
 async def test_a_connection_that_the_receiver_has_closed_is_replaced_at_once(hooked, start, upstream):
-    """Closed after a response that permits the next request, and cut under a request."""
+    """The receiver closes a connection after a response that permits another request, or in the middle of a request."""
     heads = []
 
     async def behave(reader, writer):
@@ -300,14 +300,15 @@ async def reads_nothing(reader, writer):
     [
         ("connecting", "timeout", "no connection within 500ms"),
         ("securing", "timeout", "no connection within 500ms"),
-        # What the kernels have taken earns time, and the gateway's kernel notices first that nothing is read.
+        # Bytes that the kernels have taken prolong the deadline. The gateway's kernel first notices that nothing is
+        # read.
         ("sending", "failed", "Connection timed out"),
     ],
 )
 async def test_a_receiver_that_stalls_before_the_request_has_arrived(hooked, start, upstream, phase, result, detail):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         if phase == "connecting":
-            # Connections beyond the queue get no response from the kernel.
+            # The kernel does not respond to connections for which its queue has no room.
             waiting = [socket.socket() for _ in range(4)]
             for client in waiting:
                 client.setblocking(False)
@@ -374,7 +375,7 @@ async def test_what_was_delivered_while_the_store_failed_is_not_delivered_again(
     async def respond(n, delivery):
         if n == 1:
             disk.fail(WRITE, errno.EIO)
-            # So that the store finds out.
+            # This message makes the store notice its failure.
             await gateway.client().send("x")
             await eventually(has_failed, what="the store has failed")
         return 204
@@ -411,7 +412,7 @@ async def test_nothing_is_sent_while_the_store_does_not_work(gateway_for, start,
         return (await gateway.metrics())["drawbridge_store_failed"]
 
     await eventually(has_failed, what="the store has failed")
-    # It is shown to clients, which learn that it is not stored.
+    # Clients get the push, and learn that it is not stored.
     assert (await gateway.client().poll(cursor="earliest", wait=10)).payloads == ["before", "meanwhile"]
     assert receiver.payloads == ["before"]
     disk.heal()

@@ -249,7 +249,7 @@ async def test_check_config_says_what_is_wrong(change, message, tmp_path):
 
 
 def example(language):
-    """The blocks of the page in that language."""
+    """The code blocks of docs/webhooks.md in that language."""
     return re.findall(rf"```{language}\n(.*?)```", (PROJECT / "docs/webhooks.md").read_text(), re.DOTALL)
 
 

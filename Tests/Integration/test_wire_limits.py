@@ -1,4 +1,4 @@
-"""Limits on what the upstream sends: each holds to the byte, costs no memory, and is told to the upstream as 1009."""
+"""Limits on messages of the upstream: each limit is exact, costs no memory, and closes the connection with 1009."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ def deflated(data, level=9):
 
 
 class Sender:
-    """Upgrades, sends the frames it is given, and notes the code of the close frame that answers them."""
+    """Upgrades, sends its frames, and records the code of the close frame that the gateway responds with."""
 
     def __init__(self, frames, *fields):
         self._frames = frames
@@ -88,7 +88,7 @@ async def test_a_message_of_just_the_limit_is_delivered(frames, raw_upstream, ga
     [
         [frame(BINARY, NOISE + b"!")],
         [frame(BINARY, NOISE, fin=False), frame(CONTINUATION, b"!")],
-        # The announcement is enough.
+        # A frame that only announces too much is enough.
         [frame(BINARY, b"", length=1025)],
         [frame(BINARY, b"x", fin=False), frame(CONTINUATION, b"", length=1024)],
     ],
@@ -143,7 +143,7 @@ async def test_the_limit_holds_after_inflation(raw_upstream, gateway_for):
 
 
 async def test_the_limit_holds_before_inflation(raw_upstream, gateway_for):
-    """Empty blocks inflate to nothing, and could go on for ever."""
+    """Empty blocks inflate to nothing, and could go on without end."""
     nothing = b"\x00\x00\x00\xff\xff" * 206
     assert len(nothing) > 1024
     await is_refused(
@@ -162,7 +162,7 @@ async def test_the_ratio_of_inflation_is_limited_beyond_the_first_16_mebibytes(r
     await is_delivered(
         [frame(BINARY, deflated(free), reserved=COMPRESSED)], free, raw_upstream, gateway_for, config, DEFLATE
     )
-    # Nine times larger: within the ratio.
+    # The message grows by a factor of nine, which the ratio allows.
     honest = os.urandom(2 * MEBIBYTE) + bytes(16 * MEBIBYTE)
     await is_delivered(
         [frame(BINARY, deflated(honest, level=1), reserved=COMPRESSED)],
@@ -187,7 +187,7 @@ async def test_the_ratio_of_inflation_is_limited_beyond_the_first_16_mebibytes(r
 
 
 def in_fragments(payload, count):
-    """`payload` and then empty continuations: `count` frames in all."""
+    """`payload` in the first frame, then empty continuations: `count` frames in all."""
     middle = [frame(CONTINUATION, fin=False)] * (count - 2)
     return [frame(BINARY, payload, fin=False), b"".join(middle), frame(CONTINUATION)]
 
@@ -209,7 +209,7 @@ async def test_fragments_without_end_are_cut_off(raw_upstream, gateway_for):
 
 
 async def test_pings_that_nobody_reads_the_answers_of_cost_nothing(raw_upstream, gateway_for, measured):
-    """Only the newest ping is owed an answer (RFC 6455 section 5.5.3)."""
+    """Only the newest ping needs an answer (RFC 6455 section 5.5.3)."""
     count = 200_000
     pongs = []
     flooded = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_pings_that_nobody_reads_the_answers_of_cost_nothing(raw_upstream,
         await upgrade(reader, writer)
         writer.transport.pause_reading()
         for start in range(0, count, 1000):
-            # 125 bytes each: what the kernel and asyncio may hold of the answers is a small part of them.
+            # Each has 125 bytes, so the kernel and asyncio can keep only a small part of the answers.
             writer.write(
                 b"".join(frame(PING, str(number).zfill(125).encode()) for number in range(start, start + 1000))
             )

@@ -1,1 +1,1 @@
-"""The peers of the gateway under test: real clients, real upstreams, and ones that misbehave on purpose."""
+"""The peers of the gateway under test: real clients, real upstreams, and peers that misbehave on purpose."""

@@ -1,4 +1,4 @@
-"""Clients that mean harm, or behave as if they did: each sends in its own bad way until the gateway ends it."""
+"""Clients that harm a gateway on purpose or by accident. Each one sends in its own way until the gateway ends it."""
 
 import asyncio
 import contextlib
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 from .raw import RawAnswer
 
-# Of linux/tcp.h; Python has no name for it.
+# From linux/tcp.h; Python has no name for it.
 TCP_REPAIR = 19
 
 
 @dataclass
 class Ending(RawAnswer):
-    """How one abuser ended: what it was told, and after how many seconds."""
+    """The end of one abuser: the bytes that it received, and the seconds until the end."""
 
     seconds: float = 0.0
 
 
 async def abuse(address, data=b"", *, drip=None, every=0.03, within=30.0, local=None):
-    """Sends `data`, and then pieces of `drip` (an iterable of bytes) every so often, until the gateway closes.
+    """Sends `data`, and then a piece of `drip` (an iterable of bytes) every `every` seconds, until the gateway closes.
 
-    `ended` tells whether it did within the time; what it said meanwhile is collected.
+    `ended` says whether the gateway closed within the time. The result contains the bytes that it sent until then.
     """
     started = time.monotonic()
     reader, writer = await asyncio.open_connection(*address, local_addr=(local, 0) if local else None)
@@ -53,10 +53,11 @@ async def abuse(address, data=b"", *, drip=None, every=0.03, within=30.0, local=
 
 
 async def is_closed_on(address, data, piece, *, every=0.0, within=30.0):
-    """Sends `data`, and then `piece` every so often, until the gateway takes no more: after how many bytes and seconds.
+    """Sends `data`, and then `piece` again and again, until the gateway takes no more. Returns the bytes and seconds so
+    far.
 
-    That it has said all it will, and closed its own direction, does not end this: who goes on sending notices only the
-    end of both.
+    A gateway that has sent everything and closed its own direction does not end this: a client that keeps sending
+    notices only the end of both directions.
     """
     loop = asyncio.get_running_loop()
     with socket.socket() as connection:
@@ -77,7 +78,7 @@ async def is_closed_on(address, data, piece, *, every=0.0, within=30.0):
 
 
 def deaf(address, request, *, buffer=4096):
-    """A connection that asks and does not read: its own buffer is small, so that the answer stays with the gateway."""
+    """A connection that sends a request and does not read. Its buffer is small, so the answer stays in the gateway."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     connection.connect(address)
@@ -86,17 +87,17 @@ def deaf(address, request, *, buffer=4096):
 
 
 def was_reset(connection):
-    """Whether the gateway has broken `connection` off, found out without reading what it sent."""
+    """Whether the gateway has reset `connection`, without reading from it."""
     return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0 or _is_closed(connection)
 
 
 def _is_closed(connection):
-    # First byte of struct tcp_info: the state; 7 is TCP_CLOSE.
+    # The first byte of struct tcp_info is the state; 7 is TCP_CLOSE.
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 7
 
 
 def vanish(connection):
-    """Takes a socket away without a word to its peer, as a power cut or a dropped route does. Needs CAP_NET_ADMIN."""
+    """Removes a socket without a packet to its peer, as a power cut or a dropped route does. Needs CAP_NET_ADMIN."""
     connection.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
     connection.close()
 

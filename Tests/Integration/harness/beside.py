@@ -1,8 +1,8 @@
-"""A healthy client beside the abusers: in a process of its own, so that it measures the gateway and not the test.
+"""A healthy client beside the abusers. It runs in its own process, so it measures the gateway and not the test.
 
-As a program (`python beside.py HOST PORT`) it reads seconds from standard input, a line each; for so long it sends
-short polls, one after the other on one connection that it never gives up, and writes how many and how long it took. A
-request that has to wait until an attack is over makes the whole of that time its own: no median hides it.
+As a program (`python beside.py HOST PORT`) it reads numbers of seconds from standard input, one per line. For that time
+it sends short polls, one after another on one connection, and writes their number and the seconds. A request that waits
+until the end of an attack counts with its whole time: no median hides it.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ def _serve(host, port):
 
 
 class Beside:
-    """The healthy client, in two measures: alone, and beside something."""
+    """The healthy client, measured alone and beside an attack."""
 
-    # How many times slower than alone it may become. The abusers share the processors with it, and other programs too;
-    # what is looked for is a client that waits for others' deadlines or turns, which is slower by hundreds and more.
+    # How many times slower it may be beside an attack. Abusers and other programs use the same processors. A client
+    # that waits for deadlines or turns of others would be hundreds of times slower.
     FACTOR = 40
-    # Noise makes some attempts slower, and harm all of them.
+    # Noise makes some attempts slower; real harm makes all of them slower.
     ATTEMPTS = 3
     WINDOW = 0.2
 
@@ -73,7 +73,7 @@ class Beside:
         return self
 
     async def _send(self):
-        """Sends for one window, or until the answer that it waits for; how many requests, and the seconds they took."""
+        """Sends for one window, or longer until its last answer. Returns the number of requests and the seconds."""
         self._process.stdin.write(f"{self.WINDOW}\n".encode())
         line = await asyncio.wait_for(self._process.stdout.readline(), 60)
         assert line, "the healthy client lost its connection"
@@ -81,7 +81,7 @@ class Beside:
         return int(count), float(seconds)
 
     async def unharmed_by(self, attack):
-        """Runs `attack` until the client fares well beside it; what it answered, and how many times slower it was."""
+        """Runs `attack` until an attempt leaves the client fast. Returns the result, and the factor of slowness."""
         factors = []
         for _ in range(self.ATTEMPTS):
             count, seconds = await self._send()

@@ -13,7 +13,7 @@ from playwright.async_api import async_playwright
 from .program import find
 from .waiting import eventually
 
-# Those of Playwright that matter: nothing in the background, neither requests nor slower timers, and the same colours
+# The flags of Playwright that matter: no requests and no slower timers in the background, and the same colours
 # everywhere.
 _FLAGS = (
     "--headless",
@@ -36,9 +36,9 @@ _FLAGS = (
 
 
 class _Process:
-    """One browser for all tests of a process, since its start takes longer than many of them.
+    """One browser for all tests of a process, since its start takes longer than many tests.
 
-    Each test has contexts of its own.
+    Each test has its own contexts.
     """
 
     def __init__(self):
@@ -46,7 +46,7 @@ class _Process:
         self._folder = None
 
     async def start(self):
-        """Returns the address at which it is controlled."""
+        """Starts the browser, and returns the address of its remote control."""
         if self._process is None or self._process.poll() is not None:
             self._launch(find("chromium"))
         process, port = self._process, self._folder / "DevToolsActivePort"
@@ -97,7 +97,7 @@ class Chromium:
         return self
 
     async def open(self, address, html):
-        """A page with this content whose origin is the server at `address`; that server does not see the request."""
+        """A page with this content whose origin is the server at `address`. The server does not get the request."""
         page = await self.page()
         url = "http://{}:{}/page".format(*address)
 
@@ -109,7 +109,7 @@ class Chromium:
         return page
 
     async def page(self, **options):
-        """An empty page in a context of its own, such as with another width or colour scheme."""
+        """An empty page in its own context, for example with another width or colour scheme."""
         self._contexts.append(await self._browser.new_context(**options))
         return await self._contexts[-1].new_page()
 

@@ -1,4 +1,4 @@
-"""A certificate authority for one test run, and servers and clients that it knows."""
+"""A certificate authority for one test run, and its servers and clients."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ class Certificate:
     key: Path
 
     def server_context(self, *, version=None, client_authority=None):
-        """For a server; with `client_authority`, clients must show a certificate of it."""
+        """A context for a server. With `client_authority`, clients must present one of its certificates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.chain, self.key)
         if version:
@@ -34,7 +34,7 @@ class Certificate:
 
     @property
     def pin(self):
-        """Base64 of the SHA-256 of its SubjectPublicKeyInfo."""
+        """Base64 of the SHA-256 of the certificate's SubjectPublicKeyInfo."""
         certificate = x509.load_pem_x509_certificate(self.chain.read_bytes())
         key = certificate.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -43,7 +43,7 @@ class Certificate:
 
 
 class CertificateAuthority:
-    """Issues certificates below `folder`; `path` is what the gateway is told to trust."""
+    """Issues certificates below `folder`. `path` is the file of its own certificate, which the gateway trusts."""
 
     def __init__(self, folder, name="Drawbridge test CA"):
         self.folder = Path(folder)
@@ -84,7 +84,7 @@ class CertificateAuthority:
 
 
 def _builder(subject, issuer, key, *, days, starts_in=0):
-    # An hour back: clocks of two processes need not agree.
+    # An hour back, since the clocks of two processes may differ.
     start = datetime.now(UTC) + timedelta(days=starts_in, hours=-1)
     return (
         x509.CertificateBuilder()

@@ -1,4 +1,4 @@
-"""A client of the gateway's API: aiohttp underneath, the words of the contract on top."""
+"""A client of the gateway's API, based on aiohttp."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ class Answer:
         return json.loads(self.body)
 
     def problem(self, status):
-        """The problem details of an error answer (RFC 9457), checked for what every one of ours carries."""
+        """The problem details of an error answer (RFC 9457), after a check of the members that each of them has."""
         assert self.status == status, (self.status, self.body[:500])
         assert self.headers["Content-Type"].split(";")[0] == "application/problem+json"
         problem = self.json
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass
 class Batch:
-    """The answer of one poll, checked for its shape."""
+    """The answer to one poll, after a check of its form."""
 
     messages: list
     cursor: str
@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def payloads(self):
-        """Text as str, binary as bytes; JSON in `data` as what it means."""
+        """Text as str, binary data as bytes, and JSON in `data` as its value."""
         return [
             base64.b64decode(message["data_base64"], validate=True) if message["type"] == "binary" else message["data"]
             for message in self.messages
@@ -59,7 +59,7 @@ class Batch:
 
 
 class Client:
-    """Talks to one session of one gateway. Every connection may be used again, as a browser would."""
+    """A client of one session of one gateway. It may reuse every connection, as a browser does."""
 
     def __init__(self, base, *, unix=None, session=None, headers=None):
         self.base = base
@@ -79,7 +79,7 @@ class Client:
             return Answer(answer.status, answer.headers, await answer.read())
 
     async def send(self, body, *, type=None, headers=None):
-        """POST one message: `str` as text, `bytes` as binary unless `type` says otherwise."""
+        """POST of one message: `str` as text, `bytes` as binary, unless `type` says otherwise."""
         kind = type or ("text/plain; charset=utf-8" if isinstance(body, str) else "application/octet-stream")
         data = body.encode() if isinstance(body, str) else body
         return await self.request(
@@ -87,7 +87,7 @@ class Client:
         )
 
     async def accepted(self, body, **options):
-        """POST one message that must be taken; its description."""
+        """POST of one message that must be accepted. Returns its description."""
         answer = await self.send(body, **options)
         assert answer.status == 202, (answer.status, answer.body[:500])
         return answer.json
@@ -100,11 +100,11 @@ class Client:
         return Batch.of(await self.get(**parameters))
 
     async def here(self):
-        """The cursor of this moment: what is pushed from now on comes after it."""
+        """The cursor of this moment: later pushes come after it."""
         return (await self.poll(wait=0)).cursor
 
     async def collect(self, count, cursor, *, rounds=2000, **parameters):
-        """Polls from `cursor` until `count` messages came; the payloads and the cursor after them."""
+        """Polls from `cursor` until `count` messages have come. Returns the payloads and the cursor after them."""
         payloads = []
         for _ in range(rounds):
             batch = await self.poll(cursor=cursor, wait=10, **parameters)
@@ -122,7 +122,7 @@ class Client:
 
 
 async def exchanges(gateway, upstream):
-    """One message each way."""
+    """Sends one message in each direction."""
     client = gateway.client()
     here = await client.here()
     await client.accepted("down")

@@ -8,9 +8,10 @@ _SOURCE = Path(__file__).with_name("shifted_clock.c")
 
 
 class ShiftedClock:
-    """Built in `folder`; `environment` puts a program on it, and `shift(seconds)` sets it while the program runs.
+    """A clock that is built in `folder`. `environment` makes a program use it, and `shift(seconds)` sets it at any
+    time.
 
-    Programs on the same clock are shifted together. `beside` makes another clock without building it again.
+    Programs with the same clock are shifted together. `beside` makes another clock without building it again.
     """
 
     def __init__(self, folder, *, library=None):
@@ -34,6 +35,6 @@ class ShiftedClock:
         return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT": str(self._shift)}
 
     def shift(self, seconds):
-        """The time of day is that of the machine and so many seconds more."""
+        """Sets the time of day to the machine's time plus that many seconds."""
         with self._shift.open("r+b" if self._shift.exists() else "w+b") as file:
             file.write(struct.pack("=q", seconds))

@@ -1,24 +1,24 @@
-"""Consumers of a gateway that is killed over and over: workers that share pushes, and a reader that acknowledges."""
+"""Consumers of a gateway that is killed again and again: workers that share pushes, and a reader that acknowledges."""
 
 import asyncio
 
 KEYS = 20
-#: A kill loses the leases of the workers, and each blocks its key until it expires: shorter than most gateways live.
+#: A kill loses the leases of the workers, and each lease blocks its key until it expires. Most gateways live longer.
 _VISIBILITY = "100ms"
-#: Seconds in which a worker must get something, while there is something to get.
+#: Seconds within which a worker must get a push while any is left.
 _PATIENCE = 30
 _WORKERS = "/v1/consumers/workers"
 _READER = "/v1/consumers/reader"
 
 
 class ConsumerRun:
-    """`request(method, path, **options)` returns the response of the gateway that runs now; None if it was killed."""
+    """`request(method, path, **options)` returns the response of the running gateway, or None if it was killed."""
 
     def __init__(self, request, chance):
         self._request = request
         self._chance = chance
         self.faults = []
-        # By number: acknowledged with 200, and sent to be acknowledged.
+        # Numbers of pushes: acknowledged with 200, and sent to be acknowledged.
         self._acknowledged = set()
         self._sent = set()
         self._newest = {}
@@ -40,7 +40,7 @@ class ConsumerRun:
             assert answer.status == 201, answer.body
 
     def _unexpected(self, what, answer):
-        """Whether there is no response to look at. 503 is one of a store that is being closed or replaced."""
+        """Whether the answer is no usable result. 503 is possible while a store is closed or replaced."""
         if answer is None:
             return True
         if answer.status == 503:
@@ -94,7 +94,7 @@ class ConsumerRun:
             params = {"wait": "200ms", "limit": "50"} | ({"ack": cursor} if cursor else {})
             answer = await self._request("POST", _READER + "/receive", params=params)
             if self._unexpected("the reader", answer):
-                # A reader that has lost its memory: what it acknowledged is not delivered again.
+                # Like a reader that has lost its memory. Acknowledged pushes are not delivered to it again.
                 cursor = None
                 await asyncio.sleep(0.005)
                 continue
@@ -110,11 +110,11 @@ class ConsumerRun:
         return any(read >= number for read in self._read)
 
     async def judge(self, pushed):
-        """The last gateway runs, and no worker does."""
+        """Runs while the last gateway runs and no worker does."""
 
         loop = asyncio.get_running_loop()
         progress = loop.time()
-        # What is left takes its time: a worker gets one push of each key.
+        # This may take long: a worker gets only one push of each key at a time.
         while not pushed <= self._sent and loop.time() < progress + _PATIENCE:
             answer = await self._request("POST", _WORKERS + "/receive", params={"wait": "1s", "limit": "1000"})
             messages = answer.json["messages"]

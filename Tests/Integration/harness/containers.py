@@ -1,7 +1,7 @@
-"""Images that are built here and containers that run them, with Debian's buildah and podman.
+"""Builds images and runs containers of them, with Debian's buildah and podman.
 
-The base images are made from Debian's packages and stay in podman's storage, so that only the first run of the tests
-takes a minute for them. No registry is needed.
+The base images are made from Debian's packages and stay in podman's storage, so only the first run of the tests takes a
+minute longer. No registry is needed.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ import pytest
 
 from .gateway import BINARY, PROJECT
 
-# The health checks are run by the tests; podman would run them by systemd, which a machine may not have.
+# The tests run the health checks. podman would use systemd for them, which a machine may not have.
 _ENVIRONMENT = {**os.environ, "DISABLE_HC_SYSTEMD": "true"}
-# Below those of podman, which this process may not set if the machine is a container itself.
+# Lower than podman's own limits, which this process may not set if the machine is a container itself.
 _LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096")
 
 
 def command(*words, check=True, within=300):
-    """Runs a program: what it has written to standard output, without the last line feed."""
+    """Runs a program. Returns its standard output without the last line feed."""
     done = subprocess.run(
         [str(word) for word in words],
         env=_ENVIRONMENT,
@@ -41,7 +41,7 @@ def command(*words, check=True, within=300):
 
 
 def arguments():
-    """For podman-compose, after `--podman-`: how containers run on this machine."""
+    """Options for podman-compose that follow `--podman-`, with which containers run on this machine."""
     return (f"args=--runtime={_runtime()}", f"run-args={' '.join(_LIMITS[2:])}")
 
 
@@ -74,14 +74,14 @@ def debian():
 
 @functools.cache
 def is_static():
-    """Whether the program runs where no Swift toolchain is. One that is built for debugging does not."""
+    """Whether the program runs without the Swift toolchain. A debug build does not."""
     return not re.search("libswift|libasan|libtsan", command("ldd", BINARY))
 
 
 def build(folder, name, *arguments):
-    """Builds the image of a folder, with these arguments of its Dockerfile: its id.
+    """Builds the image of a folder with these arguments for its Dockerfile. Returns its id.
 
-    The image stays, so that the next run repeats only the steps that have changed. It replaces the one of the last run.
+    The image stays, so that the next run repeats only steps that have changed. It replaces the image of the last run.
     """
     tag = f"localhost/drawbridge-test-{name}"
     last = command("podman", "image", "ls", "--quiet", "--no-trunc", tag)
@@ -89,14 +89,14 @@ def build(folder, name, *arguments):
     options = (word for argument in arguments for word in ("--build-arg", argument))
     image = command(*tool, *options, "--tag", tag, folder)
     if last and image not in last:
-        # Another run may use it. Then it stays.
+        # Another run may still use the image. Then it stays.
         with contextlib.suppress(OSError):
             command("podman", "image", "rm", last)
     return image
 
 
 class Container:
-    """A running container. `options` are those of `podman run`."""
+    """A running container. `options` are options of `podman run`."""
 
     def __init__(self, image, *arguments, options=()):
         self.run = ("run", "--detach", *_LIMITS, *options, image, *arguments)
@@ -117,15 +117,15 @@ class Container:
         return json.loads(self.podman("inspect"))[0]
 
     def address(self, port):
-        """Where this machine reaches a port that is published."""
+        """The address of a published port on this machine."""
         return f"http://{command('podman', 'port', self.id, port)}"
 
     def logs(self):
-        """What the program has written to standard error."""
+        """The program's standard error."""
         done = subprocess.run(["podman", "logs", self.id], env=_ENVIRONMENT, capture_output=True, text=True, check=True)
         return done.stderr
 
     def remove(self):
-        """Once more is harmless."""
+        """Removes the container. It may be removed already."""
         with contextlib.suppress(OSError):
             command("podman", "--runtime", _runtime(), "rm", "--force", "--time", "1", "--volumes", self.id)

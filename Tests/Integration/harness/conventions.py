@@ -1,4 +1,4 @@
-"""Upstreams with a convention of their own: one coroutine tells how a connection goes, from its first message on."""
+"""Upstreams with their own conventions: one coroutine controls each connection from its first message on."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from .waiting import eventually
 
 
 class Conversation:
-    """One connection of such an upstream, with a record of what was heard and said on it."""
+    """One connection of such an upstream, with a record of the messages that it heard and said."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -32,7 +32,7 @@ class Conversation:
 
 
 class ConventionUpstream:
-    """A WebSocket server whose every connection is led by `converse(conversation)`; when that returns, it is closed."""
+    """A WebSocket server that runs `converse(conversation)` on each connection, and then closes it."""
 
     def __init__(self, converse, **options):
         self.conversations = []
@@ -67,7 +67,7 @@ class ConventionUpstream:
             raise
 
     def reset_connections(self):
-        """Every connection breaks, without a word."""
+        """Breaks every connection without a close frame."""
         for conversation in self.conversations:
             conversation.connection.transport.abort()
 
@@ -94,7 +94,7 @@ class ConventionUpstream:
 
 
 async def listen(conversation):
-    """Hears all that comes, to the end."""
+    """Hears all messages until the end."""
     while True:
         await conversation.hear()
 

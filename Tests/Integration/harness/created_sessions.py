@@ -35,7 +35,7 @@ class Sessions:
 
     async def ready(self, name):
         async def is_ready():
-            # Another gateway may not know of it yet.
+            # Another gateway may not know the session yet.
             return (await self.get(name)).json.get("state") == "ready"
 
         await eventually(is_ready, what=f"session {name} is ready")

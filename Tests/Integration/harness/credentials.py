@@ -22,7 +22,7 @@ def openssl(*arguments, stdin=None):
     return subprocess.run(("openssl", *arguments), input=stdin, check=True, capture_output=True).stdout
 
 
-# How OpenSSL makes a key of each algorithm.
+# The command of OpenSSL that makes a key of each algorithm.
 KINDS = {
     "RS256": ("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),
     "ES256": ("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
@@ -34,7 +34,7 @@ READERS = {"RS256": RSAKey, "ES256": ECKey, "EdDSA": OKPKey}
 
 
 class Issuer:
-    """One key of each algorithm, and their public parts in a JWK Set."""
+    """An issuer with one key of each algorithm. Its JWK Set contains the public keys."""
 
     def __init__(self, folder):
         self.path = folder / "keys.json"

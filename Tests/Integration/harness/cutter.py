@@ -6,18 +6,18 @@ import contextlib
 
 from .raw import RawUpstream, read_head, reset
 
-# What EventSource waits before it reconnects, and 10 ms in as many characters.
+# The time for which EventSource waits before it reconnects, and 10 ms in as many characters.
 _RETRY, _SHORT_RETRY = b"retry: 2000\n", b"retry: 0010\n"
 
 _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Cutter(RawUpstream):
-    """Passes the requests of clients to `target`, a host and a port, and their responses back.
+    """Passes the requests of clients to `target`, a host and a port, and the responses back.
 
-    Each cut in `cuts` is for one stream. `(blocks, count)` ends the connection `count` bytes after the end of that many
-    blocks of the response, or before it if `count` is negative. A block ends with `end`: the default is for events.
-    Streams without a cut are not ended. Every other connection that is cut is reset, the others are closed.
+    Each cut in `cuts` is used for one stream. `(blocks, count)` ends the connection `count` bytes after the end of that
+    many blocks of the response, or before it if `count` is negative. A block ends with `end`; the default fits events.
+    Streams without a cut are not ended. Every second connection that is cut is reset, the others are closed.
     """
 
     def __init__(self, target, cuts=(), *, end=b"\n\n", retries_soon=False):
@@ -28,7 +28,7 @@ class Cutter(RawUpstream):
         self.is_open = True
         #: Responds to that many streams with 503.
         self.refusals = 0
-        #: The heads of all requests for streams, and what was received in response to those that were not refused.
+        #: The heads of all requests for streams, and the received responses except refusals.
         self.streams = []
         self.responses = []
         self.cut_count = 0
@@ -41,7 +41,7 @@ class Cutter(RawUpstream):
         return "127.0.0.1", self.port
 
     def close_connections(self):
-        """Ends every connection, and each new one until `is_open` is true again."""
+        """Ends every connection. New connections end as well until `is_open` is true again."""
         self.is_open = False
         for writer in list(self._writers):
             writer.close()
@@ -95,7 +95,7 @@ class Cutter(RawUpstream):
 
 
 class _Stream:
-    """The response to one stream, and the cut that ends it."""
+    """The response of one stream, and the cut that will end it."""
 
     def __init__(self):
         self.begin(None)
@@ -105,7 +105,7 @@ class _Stream:
         self.received = bytearray()
 
     def cut_position(self, count, end):
-        """Where the cut is in the last `count` bytes; None if it is not in them."""
+        """The position of the cut in the last `count` bytes, or None if it is not in them."""
         if self.cut is None:
             return None
         blocks, offset = self.cut
@@ -116,19 +116,19 @@ class _Stream:
                 return None
             at = found + len(end)
         at += offset
-        # Of a block that arrives in pieces, those before the last one have been passed on.
+        # The block may arrive in pieces. All pieces before the last one have been passed on.
         return max(0, count - (len(self.received) - at)) if at <= len(self.received) else None
 
 
 def cuts_everywhere(blocks=4):
-    """Cuts at the end of each of the first `blocks` blocks, and around it: in the framing, the fields and the data."""
+    """Cuts at the ends of the first `blocks` blocks and around them: in the framing, the fields and the data."""
     offsets = (0, 1, 2, 5, 9, 20, 60, 150, -1, -2, -3, -8, -40)
     return [(block, count) for block in range(1, blocks + 1) for count in offsets]
 
 
 @contextlib.contextmanager
 def closed(cutter):
-    """No client is connected in this block."""
+    """Keeps clients disconnected during this block."""
     cutter.close_connections()
     yield
     cutter.is_open = True

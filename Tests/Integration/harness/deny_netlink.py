@@ -2,8 +2,8 @@
 
     python deny_netlink.py [--inotify] PROGRAM ARGUMENT…
 
-A seccomp filter answers socket(AF_NETLINK, …) with EAFNOSUPPORT and lets everything else through. With `--inotify` it
-answers inotify_init1(2) instead, with EMFILE, as where too many programs watch files. Needs no privilege.
+A seccomp filter answers socket(AF_NETLINK, …) with EAFNOSUPPORT and allows all other calls. With `--inotify` it instead
+answers inotify_init1(2) with EMFILE, as on a machine where too many programs watch files. It needs no privilege.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _AF_NETLINK = 16
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
-# Places in struct seccomp_data: the call's number, and the lower half of its first argument.
+# Offsets in struct seccomp_data: the number of the call, and the lower half of its first argument.
 _NUMBER, _FIRST = 0, 16
 
 _program = (

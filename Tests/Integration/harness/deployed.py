@@ -1,4 +1,4 @@
-"""The files of deploy/ as they are, but for addresses and paths, which a test replaces."""
+"""The files of deploy/. A test replaces only addresses and paths."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ def container():
 
 
 def replaced(path, replacements):
-    """The text of a file with other addresses. Each must be there: else the test would try something else."""
+    """The text of a file with replacements. Each replaced text must exist, or the test would run something else."""
     text = (DEPLOY / path).read_text()
     for old, new in replacements.items():
         assert old in text, (path, old)
@@ -39,7 +39,7 @@ def replaced(path, replacements):
 
 
 def gateway_settings(path):
-    """What a file of a proxy demands of the configuration of the gateways, in its first comment."""
+    """The settings of the gateways that a proxy's file demands in its first comment."""
     lines = (DEPLOY / path).read_text().splitlines()
     first = next(
         number for number, line in enumerate(lines) if line.startswith("# In the configuration of the gateway")
@@ -49,15 +49,15 @@ def gateway_settings(path):
 
 
 class _Deployed:
-    """In front of the gateways at `targets`: pairs of the addresses of their listeners for clients and management."""
+    """A deployed proxy in front of `targets`: pairs of addresses of client listener and management listener."""
 
-    # Whether the file has two gateways, and not one on the machine of the proxy.
+    # Whether the file names two gateways. Otherwise it names one, on the machine of the proxy.
     has_two_gateways = False
     # Whether the gateway learns that a client is gone.
     passes_aborts = True
     # Whether the proxy refuses a body that is too large for the gateway.
     limits_bodies = False
-    # Settings outside of the file, with which the proxy compresses responses.
+    # Further settings, outside of the file, with which the proxy compresses responses.
     compression = ()
 
     def __init__(self, folder, *targets, compresses=False):
@@ -102,7 +102,7 @@ class DeployedHAProxy(_Deployed, HAProxy):
         replacements = {"bind :80": f"bind 127.0.0.1:{self.port}"}
         for number, ((host, port), (_, management)) in enumerate(self.targets, 1):
             address = f"192.0.2.1{number}:8080"
-            # Where it is checked, and where it is not.
+            # The file has the address once with a check port and once without.
             replacements[f"{address} check port 9090"] = f"{host}:{port} check port {management}"
             replacements[address] = f"{host}:{port}"
         settings = "".join(f"    {setting}\n" for setting in self.settings)
@@ -156,7 +156,7 @@ class DeployedEnvoy(_Deployed, Envoy):
 
 
 class DeployedApache(_Deployed, ReverseProxy):
-    """With the modules that the file demands, and the ones that Debian has by default and that matter here."""
+    """Apache with the modules that the file demands and those of Debian's default modules that matter here."""
 
     program = "apache2"
     path = "apache/drawbridge.conf"
@@ -204,7 +204,7 @@ class DeployedCaddy(_Deployed, ReverseProxy):
         return ["validate", "--adapter", "caddyfile", "--config", self.write_configuration()]
 
     def configuration(self):
-        # Without TLS, whose certificate is from the Internet.
+        # Without TLS, since its certificate would come from the Internet.
         site = "\n\t".join([f"http://gateway.example.org:{self.port} {{", "bind 127.0.0.1", *self.settings])
         replacements = {"gateway.example.org {": site, "127.0.0.1:8080": self.gateway}
         return "{\n\tadmin off\n}\n" + replaced(self.path, replacements)

@@ -13,9 +13,9 @@ _FOREVER = 1 << 62
 
 
 class FaultyDisk:
-    """Built in `folder`, for the files below `files`; `environment` gives a program this disk.
+    """A faulty disk that is built in `folder`, for the files below `files`. A program uses it with `environment`.
 
-    A synchronisation that fails also discards what was not synchronised, as Linux may do.
+    A failed synchronisation also discards the bytes that were not synchronised, as Linux may do.
     """
 
     def __init__(self, folder, files):
@@ -36,11 +36,11 @@ class FaultyDisk:
         }
 
     def fail(self, kinds, code, *, at=1, count=_FOREVER):
-        """From now on, operation `at` of these kinds fails with `code`, and `count` - 1 after it."""
+        """From now on, operation `at` of these kinds fails with `code`, and so do the next `count` - 1 operations."""
         self._write(mask=kinds, at=at, count=count, code=code)
 
     def stall(self):
-        """From now on, no synchronisation ends."""
+        """From now on, no synchronisation returns."""
         self._write(stall=1)
 
     def heal(self):
@@ -48,19 +48,19 @@ class FaultyDisk:
 
     @property
     def failed(self):
-        """Operations that have failed since the last change."""
+        """The number of operations that have failed since the last change."""
         return self._read()[6]
 
     @property
     def stalls(self):
-        """Synchronisations that have begun to stall since the last change."""
+        """The number of synchronisations that have stalled since the last change."""
         return self._read()[7]
 
     def _read(self):
         return struct.unpack(_FORMAT, self._control.read_bytes())
 
     def _write(self, *, mask=0, at=1, count=0, code=0, stall=0):
-        # The program has the file in its memory, so it must stay the same one.
+        # The program has mapped the file into its memory, so the file must stay the same.
         content = struct.pack(_FORMAT, mask, at, count, code, stall, 0, 0, 0)
         with self._control.open("r+b" if self._control.exists() else "w+b") as file:
             file.write(content)

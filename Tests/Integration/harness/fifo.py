@@ -1,4 +1,4 @@
-"""A file whose reader waits until the test says what is in it."""
+"""A file whose reader waits until the test provides its content."""
 
 import errno
 import os
@@ -7,14 +7,14 @@ from .waiting import eventually
 
 
 class Fifo:
-    """A FIFO. Whoever reads it waits for `feed`, and then gets exactly what was fed."""
+    """A FIFO. Its reader waits for `feed`, and then reads exactly these bytes."""
 
     def __init__(self, path):
         self.path = path
         os.mkfifo(path)
 
     async def feed(self, data, *, reader="the gateway"):
-        """Waits until somebody has opened the FIFO to read it, and gives `data` and the end of the file."""
+        """Waits until a process has opened the FIFO to read it. Then writes `data` and ends the file."""
         descriptor = await eventually(self._open, what=f"{reader} reads {self.path}")
         try:
             os.write(descriptor, data)
@@ -22,7 +22,7 @@ class Fifo:
             os.close(descriptor)
 
     async def is_read(self):
-        """Waits until somebody has opened the FIFO, and keeps that reader waiting: the descriptor to end it with."""
+        """Waits until a process has opened the FIFO. It then waits until the returned descriptor is closed."""
         return await eventually(self._open, what=f"somebody reads {self.path}")
 
     def _open(self):

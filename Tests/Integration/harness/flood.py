@@ -1,4 +1,4 @@
-"""An upstream that sends as fast as the kernel takes it, in a thread, so that the tests' own loop does not slow it."""
+"""An upstream that sends as fast as the kernel takes it, in a thread, so the loop of the tests cannot slow it."""
 
 import contextlib
 import socket
@@ -10,11 +10,11 @@ from .raw import accept_key, frame
 class Flood:
     """Sends text messages of 1,000 bytes without end on one connection, and reads nothing."""
 
-    #: Messages per call of the kernel.
+    #: Messages in one call of the kernel.
     _BATCH = 1000
 
     def __init__(self):
-        #: Messages that the kernel has taken.
+        #: The number of messages that the kernel has taken.
         self.sent = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connection = None

@@ -1,4 +1,4 @@
-"""WebSocket servers made of frames, for tests that decide when a connection is read, responds or is cut."""
+"""WebSocket servers for tests that work on frames: the test decides when a connection is read, responds or is cut."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ class FrameServer:
         self._server = None
         self.port = 0
         self.peers = set()
-        #: Accepts connections, and responds to no opening handshake.
+        #: If true, it accepts connections but responds to no opening handshake.
         self.is_mute = False
 
     @property
@@ -31,7 +31,7 @@ class FrameServer:
         return self
 
     async def stop(self):
-        """Refuses connections from now on, and resets the open ones."""
+        """Refuses new connections and resets the open ones."""
         server, self._server = self._server, None
         if server:
             server.close()
@@ -46,9 +46,9 @@ class FramePeer(asyncio.Protocol):
         self.server = server
         self._input = bytearray()
         self.is_open = False
-        #: Whether frames are taken from the input.
+        #: Whether it reads frames from the input.
         self.is_reading = True
-        #: Of the request, without the first slash.
+        #: The path of the request without the first slash.
         self.path = ""
 
     def opened(self):
@@ -70,7 +70,7 @@ class FramePeer(asyncio.Protocol):
             reset_transport(self.transport)
 
     def send(self, payload):
-        """A text message, if the connection is open."""
+        """Sends a text message if the connection is open."""
         if self.is_open and self.is_reading and not self.transport.is_closing():
             self.transport.write(frame(TEXT, payload))
 

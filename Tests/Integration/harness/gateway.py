@@ -1,4 +1,4 @@
-"""The program under test: started on free ports, watched, and judged when it ends."""
+"""The program under test: it is started on free ports, watched, and checked when it ends."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ from .waiting import eventually
 PROJECT = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("DRAWBRIDGE_BINARY", PROJECT / ".build/release/drawbridge"))
 
-# What no run may leave in its output, whatever a peer did.
+# Texts that no run may write, whatever a peer did.
 _CRASHES = ("Fatal error", "Sanitizer", "Backtrace", "Crash:")
 
 
-# A redial within half a second: how long it waits otherwise is a matter of the machine's own tests.
+# A redial within half a second. Other tests check the real waits.
 _QUICK_REDIAL = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "100ms",
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "500ms",
@@ -27,15 +27,15 @@ _QUICK_REDIAL = {
 # At the end of a test, many upstreams do not respond to the closing handshake.
 _QUICK_CLOSE = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CLOSING": "1s"}
 
-# The configuration file is read on SIGHUP only, which tests send when they have written it.
+# The gateway reads the configuration file only on SIGHUP, which tests send when they have written the file.
 _RELOAD = {"DRAWBRIDGE_RELOAD": "signal"}
 
-# The raw requests of these tests name their host x, which a listener on the loopback accepts only by this setting.
+# The raw requests of these tests use the host x, which a listener on the loopback accepts only with this setting.
 _HOSTS = {"DRAWBRIDGE_HTTP_HOSTS": "x"}
 
 
 async def run(*arguments, env=None, stdin=None, within=30.0):
-    """Runs the program to its end: exit status, standard output, standard error."""
+    """Runs the program to its end. Returns the exit status, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
         BINARY,
         *map(str, arguments),
@@ -54,29 +54,29 @@ async def run(*arguments, env=None, stdin=None, within=30.0):
 
 
 def _environment(extra):
-    """This process's environment without any setting of the gateway that a developer's shell may hold."""
+    """This process's environment without the gateway settings of a developer's shell."""
     base = {name: value for name, value in os.environ.items() if not name.startswith("DRAWBRIDGE_")}
     return {**base, **(extra or {})}
 
 
 class StatusPage:
-    """The page of the management listener."""
+    """The status page of the management listener."""
 
     def __init__(self, text):
         self.text = text
 
     @property
     def refusal(self):
-        """The response that refused the last opening: its status and fields, line by line, and its body."""
+        """The response that refused the last opening attempt: the lines of its head, and its body."""
         block = self.text.partition("\nlast refusal ")[2].partition("\nqueue ")[0]
         head, _, body = block.partition("\n             body: ")
         return [line.strip() for line in head.splitlines()], body
 
 
 class Gateway:
-    """`drawbridge serve` (or another command that serves) as a child process.
+    """`drawbridge serve`, or another command that serves, as a child process.
 
-    Listeners are on port 0; the log says which ports they got, and `listening` is the one place that reads it.
+    Listeners use port 0. The log names their real ports, and only `listening` reads them.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Gateway:
         self._env = env
         self._command = command
         self._folder = folder
-        # A command that becomes the program, such as `nsenter`.
+        # A command that becomes the program, for example `nsenter`.
         self._prefix = prefix
         self._pass_fds = pass_fds
         self._program = program
@@ -140,7 +140,7 @@ class Gateway:
                 self.listening(json.loads(text))
 
     def listening(self, record):
-        """Notes the address of a listener: `{"message":"listening","listener":"api","address":"127.0.0.1:41234"}`."""
+        """Records the address of a listener: `{"message":"listening","listener":"api","address":"127.0.0.1:41234"}`."""
         if isinstance(record, dict) and record.get("message") == "listening":
             self._listeners.setdefault(record["listener"], []).append(record["address"])
 
@@ -153,11 +153,11 @@ class Gateway:
 
     @property
     def records(self):
-        """The log, line by line; each must be one JSON object."""
+        """The lines of the log. Each must be a JSON object."""
         return [json.loads(line) for line in self.log]
 
     async def logs(self, matches, *, what):
-        """The first record of the log for which `matches` holds; it may be on its way still."""
+        """The first record for which `matches` is true. Waits for it."""
         return await eventually(
             lambda: next((record for record in self.records if matches(record)), None), what=f"the log reports {what}"
         )
@@ -168,7 +168,7 @@ class Gateway:
         return self._config
 
     def rewrite(self, config):
-        """Another content for the configuration file; SIGHUP makes the gateway read it."""
+        """Replaces the content of the configuration file. SIGHUP makes the gateway read it."""
         (Path(self._folder) / "drawbridge.yaml").write_text(config)
 
     # -- Talking ----------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Gateway:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def client(self, listener="api", **options):
-        """A client of the first listener of that kind, over TCP where there is such a one."""
+        """A client of the first listener of that kind, over TCP if there is such a listener."""
         addresses = self._listeners[listener]
         if all(address.startswith("unix:") for address in addresses):
             client = Client("http://localhost", unix=addresses[0].removeprefix("unix:"), **options)
@@ -194,7 +194,7 @@ class Gateway:
         return client
 
     async def ready(self, *, within=30.0):
-        """Waits until the session is ready, as an orchestrator would see it."""
+        """Waits until /readyz reports the session as ready."""
 
         async def is_ready():
             return (await self.manage("/readyz")).status == 200
@@ -203,7 +203,7 @@ class Gateway:
         return self
 
     async def manage(self, path):
-        """GET at the management listener, always over the same connection."""
+        """GET on the management listener, always over the same connection."""
         if self._management is None:
             self._management = self.client("management")
         return await self._management.request("GET", path)
@@ -224,7 +224,7 @@ class Gateway:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def sockets(self):
-        """The kernel's name for the protocol of each of the program's sockets: `tcp`, `netlink`, …"""
+        """For each socket of the program, the kernel's name of its protocol: `tcp`, `netlink`, …"""
         folder = Path(f"/proc/{self.process.pid}/fd")
         names = []
         for entry in folder.iterdir():
@@ -233,11 +233,11 @@ class Gateway:
         return names
 
     def memory(self):
-        """Bytes of anonymous memory: what the process itself holds, without shared libraries."""
+        """Bytes of anonymous memory: the memory of the process without shared libraries."""
         return self._status("RssAnon")
 
     def peak_memory(self):
-        """The most bytes that were ever resident, shared libraries included."""
+        """The largest resident memory so far in bytes, with shared libraries."""
         return self._status("VmHWM")
 
     def _status(self, name):
@@ -260,7 +260,7 @@ class Gateway:
         return self.process.returncode
 
     async def stop(self):
-        """Ends it in good order, unless it has ended, and fails the test if there was a crash on the way."""
+        """Ends the program in order, unless it has ended already. Fails the test after a crash."""
         for client in self._clients:
             await client.close()
         if self.process is None:
@@ -277,7 +277,7 @@ class Gateway:
         assert not any(word in self.output for word in _CRASHES), self.output[-8000:]
 
     async def kill(self):
-        """SIGKILL: no farewell, as in a power cut."""
+        """Kills the program with SIGKILL, which ends it like a power cut."""
         self.process.kill()
         await self.process.wait()
         await asyncio.gather(*self._readers)

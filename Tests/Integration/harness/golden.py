@@ -1,4 +1,4 @@
-"""Stores as text: how they are written and read, and the story that leaves records of all kinds in one."""
+"""Stores as text: how they are written and read, and the story that leaves records of all kinds in a store."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from .upstream import Upstream
 from .waiting import eventually
 
 FOLDER = PROJECT / "Tests/Golden"
-#: Identifies the machine whose store it was. No machine has it, so a start takes it for a restart of the machine.
+#: The boot id in the store. No machine has it, so a start assumes that the machine was restarted.
 _NO_BOOT = "00000000-0000-0000-0000-000000000000"
 _HISTORY = "{HISTORY}"
 
@@ -20,7 +20,7 @@ _HISTORY = "{HISTORY}"
 
 
 def sqlite_text(path):
-    """The database as SQL. It has no log of its own afterwards."""
+    """The database as SQL. Afterwards it has no write-ahead log."""
     with sqlite3.connect(path) as database:
         database.execute("UPDATE meta SET value = ? WHERE name = 'boot'", (_NO_BOOT,))
         database.commit()
@@ -41,7 +41,7 @@ def load_sqlite(text, path):
 
 
 async def redis_text(server):
-    """All keys as commands for redis-cli. The history, which is the server's own, is a placeholder."""
+    """All keys as commands for redis-cli. The history, which belongs to the server, is a placeholder."""
     client, history = server.client, (await server.history()).encode()
     commands = []
     for key in sorted([key async for key in client.scan_iter()]):
@@ -59,7 +59,7 @@ async def redis_text(server):
             case other:
                 raise AssertionError(f"{key} has the type {other}")
     lines = [" ".join(_quoted(part) for part in command) for command in commands]
-    # Other gateways try to connect to the address of each gateway.
+    # Without a real port, since other gateways try to connect to the address of each gateway.
     text = re.sub(r"address=127\.0\.0\.1:\d+", "address=127.0.0.1:1", "\n".join(lines))
     return text.replace(history.decode(), _HISTORY) + "\n"
 
@@ -85,7 +85,7 @@ async def load_redis(text, server):
 
 
 class PlainUpstream(Upstream):
-    """Replies to calls of `add`, and finds one message too large."""
+    """Replies to calls of `add`. One message is too large for it."""
 
     async def _react(self, connection, message):
         if message == "too large":
@@ -95,7 +95,7 @@ class PlainUpstream(Upstream):
 
 
 class ChatUpstream(ConventionUpstream):
-    """A Socket.IO server with two namespaces. `recovers`: it restores the state for which a client asks."""
+    """A Socket.IO server with two namespaces. With `recovers` it restores the state for which a client asks."""
 
     def __init__(self, *, recovers):
         super().__init__(self._play)
@@ -118,7 +118,7 @@ class ChatUpstream(ConventionUpstream):
 
 
 def configuration(plain, chat, *, tick=None, store=None, listeners=None):
-    """The configuration of a gateway before these upstreams. `tick` is the upstream of sessions that clients create."""
+    """The configuration of a gateway with these upstreams. `tick` is the upstream of sessions that clients create."""
     config = {
         "upstream": {
             "url": plain.url,
@@ -199,7 +199,7 @@ async def becomes(client, delivery, *states):
 
 
 class Story:
-    """What happened before a gateway ended. `leases` and `deliveries` name what it said, for the next program."""
+    """The events before the end of a gateway. `leases` and `deliveries` name its ids for the next program."""
 
     def __init__(self, gateway, plain, chat):
         self.gateway, self.plain, self.chat = gateway, plain, chat
@@ -209,7 +209,7 @@ class Story:
         self._seq = 0
 
     async def push(self, count):
-        """JSON with a topic, a key and a number, by which the upstream resumes."""
+        """Pushes JSON with a topic, a key, and a number with which the upstream resumes."""
         for _ in range(count):
             self._seq += 1
             await self.plain.push(json.dumps({"channel": f"a.{self._seq % 2}", "seq": self._seq, "key": self._seq % 5}))
@@ -228,7 +228,7 @@ class Story:
         await eventually(is_connected, what=f"connection {count} of the upstream")
 
     async def post(self, label, body, *, client=None, **options):
-        """Returns the id of the last message."""
+        """Posts messages, and returns the id of the last one."""
         client = client or self.client
         answer = await client.send(body, **options)
         assert answer.status == 202, (label, answer.status, answer.body)
@@ -241,7 +241,7 @@ class Story:
         await becomes(self.client, await self.post(label, body, **options), "confirmed")
 
     async def tell(self):
-        # Retention removes these, and some of the next. After so many, the store removes them, too.
+        # Retention removes earlier pushes and some of these. After so many, the store removes them from its file, too.
         await self.plain.push(*["x"] * 100)
         await self.push(5)
         await self._consume()
@@ -250,7 +250,7 @@ class Story:
         await self._queue()
 
     async def _consume(self):
-        """Leases in every state, dead letters for both reasons, and consumers that have none of them any more."""
+        """Makes leases in every state, dead letters for both reasons, and consumers that have lost both."""
         client = self.client
         share = {"share": True, "start": "latest"}
         await put(client, "workers", **share, visibility="10h", max_deliveries=3, order_by="/key", topics=["a.*"])
@@ -285,7 +285,7 @@ class Story:
             assert (await client.request(method, f"/v1/consumers/retried/{path}")).status in (200, 204)
 
     async def _send(self):
-        """Messages in every final state, subscriptions and calls."""
+        """Makes messages in every final state, subscriptions and calls."""
         await self.confirmed("text", "text")
         await self.confirmed("binary", b"\x00\x01")
         await self.confirmed("batch", "1\n2\n3\n", headers={"Idempotency-Key": "batch"}, type=LINES["Content-Type"])
@@ -314,7 +314,7 @@ class Story:
         await self.push(3)
 
     async def _chat(self):
-        """Two connections of a server that restores no state, and one to continue."""
+        """Two connections to a server that restores no state, and one whose state can be restored."""
         await self.chat.last.say('42["one",1,"o1"]')
         await self._has_chatted(1)
         self.chat.last.connection.transport.abort()
@@ -336,7 +336,7 @@ class Story:
         await eventually(has_chatted, what=f"{count} events are pushes")
 
     async def _queue(self):
-        """The upstreams end. What is posted then is queued, but for the first three."""
+        """The upstreams end. All later messages are queued, except the first three."""
         await self.plain.kill()
         await self.chat.stop()
         expired = await self.post("expired", "short", headers={"TTL": "1"})
@@ -383,7 +383,7 @@ async def observed(client, deliveries):
 
     consumers = {consumer["name"]: consumer for consumer in (await document("consumers"))["consumers"]}
     for consumer in consumers.values():
-        # Without the term, which is the present one.
+        # Without the term, which depends on the run.
         consumer["position"] = int(consumer["position"].rpartition(".")[2])
     shared = [name for name, consumer in consumers.items() if consumer["share"]]
     return {

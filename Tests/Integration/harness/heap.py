@@ -1,4 +1,4 @@
-"""What the gateway asks of the heap, counted from outside while it runs."""
+"""Counts how much heap the gateway uses, from outside while it runs."""
 
 import struct
 import subprocess
@@ -10,7 +10,7 @@ _SOURCE = Path(__file__).with_name("heap_counter.c")
 
 @dataclass(frozen=True)
 class HeapCounts:
-    """Since the program began: allocations. In use: bytes, as the allocator rounds them, and blocks."""
+    """Allocations since the program began; bytes in use, as the allocator rounds them; blocks in use."""
 
     allocations: int
     bytes: int
@@ -23,7 +23,7 @@ class HeapCounts:
 
 
 class HeapCounter:
-    """Built in `folder`; `environment` makes a program count, and `read()` tells what it has counted so far."""
+    """A counter that is built in `folder`. `environment` makes a program count, and `read()` returns its counts."""
 
     def __init__(self, folder):
         self._library = Path(folder) / "heap_counter.so"

@@ -1,10 +1,10 @@
-"""Thousands of long-polls from one process, with as little of a client as will do."""
+"""Thousands of long-polls in one process, with a minimal client."""
 
 import asyncio
 
 
 class HeldPoll(asyncio.Protocol):
-    """One request on one connection; `answer` completes with the bytes of the answer, or the error."""
+    """One request on one connection. `answer` completes with the bytes of the answer, or with the error."""
 
     def __init__(self, request):
         self._request = request
@@ -35,7 +35,7 @@ class HeldPoll(asyncio.Protocol):
             self.answer.set_exception(error or ConnectionError("closed without an answer"))
 
     async def again(self, request):
-        """Sends another request on the same connection, once the last one is answered."""
+        """Sends another request on the same connection after the last answer."""
         await self.answer
         self.answer = asyncio.get_running_loop().create_future()
         self._received = bytearray()
@@ -48,9 +48,9 @@ class HeldPoll(asyncio.Protocol):
 
 
 async def hold(address, count, path, *, at_once=200, fields=""):
-    """Opens `count` connections, each with a GET of `path` on its way; no more than `at_once` half open at a time.
+    """Opens `count` connections and sends a GET of `path` on each. At most `at_once` connections are opened at a time.
 
-    `path` may be a function of the number of the connection, from 0.
+    `path` may be a function of the number of the connection, which begins with 0.
     """
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(at_once)

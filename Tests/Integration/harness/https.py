@@ -1,4 +1,4 @@
-"""Clients of an HTTPS listener, from Python's TLS down to single records."""
+"""Clients of an HTTPS listener: Python's TLS, and single records."""
 
 import asyncio
 import hmac
@@ -8,14 +8,14 @@ import struct
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-#: What a client sees when its connection or its handshake is refused.
+#: The errors of a client whose connection or handshake is refused.
 BROKEN = (OSError, EOFError, asyncio.IncompleteReadError)
 
 
 def trusting(authority, *, client=None, version=None):
-    """The context of a client that trusts `authority`, with a certificate of its own if there is one."""
+    """The context of a client that trusts `authority`, with its own certificate if `client` is given."""
     context = ssl.create_default_context(cafile=authority.path)
-    # Python sets this with OpenSSL 3: an end without close_notify would be no error.
+    # Python sets this option with OpenSSL 3. An end without close_notify would then be no error.
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     if version:
         context.minimum_version = context.maximum_version = version
@@ -42,7 +42,7 @@ async def connect(gateway, context, source=None):
 
 
 async def exchange(stream, target="/v1/session", *fields, method="GET", body=b""):
-    """Sends a request; its status and body."""
+    """Sends a request. Returns the status and the body."""
     reader, writer = stream
     lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *fields]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
@@ -61,7 +61,7 @@ async def works(gateway, context, source=None):
 
 
 def blocking(gateway, context, session=None, *, receive_buffer=None):
-    """A connection with blocking sockets, which can resume sessions. Without close_notify, its end is an error."""
+    """A connection with blocking sockets, which can resume a session. An end without close_notify is an error."""
     plain = socket.socket()
     if receive_buffer:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -71,7 +71,7 @@ def blocking(gateway, context, session=None, *, receive_buffer=None):
 
 
 def served(stream):
-    """The certificate that the gateway has shown."""
+    """The certificate that the gateway presented."""
     return stream[1].get_extra_info("ssl_object").getpeercert(binary_form=True)
 
 
@@ -88,17 +88,17 @@ async def is_held(gateway, count):
 
 
 class Ciphertext:
-    """A TLS client whose records are passed on by the test: what it sends can be cut anywhere."""
+    """A TLS client whose records the test passes on, so the test can cut its output anywhere."""
 
     def __init__(self, context):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        #: Everything that the server has sent, and what of it was decrypted.
+        #: Everything that the server has sent, and the decrypted part of it.
         self.received = bytearray()
         self.plaintext = bytearray()
 
     def handshake(self):
-        """Continues the handshake. Whether it is complete."""
+        """Continues the handshake. Returns whether it is complete."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -106,7 +106,7 @@ class Ciphertext:
         return True
 
     def take(self):
-        """What is to be sent."""
+        """The bytes to send."""
         return self._outgoing.read()
 
     def put(self, data):
@@ -123,7 +123,7 @@ class Ciphertext:
 
 
 class RecordWriter:
-    """A client that, after its handshake, writes any records, and does not have to read."""
+    """A client that can write any record after its handshake, and need not read."""
 
     def __init__(self, address, context, keys, *, receive_buffer=4096):
         context.keylog_filename = str(keys)
@@ -160,7 +160,7 @@ class RecordWriter:
         self._number = 1
 
     def _use(self, secret):
-        """The keys of TLS 1.3 (RFC 8446 §7.3)."""
+        """Derives the keys of TLS 1.3 (RFC 8446 §7.3)."""
         self._secret, self._number = secret, 0
         self._cipher, self._iv = AESGCM(_expand(secret, "key", 32)), _expand(secret, "iv", 12)
 
@@ -177,7 +177,7 @@ class RecordWriter:
         return head + self._cipher.encrypt(nonce, data + bytes([kind]), head)
 
     def key_update(self):
-        """New keys for what follows, and the demand that the server also uses new ones (RFC 8446 §4.6.3)."""
+        """A key update: later records use new keys, and the server must use new keys as well (RFC 8446 §4.6.3)."""
         record = self.record(22, b"\x18\0\0\x01\x01")
         self._use(_expand(self._secret, "traffic upd", 48))
         return record

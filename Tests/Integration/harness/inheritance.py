@@ -2,7 +2,7 @@
 
     python inheritance.py NAMES DESCRIPTOR,… PROGRAM ARGUMENT…
 
-NAMES are separated by colons; `-` sets none. The descriptors become 3 and those after it.
+NAMES are separated by colons; `-` sets no names. The descriptors become 3 and the numbers after it.
 """
 
 import os
@@ -23,7 +23,7 @@ def pass_on(names, descriptors):
         os.dup2(copy, FIRST + offset, inheritable=True)
     for copy in {*copies, *descriptors} - set(range(FIRST, FIRST + len(descriptors))):
         os.close(copy)
-    # exec keeps the process.
+    # exec keeps the process id.
     os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(descriptors))}
     if names != "-":
         os.environ["LISTEN_FDNAMES"] = names

@@ -1,4 +1,4 @@
-"""Posts under load while the upstream dies over and over, and judges what the gateway says became of each message."""
+"""Posts under load while the upstream dies again and again, and checks the gateway's statement about each message."""
 
 import asyncio
 import collections
@@ -13,8 +13,8 @@ from .waiting import eventually
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 
 _LANES = 4
-# The most messages without a final state at any moment: enough that some are queued, some under way and some
-# unconfirmed whenever death comes. The last batch may exceed it.
+# The most messages without a final state at any moment. It is so many that at each death some are queued, some are
+# being sent and some are unconfirmed. The last batch may exceed it.
 _OUTSTANDING = 200
 _TTL = 60
 
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def settings(redeliver):
-    """With `unconfirmed`, a message is tried until it arrives or expires: then none may be missing."""
+    """With `unconfirmed`, a message is tried until it arrives or expires, so none may be missing."""
     return {
         **SETTINGS,
         "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver,
@@ -41,7 +41,7 @@ def settings(redeliver):
 
 
 def push_settings():
-    """So many pushes are kept that no reader loses one to retention."""
+    """So many pushes are kept that no reader loses a push because of retention."""
     return {**SETTINGS, "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000"}
 
 
@@ -60,7 +60,7 @@ class Message:
 
 @dataclass
 class Verdict:
-    """What a run has shown. `faults` must be empty."""
+    """The results of a run. `faults` must be empty."""
 
     deaths: dict
     states: collections.Counter
@@ -82,7 +82,7 @@ _REQUESTS_PER_CONNECTION = 50_000
 
 
 class Receipts:
-    """Asks what became of messages, many questions on one connection."""
+    """Asks for the states of messages, many on one connection."""
 
     def __init__(self, address, fields=""):
         self._address = address
@@ -133,7 +133,7 @@ class KillRun:
         self._redeliver = redeliver
         self.upstream = MortalUpstream(random.Random(seed + 1), deaths)
         self._messages = {}
-        # Identifiers of those that have no final state yet, as far as is known.
+        # Ids of messages that, as far as is known, have no final state yet.
         self._pending = set()
         self._refused = set()
         self._faults = []
@@ -146,8 +146,8 @@ class KillRun:
 
     async def _post_all(self, client):
         await asyncio.gather(*(self._post_lane(client, lane) for lane in range(_LANES)))
-        # A message must arrive after the last death; otherwise a gateway that gave up would pass. The first may still
-        # be written to a connection whose death is not noticed yet, and rightly ends as `unknown`.
+        # A message must arrive after the last death, or a gateway that gave up would pass. The first message may still
+        # be written to a connection whose death is not noticed yet. Its state is then rightly `unknown`.
         confirmed = False
         deadline = time.monotonic() + 2 * _TTL
         number = 0
@@ -174,16 +174,16 @@ class KillRun:
                 )
 
     async def _post(self, client, labels):
-        """Whether all of them were accepted."""
+        """Whether all messages were accepted."""
         headers = {}
         ttl = self._random.choice((None, None, None, None, None, 0, 1))
         if ttl is not None:
             headers["TTL"] = str(ttl)
-        # A topic is of use for single messages; in a batch all but the last would be replaced at once.
+        # Only single messages get a topic: in a batch, each message but the last would be replaced at once.
         topic = self._random.choice("xyz") if len(labels) == 1 and self._random.random() < 0.1 else None
         if topic:
             headers["Topic"] = topic
-        # Now and then one so large that deaths come in the midst of it.
+        # Some messages are so large that a death comes while they are sent.
         padding = "." * (300_000 if len(labels) == 1 and self._random.random() < 0.05 else self._random.randrange(200))
         posted = time.monotonic()
         body = "\n".join(f"{label} {padding}" for label in labels)
@@ -207,7 +207,7 @@ class KillRun:
     # -- Asking -----------------------------------------------------------------------------------------------------
 
     async def _ask_until_final(self, address, is_posting):
-        """Notes the final state of every message; the gateway remembers the last 65,536."""
+        """Records the final state of every message. The gateway remembers the last 65,536."""
         async with Receipts(address) as receipts:
             while is_posting() or self._pending:
                 asked = list(self._pending)
@@ -218,7 +218,7 @@ class KillRun:
                     if state in FINAL:
                         self._pending.remove(id)
                 await asyncio.sleep(0.01)
-            # Final means final.
+            # A final state may not change.
             newest = list(self._messages)[-60_000:]
             for id, state in zip(newest, await receipts.states(newest), strict=True):
                 if state != self._messages[id].state:
@@ -246,7 +246,7 @@ class KillRun:
         return Verdict(self.upstream.died, states, len(self._refused), doubled, self._faults)
 
     async def _judge_totals(self, client):
-        """The counters must report what the receipts reported."""
+        """The counters must agree with the states that were read."""
         accepted = len(self._messages)
 
         async def settled():
@@ -268,7 +268,7 @@ class KillRun:
         for message in known.values():
             if fault := self._fault(message, self._counts[message.label]):
                 self._faults.append(f"{message}: {fault}")
-        # What comes first of each must come in the order in which the messages were taken.
+        # The first arrivals must be in the order in which the messages were accepted.
         last = 0
         for label in dict.fromkeys(arrived):
             sequence = known[label].sequence if label in known else last

@@ -10,10 +10,10 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class MemoryGroup:
-    """A group below the root. Both versions of control groups have it, under other names."""
+    """A group below the root. Versions 1 and 2 of control groups have other names for its files."""
 
     def __init__(self, name, limit):
-        # Version 1, if its controller is mounted; else version 2, whose root must pass the controller on.
+        # Version 1 if its controller is mounted, otherwise version 2, whose root must delegate the controller.
         self._legacy = (_ROOT / "memory/memory.limit_in_bytes").exists()
         self._folder = (_ROOT / "memory" if self._legacy else _ROOT) / name
         try:
@@ -26,11 +26,11 @@ class MemoryGroup:
 
     @property
     def prefix(self):
-        """A command that enters the group and becomes the program after it."""
+        """A command that enters the group and then becomes the program."""
         return ("/bin/sh", "-c", f'echo $$ >{self._folder}/cgroup.procs && exec "$@"', "sh")
 
     def peak(self):
-        """The most bytes that the group ever used. Before Linux 5.19, version 2 only has what it uses now."""
+        """The most bytes that the group ever used. With version 2 before Linux 5.19, only the bytes in use now."""
         names = ["memory.max_usage_in_bytes"] if self._legacy else ["memory.peak", "memory.current"]
         return int(next(file for name in names if (file := self._folder / name).exists()).read_text())
 

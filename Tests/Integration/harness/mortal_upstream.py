@@ -1,12 +1,12 @@
-"""An upstream that dies at random moments, again and again, and remembers exactly what it got before."""
+"""An upstream that dies at random moments, again and again, and remembers exactly which messages it got before."""
 
 import asyncio
 import contextlib
 
 from .frames import FramePeer, FrameServer
 
-# How a connection may die: with a reset; with a FIN, after which nothing more is answered; by not reading any more, as
-# behind a firewall that drops; or by reading without a word.
+# How a connection may die: with a reset; with a FIN and no further answer; by reading no more, as behind a firewall
+# that drops; or by reading without any answer.
 WAYS = ("reset", "end", "hang", "mute")
 _WEIGHTS = (9, 6, 3, 2)
 
@@ -14,8 +14,8 @@ _WEIGHTS = (9, 6, 3, 2)
 class MortalUpstream(FrameServer):
     """Each connection lives for a random number of frames or milliseconds.
 
-    A message counts as received once its frame is read whole; a ping is answered when its turn comes. So a pong says
-    what RFC 6455 lets it say: all before its ping has been received. After `deaths` deaths the next connection lives.
+    A message counts as received when its whole frame was read, and pings are answered in order. So a pong says, as RFC
+    6455 allows, that everything before its ping was received. After `deaths` deaths the next connection stays.
     """
 
     def __init__(self, random, deaths, *, push=None):
@@ -25,7 +25,7 @@ class MortalUpstream(FrameServer):
         self.died = dict.fromkeys(WAYS, 0)
         self.received = []
         self.connections = 0
-        # Called with each connection that opens; it may send.
+        # Called with each new connection; it may send.
         self.push = push
 
     @property
@@ -33,14 +33,14 @@ class MortalUpstream(FrameServer):
         return sum(self.died.values())
 
     def opened(self, peer):
-        """Plans the new connection's death. What an earlier one has left open goes now."""
+        """Plans the death of the new connection, and ends earlier connections that are still open."""
         self.connections += 1
         for other in list(self.peers - {peer}):
             other.transport.abort()
         if self.killed >= self.deaths:
             return
         peer.way = self.random.choices(WAYS, _WEIGHTS)[0]
-        # Where only pings come in, counting frames would take ages.
+        # If only pings arrive, frames are too rare to be counted.
         if not self.push and self.random.random() < 0.5:
             peer.frames_left = self.random.randrange(150)
         else:
@@ -55,7 +55,7 @@ class _Peer(FramePeer):
 
     @property
     def is_alive(self):
-        # An end that the gateway brought about is none of the deaths that were planned.
+        # If the gateway ended the connection, this is no planned death.
         return self.is_reading
 
     def opened(self):

@@ -1,4 +1,4 @@
-"""A name server whose answers a test chooses, and a program that asks it and no other."""
+"""A name server whose answers a test chooses, and a way to run a program that asks only this server."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-# Port 53, since a resolv.conf cannot name another one, of addresses that no machine uses. Tests may run in parallel.
+# All use port 53, since a resolv.conf cannot name another port. No machine uses these addresses. Tests run in parallel.
 _ADDRESSES = [f"127.0.77.{number}" for number in range(53, 153)]
 
 _A, _CNAME, _AAAA = 1, 5, 28
@@ -33,16 +33,16 @@ needs_nameserver = pytest.mark.skipif(_missing is not None, reason=_missing or "
 
 
 class Nameserver(asyncio.DatagramProtocol):
-    """Answers for `names`: a list of answers to successive look-ups, each a list of addresses. The last stays.
+    """The answers of `names` are lists for successive look-ups, each a list of addresses. The last answer is repeated.
 
-    A name in place of the addresses is an alias (CNAME). `options` are those of resolv.conf.
+    A name in place of the addresses is an alias (CNAME). `options` are options of resolv.conf.
     """
 
     def __init__(self, folder, names=None, options="timeout:1 attempts:2"):
         self._resolv = folder / "resolv.conf"
         self._options = options
         self.names = dict(names or {})
-        # Look-ups by name and family; glibc asks for both families at once.
+        # The look-ups so far, each with its name and family; glibc asks for both families at once.
         self.asked = []
         self._turns = {}
 
@@ -64,7 +64,7 @@ class Nameserver(asyncio.DatagramProtocol):
 
     @property
     def prefix(self):
-        """Before the program: in a mount namespace of its own, its resolv.conf names this server."""
+        """A command that runs the program in its own mount namespace, whose resolv.conf names this server."""
         in_place = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
         return ("unshare", "--mount", "sh", "-c", in_place, str(self._resolv))
 
@@ -84,7 +84,7 @@ class Nameserver(asyncio.DatagramProtocol):
         self._transport.sendto(header + data[12 : at + 5] + b"".join(records or ()), peer)
 
     def _records(self, name, kind):
-        """None for a name that does not exist."""
+        """The records of an answer, or None if the name does not exist."""
         answer = self._answer(name, kind)
         if answer is None:
             return None

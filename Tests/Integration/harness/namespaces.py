@@ -1,11 +1,11 @@
 """Two network namespaces with a cable between them: one for the gateway, one for its upstream.
 
-What happens in them is real (addresses, routes, a firewall) and touches nothing else on the machine. The gateway is
-reached through a Unix-domain socket, which no namespace keeps apart. Making them takes root and a kernel that permits
-it; the tests are skipped with the reason where either is missing.
+The addresses, routes and firewalls in them are real, and nothing else on the machine changes. Clients reach the gateway
+through a Unix-domain socket, which no namespace separates. Making namespaces needs root and a kernel that permits it.
+Otherwise the tests are skipped, with the reason.
 
-A namespace has no name: a process holds it, and that process ends when the test process does, however it ends. So
-nothing is left behind, not even by a crash.
+A namespace has no name: a process holds it, and ends when the test process ends in any way. So nothing is left behind,
+even after a crash.
 """
 
 import concurrent.futures
@@ -20,7 +20,7 @@ import subprocess
 import pytest
 
 _CLONE_NEWNET = 0x40000000
-# Of each family: the near end, the far end, the length of their prefix, the upstream's address and network.
+# For each family: the near end, the far end, the length of their prefix, the upstream's address and network.
 _ADDRESSES = {
     4: ("10.77.0.2", "10.77.0.1", 24, "10.88.0.1", "10.88.0.0/16"),
     6: ("fd77::2", "fd77::1", 64, "fd88::1", "fd88::/32"),
@@ -34,16 +34,16 @@ def run(*words):
 
 
 class Namespace:
-    """One network namespace. `inside` is what to put before a command line: `nsenter` becomes that program."""
+    """One network namespace. `inside` is a command prefix: `nsenter` becomes the program in the namespace."""
 
     def __init__(self):
-        # `cat` ends when its standard input does, and the kernel closes that with the test process.
+        # `cat` ends when its standard input is closed. The kernel closes it when the test process ends.
         self._holder = subprocess.Popen(
             ("unshare", "--net", "cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         self.path = f"/proc/{self.pid}/ns/net"
         self.inside = ("nsenter", f"--net={self.path}")
-        # What comes back shows that `cat` runs, and so that the namespace is there.
+        # The echo shows that `cat` runs, so the namespace exists.
         with contextlib.suppress(BrokenPipeError):
             self._holder.stdin.write(b"x")
             self._holder.stdin.flush()
@@ -70,7 +70,7 @@ class Namespace:
 class Cable:
     """`near` is the gateway's namespace, `far` the upstream's.
 
-    The upstream's addresses lie behind the cable, not on it, so that there is a route that can be taken away.
+    The upstream's addresses lie behind the cable, not on it, so that there is a route that a test can remove.
     """
 
     def __init__(self, family=4):
@@ -102,7 +102,7 @@ class Cable:
         self.near.run("ip", f"-{self.family}", *words)
 
     def _add_address(self, namespace, address, link, length):
-        # Without duplicate address detection an IPv6 address is of use at once.
+        # Without duplicate address detection an IPv6 address is usable at once.
         nodad = ("nodad",) if self.family == 6 else ()
         namespace.run("ip", f"-{self.family}", "address", "add", f"{address}/{length}", "dev", link, *nodad)
 
@@ -115,7 +115,7 @@ class Cable:
         self._ip("address", "delete", f"{self.near_address}/{self._length}", "dev", "cable")
 
     def add_route(self, network=None):
-        # The kernel takes some routes away with an address or a link, and leaves others.
+        # The kernel removes some routes with an address or a link, but not all.
         self._ip("route", "replace", network or self._network, "via", self.far_address)
 
     def remove_route(self):
@@ -125,12 +125,12 @@ class Cable:
         self._ip("link", "set", "cable", state)
 
     def slow_down(self, rate):
-        """What the gateway sends leaves at this rate (`8mbit`) at most, from a queue that holds little."""
+        """Limits the gateway's output to this rate (`8mbit`), with a small queue."""
         bucket = ("tbf", "rate", rate, "burst", "32kb", "limit", "64kb")
         self.near.run("tc", "qdisc", "replace", "dev", "cable", "root", *bucket)
 
     def cut(self, port):
-        """A firewall on the upstream's side that drops what goes either way, and tells nobody."""
+        """A firewall on the upstream's side that drops packets in both directions without an answer."""
         self._iptables("-A", port)
 
     def mend(self, port):
@@ -144,11 +144,11 @@ class Cable:
     # -- What lives in it -------------------------------------------------------------------------------------------
 
     def prefix(self):
-        """What to put before a command line so that it runs in the gateway's namespace."""
+        """A command prefix that runs a program in the gateway's namespace."""
         return self.near.inside
 
     def listener(self, port):
-        """A listening socket of the upstream's namespace, for this process."""
+        """A listening socket in the upstream's namespace, for this process."""
 
         def make():
             libc = ctypes.CDLL(None, use_errno=True)
@@ -158,14 +158,14 @@ class Cable:
             family = socket.AF_INET if self.family == 4 else socket.AF_INET6
             return socket.create_server((self.host, port), family=family, backlog=64)
 
-        # A thread's namespace is its own, and a socket stays in the one it was made in.
+        # A thread has its own namespace, and a socket stays in the namespace in which it was made.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(make).result()
 
 
 @functools.cache
 def reason_to_skip():
-    """Why this machine cannot run tests in namespaces, or None. Does once what the tests do, to find out."""
+    """The reason why this machine cannot run tests in namespaces, or None. It tries the operations once."""
     if os.geteuid() != 0:
         return "making network namespaces takes root"
     for tool, package in (("ip", "iproute2"), ("tc", "iproute2"), ("iptables", "iptables")):

@@ -1,4 +1,4 @@
-"""What is between one gateway and the servers that it uses: connections can be stalled and cut."""
+"""The network between one gateway and its servers: its connections can be stalled and cut."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from .raw import reset_transport
 class Network:
     """A TCP proxy with a port for each server.
 
-    A Sentinel says where the primary is. What it says is changed to the port for that server, so that the gateway stays
-    in this network: ports have five digits each.
+    A Sentinel names the primary. The proxy replaces the port in its answer with its own port for that server, so that
+    the gateway stays in this network. All ports have five digits.
     """
 
     def __init__(self, servers, sentinels=()):
@@ -21,15 +21,15 @@ class Network:
         self._sentinels = frozenset(sentinels)
         self._listeners = []
         self._pairs = set()
-        #: Whether bytes and new connections wait, as in a network that loses all packets.
+        #: If true, bytes and new connections wait, as in a network that loses all packets.
         self.is_stalled = False
-        #: Whether what the servers send waits, and nothing else.
+        #: If true, only the bytes from the servers wait.
         self.is_mute = False
-        #: Whether each connection is reset at once, as by a firewall that rejects.
+        #: If true, each connection is reset at once, as by a firewall that rejects.
         self.is_cut = False
 
     def port(self, target):
-        """Where the gateway reaches the server with this port."""
+        """The port at which the gateway reaches the server with this port."""
         return self._own[target]
 
     async def start(self):
@@ -61,7 +61,7 @@ class Network:
         self._reset()
 
     def heal(self):
-        """Everything passes again, also what has waited."""
+        """Passes everything again, also bytes that have waited."""
         self.is_cut = self.is_stalled = self.is_mute = False
         for pair in list(self._pairs):
             pair.resume()

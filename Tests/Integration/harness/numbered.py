@@ -1,4 +1,4 @@
-"""The numbered pushes of a `RecordingUpstream`, as clients of several gateways read them."""
+"""The numbered pushes of a `RecordingUpstream`, for readers at several gateways."""
 
 import re
 
@@ -7,7 +7,7 @@ from .waiting import eventually
 
 
 async def confirmed(client, id):
-    """Waits until the message is confirmed. Its state may be unknown at the gateway at first."""
+    """Waits until the message is confirmed. At first the gateway may not know its state."""
 
     async def is_confirmed():
         answer = await client.request("GET", f"{client.root}/deliveries/{id}")
@@ -17,7 +17,7 @@ async def confirmed(client, id):
 
 
 async def read_to(client, cursor, last):
-    """The numbers of the pushes behind the cursor, until `last`, and the reasons of gaps between them."""
+    """The numbers of the pushes after the cursor up to `last`, and the reasons of gaps between them."""
     seen = []
     while last not in seen:
         batch = await client.poll(cursor=cursor, wait=10)
@@ -29,10 +29,10 @@ async def read_to(client, cursor, last):
 
 
 class ContinuedStream:
-    """A stream that is opened again where it has ended.
+    """A stream that is opened again at its last position whenever it ends.
 
-    A gateway ends its streams when the session is replaced there: when it reads its first copy of it, and with another
-    holder.
+    A gateway ends its streams when its copy of the session is replaced: when it reads the first copy, and when the
+    holder changes.
     """
 
     def __init__(self, member, cursor, *, query="", format="events"):
@@ -48,7 +48,7 @@ class ContinuedStream:
         self._stream = await RawStream.open(self._member.address, query, format=self._format)
         fields = self._stream.head.decode()
         self._position = re.search(r"^Gateway-Cursor: (\S+)\r$", fields, re.MULTILINE)[1]
-        # One before that position is not among the events.
+        # A gap before that position is in the header, not among the events.
         if gap := re.search(r"^Gateway-Gap: .*reason=(\w+)", fields, re.MULTILINE):
             self.log.append(gap[1])
         return self

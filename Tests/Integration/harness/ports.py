@@ -1,29 +1,29 @@
-"""Ports for servers of tests, which nobody else gets, also while their server is stopped."""
+"""Ports for servers of tests. No other process gets them, even while their server is stopped."""
 
 import contextlib
 import itertools
 import random
 import socket
 
-# Below the ports that Linux gives to clients, and to servers with port 0.
+# Below the ports that Linux gives to clients and to servers with port 0.
 _PORTS = range(12_000, 32_000)
 
 _reservations = []
 
 
 def reserve_port(among=_PORTS):
-    """A port on which nothing listens, and which stays reserved until `release_ports`.
+    """A port on which no process listens, and which stays reserved until `release_ports`.
 
-    A socket is bound to it for that time, and never listens. Connections are refused, as by any port without a server.
-    A server that sets SO_REUSEADDR, as nearly all do, can listen, stop and listen again. Other reservations, servers
-    with port 0 and the local ports of outgoing connections avoid it.
+    A socket is bound to it until then, but never listens. Connections are refused, as on any port without a server. A
+    server that sets SO_REUSEADDR, as nearly all do, can listen, stop and listen again. Other reservations, servers with
+    port 0 and the local ports of outgoing connections avoid the port.
     """
     for port in itertools.islice(random.sample(among, len(among)), 1000):
         reservation = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
         try:
             if reservation.family == socket.AF_INET6:
                 reservation.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            # Without SO_REUSEADDR, so that it fails if another reservation or a server has the port.
+            # Without SO_REUSEADDR, so that this fails if another reservation or a server has the port.
             reservation.bind(("", port))
             reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         except OSError:
@@ -35,7 +35,7 @@ def reserve_port(among=_PORTS):
 
 
 def release_ports():
-    """After each test: its servers have ended."""
+    """Runs after each test, when its servers have ended."""
     while _reservations:
         with contextlib.suppress(OSError):
             _reservations.pop().close()

@@ -15,13 +15,13 @@ from .waiting import eventually
 
 
 def find(program):
-    """The path of a program, in PATH or in the Python environment of the tests; skips the test if there is none."""
+    """The path of a program, from PATH or from the Python environment of the tests. Skips the test if there is none."""
     path = shutil.which(program, path=os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]))
     return path or pytest.skip(f"'{program}' is missing: scripts/setup test installs it")
 
 
 class Program:
-    """A server as a child process, listening on loopback. A subclass has its name and its arguments."""
+    """A server as a child process, listening on loopback. Subclasses define its name and its arguments."""
 
     program = ""
 
@@ -39,7 +39,7 @@ class Program:
         raise NotImplementedError
 
     def environment(self):
-        """What is added to the environment of this process."""
+        """Variables that are added to the environment of this process."""
         return {}
 
     async def start(self):
@@ -67,16 +67,16 @@ class Program:
             self._process.send_signal(number)
 
     async def kill(self):
-        """SIGKILL. `start` starts it again, on the same port."""
+        """Kills the server with SIGKILL. `start` starts it again on the same port."""
         self.signal(signal.SIGKILL)
         if self._process:
             await self._process.wait()
 
     async def stop(self):
-        # One that is stopped would not end.
+        # A stopped process would not end.
         self.signal(signal.SIGCONT)
         if self._process and self._process.returncode is None:
-            # Not at once by SIGKILL, which would leave the worker processes of nginx.
+            # SIGKILL would leave the worker processes of nginx.
             self._process.terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), 10)

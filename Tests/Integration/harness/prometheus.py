@@ -14,12 +14,12 @@ DASHBOARD = PROJECT / "deploy/grafana/drawbridge.json"
 RULES = PROJECT / "deploy/prometheus/alerts.yml"
 RULE_TESTS = PROJECT / "deploy/prometheus/alerts.test.yml"
 
-# What Grafana inserts: all jobs, instances and sessions, and at least four intervals between scrapes.
+# The values that Grafana inserts: all jobs, instances and sessions, and at least four scrape intervals.
 _VARIABLES = {"$job": ".*", "$instance": ".*", "$session": ".*", "$__rate_interval": "4s"}
 
 
 def dashboard_queries():
-    """Each query of the dashboard, as Grafana sends it, by its panel and letter."""
+    """Each query of the dashboard as Grafana sends it, by its panel and letter."""
     dashboard = json.loads(DASHBOARD.read_text())
     queries = {}
     for panel in dashboard["panels"]:
@@ -29,7 +29,7 @@ def dashboard_queries():
 
 
 def dashboard_units():
-    """The unit of each query of the dashboard, by its panel and letter, and the query."""
+    """For each query of the dashboard its unit and the query, by its panel and letter."""
     units = {}
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
@@ -44,7 +44,7 @@ def dashboard_units():
 
 
 def dashboard_variables():
-    """Each query of a variable, by its name: the series whose labels are its values, and the label."""
+    """For each variable, by its name: the series whose labels are its values, and the label."""
     dashboard = json.loads(DASHBOARD.read_text())
     variables = {}
     for variable in dashboard["templating"]["list"]:
@@ -72,7 +72,7 @@ def metric_names(expression):
 
 
 class Prometheus(Program):
-    """Scrapes four times a second what `targets` serve on their management listeners, as the job `drawbridge`."""
+    """Scrapes the management listeners of `targets` four times a second, as the job `drawbridge`."""
 
     program = "prometheus"
 
@@ -116,6 +116,6 @@ class Prometheus(Program):
             return answer["data"]
 
     async def has_data(self, query):
-        """Whether the query returns a number now. A quantile of nothing is NaN."""
+        """Whether the query returns a number now. A quantile without observations is NaN."""
         result = (await self.ask("query", query=query))["result"]
         return any(series["value"][1] != "NaN" for series in result)

@@ -1,4 +1,4 @@
-"""Proxies on the way to the upstream: small, real, and able to misbehave."""
+"""Proxies between the gateway and the upstream: small, real, and able to misbehave."""
 
 import asyncio
 import base64
@@ -10,9 +10,9 @@ from .raw import RawUpstream, read_head
 
 
 class Proxy(RawUpstream):
-    """A proxy on loopback that notes what it was asked for; subclasses say how it is asked.
+    """A proxy on loopback that records its requests. Subclasses implement the protocol.
 
-    `resolves` stands for its name server: a name that is not in it is told to be unknown.
+    `resolves` replaces its name server. It reports any other name as unknown.
     """
 
     scheme = ""
@@ -43,7 +43,7 @@ class Proxy(RawUpstream):
 
 
 class HTTPProxy(Proxy):
-    """CONNECT, with Basic credentials where they are given."""
+    """CONNECT, with Basic credentials if they are given."""
 
     scheme = "http"
 
@@ -74,13 +74,13 @@ class HTTPProxy(Proxy):
             writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             await writer.drain()
             return
-        # As many proxies do: HTTP/1.0, and a field.
+        # Many proxies answer with HTTP/1.0 and a field.
         writer.write(b"HTTP/1.0 200 Connection established\r\nProxy-agent: test\r\n\r\n")
         await self._relay((reader, writer), far)
 
 
 class SOCKSProxy(Proxy):
-    """SOCKS5 (RFC 1928), with a user name and a password (RFC 1929) where they are given."""
+    """SOCKS5 (RFC 1928), with a user name and a password (RFC 1929) if they are given."""
 
     scheme = "socks5h"
 
@@ -107,11 +107,11 @@ class SOCKSProxy(Proxy):
         try:
             far = await self._connect(host, port)
         except OSError:
-            # Only the beginning: some proxies send no more of a failure.
+            # Only the beginning: some proxies send no more after a failure.
             writer.write(b"\x05\x05")
             await writer.drain()
             return
-        # Byte by byte: no answer may depend on how it is cut.
+        # Byte by byte: the result may not depend on the pieces of an answer.
         for byte in b"\x05\x00\x00\x03\x04test\x12\x34":
             writer.write(bytes([byte]))
             await writer.drain()

@@ -1,4 +1,4 @@
-"""Pushes while the upstream dies over and over: what readers may miss, they are told of."""
+"""Pushes while the upstream dies again and again: readers must get a gap wherever they miss a push."""
 
 import asyncio
 import contextlib
@@ -30,18 +30,18 @@ class PushVerdict:
 
 
 class _Reader:
-    """One client that polls, and now and then hangs up on the gateway in the midst of a poll."""
+    """One client that polls, and sometimes closes its connection during a poll."""
 
     def __init__(self, random):
         self.random = random
         self.numbers = []
-        # Where in `numbers` a gap was told: before the number with this index.
+        # The positions of gaps: each is before the number with this index in `numbers`.
         self.gaps = set()
         self.faults = []
         self.aborted = 0
 
     async def read(self, client, cursor, goal):
-        """Until the push with the number `goal()` has come, or a later one."""
+        """Reads until the push with the number `goal()` or a later one has come."""
         while goal() is None or not self.numbers or self.numbers[-1] < goal():
             poll = client.get(cursor=cursor, wait=5, limit=self.random.choice((1, 10, 100)))
             if self.random.random() < 0.1:
@@ -58,12 +58,12 @@ class _Reader:
             cursor = batch.cursor
 
     def cut(self, last):
-        """Forgets what came behind the push `last`."""
+        """Forgets everything after the push `last`."""
         self.numbers = [number for number in self.numbers if number <= last]
         self.gaps = {index for index in self.gaps if index < len(self.numbers)}
 
     def judge(self):
-        """The numbers rise, and where one is missing a gap was told."""
+        """Checks that the numbers rise, and that there is a gap wherever one is missing."""
         for index in range(1, len(self.numbers)):
             before, number = self.numbers[index - 1 : index + 1]
             if number <= before:
@@ -74,14 +74,14 @@ class _Reader:
 
 
 class PushRun:
-    """One gateway, one upstream that pushes numbers and dies `deaths` times, some readers."""
+    """One gateway, one upstream that pushes numbers and dies `deaths` times, and some readers."""
 
     def __init__(self, deaths, seed):
         self._random = random.Random(seed)
         self.upstream = MortalUpstream(random.Random(seed + 1), deaths, push=self._start_pushing)
         self._tasks = set()
         self._sent = 0
-        # Set once nobody dies any more: readers go on until they have this number, or one behind it.
+        # Set when the deaths are over: readers read up to this number or a later one.
         self._goal = None
         self._is_over = False
 

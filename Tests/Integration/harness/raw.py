@@ -1,4 +1,4 @@
-"""Peers below the protocols: bytes on a socket, for everything a well-behaved library refuses to send."""
+"""Peers that send plain bytes, for everything that a correct library refuses to send."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from .ports import reserve_port
 
 
 class RawUpstream:
-    """A TCP server whose every connection is handled by `behave(reader, writer)`, which ends with the connection."""
+    """A TCP server that handles each connection with `behave(reader, writer)`, and closes it afterwards."""
 
     def __init__(self, behave):
         self.connections = 0
@@ -78,9 +78,9 @@ async def upgrade(
     then=b"",
     dripped=False,
 ):
-    """Answers the upgrade request; each part can be spoiled, and left out if empty.
+    """Answers the upgrade request. Each part can be replaced by a wrong one, and is left out if it is empty.
 
-    `before` and `then` leave in the same segment as the answer, unless all of it is `dripped`, byte by byte.
+    `before` and `then` are in the same segment as the answer. With `dripped`, everything is sent byte by byte.
     """
     _, request = await read_head(reader)
     accept = accept_key(request["sec-websocket-key"]) if accept is None else accept
@@ -94,13 +94,13 @@ async def upgrade(
 
 
 async def linger(reader):
-    """Reads until the gateway hangs up: a peer that has said its nonsense and waits for what follows."""
+    """Reads until the gateway closes the connection, as a peer does that has sent its wrong bytes."""
     while await reader.read(65536):
         pass
 
 
 def says(data):
-    """Answers the request with these bytes, whatever they are."""
+    """Answers the request with these bytes, right or wrong."""
 
     async def behave(reader, writer):
         await read_head(reader)
@@ -112,7 +112,7 @@ def says(data):
 
 
 def frame(opcode, payload=b"", *, fin=True, reserved=0, mask=None, length=None):
-    """One WebSocket frame, valid or not. `length` overrides the length that is announced."""
+    """One WebSocket frame, valid or not. `length` replaces the length in its header."""
     announced = len(payload) if length is None else length
     head = bytes([(fin << 7) | (reserved << 4) | opcode])
     masked = 0x80 if mask is not None else 0
@@ -128,7 +128,7 @@ def frame(opcode, payload=b"", *, fin=True, reserved=0, mask=None, length=None):
 
 
 async def read_frame(reader):
-    """One frame of a client, which must be masked (section 5.1): its opcode and its payload, unmasked."""
+    """One frame of a client, which must be masked (section 5.1). Returns its opcode and its unmasked payload."""
     first, second = await reader.readexactly(2)
     length = second & 0x7F
     if length >= 126:
@@ -152,19 +152,19 @@ def reset_transport(transport):
 
 @dataclass
 class RawAnswer:
-    """What came back on a raw connection until it ended or the deadline passed."""
+    """The bytes of a raw connection until its end or the deadline."""
 
     data: bytes
     ended: bool
 
     @property
     def statuses(self):
-        """Status codes of the answers, taken from the status lines; one may stand right behind a body."""
+        """The status codes of the answers, from their status lines; a status line may follow a body directly."""
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", self.data)]
 
 
 async def exchange(address, data, *, within=30.0, end_of_input=False):
-    """Sends raw bytes and collects everything until the peer closes. `ended` tells whether it did."""
+    """Sends raw bytes and collects everything until the peer closes. `ended` says whether it closed in time."""
     reader, writer = await asyncio.open_connection(*address)
     received = bytearray()
 

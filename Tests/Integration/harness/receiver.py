@@ -1,4 +1,4 @@
-"""Receivers of webhooks, whose signatures the `standardwebhooks` library verifies, and settings for the gateway."""
+"""Receivers of webhooks, which verify signatures with the `standardwebhooks` library, and settings for the gateway."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ def new_secret():
 
 @dataclass
 class Delivery:
-    """One request: its headers, its body, and the push that it has delivered."""
+    """One request: its headers, its body, and the push in it."""
 
     headers: dict
     body: bytes
@@ -93,7 +93,7 @@ class Receiver:
 
 
 def webhook(receiver, *, name="hook", secrets=None, url=None, allow=True, **options):
-    """The settings of a webhook: retries within a second, unless given."""
+    """The settings of a webhook. By default it retries within a second."""
     return {
         "name": name,
         "url": url or receiver.url,
@@ -117,7 +117,7 @@ async def state(gateway, name="hook"):
 
 
 async def settled(gateway, **expected):
-    """Waits until nothing is behind the webhook's position; its state then."""
+    """Waits until no push is left after the webhook's position. Returns its state."""
 
     async def is_settled():
         consumer = await state(gateway)

@@ -1,4 +1,4 @@
-"""An upstream that records who is connected, and when each message arrives."""
+"""An upstream that records its connections, and when each message arrives."""
 
 import asyncio
 import json
@@ -11,16 +11,16 @@ from .waiting import eventually
 
 @dataclass
 class Connection:
-    """One connection. Times are of `time.monotonic()`."""
+    """One connection. Times are values of `time.monotonic()`."""
 
     number: int
     opened: float
     closed: float | None = None
-    #: Whether the gateway has sent a close frame. Then it has received every push before.
+    #: Whether the gateway has sent a close frame. It has then received every push before.
     was_closed_in_order: bool = False
-    #: Number of pushes that were sent.
+    #: The number of pushes that were sent.
     pushed: int = 0
-    #: When a message, a ping or a close frame began to arrive, with the message.
+    #: The times at which a message, a ping or a close frame began to arrive, each with its message.
     writes: list = field(default_factory=list)
 
     @property
@@ -29,14 +29,15 @@ class Connection:
 
 
 class RecordingUpstream(FrameServer):
-    """Pushes JSON with `c`, the number of the connection, `k`, the number of the push on it, and `n`, which counts all.
+    """Pushes JSON with `c`, the number of the connection, `k`, the number of the push on it, and `n`, which counts all
+    pushes.
 
-    So a reader can judge what it gets: of one connection it must get all, unless there is a gap.
+    So a reader can check its pushes: of one connection it must get all of them, unless there is a gap.
     """
 
     def __init__(self, respond=lambda text: None):
         super().__init__(_Peer)
-        #: The response to a message; None: there is none.
+        #: The response to a message, or None for no response.
         self.respond = respond
         self.connections = []
         self.pushed = 0
@@ -61,7 +62,7 @@ class RecordingUpstream(FrameServer):
                 peer.push()
 
     async def push_one(self):
-        """Sends to the connection that is open, and waits for one. Returns `n`."""
+        """Sends to the open connection, and waits for one if there is none. Returns `n`."""
         await eventually(lambda: any(peer.is_open for peer in self.peers), what="a gateway connects to the upstream")
         self.push()
         return self.pushed

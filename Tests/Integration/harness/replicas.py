@@ -1,4 +1,4 @@
-"""Gateways that share their sessions on Redis, each behind a network of its own."""
+"""Gateways that share their sessions on Redis. Each one is behind its own network."""
 
 import contextlib
 import json
@@ -13,16 +13,16 @@ from .ports import reserve_port
 from .redis import RedisServer, Sentinel
 from .waiting import eventually
 
-#: Seconds. Short, since tests wait for it; the time in which a holder may write is a second less.
+#: In seconds. Tests wait for its end, so it is short. A holder may write for one second less.
 LEASE = 3
-#: With which all keys begin.
+#: The prefix of all keys.
 PREFIX = "drawbridge"
-#: For tests in which no lease is to end.
+#: For tests in which no lease may end.
 CALM_LEASE = 15
 
 
 class Replica:
-    """One of the gateways. It may be killed and started again, and has the same addresses each time."""
+    """One of the gateways. It may be killed and started again, always with the same addresses."""
 
     def __init__(self, number, folder, upstream, databases, *, lease=LEASE, settings=None, env=None, program=BINARY):
         self.number = number
@@ -33,12 +33,12 @@ class Replica:
         self._lease = lease
         self._settings = settings or {}
         self._env = env or {}
-        #: What `run` starts.
+        #: The program that `run` starts.
         self.program = program
         self.network = Network(
             [server.port for server in databases.servers], [sentinel.port for sentinel in databases.sentinels]
         )
-        # Where other gateways reach this one, so that it can be kept from them.
+        # The address at which other gateways reach this one. A test can close it to them.
         self._peers_port = reserve_port()
         self.entrance = Network([self._peers_port])
         self.api = f"127.0.0.1:{reserve_port()}"
@@ -46,7 +46,7 @@ class Replica:
         self.gateway = None
         self.is_frozen = False
         self._client = None
-        #: All that have run, the present one last.
+        #: All gateways that have run. The present one is the last.
         self.gateways = []
 
     @property
@@ -84,7 +84,7 @@ class Replica:
         return self
 
     async def run(self, env=None):
-        """Starts a gateway, with these variables besides."""
+        """Starts a gateway with these additional variables."""
         arguments = ("--listen", self.api, "--management", self._management)
         gateway = Gateway(
             *arguments,
@@ -103,7 +103,7 @@ class Replica:
         return self.gateway is not None
 
     def client(self):
-        """The same one each time, for as long as the gateway runs."""
+        """A client, which is the same one while the gateway runs."""
         if self._client is None:
             self._client = self.gateway.client()
         return self._client
@@ -113,11 +113,11 @@ class Replica:
         return self
 
     async def held(self):
-        """Number of sessions that it holds."""
+        """The number of sessions that it holds."""
         return (await self.gateway.metrics())["drawbridge_store_held_sessions"]
 
     async def kill(self):
-        """SIGKILL."""
+        """Kills the gateway with SIGKILL."""
         gateway, self.gateway = self.gateway, None
         clients = list(gateway._clients)
         await gateway.kill()
@@ -134,12 +134,12 @@ class Replica:
         self.gateway.signal(signal.SIGCONT)
 
     async def drain(self):
-        """SIGTERM, and waits for the end."""
+        """Sends SIGTERM, and waits for the end."""
         gateway, self.gateway = self.gateway, None
         await gateway.stop()
 
     async def abandon(self):
-        """Ends at once, whatever it is doing."""
+        """Ends it at once in any state."""
         process = self.gateways[-1].process if self.gateways else None
         if process and process.returncode is None:
             self.gateway = self.gateways[-1]
@@ -158,10 +158,10 @@ class Replica:
 
 
 class Databases:
-    """A primary; with `replicas` also Sentinels.
+    """A primary, and with `replicas` also replicas and Sentinels.
 
-    `down_after`: milliseconds after which these begin a failover. `program`: the path of another server than Debian's.
-    With `protection`, gateways use TLS, and are not behind their networks.
+    The Sentinels begin a failover after `down_after` milliseconds. `program` is the path of another server than
+    Debian's. With `protection`, gateways use TLS and bypass their networks.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Databases:
 
     @property
     def primary(self):
-        """The first one. With Sentinels, see `present_primary`."""
+        """The first server. With Sentinels, use `present_primary`."""
         return self.servers[0]
 
     async def present_primary(self):
@@ -214,11 +214,11 @@ class Databases:
         return self
 
     async def are_whole(self):
-        """Whether all servers are replicas of the primary that the Sentinels name, but that itself."""
+        """Whether all servers are replicas of the primary that the Sentinels name, except the primary itself."""
         with contextlib.suppress(RedisError):
             primary = await self.present_primary()
             state = await primary.client.info("replication")
-            # One that connects is counted, and has no state yet.
+            # A server that is connecting is counted, but has no state yet.
             slaves = [state.get(f"slave{number}", {}) for number in range(state["connected_slaves"])]
             links = [slave.get("state") for slave in slaves]
             return state["role"] == "master" and links == ["online"] * (len(self.servers) - 1)
@@ -229,9 +229,9 @@ class Databases:
             await each.stop()
 
     def settings(self, network):
-        """Of `store`, for a gateway in this network."""
+        """The section `store` for a gateway in this network."""
         if self.protection:
-            # What a Sentinel says is encrypted, so the network cannot change it.
+            # A Sentinel's answer is encrypted, so the network cannot change it.
             user = f"drawbridge:{self.protection.password}"
             settings = {
                 "url": "rediss://drawbridge@main",
@@ -269,7 +269,7 @@ class Replicas:
         return [member for member in self.members if member.is_running and not member.is_frozen]
 
     async def holder(self, *, of=None):
-        """The gateway that holds the session, of those that run. Waits until there is one."""
+        """The running gateway that holds the session. Waits until there is one."""
 
         async def find():
             for member in of or self.running:
@@ -289,7 +289,7 @@ class Replicas:
         return self
 
     async def taken_over(self, since, after):
-        """Waits until another connection than number `after` is open. Returns the seconds since `since`."""
+        """Waits until a connection later than number `after` is open. Returns the seconds since `since`."""
         connection = await self.upstream.opens(after)
         return max(0.0, connection.opened - since)
 

@@ -60,7 +60,7 @@ _TEMPORARY_FILES = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 class HAProxy(ReverseProxy):
-    """It has no default timeouts and warns of that. These are the ones of Debian's configuration and of its manual."""
+    """HAProxy has no default timeouts, and warns about that. These come from Debian's configuration and the manual."""
 
     program = "haproxy"
 
@@ -89,10 +89,10 @@ backend gateway
 
 
 class CheckingHAProxy(HAProxy):
-    """HAProxy before several gateways, each checked by its /readyz, as docs/operations.md advises."""
+    """HAProxy in front of several gateways. It checks each by its /readyz, as docs/operations.md advises."""
 
     def __init__(self, folder, gateways):
-        # A check of a busy machine must not fail for its slowness: with no server left, the response would be 503.
+        # On a busy machine a slow check must not fail: if no server were left, the response would be 503.
         super().__init__(folder, None, "option httpchk GET /readyz", "timeout check 10s", "option redispatch")
         self.gateways = gateways
 
@@ -104,12 +104,12 @@ class CheckingHAProxy(HAProxy):
 
 
 class Envoy(ReverseProxy):
-    """It ends a request after 15 seconds, and reports that to the gateway (`x-envoy-expected-rq-timeout-ms`)."""
+    """Envoy ends a request after 15 seconds, and tells the gateway its timeout (`x-envoy-expected-rq-timeout-ms`)."""
 
     program = "envoy"
 
     def arguments(self):
-        # Several may run on this machine.
+        # Several instances may run on this machine.
         return ["--disable-hot-restart", "--concurrency", "1", "-l", "error", "-c", self.write_configuration()]
 
     def write_configuration(self):

@@ -1,6 +1,6 @@
-"""What a program that is built with a sanitizer cannot show.
+"""Measurements that make no sense with a sanitizer.
 
-`scripts/test --sanitize` sets the variable. Everything else is tested there as always.
+`scripts/test --sanitize` sets the variable. All other tests run as usual.
 """
 
 import os
@@ -11,7 +11,7 @@ _SANITIZER = os.environ.get("DRAWBRIDGE_SANITIZER")
 
 
 def memory_is_judged():
-    """Skips the rest of a test under a sanitizer. To be called when only its measure of memory is left."""
+    """Skips the rest of a test under a sanitizer. Call it when only the measurement of memory is left."""
     if _SANITIZER:
         pytest.skip(f"memory is not judged under the {_SANITIZER} sanitizer: it keeps what the program frees")
 

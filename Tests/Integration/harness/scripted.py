@@ -1,4 +1,4 @@
-"""A scripted Socket.IO server, and what its tests do as clients. The fixture `scripted` starts both."""
+"""A scripted Socket.IO server, and helpers for the clients of its tests. The fixture `scripted` starts both."""
 
 import json
 
@@ -18,7 +18,7 @@ QUIET = {"pingInterval": 60000, "pingTimeout": 60000}
 
 
 class Script:
-    """A server that opens, joins every namespace that is asked for, and then does what the test says."""
+    """A server that opens, joins every namespace that the client asks for, and then runs the test's script."""
 
     def __init__(self, play=None, *, version=4, **changes):
         self.play = play

@@ -15,7 +15,8 @@ CONFIGURATION = PROJECT / "deploy/envoy/sidecar.yaml"
 
 
 class Sidecar(Envoy):
-    """Before gateways, each with the address of its API and the port of its management listener (None: not checked).
+    """Envoy in front of gateways, each with the address of its API and the port of its management listener (None: no
+    check).
 
     `change(cluster)` may change the settings of the cluster.
     """
@@ -53,7 +54,7 @@ class Sidecar(Envoy):
 
 
 class Loser(RawUpstream):
-    """Passes requests with a content to `target`. Of every other one it loses the response: the connection is reset."""
+    """Passes requests with content to `target`. It resets the connection instead of every second of their responses."""
 
     def __init__(self, target):
         super().__init__(self._relay)

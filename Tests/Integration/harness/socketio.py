@@ -1,4 +1,4 @@
-"""Real Socket.IO servers: python-socketio in environments of their own, and one on the official JavaScript parser."""
+"""Real Socket.IO servers: python-socketio in its own environments, and a server with the official JavaScript parser."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ FOLDER = PROJECT / "Tests/Integration/socketio"
 
 
 class SocketIOServer:
-    """`version`: of Engine.IO, 4 (python-socketio 5) or 3 (python-socketio 4). It can be killed and started again."""
+    """`version` is Engine.IO's: 4 (python-socketio 5) or 3 (python-socketio 4). It can be killed and started again."""
 
     def __init__(self, version=4, **options):
         self.version = version
@@ -39,7 +39,7 @@ class SocketIOServer:
             stdout=asyncio.subprocess.PIPE,
             stdin=asyncio.subprocess.DEVNULL,
             limit=1 << 24,
-            # Debian's packages, also for another Node.js than Debian's.
+            # Debian's packages, also if Node.js is not Debian's.
             env={**os.environ, "NODE_PATH": "/usr/share/nodejs"},
         )
         self._reader = asyncio.create_task(self._read(self.process.stdout))
@@ -56,11 +56,11 @@ class SocketIOServer:
                 self.seen.append(json.loads(line))
 
     def of(self, kind, namespace=None):
-        """What the server has seen of a kind, without the kind."""
+        """The server's reports of one kind, without the kind."""
         return [item[1:] for item in self.seen if item[0] == kind and (namespace is None or item[1] == namespace)]
 
     async def first(self, kind, namespace=None, count=1):
-        """Waits for `count` reports: clients may see an effect before its report is read. Returns them as `of`."""
+        """Waits for `count` reports, which may be read later than clients see their effects. Returns them like `of`."""
         what = f"the server reports '{kind}' {count} times"
         await eventually(lambda: len(self.of(kind, namespace)) >= count, what=what)
         return self.of(kind, namespace)[:count]
@@ -101,7 +101,7 @@ OPEN = "0" + json.dumps(
 
 
 class Plays:
-    """A server with one script per connection, the last one for all further ones. When a script returns, it is cut."""
+    """A server with one script per connection; further ones use the last. A script's end cuts its connection."""
 
     def __init__(self, *plays, opening=OPEN):
         self.plays = plays
@@ -122,7 +122,7 @@ class Plays:
         return message
 
     async def join(self, conversation, *replies):
-        """Responds to one CONNECT after the other, with the packets of each reply."""
+        """Responds to one CONNECT after another, to each with the packets of one reply."""
         for packets in replies:
             await self.connect(conversation)
             await conversation.say(*packets)

@@ -7,12 +7,12 @@ from .browser import Chromium
 
 expect.set_options(timeout=30_000)
 
-# What Chromium reports about a response that is no success, and about a gateway that is gone: no fault of the page.
+# Chromium's report of an error response or of a gateway that has ended. Neither is a fault of the page.
 _NETWORK = "Failed to load resource"
 
 
 class StatusPage:
-    """An open page: what it has reported, and from where it has loaded. `stop` ends the browser."""
+    """An open page, with its reports and the addresses from which it has loaded. `stop` ends the browser."""
 
     def __init__(self, gateway, **options):
         self._url = gateway.url("management") + "/"
@@ -44,11 +44,11 @@ class StatusPage:
         await expect(self["#tail-state"]).to_contain_text("connected")
 
     def requested(self, text, since=0):
-        """The requests whose URL contains `text`, without the first `since` ones of the page."""
+        """The requests whose URL contains `text`, without the first `since` requests of the page."""
         return [request for request in self.requests[since:] if text in request.url]
 
     async def violations(self):
-        """What axe finds. It is injected as a script, so the page needs the option `bypass_csp`."""
+        """The faults that axe finds. It is injected as a script, so the page needs the option `bypass_csp`."""
         if not await self.page.evaluate("'axe' in window"):
             await self.page.evaluate(AXE_FILE_PATH.read_text() + "; undefined")
         return [
@@ -57,5 +57,5 @@ class StatusPage:
         ]
 
     def errors(self, *, network=False):
-        """What is on the console. With `network`, also requests that failed."""
+        """The errors on the console. With `network`, also failed requests."""
         return [item for item in self._messages if network or not item[1].startswith(_NETWORK)]

@@ -1,4 +1,4 @@
-"""Gateways with a store, and what is in its folder."""
+"""Gateways with a store, and the files in its folder."""
 
 
 def storing(path, **settings):
@@ -13,13 +13,13 @@ def opened(gateway):
 
 
 def failed_files(path):
-    """Databases that have failed and are kept."""
+    """The databases that have failed and were kept."""
     files = path.parent.glob(f"{path.name}.failed-*")
     return sorted(file.name for file in files if not file.name.endswith("-wal"))
 
 
 def filled(folder):
-    """Fills the file system of a folder, and returns the file to remove."""
+    """Fills the file system of a folder. Returns the file to remove."""
     file = folder / "filler"
     with file.open("wb", buffering=0) as output:
         try:

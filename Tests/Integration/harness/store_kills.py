@@ -1,4 +1,4 @@
-"""Kills a gateway with a store over and over under load, and judges what its clients and its upstream have seen."""
+"""Kills a gateway with a store again and again under load, and compares what its clients and its upstream have seen."""
 
 import asyncio
 import collections
@@ -15,13 +15,13 @@ from .upstream import Upstream
 
 _FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 _READERS = 3
-#: Clients that post, and as many that judge.
+#: The number of clients that post, and of clients that check.
 _LANES = 4
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
 def settings(path, sync="interval", redeliver="never"):
-    """A store at `path`, and so much retention that no reader loses a push to it."""
+    """A store at `path`, with so much retention that no reader loses a push."""
     return {
         "DRAWBRIDGE_STORE_ENGINE": "sqlite",
         "DRAWBRIDGE_STORE_PATH": str(path),
@@ -36,7 +36,7 @@ def settings(path, sync="interval", redeliver="never"):
 
 @dataclass
 class Verdict:
-    """What a run has shown. `faults` must be empty."""
+    """The results of a run. `faults` must be empty."""
 
     kills: int
     accepted: int
@@ -97,15 +97,16 @@ class StoreKillRun:
         self._up = asyncio.Event()
         self._done = False
         self._posted = False
-        # How many gateways there were.
+        # The number of gateways so far.
         self._generation = 0
-        # Messages whose final state is not known.
+        # Messages whose final state is not known yet.
         self._open = collections.deque()
-        # Those whose state is read again after the next kill: their ids, their states and the gateway that said so.
+        # Messages whose state is read again after the next kill: their ids, their states and the gateway that reported
+        # them.
         self._seen = collections.deque()
         self._states = {}
         self._forgotten = 0
-        # The number that ends the readers once all is posted.
+        # The number at which readers end, once all messages are posted.
         self._goal = 0
         self._accepted = {}
         self._ids = {}
@@ -141,7 +142,7 @@ class StoreKillRun:
                 await asyncio.sleep(0.005)
                 continue
             if answer.status == 202:
-                # Room for those who judge.
+                # Leaves processor time to the clients that check.
                 await asyncio.sleep(0.004)
                 id = answer.json["id"]
                 if id in self._ids:
@@ -159,7 +160,7 @@ class StoreKillRun:
 
     async def _follow(self, reader):
         cursor, last = "earliest", 0
-        # A gap at the end of the log comes without the message after it.
+        # The log may end with a gap, whose next message has not come yet.
         gap = None
         while True:
             await self._up.wait()
@@ -235,7 +236,7 @@ class StoreKillRun:
             elif self._open:
                 id, before = self._open.popleft(), None
             elif self._posted:
-                # There was no kill since.
+                # No kill has happened since.
                 return
             else:
                 await asyncio.sleep(0.01)

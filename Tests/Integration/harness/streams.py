@@ -1,4 +1,4 @@
-"""A client of event streams below every library: it can be cut off after any byte, and resumes as EventSource would."""
+"""A client of event streams without a library: it can be cut after any byte, and resumes as EventSource does."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Event:
-    """What EventSource would dispatch."""
+    """An event that EventSource would dispatch."""
 
     type: str
     data: str
@@ -20,11 +20,11 @@ class Event:
 
 @dataclass
 class EventParser:
-    """The parsing of the WHATWG's HTML standard, section 9.2.6, for LF as the only line break."""
+    """A parser as in section 9.2.6 of WHATWG's HTML standard, with LF as the only line break."""
 
     last_id: str = ""
     retry: int | None = None
-    # How many blocks have ended, with or without data.
+    # The number of blocks that have ended, with or without data.
     blocks: int = 0
     _rest: bytes = b""
     _id: str = ""
@@ -63,7 +63,7 @@ class EventParser:
 
 @dataclass
 class LineParser:
-    """NDJSON: the position is the id of a message, or the cursor of a heartbeat or a gap."""
+    """NDJSON. The position is the id of a message, or the cursor of a heartbeat or a gap."""
 
     last_id: str = ""
     blocks: int = 0
@@ -113,7 +113,7 @@ class RawStream:
         return stream
 
     async def read(self, most=65536, *, within=30.0):
-        """Reads once, and adds the events that are complete. Returns the bytes; none at the end of the stream."""
+        """Reads once, and adds the events that are complete. Returns the bytes; empty at the end of the stream."""
         data = await asyncio.wait_for(self._reader.read(most), within)
         self.events += self.parser.feed(data)
         return data

@@ -1,4 +1,4 @@
-"""Static tokens, and the file in which the gateway finds their hashes."""
+"""Static tokens, and the file with their hashes, which the gateway reads."""
 
 import hashlib
 import secrets

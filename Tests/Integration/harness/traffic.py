@@ -1,4 +1,4 @@
-"""Clients of all kinds that must not notice that gateways are restarted."""
+"""Clients of all kinds that must not notice restarts of gateways."""
 
 import asyncio
 import collections
@@ -12,11 +12,11 @@ _CLIENTS = 8
 
 
 class Sequence:
-    """The pushes that one client sees: they have consecutive numbers, unless there is a gap."""
+    """The pushes that one client sees. They have consecutive numbers, unless there is a gap."""
 
     def __init__(self):
         self._last = None
-        # Pushes that came after their predecessor.
+        # The number of pushes that directly followed their predecessor.
         self.followed = 0
 
     def gap(self):
@@ -29,9 +29,9 @@ class Sequence:
 
 
 class Traffic:
-    """Clients that post, poll and keep their connections as long as responses allow, `count` requests or more.
+    """Clients that post, poll, and keep their connections as long as responses allow: `count` requests or more.
 
-    Others wait for the pushes of the upstream: with held requests, and with a stream of each format.
+    Other clients wait for pushes of the upstream, with held requests and with a stream of each format.
     """
 
     def __init__(self, address, count, upstream):
@@ -44,7 +44,7 @@ class Traffic:
         self.accepted = []
         self.statuses = collections.Counter()
         self.gaps = collections.Counter()
-        # Whether all restarts are over. The requests go on until then.
+        # Whether all restarts are over. Until then the requests continue.
         self.is_undisturbed = False
 
     @property
@@ -91,7 +91,7 @@ class Traffic:
             connection[1].close()
 
     async def _stream(self, format):
-        """Each stream ends in order and continues where the one before it has ended."""
+        """Each stream ends in order. The next one continues at its position."""
         media, parser = FORMATS[format]
         sequence, position = self.sequences[format], None
         async with aiohttp.ClientSession("http://{}:{}".format(*self.address)) as http:
@@ -132,7 +132,7 @@ class Traffic:
                 if status == 202:
                     self.accepted.append(text)
             else:
-                # Short polls, from the position that the client has: another instance says that it does not know it.
+                # Short polls from the client's position. An instance that does not know the position reports a gap.
                 query = f"&cursor={cursor}" if cursor else ""
                 status, fields, body = await self._request(connection, f"GET /v1/messages?wait=0{query}")
                 cursor = body["cursor"]
@@ -149,7 +149,7 @@ class Traffic:
 
     async def _request(self, connection, line, body=""):
         reader, writer = connection
-        # Envoy chooses the gateway by it.
+        # Envoy chooses the gateway by this field.
         application = f"Authorization: Bearer application-{self.made}"
         fields = f"Host: localhost\r\n{application}\r\nContent-Length: {len(body)}"
         writer.write(f"{line} HTTP/1.1\r\n{fields}\r\n\r\n{body}".encode())

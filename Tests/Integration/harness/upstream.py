@@ -1,4 +1,4 @@
-"""An upstream that behaves: the Python `websockets` server, which shares no code with the gateway."""
+"""A correct upstream: the Python `websockets` server, which shares no code with the gateway."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from .waiting import eventually
 
 
 class Upstream:
-    """A WebSocket server that records what it receives and sends what it is told.
+    """A WebSocket server that records the messages it receives and sends those of the test.
 
-    It offers permessage-deflate unless told otherwise. `stop` and `start` may alternate: it comes back on its own port.
+    It offers permessage-deflate by default. `stop` and `start` may alternate; the port stays the same.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Upstream:
         self.requests = []
         self.host = host
         self.port = 0
-        # Makes the listening socket on a given port, where that is not a plain matter.
+        # Makes the listening socket on a given port, if this needs more than a bind.
         self._listener = listener
         self._certificate = certificate
         self._echo = echo
@@ -36,7 +36,7 @@ class Upstream:
     def url(self):
         scheme = "wss" if self._certificate else "ws"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        # A name, where there is a certificate: it is the name that is checked.
+        # With a certificate the URL has a name, which the gateway checks.
         return f"{scheme}://{'localhost' if self._certificate else host}:{self.port}/"
 
     async def start(self):
@@ -68,7 +68,7 @@ class Upstream:
         return len(self._open)
 
     async def push(self, *messages):
-        """Sends to every connected peer, in order; waits for one to be there. One that closes gets no more."""
+        """Sends to every connected peer in order, and waits for a first peer. A peer that is closing gets no more."""
         await eventually(lambda: self._open, what="somebody connects to the upstream")
         for message in messages:
             for connection in list(self._open):
@@ -83,7 +83,7 @@ class Upstream:
         return self.received
 
     def pause_reading(self):
-        """Leaves unread what peers send from now on, until `resume_reading`."""
+        """Reads nothing more from its peers until `resume_reading`."""
         for connection in list(self._open):
             connection.transport.pause_reading()
 
@@ -92,16 +92,16 @@ class Upstream:
             connection.transport.resume_reading()
 
     async def close_connections(self, code, reason):
-        """Closes every connection, and accepts the next ones."""
+        """Closes every connection, but accepts new ones."""
         await asyncio.gather(*(connection.close(code, reason) for connection in list(self._open)))
 
     def reset_connections(self):
-        """Drops every connection as a dying host would: no close frame, no FIN, but a reset where data was unread."""
+        """Drops every connection as a dying host would: without a close frame, and with a reset if data was unread."""
         for connection in list(self._open):
             connection.transport.abort()
 
     async def kill(self):
-        """Gone at once: nobody is told, and the port refuses."""
+        """Ends at once, without a close frame. The port refuses connections."""
         server, self._server = self._server, None
         if server:
             server.close(close_connections=False)
@@ -109,7 +109,7 @@ class Upstream:
             await server.wait_closed()
 
     async def stop(self, code=1001, reason=""):
-        """Closes as a server that is shut down in good order."""
+        """Closes like a server that shuts down in order."""
         server, self._server = self._server, None
         if server:
             await asyncio.gather(*(connection.close(code, reason) for connection in list(self._open)))

@@ -1,4 +1,4 @@
-"""Waiting for facts. No test here sleeps and hopes: it names the fact, and a deadline after which it fails."""
+"""Waiting for facts. A test does not sleep: it names a fact, and a deadline after which it fails."""
 
 import asyncio
 import inspect
@@ -6,10 +6,10 @@ import time
 
 
 async def eventually(fact, *, within=30.0, what=None):
-    """Asks `fact` (plain or async) until its answer is true, and returns that answer.
+    """Asks `fact` (plain or async) until its result is true, and returns the result.
 
     `within` only ends a test that has failed, and leaves room for a busy machine: it measures no speed. `what` names
-    the fact, as a text or a function that returns one.
+    the fact, as a text or as a function that returns a text.
     """
     deadline = time.monotonic() + within
     while True:

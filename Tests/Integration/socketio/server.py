@@ -1,10 +1,10 @@
-"""A Socket.IO server on python-socketio, of either version. It runs in an environment of its own (.tools/socketio-*).
+"""A Socket.IO server on python-socketio, of either version. It runs in its own environment (.tools/socketio-*).
 
     server.py PORT '{"ping_interval": 1}'
 
-It writes what it sees to standard output, a JSON array a line. Its events: `echo` sends its arguments back as `echoed`,
-`sum` acknowledges with the sum, `slow` never acknowledges, `later` acknowledges after 300 ms, `ask` makes the server
-request an acknowledgement, `bye` disconnects the sender from its namespace, `count` sends that many events.
+It writes its reports to standard output, one JSON array per line. Its events: `echo` sends its arguments back as
+`echoed`, `sum` acknowledges with the sum, `slow` never acknowledges, `later` acknowledges after 300 ms, `ask` makes the
+server request an acknowledgement, `bye` disconnects the sender from its namespace, `count` sends that many events.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NAMESPACES = ("/", "/admin", "/saas")
 
 
 def shown(value):
-    """JSON of any arguments, with bytes as base64."""
+    """JSON of any arguments. Bytes are written as base64."""
     return json.loads(json.dumps(value, default=lambda data: {"bytes": base64.b64encode(data).decode()}))
 
 

@@ -1,4 +1,4 @@
-"""Clients of all gateways at once. What they see goes to their accounts, which are judged at the end."""
+"""Clients of all gateways at once. Their accounts record everything that they see, and are judged at the end."""
 
 import asyncio
 import collections
@@ -14,10 +14,10 @@ from ..waiting import eventually
 from .judge import Loss, position
 
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
-#: A request to a gateway that was stopped has no response. Clients give up and repeat it elsewhere.
+#: A request to a stopped gateway gets no response. The client gives up and repeats it at another gateway.
 _PATIENCE = aiohttp.ClientTimeout(total=10)
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
-#: Problems that a request may get while gateways and Redis fail, with their status. Anything else is a fault.
+#: The permitted problems of requests while gateways and Redis fail, with their status. Any other problem is a fault.
 _UNAVAILABLE = {(503, "holder-unavailable")}
 _NOT_STORED = {(503, "store-failed"), *_UNAVAILABLE}
 _UNKNOWN = {(502, "outcome-unknown")}
@@ -39,7 +39,7 @@ class Clients:
         self._replicas = replicas
         self._chance = chance
         self.is_over = False
-        #: How often each operation had each result: a status and a problem; `none` is no response.
+        #: The number of results for each operation: a status and a problem. `none` is no response.
         self.results = collections.Counter()
         self.faults = []
 
@@ -48,7 +48,7 @@ class Clients:
         return self._chance.choice(self._replicas.running)
 
     async def request(self, operation, method, path, *, also=(), member=None, **options):
-        """The response of one of the gateways; None if there is none. `also`: problems that it may have besides."""
+        """The response of a random gateway, or None without a response. `also` adds permitted problems."""
         member = member or await self.choose()
         try:
             answer = await member.client().request(method, path, timeout=_PATIENCE, **options)
@@ -65,13 +65,13 @@ class Clients:
             self.faults.append(f"{operation} got {status}: {body[:300]}")
 
     def succeeded(self, operation):
-        """Of how many requests how many succeeded."""
+        """The numbers of successful requests and of all requests."""
         mine = {key: count for key, count in self.results.items() if key[0] == operation}
         return sum(count for key, count in mine.items() if key[1] in (200, 202)), sum(mine.values())
 
 
 def kind_of(answer):
-    """The last part of the type of a problem."""
+    """The last part of a problem's type."""
     with contextlib.suppress(ValueError, KeyError):
         return answer.json["type"].rpartition("#")[2].rpartition("/")[2]
     return "none"
@@ -87,11 +87,11 @@ class Posts:
         self._upstream = upstream
         self._chance = chance
         self._interval = interval
-        #: The ids of accepted messages by label, and the labels of those that were refused without doubt.
+        #: The ids of accepted messages by label, and the labels of messages that were certainly refused.
         self.accepted = {}
         self.refused = {}
         self.unclear = set()
-        #: When the first response with an id arrived.
+        #: The time of the first response with this id.
         self._times = {}
         self.states = {}
         self.faults = []
@@ -101,7 +101,7 @@ class Posts:
         self._posting = 0
 
     async def post(self, lane):
-        """Until the end. Every other lane uses keys."""
+        """Posts until the end. Every second lane uses keys."""
         self._posting += 1
         number = 0
         while not self._clients.is_over:
@@ -120,9 +120,9 @@ class Posts:
             await asyncio.sleep(0.05)
 
     async def _try(self, label, fields):
-        """Whether it was accepted."""
+        """Whether the message was accepted."""
         headers = {"Content-Type": "text/plain", **fields}
-        # The first request of this key may have no response yet.
+        # The first request with this key may still be without a response.
         also = {(409, "idempotency-key-in-progress")} if fields else ()
         answer = await self._clients.request(
             "post", "POST", "/v1/messages", data=label.encode(), headers=headers, also=also
@@ -142,7 +142,7 @@ class Posts:
         if self._ids.setdefault(id, label) != label:
             self.faults.append(f"{id} was given to {self._ids[id]} and {label}")
         if (first := self.accepted.setdefault(label, id)) != id:
-            # Redis may have lost the first one, with its key.
+            # Redis may have lost the first id with its key.
             self._losses.note(self._times[first], f"{label} has the ids {first} and {id}")
 
     async def judge(self):
@@ -154,7 +154,7 @@ class Posts:
             id = self._pending.popleft()
             before = self.states.get(id)
             self.note_state(id, await self._final(id))
-            # Some are read again later.
+            # Some messages are read again later.
             if before is None and self._chance.random() < 0.2 and not self._clients.is_over:
                 asyncio.get_running_loop().call_later(self._chance.uniform(0, 5), self._pending.append, id)
 
@@ -163,10 +163,10 @@ class Posts:
         self.states[id] = state
         if before in (None, state):
             return
-        # A confirmation is stored after the fact.
+        # The state is stored after the confirmation.
         if (before, state) == ("confirmed", "unknown"):
             self.forgotten += 1
-        # Two holders at once may both have it. What is forgotten is among the losses.
+        # Two holders at once may both have the message. `forgotten` counts as a loss.
         elif self._promises.has_one_holder and "forgotten" not in (before, state):
             self.faults.append(f"{id} was {before} and became {state}")
 
@@ -189,7 +189,7 @@ class Posts:
         return state
 
     async def read_again(self, members):
-        """The state of each message, at each gateway, when nothing fails any more."""
+        """The state of each message at each gateway, after the last fault."""
         left = collections.deque(self.accepted.values())
 
         async def work():
@@ -221,16 +221,16 @@ class Posts:
 
 
 class Reader:
-    """One client that polls or streams, each time at another gateway, with the cursor of the last one."""
+    """One client that polls or streams at a new gateway each time, with its last cursor."""
 
     def __init__(self, number, clients, chance, pushes):
         self.number = number
         self._clients = clients
         self._chance = chance
-        #: The account of all readers.
+        #: The common account of all readers.
         self._pushes = pushes
         self.faults = []
-        #: Deliveries in order, and before them the reasons of gaps: `("gap", reasons)` or `(term, number)`.
+        #: Deliveries in order, and the reasons of gaps before them: `("gap", reasons)` or `(term, number)`.
         self.seen = []
         self.ids = set()
         self.newest = 0
@@ -251,11 +251,11 @@ class Reader:
 
     @property
     def _also(self):
-        """A gateway that has not read the session has no position for a client without one."""
+        """A gateway that has not read the session cannot give a position to a client without one."""
         return _UNAVAILABLE if self._cursor == "earliest" else ()
 
     async def _poll(self):
-        # Short at the end, when readers wait for a push that may not come.
+        # At the end only short waits, since a last push may not come.
         wait = self._chance.choice((0, 0.1, 1, 2))
         limit = self._chance.choice((1, 10, 100, 1000))
         query = {"cursor": self._cursor, "wait": f"{int(wait * 1000)}ms", "limit": str(limit)}
@@ -333,7 +333,7 @@ class Reader:
 
 
 class Workers:
-    """Clients that share the pushes, each at another gateway each time."""
+    """Clients that share the pushes. Each request goes to a random gateway."""
 
     _PATH = "/v1/consumers/workers"
 
@@ -344,15 +344,16 @@ class Workers:
         self._losses = losses
         self._visibility = 3
         self.faults = []
-        #: When the acknowledgement of a push got 200, by its number; and numbers that were sent to be acknowledged.
+        #: The time at which the acknowledgement of a push got 200, by its number; and the numbers that were ever
+        #: acknowledged.
         self.acknowledged = {}
         self.sent = set()
-        # Gateways whose clocks differ give leases that end early or late elsewhere, so nothing is asserted meanwhile.
+        # Gateways with different clocks end each other's leases early or late, so leases are not checked meanwhile.
         self._clocks_differ = False
         self._created = time.monotonic()
-        #: Incremented when leases before it do not count any more.
+        #: Incremented when earlier leases become invalid for the check.
         self._period = 0
-        #: Until when nobody else may have the push: its lease began after the request was sent.
+        #: The time until which only one worker may have the push: its lease began after the request was sent.
         self._live = {}
         self.deliveries = 0
 
@@ -388,7 +389,7 @@ class Workers:
         await self.create()
 
     def note_lease(self, number, lease, began, now, period=0):
-        """A lease that a request between `began` and `now` has got."""
+        """Records a lease that came with a request between `began` and `now`."""
         self.deliveries += 1
         if number in self.acknowledged:
             at = self.acknowledged[number]
@@ -421,7 +422,7 @@ class Workers:
                 self.acknowledged.setdefault(number, time.monotonic())
 
     def forget_leases(self, clocks_differ=False):
-        """After a step of a clock: the next holder restores leases with their ends in the time of day."""
+        """Called after a step of a clock: the next holder restores the ends of leases from the time of day."""
         self._clocks_differ = clocks_differ
         self._period += 1
         self._live.clear()
@@ -436,7 +437,7 @@ class Workers:
                 await asyncio.sleep(0.02)
 
     async def finish(self, pushed):
-        """Handles what is left. `pushed`: the numbers in the log."""
+        """Handles the remaining pushes. `pushed`: the numbers in the log."""
         progress = time.monotonic()
         while not pushed <= self.sent and time.monotonic() < progress + 20:
             if messages := await self._receive(500, 1000):

@@ -1,4 +1,4 @@
-"""What happens to gateways and servers, chosen by a seed."""
+"""Faults of gateways and servers, chosen with a seed."""
 
 import asyncio
 import collections
@@ -10,17 +10,18 @@ from redis.exceptions import RedisError
 from ..waiting import eventually
 from .judge import PLANNED_FAILOVER, STALE_REPLICA
 
-#: Seconds between the loss of a holder and the next connection, besides the lease or the release: a busy machine
+#: Seconds between the loss of a holder and the next connection, in addition to the lease or the release: a busy machine
 #: schedules a dozen processes.
 SLACK = 2.0
-#: Seconds by which clocks are stepped.
+#: Seconds by which a clock may be stepped.
 _STEPS = (-86_400, -60, -1, 1, 60, 86_400)
 
 
 class Faults:
-    """Each fault begins, lasts and is over. Two of them overlap now and then. Each kind comes before one comes again.
+    """Each fault begins, lasts and ends. Sometimes two of them overlap. Every kind comes once before any kind comes
+    again.
 
-    `shifted`: the clocks of gateways and servers, each of which has one of its own.
+    `shifted`: the clocks of gateways and servers. Each has its own.
     """
 
     def __init__(self, replicas, chance, shifted, *, lease, stepped):
@@ -29,30 +30,30 @@ class Faults:
         self._upstream = replicas.upstream
         self._chance = chance
         self._clocks = shifted
-        #: Of all clocks that no fault has stepped, against that of the machine.
+        #: The shift of all clocks that no fault has stepped, relative to the machine's clock.
         self._shift = 0
         self._lease = lease
-        #: Called with each step of a gateway's clock, with whether their clocks differ now; and with each restart of a
-        #: server alone, which may have old content then.
+        #: Called when a gateway's clock is stepped, with whether the clocks differ now. Also called when the only
+        #: server was restarted, as it may have old content then.
         self._stepped = stepped
         self.done = collections.Counter()
         self.faults = []
         #: Seconds from the loss of a holder to the next connection.
         self.crashes = []
         self.drains = []
-        #: Gateways that were stopped, when, and when they continued.
+        #: The gateways that were stopped, the times at which they stopped, and the times at which they continued.
         self.freezes = []
-        #: When gateways were disturbed, and when planned failovers began.
+        #: The times at which gateways were disturbed, and at which planned failovers began.
         self._losses = []
         self._failovers = []
-        #: When a server was away, and when a primary was disturbed in any way.
+        #: The times during which a server was away, and the times at which a primary was disturbed.
         self._absences = []
         self._primaries = []
         self._is_single = True
-        #: Whether one clock differs from the others, and whether it is that of a gateway.
+        #: Whether one clock differs from the others, and whether it is a gateway's clock.
         self._is_stepping = False
         self._clocks_differ = False
-        #: Whether faults end at once.
+        #: If true, faults end at once.
         self._is_brief = False
         self._busy = set()
         gateways = [self.kill, self.kill_holder, self.drain_holder, self.drain, self.freeze_holder, self.freeze]
@@ -63,7 +64,7 @@ class Faults:
             databases = [self.freeze_primary, self.save, self.restart]
         clocks = [self.step_all, self.step_gateway, self.step_server]
         self._kinds = [*gateways, *databases, *databases, *clocks]
-        # What comes next is at the end. At first each kind comes once.
+        # The next kind is at the end. In the first round each kind comes once.
         self._deck = self._shuffled(dict.fromkeys(self._kinds))
 
     async def run(self, seconds, progress):
@@ -93,7 +94,7 @@ class Faults:
         if await kind() is not False:
             self.done[kind.__name__] += 1
         elif not self.done[kind.__name__]:
-            # Later in this round.
+            # The kind is tried again later in this round.
             self._deck.insert(0, kind)
 
     @property
@@ -101,7 +102,7 @@ class Faults:
         return {kind.__name__ for kind in self._kinds if not self.done[kind.__name__]}
 
     async def begin(self, progress):
-        """Whatever chance says later: a take-over and a release from a calm state, and with Sentinels a failover."""
+        """Begins with a take-over and a release while all else works, and with Sentinels a failover."""
         self._is_brief = True
         for kind, times in ((self.kill_holder, self.crashes), (self.drain_holder, self.drains)):
             await eventually(self._is_calm, within=60, what="the session works before the first faults")
@@ -125,7 +126,7 @@ class Faults:
 
     @property
     def permitted_losses(self):
-        """When a gateway was disturbed, and a planned failover began, or a primary was lost beside another server."""
+        """Intervals with a disturbed gateway and a planned failover, or a primary lost after another server."""
         intervals = [(at, at + PLANNED_FAILOVER) for at in self._failovers]
         for start, end in self._absences:
             if any(start < at <= end + STALE_REPLICA for at in self._primaries):
@@ -133,7 +134,7 @@ class Faults:
         return [(start, end) for start, end in intervals if any(start <= at <= end for at in self._losses)]
 
     async def _calm(self):
-        """Waits for a session that works, since a fault alone has a certain effect."""
+        """Waits until the session works, since only a fault by itself has a certain effect."""
         with contextlib.suppress(AssertionError):
             await eventually(lambda: len(self._upstream.open_connections) == 1, within=10)
 
@@ -144,7 +145,7 @@ class Faults:
 
     @contextlib.asynccontextmanager
     async def _one(self, *, holder=False):
-        """A gateway that runs, which no other fault has; None if there is none, or no holder."""
+        """A running gateway without another fault, and the holder with `holder`; None if there is none."""
         chosen = None
         free = self._free()
         if holder:
@@ -153,7 +154,7 @@ class Faults:
                 with contextlib.suppress(Exception):
                     if await asyncio.wait_for(member.held(), 2):
                         holders.append(member)
-            # One that was cut off may not know yet that another one has the session.
+            # A gateway that was cut off may not know yet that it is no holder any more.
             chosen = holders[0] if len(holders) == 1 else None
         elif free:
             chosen = self._chance.choice(free)
@@ -211,7 +212,7 @@ class Faults:
         return len(self._upstream.open_connections) == 1 and await self._databases.are_whole()
 
     async def _measure(self, connections, since, limit, times, what):
-        """Only where nothing else fails, and another gateway runs."""
+        """Measures only if nothing else fails and another gateway runs."""
         if not self._is_single or not self._free():
             return
         with contextlib.suppress(AssertionError):
@@ -244,7 +245,8 @@ class Faults:
             if member is None:
                 return False
             member.network.stall()
-            # The holder for so long that another one takes the session, while this one runs and knows nothing of it.
+            # For a holder this is so long that another gateway takes the session, while the holder runs and does not
+            # know it.
             await self._last(2 * self._lease, self._lease + 1 if holder else 0.2)
             member.network.heal()
         return True
@@ -262,7 +264,7 @@ class Faults:
         return True
 
     async def isolate(self):
-        """From the other gateways, and from Redis if chance says so."""
+        """Separates a gateway from the other gateways, and perhaps from Redis."""
         async with self._one() as member:
             if member is None:
                 return False
@@ -285,7 +287,7 @@ class Faults:
         self._primaries.append(began)
         await server.kill()
         await asyncio.sleep(self._chance.uniform(1.5, 4))
-        # Not `start`, which waits for a link that the Sentinels may have moved.
+        # `start` would wait for a link, but the Sentinels may have moved the primary.
         await server.launch()
         self._absences.append((began, time.monotonic()))
         self._busy.discard(server)
@@ -333,7 +335,7 @@ class Faults:
         return True
 
     async def save(self):
-        """What a restart finds."""
+        """Saves a file, which a restart will load."""
         with contextlib.suppress(RedisError):
             await self._databases.primary.client.save()
 
@@ -345,7 +347,7 @@ class Faults:
         await server.kill()
         await self._last(1)
         await server.launch()
-        # A lease that it has lost is granted again, if the holder is lost as well.
+        # If the restart has lost a lease and the holder is lost as well, the lease is granted again.
         self._stepped(self._clocks_differ)
         self._busy.discard(server)
         return True
@@ -353,7 +355,7 @@ class Faults:
     # -- Clocks -----------------------------------------------------------------------------------------------------
 
     async def step_all(self):
-        """The time of day of all servers and gateways, for good."""
+        """Steps the clocks of all servers and gateways, without undoing it."""
         if self._is_stepping:
             return False
         self._shift = self._chance.choice([shift for shift in (0, *_STEPS) if shift != self._shift])
@@ -369,7 +371,7 @@ class Faults:
         return await self._step_one(self._databases.servers, is_gateway=False)
 
     async def _step_one(self, choices, *, is_gateway):
-        """The time of day of one of them, until it is corrected."""
+        """Steps the clock of one of them, and corrects it later."""
         if self._is_stepping:
             return False
         clock = self._clocks[self._chance.choice(choices)]

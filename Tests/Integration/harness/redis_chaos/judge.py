@@ -1,34 +1,36 @@
-"""The judgement of a run, from the accounts of its clients and of its upstream. Nothing here needs a process."""
+"""Judges a run from the accounts of its clients and of its upstream. This needs no process."""
 
 import enum
 import itertools
 from dataclasses import dataclass
 
-#: Seconds. A frame that was sent before may be read a little later than the next connection opens.
+#: In seconds. A frame that was sent before may be read a little after the next connection opens.
 WRITE_SLACK = 0.5
-#: Seconds from the beginning of a planned failover. docs/scaling.md speaks of one; the others are for a busy machine.
+#: Seconds from the beginning of a planned failover. docs/scaling.md names one second; the others are for a busy
+#: machine.
 PLANNED_FAILOVER = 3.0
-#: Seconds for which a Sentinel believes what a replica said of its data before it was away, and while it catches up.
+#: Seconds for which a Sentinel trusts a replica's report from before its absence, while the replica catches up.
 STALE_REPLICA = 10.0
 
 
 class Loss(enum.Enum):
-    """When Redis may lose what it has confirmed."""
+    """When Redis may lose confirmed data."""
 
     NEVER = "never"
-    #: If the holder is lost while a planned failover begins, or a replica that was away is promoted (docs/scaling.md,
-    #: "What is not promised").
+    #: If the holder is lost while a planned failover begins, or if a replica that was away is promoted
+    #: (docs/scaling.md, "What is not promised").
     PLANNED = "in a planned failover"
-    #: With each failover or restart.
+    #: At each failover or restart.
     ANY = "at any time"
 
 
 @dataclass(frozen=True)
 class Promises:
-    """What docs/scaling.md and docs/replicas.md promise for a kind of Redis."""
+    """The promises of docs/scaling.md and docs/replicas.md for a kind of Redis."""
 
     loss: Loss
-    #: Whether no two gateways hold a session at once. Without WAIT, one may take it at a primary that was replaced.
+    #: Whether at most one gateway holds a session. Without WAIT, another one may take it at a primary that was
+    #: replaced.
     has_one_holder: bool
 
     @classmethod
@@ -41,7 +43,7 @@ class Promises:
 
 
 class Losses:
-    """Facts which show that something was lost that Redis had confirmed, each with the time at which it was stored."""
+    """Facts that show a loss of confirmed data, each with the time at which the data was stored."""
 
     def __init__(self, promises):
         self._promises = promises
@@ -54,7 +56,7 @@ class Losses:
         return len(self._noted)
 
     def faults(self, excused=()):
-        """Those that are not permitted. `excused`: intervals in which that may happen, with a holder lost."""
+        """The losses that are not permitted. `excused`: intervals in which they are, because a holder was lost."""
         if self._promises.loss is Loss.ANY:
             return []
         intervals = excused if self._promises.loss is Loss.PLANNED else ()
@@ -62,14 +64,14 @@ class Losses:
 
 
 class Pushes:
-    """The content of each push by its id, and when a client received it first. All clients share this account."""
+    """The content of each push by its id, and when a client first received it. All clients share this account."""
 
     def __init__(self):
         self.contents = {}
         self._seen = {}
 
     def note(self, id, content, at):
-        """The other content with the same id; None if there is none."""
+        """Records a content. Returns another content with the same id, or None."""
         self._seen.setdefault(id, at)
         other = self.contents.setdefault(id, content)
         return None if other == content else other
@@ -78,7 +80,7 @@ class Pushes:
         return self._seen[id]
 
     def number(self, id):
-        """`n` of the push; 0 if it is not known."""
+        """`n` of the push; 0 if the push is not known."""
         return self.contents.get(id, (0, 0, 0))[2]
 
 
@@ -89,7 +91,7 @@ def position(id):
 
 
 def judge_logs(logs):
-    """All gateways have the same log: ids, and reasons of gaps."""
+    """All gateways must have the same log of ids and reasons of gaps."""
     faults = []
     for number, log in enumerate(logs[1:], 1):
         if log == logs[0]:
@@ -101,7 +103,7 @@ def judge_logs(logs):
 
 
 def judge_readers(readers, pushes, log, promises, losses):
-    """Each reader has each push of the log; one that others saw and that is not in it lies at a gap `store`."""
+    """Each reader must have each push of the log, and a gap `store` at each push that only others saw."""
     faults, final = [], set(log)
     lost = set(pushes.contents) - final
     for id in sorted(lost):
@@ -109,7 +111,7 @@ def judge_readers(readers, pushes, log, promises, losses):
     for reader in readers:
         missing = final - reader.ids
         if not promises.has_one_holder:
-            # A gap `store` may stand for pushes that the log has, and a lost branch has readers of its own.
+            # A gap `store` may replace pushes of the log, since a lost branch has its own readers.
             missing = {id for id in missing if not lies_before_a_gap(id, reader.seen)}
         if missing:
             faults.append(f"reader {reader.number} lacks {len(missing)} pushes of the log: {sorted(missing)[:5]}")
@@ -123,7 +125,7 @@ def judge_readers(readers, pushes, log, promises, losses):
 
 
 def lies_at_a_gap(id, seen):
-    """Whether the reader has a gap `store` where the push would be."""
+    """Whether the reader has a gap `store` at the place of the push."""
     term, number = position(id)
     return any(
         (before is None or before[1] < number) and after[0] >> 32 > term >> 32
@@ -132,7 +134,7 @@ def lies_at_a_gap(id, seen):
 
 
 def lies_before_a_gap(id, seen):
-    """Whether the reader has continued behind the push with a gap `store`."""
+    """Whether the reader continued after the push with a gap `store`."""
     term, number = position(id)
     return any(after[1] > number and after[0] >> 32 >= term >> 32 for _, after in _gaps_of_the_store(seen))
 
@@ -150,10 +152,10 @@ def _gaps_of_the_store(seen):
 
 
 def judge_connections(connections, owners, freezes, promises):
-    """No gateway has its connection, or writes to it, after another one has opened the next.
+    """After a gateway has opened the next connection, no other may have a connection or write to it.
 
-    `owners`: the gateway of each connection, by number. `freezes`: gateway, beginning and end. A gateway that is
-    stopped cannot close its connection; it may not write to it when it continues.
+    `owners`: the gateway of each connection, by number. `freezes`: gateway, beginning and end. A stopped gateway cannot
+    close its connection, but may not write to it when it continues.
     """
     faults = []
     for connection, following in itertools.pairwise(connections):
@@ -178,7 +180,7 @@ def judge_connections(connections, owners, freezes, promises):
 
 
 def judge_content(seconds, *, never_done, crashes, releases, steps, gaps, posts, reads):
-    """A run of two minutes or more has what it is for. `posts`, `reads`: of how many requests how many succeeded."""
+    """Checks that a run of two minutes or more was useful. `posts`, `reads`: numbers of successes and of requests."""
     if seconds < 120:
         return []
     faults = [f"never carried out: {kind}" for kind in sorted(never_done)]
@@ -189,7 +191,7 @@ def judge_content(seconds, *, never_done, crashes, releases, steps, gaps, posts,
         faults.append("no clock was stepped")
     if not gaps:
         faults.append("no reader has a gap")
-    # Far below what is usual, 10 to 60 POSTs and 4 to 10 polls per second, and far above one that mostly refuses.
+    # Far below the usual 10 to 60 POSTs and 4 to 10 polls per second, and far above a run that mostly refuses.
     for (succeeded, requests), rate, what in ((posts, 2, "POSTs"), (reads, 1, "reads")):
         if succeeded < requests / 2 or succeeded < rate * seconds:
             faults.append(f"only {succeeded} of {requests} {what} succeeded")

@@ -1,41 +1,42 @@
 """Three gateways on Redis, and clients of all of them, while gateways, servers, networks and clocks fail.
 
-What is asserted:
+A run asserts:
 
-1. An id of a push stands for the same push everywhere. At the end all gateways have the same log, ids and gaps. Within
-   1 s, and 2 s of slack, after the last push was sent, it is the newest one at each gateway.
+1. The id of a push means the same push at each gateway. At the end all gateways have the same log of ids and gaps. The
+   last push is the newest one at each gateway within 1 s, plus 2 s of slack.
 2. Without a gap between them, two deliveries to a reader have consecutive numbers, and are consecutive pushes of one
-   connection. Numbers decrease at a gap `store` or `restart` only.
-3. Each push of the final log is delivered to each reader. One that others have seen and that is not in the log lies at
-   a gap `store` of each reader that lacks it.
-4. No gateway has its connection, or writes to it, for more than 0.5 s after another one has opened the next. A gateway
-   with a connection that is stopped then closes it within 0.5 s after it continues, and does not write before.
-5. A message that was accepted has one id, and gets one final state that does not change, except that `confirmed` may
-   become `unknown`. At the end each gateway reports the same state of each message. A confirmed message has arrived.
-   One that is expired, replaced or rejected has not, nor has one whose requests all got 409 or 503. None arrives twice.
-6. No push has two live leases, and none comes again after its acknowledgement got 200. Each push of the log is leased.
-   Live leases from before a step of a gateway's clock, or a restart of a lone server, are not compared with later ones,
-   and none are compared while the clocks of the gateways differ.
-7. Where nothing else fails, the next connection is open within the lease and 0.3 s after a crash, and within 0.5 s
-   after a release, each with 2 s of slack. Within 90 s after the last fault all servers are replicas of one primary,
-   and within 10 s more the session works at each gateway. A POST with a key succeeds, and the state of a message is
-   final, within 90 s.
-8. Requests get no problems but those in `PROBLEMS`.
-9. A run has a take-over, a release and, with Sentinels, a failover, each from a calm state. One of 120 s or more has
-   each kind of fault, a step of a clock and a gap. At least half of its POSTs and polls succeed, and on average two
-   POSTs and one poll per second.
+   connection. Numbers decrease only at a gap `store` or `restart`.
+3. Each push of the final log is delivered to each reader. A push that some readers saw and that is not in the log lies
+   at a gap `store` of each other reader.
+4. No gateway has a connection, or writes to it, for more than 0.5 s after another gateway has opened the next. A
+   stopped gateway with a connection closes it within 0.5 s after it continues, and does not write before.
+5. An accepted message has one id and one final state, which does not change, except that `confirmed` may become
+   `unknown`. At the end each gateway reports the same state. A confirmed message has arrived. An expired, replaced or
+   rejected message has not, nor has a message whose requests all got 409 or 503. No message arrives twice.
+6. No push has two live leases, and no push comes again after its acknowledgement got 200. Each push of the log is
+   leased. Live leases from before a step of a gateway's clock, or from before a restart of the only server, are not
+   compared with later leases. No leases are compared while the clocks of the gateways differ.
+7. If nothing else fails, the next connection is open within the lease and 0.3 s after a crash, and within 0.5 s after a
+   release, each with 2 s of slack. Within 90 s after the last fault all servers are replicas of one primary, and within
+   10 s more the session works at each gateway. Within 90 s a POST with a key succeeds and the state of a message is
+   final.
+8. Requests get only the problems in `PROBLEMS`.
+9. A run has a take-over, a release and, with Sentinels, a failover, each while everything else works. A run of 120 s or
+   more has each kind of fault, a step of a clock and a gap. At least half of its POSTs and polls succeed, and on
+   average two POSTs and one poll per second.
 
-If WAIT is for all replicas, nothing is lost that was seen or acknowledged: the log has each push that was seen, all
-messages and the consumer are known (no 404), a label has one id, and an acknowledgement stays. docs/scaling.md and
-docs/replicas.md promise less for the other kinds of runs:
+If WAIT asks for all replicas, nothing is lost that clients saw or that was acknowledged: the log has each such push,
+all messages and the consumer are known (no 404), a label has one id, and an acknowledgement stays. For the other kinds
+of runs docs/scaling.md and docs/replicas.md promise less:
 
-- WAIT for fewer replicas: what was stored within 3 s of the beginning of a planned failover may be lost, if a gateway
-  was disturbed in that time, too. docs/scaling.md speaks of one second and of the holder. The same for what was stored
-  while a server was away, and 10 s after that, if a primary was lost then: Sentinels may promote the one that was away.
-- One server, which may restart with an old file: what was stored may be lost at any time. Number 3 holds.
-- Sentinels without WAIT: the same, and two gateways may hold the session. Of number 4, only the end of each connection
-  is asserted. Messages may arrive twice and change their states, and pushes may have two leases. Instead of number 3, a
-  push of the log that a reader lacks lies before a gap `store` of it, and the readers of one gateway may see others.
+- WAIT for fewer replicas: data that was stored within 3 s of the beginning of a planned failover may be lost, if a
+  gateway was disturbed in that time, too (docs/scaling.md names one second, and the holder). So may data that was
+  stored while a server was away, and 10 s after that, if a primary was lost then: Sentinels may promote that server.
+- One server, which may restart with an old file: data may be lost at any time. Number 3 is still asserted.
+- Sentinels without WAIT: data may be lost at any time, and two gateways may hold the session. Of number 4, only the end
+  of each connection is asserted. Messages may arrive twice and change their states, and pushes may have two leases.
+  Instead of number 3, a push of the log that a reader lacks lies before a gap `store` of this reader, and the readers
+  of one gateway may see pushes that others do not see.
 """
 
 import asyncio
@@ -57,11 +58,11 @@ from .upstream import OwnedUpstream
 _READERS = 3
 _LANES = 4
 _WORKERS = 2
-#: Seconds from the last push until each gateway has it.
+#: Seconds from the last push until each gateway must have it.
 _CONVERGENCE = 3.0
-# Steps of the clock are no reason to drop pushes, some of which gateways have from before and some from Redis.
+# A step of the clock must not drop pushes: some gateways have times from before, some have times from Redis.
 _KEPT = {"delivery": {"messages": 1_000_000, "bytes": "1GiB", "age": "1000h"}}
-# Pings are what a gateway without the store would write.
+# Otherwise a gateway would write to its connection only pings.
 _QUICK = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "20ms",
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "200ms",
@@ -71,13 +72,13 @@ _QUICK = {
 
 @dataclass
 class Verdict:
-    """What a run has shown. `faults` must be empty."""
+    """The results of a run. `faults` must be empty."""
 
     seed: int
     done: collections.Counter
     states: collections.Counter
     counts: dict
-    #: How often each operation had each result.
+    #: The number of results for each operation.
     results: collections.Counter
     faults: list = field(default_factory=list)
 
@@ -89,9 +90,9 @@ class Verdict:
 
 
 class ChaosRun:
-    """`seconds` of faults, after those from a calm state.
+    """A run with `seconds` of faults after the first ones.
 
-    With Sentinels there are `replicas`, and WAIT is for `waits` of them. Without, there is one server.
+    With Sentinels there are `replicas`, and WAIT asks for `waits` of them. Without Sentinels there is one server.
     """
 
     def __init__(self, seconds, seed, folder, *, sentinels=True, replicas=1, waits=1, gateways=3, interval=0.01):
@@ -125,14 +126,14 @@ class ChaosRun:
             return clocks[what].environment
 
         if self._has_sentinels:
-            # Kept by each server, so that one that restarts before the Sentinels have noticed is not empty.
+            # Each server keeps its data, so that a restart before the Sentinels notice it does not empty the server.
             kept = ("--appendonly", "yes", "--appendfsync", "no")
             databases = Databases(
                 self._folder, replicas=self._redis_replicas, sentinels=3, options=kept, wait_replicas=self._waits
             )
         else:
             databases = Databases(self._folder)
-        # Not of the Sentinels: after a step, these do nothing for 30 s.
+        # The Sentinels have no such clock: after a step, they do nothing for 30 s.
         for server in databases.servers:
             server._environment = clock_of(server, f"server-{server.port}")
         members = []
@@ -150,7 +151,7 @@ class ChaosRun:
             await self._replicas.ready()
             verdict = await self._run_started(clocks, progress)
             for member in members:
-                # Ends in order, which is checked.
+                # stop() checks that the gateway ends in order.
                 await member.stop()
             return verdict
         finally:
@@ -226,7 +227,7 @@ class ChaosRun:
         return self._goal is not None and reader.newest >= self._goal
 
     async def _settle(self):
-        """The session works at each gateway within 10 s. Before that, the Sentinels take as long to repair Redis."""
+        """The session must work at each gateway within 10 s. Before this, the Sentinels may repair Redis."""
         await eventually(self._replicas.databases.are_whole, within=90, what="Redis is whole again")
         began = time.monotonic()
         attempts = itertools.count()
@@ -244,7 +245,7 @@ class ChaosRun:
             self._faults.append(f"the session works {self._settled:.1f} s after the last fault")
 
     async def _converge(self):
-        """Waits until each gateway has the last push, and returns its number. The session has one connection now."""
+        """Waits until each gateway has the last push, and returns its number. By now the session has one connection."""
         last, began = self._upstream.pushed, time.monotonic()
 
         async def have_it():
@@ -261,7 +262,7 @@ class ChaosRun:
         return last
 
     async def _log_of(self, member):
-        """The log, as the gateway has it: ids, and the reasons of gaps."""
+        """The log at this gateway: ids, and the reasons of gaps."""
         log, cursor = [], "earliest"
         while True:
             batch = await member.client().poll(cursor=cursor, wait=0, limit=1000)
@@ -313,7 +314,7 @@ class ChaosRun:
 
 
 async def _watch(main, others):
-    """Waits for `main`. An error of another one is raised at once."""
+    """Waits for `main`. An error of another task is raised at once."""
     while not main.done():
         done, _ = await asyncio.wait([main, *others], timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -1,4 +1,4 @@
-"""The upstream of a run. It finds out which gateway has opened each connection."""
+"""The upstream of a run. It finds out which gateway opened each connection."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,14 @@ from ..recorder import RecordingUpstream, _Peer
 
 
 class OwnedUpstream(RecordingUpstream):
-    """Knows which gateway has opened a connection, by the process that has its socket: all have one configuration."""
+    """Finds the gateway of a connection by the process with the socket: all gateways have the same configuration."""
 
     def __init__(self):
         super().__init__()
         self._peer = _OwnedPeer
         #: The gateways.
         self.members = []
-        #: The gateway of each connection, by its number; None if it had closed the connection already.
+        #: The gateway of each connection by number; None if it had already closed the connection.
         self.owners = {}
 
 
@@ -26,7 +26,7 @@ class _OwnedPeer(_Peer):
 
 
 def _owner(port, upstream_port, members):
-    """The gateway with the connection from this port."""
+    """The gateway whose connection comes from this port."""
     name = f"socket:[{_inode(port, upstream_port)}]"
     for member in members:
         process = member.gateways[-1].process if member.gateways else None

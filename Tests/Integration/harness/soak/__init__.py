@@ -1,1 +1,1 @@
-"""A long run of everything at once, in which each message is accounted for: `make soak`."""
+"""A long run of everything at once that accounts for each message: `make soak`."""

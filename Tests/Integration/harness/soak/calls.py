@@ -1,4 +1,4 @@
-"""Calls: each has one outcome, and no reply reaches another client."""
+"""Calls: each call has one outcome, and no reply reaches another client."""
 
 import asyncio
 import collections
@@ -18,7 +18,7 @@ class Calls:
     def __init__(self):
         self.context = None
         self._number = 0
-        #: How often the upstream has got each request.
+        #: The number of times that the upstream got each request.
         self._arrivals = collections.Counter()
         self.outcomes = collections.Counter()
         self.late = 0
@@ -62,7 +62,7 @@ class Calls:
             await pace.step()
             self._number += 1
             number, kind = self._number, random.choice(_KINDS)
-            # All clients use the same id, and each has its own token for it.
+            # Many clients use the same id: 1 or "1".
             token = random.choice((1, "1", f"caller {index}"))
             body = json.dumps({"jsonrpc": "2.0", "id": token, "method": "double", "params": [number, kind]})
             if random.random() < 0.05:
@@ -113,7 +113,7 @@ class Calls:
             self._fault(number, kind, f"{answer.status} {answer.body[:200]}")
 
     async def _find_late_reply(self, number, token, location):
-        """The delivery shows it, unless the connection was lost before."""
+        """The delivery must show the reply, unless the connection was lost before."""
         for _ in range(8):
             await asyncio.sleep(0.5)
             delivery = (await self.context.client.request("GET", location)).json

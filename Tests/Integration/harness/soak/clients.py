@@ -1,4 +1,4 @@
-"""Clients that hang up in the midst of everything."""
+"""Clients that close their connections at any moment."""
 
 import asyncio
 import contextlib

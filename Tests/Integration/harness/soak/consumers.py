@@ -1,4 +1,4 @@
-"""Workers that share pushes, die with their leases, and acknowledge late. Each push is handled, dead, or in a gap."""
+"""Workers that share pushes, die with leases, and acknowledge late. Each push must be handled, dead, or in a gap."""
 
 import asyncio
 import contextlib
@@ -25,15 +25,15 @@ class Workers:
     def __init__(self):
         self.context = None
         self._start = 0
-        #: By number, while the push is not settled.
+        #: By the number of a push that is not settled.
         self._leases = {}
-        #: The number of the push of a key that is leased, delayed or expired, and so blocks the others.
+        #: For each key, the number of the push that is leased, delayed or expired, and so blocks the others.
         self._blocking = {}
         self._acknowledged = set()
-        #: Those whose acknowledgement or rejection may have arrived.
+        #: The numbers of pushes whose acknowledgement or rejection may have arrived.
         self._sent = set()
         self._dead = set()
-        #: Dead letters that are delivered again, in any order.
+        #: Dead letters that will be delivered again, in any order.
         self._retried = set()
         self._newest = {}
         self._checked = 0
@@ -82,7 +82,7 @@ class Workers:
                 await self._treat(index, taken, random)
 
     async def _receive_and_die(self, random):
-        """A worker that dies before its response, or with it. Its leases expire."""
+        """A worker that dies before its response arrives or while it does. Its leases expire."""
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection(*self.context.gateway.address())
             writer.write(
@@ -94,15 +94,15 @@ class Workers:
             reset(writer)
 
     async def _treat(self, index, taken, random):
-        """What a worker does with its messages, by chance."""
+        """Handles the messages of a worker in a random way."""
         kind = random.random()
         leases = [lease for _, lease in taken]
         if kind < 0.04:
-            # It dies while it works.
+            # The worker dies while it works.
             self.died += 1
             return
         if kind < 0.06:
-            # It is stalled, and acknowledges late.
+            # The worker is stalled and acknowledges late.
             await asyncio.sleep(_VISIBILITY * random.uniform(0.9, 1.3))
         document = {"ack": leases}
         if kind > 0.96:
@@ -122,7 +122,7 @@ class Workers:
                 self._note(number, f"{name} of {lease}")
                 if name in ("ack", "reject"):
                     self._sent.add(number)
-                # From now on another worker may get it.
+                # From now on another worker may get the push.
                 if name != "extend" and self._leases.get(number, ("",))[0] == lease:
                     del self._leases[number]
         answer = await self.context.client.request("POST", f"{_PATH}/settle", json=document)
@@ -162,13 +162,13 @@ class Workers:
         now = datetime.now().timestamp()
         taken = []
         if batch["gap"]:
-            # What blocked others of its key may be part of the gap.
+            # The pushes that blocked others with their keys may be in the gap.
             self._blocking.clear()
         for message in batch["messages"]:
             number, lease = number_of(message["id"]), message["lease"]
             self._note(number, f"{lease} for worker {index}, delivery {message['deliveries']}")
             before = self._leases.get(number)
-            # A millisecond is the resolution of the response, and another one that of the offset between the clocks.
+            # The response has a resolution of one millisecond, and the offset between the clocks another one.
             if before and now < before[1] - 0.003:
                 self._fault(f"push {number} has two leases at a time: {before[0]} and {lease}", number)
             if number in self._acknowledged:
@@ -183,7 +183,7 @@ class Workers:
         return taken
 
     def _judge_order(self, number, data, deliveries):
-        """No push is handed out before another one of its key that is not settled."""
+        """Checks that a push is not delivered before an earlier push of its key is settled."""
         if not isinstance(data, dict) or "key" not in data or number in self._retried:
             return
         key = data["key"]
@@ -204,7 +204,7 @@ class Workers:
     # -- The operator -----------------------------------------------------------------------------------------------
 
     async def _operate(self):
-        """Retries or removes dead letters, and compares the account with what the gateway says."""
+        """Retries or removes dead letters, and compares the account with the gateway's document."""
         random = self.context.random("operator")
         pace = self.context.pace(0.2 / self.context.rate)
         while not self.context.is_over:
@@ -219,7 +219,7 @@ class Workers:
             return
         if retries:
             self._retried |= {number_of(letter["id"]) for letter in letters}
-            # One may have been added meanwhile.
+            # Another dead letter may have been added meanwhile.
             answer = await client.request("POST", f"{_PATH}/dead/retry")
             if answer.json["retried"] != len(letters):
                 self._retried |= self._dead
@@ -228,7 +228,7 @@ class Workers:
             self.dead += answer.json["removed"]
 
     async def _check(self, *, is_last=False):
-        """Everything up to the position is settled or was reported as missing. What follows may be missing as well."""
+        """Everything up to the position must be settled or reported as missing. Later pushes may also be missing."""
         state = (await self.context.client.request("GET", _PATH)).json
         position, missed = number_of(state["position"]), state["missed"]
         for number in range(self._checked + 1, position + 1):
@@ -250,7 +250,7 @@ class Workers:
         return state
 
     def _forget(self, number):
-        """A dead letter that is retried is after the position no more."""
+        """Forgets a push before the position. A retried dead letter comes again later and is kept."""
         if number in self._dead or number in self._retried:
             return
         self._acknowledged.discard(number)
@@ -259,7 +259,7 @@ class Workers:
         self._events.pop(number, None)
 
     async def finish(self):
-        """Handles what is left. Then nothing is leased, and nothing is behind."""
+        """Handles the remaining pushes. Afterwards nothing may be leased or left."""
         deadline = self.context.now + 60
         while self.context.now < deadline:
             answer = await self.context.client.request("POST", f"{_PATH}/receive", params={"wait": "1", "limit": "500"})

@@ -1,4 +1,4 @@
-"""What the gateway uses, over time: it must not grow."""
+"""The resources of the gateway over time: they must not grow."""
 
 import asyncio
 import csv
@@ -8,8 +8,8 @@ from pathlib import Path
 
 NAME = "resources"
 
-#: What may differ between the second and the last quarter of a run. Memory: a part of what it is, and as much as
-#: buffers take that are not always full. Descriptors and threads: as many as the requests of one moment differ.
+#: The permitted difference between the second and the last quarter of a run. Memory may differ by a share and by
+#: buffers that are not always full. Descriptors and threads may differ by the requests of one moment.
 _GROWTH = {"heap": (0.05, 2 << 20), "rss": (0.10, 6 << 20), "descriptors": (0.25, 10), "threads": (0, 1)}
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -18,13 +18,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 @dataclass
 class Sample:
     seconds: float
-    #: Bytes in use, as the allocator rounds them. 0 if they are not counted.
+    #: Bytes in use, as the allocator rounds them. 0 without a counter.
     heap: int
     #: Bytes of anonymous memory.
     rss: int
     descriptors: int
     threads: int
-    #: Sessions that clients have created and that are open.
+    #: Sessions that clients have created and that are still open.
     sessions: int
 
 
@@ -49,7 +49,7 @@ class Curve:
                 gateway.memory(),
                 gateway.descriptors(),
                 len(list(Path(f"/proc/{gateway.process.pid}/task").iterdir())),
-                # The metric exists once there was one.
+                # The metric exists only after the first such session.
                 int(metrics.samples.get(("drawbridge_created_sessions", ""), 0)),
             )
         )
@@ -60,7 +60,7 @@ class Curve:
         return statistics.median(getattr(sample, name) for sample in part)
 
     def judge(self):
-        """Compares the last quarter with the second: in the first, buffers fill."""
+        """Compares the last quarter with the second quarter. In the first quarter, buffers fill."""
         if len(self.samples) < 8:
             self._context.faults.add(NAME, f"only {len(self.samples)} samples were taken")
             return

@@ -1,4 +1,4 @@
-"""What happens to the gateway during a run: its upstream is restarted, stalled or closed, and it is reloaded."""
+"""Disruptions of a run: the upstream is restarted, stalled or closed, and the gateway is reloaded."""
 
 import asyncio
 import signal
@@ -43,7 +43,7 @@ class Disruptions:
         self._upstream = upstream
         self._pushes = pushes
         self._sessions = sessions
-        #: The path of the file of tokens.
+        #: The path of the tokens' file.
         self._tokens = tokens
         self._version = 1
         self._access = "off"
@@ -83,7 +83,7 @@ class Disruptions:
             context.disrupted(f"recovered from {name}")
 
     async def recover(self, name):
-        """The session is ready again."""
+        """Waits until the session is ready again."""
         try:
             await eventually(self._is_ready, within=30, what=f"the session is ready after {name}")
         except AssertionError as error:
@@ -106,7 +106,7 @@ class Disruptions:
         await self._upstream.start()
 
     async def _hang(self, random):
-        """Nothing is read or sent any more, and then a new connection gets no response either."""
+        """The connection stops in both directions. Then a new connection gets no response either."""
         self._upstream.is_mute = random.random() < 0.5
         self._upstream.hang()
         await asyncio.sleep(random.uniform(0.5, 4))
@@ -116,7 +116,7 @@ class Disruptions:
     # -- The operator -----------------------------------------------------------------------------------------------
 
     async def _reload(self, random):
-        """With a changed header, or unchanged: both replace the connection. A changed access log does not."""
+        """Reloads with a new header or unchanged, which replaces the connection, or with a new access log."""
         change = random.choice(("header", "header", "access", "nothing"))
         if change == "header":
             self._version += 1
@@ -133,7 +133,7 @@ class Disruptions:
         self.context.gateway.rewrite(self.config())
 
     async def _reload_and_reset(self, random):
-        """The upstream is lost in the midst of a hand-over. Pushes of that time may come twice or out of order."""
+        """The upstream is lost during a hand-over. Pushes of this time may come twice or out of order."""
         first = self._upstream.pushed - 100
         await self._reload(random)
         await asyncio.sleep(random.uniform(0, 0.5))

@@ -1,4 +1,4 @@
-"""Choices and pace of a run."""
+"""Random choices and the pace of a run."""
 
 import asyncio
 import collections
@@ -7,7 +7,7 @@ import time
 
 
 class Pace:
-    """Lets `rate` steps pass per second. What is not used is lost, so a busy machine is not flooded later."""
+    """Allows `rate` steps per second. Unused steps are lost, so a busy machine is not flooded later."""
 
     def __init__(self, rate, burst=5):
         self._rate = rate
@@ -25,9 +25,9 @@ class Pace:
 
 
 class Faults:
-    """What went wrong, by account. Each fault has the history of its message, if there is one."""
+    """The faults of each account. Each fault has the history of its message, if there is one."""
 
-    #: As many as a person reads.
+    #: A person reads this many.
     KEPT = 10
 
     def __init__(self):
@@ -35,7 +35,7 @@ class Faults:
         self.texts = {}
         #: Called for each fault whose text is kept, so that a long run prints it at once.
         self.report = lambda text: None
-        #: What was done to the gateway, with its time. The last of these are part of each history.
+        #: The disruptions with their times. The last ones are part of each history.
         self.disruptions = collections.deque(maxlen=5)
 
     def add(self, account, text, history=()):
@@ -48,11 +48,11 @@ class Faults:
 
 
 class Context:
-    """What all loads share: the gateway, the seed's choices, the clock of the run, and the faults."""
+    """The things that all loads share: the gateway, the seed, the clock of the run, and the faults."""
 
     def __init__(self, gateway, token, seed, rate):
         self.gateway = gateway
-        #: A client of all loads but those that have their own principals, and the header field of its requests.
+        #: The client of all loads without their own principals, and the header field of its requests.
         self.client = gateway.client(headers={"Authorization": f"Bearer {token}"})
         self.fields = f"Authorization: Bearer {token}\r\n"
         self.seed = seed
@@ -62,7 +62,7 @@ class Context:
         self._start = time.monotonic()
 
     def random(self, name):
-        """Each load has choices of its own, which do not depend on the timing of the others."""
+        """A random generator for each load, which does not depend on the timing of the others."""
         return random.Random(f"{self.seed} {name}")
 
     def pace(self, rate):

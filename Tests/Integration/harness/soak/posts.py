@@ -1,4 +1,4 @@
-"""Messages to the upstream: single ones, batches, repeats with a key, and requests that are cut off."""
+"""Messages to the upstream: single messages, batches, repeats with a key, and requests that are cut off."""
 
 import asyncio
 import collections
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from ..kills import FINAL, Receipts
 from ..raw import reset
 
-#: How long a message is remembered after its final state, in case it arrives again. Longer than a connection hangs.
+#: Seconds for which a final message is remembered, since it may arrive again. Longer than a connection hangs.
 _GRACE = 20.0
-#: Seconds a message may be queued.
+#: Seconds for which a message may be queued.
 TTL = 60
-#: A message whose client was cut off has no id: its end is assumed after this time.
+#: A message whose client was cut off has no id. After this time it counts as final.
 _FORGET = TTL + _GRACE
 
 
@@ -22,7 +22,7 @@ class Post:
     posted: float
     ttl: int | None = None
     id: str | None = None
-    #: Its client was cut off before the response.
+    #: The client was cut off before the response.
     is_cut: bool = False
     state: str = "unanswered"
     final_at: float = 0.0
@@ -35,7 +35,7 @@ class Post:
 
 
 class Posts:
-    """The account of all messages: what the responses stated, and what the upstream has received."""
+    """The account of all messages: their responses, and the messages that the upstream received."""
 
     NAME = "posts"
 
@@ -43,10 +43,10 @@ class Posts:
         self.context = None
         self._known = {}
         self._pending = {}
-        #: Final, and still remembered.
+        #: Final messages that are still remembered.
         self._recent = collections.deque()
         self._cut = collections.deque()
-        #: In the order of their first arrivals, until that is checked.
+        #: In the order of their first arrivals, until it was checked.
         self._order = collections.deque()
         self._last = 0
         self._number = 0
@@ -79,7 +79,7 @@ class Posts:
             (kind,) = random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
             task = asyncio.create_task(kind(random))
             posting.add(task)
-            # A post that waits for a state must not delay the next one, and there are never many of them.
+            # A post that waits for a state must not delay the next one. There are never many such posts.
             while len(posting) > 16 or any(task.done() for task in posting):
                 done, posting = await asyncio.wait(posting, return_when=asyncio.FIRST_COMPLETED)
                 for each in done:
@@ -95,7 +95,7 @@ class Posts:
         post = Post(f"p{self._number}", self.context.now, **more)
         post.events.append((post.posted, "posted"))
         self._known[post.label] = post
-        # Now and then one so large that it is not written at once.
+        # Some messages are so large that they are not written at once.
         size = 200_000 if random.random() < 0.01 else random.randrange(200)
         return post, f"{post.label} {'.' * size}"
 
@@ -131,7 +131,7 @@ class Posts:
                 self._refuse(post, 503)
 
     async def _repeats(self, random):
-        """The same request several times, one of them perhaps cut off: they are one message."""
+        """Sends the same request several times, perhaps with one of them cut off. Together they are one message."""
         post, body = self._new(random)
         headers = {"Content-Type": "text/plain", "Idempotency-Key": post.label}
         if random.random() < 0.3:
@@ -145,7 +145,7 @@ class Posts:
                 )
             )
             for answer in answers:
-                # While the first is being accepted, the others get 409.
+                # The others get 409 while the first request is being accepted.
                 if answer.status in (200, 202):
                     self._answered(post, answer)
                     self.repeated += 1
@@ -169,7 +169,7 @@ class Posts:
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection(*self.context.gateway.address())
             writer.write(request[: random.randrange(1, len(request) + 1)])
-            # The kernel sends what it has before the reset, or drops it.
+            # The kernel may send its bytes before the reset, or drop them.
             await asyncio.sleep(random.choice((0, 0.001, 0.02)))
             reset(writer)
 
@@ -212,7 +212,7 @@ class Posts:
             self._fault(f"arrived after it was {post.state}", post)
 
     async def _ask(self):
-        """Notes the final state of every message, and asks once more before it is forgotten: final means final."""
+        """Records the final state of every message, and asks again before forgetting it: the state may not change."""
         context = self.context
         async with Receipts(context.gateway.address(), context.fields) as receipts:
             while not context.is_over or self._pending or self._unanswered():
@@ -262,7 +262,7 @@ class Posts:
         self._check_order()
 
     def _check_order(self):
-        """Messages arrive in the order of their numbers. The number of one that was cut off is not known."""
+        """Messages must arrive in the order of their numbers. The number of a message that was cut off is not known."""
         while self._order and (self._order[0].id or self._order[0].is_cut):
             post = self._order.popleft()
             if post.id is None:

@@ -1,4 +1,4 @@
-"""Readers of pushes: polls, streams, and a reader whose position the gateway keeps. What is missing must be a gap."""
+"""Readers of pushes: polls, streams, and a reader whose position the gateway keeps. A missing push must be in a gap."""
 
 import asyncio
 import contextlib
@@ -12,23 +12,23 @@ NAME = "pushes"
 
 def number_of(id):
     """The number of a push, by its id."""
-    # A position after a gap ends with g.
+    # The id of a position after a gap ends with g.
     return int(id.partition(".")[2].removesuffix("g"))
 
 
 class Pushes:
     """The account of all pushes: each reader must see the same under the same id."""
 
-    #: More than any reader can be behind.
+    #: No reader can be this far behind.
     _REMEMBERED = 50_000
 
     def __init__(self, name=NAME):
-        #: The account of its faults.
+        #: The account to which its faults belong.
         self.name = name
         self.context = None
         self.upstream = None
         self._seen = {}
-        #: Pushes that a hand-over may deliver twice or out of order, since it was disturbed: the contract excludes it.
+        #: Pushes that a disturbed hand-over may deliver twice or out of order, as the contract permits.
         self._disturbed = []
         self.read = self.gaps = self.missed = self.lost = self.cut = 0
 
@@ -54,7 +54,7 @@ class Pushes:
         return any(first <= number <= last for first, last in self._disturbed)
 
     def check(self, reader, id, payload):
-        """What a push means: its number, or None if it is another message of the upstream."""
+        """The number of a push, or None if it is another message of the upstream."""
         number = payload.get("n") if isinstance(payload, dict) else None
         before = self._seen.setdefault(id, number)
         if before != number:
@@ -66,7 +66,7 @@ class Pushes:
 
 
 class Continuity:
-    """One reader's view: ids rise by one, and so do the numbers of the pushes, unless a gap says otherwise."""
+    """One reader's view: ids and numbers of pushes rise by one, unless there is a gap."""
 
     def __init__(self, name, account):
         self.name = name
@@ -75,7 +75,7 @@ class Continuity:
         self._number = None
         self._reasons = set()
         self._missed = 0
-        #: Since the last push with a number.
+        #: Losses since the last push with a number.
         self._lost = set()
         self.events = []
 
@@ -84,7 +84,7 @@ class Continuity:
         return self._number
 
     def start(self, cursor):
-        """Reads from this position on: what it missed before is no fault."""
+        """Reads from this position on. Earlier pushes may be missing."""
         self._id = number_of(cursor)
 
     def _fault(self, text):
@@ -147,7 +147,7 @@ class Continuity:
 
 
 async def poll(context, account, index):
-    """Polls with various limits, and now and then hangs up. The first reader is so slow that it loses pushes."""
+    """Polls with various limits, and sometimes aborts a poll. The first reader is so slow that it loses pushes."""
     name = f"poll {index}"
     random = context.random(name)
     reader = Continuity(name, account)
@@ -171,7 +171,7 @@ async def poll(context, account, index):
 
 
 async def stream(context, account, index, format):
-    """Reads a stream for some seconds, is cut off, and resumes where it was."""
+    """Reads a stream for some seconds, is cut off, and resumes at its position."""
     name = f"stream {index} ({format})"
     random = context.random(name)
     reader = Continuity(name, account)
@@ -191,7 +191,7 @@ async def stream(context, account, index, format):
             _take(reader, opened)
             if not data:
                 break
-        # An event that is not complete belongs to the next stream.
+        # The next stream begins with the event that was incomplete.
         cursor = opened.parser.last_id or cursor
         account.cut += 1
         reset(opened.writer) if random.random() < 0.5 else opened.close()
@@ -209,7 +209,7 @@ def _take(reader, stream):
 
 
 async def take_over(context, account):
-    """A consumer that is one reader: another one takes over now and then, and each acknowledges what it has read."""
+    """A consumer for one reader, which another reader sometimes replaces. Each acknowledges the pushes it has read."""
     name = "reader"
     random = context.random(name)
     reader = Continuity(name, account)
@@ -232,10 +232,10 @@ async def take_over(context, account):
             receives.append(receive())
         answers = await asyncio.gather(*receives)
         batches = [answer for answer in answers if answer.status == 200]
-        # Either can be the later one for the gateway, which takes over.
+        # The gateway may see either request as the later one, which takes over.
         assert batches
         assert all(each.status == 200 or each.problem(409)["type"] == "/errors/superseded" for each in answers)
-        # All begin after the same position.
+        # All of them begin after the same position.
         batch = Batch.of(batches[-1])
         reader.gap(batch.gap)
         reader.messages(batch.messages)
@@ -244,7 +244,7 @@ async def take_over(context, account):
 
 
 async def finish(context, account, readers, goal):
-    """All readers read to the end, and have then seen the last push."""
+    """All readers read to the end, and must then have seen the last push."""
     for reader, cursor in readers:
         while reader.number is None or reader.number < goal:
             batch = await context.client.poll(cursor=cursor, wait=5, limit=1000)

@@ -1,4 +1,4 @@
-"""The run: all loads at once, disruptions meanwhile, and the account at the end."""
+"""A run: all loads at once, with disruptions, and the accounts at the end."""
 
 import asyncio
 import contextlib
@@ -23,8 +23,8 @@ from .reads import Pushes
 from .sessions import Sessions
 from .upstream import SoakUpstream
 
-#: Requests, pushes or new sessions per second. The clients and the upstream, which are Python, take half a core with
-#: them.
+#: Requests, pushes or new sessions per second. With these rates the clients and the upstream, which are in Python, use
+#: half a core.
 _RATES = {"posts": 25, "calls": 15, "pushes": 60, "workers": 40, "aborts": 5, "sessions": 2}
 
 
@@ -59,7 +59,7 @@ class SoakRun:
         )
 
     async def run(self, progress=lambda text: None, *, every=10.0):
-        """Returns the accounts: name, what happened, and the faults."""
+        """Runs. Returns the accounts: their names, their results and their faults."""
         await self.upstream.start()
         env = self._heap.environment if self._heap else None
         gateway = Gateway(config=self.disruptions.config(), folder=self._folder, env=env)
@@ -79,14 +79,14 @@ class SoakRun:
                     text += f"; the gateway has ended with status {status}:\n{gateway.output[-4000:]}"
                 self.context.faults.add(disruptions.NAME, text)
         finally:
-            # In order, and without a trace of a crash: stop() sees to it.
+            # stop() checks that the gateway exits with status 0 and has logged no crash.
             await gateway.stop()
             await self.upstream.stop()
         return self.accounts()
 
     async def _all(self, progress, every):
         context = self.context
-        # Buffers and the machine are warm after some seconds; a disruption needs some to recover.
+        # Buffers and the machine are warm after some seconds, and a disruption needs some seconds to recover.
         pause = min(4.0, self.seconds / 20)
         readers = [reads.poll(context, self.pushes, index) for index in range(4)]
         readers += [
@@ -114,7 +114,7 @@ class SoakRun:
         await self._finish([task.result() for task in reading])
 
     async def _watch(self, tasks, progress, every):
-        """Until all have ended. The first that fails ends the run."""
+        """Waits until all loads have ended. The first failure ends the run."""
         context = self.context
         reported = 0.0
         pending = set(tasks)
@@ -130,7 +130,7 @@ class SoakRun:
             assert context.now < self.seconds + 180, f"the loads do not end: {[task.get_coro() for task in pending]}"
 
     async def _finish(self, readers):
-        """No load is left: what is under way comes to its end."""
+        """After the loads: waits until everything that they began has ended."""
         context = self.context
         await self.disruptions.recover("the last disruption")
         # The first push may be received while the old connection is still open.
@@ -149,7 +149,7 @@ class SoakRun:
         await self._is_idle()
 
     async def _is_idle(self):
-        """Nobody holds anything any more."""
+        """Checks that no request is held, no stream or call is open, and the queue is empty."""
 
         async def idle():
             samples = await self.context.gateway.metrics()

@@ -1,6 +1,6 @@
 """Sessions that clients of several principals create from a profile, use, and close or leave until they are idle.
 
-Their messages and pushes are accounted for like those of the other loads, and nothing of them is left at the end.
+Their messages and pushes are accounted for like those of the other loads. At the end nothing of the sessions is left.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from .reads import Continuity, Pushes
 
 NAME = "created sessions"
 _OWNERS = 8
-#: Sessions in use at the same moment.
+#: The number of sessions in use at the same time.
 _LIVES = 16
-#: Seconds without use after which the gateway closes a session. A client of a busy machine is never that slow.
+#: Seconds without use after which the gateway closes a session. Even on a busy machine no client is that slow.
 IDLE = 8
-#: Sessions that clients create and then hang up.
+#: The session of clients that create it and then close their connection.
 ABORTED = "aborted"
 
 
 class Room:
-    """What the upstream knows of one session: its connections have this name in their path."""
+    """The upstream's side of one session: the path of its connections has this name."""
 
     def __init__(self, name, account, upstream):
         self.name = name
@@ -40,7 +40,7 @@ class Room:
         self._upstream.send({"n": self.pushed, "room": self.name}, to=self.name)
 
     def arrived(self, label):
-        """The label of a message begins with the room of its session. The upstream replies with a push."""
+        """The label of a message begins with the name of the session's room. The upstream replies with a push."""
         self.arrivals[label] += 1
         if self.arrivals[label] > 1:
             self._account.fault(f"{label} arrived {self.arrivals[label]} times")
@@ -82,7 +82,7 @@ class Sessions:
         self.context.faults.add(NAME, text, history)
 
     def disturb(self):
-        """A hand-over is disturbed. Pushes of this time may come twice or out of order."""
+        """A hand-over was disturbed. Pushes of this time may come twice or out of order."""
         for life in self._live:
             life.pushes.disturb(0, life.room.pushed + 100)
 
@@ -94,7 +94,7 @@ class Sessions:
 
     async def _run(self, index, pace):
         random = self.context.random(f"session {index}")
-        # A name that is used again and again.
+        # This name is used again and again.
         again = f"again-{index}"
         cursor = None
         while not self.context.is_over:
@@ -114,7 +114,7 @@ class Sessions:
             self.gaps += life.pushes.gaps
 
     async def finish(self):
-        """No session is left, and neither is a connection. Every message that was accepted has one end."""
+        """No session and no connection may be left. Every accepted message must have one final state."""
         context = self.context
 
         async def none():
@@ -207,7 +207,7 @@ class _Life:
         self._account.created += 1
 
     async def _resume(self, cursor):
-        """A session that is created again is a new one."""
+        """Checks that a new session with the same name is another session for cursors."""
         batch = Batch.of(await self._request("GET", "/messages", params={"cursor": cursor, "wait": "0"}))
         if not batch.gap or batch.gap["reason"] != "restart":
             self._fault(f"the cursor {cursor} of the session before gets the gap {batch.gap}")
@@ -248,7 +248,7 @@ class _Life:
         self.cursor = batch.cursor
 
     async def _stand_off(self):
-        """Nobody else can create, see or use it."""
+        """Checks that no other principal can create, see or use the session."""
         other = (self._owner + 1) % _OWNERS
         if (status := (await self._put(other)).status) != 403:
             self._fault(f"another principal that creates it gets {status}")
@@ -257,13 +257,13 @@ class _Life:
                 self._fault(f"another principal gets {status} for {method} {path}")
 
     async def _settle(self):
-        """All messages come to their ends."""
+        """Waits for the final states of all messages."""
         for message in self._messages:
             while message.path and message.state not in FINAL:
                 message.state = (await self._request("GET", message.path, params={"wait": "2"})).json["state"]
 
     async def _read_all(self):
-        """What is pushed last can be lost with its connection. So there is another push, until one arrives."""
+        """The last push may be lost with its connection. So pushes are repeated until one arrives."""
         deadline = self._context.now + 60
         while self._reader.number != self.room.pushed:
             if self._context.now > deadline:
@@ -277,7 +277,7 @@ class _Life:
     # -- Its end ----------------------------------------------------------------------------------------------------
 
     async def _delete(self):
-        """Messages, a held poll and waits for deliveries are under way meanwhile."""
+        """Deletes the session while messages, a held poll and waits for deliveries are in progress."""
         self._account.ends["deleted"] += 1
         posts = [asyncio.create_task(self._post({"until": "confirmed", "wait": "5"})) for _ in range(4)]
         held = asyncio.create_task(
@@ -308,7 +308,7 @@ class _Life:
             self._fault(f"a held poll gets {answer.status}")
 
     async def _leave(self):
-        """Nobody uses it any more."""
+        """Waits until the gateway closes the session because it is idle."""
         self._account.ends["idle"] += 1
 
         async def is_gone():
@@ -319,12 +319,12 @@ class _Life:
             await eventually(is_gone, within=IDLE + 30, what="an idle session is closed")
         except AssertionError as error:
             self._fault(str(error))
-        # The clock of a loop is read once a turn.
+        # A loop reads its clock once per turn, so 0.1 s are allowed.
         if (idle := self._context.now - self._last_use) < IDLE - 0.1:
             self._fault(f"was closed after {idle:.3f} s without use")
 
     async def _has_ended(self):
-        """The upstream sees the end of its connections."""
+        """Waits until the upstream has seen the end of the session's connections."""
         upstream = self._account.upstream
         with contextlib.suppress(AssertionError):
             await eventually(lambda: not any(peer.room == self.room.name for peer in upstream.peers), what="the end")
@@ -338,12 +338,12 @@ class _Life:
                 self._fault(f"{message.label} was confirmed, and did not arrive")
             if message.state in ("refused", "expired", "replaced", "rejected") and arrivals:
                 self._fault(f"{message.label} is {message.state}, and arrived")
-            # The client of a session that is gone cannot learn the state of a message any more.
+            # After the end of a session its client cannot read the state of a message any more.
             state = "closed" if message.path and message.state not in FINAL else message.state
             self._account.states[state] += 1
 
 
 def aborted_request():
-    """Creates a session, from which its client then hangs up."""
+    """A request that creates a session. Its client then closes the connection."""
     body = json.dumps({"profile": "room", "variables": {"room": ABORTED}})
     return f"PUT /v1/sessions/{ABORTED} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}"

@@ -1,4 +1,4 @@
-"""An upstream that pushes numbers, replies to calls, and can be restarted, stalled and hung while it does."""
+"""An upstream that pushes numbers and replies to calls. The test can restart, stall and hang it."""
 
 import json
 
@@ -10,14 +10,14 @@ KEYS = 32
 
 
 class SoakUpstream(FrameServer):
-    """Each push goes to all open connections of its session, as the hand-over expects it."""
+    """Sends each push to all open connections of its session, as the hand-over expects."""
 
     def __init__(self, posts, calls, sessions):
         super().__init__(_Peer)
         self.posts = posts
         self.calls = calls
         self.sessions = sessions
-        #: Of the sessions that clients create, by the name that is the path of their connections.
+        #: The rooms of sessions that clients create, by the path of their connections.
         self.rooms = {}
         self.connections = 0
         self.pushed = 0
@@ -31,7 +31,7 @@ class SoakUpstream(FrameServer):
             peer.transport.write(frame(CLOSE, code.to_bytes(2, "big")))
 
     def hang(self):
-        """The open connections neither read nor write any more, as behind a firewall that drops."""
+        """The open connections read and write nothing more, as behind a firewall that drops."""
         for peer in list(self.peers):
             peer.hang()
 
@@ -46,7 +46,7 @@ class SoakUpstream(FrameServer):
         self.send({"n": self.pushed, "key": self.pushed % KEYS, "pad": "." * (self.pushed % 97)})
 
     def send(self, document, *, to=""):
-        """To all connections of a session; those of the configured one have no name."""
+        """Sends to all connections of a session. The name of the configured session is empty."""
         text = json.dumps(document).encode()
         for peer in list(self.peers):
             if peer.room == to:

@@ -30,7 +30,8 @@ package final class CredentialFiles: Sendable {
   private struct Memory {
     var tokens = FileMemory()
     var keys = FileMemory()
-    /// Whether the contents have been judged since the start. The first read most likely finds what the start has read.
+    /// Whether the contents have been judged since the start. The first read usually finds the contents that the start
+    /// has read.
     var isJudged = false
   }
 

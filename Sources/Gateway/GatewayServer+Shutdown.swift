@@ -10,7 +10,7 @@ import UpstreamSession
 
 /// The shutdown, in steps with time limits.
 extension GatewayServer {
-  /// Time to send the last responses after the sessions have ended, such as those of calls without a reply.
+  /// Time to send the last responses after the sessions have ended, for example to calls without a reply.
   static var lastResponses: TimeSpan { .seconds(1) }
   /// Interval at which held requests and streams are released, and thus the rate at which their clients return. Shorter
   /// if there are so many that half of `shutdown.drain` would not suffice.
@@ -19,7 +19,7 @@ extension GatewayServer {
   /// of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A request
   /// that one of them sends later is not read, and may have to count as executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
-  /// Timeout for writing the last log lines: a pipe that nobody reads must not prevent the process from exiting.
+  /// Timeout for writing the last log lines: a pipe without a reader must not prevent the process from exiting.
   package static var logFlushTimeout: TimeSpan { .seconds(2) }
 
   /// Shuts down:
@@ -96,8 +96,8 @@ extension GatewayServer {
   private var haveMovedOn: Bool { peers?.holdsRequests != true }
 
   /// Releases the sessions, so that other gateways can take them at once. The loops still run: another gateway may send
-  /// a request before it knows of the release, and gets a referral to the next holder. If nobody read that request, its
-  /// gateway could not tell whether it was executed. Returns whether the sessions were released.
+  /// a request before it knows of the release, and gets a referral to the next holder. If that request were not read,
+  /// its gateway could not know whether it was executed. Returns whether the sessions were released.
   private func releaseSessions() -> Bool {
     guard let replicas else { return true }
     replicas.leave()

@@ -274,7 +274,7 @@ enum DrawbridgeCommand {
       return server.runUntilSignalled(files) { reload(invocation, overriding: overrides, logger) }
     } catch {
       GatewayServer.flushLog(logger)
-      // Standard error may be a pipe that nobody reads, so signals must be able to end the process.
+      // Standard error may be a pipe without a reader, so signals must be able to end the process.
       ProcessSignals.unblock(GatewayServer.handledSignals)
       Terminal.printError("drawbridge: \(error.message)")
       return error.concernsConfiguration ? ExitCode.configuration : ExitCode.unavailable

@@ -24,7 +24,7 @@ final class TailCommand {
 
   /// Why the command ends.
   private enum End: Error {
-    /// A signal arrived, or nobody reads the output any more.
+    /// A signal arrived, or the output has no reader any more.
     case stopped
     case refused(String)
     case file(String)
@@ -47,7 +47,7 @@ final class TailCommand {
   private var cursor: String?
   /// Whether the last attempt has failed, and a note says so.
   private var hasFailed = false
-  /// Whether a stream has already begun, so that the command line is right.
+  /// Whether a stream has begun. Then the command line is valid, and a later error may be temporary.
   private var hasConnected = false
 
   static func run(_ invocation: Invocation) -> Int32 {
@@ -176,7 +176,7 @@ final class TailCommand {
   }
 
   private func request() throws(End) -> String {
-    // The cursor is the server's text.
+    // The server chooses the text of a cursor, so it is encoded.
     let start = cursor.map { "cursor=\(PercentEncoder.encode(Array($0.utf8).span))" } ?? options.start
     var request =
       "GET \(options.url.path)/v1/sessions/\(options.session)/messages?stream=1&\(start)\(options.topics) HTTP/1.0\r\n"

@@ -11,7 +11,7 @@ struct TailOutput {
   /// Whether standard output is a terminal, which acts on control characters.
   let isTerminal: Bool
 
-  /// Whether nobody reads standard output any more.
+  /// Whether standard output has no reader any more.
   static var isClosed: Bool {
     var interest = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
     return unsafe poll(&interest, 1, 0) > 0 && interest.revents & Int16(POLLERR) != 0

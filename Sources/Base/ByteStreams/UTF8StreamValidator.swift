@@ -50,7 +50,7 @@ package struct UTF8StreamValidator: Sendable {
     return result < 0 ? isValidByStandardLibrary(bytes) : result == 1
   }
 
-  /// For processors without the necessary instructions, and the reference of the tests.
+  /// Used on processors without the necessary instructions, and as the reference in tests.
   package static func isValidByStandardLibrary(_ bytes: Span<UInt8>) -> Bool {
     do {
       _ = try UTF8Span(validating: bytes)

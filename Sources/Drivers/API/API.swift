@@ -322,8 +322,8 @@ package final class API: HTTPApplication {
   }
 
   /// Responds to a request that this gateway executes. If only the session's holder can execute it, verifies before and
-  /// after that this gateway is the holder. The process may have been stopped in between, so what it reads afterwards
-  /// may differ from the session's state at the next holder.
+  /// after that this gateway is the holder. The process may have been stopped in between, and would then have read an
+  /// outdated state.
   ///
   /// Returns nil if this gateway has lost the session, and the request can be repeated at the next holder. `response`
   /// is then empty.

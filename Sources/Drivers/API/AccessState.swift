@@ -29,9 +29,9 @@ package final class AccessState: Sendable {
     current = Locked(credentials)
   }
 
-  /// Returns which management listeners serve the API without credentials: those that nobody can reach who cannot also
-  /// reach a listener for clients. Any other would open the API to programs that a directory, a firewall or a client
-  /// certificate is meant to keep out.
+  /// Returns which management listeners serve the API without credentials. On such a listener, every program that can
+  /// reach it can also reach a listener for clients. Any other would open the API to programs that a directory, a
+  /// firewall or a client certificate is meant to keep out.
   ///
   /// A listener that other machines can reach never does: a firewall may restrict only the clients' port.
   ///

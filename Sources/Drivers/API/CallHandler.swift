@@ -36,7 +36,8 @@ extension API {
     return .respond
   }
 
-  /// How long the request may be queued. At most as long as the client waits, since nobody would get a later reply.
+  /// How long the request may be queued. At most as long as the client waits, since a later reply would reach no
+  /// client.
   func timeToLive(of call: IncomingCall, to session: Session) throws(ProblemError) -> TimeSpan {
     min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
   }

@@ -1,7 +1,7 @@
 import ByteStreams
 import Inbox
 
-/// What an id from a client refers to, by its prefix.
+/// The kind of object that a client's id names, recognised by its prefix.
 enum IdentifierKind {
   /// `d-`: a delivery.
   case delivery

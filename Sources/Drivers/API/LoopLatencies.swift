@@ -23,7 +23,7 @@ package final class LoopLatencies: TurnObserver {
     case storedSend
   }
 
-  /// Intervals that began at the same time, such as those of all polls that one push wakes.
+  /// Intervals that began at the same time, for example the waits of all polls that one push wakes.
   private struct Group {
     let interval: Interval
     let start: MonotonicTime

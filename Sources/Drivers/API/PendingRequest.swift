@@ -18,7 +18,8 @@ enum PendingRequest {
   indirect case forward(RequestToForward)
   /// A request that waits here, and continues at the next holder if this gateway loses the session meanwhile.
   indirect case movable(PendingRequest, RequestToForward)
-  /// A request that another gateway has forwarded. `movesOn`: it can be sent to the next holder while it waits here.
+  /// A request that another gateway has forwarded. `movesOn`: whether it may move to the next holder while it waits
+  /// here.
   indirect case fromPeer(PendingRequest, of: Session, movesOn: Bool)
   /// A request of another gateway for a session that this gateway does not hold.
   case misdirected

@@ -65,7 +65,7 @@ extension HTTPProtocolError {
     }
   }
 
-  /// The problem type of the response. Its status equals that of the error.
+  /// The problem type of the response. It has the same status as the error.
   var kind: Problem.Kind {
     switch status {
     case .uriTooLong: .uriTooLong

@@ -278,7 +278,7 @@ extension API {
     return try accepted(receipt, 1, by: session, at: now)
   }
 
-  /// Returns the accepted messages, or throws the problem because of which none was accepted.
+  /// Returns the accepted messages. Throws the problem if none was accepted.
   func accepted(
     _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {

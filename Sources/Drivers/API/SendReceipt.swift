@@ -98,8 +98,8 @@ struct SendReceipt {
   /// - Parameters:
   ///   - isComplete: whether every message has reached the state that the client waits for, or a final one.
   ///   - showsStates: whether to show the current states. Otherwise all messages are shown as `queued`, the state in
-  ///     which
-  ///     they were accepted. That is also done if this gateway has lost the session: the next holder knows their states.
+  ///     which they were accepted. That is also done if this gateway has lost the session: the next holder knows their
+  ///     states.
   func write(isComplete: Bool, showsStates: Bool, at now: MonotonicTime, into response: inout Response) {
     append(isComplete: isComplete, showsStates: showsStates, at: now, to: &response)
     // Checked after the states were read: if this gateway still holds the session, they are true.

@@ -92,7 +92,7 @@ final class AccessRecord {
   /// Writes all lines, because the connection has ended.
   ///
   /// - Parameters:
-  ///   - doing: what the current request was doing.
+  ///   - doing: the operation of the current request.
   ///   - unsentBytes: the number of written bytes that the kernel has not accepted; nil if unknown.
   func reportAborted(_ doing: AccessLine.Abort, unsentBytes: Int?, to log: AccessLog, at now: MonotonicTime) {
     resume(at: now)

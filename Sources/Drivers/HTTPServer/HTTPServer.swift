@@ -29,8 +29,8 @@ package final class HTTPServer: Sendable {
   let logger: Logger
   let metrics: HTTPServerMetrics
   /// The responses that clients have not read, in bytes. An unsent response keeps its pushes in memory, even after the
-  /// inbox has dropped them. Each wait for a client adds its response again, so the oldest part is the one with the
-  /// longest time without progress.
+  /// inbox has dropped them. Each wait for a client adds its response again, so the oldest part made no progress for
+  /// the longest time.
   let unsentResponses: ProcessTotal
   /// The partially received bodies of requests, in bytes.
   let pendingBodies: ProcessTotal

@@ -51,7 +51,7 @@ package struct PrimarySearch: Sendable {
     failed = []
   }
 
-  /// Begins a search: the first one, or another one after a connection has ended.
+  /// Begins the first search, or the next search after a connection has ended.
   package mutating func begin(now: MonotonicTime) {
     guard let lastSuccess else { return }
     waitsFirst = now - lastSuccess < Self.stableAfter

@@ -9,7 +9,7 @@ package enum RedisFailure: Error, Hashable, Sendable, CustomStringConvertible {
   case refused(RedisError)
   /// The server cannot be used.
   case unsuitable(Unsuitability)
-  /// The server sent something that is not a valid reply to what was sent.
+  /// The reply of the server is not valid for the command.
   case violation(String)
   /// The server, or the network, has ended the connection.
   case disconnected(String)

@@ -79,7 +79,7 @@ package struct RedisSubscriptions: Sendable {
     }
   }
 
-  /// Reads what the server sent; nil for a pong.
+  /// Processes a reply of the server. Returns nil for a pong.
   package mutating func receive(_ reply: RESPReply, now: MonotonicTime) throws(RedisFailure) -> Event? {
     lastReceived = now
     unansweredPing = nil

@@ -16,7 +16,7 @@ package struct NetworkChangeDebouncer: Sendable {
   /// Maximum addresses remembered per burst. More disappear only when a whole host is renumbered; heartbeats then
   /// detect the dead connections.
   static let vanishedLimit = 1024
-  /// Maximum links whose state is remembered. Hosts of many containers have thousands. For a link beyond this limit,
+  /// Maximum links whose state is remembered. A host of many containers has thousands. For a link beyond this limit,
   /// every event counts as a change.
   static let linkLimit = 4096
   /// A network that never settles is reported after this many quiet periods.

@@ -1,9 +1,9 @@
 /// A total whose parts can be taken back, such as the memory for bodies that clients are sending.
 ///
-/// One client may use all of it while nobody else needs any. If the total exceeds its limit, a part yields: of the
-/// principal that uses most, of its address that uses most, the oldest part. Clients without credentials count as one
-/// principal, so their addresses decide. So a client that uses less than others gets what it needs, however many parts
-/// others have.
+/// One client may use all of it while no other client needs any. If the total exceeds its limit, a part yields: first
+/// the principal that uses most is chosen, then its address that uses most, then the oldest part of that address.
+/// Clients without credentials count as one principal, so their addresses decide. So a client that uses less than
+/// others gets its parts, however many parts others have.
 package struct YieldingTotal<Part: Sendable>: Sendable {
   /// Identifies a part until it is removed or yields. Afterwards it never becomes valid again.
   package struct Handle: Equatable, Sendable {

@@ -38,8 +38,8 @@ package struct Endpoints: Sendable {
   /// The earliest time at which an attempt to any URL is allowed.
   func earliestAttempt(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
 
-  /// The URL to use now: the current one, or if it is on hold, the next in order that is not. If all are, the one whose
-  /// hold ends first.
+  /// The URL to use now: the current URL, or if it is on hold, the next URL in order without a hold. If all URLs are on
+  /// hold, the URL whose hold ends first.
   mutating func choose(now: MonotonicTime) -> Int {
     let inOrder = (0..<settings.count).map { (current + $0) % settings.count }
     let earliestAttempt = earliestAttempt(now: now)

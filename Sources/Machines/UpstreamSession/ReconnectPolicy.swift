@@ -51,7 +51,7 @@ package struct ReconnectPolicy: Sendable {
     var verdict: Verdict
     /// How long no session may connect to this host.
     var hostHold: TimeSpan?
-    /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another one, if
+    /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another URL, if
     /// there is one.
     var urlHold: TimeSpan?
     var otherURLDelay = TimeSpan.zero

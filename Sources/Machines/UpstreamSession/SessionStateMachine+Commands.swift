@@ -68,7 +68,7 @@ extension SessionStateMachine {
     flushDeadline = deadline
     shutdownCode = code
     var actions: [SessionAction] = []
-    // The outbox is held during a cut, which may take longer than the flush.
+    // The outbox sends nothing during a cut, which may take longer than the flush.
     if case .switching(let old, let successor, _) = state {
       finishSwitch(from: old, to: successor, now: now, &actions)
     }
@@ -84,7 +84,7 @@ extension SessionStateMachine {
 
   /// The shutdown's flush is over: the outbox is closed, and either empty or out of time.
   package mutating func flushed(now: MonotonicTime) -> [SessionAction] {
-    // A session that an operator has closed ends without this.
+    // A session that an operator has closed is closing already.
     desired == .up ? close(code: shutdownCode, now: now) : []
   }
 
@@ -144,8 +144,8 @@ extension SessionStateMachine {
     return true
   }
 
-  /// Opens a successor beside the ready connection; the old one is closed once the new one is ready. While an earlier
-  /// replacement is in progress, the latest request is kept and starts when that is over.
+  /// Opens a successor beside the ready connection. The old connection is closed once the successor is ready. While an
+  /// earlier replacement is in progress, the latest request is kept and starts when the earlier one is over.
   package mutating func replace(because reason: ReplacementReason, now: MonotonicTime) -> [SessionAction] {
     if postponeReplacement(because: reason, now: now) { return [] }
     guard case .ready(var connection) = state else { return [] }

@@ -319,7 +319,7 @@ extension SessionStateMachine {
   }
 
   private func closing(of connection: ReadyConnection, _ loss: ConnectionLoss?, now: MonotonicTime) -> Closing {
-    // After its own close frame, the upstream need not read what is in its buffers.
+    // After its own close frame, the upstream need not read the rest of its input.
     let received = loss == nil ? connection.liveness.receivedOutput : nil
     return Closing(
       generation: connection.generation, response: closeDeadline(received: received, now: now), loss: loss,
@@ -343,7 +343,7 @@ extension SessionStateMachine {
     withConnection(reported) { body(&$0.liveness) }
   }
 
-  /// The heartbeat of a connection, also of one that is being set up.
+  /// The heartbeat of a connection, even during its setup.
   mutating func withHeartbeat(_ reported: Generation, _ body: (inout ApplicationHeartbeat) -> Void) {
     withConnection(reported) { body(&$0.heartbeat) }
     guard var attempt = attempt(reported), var beats = attempt.beats else { return }

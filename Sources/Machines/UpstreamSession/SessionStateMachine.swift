@@ -22,7 +22,7 @@ package struct SessionStateMachine: ~Copyable, Sendable {
     case attempting(Attempt)
     case ready(ReadyConnection)
     case replacing(ReadyConnection, successor: Attempt)
-    /// Both connections are ready; the queue is held for the pongs of the cut.
+    /// Both connections are ready. The queue sends nothing until the pongs of the cut arrive.
     case switching(ReadyConnection, successor: ReadyConnection, Cut)
     case closing(Closing)
   }

@@ -130,7 +130,7 @@ extension ConfigurationLoader {
     var names: [String] = []
     for setting in all where setting.path.hasPrefix(prefix) {
       let rest = setting.path.utf8.dropFirst(prefix.utf8.count)
-      // Settings of one section are adjacent, so the name is nearly always that of the previous setting.
+      // Settings of one section are adjacent, so the previous setting nearly always has the same name.
       if let last = names.last, rest.starts(with: last.utf8), rest.dropFirst(last.utf8.count).first == UInt8(ascii: ".")
       {
         continue

@@ -88,7 +88,7 @@ extension SettingSection {
       ]
   }
 
-  /// All sections, including those of the named sessions.
+  /// All sections, including the sections of named sessions.
   static func all(of settings: GatewaySettings) -> [SettingSection] {
     all + settings.sessions.flatMap { named($0.name) } + settings.profiles.flatMap { profile($0.name) }
   }
@@ -150,8 +150,8 @@ extension Setting {
   /// Returns the settings of a profile.
   static func profile(_ name: String) -> [Setting] { SettingSection.profile(name).flatMap(\.settings) }
 
-  /// All settings, including those of the named sessions. Settings of profiles are left out: they apply to new sessions
-  /// only, and a reload changes all of them.
+  /// All settings, including the settings of named sessions. Settings of profiles are left out: they apply to new
+  /// sessions only, and a reload changes all of them.
   package static func all(of settings: GatewaySettings) -> [Setting] {
     all + settings.sessions.flatMap { named($0.name) }
   }

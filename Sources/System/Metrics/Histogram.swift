@@ -4,12 +4,12 @@ import Threading
 
 /// The distribution of durations over fixed ranges. Safe for use from any thread.
 ///
-/// A thread that observes often has a part of its own, so that it needs no lock and shares no cache line with others.
+/// A thread that observes often has its own part, so that it needs no lock and shares no cache line with others.
 package final class Histogram: Sendable {
   /// The upper bounds of the ranges in seconds, each inclusive. The last range has no bound.
   ///
-  /// All histograms have the same: from half of what a request takes on a loop that is not busy, to beyond the longest
-  /// usual wait. With three bounds per decade, a quantile is known to within a factor of 2.5, for 20 lines of text per
+  /// All histograms have the same bounds: from half the time of a request on an idle loop to beyond the longest usual
+  /// wait. With three bounds per decade, a quantile is known to within a factor of 2.5, for 20 lines of text per
   /// series.
   package static let bounds = [
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60,

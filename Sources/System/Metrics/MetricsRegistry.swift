@@ -105,7 +105,7 @@ package final class MetricsRegistry: Sendable {
     families.withLock { families in
       let series = Series(labels: written, source: source)
       if let index = families.firstIndex(where: { $0.name == name }) {
-        // Only in debug builds: with a thousand sessions, the time of this check would be that of the start.
+        // Only in debug builds: with a thousand sessions, this check would take most of the start.
         assert(!families[index].series.contains { $0.labels == written }, "metric \(name) was registered twice")
         families[index].series.append(series)
       } else {

@@ -150,7 +150,7 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
     context.attach()
     while turn(mayBlock: true) {}
     context.detach()
-    // Once this thread is joined, the system may give its identity to another one.
+    // Once this thread is joined, the system may give its identity to another thread.
     thread.store(0, ordering: .relaxed)
   }
 

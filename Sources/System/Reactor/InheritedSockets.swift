@@ -3,7 +3,7 @@ import CLinux
 import Glibc
 
 /// Listening sockets that the process was started with: the protocol of sd_listen_fds(3), which systemd and other
-/// supervisors use. Their queues of connections outlive the process, so a restart refuses nobody.
+/// supervisors use. Their queues of connections outlive the process, so a restart refuses no connection.
 package struct InheritedSockets: Sendable {
   package struct Socket: Equatable, Sendable {
     package let descriptor: Int32

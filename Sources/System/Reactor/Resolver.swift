@@ -131,7 +131,7 @@ package final class Resolver: Sendable {
 
   private func serve() {
     while true {
-      // Also after a lookup, since its owner may now start another one.
+      // Also after a lookup, since its owner may now start its next lookup.
       while let key = state.withLock({ $0.queue.next() }) {
         let resolution = lookUp(key.host)
         for waiter in state.withLock({ $0.queue.finish(key) }) {

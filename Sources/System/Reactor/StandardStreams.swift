@@ -2,8 +2,8 @@ import Glibc
 
 /// Descriptors 0 to 2.
 package enum StandardStreams {
-  /// Opens /dev/null for each one that was closed when the process started. Otherwise the first socket or file would
-  /// get its number, and log lines would be written to it. Call first in `main`.
+  /// Opens /dev/null for each standard stream that was closed when the process started. Otherwise the first socket or
+  /// file would get its number, and log lines would be written to it. Call first in `main`.
   package static func openMissing() {
     for descriptor in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(descriptor, F_GETFD) < 0 {
       // open(2) returns the lowest free number, and those below are open by now.

@@ -43,8 +43,8 @@ enum SystemCall {
   }
 
   static func close(_ descriptor: Int32) {
-    // Linux frees the descriptor even if close(2) is interrupted. Closing again could hit one that another thread has
-    // just opened.
+    // Linux frees the descriptor even if close(2) is interrupted. Closing again could hit a descriptor that another
+    // thread has just opened.
     let result = Glibc.close(descriptor)
     precondition(result == 0 || errno != EBADF, "a descriptor was closed twice")
   }

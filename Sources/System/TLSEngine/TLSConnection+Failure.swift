@@ -26,7 +26,7 @@ extension TLSConnection {
 
   private var isServer: Bool { if case .server = role { true } else { false } }
 
-  /// Whether no valid hello of the peer has been received. Until then a client's state is that of its own hello.
+  /// Whether no valid hello of the peer has been received. Until then a client is in the state after its own hello.
   private var isExpectingHello: Bool {
     let state = unsafe SSL_get_state(raw)
     return isServer ? state == TLS_ST_BEFORE || state == TLS_ST_SR_CLNT_HELLO : state == TLS_ST_CW_CLNT_HELLO

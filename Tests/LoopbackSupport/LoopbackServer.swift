@@ -1,6 +1,6 @@
 import Reactor
 
-/// A server on a loop of its own, which runs a task for each connection.
+/// A server on its own loop, which runs a task for each connection.
 package final class LoopbackServer: Sendable {
   package let address: SocketAddress
   private let descriptor: Int32

@@ -30,7 +30,7 @@ package func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
   return true
 }
 
-/// Like the function above. The test fails if the fact does not become true.
+/// Like the function above, but the test fails if the fact does not become true.
 package func eventually(
   _ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ fact: () throws -> Bool
 ) throws {

@@ -44,7 +44,7 @@ import Testing
     #expect(bytesUntilRefused(whole) == 4 + good + 1)
     let masked = Frames.frame(1, bytes + rest, key: [9, 8, 7, 6])
     #expect(bytesUntilRefused(masked, role: .server) == 8 + good + 1)
-    // Every byte in a fragment of its own, with a ping between.
+    // Every byte has its own fragment, with a ping between.
     var fragments = Frames.frame(1, final: false)
     for byte in bytes { fragments += Frames.frame(9) + Frames.frame(0, [byte], final: false) }
     #expect(bytesUntilRefused(fragments) == 2 + 5 * (good + 1))

@@ -56,7 +56,7 @@ import UpstreamProtocol
     return try response(api, "GET", "/v1/messages?wait=0", as: kind == .unauthorized ? nil : "me").response
   }
 
-  /// A request for each operation, with the scopes of which it needs one; empty if any scope suffices.
+  /// A request for each operation, with the scopes that allow it; empty if any scope suffices.
   private static let operations: [(method: String, path: String, body: String, scope: String)] = [
     ("POST", "messages", "x", "send"), ("GET", "messages?wait=0", "", "receive"), ("HEAD", "messages", "", "receive"),
     ("GET", "deliveries/d-0", "", "send call"), ("POST", "call", #"{"id":1}"#, "call"),

@@ -303,7 +303,7 @@ import WebSocketCodec
     return try api.send(Array((head + body).utf8), from: client).response
   }
 
-  /// Two clients, one of which may use other names only, and an operator.
+  /// Clients that may only receive or send, one of them only in sessions `c*`, and an operator.
   private func change(_ settings: inout GatewaySettings) {
     settings.authentication.certificates = [
       .init(name: "dns:a", scopes: ["receive"], sessions: ["*"], topics: ["*"]),

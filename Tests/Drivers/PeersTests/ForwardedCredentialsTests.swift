@@ -137,7 +137,7 @@ import Testing
     #expect(try eventually { try follower.isIdle() })
   }
 
-  /// The holder counts what it queues by the client of the other gateway.
+  /// The holder counts queued messages by the client of the other gateway.
   @Test func onePrincipalCannotTakeTheQueueOfAllThroughAnotherGateway() throws {
     let pair = try ForwardingTests.Pair(settings: {
       $0.authentication.certificates = [.init(name: "dns:other", scopes: ["send"])]

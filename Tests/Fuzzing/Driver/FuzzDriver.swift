@@ -3,8 +3,8 @@ import CLibFuzzer
 import FuzzTargets
 import Glibc
 
-/// `drawbridge-fuzz TARGET [libFuzzer's arguments]` runs libFuzzer on one target. Without arguments it lists the targets and the maximum
-/// length of their inputs.
+/// `drawbridge-fuzz TARGET [libFuzzer's arguments]` runs libFuzzer on one target. Without arguments it lists the
+/// targets and the maximum length of their inputs.
 @main
 enum FuzzDriver {
   /// A global, because libFuzzer's callback takes no context. Set once, before libFuzzer's only thread starts.

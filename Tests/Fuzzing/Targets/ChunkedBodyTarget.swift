@@ -1,7 +1,8 @@
 import ByteStreams
 import HTTPCodec
 
-/// A chunked request body: in pieces against in one piece, and the decoder against a simple one that reads whole lines.
+/// A chunked request body. The decoder must read the same in pieces, in one piece, and as a simple decoder of whole
+/// lines.
 ///
 /// Input: a byte for the pieces, a byte for the limits, then the body with its trailer section and following requests.
 enum ChunkedBodyTarget {

@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// The response to a request of the HTTP client: in pieces against in one piece, and the end of the connection after it.
+/// A response to the HTTP client, and the end of the connection after it: read in pieces and in one piece.
 ///
 /// Input: a byte for the pieces, a byte for the limits, then the bytes that the server sends.
 enum ClientResponseTarget {
@@ -12,7 +12,7 @@ enum ClientResponseTarget {
     let bytes = reader.rest
     let whole = try read(bytes, .none, limits)
     let cut = try read(bytes, cuts, limits)
-    // A line without its end that arrives at once is known to be wrong. In pieces that is only known with its end.
+    // A line that arrives at once without its end is known to be wrong. In pieces this is known only at its end.
     if whole.failure != nil, cut.failure == .truncatedMessage { return }
     try whole.requireAgreement(with: cut, "in pieces it reads")
   }

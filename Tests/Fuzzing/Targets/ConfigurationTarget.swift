@@ -18,7 +18,7 @@ enum ConfigurationTarget {
     }
     for setting in outcome.displayedSettings { try requirePrintable(outcome.displayText(of: setting)) }
     let given = Setting.all.filter { outcome.origins[$0.path] != nil }
-    // One setting, chosen by the input: reading it again takes as long as the rest of a run.
+    // Only one setting, chosen by the input: reading it again takes as long as the rest of a run.
     guard !given.isEmpty else { return }
     try requireReadable(given[bytes.count % given.count], outcome.settings)
   }
@@ -35,15 +35,15 @@ enum ConfigurationTarget {
       })
   }
 
-  /// The value that `check-config` shows is read as the same value from a file.
+  /// The value that `check-config` shows must be read from a file as the same value.
   private static func requireReadable(_ setting: Setting, _ settings: GatewaySettings) throws(Finding) {
     let shown = setting.format(settings)
     try requirePrintable(shown)
     let keys = setting.path.split(separator: ".")
-    // '${env:NAME}' was replaced when it was read. Its value must not be interpolated again.
+    // '${env:NAME}' was replaced when the value was read. The value must not be interpolated again.
     guard !shown.contains("${") else { return }
     let text = keys.map { "{\($0): " }.joined() + shown + String(repeating: "}", count: keys.count)
-    // Without the other settings it may violate a rule between settings. Only the value that was read is compared.
+    // Without the other settings the value may violate a rule between settings. Only the value itself is compared.
     let again = read(Array(text.utf8)).settings
     try require(setting.format(again) == shown, "shown as \(shown), read again as \(setting.format(again))")
   }

@@ -3,7 +3,7 @@ import Deflate
 
 /// Compressed data decompresses to the original, with our inflater and with zlib.
 ///
-/// Input: two bytes for format and parameters, then the messages: each a byte for its length, and its bytes.
+/// Input: two bytes for format and parameters, then the messages: a byte for the length of each, and its bytes.
 enum DeflateTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)

@@ -1,7 +1,8 @@
 import ByteStreams
 import WebSocketCodec
 
-/// `Sec-WebSocket-Extensions` of a client, parsed by a server: compared with a simple parser, and the extensions in the response.
+/// A client's `Sec-WebSocket-Extensions`: the server's parser is compared with a simple one, and the response is
+/// checked.
 enum ExtensionHeaderTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let parsed = ExtensionElement.parse(input)

@@ -11,7 +11,7 @@ enum FieldValuesTarget {
     try readInHead(input)
   }
 
-  /// A parsed date, written and parsed again, is the same.
+  /// A parsed date that is written and parsed again is the same.
   private static func readDate(_ input: Span<UInt8>) throws(Finding) {
     let now: Int64 = 1_700_000_000
     guard let date = HTTPDate.parse(input, now: now) else { return }
@@ -51,7 +51,7 @@ enum FieldValuesTarget {
     try require(total <= input.count + 1, "the elements are longer than their list")
   }
 
-  /// Tags are in the order of the list, and no longer than it.
+  /// Tags are in the order of the list, and no longer than the list.
   private static func readEntityTags(_ input: Span<UInt8>) throws(Finding) {
     var tags = HTTPEntityTags(input)
     var total = 0

@@ -1,9 +1,9 @@
 /// One parser of untrusted bytes, with the properties that must hold for every input.
 ///
-/// libFuzzer runs it with millions of inputs (`make fuzz`), and the unit tests with the committed ones.
+/// libFuzzer runs it with millions of inputs (`make fuzz`). The unit tests run it with the committed inputs.
 package struct FuzzTarget: Sendable {
   package let name: String
-  /// Maximum length of an input in bytes. Longer ones find no more faults and take more time.
+  /// Maximum length of an input in bytes. Longer inputs find no more faults and take more time.
   package let longestInput: Int
   private let check: @Sendable (Span<UInt8>) throws(Finding) -> Void
 

@@ -4,8 +4,8 @@ import WebSocketCodec
 
 /// A server's response to the opening request, and the bytes after it: frames, or the body of a refusal.
 ///
-/// Input: a byte for the pieces, a byte for the offered extensions, then the bytes that the server sends. The key of the request is
-/// that of sixteen zero bytes, so the accepted response is always the same.
+/// Input: a byte for the pieces, a byte for the offered extensions, then the bytes that the server sends. The key of
+/// the request is always sixteen zero bytes, so the accepted response is always the same.
 enum HandshakeResponseTarget {
   private struct Failure: Error, Equatable { let error: HandshakeError }
 
@@ -63,7 +63,7 @@ enum HandshakeResponseTarget {
         queue.removeAll()
       }
     }
-    // An error may be found only at the end of its line. Without it there is no response either.
+    // An error may be found only at the end of its line. Without that end there is no response either.
     if result == nil { transcript.failure = Failure(error: .endOfInput) }
     if let body = body.take() {
       try require(body.bytes.count <= 32, "\(body.bytes.count) bytes of a refusal are kept")

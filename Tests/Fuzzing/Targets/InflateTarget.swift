@@ -21,7 +21,8 @@ enum InflateTarget {
     case 0:
       try compare(.raw(windowBits: 15), bytes, cuts, limit)
     case 1:
-      // Whether a distance beyond the agreed window is detected depends on zlib's buffers, so there is nothing to compare.
+      // zlib detects a distance beyond the agreed window or not, depending on its buffers. So there is nothing to
+      // compare.
       _ = try inflate(.raw(windowBits: 9), bytes, cuts, limit)
     default:
       try compare(.gzipOrZlib, bytes, cuts, limit)

@@ -1,4 +1,5 @@
-/// Reads the parameters of a run (pieces, limits) from the beginning of an input. The rest is passed to the parser under test.
+/// Reads the parameters of a run (pieces, limits) from the beginning of an input. The rest is passed to the parser
+/// under test.
 struct InputReader: ~Escapable {
   private let input: Span<UInt8>
   private var position = 0
@@ -23,8 +24,8 @@ struct InputReader: ~Escapable {
   }
 }
 
-/// Splits bytes into pieces for a parser. One byte of the input is the seed, so libFuzzer can vary the other bytes without changing
-/// the pieces.
+/// Splits bytes into pieces for a parser. One byte of the input is the seed, so libFuzzer can vary the other bytes
+/// without changing the pieces.
 struct Cuts {
   private let seed: UInt8
 

@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// The JSON validator against a simple parser, and any text, written as a JSON string, against the string that the parser reads.
+/// Compares the JSON validator with a simple parser, and any text, written as a JSON string, with the parsed string.
 enum JSONTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)

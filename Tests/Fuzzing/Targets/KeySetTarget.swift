@@ -1,7 +1,7 @@
 import Access
 import ByteStreams
 
-/// Files of keys: what is accepted has no private key and no repeated name, and messages are safe to print.
+/// Files of keys: an accepted file has no private key and no repeated name, and messages are safe to print.
 enum KeySetTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)
@@ -36,7 +36,7 @@ enum KeySetTarget {
     try require(used + keys.warnings.count == elements.count, "\(used) usable keys, \(keys.warnings.count) warnings")
   }
 
-  /// Whether the key is one that verifies tokens. Its numbers are not examined.
+  /// Whether the key can verify tokens. Its numbers are not examined.
   private static func isUsable(_ key: ReferenceJSONTree, type: String) -> Bool {
     let algorithms = ["oct": ["HS256"], "RSA": ["RS256"], "EC": ["ES256"], "OKP": ["EdDSA", "Ed25519"]]
     let curves = ["EC": "P-256", "OKP": "Ed25519"]

@@ -1,7 +1,8 @@
 import ByteStreams
 import RouteNetlink
 
-/// An rtnetlink datagram, the network change that the debouncer derives from its events, and the same bytes as a response about a route.
+/// An rtnetlink datagram: its events, the change that the debouncer derives from them, and the same bytes as a response
+/// about a route.
 enum NetlinkTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let isShort = RouteQuery.read(input.extracting(first: min(input.count, 19))) == .malformed

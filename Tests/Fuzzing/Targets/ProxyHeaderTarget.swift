@@ -1,7 +1,7 @@
 import ByteStreams
 import ProxyCodec
 
-/// The header of the PROXY protocol, which the first bytes of a connection must be.
+/// The header of the PROXY protocol at the beginning of a connection.
 ///
 /// Input: the bytes that a proxy sends.
 enum ProxyHeaderTarget {
@@ -15,7 +15,7 @@ enum ProxyHeaderTarget {
           ReferenceProxyLine.accepts(input.extracting(first: header.length)), "a line that the grammar does not allow")
       }
     }
-    // However the bytes are cut, the outcome is the same, and no byte behind the header is needed.
+    // The outcome is the same for all pieces, and needs no byte after the header.
     var isDecided = false
     for count in 0...input.count {
       switch (outcome(input.extracting(first: count)), whole) {
@@ -44,11 +44,11 @@ enum ProxyHeaderTarget {
   }
 }
 
-/// The grammar of version 1 (§2.1), by words.
+/// The grammar of version 1 (§2.1), word by word.
 private enum ReferenceProxyLine {
   static func accepts(_ bytes: Span<UInt8>) -> Bool {
     guard bytes.count <= 107 else { return false }
-    // Each byte is one character, so that CR and LF are not joined to one.
+    // Each byte is one character, so that CR and LF are not joined into one character.
     let scalars = [UInt8](copying: bytes).map { Unicode.Scalar($0) }
     guard scalars.suffix(2) == ["\r", "\n"], !scalars.dropLast(2).contains("\r") else { return false }
     let words = scalars.dropLast(2).split(separator: " ", omittingEmptySubsequences: false).map { word in

@@ -4,7 +4,8 @@ import ProxyCodec
 
 /// A proxy's responses before its tunnel is open (CONNECT or SOCKS5), and the bytes received through it.
 ///
-/// Input: a byte for the pieces, a byte for the kind of proxy and whether credentials are set, then the bytes that the proxy sends.
+/// Input: a byte for the pieces, a byte for the kind of proxy and whether credentials are set, then the bytes that the
+/// proxy sends.
 enum ProxyResponseTarget {
   private struct Failure: Error, Equatable { let text: String }
 
@@ -61,7 +62,7 @@ enum ProxyResponseTarget {
     if options & 1 == 0 {
       let limits = options & 16 == 0 ? HTTPLimits() : .tightResponse
       var handshake = ConnectHandshake(to: "example.org:443", credentials: credentials, limits: limits)
-      // An error in a line may be found only at its end, but must be found there.
+      // An error in a line may be found only at its end, but must be found then.
       return try read(bytes, cuts, &handshake, ending: Array("\r\n".utf8))
     }
     let destination: SOCKSHandshake.Destination =
@@ -70,7 +71,7 @@ enum ProxyResponseTarget {
     return try read(bytes, cuts, &handshake, ending: [])
   }
 
-  /// `ending`: further bytes if the others have not decided about the tunnel.
+  /// `ending`: further bytes if the others decide nothing about the tunnel.
   private static func read(
     _ bytes: Span<UInt8>, _ cuts: Cuts, _ handshake: inout some ProxyHandshake & ~Copyable, ending: [UInt8]
   ) throws(Finding) -> Reading {
@@ -85,7 +86,7 @@ enum ProxyResponseTarget {
       queue.append(ending.span)
       reading.advance(&handshake, &queue, into: &sent)
     }
-    // The maximum: methods, credentials and a request with a name.
+    // At most methods, credentials and a request with a name.
     try require(sent.count <= 256, "\(sent.count) bytes were sent")
     reading.transcript.note("W", sent.bytes)
     reading.leftover = reading.isOpen ? queue.count : 0
@@ -96,7 +97,7 @@ enum ProxyResponseTarget {
 
 /// Reads the responses of a SOCKS5 proxy in one step: they are complete, or there is no tunnel.
 private enum ReferenceSOCKS {
-  /// Length of the responses that open a tunnel; nil if none is opened.
+  /// Length of the responses that open a tunnel; nil if no tunnel is opened.
   static func responseLength(_ bytes: Span<UInt8>, hasCredentials: Bool) -> Int? {
     var responses: [[UInt8]] = []
     if bytes.count >= 2, bytes[1] == 2, hasCredentials {
@@ -107,7 +108,7 @@ private enum ReferenceSOCKS {
     let prefix = responses.flatMap(\.self) + [5, 0]
     guard bytes.count >= prefix.count + 3 else { return nil }
     for (index, byte) in prefix.enumerated() where bytes[index] != byte { return nil }
-    // Reserved, the type of the address, and the first byte of it.
+    // A reserved byte, the type of the address, and its first byte.
     let addresses: [UInt8: Int] = [1: 4, 3: 1 + Int(bytes[prefix.count + 2]), 4: 16]
     guard let address = addresses[bytes[prefix.count + 1]] else { return nil }
     let length = prefix.count + 2 + address + 2

@@ -12,7 +12,7 @@ enum QueryTarget {
     try readStart(input)
   }
 
-  /// The names and values in turn, with nil at the end if the rest was refused.
+  /// Names and values alternate. nil at the end if the rest was refused.
   private static func query(_ input: Span<UInt8>) -> [[UInt8]?] {
     var result: [[UInt8]?] = []
     var reader = HTTPQueryReader(input)
@@ -52,7 +52,7 @@ enum QueryTarget {
     return ReferenceUTF8.isValid(result) ? result : nil
   }
 
-  /// A parsed cursor, written and parsed again, is the same position.
+  /// A parsed cursor that is written and parsed again is the same position.
   private static func readStart(_ input: Span<UInt8>) throws(Finding) {
     let start = StartingPoint(cursor: input)
     switch start {

@@ -1,8 +1,8 @@
 import ByteStreams
 import RESPCodec
 
-/// Replies of a Redis server: in pieces against in one piece, both against a simple recursive reader, and strings that are sent back as a
-/// command.
+/// Replies of a Redis server: in pieces, in one piece, and with a simple recursive reader. Strings are also sent back
+/// as a command.
 ///
 /// Input: a byte for the pieces, a byte for the limits, then the bytes that the server sends.
 enum RESPTarget {
@@ -40,13 +40,13 @@ enum RESPTarget {
       transcript.failure = error
       return (transcript, replies)
     }
-    // What is buffered can only be one line or one string.
+    // The buffer can contain only one line or one string.
     try require(
       queue.count <= max(limits.replyBytes, limits.lineBytes) + 2, "\(queue.count) bytes are kept beyond the limits")
     return (transcript, replies)
   }
 
-  /// A command is an array of strings, which the reader must read as it was written.
+  /// A command is an array of strings. The reader must read it as it was written.
   private static func requireRoundTrip(_ reply: RESPReply) throws(Finding) {
     guard case .array(let elements) = reply, !elements.isEmpty, elements.allSatisfy({ $0.bytes != nil }) else { return }
     var queue = ByteQueue()

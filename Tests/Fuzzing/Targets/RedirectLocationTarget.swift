@@ -33,7 +33,7 @@ enum RedirectLocationTarget {
     try requireReadable(next)
   }
 
-  /// The URL, written and parsed again, is the same, except for a zone: `hostField` has none.
+  /// The URL that is written and parsed again is the same, except for a zone: `hostField` has none.
   private static func requireReadable(_ url: WebSocketURL) throws(Finding) {
     let text = (url.isSecure ? "wss://" : "ws://") + url.hostField + url.target
     let again: WebSocketURL
@@ -46,8 +46,8 @@ enum RedirectLocationTarget {
     try require(isSame, "\(text) is read as \(again) instead of \(url)")
   }
 
-  /// RFC 3986 §3.2.3: a port consists of digits. A reference contains a host only if it begins with `//`, with or without a scheme.
-  /// Otherwise it is a path, where a colon has no meaning.
+  /// RFC 3986 §3.2.3: a port consists of digits. A reference contains a host only if it begins with `//`, with or
+  /// without a scheme. Otherwise it is a path, in which a colon has no meaning.
   private static func requireDigits(ofPortIn text: String) throws(Finding) {
     guard let slashes = text.firstRange(of: "//"),
       ["", "http:", "https:", "ws:", "wss:"].contains(text[..<slashes.lowerBound].lowercased())

@@ -1,6 +1,6 @@
 import WebSocketCodec
 
-/// Parses frames (RFC 6455 §5, RFC 7692 §7.2) from the complete bytes, copying everything.
+/// Parses frames (RFC 6455 §5, RFC 7692 §7.2) from the complete bytes, with copies of everything.
 struct ReferenceFrames {
   struct Failure: Error, Equatable { let reason: String }
 

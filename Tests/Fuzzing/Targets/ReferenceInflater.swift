@@ -1,6 +1,6 @@
 import CZlib
 
-/// zlib with the complete input at once and documented calls only.
+/// zlib with the complete input in one call, and with documented calls only.
 final class ReferenceInflater {
   enum Outcome: Equatable { case good, malformed }
 
@@ -10,7 +10,7 @@ final class ReferenceInflater {
   /// Whether a gzip or zlib stream is complete.
   private(set) var hasEnded = false
 
-  /// Raw DEFLATE data with a window of 2^15 bytes, which has no end, or gzip and zlib data.
+  /// Raw DEFLATE data without an end and with a window of 2^15 bytes, or gzip and zlib data.
   init(isRaw: Bool) {
     self.isRaw = isRaw
     stream.initialize(to: z_stream())

@@ -1,6 +1,7 @@
 import Signatures
 
-/// Judges a JWT that is signed with one secret, whose `kid` is `a`: the rules of docs/access.md, written again without regard for speed.
+/// Judges a JWT that is signed with one secret and whose `kid` is `a`. A second, slow version of the rules of
+/// docs/access.md.
 struct ReferenceJWT {
   let issuer: [UInt8]
   let subject: [UInt8]

@@ -1,6 +1,6 @@
 import RESPCodec
 
-/// A simple reader of replies, recursive over the whole input, to compare the incremental one with.
+/// A simple recursive reader of complete input, for comparison with the incremental reader.
 struct ReferenceRESP {
   private enum Stop: Error {
     case incomplete
@@ -13,7 +13,7 @@ struct ReferenceRESP {
   private var bytes = 0
   private var elements = 0
 
-  /// The replies before the end of the input, or before what is malformed.
+  /// The replies before the end of the input, or before malformed bytes.
   static func read(_ input: [UInt8], _ limits: RESPLimits) -> (replies: [RESPReply], isMalformed: Bool) {
     var reader = ReferenceRESP(input: input, limits: limits)
     var replies: [RESPReply] = []

@@ -1,4 +1,5 @@
-/// Validates UTF-8 by the scalars that each prefix can still become (RFC 3629). Slow, and unlike the code under test.
+/// Validates UTF-8 by the scalars that each prefix can still become (RFC 3629). Slow, and different from the tested
+/// code.
 enum ReferenceUTF8 {
   /// The index of the first byte after which no continuation is valid; nil if there is none.
   static func firstFault(in bytes: [UInt8]) -> Int? { read(bytes).fault }

@@ -2,7 +2,7 @@ import ByteStreams
 import Inbox
 import JSONCodec
 
-/// A push is rendered as a JSON object that every parser accepts and that contains the payload.
+/// A push is rendered as a JSON object that contains the payload and that every parser accepts.
 ///
 /// Input: a byte for text or binary, then the payload.
 enum RenderedPushTarget {

@@ -1,7 +1,8 @@
 import ByteStreams
 import Replication
 
-/// What a gateway reads from Redis about sessions and gateways. Others may have written it: what is read is written again as it was.
+/// What a gateway reads from Redis about sessions and gateways. Others may have written it: what is read is written
+/// again as it was.
 enum ReplicationTextTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)

@@ -18,7 +18,7 @@ enum RequestHeadTarget {
   }
 }
 
-/// A request head parsed by simple splitting, to compare with one that was accepted. An accepted head must mean the same to every
+/// A request head that was accepted, parsed again by simple splitting. An accepted head must mean the same to every
 /// other parser (RFC 9112 §2–§6), or requests can be smuggled.
 private struct ReferenceHead {
   private let lines: [ArraySlice<UInt8>]

@@ -26,7 +26,7 @@ struct ServerReading {
       connection.receive(bytes.extracting(piece))
       reading.received = piece.upperBound
       try reading.readEvents(&connection, bytes, checkHead)
-      // The memory of a connection is bounded by the received bytes and its limits, whatever lengths the bytes announce.
+      // Received bytes and limits bound the memory of a connection, whatever lengths the bytes announce.
       let most = 4096 + 4 * (head.count + piece.upperBound + limits.headBytes) + 64 * limits.fieldCount
       try require(
         connection.allocatedBytes <= most,

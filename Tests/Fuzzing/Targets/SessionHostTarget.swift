@@ -2,9 +2,9 @@ import ByteStreams
 import Glibc
 import Profiles
 
-/// A host that a client chooses for its session, compared with what the C library makes of it.
+/// A host that a client chooses for its session, compared with the result of the C library.
 ///
-/// Input: the host. An address of this machine, in whichever notation, must be refused.
+/// Input: the host. An address of this machine must be refused in every notation.
 enum SessionHostTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)
@@ -15,7 +15,7 @@ enum SessionHostTarget {
     let reason = ConnectionRules().refusal(ofHost: host, isProxied: false)
 
     var number = in_addr()
-    // A final dot is that of a fully qualified name.
+    // A final dot marks a fully qualified name.
     let hasDot = host.hasSuffix(".")
     if !hasDot, unsafe inet_aton(host, &number) == 1 {
       let expected = UInt32(bigEndian: number.s_addr)
@@ -28,7 +28,7 @@ enum SessionHostTarget {
     if let address {
       let kind = AddressKind(of: address)
       try require((kind == nil) == (reason == nil), "\(host), \(String(describing: kind)), is \(reason ?? "accepted")")
-      // The same address inside of one of IPv6.
+      // The same address inside an address of IPv6.
       if case .ipv4(let inner) = address {
         let inside = UInt64(inner)
         for (high, low) in [

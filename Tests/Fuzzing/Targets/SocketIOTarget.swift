@@ -2,10 +2,11 @@ import ByteStreams
 import Continuity
 import SocketIO
 
-/// A Socket.IO server's messages: every packet against a simple reading of the grammar, and what a conversation makes of them.
+/// A Socket.IO server's messages: every packet against a simple reading of the grammar, and what a conversation makes
+/// of them.
 ///
-/// Input: a byte for the version and the limits, then the messages: a byte with the kind (bit 7: binary) and the length, and the content.
-/// An open packet comes before them, unless bit 1 of the first byte is set.
+/// Input: a byte for the version and the limits, then the messages: a byte with the kind (bit 7: binary) and the
+/// length, and the content. An open packet comes before them, unless bit 1 of the first byte is set.
 enum SocketIOTarget {
   private static let namespaces = ["/", "/a"]
 

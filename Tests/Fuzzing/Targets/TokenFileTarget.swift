@@ -25,12 +25,12 @@ enum TokenFileTarget {
       try check(String(decoding: name, as: UTF8.self), words.dropFirst(), table)
     }
     try require(count == table.count, "\(count) lines, \(table.count) tokens")
-    // A reload of the same file ends nothing.
+    // A reload of the same file ends no grant.
     let again = try? TokenTable(bytes, sharingGrantsOf: table)
     try require(again?.count == table.count, "the same file is refused at a reload")
   }
 
-  /// Compares bytes: for `String`, a separator with a combining mark behind it is another character.
+  /// Compares bytes. For `String`, a separator with a combining mark after it is another character.
   private static func check(
     _ name: String, _ words: ArraySlice<ArraySlice<UInt8>>, _ table: TokenTable
   ) throws(Finding) {

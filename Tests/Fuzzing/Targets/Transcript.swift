@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The events that a parser reported, in a flat form that is fast to write and to compare. Content reported in pieces is joined.
+/// The events that a parser reported, in a flat form that is fast to write and to compare. Content reported in pieces
+/// is joined.
 struct Transcript<Failure: Error & Equatable> {
   private(set) var bytes: [UInt8] = []
   /// The start of the entry to which more content is appended; nil if the next content starts a new entry.
@@ -42,8 +43,8 @@ struct Transcript<Failure: Error & Equatable> {
     for place in 0..<4 { bytes[entry + 1 + place] = UInt8(truncatingIfNeeded: length >> UInt32(24 - 8 * place)) }
   }
 
-  /// Whether two runs over the same bytes reported the same events and both or neither failed. Their errors may differ: which of several
-  /// errors is found first may depend on the pieces.
+  /// Whether two runs over the same bytes reported the same events, and both or neither failed. Their errors may
+  /// differ: the pieces may decide which of several errors is found first.
   func agrees(with other: Transcript) -> Bool {
     (failure == nil) == (other.failure == nil) && bytes == other.bytes
   }

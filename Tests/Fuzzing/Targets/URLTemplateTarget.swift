@@ -2,9 +2,10 @@ import ByteStreams
 import Profiles
 import WebSocketCodec
 
-/// The URL of a profile, and the values that a client gives its variables: they change nothing but their places.
+/// The URL of a profile, and a client's values for its variables: a value changes only its own place.
 ///
-/// Input: lines. The first is the URL with placeholders, the others are the values of its variables in the order of their names.
+/// Input: lines. The first is the URL with placeholders, the others are the values of its variables in the order of
+/// their names.
 enum URLTemplateTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let lines = [UInt8](copying: input).split(separator: 0x0A, omittingEmptySubsequences: false)
@@ -14,7 +15,7 @@ enum URLTemplateTarget {
     var values: [String: String] = [:]
     for (name, line) in zip(names, lines.dropFirst()) {
       let value = String(decoding: line, as: UTF8.self)
-      // Others are refused before a URL is made.
+      // Other values are refused before a URL is made.
       if SessionVariable(name: name).problem(with: value) == nil { values[name] = value }
     }
     guard let url = try? template.url(values) else { return }
@@ -35,7 +36,7 @@ enum URLTemplateTarget {
       try require(host == sample, "the host is \(host)")
       return
     }
-    // The profile itself may have delimiters in its host. A value adds none.
+    // The profile itself may have delimiters in its host, but a value adds none.
     func delimiters(_ host: String) -> String { host.filter { "/?#@:[]\\%".contains($0) } }
     try require(delimiters(host) == delimiters(sample), "a value made the host \(host)")
   }

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// UTF-8 in pieces: the validator fails at the piece with the first invalid byte, and agrees with Swift's String about the whole text.
+/// UTF-8 in pieces: the validator fails at the piece with the first invalid byte, and agrees with Swift's String.
 ///
 /// Input: a byte for the pieces, then the text.
 enum UTF8Target {

@@ -133,7 +133,7 @@ private struct ReferencePattern {
     return value
   }
 
-  /// Remembers what has failed, so that it ends.
+  /// Remembers failures, so that it ends.
   func matches(_ text: String) -> Bool {
     let bytes = Array(text.utf8)
     guard bytes.count <= 256 else { return false }

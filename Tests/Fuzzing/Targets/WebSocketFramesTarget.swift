@@ -1,7 +1,7 @@
 import ByteStreams
 import WebSocketCodec
 
-/// The frames of a peer: in pieces against in one piece, and against a simple parser.
+/// The frames of a peer, read in pieces, in one piece, and by a simple parser.
 ///
 /// Input: a byte for the pieces, a byte for role, compression and limits, then the bytes that the peer sends.
 enum WebSocketFramesTarget {

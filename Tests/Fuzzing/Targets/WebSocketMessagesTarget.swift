@@ -1,10 +1,11 @@
 import ByteStreams
 import WebSocketCodec
 
-/// Two ends of a connection: one reads the same messages as the other sends, with every compression setting and fragmentation.
+/// Two ends of a connection: one reads the messages that the other sends, with every compression setting and
+/// fragmentation.
 ///
-/// Input: a byte for the pieces, two bytes for role and compression, then the messages: a byte each for kind, fragment size and
-/// length, and the payload.
+/// Input: a byte for the pieces, two bytes for role and compression, then the messages: a byte each for kind, fragment
+/// size and length, and the payload.
 enum WebSocketMessagesTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     var reader = InputReader(input)
@@ -44,7 +45,7 @@ enum WebSocketMessagesTarget {
     _ generator: inout Generator, _ wire: inout ByteQueue, _ sent: inout Transcript<WebSocketProtocolError>
   ) {
     guard sender.canSend else { return }
-    // A longer message, to fill the history of the smaller windows (512 bytes and up), with the same number of fragments.
+    // A longer message with the same number of fragments, to fill the history of small windows (512 bytes and up).
     let repetitions = kind & 8 == 0 ? 1 : 8
     let message = Array(repeatElement(payload, count: repetitions).joined())
     let fragmentBytes = fragmentBytes * repetitions

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Several URLs, some of which are on hold: the others are used.
+/// Several URLs, some of them on hold: the session uses the other URLs.
 @Suite struct EndpointTests {
   private func session(urls: Int) -> Dialogue {
     let session = Dialogue {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Common mistakes of clients that are written by hand, none of which a session makes.
+/// Common mistakes of hand-written clients. A session makes none of them.
 @Suite struct HandWrittenClientTests {
   /// Ways into every state in which a session can be left.
   private static var ways: [(SessionState, (Dialogue) -> Void)] {

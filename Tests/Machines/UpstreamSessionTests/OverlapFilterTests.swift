@@ -130,7 +130,7 @@ struct FilterFixture {
     #expect(passed("o1 n3 o2 o3 n4 o4", holds: false) == "1 3 2 4")
   }
 
-  /// Pushes of a failed successor: the older connection need not deliver them, and a later equal push is another one.
+  /// Pushes of a failed successor: the older connection need not deliver them, and a later equal push is a new push.
   @Test func forgetsAFailedSuccessorWhereNoPongTellsWhatItBroughtAlone() {
     #expect(passed("n5 n! o5", holds: false) == "5 5 over")
   }

@@ -631,7 +631,7 @@ async def test_methods_that_are_not_served_are_refused(method, gateway):
         gateway.address(), f"{method} /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
     )
     assert answer.statuses == [405]
-    # CONNECT names no path: the methods are those of the server as a whole.
+    # CONNECT names no path, so Allow names the methods of the whole server.
     methods = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" if method == "CONNECT" else b"GET, HEAD, POST, OPTIONS"
     assert b"\r\nAllow: " + methods + b"\r\n" in answer.data
 

@@ -136,7 +136,7 @@ async def test_a_post_a_poll_and_a_stream_pass(proxied, upstream):
             await eventually(lambda: held(gateway, 1), what="the poll is held")
             await upstream.push("now")
             assert (await poll).payloads == ["now"]
-            # Each push arrives while the stream goes on: nothing is buffered.
+            # Each push arrives while the stream is open: the proxy buffers nothing.
             assert await pushed(stream) == "now"
             await upstream.push("then")
             assert await pushed(stream) == "then"

@@ -226,7 +226,7 @@ def _shared(database, listeners):
 
 
 async def test_keys_of_an_earlier_program_are_continued(gateway_for, start, chat, tmp_path):
-    """The earlier gateway was killed. One gateway takes its sessions over, and another one follows them."""
+    """The earlier gateway was killed. One gateway takes its sessions over, and another gateway follows them."""
     if _WRITES:
         database, tick = await start(RedisServer(tmp_path)), await start(Upstream())
         config = {**_shared(database, "127.0.0.1:0"), "tick": tick}

@@ -1,4 +1,4 @@
-"""Several addresses of one name (RFC 8305): a dead one costs a quarter of a second, not the connect's time limit."""
+"""Several addresses of one name (RFC 8305): a dead address costs a quarter of a second, not the connect timeout."""
 
 import contextlib
 
@@ -32,7 +32,7 @@ class TwoFamilies(Cable):
         self.near.run("ip", "-6", "route", "add", "fd88::/32", "via", "fd77::1")
 
     def prefix(self):
-        # In a mount namespace of its own, which ends with the gateway, the hosts file is in the place of the machine's.
+        # The gateway's own mount namespace, which ends with it, shows this hosts file instead of the machine's.
         in_place = 'mount --bind "$0" /etc/hosts && exec "$@"'
         return (*super().prefix(), "unshare", "--mount", "sh", "-c", in_place, str(self._hosts))
 
@@ -46,7 +46,7 @@ class TwoFamilies(Cable):
         return listener
 
     def blackhole(self, host, *answer):
-        """Packets to this address vanish, or are refused where `answer` says how."""
+        """Drops packets to this address, or refuses them as `answer` says."""
         tool = "ip6tables" if host == SIX else "iptables"
         rule = ("-A", "INPUT", "-p", "tcp", "-d", host, "-j", *(answer or ("DROP",)))
         self.far.run(tool, "-w", *rule)
@@ -81,7 +81,7 @@ async def connect(start, gateway_for, cable, tmp_path):
 
 
 async def seconds_connecting(gateway):
-    """How long the way from `connecting` to `upgrading` took, by the session's own clock."""
+    """The time from `connecting` to `upgrading`, by the session's own clock."""
     history = (await gateway.client().session())["history"]
     assert [entry["to"] for entry in history] == ["resolving", "connecting", "upgrading", "ready"]
     return history[1]["seconds_ago"] - history[2]["seconds_ago"]
@@ -98,7 +98,7 @@ async def test_a_dead_first_address_costs_a_quarter_of_a_second(connect, cable, 
     assert upstream.connected == 1
     took = await seconds_connecting(gateway)
     measured(f"{took:.3f} s")
-    # Not before: the first had its chance. And nothing like the ten seconds of the connect's time limit.
+    # Not earlier, since the first address has its chance, and far less than the connect timeout of ten seconds.
     assert 0.24 < took < 5
 
 

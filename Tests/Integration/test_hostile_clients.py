@@ -216,7 +216,7 @@ async def test_a_client_that_does_not_read_its_answers_is_bounded_and_harms_nobo
         deaf.append(connection)
     for _ in range(50):
         await serves(gateway)
-    # Twenty readers of the same bytes share them: what is held for each is a reference and a cursor.
+    # Twenty readers use the same bytes in memory: each costs only a reference and a position.
     assert gateway.memory() < before + 24 * MEBIBYTE
     for connection in deaf:
         connection.close()

@@ -83,7 +83,7 @@ async def test_a_request_that_arrived_meanwhile_is_not_too_late(upstream, gatewa
     half_body[1].write(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n01234")
 
     async def has_read_both():
-        # Both connections, and the one that reads the metrics.
+        # Both connections, and the connection that reads the metrics.
         return (await gateway.metrics())["drawbridge_http_connections"] >= 3
 
     await eventually(has_read_both, what="the gateway has read the halves")

@@ -1,4 +1,4 @@
-"""Sessions that clients create leave the configured ones alone, and each client's leave those of the others alone."""
+"""Sessions that clients create do not affect the configured sessions or the sessions of other clients."""
 
 import asyncio
 import hashlib

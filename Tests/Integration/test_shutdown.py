@@ -159,7 +159,7 @@ async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstrea
 
 
 async def test_a_hand_over_in_progress_does_not_keep_the_queue(raw_upstream, gateway_for):
-    """The queue is held for the pong of the old connection, which never comes, for longer than the flush may take."""
+    """The queue waits for the pong of the old connection, which never comes, for longer than the flush may take."""
     received = []
     asked = asyncio.Event()
 

@@ -28,7 +28,7 @@ import UpstreamSession
     }
   }
 
-  /// The held call.
+  /// Sends a call. Returns the held request.
   private func hold(
     _ body: String, to target: String = "/v1/call", fields: String = "", _ api: APIFixture
   ) throws -> any WaitingRequest {
@@ -99,7 +99,7 @@ import UpstreamSession
     return try api.post(#"{"id":1}"#, to: "/v1/call")
   }
 
-  /// The response to a call with these header fields that gets its reply.
+  /// Makes a call with these header fields and replies to it. Returns the response.
   func answered(_ fields: String) throws -> Received {
     let api = try fixture()
     let session = try api.session()

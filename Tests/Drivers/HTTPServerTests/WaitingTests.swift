@@ -9,7 +9,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// Requests that wait for news, on a connection whose other end is the test.
+/// Requests that wait for new data, on a connection whose other end is the test.
 @Suite struct WaitingTests {
   @Test func aRequestIsWokenWhereNewsAndPipelinedBytesComeInOneTurn() async throws {
     let served = try ServedApplication()
@@ -89,7 +89,7 @@ import Testing
       #expect(served.isHolding(1))
       #expect(served.board.held.current == 1)
       served.inOneTurn {
-        // Both are pipelined behind the first request, which now ends.
+        // Both are pipelined after the first request, which ends now.
         client.get("/now")
         client.get("/wait")
         served.board.publish()

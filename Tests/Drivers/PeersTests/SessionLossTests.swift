@@ -469,7 +469,7 @@ import UpstreamProtocol
     #expect(answer.status == 200 && answer.text("state") == "no-holder", "\(answer.body)")
     let replica = try Self.replica(answer)
     #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false && replica["lag_seconds"] is NSNull)
-    // A holder that does not respond causes a wait of two seconds, not as long as its replacement takes.
+    // A holder that does not respond causes a wait of 800 ms, not as long as its replacement takes.
     let slow = try ScriptedPeer { client in _ = client.readToEnd() }
     defer { slow.stop() }
     gateway.locate(at: slow.address)

@@ -59,7 +59,8 @@ class CertificateAuthority:
     def issue(self, *names, days=1, starts_in=0, self_signed=False, for_clients=False, common_name="drawbridge test"):
         """A certificate for `names`, each written as openssl does: `DNS:localhost`, `IP:127.0.0.1`, `URI:spiffe://a/b`.
 
-        It is valid for `days`, beginning an hour before `starts_in` days; negative numbers give one that has expired.
+        It begins an hour before `starts_in` days from now and is valid for `days`. Negative numbers make an expired
+        certificate.
         """
         self._issued += 1
         key = ec.generate_private_key(ec.SECP256R1())

@@ -95,7 +95,7 @@ extension Span where Element == UInt8 {
   }
 }
 
-/// The bytes that must be escaped in a JSON string (RFC 8259 §7): `"`, `\`, and those below 0x20.
+/// The bytes that must be escaped in a JSON string (RFC 8259 §7): `"`, `\`, and bytes below 0x20.
 private enum JSONSpecials {
   @inline(__always)
   static func isSpecial(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x22 || byte == 0x5C }

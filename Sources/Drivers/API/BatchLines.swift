@@ -17,7 +17,7 @@ enum BatchLines {
 
   /// - Parameters:
   ///   - limit: maximum number of non-empty lines. Returns nil if there are more, or more than `maximumEmptyLines`
-  ///     empty ones.
+  ///     empty lines.
   ///   - sharesStorage: whether lines may have a common storage; false if the messages may leave the queue at very
   ///     different times.
   static func split(_ text: Span<UInt8>, atMost limit: Int, sharesStorage: Bool) -> [SharedSlice]? {

@@ -41,8 +41,8 @@ enum Representation: UInt8 {
     }
   }
 
-  /// Returns the representation that the client prefers; of equally preferred ones, the first. Throws 406 if the client
-  /// accepts none.
+  /// Returns the representation that the client prefers. If it prefers several equally, returns the first. Throws 406
+  /// if the client accepts none.
   static func negotiate(
     _ request: borrowing HTTPRequestHead, _ offered: [Representation], note: String = ""
   ) throws(ProblemError) -> Representation {

@@ -152,7 +152,7 @@ extension HTTPConnection: InputTarget {
   }
 
   /// Whether closing now could lose a response, even if the client sends no further request. Unread or later input
-  /// makes the kernel reset the connection and discard what it has not sent.
+  /// makes the kernel reset the connection and discard unsent bytes.
   var shouldLinger: Bool { !channel.isClosed && (channel.isReadable || channel.unsentBytes > 0) }
 
   /// Reads and drops further input, within a limit of time and bytes, so that the client can read the last response.

@@ -3,9 +3,9 @@ import ByteStreams
 /// Messages of the session itself on one connection: setup messages, heartbeats and responses to heartbeats.
 ///
 /// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only
-/// while the upstream does not read its socket. Setup messages are limited by the configuration. Of heartbeats, and of
-/// responses to the upstream's, only the newest is pending: it replaces earlier ones, as with pongs (RFC 6455 §5.5.3).
-/// So an upstream that sends heartbeats and reads nothing cannot make this grow.
+/// while the upstream does not read its socket. Setup messages are limited by the configuration. A new heartbeat, or a
+/// new response to an upstream's heartbeat, replaces the pending one, as with pongs (RFC 6455 §5.5.3). So an upstream
+/// that sends heartbeats and reads nothing cannot make this grow.
 package struct PriorityMessages: Sendable {
   private var pending: [PriorityMessage] = []
 

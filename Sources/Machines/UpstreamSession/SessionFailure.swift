@@ -26,8 +26,8 @@ package struct AttemptFailure: Equatable, Sendable {
     case proxyDenied
     /// An HTTP response other than 101. `retryAfter`: the value of its Retry-After field.
     case status(Int, retryAfter: TimeSpan?)
-    /// A response that RFC 6455 §4.1 makes us fail: not HTTP, a wrong accept key, or an extension or subprotocol that
-    /// we did not offer.
+    /// A response that fails the connection under RFC 6455 §4.1: not HTTP, a wrong accept key, or an extension or
+    /// subprotocol that we did not offer.
     case handshake
     /// A redirection that must not be followed: too many, or to a less secure scheme.
     case redirect

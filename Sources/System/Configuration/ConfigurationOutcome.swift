@@ -36,8 +36,8 @@ extension ConfigurationLoader {
       if !errors.isEmpty { throw ConfigurationErrors(errors: errors) }
     }
 
-    /// The settings to display: all of the top of the file, and of each named session those that were set or differ
-    /// from the default.
+    /// The settings to display: all settings at the top of the file, and for each named session the settings that were
+    /// set or differ from the default.
     package var displayedSettings: [Setting] {
       let defaults = GatewaySettings()
       let named =
@@ -114,7 +114,7 @@ extension ConfigurationLoader {
 
     /// Returns the prefix of the named session or profile that `key` belongs to. The name of a session may contain
     /// dots, and may begin with the name of another session and a dot. The part after the name resolves the ambiguity:
-    /// it must be `upstream`, `delivery` or `webhooks`, and no setting's path contains these further on.
+    /// it must be `upstream`, `delivery` or `webhooks`, and no setting's path contains these words in a later part.
     private func group(of key: String) -> String? {
       if key.hasPrefix("profiles.") { return settings.profiles.map(\.pathPrefix).first { key.hasPrefix($0) } }
       guard key.hasPrefix("sessions.") else { return nil }

@@ -54,7 +54,7 @@ package struct GatewaySettings: Equatable, Sendable {
     return (hasDefault ? [NamedSession(name: SessionName.default, configuration: session)] : []) + sessions
   }
 
-  /// The session with this name, which must exist.
+  /// The session with this name. If there is none, it has defaults and cannot be set.
   subscript(named name: String) -> SessionConfiguration {
     get { positions[name].map { sessions[$0].configuration } ?? SessionConfiguration() }
     set {
@@ -68,7 +68,7 @@ package struct GatewaySettings: Equatable, Sendable {
     sessions.append(session)
   }
 
-  /// The profile with this name, which must exist.
+  /// The profile with this name. If there is none, it has defaults and cannot be set.
   subscript(profile name: String) -> SessionProfile {
     get { profiles.first { $0.name == name } ?? SessionProfile(name: name) }
     set {
@@ -79,8 +79,8 @@ package struct GatewaySettings: Equatable, Sendable {
   /// Adds a profile whose name is new.
   mutating func add(_ profile: SessionProfile) { profiles.append(profile) }
 
-  /// Replaces the sessions by those of `old`. Each gets its configuration in these settings, if there is one, and
-  /// otherwise keeps its own.
+  /// Replaces the sessions with the sessions of `old`. Each takes its configuration from these settings, if they have
+  /// one for it, and otherwise keeps its own.
   mutating func keepSessions(of old: GatewaySettings) {
     let configured = self
     sessions = []

@@ -2,7 +2,8 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// What the main thread waits for: UNIX signals, wake-ups by other threads, and one more descriptor.
+/// The events that the main thread waits for: UNIX signals, wake-ups by other threads, and input on one more
+/// descriptor.
 ///
 /// `wake()` can be called from any thread. The rest belongs to the thread that waits.
 package final class ProcessEvents: Sendable {

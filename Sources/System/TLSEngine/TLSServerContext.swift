@@ -6,8 +6,8 @@ import COpenSSL
 /// It owns the keys of its session tickets. A new context rejects the tickets of the previous one, so their clients
 /// make a full handshake. Building a new context at intervals thus rotates these keys (RFC 8446 §8.1, RFC 9325 §4.6).
 ///
-/// With client certificates there are no tickets. A resumed TLS session does not verify the certificate again, so one
-/// that has expired or is no longer trusted would be accepted as long as its ticket.
+/// With client certificates there are no tickets. A resumed TLS session does not verify the certificate again, so an
+/// expired or distrusted certificate would be accepted as long as its ticket.
 @safe
 package final class TLSServerContext: Sendable {
   package let settings: TLSServerSettings

@@ -81,7 +81,6 @@ let package = Package(
     target(.machines, "Continuity"),
     target(.machines, "JournalCoding", ["ByteStreams"]),
     target(.machines, "Idempotency", ["ByteStreams", "Totals", "JournalCoding"]),
-    target(.machines, "Journal", ["ByteStreams", "Continuity", "Idempotency", "JournalCoding"]),
     target(.machines, "SocketIO", ["ByteStreams", "Continuity", "JSONCodec"]),
     target(
       .machines, "UpstreamProtocol",
@@ -89,8 +88,10 @@ let package = Package(
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
     target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession"]),
-    target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO"]),
-    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "Journal", "JournalCoding"]),
+    target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO", "JournalCoding"]),
+    target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "JournalCoding"]),
+    target(
+      .machines, "Journal", ["ByteStreams", "Continuity", "Idempotency", "Inbox", "Consumers", "JournalCoding"]),
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
     target(.machines, "Forwarding", ["ByteStreams"]),
@@ -117,7 +118,8 @@ let package = Package(
     target(
       .system, "Store",
       [
-        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Journal", "JournalCoding", "SocketIO", "Reactor",
+        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Inbox", "Consumers", "Journal", "JournalCoding",
+        "SocketIO", "Reactor",
         "Submissions",
         "Metrics", "Logging",
       ]),
@@ -151,7 +153,8 @@ let package = Package(
     .target(
       name: "RedisStore",
       dependencies: [
-        "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Journal", "Replication", "RedisProtocol", "Reactor",
+        "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Inbox", "Journal", "Replication", "RedisProtocol",
+        "Reactor",
         "Submissions", "Metrics", "Logging", "Totals", "Dialing", "Redis",
       ],
       path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
@@ -224,25 +227,29 @@ let package = Package(
     tested(.codecs, "RESPCodec", ["ByteStreams"]),
     .target(
       name: "JournalSupport",
-      dependencies: ["ByteStreams", "Continuity", "Idempotency", "Journal", "JournalCoding", "TestSupport"],
+      dependencies: [
+        "ByteStreams", "Continuity", "Idempotency", "Inbox", "Consumers", "Journal", "JournalCoding", "TestSupport",
+      ],
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
     tested(.machines, "Continuity"),
-    tested(.machines, "Journal", ["ByteStreams", "Continuity", "Idempotency", "JournalCoding", "JournalSupport"]),
+    tested(
+      .machines, "Journal",
+      ["ByteStreams", "Continuity", "Idempotency", "JournalCoding", "JournalSupport", "Inbox", "Consumers"]),
     tested(.machines, "SocketIO", ["ByteStreams", "Continuity", "WebSocketCodec"]),
     tested(.machines, "UpstreamProtocol", ["ByteStreams", "Continuity", "Deflate", "JSONCodec", "SocketIO"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
     tested(.machines, "Outbox", ["Totals", "UpstreamSession"]),
-    tested(.machines, "Inbox", ["SocketIO"]),
+    tested(.machines, "Inbox", ["SocketIO", "JournalCoding"]),
     tested(.machines, "Totals"),
-    tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "Journal", "JournalCoding"]),
+    tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "JournalCoding"]),
     tested(.machines, "Webhooks", ["ByteStreams", "Consumers", "HTTPCodec"]),
     tested(.machines, "Idempotency", ["ByteStreams", "JournalCoding"]),
     tested(.machines, "Forwarding", ["ByteStreams"]),
     tested(.machines, "Calls", ["ByteStreams", "UpstreamSession"]),
     tested(.machines, "RouteNetlink"),
     tested(.machines, "RedisProtocol", ["ByteStreams", "HTTPCodec", "RESPCodec"]),
-    tested(.machines, "Replication", ["ByteStreams", "Inbox", "RedisProtocol"]),
+    tested(.machines, "Replication", ["ByteStreams", "Inbox", "JournalCoding", "RedisProtocol"]),
     tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
     tested(.system, "Reactor", ["LoopbackSupport"]),
     // Certificates, made while a test runs.
@@ -263,7 +270,8 @@ let package = Package(
     tested(
       .system, "Store",
       [
-        "CFaults", "ByteStreams", "Continuity", "Journal", "JournalCoding", "JournalSupport", "Logging", "Metrics",
+        "CFaults", "ByteStreams", "Continuity", "Inbox", "Consumers", "Journal", "JournalCoding", "JournalSupport",
+        "Logging", "Metrics",
         "Reactor",
         "SocketIO", "Submissions", "Threading", "LoopbackSupport",
       ]),
@@ -293,7 +301,7 @@ let package = Package(
     tested(
       .drivers, "RedisStore",
       [
-        "ByteStreams", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor", "Redis",
+        "ByteStreams", "Inbox", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor", "Redis",
         "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Dialing",
         "LoopbackSupport",
       ]),
@@ -338,7 +346,8 @@ let package = Package(
     .testTarget(
       name: "SimulationTests",
       dependencies: [
-        "API", "Access", "ByteStreams", "CVirtualClock", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Inbox",
+        "API", "Access", "ByteStreams", "CVirtualClock", "Configuration", "Consumers", "Dialing", "HTTPCodec",
+        "HTTPServer", "Inbox",
         "Journal",
         "Logging", "Metrics", "Outbox", "Reactor", "RedisStore", "Replication", "Sessions", "Submissions",
         "TestSupport", "Threading", "Upstream", "UpstreamProtocol", "UpstreamSession", "WebSocketCodec",

@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Inbox
 import Journal
 import Logging
 import Metrics
@@ -52,7 +53,7 @@ extension GatewayServer {
     var pushes = 0
     var messages = 0
     for opened in journals.values {
-      pushes += opened.restored.pushes.count
+      pushes += opened.restored.log.pushes.count
       messages += opened.restored.messages.count
     }
     logger.info(

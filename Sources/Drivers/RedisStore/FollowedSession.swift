@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import Journal
 import Replication
 
@@ -159,23 +160,24 @@ struct FollowedSession {
   }
 
   /// The entries that follow; nil if pushes are missing between the copy and them, because they were dropped, or an entry is damaged.
-  private mutating func entries(of part: StreamPart) -> [JournalEntry]? {
-    var result: [JournalEntry] = []
+  private mutating func entries(of part: StreamPart) -> [LogChange]? {
+    var result: [LogChange] = []
     for (id, bytes) in part.entries {
       // A gap belongs to the push after it.
-      var gaps: [JournalEntry] = []
+      var gaps: [LogChange] = []
       let follows = JournalEntry.read(bytes.span) { entry in
-        let push: JournalPush
-        switch entry {
+        guard case .log(let change) = entry else { return true }
+        let push: StoredPush
+        switch change {
         case .push(let value): push = value
         // The holder had dropped pushes that Redis had lost.
         case .retained(let retention):
           guard retention.first > next ?? 0 else { return true }
-          result.append(entry)
+          result.append(change)
           next = retention.first
           return true
         default:
-          gaps.append(entry)
+          gaps.append(change)
           return true
         }
         let expected = next ?? push.number
@@ -183,7 +185,7 @@ struct FollowedSession {
         // After a failover, a holder may write pushes again with others in one entry.
         if push.number == expected {
           result += gaps
-          result.append(entry)
+          result.append(change)
           next = expected + 1
         }
         gaps = []

@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import Journal
 import Replication
 import Submissions
@@ -59,7 +60,7 @@ final class HeldSession {
     self.stateBytes = stateBytes
     self.changeBytes = changeBytes
     self.index = index
-    progress = JournalProgress(position: content.state.lastPosition)
+    progress = JournalProgress(position: content.state.log.lastPosition)
     journal = QueuedJournal(queue, session: index, progress, isShared: true)
     self.content = content
   }
@@ -77,7 +78,7 @@ final class HeldSession {
     isLeaving = last.isLeaving
     self.index = index
     content = JournaledSession(last.content.state)
-    progress = JournalProgress(position: content.state.lastPosition)
+    progress = JournalProgress(position: content.state.log.lastPosition)
     journal = QueuedJournal(queue, session: index, progress, isShared: true)
   }
 
@@ -119,15 +120,15 @@ final class HeldSession {
     if let write, write.number == number { return write }
     var (cost, bytes) = (0, 0)
     while bytes < Self.writeBytes, apply(&cost, &bytes) {}
-    let first = content.state.firstRetained
+    let first = content.state.log.firstRetained
     let drops = first > firstKept
     if drops {
       firstKept = first
-      content.append(change: .retained(content.state.retention))
+      content.append(change: .log(.retained(content.state.log.retention)))
     }
     var made = SessionWrite(
       number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
-      position: content.state.lastPosition, cost: cost)
+      position: content.state.log.lastPosition, cost: cost)
     // The gap before the oldest push has the number of the push before.
     if drops { made.firstKept = first - 1 }
     content.forEachPushRow { [self] bytes, range, _, last in
@@ -148,7 +149,7 @@ final class HeldSession {
     content.clear()
     var made = SessionWrite(
       number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
-      position: content.state.lastPosition, cost: cost)
+      position: content.state.log.lastPosition, cost: cost)
     made.isState = true
     lastPush = last
     content.forEachPushRow(after: last.push, notesRetention: true) { [self] bytes, range, _, last in

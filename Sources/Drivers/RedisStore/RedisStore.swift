@@ -1,5 +1,6 @@
 import ByteStreams
 import Dialing
+import Inbox
 import Journal
 import Logging
 import Metrics
@@ -76,7 +77,7 @@ package enum FollowedChange: Sendable {
   /// nothing is void.
   case continued(after: UInt64?, ShareTerms)
   /// The next pushes and gaps.
-  case entries([JournalEntry])
+  case entries([LogChange])
   /// Everything that is stored has been reported, and what follows will be, until `isOutdated`.
   case isCurrent
   /// Everything has been reported that was stored when `follow` was called with this number.

@@ -153,7 +153,7 @@ package final class FollowedCopy: Sendable {
   func setRefreshed(_ number: UInt64) { refreshed.store(number, ordering: .releasing) }
 
   /// These pushes have become readable, in a copy that was current before.
-  func arrived(_ entries: [JournalEntry]) {
+  func arrived(_ entries: [LogChange]) {
     guard let entry = entries.last(where: { if case .push = $0 { true } else { false } }), case .push(let push) = entry
     else { return }
     let lag = max(0, ProcessInformation.wallClockMilliseconds() - push.time)

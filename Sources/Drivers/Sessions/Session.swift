@@ -71,7 +71,7 @@ package final class Session: Sendable {
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
     if let opened {
       inbox = SharedInbox(
-        restoring: RestoredLog(opened.restored), in: opened.journal, retention: retention, budget: budget)
+        restoring: opened.restored, in: opened.journal, retention: retention, budget: budget)
       consumers = SharedConsumers(inbox: inbox, restoring: opened.restored.consumers, in: opened.journal)
       deliveryTerms = DeliveryTerms(opened.restored)
     } else {
@@ -115,7 +115,7 @@ package final class Session: Sendable {
     case .held(let journal, let given):
       (opened, permission) = (journal, given)
       inbox = SharedInbox(
-        restoring: RestoredLog(journal.restored), in: journal.journal, retention: plan.retention, budget: plan.budget)
+        restoring: journal.restored, in: journal.journal, retention: plan.retention, budget: plan.budget)
       consumers = SharedConsumers(
         inbox: inbox, restoring: journal.restored.consumers, in: journal.journal,
         budget: plan.created == nil ? nil : plan.budget, owner: plan.created?.creation.owner ?? "")

@@ -7,10 +7,10 @@ import Threading
 
 /// Consumers of a session that is stored.
 extension SharedConsumers {
-  /// Submits what has changed: a machine returns entries and does not call the store. Within the lock, so that the entries have the order of the changes.
+  /// Submits what has changed: a machine returns changes and does not call the store. Within the lock, so that the entries have the order of the changes.
   func submit(_ state: inout State) {
     guard let journal else { return }
-    let entries = state.table.takeEntries(at: .present)
+    let entries = state.table.takeChanges(at: .present).map { JournalEntry.consumer(name: $0.name, $0.change) }
     if !entries.isEmpty { state.lastTicket = journal.submit(contentsOf: entries) }
   }
 

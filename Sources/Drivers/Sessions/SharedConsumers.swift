@@ -65,7 +65,7 @@ package final class SharedConsumers: Sendable {
   ///
   /// - Parameter restored: those of earlier processes.
   init(
-    inbox: SharedInbox, restoring restored: [String: RestoredConsumer], in journal: any SessionJournal,
+    inbox: SharedInbox, restoring restored: StoredConsumers, in journal: any SessionJournal,
     budget: RetentionBudget? = nil, owner: String = ""
   ) {
     self.inbox = inbox

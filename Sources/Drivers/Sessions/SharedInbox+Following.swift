@@ -29,13 +29,13 @@ extension SharedInbox {
   }
 
   private enum Change {
-    case entries([JournalEntry])
+    case entries([LogChange])
     case continued(after: UInt64?, [Term])
     case replaced(FollowedLog)
   }
 
   /// Appends what the other gateway has stored.
-  func follow(_ entries: [JournalEntry]) { apply(.entries(entries)) }
+  func follow(_ entries: [LogChange]) { apply(.entries(entries)) }
 
   /// The log has these terms from now on. What is after the push with this number is void; nil: nothing is.
   func `continue`(after number: UInt64?, _ terms: [Term]) { apply(.continued(after: number, terms)) }
@@ -56,7 +56,7 @@ extension SharedInbox {
         var last: PushLog?
         switch change {
         case .entries(let entries):
-          for entry in entries { log.follow(entry, clock, dropping: &appender.dropped) }
+          for entry in entries { log.follow(entry, at: clock, dropping: &appender.dropped) }
         case .continued(let number, let terms): log.continue(after: number, terms)
         case .replaced(let new): (last, log) = (log, new.log)
         }
@@ -85,11 +85,11 @@ struct FollowedLog {
 
   var epoch: Epoch { log.epoch }
 
-  mutating func follow(_ entries: [JournalEntry]) {
+  mutating func follow(_ entries: [LogChange]) {
     var dropped: [RetainedMessage] = []
     let clock = JournalClock.present
     for entry in entries {
-      log.follow(entry, clock, dropping: &dropped)
+      log.follow(entry, at: clock, dropping: &dropped)
       dropped.removeAll(keepingCapacity: true)
     }
   }
@@ -98,21 +98,10 @@ struct FollowedLog {
 }
 
 extension PushLog {
-  fileprivate mutating func follow(
-    _ entry: JournalEntry, _ clock: JournalClock, dropping dropped: inout [RetainedMessage]
-  ) {
-    switch entry {
-    case .push(let push):
-      let message = RetainedMessage(
-        push.number, arrival: clock.time(of: push.time), layout: push.layout, rendered: push.rendered)
-      if let message {
-        append(following: message, dropping: &dropped)
-      } else {
-        skip(unreadable: push.number, dropping: &dropped)
-      }
-    case .gap(let reasons): recordGap(GapMarks(reasons))
-    case .retained(let retention): skip(to: RestoredLog(epoch: epoch, retention, clock), dropping: &dropped)
-    default: break
-    }
+  /// The log of a stored session, with its times on the clock of this process.
+  init(restoring restored: RestoredSession, retention: Retention) {
+    let terms = restored.terms.map { Term($0.term, firstMessage: $0.firstPush) }
+    self.init(
+      restoring: restored.log, epoch: Epoch(restored.epoch), terms: terms, retention: retention, at: .present)
   }
 }

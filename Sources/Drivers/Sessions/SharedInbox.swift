@@ -72,7 +72,7 @@ package final class SharedInbox: Sendable {
   ///
   /// - Parameter restored: the pushes of earlier processes.
   convenience init(
-    restoring restored: RestoredLog, in journal: any SessionJournal, retention: Retention, budget: RetentionBudget
+    restoring restored: RestoredSession, in journal: any SessionJournal, retention: Retention, budget: RetentionBudget
   ) {
     self.init(PushLog(restoring: restored, retention: retention), budget, journal)
     budget.add(log.withLock { $0.retainedBytes })
@@ -162,8 +162,7 @@ package final class SharedInbox: Sendable {
     _ message: RetainedMessage, _ continued: JournalEntry?, time: Int64, _ appender: inout Appender,
     in journal: any SessionJournal
   ) {
-    let push = JournalEntry.push(
-      JournalPush(number: message.sequence, time: time, layout: message.layout, rendered: message.rendered))
+    let push = JournalEntry.log(.push(message.stored(time: time)))
     if appender.resumeCursor == nil, continued == nil {
       appender.lastTicket = journal.submit(push)
     } else {
@@ -186,7 +185,7 @@ package final class SharedInbox: Sendable {
       return
     }
     (appender.trimmed, appender.untrimmedBytes) = (first, 0)
-    journal.note(contentsOf: [.trimmed(before: first)])
+    journal.note(contentsOf: [.log(.trimmed(before: first))])
   }
 
   /// When all pushes so far are stored; nil if there is nothing to store.
@@ -290,7 +289,7 @@ package final class SharedInbox: Sendable {
         changes.add(1, ordering: .releasing)
       }
       // In the order of the pushes.
-      journal?.submit(.gap(.upstream))
+      journal?.submit(.log(.gap(.upstream)))
     }
     if journal?.showsUnstored == true { journalChanged() }
     if journal == nil { notifier.notify() }

@@ -1,22 +1,21 @@
 import ByteStreams
 import Inbox
-import Journal
 import JournalCoding
 import Totals
 
-/// The consumers of a session that is stored. Each call that changes them is followed by `takeEntries`, and the entries are submitted in order.
+/// The consumers of a session that is stored. Each call that changes them is followed by `takeChanges`, and the changes are submitted in order.
 extension ConsumerTable {
   struct Unstored: Sendable {
     let epoch: Epoch
     /// Settings and removals.
-    var entries: [JournalEntry] = []
+    var entries: [(name: String, change: ConsumerChange)] = []
     /// The consumers that may have other changes.
     var names: Set<String> = []
   }
 
   /// What was submitted last of a consumer, and when it had been used.
   struct StoredProgress: Sendable {
-    let progress: JournalConsumerProgress
+    let progress: ConsumerProgress
     let use: MonotonicTime
   }
 
@@ -27,7 +26,7 @@ extension ConsumerTable {
     let idleEnd: MonotonicTime
 
     fileprivate init(
-      _ stored: RestoredConsumer, _ settings: ConsumerSettings, use: MonotonicTime, at clock: JournalClock
+      _ stored: StoredConsumer, _ settings: ConsumerSettings, use: MonotonicTime, at clock: JournalClock
     ) {
       self.use = use
       // A clock that was set back does not make it longer.
@@ -42,11 +41,11 @@ extension ConsumerTable {
   fileprivate static var graceTime: TimeSpan { .minutes(1) }
 
   /// The consumers as they were stored. Leases continue until their deadlines, and so does the time until idle consumers are removed.
-  package init(restoring restored: [String: RestoredConsumer], from source: some PushSource, at clock: JournalClock) {
+  package init(restoring restored: StoredConsumers, from source: some PushSource, at clock: JournalClock) {
     self.init()
     unstored = Unstored(epoch: source.latest.epoch)
-    for (name, stored) in restored.sorted(by: { $0.key < $1.key }).prefix(Self.maximumRestored) {
-      let settings = ConsumerSettings(stored.settings)
+    for (name, stored) in restored.byName.sorted(by: { $0.key < $1.key }).prefix(Self.maximumRestored) {
+      let settings = stored.settings.withinLimits
       lastID += 1
       let queue =
         settings.isShared ? LeaseQueue(restoring: stored, settings, from: source, at: clock) : nil
@@ -63,7 +62,7 @@ extension ConsumerTable {
   }
 
   /// Of a consumer that is not shared. A reader that has acknowledged nothing since it started at a foreign position gets that gap again.
-  private static func position(of stored: RestoredConsumer, _ source: some PushSource) -> Cursor {
+  private static func position(of stored: StoredConsumer, _ source: some PushSource) -> Cursor {
     guard stored.progress.reasons.contains(.restart) else {
       return source.cursor(restoring: stored.progress.position)
     }
@@ -78,28 +77,27 @@ extension ConsumerTable {
     guard let unstored, let consumer = consumers[name] else { return }
     let start = consumer.queue?.frontier ?? consumer.position
     let position = start.epoch == unstored.epoch ? start.position : 0
-    self.unstored?.entries.append(
-      .consumer(name: name, .put(JournalConsumerSettings(consumer.settings), position: position)))
+    var settings = consumer.settings
+    settings.isWebhook = false
+    self.unstored?.entries.append((name, .put(settings, position: position)))
     noteChange(of: name)
   }
 
   mutating func noteRemoval(of name: String) {
     unstored?.names.remove(name)
-    unstored?.entries.append(.consumer(name: name, .removed))
+    unstored?.entries.append((name, .removed))
   }
 
   /// The changes since the last call, in the order in which they must be stored.
-  package mutating func takeEntries(at clock: JournalClock) -> [JournalEntry] {
+  package mutating func takeChanges(at clock: JournalClock) -> [(name: String, change: ConsumerChange)] {
     guard let taken = unstored else { return [] }
     unstored?.entries = []
     unstored?.names.removeAll(keepingCapacity: true)
-    var entries = taken.entries
+    var changes = taken.entries
     for name in taken.names {
-      for change in consumers[name]?.takeChanges(taken.epoch, at: clock) ?? [] {
-        entries.append(.consumer(name: name, change))
-      }
+      for change in consumers[name]?.takeChanges(taken.epoch, at: clock) ?? [] { changes.append((name, change)) }
     }
-    return entries
+    return changes
   }
 }
 
@@ -118,44 +116,30 @@ extension ConsumerTable.Consumer {
     return [isMoved ? .moved(present) : .used(at: present.time)] + changes
   }
 
-  private func progress(_ epoch: Epoch) -> JournalConsumerProgress {
+  private func progress(_ epoch: Epoch) -> ConsumerProgress {
     let frontier = queue?.frontier ?? position
     guard frontier.epoch == epoch else {
-      var progress = JournalConsumerProgress(position: 0, frontier: 0)
+      var progress = ConsumerProgress(position: 0, frontier: 0)
       progress.reasons = .restart
       return progress
     }
-    guard let queue else { return JournalConsumerProgress(position: position.position, frontier: position.position) }
-    var progress = JournalConsumerProgress(position: queue.position.position, frontier: frontier.position)
+    guard let queue else { return ConsumerProgress(position: position.position, frontier: position.position) }
+    var progress = ConsumerProgress(position: queue.position.position, frontier: frontier.position)
     (progress.missed, progress.missedTotal) = (queue.missed, queue.missedTotal)
-    progress.reasons = JournalGaps(queue.gapReasons)
+    progress.reasons = queue.gapReasons
     progress.droppedDead = queue.dead.dropped
     return progress
   }
 }
 
-extension JournalConsumerSettings {
-  fileprivate init(_ settings: ConsumerSettings) {
-    self.init()
-    isShared = settings.isShared
-    visibility = settings.visibility
-    maximumDeliveries = settings.maximumDeliveries
-    order = settings.order?.text
-    topics = settings.topics
-    idle = settings.idle
-  }
-}
-
 extension ConsumerSettings {
-  /// What the limits of this version do not allow is left out.
-  fileprivate init(_ stored: JournalConsumerSettings) {
-    self.init()
-    isShared = stored.isShared
-    visibility = stored.visibility.clamped(to: Self.visibilities)
-    maximumDeliveries = min(max(stored.maximumDeliveries, Self.deliveries.lowerBound), Self.deliveries.upperBound)
-    order = stored.order.flatMap { ConsumerOrder($0) }
-    for topic in stored.topics { _ = add(topic: Array(topic.utf8)) }
-    idle = stored.idle.clamped(to: Self.idleTimes)
+  /// The stored settings may be those of a version with other limits.
+  fileprivate var withinLimits: ConsumerSettings {
+    var settings = self
+    settings.visibility = visibility.clamped(to: Self.visibilities)
+    settings.maximumDeliveries = min(max(maximumDeliveries, Self.deliveries.lowerBound), Self.deliveries.upperBound)
+    settings.idle = idle.clamped(to: Self.idleTimes)
+    return settings
   }
 }
 

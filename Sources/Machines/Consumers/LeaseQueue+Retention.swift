@@ -83,7 +83,7 @@ extension LeaseQueue {
   mutating func count(missing count: UInt64) {
     missed += count
     missedTotal += count
-    note(.retention)
+    gapReasons.insert(.retention)
   }
 
   mutating func note(_ gap: Gap) {
@@ -91,17 +91,13 @@ extension LeaseQueue {
       self.missed += missed
       missedTotal += missed
     }
-    for reason in gap.reasons { note(reason) }
+    gapReasons.formUnion(GapMarks(gap.reasons))
   }
 
   /// A gap whose response was not sent. Its pushes are counted already.
   mutating func reportAgain(_ gap: Gap) {
     missed += gap.missed ?? 0
-    for reason in gap.reasons { note(reason) }
-  }
-
-  mutating func note(_ reason: Gap.Reason) {
-    if !gapReasons.contains(reason) { gapReasons.append(reason) }
+    gapReasons.formUnion(GapMarks(gap.reasons))
   }
 
   mutating func takeGap() -> Gap? {
@@ -109,7 +105,6 @@ extension LeaseQueue {
     defer { (missed, gapReasons) = (0, []) }
     // As in a poll: a number only if it is known.
     let isKnown = missed > 0 && !gapReasons.contains(.restart)
-    let order: [Gap.Reason] = [.restart, .retention, .upstream, .store]
-    return Gap(missed: isKnown ? missed : nil, reasons: order.filter { gapReasons.contains($0) })
+    return Gap(missed: isKnown ? missed : nil, reasons: gapReasons.reasons)
   }
 }

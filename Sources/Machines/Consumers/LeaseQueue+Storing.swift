@@ -1,6 +1,5 @@
 import ByteStreams
 import Inbox
-import Journal
 import JournalCoding
 
 /// What of a queue is stored: which pushes are settled, which are with workers, and the dead letters.
@@ -61,7 +60,7 @@ extension LeaseQueue {
 
   /// Continues with what an earlier process has stored. Leases that have expired meanwhile end with the next `refresh`.
   init(
-    restoring stored: RestoredConsumer, _ settings: ConsumerSettings, from source: some PushSource,
+    restoring stored: StoredConsumer, _ settings: ConsumerSettings, from source: some PushSource,
     at clock: JournalClock
   ) {
     let end = source.latest
@@ -69,7 +68,7 @@ extension LeaseQueue {
     changes = Changes()
     startSequence = min(stored.start >> 1, end.sequence)
     (missed, missedTotal) = (stored.progress.missed, stored.progress.missedTotal)
-    gapReasons = stored.progress.reasons.list
+    gapReasons = stored.progress.reasons
     dead = DeadLetters(
       restoring: stored.dead.compactMap { DeadLetter($0, at: clock) }, dropped: stored.progress.droppedDead)
     let copied = stored.retried.compactMap { RetainedMessage($0, at: clock) }
@@ -106,7 +105,7 @@ extension LeaseQueue {
   }
 
   private mutating func restore(
-    _ number: UInt64, _ push: RestoredConsumer.Push, _ source: some PushSource, at clock: JournalClock
+    _ number: UInt64, _ push: StoredConsumer.Push, _ source: some PushSource, at clock: JournalClock
   ) {
     records[number]?.attempts = push.attempts
     // Behind another of its key, since the order was changed: it waits for that.
@@ -124,10 +123,10 @@ extension LeaseQueue {
 extension LeaseQueue.Record {
   fileprivate func change(of number: UInt64, at clock: JournalClock) -> ConsumerChange {
     if case .leased(let bits) = state {
-      return .leased(JournalLease(number: number, attempt: attempts, bits: bits, end: clock.deadline(deadline)))
+      return .leased(Lease(number: number, attempt: attempts, bits: bits), end: clock.deadline(deadline))
     }
     let end = clock.deadline(state == .delayed ? deadline : clock.now)
-    return .released(JournalRelease(number: number, attempts: attempts, end: end))
+    return .released(number: number, attempts: attempts, end: end)
   }
 }
 
@@ -136,9 +135,7 @@ extension LeaseQueue.DeadChange {
     switch self {
     case .buried(let letter):
       .buried(
-        JournalDeadLetter(
-          push: letter.message.stored(at: clock), isRejected: letter.reason == .rejected,
-          deliveries: letter.deliveries))
+        StoredDeadLetter(push: letter.message.stored(at: clock), reason: letter.reason, deliveries: letter.deliveries))
     case .dropped(let number): .deadDropped(number: number)
     case .removed: .deadRemoved
     case .retried: .deadRetried
@@ -147,20 +144,9 @@ extension LeaseQueue.DeadChange {
 }
 
 extension DeadLetter {
-  fileprivate init?(_ stored: JournalDeadLetter, at clock: JournalClock) {
+  fileprivate init?(_ stored: StoredDeadLetter, at clock: JournalClock) {
     guard let message = RetainedMessage(stored.push, at: clock) else { return nil }
-    self.init(message: message, reason: stored.isRejected ? .rejected : .deliveries, deliveries: stored.deliveries)
-  }
-}
-
-extension RetainedMessage {
-  /// nil if it is not readable.
-  fileprivate init?(_ stored: JournalPush, at clock: JournalClock) {
-    self.init(stored.number, arrival: clock.time(of: stored.time), layout: stored.layout, rendered: stored.rendered)
-  }
-
-  fileprivate func stored(at clock: JournalClock) -> JournalPush {
-    JournalPush(number: sequence, time: clock.wallClock(of: arrival), layout: layout, rendered: rendered)
+    self.init(message: message, reason: stored.reason, deliveries: stored.deliveries)
   }
 }
 
@@ -170,26 +156,5 @@ extension PushSource {
     let end = latest
     let position = position >> 1 < end.sequence ? position : end.sequence << 1
     return Cursor(epoch: end.epoch, term: end.term, position: position)
-  }
-}
-
-extension JournalGaps {
-  init(_ reasons: [Gap.Reason]) {
-    self = []
-    for reason in reasons {
-      switch reason {
-      case .restart: insert(.restart)
-      case .retention: insert(.retention)
-      case .upstream: insert(.upstream)
-      case .store: insert(.store)
-      }
-    }
-  }
-
-  var list: [Gap.Reason] {
-    let all: [(JournalGaps, Gap.Reason)] = [
-      (.restart, .restart), (.retention, .retention), (.upstream, .upstream), (.store, .store),
-    ]
-    return all.filter { contains($0.0) }.map(\.1)
   }
 }

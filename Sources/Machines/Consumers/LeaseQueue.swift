@@ -104,7 +104,7 @@ struct LeaseQueue: Sendable {
 
   /// What the next response reports as a gap.
   var missed: UInt64 = 0
-  var gapReasons: [Gap.Reason] = []
+  var gapReasons: GapMarks = []
   /// Number of pushes that retention removed before they were settled.
   var missedTotal: UInt64 = 0
 

@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 
 /// A log that follows that of another gateway, from what that has stored.
 ///
@@ -19,7 +20,7 @@ extension PushLog {
     cut(toPosition: visible)
   }
 
-  private mutating func use(_ terms: [Term]) {
+  mutating func use(_ terms: [Term]) {
     self.terms = terms
     term = terms.last?.term ?? 0
   }
@@ -51,14 +52,14 @@ extension PushLog {
   }
 
   /// Continues without messages; the next one has this number.
-  private mutating func restart(at number: UInt64) {
+  mutating func restart(at number: UInt64) {
     ring = RingDeque(filler: nil, minimumCapacity: 64, front: Int(clamping: number - 1))
     retainedBytes = 0
   }
 
   /// Appends a message of the other log. One that the copy has already is ignored. If others are missing before it, they count as dropped by
   /// retention.
-  package mutating func append(following message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
+  private mutating func append(following message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
     guard message.sequence >= next, message.sequence < UInt64(Int.max) else { return }
     if message.sequence > next {
       while first < next { dropFirst(&dropped) }
@@ -70,27 +71,55 @@ extension PushLog {
   }
 
   /// A message of the other log that cannot be read. It is a gap, with all before it.
-  package mutating func skip(unreadable number: UInt64, dropping dropped: inout [RetainedMessage]) {
+  private mutating func skip(unreadable number: UInt64, dropping dropped: inout [RetainedMessage]) {
     guard number >= next, number < UInt64(Int.max) else { return }
     while first < next { dropFirst(&dropped) }
-    restart(at: number + 1)
-    endGap = []
-    (newestTrimmedGap, newestTrimmedMarks) = (number << 1, .store)
+    forget(through: number)
     visible = end
   }
 
-  /// The other log has dropped all messages before one, some of which this copy has not seen.
-  ///
-  /// - Parameter log: what the other one knows of them. It has no messages.
-  package mutating func skip(to log: RestoredLog, dropping dropped: inout [RetainedMessage]) {
-    guard log.firstRetained > next, log.firstRetained < UInt64(Int.max) else { return }
-    while first < next { dropFirst(&dropped) }
-    restart(at: log.firstRetained)
+  /// A message cannot be read. It is a gap, with all before it.
+  mutating func forget(through number: UInt64) {
+    restart(at: number + 1)
     endGap = []
-    (newestTrimmedGap, newestTrimmedMarks) = (log.newestTrimmedGap, log.newestTrimmedMarks)
-    newestTrimmedArrival = log.newestTrimmedArrival
-    firstArrival = log.firstArrival
+    (newestTrimmedGap, newestTrimmedMarks) = (number << 1, .store)
+  }
+
+  /// Remembers what is known of dropped messages.
+  mutating func recall(_ retention: StoredRetention, at clock: JournalClock) {
+    newestTrimmedGap = retention.newestTrimmedGap.map { $0.after << 1 | 1 } ?? 0
+    newestTrimmedMarks = retention.newestTrimmedGap?.marks.ofLog ?? []
+    newestTrimmedArrival = retention.newestTrimmedArrival.map { clock.time(of: $0) }
+    firstArrival = retention.firstArrival.map { clock.time(of: $0) }
+  }
+
+  /// The other log has dropped all messages before one, some of which this copy has not seen.
+  private mutating func skip(
+    to retention: StoredRetention, at clock: JournalClock, dropping dropped: inout [RetainedMessage]
+  ) {
+    guard retention.first > next, retention.first < UInt64(Int.max) else { return }
+    while first < next { dropFirst(&dropped) }
+    restart(at: retention.first)
+    endGap = []
+    recall(retention, at: clock)
     visible = end
+  }
+
+  /// What the other gateway has stored next.
+  package mutating func follow(
+    _ change: LogChange, at clock: JournalClock, dropping dropped: inout [RetainedMessage]
+  ) {
+    switch change {
+    case .push(let push):
+      if let message = RetainedMessage(push, at: clock) {
+        append(following: message, dropping: &dropped)
+      } else {
+        skip(unreadable: push.number, dropping: &dropped)
+      }
+    case .gap(let marks): recordGap(marks.ofLog)
+    case .retained(let retention): skip(to: retention, at: clock, dropping: &dropped)
+    case .trimmed: break
+    }
   }
 
   /// Where a reader is in the present terms.

@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 
 /// How many pushes are kept for later reads. The limit that is reached first applies.
 package struct Retention: Hashable, Sendable {
@@ -40,7 +41,7 @@ package struct Gap: Hashable, Sendable {
   }
 }
 
-/// Why messages may be missing before a message of a log.
+/// Why messages may be missing before a message of a log, or of a reader. The raw values are stored.
 package struct GapMarks: OptionSet, Hashable, Sendable {
   package let rawValue: UInt8
 
@@ -48,11 +49,24 @@ package struct GapMarks: OptionSet, Hashable, Sendable {
 
   package static let upstream = GapMarks(rawValue: 1)
   package static let store = GapMarks(rawValue: 2)
+  /// Only of a reader.
+  package static let retention = GapMarks(rawValue: 4)
+  /// Only of a reader.
+  package static let restart = GapMarks(rawValue: 8)
 
-  fileprivate func append(to reasons: inout [Gap.Reason]) {
-    if contains(.upstream) { reasons.append(.upstream) }
-    if contains(.store) { reasons.append(.store) }
+  /// In the order in which a gap has them.
+  private static let all: [(GapMarks, Gap.Reason)] = [
+    (.restart, .restart), (.retention, .retention), (.upstream, .upstream), (.store, .store),
+  ]
+
+  package init(_ reasons: [Gap.Reason]) {
+    self = Self.all.reduce(into: []) { if reasons.contains($1.1) { $0.insert($1.0) } }
   }
+
+  package var reasons: [Gap.Reason] { Self.all.filter { contains($0.0) }.map(\.1) }
+
+  /// Without the reasons that no log has: what is stored may be damaged.
+  var ofLog: GapMarks { intersection([.upstream, .store]) }
 }
 
 /// The result of one read. The gap, if any, is before the first message.
@@ -134,23 +148,30 @@ package struct PushLog {
     ring = RingDeque(filler: nil, minimumCapacity: 64)
   }
 
-  /// A log that is stored, as it was when it was read. All of it is visible.
-  package init(restoring restored: RestoredLog, retention: Retention) {
-    epoch = restored.epoch
-    self.retention = retention
-    term = restored.terms.last?.term ?? 0
-    terms = restored.terms
-    ring = RingDeque(filler: nil, minimumCapacity: 64, front: Int(restored.firstRetained - 1))
-    for (message, gap) in restored.messages {
-      precondition(message.sequence == next, "the restored messages are not consecutive")
-      ring.append(Entry(message: message, gap: gap))
-      retainedBytes += message.cost
+  /// A log as it is stored. All of it is visible. A message that cannot be read is a gap, with all before it.
+  ///
+  /// - Parameter terms: the last one begins now.
+  package init(
+    restoring stored: StoredLog, epoch: Epoch, terms: [Term], retention: Retention, at clock: JournalClock
+  ) {
+    self.init(epoch: epoch, retention: retention)
+    use(terms)
+    restart(at: stored.firstRetained)
+    recall(stored.retention, at: clock)
+    for change in stored.changes {
+      switch change {
+      case .push(let push):
+        if let message = RetainedMessage(push, at: clock) {
+          ring.append(Entry(message: message, gap: endGap))
+          retainedBytes += message.cost
+          endGap = []
+        } else {
+          forget(through: push.number)
+        }
+      case .gap(let marks): endGap.formUnion(marks.ofLog)
+      case .trimmed, .retained: break
+      }
     }
-    endGap = restored.endGap
-    newestTrimmedGap = restored.newestTrimmedGap
-    newestTrimmedMarks = restored.newestTrimmedMarks
-    newestTrimmedArrival = restored.newestTrimmedArrival
-    firstArrival = restored.firstArrival
     visible = end
   }
 
@@ -349,19 +370,18 @@ package struct PushLog {
   ) -> ReadResult {
     let start = isCopy ? present(start) : start
     var position = start.cursor
-    var reasons: [Gap.Reason] = []
     var missed: UInt64?
     let isOtherEpoch = position.epoch != epoch
     if isOtherEpoch { position = self.start }
-    if isOtherEpoch || start.gap == .restart { reasons.append(.restart) }
     var gaps: GapMarks = start.gap == .store ? .store : []
+    if isOtherEpoch || start.gap == .restart { gaps.insert(.restart) }
     if position.position < oldest.position {
-      reasons.append(.retention)
+      gaps.insert(.retention)
       if !isOtherEpoch { missed = first - 1 - position.sequence }
       if newestTrimmedGap > position.position { gaps.formUnion(newestTrimmedMarks) }
       position = oldest
     } else if start.gap == .retention {
-      reasons.append(.retention)
+      gaps.insert(.retention)
     }
     var messages: [RetainedMessage] = []
     var bytes = 0
@@ -387,9 +407,8 @@ package struct PushLog {
       gaps.formUnion(visibleEndGap)
       position = last
     }
-    gaps.append(to: &reasons)
     return ReadResult(
       messages: messages, cursor: position, more: position.position < visible,
-      gap: reasons.isEmpty ? nil : Gap(missed: missed, reasons: reasons))
+      gap: gaps.isEmpty ? nil : Gap(missed: missed, reasons: gaps.reasons))
   }
 }

@@ -1,6 +1,8 @@
 import ByteStreams
+import Consumers
 import Continuity
 import Idempotency
+import Inbox
 import JournalCoding
 
 /// The bytes of entries, as the store keeps them: a sequence of entries, each with a tag. The tags never change their meaning; a newer schema of the
@@ -27,18 +29,7 @@ extension JournalEntry {
     case .opened(let term):
       tag(1)
       _ = JournalTerm(term, &coder)
-    case .push(let push):
-      tag(2)
-      _ = JournalPush(push, &coder)
-    case .gap(let reasons):
-      tag(3)
-      _ = JournalGaps(reasons, &coder)
-    case .trimmed(let number):
-      tag(4)
-      _ = coder.count(number)
-    case .retained(let retention):
-      tag(5)
-      _ = JournalRetention(retention, &coder)
+    case .log(let change): change.write(&coder)
     case .accepted(let message):
       tag(6)
       _ = JournalMessage(message, &coder)
@@ -82,12 +73,9 @@ extension JournalEntry {
 
   /// Returns nil if the tag is unknown.
   private init?(_ coder: inout JournalCoder) {
-    switch coder.byte(nil) {
+    let tag = coder.byte(nil)
+    switch tag {
     case 1: self = .opened(JournalTerm(nil, &coder))
-    case 2: self = .push(JournalPush(nil, &coder))
-    case 3: self = .gap(JournalGaps(nil, &coder))
-    case 4: self = .trimmed(before: coder.count(nil))
-    case 5: self = .retained(JournalRetention(nil, &coder))
     case 6: self = .accepted(JournalMessage(nil, &coder))
     case 7: self = .keyed(StoredKey(nil, &coder))
     case 8: self = .intended(through: coder.count(nil))
@@ -104,7 +92,9 @@ extension JournalEntry {
     case 16: self = .discontinued
     case 17: self = .speaks(coder.raw(nil, or: .webSocket))
     case 18: self = .desired(isOpen: coder.flag(nil))
-    default: return nil
+    default:
+      guard let change = LogChange(tag: tag, &coder) else { return nil }
+      self = .log(change)
     }
   }
 }
@@ -114,40 +104,6 @@ extension JournalTerm: JournalRecord {
     term = coder.count(start?.term)
     firstPush = coder.number(start?.firstPush)
     firstDelivery = coder.number(start?.firstDelivery)
-  }
-}
-
-// MARK: Pushes
-
-extension JournalPush: JournalRecord {
-  package init(_ push: Self?, _ coder: inout JournalCoder) {
-    number = coder.number(push?.number)
-    time = coder.signed(push?.time)
-    layout = coder.varint(push?.layout)
-    rendered = coder.shared(push?.rendered)
-  }
-}
-
-extension JournalGaps: JournalRecord {
-  package init(_ reasons: Self?, _ coder: inout JournalCoder) { rawValue = coder.byte(reasons?.rawValue) }
-}
-
-extension JournalRetention: JournalRecord {
-  package init(_ retention: Self?, _ coder: inout JournalCoder) {
-    first = coder.number(retention?.first)
-    let firstArrival = retention?.firstArrival
-    self.firstArrival = coder.flag(firstArrival != nil) ? coder.signed(firstArrival) : nil
-    let newestTrimmedArrival = retention?.newestTrimmedArrival
-    self.newestTrimmedArrival = coder.flag(newestTrimmedArrival != nil) ? coder.signed(newestTrimmedArrival) : nil
-    let gap = retention?.newestTrimmedGap
-    newestTrimmedGap = coder.flag(gap != nil) ? RestoredSession.Gap(gap, &coder) : nil
-  }
-}
-
-extension RestoredSession.Gap: JournalRecord {
-  package init(_ gap: Self?, _ coder: inout JournalCoder) {
-    after = coder.count(gap?.after)
-    reasons = JournalGaps(gap?.reasons, &coder)
   }
 }
 
@@ -191,126 +147,4 @@ extension Continuation: JournalRecord {
     self.init(
       pid: coder.bytes(continuation?.pid), offset: coder.flag(offset != nil) ? coder.bytes(offset) : nil)
   }
-}
-
-// MARK: Consumers
-
-extension ConsumerChange {
-  fileprivate func write(_ coder: inout JournalCoder) {
-    func tag(_ tag: UInt8) { _ = coder.byte(tag) }
-    switch self {
-    case .put(let settings, let position):
-      tag(1)
-      _ = coder.position(position)
-      _ = JournalConsumerSettings(settings, &coder)
-    case .moved(let progress):
-      tag(2)
-      _ = JournalConsumerProgress(progress, &coder)
-    case .leased(let lease):
-      tag(3)
-      _ = JournalLease(lease, &coder)
-    case .released(let release):
-      tag(4)
-      _ = JournalRelease(release, &coder)
-    case .settled(let first, let last):
-      tag(5)
-      _ = coder.number(first)
-      _ = coder.number(last)
-    case .buried(let letter):
-      tag(6)
-      _ = JournalDeadLetter(letter, &coder)
-    case .deadDropped(let number):
-      tag(7)
-      _ = coder.number(number)
-    case .deadRemoved: tag(8)
-    case .deadRetried: tag(9)
-    case .used(let time):
-      tag(10)
-      _ = coder.signed(time)
-    case .removed: tag(11)
-    }
-  }
-
-  fileprivate init?(_ coder: inout JournalCoder) {
-    switch coder.byte(nil) {
-    case 1:
-      let position = coder.position(nil)
-      self = .put(JournalConsumerSettings(nil, &coder), position: position)
-    case 2: self = .moved(JournalConsumerProgress(nil, &coder))
-    case 3: self = .leased(JournalLease(nil, &coder))
-    case 4: self = .released(JournalRelease(nil, &coder))
-    case 5:
-      let (first, last) = (coder.number(nil), coder.number(nil))
-      coder.require(first <= last)
-      self = .settled(first: first, last: last)
-    case 6: self = .buried(JournalDeadLetter(nil, &coder))
-    case 7: self = .deadDropped(number: coder.number(nil))
-    case 8: self = .deadRemoved
-    case 9: self = .deadRetried
-    case 10: self = .used(at: coder.signed(nil))
-    case 11: self = .removed
-    default: return nil
-    }
-  }
-}
-
-extension JournalConsumerSettings: JournalRecord {
-  package init(_ settings: Self?, _ coder: inout JournalCoder) {
-    isShared = coder.flag(settings?.isShared)
-    visibility = TimeSpan(nanoseconds: coder.signed(settings?.visibility.nanoseconds))
-    maximumDeliveries = coder.attempts(settings?.maximumDeliveries)
-    order = coder.flag(settings?.order != nil) ? coder.text(settings?.order) : nil
-    idle = TimeSpan(nanoseconds: coder.signed(settings?.idle.nanoseconds))
-    let topics = settings?.topics
-    let count = coder.varint(topics.map { UInt64($0.count) })
-    coder.require(count <= UInt64(coder.rest))
-    guard !coder.isDamaged else { return }
-    for index in 0..<Int(count) { self.topics.append(coder.text(topics?[index])) }
-  }
-}
-
-extension JournalConsumerProgress: JournalRecord {
-  package init(_ progress: Self?, _ coder: inout JournalCoder) {
-    position = coder.position(progress?.position)
-    frontier = coder.position(progress?.frontier)
-    missed = coder.count(progress?.missed)
-    missedTotal = coder.count(progress?.missedTotal)
-    reasons = JournalGaps(progress?.reasons, &coder)
-    droppedDead = coder.count(progress?.droppedDead)
-    time = coder.signed(progress?.time)
-  }
-}
-
-extension JournalLease: JournalRecord {
-  package init(_ lease: Self?, _ coder: inout JournalCoder) {
-    number = coder.number(lease?.number)
-    attempt = coder.attempts(lease?.attempt)
-    bits = coder.fixed(lease?.bits)
-    end = JournalDeadline(lease?.end, &coder)
-  }
-}
-
-extension JournalRelease: JournalRecord {
-  package init(_ release: Self?, _ coder: inout JournalCoder) {
-    number = coder.number(release?.number)
-    attempts = coder.attempts(release?.attempts)
-    end = JournalDeadline(release?.end, &coder)
-  }
-}
-
-extension JournalDeadLetter: JournalRecord {
-  package init(_ letter: Self?, _ coder: inout JournalCoder) {
-    push = JournalPush(letter?.push, &coder)
-    isRejected = coder.flag(letter?.isRejected)
-    deliveries = coder.attempts(letter?.deliveries)
-  }
-}
-
-extension JournalCoder {
-  /// How often a push was delivered, or may be.
-  fileprivate mutating func attempts(_ value: UInt32?) -> UInt32 {
-    UInt32(varint(value.map { UInt64($0) }, through: Self.maximumAttempts))
-  }
-
-  private static var maximumAttempts: UInt64 { 1 << 20 }
 }

@@ -1,6 +1,8 @@
 import ByteStreams
+import Consumers
 import Continuity
 import Idempotency
+import Inbox
 
 /// One change of a session that is to survive the process.
 ///
@@ -10,14 +12,8 @@ import Idempotency
 package enum JournalEntry: Equatable, Sendable {
   /// The store was opened for this session. Its next push and its next delivery are the first of the term.
   case opened(JournalTerm)
-  /// A push arrived. Its number follows that of the push before.
-  case push(JournalPush)
-  /// Pushes may be missing after the latest push. Gaps without a push in between are one position with all their reasons.
-  case gap(JournalGaps)
-  /// Retention has dropped all pushes before this number.
-  case trimmed(before: UInt64)
-  /// As `trimmed`, with what is known of the dropped pushes. The store writes it when it deletes them.
-  case retained(JournalRetention)
+  /// The pushes, and the gaps between them.
+  case log(LogChange)
   /// A message was queued. Its number is larger than those before, and not always the next: messages with time to live 0 are not stored.
   case accepted(JournalMessage)
   /// The messages accepted under an idempotency key. It is submitted together with them.
@@ -50,7 +46,7 @@ package enum JournalEntry: Equatable, Sendable {
   package var cost: Int {
     let own = Self.overhead
     return switch self {
-    case .push(let push): own + push.rendered.count
+    case .log(let change): own + change.size
     case .accepted(let message): own + message.payload.count
     case .subscribed(let subscription): own + subscription.payload.count + subscription.key.count
     case .resume(_, let value): own + (value?.count ?? 0)
@@ -97,65 +93,6 @@ package struct JournalTerm: Hashable, Sendable {
   /// 20 bits that distinguish the calls of this term. Those of the counter differ from the last 2,047 terms before it. Those that are random most likely
   /// differ from a term that the store does not know.
   package var callBits: UInt64 { (opening & 0x7FF) << 9 | (term >> 32 > 0 ? term & 0x1FF : 0) }
-}
-
-/// A push as it is retained.
-package struct JournalPush: Equatable, Sendable {
-  package let number: UInt64
-  package let time: Int64
-  /// Where the parts of `rendered` are, in the format of the inbox.
-  package let layout: UInt64
-  /// The JSON object in a response.
-  package let rendered: SharedBytes
-
-  package init(number: UInt64, time: Int64, layout: UInt64, rendered: SharedBytes) {
-    self.number = number
-    self.time = time
-    self.layout = layout
-    self.rendered = rendered
-  }
-
-  package static func == (left: JournalPush, right: JournalPush) -> Bool {
-    left.number == right.number && left.time == right.time && left.layout == right.layout
-      && left.rendered.bytes.equals(right.rendered.bytes)
-  }
-}
-
-/// What is known of the pushes that retention has dropped.
-package struct JournalRetention: Hashable, Sendable {
-  /// The number of the oldest push that is kept.
-  package let first: UInt64
-  /// When push 1 arrived.
-  package let firstArrival: Int64?
-  /// When the newest dropped push arrived.
-  package let newestTrimmedArrival: Int64?
-  /// The newest gap that was dropped with the push after it.
-  package let newestTrimmedGap: RestoredSession.Gap?
-
-  package init(
-    first: UInt64, firstArrival: Int64?, newestTrimmedArrival: Int64?, newestTrimmedGap: RestoredSession.Gap?
-  ) {
-    self.first = first
-    self.firstArrival = firstArrival
-    self.newestTrimmedArrival = newestTrimmedArrival
-    self.newestTrimmedGap = newestTrimmedGap
-  }
-}
-
-/// Why pushes may be missing.
-package struct JournalGaps: OptionSet, Hashable, Sendable {
-  package let rawValue: UInt8
-
-  package init(rawValue: UInt8) { self.rawValue = rawValue }
-
-  /// The upstream was disconnected.
-  package static let upstream = JournalGaps(rawValue: 1)
-  /// The store may have lost what was stored last.
-  package static let store = JournalGaps(rawValue: 2)
-  /// Retention has removed pushes before a consumer received them. Only for consumers.
-  package static let retention = JournalGaps(rawValue: 4)
-  /// A position of a consumer was not one of this log. Only for consumers.
-  package static let restart = JournalGaps(rawValue: 8)
 }
 
 /// A message on its way to the upstream.

@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 
 /// A session as a store has it in memory: its state, and the bytes of the entries that are to be written next.
 ///
@@ -45,15 +46,15 @@ package struct JournaledSession: ~Copyable {
   /// Returns false if the entry cannot follow those before, which is a fault of the program.
   package mutating func apply(_ entry: JournalEntry) -> Bool {
     switch entry {
-    case .push, .gap:
-      let first = state.nextPush
+    case .log(.push), .log(.gap):
+      let first = state.log.nextPush
       guard state.apply(entry) else { return false }
       guard !isBehind else { return true }
       if pushEntries.count - (pushRows.last?.offset ?? -Self.rowBytes) >= Self.rowBytes {
         pushRows.append(PushRow(offset: pushEntries.count, first: first))
       }
       entry.append(to: &pushEntries)
-    case .trimmed: return state.apply(entry)
+    case .log(.trimmed): return state.apply(entry)
     case .closed: isClosed = true
     default:
       guard state.apply(entry) else { return false }
@@ -73,10 +74,10 @@ package struct JournaledSession: ~Copyable {
   /// connection: then the session records the gap when the upstream has said that it does not.
   package mutating func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
     let isNew = state.terms.isEmpty
-    let start = JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)
+    let start = JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.nextDelivery)
     guard apply(.opened(start)) else { return false }
     state.mayHaveLostEntries = mayHaveLostEntries && !isNew
-    return isNew || state.mayBeContinued || apply(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream))
+    return isNew || state.mayBeContinued || apply(.log(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream)))
   }
 
   /// Forgets the entries that are to be written.
@@ -108,7 +109,8 @@ package struct JournaledSession: ~Copyable {
     for (index, row) in pushRows.enumerated() {
       let next = index + 1 < pushRows.count ? pushRows[index + 1] : nil
       try body(
-        pushEntries, row.offset..<(next?.offset ?? pushEntries.count), row.first, (next?.first ?? state.nextPush) - 1)
+        pushEntries, row.offset..<(next?.offset ?? pushEntries.count), row.first,
+        (next?.first ?? state.log.nextPush) - 1)
     }
   }
 
@@ -129,14 +131,14 @@ package struct JournaledSession: ~Copyable {
     after stored: UInt64, notesRetention: Bool = false,
     _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void
   ) throws(Failure) {
-    var first = max(stored + 1, state.firstRetained)
-    var next = state.firstRetained
+    var first = max(stored + 1, state.log.firstRetained)
+    var next = state.log.firstRetained
     var bytes = ByteQueue()
-    if notesRetention, stored + 1 < state.firstRetained {
-      JournalEntry.retained(state.retention).append(to: &bytes)
+    if notesRetention, stored + 1 < state.log.firstRetained {
+      JournalEntry.log(.retained(state.log.retention)).append(to: &bytes)
     }
-    for entry in state.pushEntries {
-      if case .push(let push) = entry {
+    for change in state.log.changes {
+      if case .push(let push) = change {
         if push.number <= stored {
           next = push.number + 1
           continue
@@ -150,10 +152,10 @@ package struct JournaledSession: ~Copyable {
         bytes.removeAll()
         first = next
       }
-      if case .push(let push) = entry { next = push.number + 1 }
-      entry.append(to: &bytes)
+      if case .push(let push) = change { next = push.number + 1 }
+      JournalEntry.log(change).append(to: &bytes)
     }
-    if !bytes.isEmpty { try body(bytes, 0..<bytes.count, first, state.nextPush - 1) }
+    if !bytes.isEmpty { try body(bytes, 0..<bytes.count, first, state.log.nextPush - 1) }
   }
 
   /// Calls `body` with the rows of the state without its pushes, which take the place of all changes that led to it.

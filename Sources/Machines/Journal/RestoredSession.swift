@@ -1,6 +1,8 @@
 import ByteStreams
+import Consumers
 import Continuity
 import Idempotency
+import Inbox
 import JournalCoding
 
 /// What a session was when its last entry was stored.
@@ -12,17 +14,6 @@ package struct RestoredSession: Equatable, Sendable {
   package static var maximumDeliveries: Int { 65_536 }
   /// The latest terms that are kept. A cursor of an older term is before the oldest of these.
   package static var maximumTerms: Int { 64 }
-
-  /// A gap: pushes may be missing after push `after`.
-  package struct Gap: Hashable, Sendable {
-    package let after: UInt64
-    package var reasons: JournalGaps
-
-    package init(after: UInt64, reasons: JournalGaps) {
-      self.after = after
-      self.reasons = reasons
-    }
-  }
 
   /// The state of a message.
   package struct Delivery: Hashable, Sendable {
@@ -53,29 +44,10 @@ package struct RestoredSession: Equatable, Sendable {
   /// Whether an earlier process had this session.
   package var isContinued: Bool { terms.count > 1 }
 
-  // MARK: Pushes
-
-  /// The retained pushes: those with the numbers before `nextPush`.
-  package internal(set) var pushes = RingDeque(
-    filler: JournalPush(number: 0, time: 0, layout: 0, rendered: SharedBytes([])))
-  package internal(set) var nextPush: UInt64 = 1
-  /// Of and after the oldest retained push, in order, and the newest before it.
-  package internal(set) var gaps: [Gap] = []
-  /// When push 1 arrived.
-  package internal(set) var firstArrival: Int64?
-  /// When the newest dropped push arrived.
-  package internal(set) var newestTrimmedArrival: Int64?
+  package internal(set) var log = StoredLog()
 
   /// When the newest push or message of which something is known arrived; nil if nothing is.
-  package var newestTime: Int64? {
-    let ofPushes = pushes.isEmpty ? newestTrimmedArrival : pushes[pushes.end - 1].time
-    return [ofPushes, messages.values.map(\.time).max()].compactMap(\.self).max()
-  }
-
-  /// The number of the oldest retained push, or of the next one if none is.
-  package var firstRetained: UInt64 { nextPush - UInt64(pushes.count) }
-  /// The position after the last push and gap, as `Cursor.position`.
-  package var lastPosition: UInt64 { (nextPush - 1) << 1 | (gaps.last?.after == nextPush - 1 ? 1 : 0) }
+  package var newestTime: Int64? { [log.newestTime, messages.values.map(\.time).max()].compactMap(\.self).max() }
 
   // MARK: Deliveries
 
@@ -114,14 +86,13 @@ package struct RestoredSession: Equatable, Sendable {
   package var mayBeContinued: Bool {
     !mayHaveLostEntries && continuations.values.areComplete
   }
-  package internal(set) var consumers: [String: RestoredConsumer] = [:]
+  package internal(set) var consumers = StoredConsumers()
 
   package init(epoch: UInt64) { self.epoch = epoch }
 
   package static func == (left: RestoredSession, right: RestoredSession) -> Bool {
     left.epoch == right.epoch && left.terms == right.terms && left.mayHaveLostEntries == right.mayHaveLostEntries
-      && left.nextPush == right.nextPush && left.gaps == right.gaps && left.firstArrival == right.firstArrival
-      && left.newestTrimmedArrival == right.newestTrimmedArrival && areEqual(left.pushes, right.pushes)
+      && left.log == right.log
       && left.nextDelivery == right.nextDelivery && left.intended == right.intended && left.messages == right.messages
       && left.hasSameDeliveries(as: right) && left.keys == right.keys
       && left.subscriptions == right.subscriptions && left.resume == right.resume
@@ -134,10 +105,6 @@ package struct RestoredSession: Equatable, Sendable {
     let count = UInt64(max(deliveries.count, other.deliveries.count))
     let first = nextDelivery > count ? nextDelivery - count : 1
     return (first..<nextDelivery).allSatisfy { delivery($0) == other.delivery($0) }
-  }
-
-  private static func areEqual<Element: Equatable>(_ left: RingDeque<Element>, _ right: RingDeque<Element>) -> Bool {
-    left.count == right.count && (0..<left.count).allSatisfy { left[left.front + $0] == right[right.front + $0] }
   }
 }
 
@@ -154,35 +121,4 @@ struct StoredSubscriptions: Sendable {
   }
 
   mutating func remove(_ key: [UInt8]) { entries[key] = nil }
-}
-
-/// A consumer when the last entry was stored.
-package struct RestoredConsumer: Equatable, Sendable {
-  /// A push that was handed out and is not settled.
-  package struct Push: Hashable, Sendable {
-    package let attempts: UInt32
-    /// The random bits of the latest lease; nil: the lease ended.
-    package let bits: UInt64?
-    /// When the lease ends, or the push can be handed out again.
-    package let end: JournalDeadline
-  }
-
-  package internal(set) var settings: JournalConsumerSettings
-  /// Where it started, as `Cursor.position`.
-  package let start: UInt64
-  package internal(set) var progress: JournalConsumerProgress
-  /// By number.
-  package internal(set) var pushes: [UInt64: Push] = [:]
-  /// The numbers after the position that are settled.
-  package internal(set) var settled = NumberRanges()
-  /// Oldest first.
-  package internal(set) var dead: [JournalDeadLetter] = []
-  /// Dead letters that are handed out again, in the order of the retries. Their numbers may be before the position.
-  package internal(set) var retried: [JournalPush] = []
-
-  init(_ settings: JournalConsumerSettings, start: UInt64) {
-    self.settings = settings
-    self.start = start
-    progress = JournalConsumerProgress(position: start, frontier: start)
-  }
 }

@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 
 /// Restores a session from the rows that a store has kept of it: all rows of changes are examined, then all rows of pushes are added, and then the changes
 /// are applied, which refer to pushes. Kept from the first reading, the changes would need several times the memory of the state that they lead to.
@@ -13,7 +14,7 @@ package struct SessionRestoration {
 
   package mutating func examine(changes bytes: Span<UInt8>) -> Bool {
     JournalEntry.read(bytes) { entry in
-      if case .retained = entry { retained = entry }
+      if case .log(.retained) = entry { retained = entry }
       return true
     }
   }
@@ -26,14 +27,14 @@ package struct SessionRestoration {
     var next = first
     return JournalEntry.read(bytes) { entry in
       switch entry {
-      case .push(let push):
+      case .log(.push(let push)):
         guard push.number == next else { return false }
         next += 1
-        return push.number < state.nextPush || state.apply(entry)
-      case .gap:
+        return push.number < state.log.nextPush || state.apply(entry)
+      case .log(.gap):
         // A gap before a dropped push was dropped with it.
-        return next < state.nextPush || state.apply(entry)
-      case .retained(let retention):
+        return next < state.log.nextPush || state.apply(entry)
+      case .log(.retained(let retention)):
         next = max(next, retention.first)
         return state.apply(entry)
       default: return false
@@ -47,7 +48,7 @@ package struct SessionRestoration {
   package mutating func add(pushes bytes: Span<UInt8>, through last: UInt64) -> Bool {
     var first: UInt64?
     _ = JournalEntry.read(bytes) { entry in
-      if case .push(let push) = entry { first = push.number }
+      if case .log(.push(let push)) = entry { first = push.number }
       return first == nil
     }
     return add(pushes: bytes, from: first ?? last + 1)

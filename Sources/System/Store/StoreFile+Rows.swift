@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import Journal
 import Reactor
 
@@ -84,7 +85,7 @@ extension StoreFile {
     try applyChanges(to: &restorations, of: sessions, &progress)
     for (id, restoration) in restorations {
       sessions[id]?.state = restoration.state
-      sessions[id]?.storedPosition = restoration.state.lastPosition
+      sessions[id]?.storedPosition = restoration.state.log.lastPosition
     }
   }
 
@@ -124,7 +125,7 @@ extension StoreFile {
       }
       if session.unusedSince != nil { try writeUse(of: session) }
     }
-    result.storedPosition = session.state.lastPosition
+    result.storedPosition = session.state.log.lastPosition
     func insert(_ bytes: borrowing ByteQueue, in range: Range<Int>, first: UInt64, last: UInt64) throws(Failure) {
       try insertPushes(bytes, in: range, first: first, last: last, of: session, &result)
     }
@@ -141,7 +142,7 @@ extension StoreFile {
       for row in session.changes { try delete(row, from: "changes") }
       try writeState(of: session, &result)
     } else {
-      if result.droppedChunks > 0 { session.content.append(change: .retained(session.state.retention)) }
+      if result.droppedChunks > 0 { session.content.append(change: .log(.retained(session.state.log.retention))) }
       try session.content.forEachChangeRow { bytes, range throws(Failure) in
         try insertChanges(bytes, in: range, of: session, &result)
       }

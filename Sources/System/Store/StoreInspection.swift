@@ -1,5 +1,7 @@
 import ByteStreams
+import Consumers
 import Glibc
+import Inbox
 import Journal
 import JSONCodec
 import Reactor
@@ -21,10 +23,10 @@ package enum StoreInspection {
 
       init(_ session: StoredSession) {
         name = session.name
-        pushes = session.state.pushes.count
-        nextPush = session.state.nextPush
+        pushes = session.state.log.pushes.count
+        nextPush = session.state.log.nextPush
         queued = session.state.messages.keys.count { $0 > session.state.intended }
-        consumers = session.state.consumers.sorted { $0.key < $1.key }.map { Consumer($0.key, $0.value) }
+        consumers = session.state.consumers.byName.sorted { $0.key < $1.key }.map { Consumer($0.key, $0.value) }
         unusedSince = session.unusedSince
       }
     }
@@ -38,7 +40,7 @@ package enum StoreInspection {
       package let leases: Int
       package let deadLetters: Int
 
-      init(_ name: String, _ consumer: RestoredConsumer) {
+      init(_ name: String, _ consumer: StoredConsumer) {
         self.name = name
         isShared = consumer.settings.isShared
         position = consumer.progress.position >> 1
@@ -150,7 +152,7 @@ package enum StoreInspection {
     readRows("pushes", "id, session, entries", in: database, &unreadable) { row in
       let isWhole = row.withBytes(2) { bytes in
         JournalEntry.read(bytes) { entry in
-          guard case .push(let push) = entry else { return true }
+          guard case .log(.push(let push)) = entry else { return true }
           var line = begin(names[row.integer(1)], "push")
           line.append(push.rendered.bytes)
           line.append("}\n" as StaticString)
@@ -187,14 +189,14 @@ package enum StoreInspection {
         append(message, of: state, to: &line)
         write(line)
       }
-      for (name, consumer) in state.consumers.sorted(by: { $0.key < $1.key }) {
+      for (name, consumer) in state.consumers.byName.sorted(by: { $0.key < $1.key }) {
         export(consumer, name, of: names[id], write)
       }
     }
   }
 
   private static func export(
-    _ consumer: RestoredConsumer, _ name: String, of session: String?, _ write: (borrowing ByteQueue) -> Void
+    _ consumer: StoredConsumer, _ name: String, of session: String?, _ write: (borrowing ByteQueue) -> Void
   ) {
     let summary = Summary.Consumer(name, consumer)
     var line = begin(session, "consumer")
@@ -210,7 +212,8 @@ package enum StoreInspection {
       var line = begin(session, "dead_letter")
       line.append("{\"consumer\":" as StaticString)
       line.append(jsonString: name)
-      line.append(letter.isRejected ? ",\"reason\":\"rejected\"" : ",\"reason\":\"deliveries\"" as StaticString)
+      line.append(
+        letter.reason == .rejected ? ",\"reason\":\"rejected\"" : ",\"reason\":\"deliveries\"" as StaticString)
       line.append(",\"deliveries\":" as StaticString)
       line.append(decimal: Int(letter.deliveries))
       line.append(",\"push\":" as StaticString)

@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Inbox
 import Journal
 import JournalCoding
 import Logging
@@ -244,7 +245,7 @@ final class StoreWriter {
   }
 
   private func finish(_ session: StoredSession, _ then: @Sendable (OpenedJournal) -> Void) {
-    session.progress.setStored(through: published, position: session.state.lastPosition)
+    session.progress.setStored(through: published, position: session.state.log.lastPosition)
     let journal = QueuedJournal(
       store.submissions, session: session.number, session.progress, isShared: false)
     session.journal = journal

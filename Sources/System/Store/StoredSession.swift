@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import Journal
 import Submissions
 
@@ -55,7 +56,7 @@ final class StoredSession {
   /// The number of rows of `pushes` whose pushes retention has dropped, and the gaps after them.
   var droppedChunks: Int {
     var count = 0
-    while count < chunks.count, chunks[chunks.front + count].last + 1 < state.firstRetained { count += 1 }
+    while count < chunks.count, chunks[chunks.front + count].last + 1 < state.log.firstRetained { count += 1 }
     return count
   }
 

@@ -61,15 +61,12 @@ import Threading
 
     func report(_ change: FollowedChange) { gateway.shared?.follow("default", change) }
 
-    func push(_ number: UInt64, _ counter: UInt32 = 1) -> JournalEntry {
+    func push(_ number: UInt64, _ counter: UInt32 = 1) -> LogChange {
       var renderer = MessageRenderer()
       let id = Cursor(epoch: Epoch(Self.epoch), term: term(counter), sequence: number)
       let payload = Array("push-\(number)".utf8)
       let message = renderer.render(payload.span, kind: .text, topic: Span(), id: id, time: 0, arrival: .zero)
-      return .push(
-        JournalPush(
-          number: number, time: ProcessInformation.wallClockMilliseconds(), layout: message.layout,
-          rendered: message.rendered))
+      return .push(message.stored(time: ProcessInformation.wallClockMilliseconds()))
     }
 
     /// Reports that the session was read, with these pushes.

@@ -21,7 +21,7 @@ final class SharedJournal: Sendable {
   func open() -> OpenedJournal {
     state.withLock { state in
       let term = JournalTerm(
-        term: (state.session.terms.last?.term ?? 0) + 1, firstPush: state.session.nextPush,
+        term: (state.session.terms.last?.term ?? 0) + 1, firstPush: state.session.log.nextPush,
         firstDelivery: state.session.nextDelivery)
       _ = state.session.apply(.opened(term))
       state.term = term.term

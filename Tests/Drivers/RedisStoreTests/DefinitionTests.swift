@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import Journal
 import JournalSupport
 import Reactor
@@ -104,7 +105,7 @@ import Testing
     // Another session of the same name begins with nothing.
     #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)
     let restored = try await second.untilHeld("a~0000000000000002").restored
-    #expect(restored.nextPush == 1)
+    #expect(restored.log.nextPush == 1)
     let client = try TestClient(server)
     #expect(try await client.call("KEYS", "{drawbridge}:s:\(name):*") == "*0\r\n")
     await first.close()

@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Inbox
 import Journal
 import JournalSupport
 import RedisProtocol
@@ -66,7 +67,9 @@ import Testing
       next.store.join(name)
       next.store.follow(name)
     }
-    try await next.until("held") { $0.held.count == names.count && $0.held.allSatisfy { $0.value.model.nextPush == 2 } }
+    try await next.until("held") {
+      $0.held.count == names.count && $0.held.allSatisfy { $0.value.model.log.nextPush == 2 }
+    }
     // 8 MiB, in first parts of 256 KiB. The proxy may count the first ones of the next flight with them.
     #expect((2..<64).contains(proxy.mostCounted))
     await next.close()

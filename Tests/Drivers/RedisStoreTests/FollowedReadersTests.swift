@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Inbox
 import Journal
 import JournalSupport
 import RedisSupport
@@ -88,7 +89,7 @@ import Testing
     #expect(try await client.call("XRANGE", "{drawbridge}:s:s:p", "1-1", "+") == "*0\r\n")
     proxy.redirect(to: server.port)
     let expected = try holder.model()
-    #expect(expected.gaps.map(\.after) == [1])
+    #expect(expected.log.gaps.map(\.after) == [1])
     try await follower.until("complete") { $0.copies["s"]?.equals(expected) == true }
     await holder.close()
     await follower.close()

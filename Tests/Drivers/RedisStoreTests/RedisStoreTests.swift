@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Inbox
 import Journal
 import JournalSupport
 import RedisProtocol
@@ -137,7 +138,7 @@ import Dialing
     #expect(next.store.state.damage == nil && next.store.state.failure == nil)
     _ = try await client.call("HSET", "{drawbridge}:s:s:m", "format", "1")
     _ = try await client.call("PUBLISH", "{drawbridge}:s:s:n", "2")
-    #expect(try await next.untilHeld().restored.nextPush == 2)
+    #expect(try await next.untilHeld().restored.log.nextPush == 2)
     await next.close()
   }
 
@@ -174,7 +175,7 @@ import Dialing
     try await gateway.until("the session is lost") { $0.losses == [.fault] }
     await gateway.close()
     let next = try TestGateway(server)
-    #expect(try await next.hold().restored.nextPush == UInt64(2 + stored))
+    #expect(try await next.hold().restored.log.nextPush == UInt64(2 + stored))
     await next.close()
   }
 
@@ -194,7 +195,7 @@ import Dialing
     #expect(second.state.held.isEmpty)
     await first.close()
     let restored = try await second.untilHeld().restored
-    #expect(restored.nextPush == 2 && restored.terms.count == 2)
+    #expect(restored.log.nextPush == 2 && restored.terms.count == 2)
     #expect(first.state.losses == [.released])
     await second.close()
   }
@@ -257,7 +258,7 @@ import Dialing
       let holder = try #require(gateways.firstIndex { $0.state.held["s"] != nil })
       let restored = try gateways[holder].model()
       #expect(restored.terms.count == run)
-      for number in restored.nextPush..<restored.nextPush + 20 {
+      for number in restored.log.nextPush..<restored.log.nextPush + 20 {
         try await gateways[holder].store([.push(RandomSession.push(number))])
       }
       let expected = try gateways[holder].model()
@@ -304,7 +305,7 @@ import Dialing
     server.signal(SIGCONT)
     let restored = try await gateway.untilHeld().restored
     #expect(journal.outcome(of: ticket) == .stored && journal.outcome(of: late) == .failed)
-    #expect(restored.nextPush == 2 && restored.messages.count == 1 && restored.terms.count == 2)
+    #expect(restored.log.nextPush == 2 && restored.messages.count == 1 && restored.terms.count == 2)
     await gateway.close()
   }
 
@@ -411,7 +412,7 @@ import Dialing
     var pausedAt = 0
     let content = SharedBytes([UInt8](repeating: 7, count: 1 << 20))
     while !journal.isFull {
-      last = try gateway.submit([.push(JournalPush(number: number, time: 0, layout: 0, rendered: content))])
+      last = try gateway.submit([.push(StoredPush(number: number, time: 0, layout: 0, rendered: content))])
       number += 1
       if journal.mustPauseReading, pausedAt == 0 { pausedAt = Int(number) }
     }
@@ -421,7 +422,7 @@ import Dialing
     #expect(!journal.isFull && !journal.mustPauseReading && gateway.store.submissions.pendingBytes == 0)
     await gateway.close()
     let next = try TestGateway(server)
-    #expect(try await next.hold().restored.nextPush == number)
+    #expect(try await next.hold().restored.log.nextPush == number)
     await next.close()
   }
 
@@ -494,7 +495,7 @@ import Dialing
     proxy.redirect(to: replica.port)
     let next = try TestGateway(replica)
     let restored = try await next.hold().restored
-    #expect(restored.mayHaveLostEntries && restored.nextPush == 2)
+    #expect(restored.mayHaveLostEntries && restored.log.nextPush == 2)
     try await next.store([.push(RandomSession.push(2, size: 3))])
     let model = try next.model()
     try await follower.until("equal") { $0.copies["s"]?.equals(model) == true }

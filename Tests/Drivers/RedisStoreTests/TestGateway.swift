@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Inbox
 import Journal
 import Logging
 import LoopbackSupport
@@ -190,9 +191,9 @@ final class TestGateway: RedisStoreDelegate {
 struct Copy: Sendable, Equatable {
   var epoch: UInt64 = 0
   var terms = ShareTerms()
-  var pushes: [UInt64: JournalPush] = [:]
+  var pushes: [UInt64: StoredPush] = [:]
   /// By the number of the push before.
-  var gaps: [UInt64: JournalGaps] = [:]
+  var gaps: [UInt64: GapMarks] = [:]
   var last: UInt64 = 0
   var restarts = 0
   var cuts = 0
@@ -218,15 +219,15 @@ struct Copy: Sendable, Equatable {
       pushes = pushes.filter { $0.key <= end }
       gaps = gaps.filter { $0.key < end }
       last = end
-    case .entries(let entries):
-      for entry in entries {
-        if case .push(let push) = entry {
+    case .entries(let changes):
+      for change in changes {
+        if case .push(let push) = change {
           if push.number != last + 1, !pushes.isEmpty { isBroken = true }
           pushes[push.number] = push
           last = push.number
-        } else if case .gap(let reasons) = entry {
+        } else if case .gap(let reasons) = change {
           gaps[last, default: []].formUnion(reasons)
-        } else if case .retained(let retention) = entry {
+        } else if case .retained(let retention) = change {
           pushes = [:]
           last = retention.first - 1
         }
@@ -240,20 +241,20 @@ struct Copy: Sendable, Equatable {
 
   /// Whether it has the retained pushes and the gaps between them.
   func equals(_ session: RestoredSession) -> Bool {
-    guard epoch == session.epoch, last + 1 == session.nextPush, !isBroken else { return false }
-    for index in session.pushes.front..<session.pushes.end {
-      guard pushes[session.pushes[index].number] == session.pushes[index] else { return false }
+    guard epoch == session.epoch, last + 1 == session.log.nextPush, !isBroken else { return false }
+    for index in session.log.pushes.front..<session.log.pushes.end {
+      guard pushes[session.log.pushes[index].number] == session.log.pushes[index] else { return false }
     }
-    return session.gaps.allSatisfy { $0.after < session.firstRetained || gaps[$0.after] == $0.reasons }
+    return session.log.gaps.allSatisfy { $0.after < session.log.firstRetained || gaps[$0.after] == $0.marks }
   }
 }
 
 extension RestoredSession {
   /// As the next holder opens it.
-  func reopened(_ terms: [JournalTerm], gap: JournalGaps = .upstream) -> RestoredSession {
+  func reopened(_ terms: [JournalTerm], gap: GapMarks = .upstream) -> RestoredSession {
     var result = self
     if let term = terms.last { _ = result.apply(.opened(term)) }
-    if gap.contains(.store) || !mayBeContinued { _ = result.apply(.gap(gap)) }
+    if gap.contains(.store) || !mayBeContinued { _ = result.apply(.log(.gap(gap))) }
     result.mayHaveLostEntries = gap.contains(.store)
     return result
   }
@@ -261,7 +262,7 @@ extension RestoredSession {
   /// Without the pushes that retention had dropped in another state: rows are deleted as a whole, so some may still be stored.
   func trimmed(as other: RestoredSession) -> RestoredSession {
     var result = self
-    _ = result.apply(.retained(other.retention))
+    _ = result.apply(.log(.retained(other.log.retention)))
     return result
   }
 }

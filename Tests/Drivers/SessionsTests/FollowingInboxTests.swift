@@ -21,23 +21,22 @@ import Testing
     mutating func begin(mayHaveLost: Bool = false) {
       counter += mayHaveLost ? 1_024 : 1
       let term = counter << 32 | UInt64(UInt32.random(in: 0...UInt32.max, using: &random))
-      let next = session.nextPush
+      let next = session.log.nextPush
       apply(.opened(JournalTerm(term: term, firstPush: next, firstDelivery: 1)))
-      apply(.gap(mayHaveLost ? [.upstream, .store] : .upstream))
+      apply(.log(.gap(mayHaveLost ? [.upstream, .store] : .upstream)))
     }
 
     mutating func push() {
       let term = session.terms.last?.term ?? 0
-      let id = Cursor(epoch: Epoch(session.epoch), term: term, sequence: session.nextPush)
+      let id = Cursor(epoch: Epoch(session.epoch), term: term, sequence: session.log.nextPush)
       let time = ProcessInformation.wallClockMilliseconds()
       var renderer = MessageRenderer()
       let message = renderer.render(
         [0x31].span, kind: .text, topic: Span(), id: id, time: time, arrival: ProcessInformation.monotonicTime())
-      apply(
-        .push(JournalPush(number: id.sequence, time: time, layout: message.layout, rendered: message.rendered)))
+      apply(.log(.push(message.stored(time: time))))
     }
 
-    mutating func disconnect() { apply(.gap(.upstream)) }
+    mutating func disconnect() { apply(.log(.gap(.upstream))) }
 
     /// The store is what it was once, and another holder continues.
     mutating func lose(since earlier: RestoredSession) {
@@ -53,8 +52,8 @@ import Testing
     var terms: [Term] { session.terms.map { Term($0.term, firstMessage: $0.firstPush) } }
 
     /// The pushes and gaps after a push.
-    func entries(after number: UInt64) -> [JournalEntry] {
-      let all = session.pushEntries
+    func entries(after number: UInt64) -> [LogChange] {
+      let all = session.log.changes
       guard number > 0 else { return all }
       let index = all.firstIndex { if case .push(let push) = $0 { push.number == number } else { false } }
       return index.map { Array(all[($0 + 1)...]) } ?? []
@@ -86,7 +85,7 @@ import Testing
       } else {
         inbox.follow(entries)
       }
-      last = origin.session.nextPush - 1
+      last = origin.session.log.nextPush - 1
     }
   }
 
@@ -116,7 +115,7 @@ import Testing
     }
 
     func check(_ origin: Origin) {
-      for entry in origin.session.pushEntries {
+      for entry in origin.session.log.changes {
         guard case .push(let push) = entry, push.number >= first else { continue }
         let id = String(decoding: [UInt8](copying: push.rendered.bytes), as: UTF8.self).split(separator: "\"")[3]
         #expect(received[push.number].map { $0[...] } == id, "push \(push.number)")
@@ -166,7 +165,7 @@ import Testing
       case 4...9: origin.push()
       case 10...13:
         reports.bring(origin, to: inbox)
-        let log = PushLog(restoring: RestoredLog(origin.session), retention: Self.everything)
+        let log = PushLog(restoring: origin.session, retention: Self.everything)
         let start = ReadStart(log.start)
         #expect(
           content({ inbox.read(after: $0, limit: 1, maxBytes: .max) }, from: start)
@@ -236,7 +235,7 @@ import Testing
     var reports = Reports()
     let inbox = follower(origin)
     reports.bring(origin, to: inbox)
-    inbox.follow([.push(JournalPush(number: 4, time: 0, layout: .max, rendered: SharedBytes([])))])
+    inbox.follow([.push(StoredPush(number: 4, time: 0, layout: .max, rendered: SharedBytes([])))])
     let start = ReadStart(Cursor(epoch: inbox.epoch, term: origin.terms[0].term, sequence: 3))
     let read = inbox.read(after: start, limit: 9, maxBytes: .max)
     #expect(read.gap?.reasons.contains(.store) == true && read.cursor.sequence == 4)

@@ -168,8 +168,8 @@ import WebSocketCodec
       let durable = sync == .always ? cut : faults_synchronised(faults, cut, "-wal")
       let known = history.last { $0.operations <= durable } ?? Knowledge()
       let comment: Comment = "cut at \(cut) of \(end), loss \(loss)"
-      let gap: JournalGaps = sync == .always ? .upstream : [.upstream, .store]
-      #expect(next.restored.gaps.last?.reasons == gap, comment)
+      let gap: GapMarks = sync == .always ? .upstream : [.upstream, .store]
+      #expect(next.restored.log.gaps.last?.marks == gap, comment)
       try await until("everything has a final state") { !next.session.upstream.hasWork }
       try next.readPushes()
       let pushes = next.pushes

@@ -35,7 +35,7 @@ final class StoredSession: Sendable {
     let journal = TermJournal(self)
     return state.withLock { state in
       let term = ShareTerm(counter: UInt32(state.terms.begins.count + 1), random: 7)
-      let next = state.session.nextPush
+      let next = state.session.log.nextPush
       _ = state.session.apply(
         .opened(JournalTerm(term: term.value, firstPush: next, firstDelivery: state.session.nextDelivery)))
       state.terms.append(ShareTerms.Begin(term, firstPush: next))
@@ -91,7 +91,7 @@ final class TermJournal: SessionJournal {
 
   func publish() { state.withLock { $0.observer }?.journalChanged() }
 
-  var storedPosition: UInt64 { store.session.lastPosition }
+  var storedPosition: UInt64 { store.session.log.lastPosition }
   var showsUnstored: Bool { false }
   var isFailed: Bool { false }
   var isFull: Bool { false }
@@ -163,7 +163,7 @@ final class SharedSessionFixture {
   /// Reports everything that is stored.
   func report() {
     shared.follow("default", .restarted(epoch: store.session.epoch, store.terms))
-    shared.follow("default", .entries(store.session.pushEntries))
+    shared.follow("default", .entries(store.session.log.changes))
     shared.follow("default", .isCurrent)
   }
 

@@ -27,14 +27,11 @@ import WebSocketCodec
   }
 
   /// A push of the first term.
-  static func push(_ number: UInt64, in store: StoredSession) -> JournalEntry {
+  static func push(_ number: UInt64, in store: StoredSession) -> LogChange {
     var renderer = MessageRenderer()
     let id = Cursor(epoch: Epoch(0xABC), term: store.session.terms[0].term, sequence: number)
     let message = renderer.render([0x31].span, kind: .text, topic: Span(), id: id, time: 0, arrival: .zero)
-    return .push(
-      JournalPush(
-        number: number, time: ProcessInformation.wallClockMilliseconds(), layout: message.layout,
-        rendered: message.rendered))
+    return .push(message.stored(time: ProcessInformation.wallClockMilliseconds()))
   }
 
   @Test func aSessionIsHeldThenFollowedThenHeldAgain() async throws {
@@ -116,7 +113,7 @@ import WebSocketCodec
     fixture.shared.follow("default", .entries([push(7)]))
     fixture.shared.follow("default", .isCurrent)
     #expect(try fixture.session.inbox.isUnknown)
-    other.journal.submit(push(1))
+    other.journal.submit(.log(push(1)))
     fixture.report()
     let followed = try fixture.session
     let waiting = ReadStart(followed.inbox.latest)

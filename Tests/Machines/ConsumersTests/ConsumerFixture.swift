@@ -1,6 +1,5 @@
 import ByteStreams
 import Inbox
-import Journal
 import JournalCoding
 import TestSupport
 
@@ -12,7 +11,7 @@ struct ConsumerFixture {
 
   var log: PushLog
   var table = ConsumerTable()
-  var stored = RestoredSession(epoch: 0)
+  var stored = StoredConsumers()
   var clockError: Int64 = 0
   var generator: SeededGenerator
   var now = MonotonicTime(nanoseconds: 1_000_000_000)
@@ -89,33 +88,69 @@ struct ConsumerFixture {
 
   /// From now on, consumers are stored.
   mutating func startStoring() {
-    table = ConsumerTable(restoring: [:], from: log, at: clock)
-    stored = RestoredSession(epoch: log.epoch.value)
+    table = ConsumerTable(restoring: StoredConsumers(), from: log, at: clock)
+    stored = StoredConsumers()
   }
 
   /// Stores what has changed.
   mutating func store() throws {
-    for entry in table.takeEntries(at: clock) {
-      var bytes = ByteQueue()
-      entry.append(to: &bytes)
-      guard JournalEntry.read(bytes.bytes, { $0 == entry && stored.apply($0) }) else { throw NotStored(entry: entry) }
+    for (name, change) in table.takeChanges(at: clock) {
+      var coder = JournalCoder(appendingTo: ByteQueue())
+      change.write(&coder)
+      let bytes = coder.finish()
+      var reader = JournalCoder(reading: bytes.bytes)
+      guard let read = ConsumerChange(&reader), read == change, reader.rest == 0, stored.apply(read, to: name) else {
+        throw NotStored(change: change)
+      }
+    }
+    try checkStored()
+  }
+
+  /// The changes have led to what the table has.
+  private func checkStored() throws {
+    guard Set(stored.byName.keys) == Set(table.consumers.keys) else { throw NotLive(part: "names") }
+    for (name, consumer) in table.consumers {
+      guard let stored = stored.byName[name] else { continue }
+      func check<Value: Equatable>(_ part: String, _ left: Value, _ right: Value) throws {
+        if left != right { throw NotLive(part: "\(part): \(left), \(right)") }
+      }
+      func bits(_ record: LeaseQueue.Record) -> UInt64? {
+        if case .leased(let bits) = record.state { bits } else { nil }
+      }
+      var settings = consumer.settings
+      settings.isWebhook = false
+      try check("settings", stored.settings, settings)
+      guard let queue = consumer.queue else { continue }
+      let handedOut = queue.records.filter { $0.value.attempts > 0 && $0.value.state != .missing }
+      try check("attempts", stored.pushes.mapValues(\.attempts), handedOut.mapValues(\.attempts))
+      try check("leases", stored.pushes.mapValues(\.bits), handedOut.mapValues(bits))
+      try check("dead", stored.dead.map(\.push.number), queue.dead.letters.map(\.message.sequence))
+      try check("retried", Set(stored.retried.map(\.number)), Set(queue.copies.keys))
+      // After a start, the position may be stored later than the pushes that it passes.
+      let (first, last) = (stored.progress.position >> 1, queue.position.sequence)
+      try check("position", first <= last && (first..<last).allSatisfy { stored.settled.contains($0 + 1) }, true)
+      try check("frontier", stored.progress.frontier, queue.frontier.position)
+      try check("reasons", stored.progress.reasons, queue.gapReasons)
+      try check("missed", stored.progress.missedTotal, queue.missedTotal)
     }
   }
+
+  struct NotLive: Error { let part: String }
 
   /// Continues with what is stored, as another process would.
   ///
-  /// - Parameter isCompacted: whether the store has replaced the entries by the state.
+  /// - Parameter isCompacted: whether the store has replaced the changes by those that lead to the state.
   mutating func restart(isCompacted: Bool = false) throws {
     if isCompacted {
       let before = stored
-      stored = RestoredSession(epoch: before.epoch)
-      for entry in before.stateEntries where !stored.apply(entry) { throw NotStored(entry: entry) }
-      guard stored.consumers == before.consumers else { throw NotStored(entry: .closed) }
+      stored = StoredConsumers()
+      for (name, change) in before.changes where !stored.apply(change, to: name) { throw NotStored(change: change) }
+      guard stored == before else { throw NotStored(change: nil) }
     }
-    table = ConsumerTable(restoring: stored.consumers, from: log, at: clock)
+    table = ConsumerTable(restoring: stored, from: log, at: clock)
   }
 
-  struct NotStored: Error { let entry: JournalEntry }
+  struct NotStored: Error { let change: ConsumerChange? }
 
   mutating func wait(_ span: TimeSpan) { now = now + span }
 

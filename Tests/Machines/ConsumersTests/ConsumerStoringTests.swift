@@ -1,6 +1,5 @@
 import ByteStreams
 import Inbox
-import Journal
 import Testing
 
 @testable import Consumers
@@ -283,7 +282,7 @@ import Testing
     let hasExpired = fixture.table.expire(now: fixture.now, fixture.log)
     #expect(hasExpired)
     try fixture.store()
-    #expect(fixture.stored.consumers.isEmpty)
+    #expect(fixture.stored.byName.isEmpty)
   }
 
   // MARK: One reader

@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 import SocketIO
 import TestSupport
 import Testing
@@ -15,13 +16,21 @@ import Testing
     return renderer.render([0x31].span, kind: .text, topic: Span(), id: id, time: 0, arrival: now)
   }
 
+  /// - Parameter ids: the terms in the ids of its messages.
+  private func log(_ terms: [Term], ids: [UInt64] = [], endGap: GapMarks = []) -> PushLog {
+    let clock = JournalClock(now: now, wallClock: 1_800_000_000_000)
+    var stored = StoredLog()
+    for term in ids {
+      let message = render(Cursor(epoch: epoch, term: term, sequence: stored.nextPush))
+      apply(.push(message.stored(at: clock)), to: &stored)
+    }
+    if !endGap.isEmpty { apply(.gap(endGap), to: &stored) }
+    return PushLog(restoring: stored, epoch: epoch, terms: terms, retention: Retention(), at: clock)
+  }
+
   /// A log in its second term, which begins with message 3.
   private func restoredLog() -> PushLog {
-    var restored = RestoredLog(epoch: epoch)
-    restored.terms = [Term(1, firstMessage: 1), Term(2, firstMessage: 3)]
-    restored.messages = [1, 2].map { (render(Cursor(epoch: epoch, term: 1, sequence: $0)), []) }
-    restored.endGap = .upstream
-    return PushLog(restoring: restored, retention: Retention())
+    log([Term(1, firstMessage: 1), Term(2, firstMessage: 3)], ids: [1, 1], endGap: .upstream)
   }
 
   private func start(_ cursor: Cursor, in log: PushLog) throws -> ReadStart {
@@ -130,10 +139,8 @@ import Testing
 
   /// Another gateway has shown the push before this one knows that it is stored.
   @Test func aCursorOfAPushThatIsStillHiddenWaitsInASharedLog() throws {
-    var restored = RestoredLog(epoch: epoch)
     let term: UInt64 = 3 << 32 | 7
-    restored.terms = [Term(term, firstMessage: 1)]
-    var log = PushLog(restoring: restored, retention: Retention())
+    var log = log([Term(term, firstMessage: 1)])
     var dropped: [RetainedMessage] = []
     for _ in 1...4 { log.append(render(log.nextID), isHidden: true, dropping: &dropped) }
     _ = log.reveal(through: 2)
@@ -158,10 +165,9 @@ import Testing
   /// Each interruption of the store begins a term, so a reader may come back with a cursor of one that the log does not keep any more.
   @Test func aCursorOfAForgottenTermContinuesWhereItWas() throws {
     func term(_ counter: UInt64) -> UInt64 { counter << 32 | 7 }
-    var restored = RestoredLog(epoch: epoch)
-    restored.terms = (1_100...1_163).map { Term(term($0), firstMessage: $0 - 1_097) }
-    restored.messages = (1...66).map { (render(Cursor(epoch: epoch, term: term(1_163), sequence: $0)), []) }
-    let log = PushLog(restoring: restored, retention: Retention())
+    let log = log(
+      (1_100...1_163).map { Term(term($0), firstMessage: $0 - 1_097) },
+      ids: Array(repeating: term(1_163), count: 66))
     func read(_ counter: UInt64, _ sequence: UInt64) throws -> ReadResult {
       let cursor = Cursor(epoch: epoch, term: term(counter), sequence: sequence)
       return log.read(after: try start(cursor, in: log), limit: 100, maxBytes: 1 << 20)
@@ -182,15 +188,10 @@ import Testing
   /// Of two terms with the same counter, one was lost with what its readers had received.
   @Test func aCursorOfALostTermGetsTheGapStoreAndTheTermBefore() throws {
     func term(_ counter: UInt64, _ random: UInt64) -> UInt64 { counter << 32 | random }
-    var restored = RestoredLog(epoch: epoch)
     let terms = [term(1, 9), term(2, 5), term(3, 7)]
-    restored.terms = [
-      Term(terms[0], firstMessage: 1), Term(terms[1], firstMessage: 3), Term(terms[2], firstMessage: 5),
-    ]
-    restored.messages = (1...5).map {
-      (render(Cursor(epoch: epoch, term: terms[(Int($0) - 1) / 2], sequence: $0)), [])
-    }
-    let log = PushLog(restoring: restored, retention: Retention())
+    let log = log(
+      [Term(terms[0], firstMessage: 1), Term(terms[1], firstMessage: 3), Term(terms[2], firstMessage: 5)],
+      ids: (0..<5).map { terms[$0 / 2] })
     for random in [2, 8] as [UInt64] {
       let lost = Cursor(epoch: epoch, term: term(2, random), sequence: 4)
       let result = log.read(after: try start(lost, in: log), limit: 10, maxBytes: 1 << 20)
@@ -205,6 +206,63 @@ import Testing
     #expect(!log.isKnown(later) && log.isKnown(known))
     let ahead = Cursor(epoch: epoch, term: terms[2], sequence: 6)
     #expect(throws: CursorAheadError.self) { try start(ahead, in: log) }
+  }
+
+  /// The changes that a log submits, or those that replace them, lead to a log that reads the same.
+  @Test(arguments: 0..<20 as Range<UInt64>)
+  func aStoredLogIsTheLogThatSubmittedIt(seed: UInt64) throws {
+    var random = SeededGenerator(seed: seed)
+    var clock = JournalClock(now: now, wallClock: 1_800_000_000_000)
+    let retention = Retention(count: 20, age: .seconds(60))
+    var live = PushLog(
+      restoring: StoredLog(), epoch: epoch, terms: [Term(1, firstMessage: 1)], retention: retention, at: clock)
+    var stored = StoredLog()
+    for _ in 0..<300 {
+      let step = Int64.random(in: 0...8_000, using: &random)
+      clock = JournalClock(now: clock.now + .milliseconds(step), wallClock: clock.wallClock + step)
+      var change = LogChange.gap(.upstream)
+      var dropped: [RetainedMessage] = []
+      if Int.random(in: 0..<4, using: &random) == 0 {
+        live.recordGap(.upstream)
+      } else {
+        let message = render(live.nextID).arriving(at: clock.now)
+        live.append(message, dropping: &dropped)
+        change = .push(message.stored(at: clock))
+      }
+      for change in [change, .trimmed(before: live.firstRetained)] { apply(try coded(change), to: &stored) }
+      if Int.random(in: 0..<20, using: &random) == 0 {
+        let before = stored
+        stored = StoredLog()
+        for change in [.retained(before.retention)] + before.changes { apply(try coded(change), to: &stored) }
+        #expect(stored == before)
+      }
+      let restored = PushLog(
+        restoring: stored, epoch: epoch, terms: [Term(1, firstMessage: 1)], retention: retention, at: clock)
+      #expect(restored.last == live.last && restored.firstRetained == live.firstRetained)
+      let number = UInt64.random(in: 0...live.last.sequence, using: &random)
+      let start = ReadStart(Cursor(epoch: epoch, term: 1, sequence: number))
+      let (left, right) = (
+        live.read(after: start, limit: 5, maxBytes: .max), restored.read(after: start, limit: 5, maxBytes: .max)
+      )
+      #expect(left.gap == right.gap && left.cursor == right.cursor && left.more == right.more)
+      #expect(left.messages.map(\.sequence) == right.messages.map(\.sequence))
+      #expect(left.messages.map(\.arrival) == right.messages.map(\.arrival))
+    }
+  }
+
+  private func apply(_ change: LogChange, to stored: inout StoredLog) {
+    let follows = stored.apply(change)
+    #expect(follows)
+  }
+
+  private func coded(_ change: LogChange) throws -> LogChange {
+    var coder = JournalCoder(appendingTo: ByteQueue())
+    change.write(&coder)
+    let bytes = coder.finish()
+    var reader = JournalCoder(reading: bytes.bytes)
+    let read = LogChange(tag: reader.byte(nil), &reader)
+    #expect(read == change && reader.rest == 0)
+    return try #require(read)
   }
 
   @Test func aCursorWithATermIsWrittenAndRead() {

@@ -1,6 +1,8 @@
 import ByteStreams
+import Consumers
 import Continuity
 import Idempotency
+import Inbox
 import Journal
 import JournalCoding
 import TestSupport
@@ -22,9 +24,9 @@ package struct RandomSession {
     self.opensTerms = opensTerms
   }
 
-  package static func push(_ number: UInt64, time: Int64 = 0, size: Int = 10) -> JournalPush {
+  package static func push(_ number: UInt64, time: Int64 = 0, size: Int = 10) -> StoredPush {
     let bytes = (0..<size).map { UInt8(truncatingIfNeeded: number &* 31 &+ UInt64($0)) }
-    return JournalPush(number: number, time: time, layout: number &* 0x1_0001, rendered: SharedBytes(bytes))
+    return StoredPush(number: number, time: time, layout: number &* 0x1_0001, rendered: SharedBytes(bytes))
   }
 
   package static func message(_ number: UInt64, time: Int64 = 0) -> JournalMessage {
@@ -128,7 +130,7 @@ package struct RandomSession {
       consumers.removeAll { $0 == name }
       change = .removed
     case 2:
-      var progress = JournalConsumerProgress(
+      var progress = ConsumerProgress(
         position: UInt64.random(in: 0...nextPush, using: &random) << 1,
         frontier: UInt64.random(in: 0...nextPush, using: &random) << 1 | 1)
       progress.missed = UInt64.random(in: 0...2, using: &random)
@@ -138,15 +140,16 @@ package struct RandomSession {
       progress.time = time
       change = .moved(progress)
     case 3, 4:
-      change = .leased(JournalLease(number: number, attempt: 2, bits: random.next(), end: deadline(30_000)))
+      change = .leased(Lease(number: number, attempt: 2, bits: random.next()), end: deadline(30_000))
     case 5:
       let attempts = UInt32.random(in: 0...2, using: &random)
-      change = .released(JournalRelease(number: number, attempts: attempts, end: deadline(0)))
+      change = .released(number: number, attempts: attempts, end: deadline(0))
     case 6, 7:
       change = .settled(first: number, last: number + UInt64.random(in: 0...3, using: &random))
     case 8:
       change = .buried(
-        JournalDeadLetter(push: Self.push(number), isRejected: Bool.random(using: &random), deliveries: 5))
+        StoredDeadLetter(
+          push: Self.push(number), reason: Bool.random(using: &random) ? .rejected : .deliveries, deliveries: 5))
     case 9: change = .deadRetried
     case 10: change = Bool.random(using: &random) ? .deadRemoved : .deadDropped(number: number)
     default: change = .used(at: time)
@@ -158,15 +161,23 @@ package struct RandomSession {
 
   private mutating func put(_ name: String) -> JournalEntry {
     if !consumers.contains(name) { consumers.append(name) }
-    var settings = JournalConsumerSettings()
+    var settings = ConsumerSettings()
     settings.isShared = Bool.random(using: &random)
     settings.visibility = .milliseconds(Int64.random(in: 100...100_000, using: &random))
-    settings.order = Bool.random(using: &random) ? "/a/b" : nil
-    settings.topics = Bool.random(using: &random) ? ["a.*", "é"] : []
+    settings.order = Bool.random(using: &random) ? ConsumerOrder("/a/b") : nil
+    if Bool.random(using: &random) { for topic in ["a.*", "é"] { _ = settings.add(topic: Array(topic.utf8)) } }
     settings.maximumDeliveries = 5
     settings.idle = .hours(1)
     return .consumer(name: name, .put(settings, position: nextPush << 1))
   }
+}
+
+/// The changes of the parts as entries.
+extension JournalEntry {
+  package static func push(_ push: StoredPush) -> JournalEntry { .log(.push(push)) }
+  package static func gap(_ marks: GapMarks) -> JournalEntry { .log(.gap(marks)) }
+  package static func trimmed(before number: UInt64) -> JournalEntry { .log(.trimmed(before: number)) }
+  package static func retained(_ retention: StoredRetention) -> JournalEntry { .log(.retained(retention)) }
 }
 
 extension JournalEntry {

@@ -1,7 +1,9 @@
 import ByteStreams
+import Consumers
 import Continuity
 import Foundation
 import Idempotency
+import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
@@ -21,18 +23,19 @@ import Testing
     func shared(_ text: String) -> SharedBytes { SharedBytes(Array(text.utf8)) }
     let digests = (1...3 as ClosedRange<UInt64>).map { IdempotencyTable.Key(high: $0 << 60 | 0xABCD, low: ~$0) }
     let end = JournalDeadline(time: 1_795_425_949_000, rest: 30_000)
-    let push = JournalPush(
+    let push = StoredPush(
       number: 300, time: 1_795_425_949_001, layout: 1 << 40 | 7, rendered: shared(#"{"id":"p-1.1","data":"é"}"#))
-    var progress = JournalConsumerProgress(position: 600, frontier: 700)
+    var progress = ConsumerProgress(position: 600, frontier: 700)
     progress.missed = 5
     progress.missedTotal = 900
     progress.reasons = [.retention, .restart]
     progress.droppedDead = 3
     progress.time = 1_795_425_949_002
-    var settings = JournalConsumerSettings()
+    var settings = ConsumerSettings()
     (settings.visibility, settings.idle, settings.maximumDeliveries) = (.seconds(30), .minutes(60), 300)
     let plain = settings
-    (settings.isShared, settings.order, settings.topics) = (true, "/key", ["a.*", "b"])
+    (settings.isShared, settings.order) = (true, ConsumerOrder("/key"))
+    for topic in ["a.*", "b"] { _ = settings.add(topic: Array(topic.utf8)) }
     func change(_ change: ConsumerChange) -> JournalEntry { .consumer(name: "workers", change) }
     return [
       ("opened", .opened(JournalTerm(term: 2 << 32 | 0xFFFF_FFFE, firstPush: 300, firstDelivery: 1))),
@@ -42,13 +45,13 @@ import Testing
       (
         "retained",
         .retained(
-          JournalRetention(
+          StoredRetention(
             first: 299, firstArrival: -1, newestTrimmedArrival: 1_795_425_949_000,
-            newestTrimmedGap: RestoredSession.Gap(after: 200, reasons: .upstream)))
+            newestTrimmedGap: StoredGap(after: 200, marks: .upstream)))
       ),
       (
         "retained nothing",
-        .retained(JournalRetention(first: 1, firstArrival: nil, newestTrimmedArrival: nil, newestTrimmedGap: nil))
+        .retained(StoredRetention(first: 1, firstArrival: nil, newestTrimmedArrival: nil, newestTrimmedGap: nil))
       ),
       (
         "accepted",
@@ -104,11 +107,11 @@ import Testing
       ("consumer put alone", change(.put(plain, position: 0))),
       ("consumer moved", change(.moved(progress))),
       (
-        "consumer leased", change(.leased(JournalLease(number: 300, attempt: 2, bits: 0x0123_4567_89AB_CDEF, end: end)))
+        "consumer leased", change(.leased(Lease(number: 300, attempt: 2, bits: 0x0123_4567_89AB_CDEF), end: end))
       ),
-      ("consumer released", change(.released(JournalRelease(number: 300, attempts: 2, end: end)))),
+      ("consumer released", change(.released(number: 300, attempts: 2, end: end))),
       ("consumer settled", change(.settled(first: 299, last: 300))),
-      ("consumer buried", change(.buried(JournalDeadLetter(push: push, isRejected: true, deliveries: 5)))),
+      ("consumer buried", change(.buried(StoredDeadLetter(push: push, reason: .rejected, deliveries: 5)))),
       ("consumer dead dropped", change(.deadDropped(number: 300))),
       ("consumer dead removed", change(.deadRemoved)),
       ("consumer dead retried", change(.deadRetried)),
@@ -174,7 +177,10 @@ import Testing
     func name(_ value: Any) -> String {
       Mirror(reflecting: value).children.first?.label ?? String("\(value)".prefix { $0 != "(" })
     }
-    if case .consumer(_, let change) = entry { return "consumer \(name(change))" }
-    return name(entry)
+    switch entry {
+    case .consumer(_, let change): return "consumer \(name(change))"
+    case .log(let change): return name(change)
+    default: return name(entry)
+    }
   }
 }

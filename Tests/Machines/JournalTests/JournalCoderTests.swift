@@ -1,5 +1,7 @@
 import ByteStreams
+import Consumers
 import Idempotency
+import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
@@ -38,14 +40,14 @@ import Testing
   /// Numbers are counted further, doubled and compared: larger ones would stop the program.
   @Test func numbersThatLeaveNoRoomAreDamage() {
     let (digest, largest) = (IdempotencyTable.Key(high: 0, low: 0), 1 << 62 as UInt64)
-    var progress = JournalConsumerProgress(position: 0, frontier: 0)
+    var progress = ConsumerProgress(position: 0, frontier: 0)
     progress.missed = .max
-    let gap = RestoredSession.Gap(after: .max, reasons: .store)
+    let gap = StoredGap(after: .max, marks: .store)
     let end = JournalDeadline(time: .max, rest: .max)
     let entries: [JournalEntry] = [
       .opened(JournalTerm(term: 1, firstPush: largest, firstDelivery: 1)),
       .opened(JournalTerm(term: 1, firstPush: 1, firstDelivery: .max)), .trimmed(before: .max),
-      .retained(JournalRetention(first: 9, firstArrival: nil, newestTrimmedArrival: nil, newestTrimmedGap: gap)),
+      .retained(StoredRetention(first: 9, firstArrival: nil, newestTrimmedArrival: nil, newestTrimmedGap: gap)),
       .intended(through: .max),
       .settled(JournalSettlement(first: 1, last: largest, state: 1, reason: 0, time: 0, releasesPayloads: true)),
       .keyed(
@@ -54,7 +56,7 @@ import Testing
           acceptance: IdempotencyTable.Acceptance(first: .max, batchCount: nil, kind: .text, position: 0),
           accepted: 0, end: 0)),
       .consumer(name: "a", .moved(progress)),
-      .consumer(name: "a", .released(JournalRelease(number: 1, attempts: .max, end: end))),
+      .consumer(name: "a", .released(number: 1, attempts: .max, end: end)),
     ]
     for entry in entries {
       var bytes = ByteQueue()
@@ -85,7 +87,7 @@ import Testing
     }
   }
 
-  private static let retention = JournalRetention(
+  private static let retention = StoredRetention(
     first: 9, firstArrival: -1, newestTrimmedArrival: 12,
-    newestTrimmedGap: RestoredSession.Gap(after: 3, reasons: .store))
+    newestTrimmedGap: StoredGap(after: 3, marks: .store))
 }

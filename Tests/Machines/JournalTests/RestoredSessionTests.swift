@@ -1,5 +1,7 @@
 import ByteStreams
+import Consumers
 import Continuity
+import Inbox
 import Journal
 import JournalSupport
 import TestSupport
@@ -60,7 +62,7 @@ extension RestoredSession {
     state.follow(.push(RandomSession.push(1)))
     state.refuse(.push(RandomSession.push(3)))
     state.refuse(.push(RandomSession.push(1)))
-    #expect(state.nextPush == 2 && state.pushes.count == 1)
+    #expect(state.log.nextPush == 2 && state.log.pushes.count == 1)
   }
 
   @Test func aSessionMayBeContinuedIfEachNamespaceCan() {
@@ -133,10 +135,10 @@ extension RestoredSession {
     }
     state.follow(.gap(.store))
     state.follow(.trimmed(before: 4))
-    #expect(state.firstRetained == 4)
-    #expect(state.gaps.map(\.after) == [2, 3, 4])
-    #expect(state.gaps.last?.reasons == [.upstream, .store])
-    #expect(state.retention.newestTrimmedGap?.after == 2)
-    #expect(state.lastPosition == 9)
+    #expect(state.log.firstRetained == 4)
+    #expect(state.log.gaps.map(\.after) == [2, 3, 4])
+    #expect(state.log.gaps.last?.marks == [.upstream, .store])
+    #expect(state.log.retention.newestTrimmedGap?.after == 2)
+    #expect(state.log.lastPosition == 9)
   }
 }

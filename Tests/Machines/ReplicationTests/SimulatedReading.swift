@@ -1,5 +1,6 @@
 import ByteStreams
 import Inbox
+import JournalCoding
 
 @testable import Replication
 
@@ -67,24 +68,12 @@ extension SimulatedGateway {
 
   /// Shows these entries and no others.
   func show(_ entries: [PushEntry], _ terms: ShareTerms, _ epoch: UInt64) throws {
-    var restored = RestoredLog(epoch: Epoch(epoch))
-    restored.terms = terms.begins.map { Term($0.term.value, firstMessage: $0.firstPush) }
-    (viewTerms, viewEpoch, copy) = (terms, epoch, entries)
-    var marks: GapMarks = []
-    for entry in entries {
-      guard let content = entry.content else {
-        marks.formUnion(entry.marks)
-        continue
-      }
-      guard entry.id.push == UInt64(restored.messages.count + 1) else {
-        throw Violation(description: "push \(entry.id.push) does not follow \(restored.messages.count)")
-      }
-      try world.reveal(entry.id.push, content, terms, epoch)
-      restored.messages.append((world.messages[content], marks))
-      marks = []
-    }
-    restored.endGap = marks
-    view = PushLog(restoring: restored, retention: Retention(count: .max, bytes: .max, age: .hours(1000)))
+    (viewTerms, viewEpoch, copy) = (terms, epoch, [])
+    view = PushLog(
+      restoring: StoredLog(), epoch: Epoch(epoch),
+      terms: terms.begins.map { Term($0.term.value, firstMessage: $0.firstPush) },
+      retention: Retention(count: .max, bytes: .max, age: .hours(1000)), at: JournalClock(now: .zero, wallClock: 0))
+    try show(more: entries)
   }
 
   func show(more entries: [PushEntry]) throws {

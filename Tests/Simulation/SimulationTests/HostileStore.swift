@@ -1,4 +1,5 @@
 import ByteStreams
+import Inbox
 import Journal
 import Submissions
 import TestSupport
@@ -39,7 +40,7 @@ final class HostileStore {
     let hasBegun =
       bug == .gapNotRecorded
       ? tenure.content.apply(
-        .opened(JournalTerm(term: term, firstPush: state.nextPush, firstDelivery: state.nextDelivery)))
+        .opened(JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.nextDelivery)))
       : tenure.content.begin(term: term, mayHaveLostEntries: false)
     guard hasBegun else { throw Violation("term \(term) cannot follow \(lastTerm)") }
     lastTerm = term
@@ -71,11 +72,11 @@ final class HostileStore {
       tenure.kept = max(tenure.kept, call.ticket)
       tenure.gateway.release(call.cost)
     }
-    tenure.keptPosition = tenure.content.state.lastPosition
-    let first = tenure.content.state.firstRetained
+    tenure.keptPosition = tenure.content.state.log.lastPosition
+    let first = tenure.content.state.log.firstRetained
     if first > tenure.firstRetained {
       tenure.firstRetained = first
-      tenure.content.append(change: .retained(tenure.content.state.retention))
+      tenure.content.append(change: .log(.retained(tenure.content.state.log.retention)))
     }
     writeRows(of: tenure)
   }
@@ -125,7 +126,7 @@ final class HostileStore {
   }
 
   /// The pushes and gaps that are kept.
-  var pushEntries: (terms: [JournalTerm], entries: [JournalEntry])? { restore().map { ($0.terms, $0.pushEntries) } }
+  var log: (terms: [JournalTerm], changes: [LogChange])? { restore().map { ($0.terms, $0.log.changes) } }
 }
 
 /// What a gateway hands over to the store, and how the two see each other.
@@ -185,9 +186,9 @@ final class Tenure {
   init(_ gateway: GatewayQueue, _ state: RestoredSession, showsOnlyStored: Bool, _ hooks: any JournalHooks) {
     self.gateway = gateway
     content = JournaledSession(state)
-    keptPosition = state.lastPosition
-    firstRetained = state.firstRetained
-    progress = JournalProgress(position: state.lastPosition)
+    keptPosition = state.log.lastPosition
+    firstRetained = state.log.firstRetained
+    progress = JournalProgress(position: state.log.lastPosition)
     queued = QueuedJournal(
       gateway.submissions, session: Int32(gateway.tenures.count), progress, isShared: showsOnlyStored)
     journal = ObservedJournal(queued, hooks)

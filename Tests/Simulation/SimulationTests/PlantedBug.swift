@@ -1,3 +1,4 @@
+import Consumers
 import Journal
 import Outbox
 
@@ -42,7 +43,7 @@ enum PlantedBug: String, CaseIterable {
     switch (self, entry) {
     case (.withdrawalNotStored, .settled(let change)): change.state == DeliveryState.rejected.rawValue
     case (.confirmationNotStored, .settled(let change)): change.state == DeliveryState.confirmed.rawValue
-    case (.acknowledgementNotStored, .consumer(_, .settled)): true
+    case (.acknowledgementNotStored, .consumer(_, .settled(_, _))): true
     case (.keyNotStored, .keyed): true
     case (.intentNotStored, .intended): true
     case (.desiredNotStored, .desired): true

@@ -114,7 +114,7 @@ final class SimulatedGateway: JournalHooks {
   }
 
   /// Another gateway has the session, and this one reads all that it has stored.
-  func follow(_ terms: [JournalTerm], _ entries: [JournalEntry], rows: Int) {
+  func follow(_ terms: [JournalTerm], _ entries: [LogChange], rows: Int) {
     rowsRead = rows
     var known = ShareTerms()
     for term in terms {

@@ -244,8 +244,8 @@ final class World: SimulatedGateway.Observer {
   /// The gateways that do not have the session read what the store has kept since they last did.
   private func follow() {
     for case let gateway? in gateways where gateway.tenure == nil && !gateway.isPaused && !gateway.isCut {
-      guard gateway.rowsRead != store.rows.count, let copy = store.pushEntries else { continue }
-      gateway.follow(copy.terms, copy.entries, rows: store.rows.count)
+      guard gateway.rowsRead != store.rows.count, let copy = store.log else { continue }
+      gateway.follow(copy.terms, copy.changes, rows: store.rows.count)
     }
   }
 

@@ -1,6 +1,7 @@
 import ByteStreams
 import CFaults
 import Foundation
+import Inbox
 import Journal
 import JournalSupport
 import LoopbackSupport
@@ -128,7 +129,7 @@ import Testing
         atPath: folder.path + "/" + name, toPath: found.file + ".new" + name.dropFirst("store.db".count))
     }
     let after = try TestStore(found.file)
-    #expect(after.restored.nextPush == (isComplete ? 4 : 3))
+    #expect(after.restored.log.nextPush == (isComplete ? 4 : 3))
     #expect(found.names.contains { $0.contains("failed") } == isComplete)
     #expect(!found.names.contains { $0.contains(".new") })
     try after.close()
@@ -341,7 +342,7 @@ import Testing
       let after = try TestStore(lost.file, sync: sync, rebooted)
       // With `interval`, only the opening was certainly synchronised.
       let acknowledged = sync == .always ? states.lastIndex { $0.1 <= cut } ?? 0 : 0
-      let gap: JournalGaps = sync == .always ? .upstream : [.upstream, .store]
+      let gap: GapMarks = sync == .always ? .upstream : [.upstream, .store]
       let matches = states[acknowledged...].contains { state, _ in
         after.restored.trimmed(as: state) == state.reopened(as: after.restored, gap: gap)
       }

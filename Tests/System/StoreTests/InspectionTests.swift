@@ -1,5 +1,7 @@
 import ByteStreams
+import Consumers
 import Foundation
+import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
@@ -19,7 +21,7 @@ import Testing
 
   private func push(_ number: UInt64, size: Int = 1) -> JournalEntry {
     let text = "{\"id\":\"\(number)\",\"data\":\"\(String(repeating: "x", count: size))\"}"
-    return .push(JournalPush(number: number, time: 0, layout: 0, rendered: SharedBytes(Array(text.utf8))))
+    return .push(StoredPush(number: number, time: 0, layout: 0, rendered: SharedBytes(Array(text.utf8))))
   }
 
   @Test func aCheckSaysWhatTheStoreContains() throws {
@@ -47,7 +49,7 @@ import Testing
     try StoreInspection.backUp(folder.file, to: folder.path + "/copy.db")
     #expect(throws: StoreError.self) { try StoreInspection.backUp(folder.file, to: folder.path + "/copy.db") }
     let copy = try TestStore(folder.path + "/copy.db")
-    #expect(copy.restored.nextPush == 2 && copy.restored.mayHaveLostEntries)
+    #expect(copy.restored.log.nextPush == 2 && copy.restored.mayHaveLostEntries)
     try copy.close()
   }
 
@@ -79,15 +81,15 @@ import Testing
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     func change(_ change: ConsumerChange) -> JournalEntry { .consumer(name: "c", change) }
-    var settings = JournalConsumerSettings()
+    var settings = ConsumerSettings()
     settings.isShared = true
-    guard case .push(let first) = push(1) else { return }
+    guard case .log(.push(let first)) = push(1) else { return }
     let end = JournalDeadline(time: 0, rest: 0)
     try store.submitAndWait([
       push(1), push(2), change(.put(settings, position: 0)),
-      change(.buried(JournalDeadLetter(push: first, isRejected: true, deliveries: 2))),
-      change(.leased(JournalLease(number: 2, attempt: 1, bits: 7, end: end))),
-      change(.moved(JournalConsumerProgress(position: 2, frontier: 4))),
+      change(.buried(StoredDeadLetter(push: first, reason: .rejected, deliveries: 2))),
+      change(.leased(Lease(number: 2, attempt: 1, bits: 7), end: end)),
+      change(.moved(ConsumerProgress(position: 2, frontier: 4))),
     ])
     try store.close()
     let consumer = try #require(StoreInspection.check(folder.file).sessions?.first?.consumers.first)

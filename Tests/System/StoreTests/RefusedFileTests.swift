@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Inbox
 import Journal
 import JournalSupport
 import Testing
@@ -41,7 +42,7 @@ import Testing
       let file = try StoreFile.open(folder.file, environment)
       #expect(try file.database.integer("SELECT count(*) FROM more") == 1)
       #expect(try file.database.integer("PRAGMA user_version") == 3)
-      #expect(try file.sessions().first?.state.nextPush == 2)
+      #expect(try file.sessions().first?.state.log.nextPush == 2)
     }
   }
 

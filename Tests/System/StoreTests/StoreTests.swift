@@ -1,6 +1,7 @@
 import ByteStreams
 import Continuity
 import Foundation
+import Inbox
 import Journal
 import JournalSupport
 import LoopbackSupport
@@ -57,14 +58,14 @@ import Threading
     try store.close()
     for _ in 0..<2 {
       let again = try TestStore(folder.file)
-      #expect(again.restored.gaps.isEmpty && again.restored.continuations == ["/": continuation])
+      #expect(again.restored.log.gaps.isEmpty && again.restored.continuations == ["/": continuation])
       try again.close()
     }
     let last = try TestStore(folder.file)
     try last.submitAndWait([.discontinued])
     try last.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored.gaps == [RestoredSession.Gap(after: 1, reasons: .upstream)])
+    #expect(again.restored.log.gaps == [StoredGap(after: 1, marks: .upstream)])
     try again.close()
   }
 
@@ -78,7 +79,7 @@ import Threading
     try store.close()
     let again = try TestStore(folder.file, session: "b")
     #expect(again.restored.messages.keys.sorted() == [5])
-    #expect(again.restored.nextPush == 1)
+    #expect(again.restored.log.nextPush == 1)
     try again.close()
   }
 
@@ -91,7 +92,7 @@ import Threading
     try store.close()
     let again = try TestStore(folder.file)
     #expect(again.restored.epoch != epoch)
-    #expect(again.restored.nextPush == 1)
+    #expect(again.restored.log.nextPush == 1)
     try again.close()
   }
 
@@ -100,7 +101,7 @@ import Threading
     for term in 1...3 as ClosedRange<UInt64> {
       let store = try TestStore(folder.file)
       #expect(store.restored.terms.map(\.opening) == Array(1...term))
-      try store.submitAndWait([.push(RandomSession.push(store.restored.nextPush))])
+      try store.submitAndWait([.push(RandomSession.push(store.restored.log.nextPush))])
       try store.close()
     }
   }
@@ -124,7 +125,7 @@ import Threading
     try store.close()
     let again = try TestStore(folder.file)
     #expect(again.restored.trimmed(as: store.model) == store.model.reopened(as: again.restored))
-    #expect(again.restored.pushes.count < 400)
+    #expect(again.restored.log.pushes.count < 400)
     try again.close()
   }
 
@@ -145,8 +146,8 @@ import Threading
     #expect(largest > 64 << 20 && largest < 96 << 20, "\(largest)")
     try store.close()
     let again = try TestStore(folder.file)
-    #expect(again.restored.nextPush == 10_001)
-    #expect(again.restored.pushes.count < Int(retained) + 200)
+    #expect(again.restored.log.nextPush == 10_001)
+    #expect(again.restored.log.pushes.count < Int(retained) + 200)
     try again.close()
   }
 
@@ -195,7 +196,7 @@ import Threading
       environment.boot = "another"
       let other = try TestStore(copy.file, sync: sync, environment)
       #expect(other.restored.mayHaveLostEntries == hasGap)
-      #expect(other.restored.gaps.last?.reasons == (hasGap ? [.upstream, .store] : .upstream))
+      #expect(other.restored.log.gaps.last?.marks == (hasGap ? [.upstream, .store] : .upstream))
       try other.close()
       try store.close()
     }
@@ -219,7 +220,7 @@ import Threading
     try second.close()
     let third = try TestStore(killed.file, session: "other", environment)
     #expect(!third.restored.mayHaveLostEntries)
-    #expect(third.restored.gaps.contains { $0.reasons.contains(.store) })
+    #expect(third.restored.log.gaps.contains { $0.marks.contains(.store) })
     try third.close()
   }
 
@@ -232,7 +233,7 @@ import Threading
     #expect(try backUp(store.store, to: path)?.contains("exists") == true)
     let copy = try TestStore(path)
     #expect(copy.restored.mayHaveLostEntries)
-    #expect(copy.restored.gaps.last?.reasons == [.upstream, .store])
+    #expect(copy.restored.log.gaps.last?.marks == [.upstream, .store])
     #expect(copy.restored.messages.count == 1)
     #expect(copy.restored.terms.last?.opening ?? 0 > 1 << 10)
     try copy.close()
@@ -419,7 +420,7 @@ import Threading
     try again.submitAndWait([.trimmed(before: 30)])
     try again.close()
     let last = try TestStore(folder.file)
-    #expect(last.restored.pushes.count < 18)
+    #expect(last.restored.log.pushes.count < 18)
     #expect(last.restored.trimmed(as: again.model) == again.model.reopened(as: last.restored))
     try last.close()
   }

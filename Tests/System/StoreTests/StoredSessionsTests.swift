@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
@@ -63,7 +64,7 @@ import Threading
     try folder.copy(to: copy)
     // Used again, it begins anew with its time, and with all that it had.
     let again = try open(copy, 45, "b", "a")
-    #expect(again.restored.epoch == b.restored.epoch && again.restored.pushes.count == 1)
+    #expect(again.restored.epoch == b.restored.epoch && again.restored.log.pushes.count == 1)
     try again.close()
     try open(copy, 50, "a").close()
     #expect(try names(copy) == ["a", "b"])

@@ -1,6 +1,7 @@
 import ByteStreams
 import CFaults
 import Foundation
+import Inbox
 import Journal
 import Logging
 import LoopbackSupport
@@ -126,11 +127,11 @@ final class Box<Value: ~Copyable>: @unchecked Sendable {
 
 extension RestoredSession {
   /// As the store opens it in its next run, whose term has the random bits of `next`.
-  func reopened(as next: RestoredSession, gap: JournalGaps = .upstream) -> RestoredSession {
+  func reopened(as next: RestoredSession, gap: GapMarks = .upstream) -> RestoredSession {
     var result = self
     let term = ((terms.last?.opening ?? 0) + 1) << 32 | (next.terms.last?.term ?? 0) & 0xFFFF_FFFF
-    _ = result.apply(.opened(JournalTerm(term: term, firstPush: nextPush, firstDelivery: nextDelivery)))
-    if gap.contains(.store) || !mayBeContinued { _ = result.apply(.gap(gap)) }
+    _ = result.apply(.opened(JournalTerm(term: term, firstPush: log.nextPush, firstDelivery: nextDelivery)))
+    if gap.contains(.store) || !mayBeContinued { _ = result.apply(.log(.gap(gap))) }
     result.mayHaveLostEntries = gap.contains(.store)
     return result
   }
@@ -138,7 +139,7 @@ extension RestoredSession {
   /// Without the pushes that retention had dropped in another state: rows are deleted as a whole, so some may still be stored.
   func trimmed(as other: RestoredSession) -> RestoredSession {
     var result = self
-    _ = result.apply(.retained(other.retention))
+    _ = result.apply(.log(.retained(other.log.retention)))
     return result
   }
 }

@@ -24,23 +24,3 @@ package struct Term: Hashable, Sendable {
     1...Self.branchTerms ~= Int64(counter) - Int64(older >> 32)
   }
 }
-
-/// A log as it was stored, with its times on the clock of this process.
-package struct RestoredLog: Sendable {
-  package let epoch: Epoch
-  /// Oldest first. The last one is that of this process.
-  package var terms: [Term] = []
-  /// The number of the oldest message, or of the next one if there is none.
-  package var firstRetained: UInt64 = 1
-  /// In order, each with the gap before it.
-  package var messages: [(RetainedMessage, GapMarks)] = []
-  /// The gap after the last message.
-  package var endGap: GapMarks = []
-  /// The position after the newest gap that was dropped with the message after it.
-  package var newestTrimmedGap: UInt64 = 0
-  package var newestTrimmedMarks: GapMarks = []
-  package var newestTrimmedArrival: MonotonicTime?
-  package var firstArrival: MonotonicTime?
-
-  package init(epoch: Epoch) { self.epoch = epoch }
-}

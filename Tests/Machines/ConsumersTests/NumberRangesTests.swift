@@ -1,6 +1,7 @@
-import Journal
 import TestSupport
 import Testing
+
+@testable import Consumers
 
 @Suite struct NumberRangesTests {
   @Test(arguments: 0..<10 as Range<UInt64>)

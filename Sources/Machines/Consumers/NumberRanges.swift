@@ -1,15 +1,13 @@
 /// A set of numbers, as the fewest possible ranges in order.
-package struct NumberRanges: Hashable, Sendable {
-  package private(set) var ranges: [ClosedRange<UInt64>] = []
+struct NumberRanges: Hashable, Sendable {
+  private(set) var ranges: [ClosedRange<UInt64>] = []
 
-  package init() {}
-
-  package func contains(_ number: UInt64) -> Bool {
+  func contains(_ number: UInt64) -> Bool {
     let index = firstIndex(endingAtOrAfter: number)
     return index < ranges.count && ranges[index].contains(number)
   }
 
-  package mutating func insert(_ added: ClosedRange<UInt64>) {
+  mutating func insert(_ added: ClosedRange<UInt64>) {
     // Neighbours merge as well.
     let start = firstIndex(endingAtOrAfter: max(added.lowerBound, 1) - 1)
     var end = start
@@ -23,7 +21,7 @@ package struct NumberRanges: Hashable, Sendable {
   }
 
   /// Removes all numbers up to this one.
-  package mutating func removeAll(through number: UInt64) {
+  mutating func removeAll(through number: UInt64) {
     let count = firstIndex(endingAtOrAfter: number)
     ranges.removeFirst(count)
     guard let first = ranges.first, first.lowerBound <= number else { return }

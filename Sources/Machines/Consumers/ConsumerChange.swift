@@ -1,0 +1,191 @@
+import ByteStreams
+import Inbox
+import JournalCoding
+
+/// A change of a consumer that is to survive the process.
+package enum ConsumerChange: Equatable, Sendable {
+  /// Created, or its settings changed. `position`: where a new consumer starts; ignored by an existing one.
+  case put(ConsumerSettings, position: UInt64)
+  /// How far it is, and what is to be reported as a gap next.
+  case moved(ConsumerProgress)
+  /// A push was leased to a worker, or its lease was extended.
+  case leased(Lease, end: JournalDeadline)
+  /// A lease of a push ended without an acknowledgement. `attempts`: number of deliveries; 0 as if it had not been handed out. `end`: when it can be
+  /// handed out again.
+  case released(number: UInt64, attempts: UInt32, end: JournalDeadline)
+  /// These pushes are not to be handed out again: they were acknowledged, do not match the topics, or are part of a gap.
+  case settled(first: UInt64, last: UInt64)
+  /// A push became a dead letter, and is settled.
+  case buried(StoredDeadLetter)
+  /// The dead letter with this number was dropped to stay within the limits.
+  case deadDropped(number: UInt64)
+  /// A client removed all dead letters.
+  case deadRemoved
+  /// All dead letters are handed out again.
+  case deadRetried
+  /// The time of the last use, if nothing else changed.
+  case used(at: Int64)
+  case removed
+
+  /// Bytes of what it refers to.
+  package var size: Int {
+    switch self {
+    case .buried(let letter): letter.push.rendered.count
+    case .put(let settings, _): settings.topics.reduce(0) { $0 + $1.utf8.count }
+    default: 0
+    }
+  }
+}
+
+/// How far a consumer is, and the gap that its next response reports. Positions are those of `Cursor.position`.
+package struct ConsumerProgress: Hashable, Sendable {
+  /// Everything up to it is settled.
+  package var position: UInt64
+  /// Everything up to it was examined: what is not settled is to be handed out.
+  package var frontier: UInt64
+  package var missed: UInt64 = 0
+  /// Number of all pushes that retention has removed before they were settled.
+  package var missedTotal: UInt64 = 0
+  package var reasons: GapMarks = []
+  /// Number of dead letters that were dropped to stay within the limits.
+  package var droppedDead: UInt64 = 0
+  /// The time of the last use.
+  package var time: Int64 = 0
+
+  package init(position: UInt64, frontier: UInt64) {
+    self.position = position
+    self.frontier = frontier
+  }
+}
+
+package struct StoredDeadLetter: Equatable, Sendable {
+  /// Retention may have removed the push itself.
+  package let push: StoredPush
+  package let reason: DeadLetter.Reason
+  package let deliveries: UInt32
+
+  package init(push: StoredPush, reason: DeadLetter.Reason, deliveries: UInt32) {
+    self.push = push
+    self.reason = reason
+    self.deliveries = deliveries
+  }
+}
+
+// MARK: Bytes
+
+extension ConsumerChange {
+  package func write(_ coder: inout JournalCoder) {
+    switch self {
+    case .put(let settings, let position):
+      _ = coder.byte(1)
+      _ = coder.position(position)
+      _ = ConsumerSettings(settings, &coder)
+    case .moved(let progress):
+      _ = coder.byte(2)
+      _ = ConsumerProgress(progress, &coder)
+    case .leased(let lease, let end):
+      _ = coder.byte(3)
+      _ = Lease(lease, &coder)
+      _ = JournalDeadline(end, &coder)
+    case .released(let number, let attempts, let end):
+      _ = coder.byte(4)
+      _ = coder.number(number)
+      _ = coder.attempts(attempts)
+      _ = JournalDeadline(end, &coder)
+    case .settled(let first, let last):
+      _ = coder.byte(5)
+      _ = coder.number(first)
+      _ = coder.number(last)
+    case .buried(let letter):
+      _ = coder.byte(6)
+      _ = StoredDeadLetter(letter, &coder)
+    case .deadDropped(let number):
+      _ = coder.byte(7)
+      _ = coder.number(number)
+    case .deadRemoved: _ = coder.byte(8)
+    case .deadRetried: _ = coder.byte(9)
+    case .used(let time):
+      _ = coder.byte(10)
+      _ = coder.signed(time)
+    case .removed: _ = coder.byte(11)
+    }
+  }
+
+  /// Returns nil if the tag is unknown.
+  package init?(_ coder: inout JournalCoder) {
+    switch coder.byte(nil) {
+    case 1:
+      let position = coder.position(nil)
+      self = .put(ConsumerSettings(nil, &coder), position: position)
+    case 2: self = .moved(ConsumerProgress(nil, &coder))
+    case 3: self = .leased(Lease(nil, &coder), end: JournalDeadline(nil, &coder))
+    case 4:
+      self = .released(number: coder.number(nil), attempts: coder.attempts(nil), end: JournalDeadline(nil, &coder))
+    case 5:
+      let (first, last) = (coder.number(nil), coder.number(nil))
+      coder.require(first <= last)
+      self = .settled(first: first, last: last)
+    case 6: self = .buried(StoredDeadLetter(nil, &coder))
+    case 7: self = .deadDropped(number: coder.number(nil))
+    case 8: self = .deadRemoved
+    case 9: self = .deadRetried
+    case 10: self = .used(at: coder.signed(nil))
+    case 11: self = .removed
+    default: return nil
+    }
+  }
+}
+
+extension ConsumerSettings: JournalRecord {
+  /// What this version does not understand is left out.
+  package init(_ settings: Self?, _ coder: inout JournalCoder) {
+    self.init()
+    isShared = coder.flag(settings?.isShared)
+    visibility = TimeSpan(nanoseconds: coder.signed(settings?.visibility.nanoseconds))
+    maximumDeliveries = coder.attempts(settings?.maximumDeliveries)
+    let order = settings?.order?.text
+    self.order = coder.flag(order != nil) ? ConsumerOrder(coder.text(order)) : nil
+    idle = TimeSpan(nanoseconds: coder.signed(settings?.idle.nanoseconds))
+    let topics = settings?.topics
+    let count = coder.varint(topics.map { UInt64($0.count) })
+    coder.require(count <= UInt64(coder.rest))
+    guard !coder.isDamaged else { return }
+    for index in 0..<Int(count) { _ = add(topic: Array(coder.text(topics?[index]).utf8)) }
+  }
+}
+
+extension ConsumerProgress: JournalRecord {
+  package init(_ progress: Self?, _ coder: inout JournalCoder) {
+    position = coder.position(progress?.position)
+    frontier = coder.position(progress?.frontier)
+    missed = coder.count(progress?.missed)
+    missedTotal = coder.count(progress?.missedTotal)
+    reasons = GapMarks(progress?.reasons, &coder)
+    droppedDead = coder.count(progress?.droppedDead)
+    time = coder.signed(progress?.time)
+  }
+}
+
+extension Lease: JournalRecord {
+  package init(_ lease: Self?, _ coder: inout JournalCoder) {
+    self.init(
+      number: coder.number(lease?.number), attempt: coder.attempts(lease?.attempt), bits: coder.fixed(lease?.bits))
+  }
+}
+
+extension StoredDeadLetter: JournalRecord {
+  package init(_ letter: Self?, _ coder: inout JournalCoder) {
+    push = StoredPush(letter?.push, &coder)
+    reason = coder.flag(letter?.reason == .rejected) ? .rejected : .deliveries
+    deliveries = coder.attempts(letter?.deliveries)
+  }
+}
+
+extension JournalCoder {
+  /// How often a push was delivered, or may be.
+  fileprivate mutating func attempts(_ value: UInt32?) -> UInt32 {
+    UInt32(varint(value.map { UInt64($0) }, through: Self.maximumAttempts))
+  }
+
+  private static var maximumAttempts: UInt64 { 1 << 20 }
+}

@@ -110,16 +110,17 @@ let package = Package(
     target(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "JSONCodec"]),
 
     // System: the kernel, TLS, the file, the eyes of the operator.
-    target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams", "RouteNetlink"], settings: hottest),
+    target(.system, "Host", ["CLinux", "ByteStreams", "RouteNetlink"]),
+    target(.system, "Reactor", ["Threading", "CLinux", "ByteStreams", "Host"], settings: hottest),
     target(.system, "TLSEngine", ["COpenSSL", "ByteStreams", "Digests"]),
     target(.system, "Metrics", ["Threading", "ByteStreams"]),
     target(.system, "Logging", ["Threading", "CLinux", "ByteStreams", "JSONCodec"]),
-    target(.system, "Submissions", ["Threading", "ByteStreams", "Journal", "Reactor"]),
+    target(.system, "Submissions", ["Threading", "ByteStreams", "Journal", "Host", "Reactor"]),
     target(
       .system, "Store",
       [
         "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Inbox", "Consumers", "Journal", "JournalCoding",
-        "SocketIO", "Reactor",
+        "SocketIO", "Host",
         "Submissions",
         "Metrics", "Logging",
       ]),
@@ -129,14 +130,14 @@ let package = Package(
         "CYAML", "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "SocketIO",
         "UpstreamProtocol",
         "Profiles", "UpstreamSession", "Outbox", "Inbox", "Consumers", "Webhooks", "Journal", "RedisProtocol", "Access",
-        "Reactor", "TLSEngine", "Logging",
+        "Host", "TLSEngine", "Logging",
       ]),
 
     // Drivers: they do.
     target(
       .drivers, "Dialing",
       [
-        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Profiles", "RouteNetlink", "Reactor",
+        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Profiles", "RouteNetlink", "Host", "Reactor",
         "TLSEngine", "Metrics", "Logging",
       ], settings: hottest),
     target(
@@ -145,16 +146,16 @@ let package = Package(
         "Threading", "ByteStreams", "Deflate", "Digests", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec",
         "TLSEngine", "Continuity", "Idempotency", "Journal", "JournalCoding", "SocketIO", "UpstreamProtocol",
         "Profiles", "UpstreamSession", "Outbox",
-        "Calls", "Totals", "RouteNetlink", "Reactor", "Configuration", "Metrics", "Logging", "Dialing",
+        "Calls", "Totals", "RouteNetlink", "Host", "Reactor", "Configuration", "Metrics", "Logging", "Dialing",
       ], settings: hottest),
     target(
       .drivers, "Redis",
-      ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Reactor", "TLSEngine", "Dialing"]),
+      ["ByteStreams", "HTTPCodec", "RESPCodec", "RedisProtocol", "Host", "Reactor", "TLSEngine", "Dialing"]),
     .target(
       name: "RedisStore",
       dependencies: [
         "ByteStreams", "Threading", "RESPCodec", "HTTPCodec", "Inbox", "Journal", "Replication", "RedisProtocol",
-        "Reactor",
+        "Host", "Reactor",
         "Submissions", "Metrics", "Logging", "Totals", "Dialing", "Redis",
       ],
       path: "Sources/Drivers/RedisStore", resources: [.embedInCode("Scripts/read.lua")], swiftSettings: strict),
@@ -164,20 +165,22 @@ let package = Package(
         "ByteStreams", "Threading", "Continuity", "Idempotency", "Journal", "JournalCoding", "Totals", "Profiles",
         "SocketIO", "Inbox", "Consumers",
         "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Dialing", "Upstream",
-        "Reactor",
+        "Host", "Reactor",
         "Configuration", "Metrics",
         "Logging", "WebSocketCodec", "Replication", "RedisStore",
       ]),
     target(
       .drivers, "Peers",
       [
-        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Totals", "Dialing", "Sessions", "Reactor",
+        "ByteStreams", "Threading", "Digests", "HTTPCodec", "Forwarding", "Totals", "Dialing", "Sessions", "Host",
+        "Reactor",
         "Metrics", "Logging",
       ]),
     target(
       .drivers, "HTTPServer",
       [
-        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Reactor", "TLSEngine", "Configuration",
+        "Threading", "ByteStreams", "HTTPCodec", "ProxyCodec", "Totals", "Host", "Reactor", "TLSEngine",
+        "Configuration",
         "Metrics", "Logging",
       ],
       settings: hottest),
@@ -188,7 +191,7 @@ let package = Package(
         "Journal", "Consumers", "Webhooks", "Idempotency", "Calls", "Forwarding", "SocketIO", "UpstreamProtocol",
         "Profiles", "Totals", "Upstream",
         "RedisStore", "Sessions", "Peers", "HTTPServer",
-        "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
+        "Host", "Reactor", "TLSEngine", "Configuration", "Metrics", "Logging", "Threading",
       ],
       path: "Sources/Drivers/API",
       resources: [.embedInCode("openapi.yaml"), .embedInCode("errors.md"), .embedInCode("status.html")],
@@ -200,22 +203,23 @@ let package = Package(
         "UpstreamSession", "Outbox", "Inbox", "Journal", "Webhooks", "Totals", "Dialing", "Upstream", "Redis",
         "RedisProtocol",
         "RedisStore", "Replication", "Sessions", "Peers", "HTTPServer", "Store", "API",
-        "Reactor", "Configuration", "Metrics", "Logging",
+        "Host", "Reactor", "Configuration", "Metrics", "Logging",
       ],
       swiftSettings: strict),
-    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "SocketIO", "Reactor"]),
+    target(.drivers, "DemoUpstream", ["ByteStreams", "HTTPCodec", "WebSocketCodec", "SocketIO", "Host", "Reactor"]),
     .executableTarget(
       name: "drawbridge",
       dependencies: [
         "Access", "Digests", "ByteStreams", "Threading", "JSONCodec", "HTTPCodec", "WebSocketCodec", "UpstreamProtocol",
-        "TLSEngine", "Gateway", "DemoUpstream", "Configuration", "Logging", "Reactor", "Store",
+        "TLSEngine", "Gateway", "DemoUpstream", "Configuration", "Logging", "Host", "Reactor", "Store",
       ],
       swiftSettings: strict),
 
     // Tests.
     .target(name: "TestSupport", dependencies: ["ByteStreams"], path: "Tests/TestSupport", swiftSettings: tests),
     // Facts of other threads, and peers on the loopback interface.
-    .target(name: "LoopbackSupport", dependencies: ["Reactor"], path: "Tests/LoopbackSupport", swiftSettings: tests),
+    .target(
+      name: "LoopbackSupport", dependencies: ["Host", "Reactor"], path: "Tests/LoopbackSupport", swiftSettings: tests),
     tested(.base, "ByteStreams"),
     tested(.base, "Digests"),
     tested(.base, "Signatures", ["Digests"]),
@@ -251,7 +255,8 @@ let package = Package(
     tested(.machines, "RedisProtocol", ["ByteStreams", "HTTPCodec", "RESPCodec"]),
     tested(.machines, "Replication", ["ByteStreams", "Inbox", "JournalCoding", "RedisProtocol"]),
     tested(.machines, "Access", ["ByteStreams", "Digests", "Signatures", "COpenSSL"]),
-    tested(.system, "Reactor", ["LoopbackSupport"]),
+    tested(.system, "Host", ["ByteStreams", "Threading"]),
+    tested(.system, "Reactor", ["Host", "LoopbackSupport"]),
     // Certificates, made while a test runs.
     .target(
       name: "TLSSupport", dependencies: ["COpenSSL", "TLSEngine"], path: "Tests/System/TLSSupport", swiftSettings: tests
@@ -261,7 +266,7 @@ let package = Package(
       .system, "Configuration",
       [
         "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol", "UpstreamSession",
-        "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Reactor", "TLSEngine", "Logging",
+        "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Host", "Reactor", "TLSEngine", "Logging",
       ]),
     tested(.system, "Metrics"),
     tested(.system, "Logging", ["ByteStreams"]),
@@ -278,12 +283,13 @@ let package = Package(
     tested(
       .drivers, "Dialing",
       [
-        "ByteStreams", "HTTPCodec", "LoopbackSupport", "Metrics", "ProxyCodec", "Reactor", "TLSEngine",
+        "ByteStreams", "HTTPCodec", "LoopbackSupport", "Metrics", "ProxyCodec", "Host", "Reactor", "TLSEngine",
       ]),
     tested(
       .drivers, "Upstream",
       [
-        "Dialing", "Configuration", "HTTPCodec", "ProxyCodec", "Reactor", "WebSocketCodec", "UpstreamSession", "Outbox",
+        "Dialing", "Configuration", "HTTPCodec", "ProxyCodec", "Host", "Reactor", "WebSocketCodec", "UpstreamSession",
+        "Outbox",
         "Logging",
         "Metrics", "ByteStreams", "UpstreamProtocol", "TLSEngine", "Journal", "JSONCodec", "Threading",
         "LoopbackSupport",
@@ -310,14 +316,16 @@ let package = Package(
       [
         "ByteStreams", "CFaults", "Configuration", "Consumers", "DemoUpstream", "Dialing", "HTTPCodec", "Inbox",
         "Journal",
-        "Logging", "Metrics", "Outbox", "Profiles", "Reactor", "Redis", "RedisProtocol", "RedisStore", "RedisSupport",
+        "Logging", "Metrics", "Outbox", "Profiles", "Host", "Reactor", "Redis", "RedisProtocol", "RedisStore",
+        "RedisSupport",
         "Replication", "Store", "TLSEngine", "Threading", "Upstream", "UpstreamSession", "WebSocketCodec", "Webhooks",
         "LoopbackSupport",
       ]),
     tested(
       .drivers, "HTTPServer",
       [
-        "ByteStreams", "Configuration", "HTTPCodec", "Logging", "LoopbackSupport", "Metrics", "ProxyCodec", "Reactor",
+        "ByteStreams", "Configuration", "HTTPCodec", "Logging", "LoopbackSupport", "Metrics", "ProxyCodec", "Host",
+        "Reactor",
         "Threading", "TLSEngine", "Totals",
       ]),
     tested(
@@ -327,7 +335,7 @@ let package = Package(
         "Inbox", "Journal",
         "Logging",
         "Metrics",
-        "Outbox", "Calls", "JSONCodec", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
+        "Outbox", "Calls", "JSONCodec", "Host", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
         "UpstreamSession", "TLSEngine", "WebSocketCodec",
       ]),
     tested(
@@ -335,7 +343,8 @@ let package = Package(
       [
         "API", "Access", "ByteStreams", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox",
         "Journal",
-        "Logging", "Metrics", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol", "WebSocketCodec",
+        "Logging", "Metrics", "Host", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
+        "WebSocketCodec",
         "LoopbackSupport",
       ]),
     tested(
@@ -349,7 +358,7 @@ let package = Package(
         "API", "Access", "ByteStreams", "CVirtualClock", "Configuration", "Consumers", "Dialing", "HTTPCodec",
         "HTTPServer", "Inbox",
         "Journal",
-        "Logging", "Metrics", "Outbox", "Reactor", "RedisStore", "Replication", "Sessions", "Submissions",
+        "Logging", "Metrics", "Outbox", "Host", "Reactor", "RedisStore", "Replication", "Sessions", "Submissions",
         "TestSupport", "Threading", "Upstream", "UpstreamProtocol", "UpstreamSession", "WebSocketCodec",
       ],
       path: "Tests/Simulation/SimulationTests", swiftSettings: tests),
@@ -357,7 +366,8 @@ let package = Package(
     .executableTarget(
       name: "autobahn-client",
       dependencies: [
-        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Configuration", "Reactor", "Metrics", "Logging",
+        "Upstream", "UpstreamSession", "Outbox", "WebSocketCodec", "Configuration", "Host", "Reactor", "Metrics",
+        "Logging",
         "ByteStreams",
       ],
       path: "Tests/Conformance/AutobahnClient", swiftSettings: strict),
@@ -370,7 +380,7 @@ let package = Package(
     .executableTarget(
       name: "session-herd",
       dependencies: [
-        "Upstream", "UpstreamSession", "WebSocketCodec", "Configuration", "Reactor", "Metrics", "Logging",
+        "Upstream", "UpstreamSession", "WebSocketCodec", "Configuration", "Host", "Reactor", "Metrics", "Logging",
         "ByteStreams",
       ],
       path: "Tests/Capacity/SessionHerd", swiftSettings: strict),

@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPServer
+import Host
 import Logging
 import Metrics
 import Reactor

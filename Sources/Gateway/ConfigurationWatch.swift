@@ -1,7 +1,7 @@
 import ByteStreams
 import Configuration
+import Host
 import Logging
-import Reactor
 
 /// The files of a configuration, each with its fingerprint from before it was read; nil for a path that is not a
 /// regular file.

@@ -2,6 +2,7 @@ import API
 import Access
 import ByteStreams
 import Configuration
+import Host
 import Logging
 import Metrics
 import Reactor

@@ -2,8 +2,8 @@ import Access
 import ByteStreams
 import Configuration
 import Dialing
+import Host
 import Journal
-import Reactor
 import Redis
 import RedisProtocol
 import TLSEngine

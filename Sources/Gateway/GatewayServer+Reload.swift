@@ -1,5 +1,6 @@
 import Configuration
 import HTTPServer
+import Host
 import Logging
 import Reactor
 import Sessions

@@ -1,4 +1,5 @@
 import Configuration
+import Host
 import Logging
 import Reactor
 

@@ -2,6 +2,7 @@ import API
 import ByteStreams
 import Configuration
 import HTTPServer
+import Host
 import Logging
 import Peers
 import Reactor

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import Dialing
 import HTTPServer
+import Host
 import Inbox
 import Journal
 import Logging

@@ -1,5 +1,5 @@
 import Configuration
-import Reactor
+import Host
 
 extension GatewaySettings.Listeners {
   private static var roles: [(name: String, addresses: WritableKeyPath<Self, [SocketAddress]>)] {

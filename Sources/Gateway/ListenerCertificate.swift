@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Host
 import Reactor
 import TLSEngine
 

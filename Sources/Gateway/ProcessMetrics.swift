@@ -1,5 +1,5 @@
+import Host
 import Metrics
-import Reactor
 
 /// The process metrics that Prometheus dashboards expect, and the build info.
 enum ProcessMetrics {

@@ -1,5 +1,5 @@
+import Host
 import Metrics
-import Reactor
 
 /// The outcome of the last reload, as metrics. The start counts as a success.
 struct ReloadStatus: Sendable {

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import Dialing
 import Digests
+import Host
 import Journal
 import Logging
 import Metrics

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import DemoUpstream
 import Gateway
+import Host
 import Logging
 import Reactor
 import UpstreamProtocol

@@ -1,7 +1,7 @@
 import ByteStreams
 import Configuration
 import Gateway
-import Reactor
+import Host
 
 /// Reads the files of a configuration, and remembers their fingerprints for `ConfigurationWatch`.
 final class FileRecorder {

@@ -1,7 +1,7 @@
 import ByteStreams
 import Glibc
 import HTTPCodec
-import Reactor
+import Host
 import TLSEngine
 
 /// Why a request to a gateway got no response.

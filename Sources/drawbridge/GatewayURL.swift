@@ -1,6 +1,6 @@
 import ByteStreams
 import HTTPCodec
-import Reactor
+import Host
 
 /// The address of a gateway, as a person writes it: `http://127.0.0.1:8080`, `https://gateway.example/path` or
 /// `unix:/run/drawbridge.sock`.

@@ -2,7 +2,7 @@ import ByteStreams
 import Configuration
 import Gateway
 import Glibc
-import Reactor
+import Host
 
 /// Sends `GET /readyz` to the management listener over a plain blocking socket.
 enum HealthCheck {

@@ -1,4 +1,5 @@
 import Configuration
+import Host
 import Reactor
 
 /// The texts of `--help`. Each says what the command does, with examples, flags and exit codes.

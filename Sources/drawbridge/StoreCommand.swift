@@ -1,6 +1,6 @@
 import ByteStreams
 import Glibc
-import Reactor
+import Host
 import Store
 
 /// `drawbridge store`: checks, exports and copies the database of a gateway.

@@ -2,6 +2,7 @@ import ByteStreams
 import Gateway
 import Glibc
 import HTTPCodec
+import Host
 import JSONCodec
 import Reactor
 import Threading

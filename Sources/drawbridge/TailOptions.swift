@@ -1,6 +1,6 @@
 import ByteStreams
 import Configuration
-import Reactor
+import Host
 import TLSEngine
 
 /// The command line of `drawbridge tail`.

@@ -106,6 +106,15 @@ import Testing
     }
   }
 
+  @Test func settingsAndFilesNeedNoEventLoop() throws {
+    for target in ["Host", "Configuration", "Store"] {
+      for file in try Self.sources(of: "System/\(target)") {
+        let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
+        #expect(!found.contains("Reactor"), "\(file.lastPathComponent)")
+      }
+    }
+  }
+
   @Test func nothingThatShipsImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

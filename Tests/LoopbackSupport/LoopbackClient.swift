@@ -1,5 +1,5 @@
 import Glibc
-import Reactor
+import Host
 import Testing
 
 /// One end of a connection, with calls that block for at most a minute.

@@ -1,3 +1,4 @@
+import Host
 import Reactor
 
 /// A server on its own loop, which runs a task for each connection.

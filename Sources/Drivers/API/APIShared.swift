@@ -1,10 +1,10 @@
 import ByteStreams
 import Configuration
+import Host
 import Idempotency
 import Journal
 import Metrics
 import Peers
-import Reactor
 import Sessions
 import Synchronization
 import Threading

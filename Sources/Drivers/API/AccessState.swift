@@ -1,6 +1,7 @@
 import Access
 import Configuration
 import HTTPServer
+import Host
 import Metrics
 import Reactor
 import Synchronization

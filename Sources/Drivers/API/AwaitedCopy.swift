@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import HTTPServer
+import Host
 import Inbox
 import Metrics
 import Reactor

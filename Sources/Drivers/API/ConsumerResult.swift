@@ -2,10 +2,10 @@ import ByteStreams
 import Consumers
 import HTTPCodec
 import HTTPServer
+import Host
 import Inbox
 import Journal
 import Metrics
-import Reactor
 import Sessions
 
 /// The result of a request for a consumer, kept until its response is written.

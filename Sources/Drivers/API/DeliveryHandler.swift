@@ -3,6 +3,7 @@ import ByteStreams
 import Calls
 import HTTPCodec
 import HTTPServer
+import Host
 import JSONCodec
 import Metrics
 import Outbox

@@ -1,6 +1,7 @@
 import ByteStreams
 import Consumers
 import HTTPServer
+import Host
 import Journal
 import Metrics
 import Reactor

@@ -1,6 +1,7 @@
 import ByteStreams
 import HTTPCodec
 import HTTPServer
+import Host
 import Idempotency
 import Journal
 import Metrics

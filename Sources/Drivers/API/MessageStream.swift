@@ -2,6 +2,7 @@ import Access
 import ByteStreams
 import Configuration
 import HTTPServer
+import Host
 import Inbox
 import Metrics
 import Reactor

@@ -2,6 +2,7 @@ import Access
 import ByteStreams
 import HTTPCodec
 import HTTPServer
+import Host
 import Reactor
 import TLSEngine
 

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import HTTPCodec
 import HTTPServer
+import Host
 import Metrics
 import Reactor
 

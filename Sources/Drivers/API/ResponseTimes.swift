@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import Host
 
 /// Writes the times of one response, as JSON strings in the format of RFC 3339.
 struct ResponseTimes {

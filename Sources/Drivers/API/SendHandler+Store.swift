@@ -2,6 +2,7 @@ import Access
 import ByteStreams
 import Digests
 import HTTPServer
+import Host
 import Idempotency
 import Journal
 import Metrics

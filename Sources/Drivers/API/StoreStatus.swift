@@ -1,7 +1,7 @@
 import ByteStreams
+import Host
 import Journal
 import JSONCodec
-import Reactor
 
 /// The state of the store in responses. `state` is nil if there is no store, so that sessions are in memory only.
 struct StoreStatus {

@@ -1,5 +1,6 @@
 import ByteStreams
 import HTTPCodec
+import Host
 import Reactor
 import WebSocketCodec
 

@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Host
 import Reactor
 
 /// Connects to the first of several addresses that responds (Happy Eyeballs, RFC 8305). Each address gets 250 ms before the next is

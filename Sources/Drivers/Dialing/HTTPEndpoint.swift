@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
+import Host
 import Profiles
-import Reactor
 import TLSEngine
 
 /// Where an `HTTPClient` sends its requests, with the files that its TLS settings name read.

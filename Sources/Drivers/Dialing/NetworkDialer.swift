@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Host
 import Profiles
 import ProxyCodec
 import Reactor

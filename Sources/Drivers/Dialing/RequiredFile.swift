@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import Reactor
 
 /// A file that a connection attempt needs, such as a secret or a certificate. It is read on another thread, one read per file at a time.

@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import Host
 import TLSEngine
 
 /// The client of a request, as identified by its connection and the trusted proxies in front of it.

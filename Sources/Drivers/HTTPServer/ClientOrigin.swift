@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import Host
 
 /// The part of a client's address that one party cannot vary freely: an IPv4 address, or the /64 of an IPv6 address. A
 /// /64 is the least that a single host is assigned (RFC 6177 §2). A limit per whole address would allow one host 2^64

@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import Reactor
 
 /// Accepts connections from one listening socket on one loop.

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Glibc
 import HTTPCodec
+import Host
 import Logging
 import Metrics
 import ProxyCodec

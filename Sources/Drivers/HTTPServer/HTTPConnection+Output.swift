@@ -1,6 +1,7 @@
 import ByteStreams
 import Glibc
 import HTTPCodec
+import Host
 import Logging
 import Metrics
 import Reactor

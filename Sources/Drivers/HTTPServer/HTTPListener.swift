@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import Reactor
 
 /// The role of a listener and its reach.

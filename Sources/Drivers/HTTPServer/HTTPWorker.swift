@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import HTTPCodec
+import Host
 import Logging
 import Metrics
 import ProxyCodec

@@ -2,6 +2,7 @@ import ByteStreams
 import Dialing
 import Forwarding
 import HTTPCodec
+import Host
 import Metrics
 import Reactor
 import Sessions

@@ -1,7 +1,7 @@
 import ByteStreams
 import Forwarding
 import HTTPCodec
-import Reactor
+import Host
 
 /// A request of a client in the form in which it is sent to another gateway.
 package struct ForwardedRequest: Sendable {

@@ -1,6 +1,7 @@
 import ByteStreams
 import Dialing
 import HTTPCodec
+import Host
 import Metrics
 import Reactor
 import Sessions

@@ -2,9 +2,9 @@ import ByteStreams
 import Dialing
 import Digests
 import Forwarding
+import Host
 import Logging
 import Metrics
-import Reactor
 import Threading
 import Totals
 

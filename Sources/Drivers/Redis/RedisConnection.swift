@@ -1,5 +1,6 @@
 import ByteStreams
 import Dialing
+import Host
 import RESPCodec
 import Reactor
 import RedisProtocol

@@ -1,6 +1,6 @@
 import ByteStreams
+import Host
 import RESPCodec
-import Reactor
 import Redis
 import RedisProtocol
 

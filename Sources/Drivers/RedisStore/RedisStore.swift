@@ -1,5 +1,6 @@
 import ByteStreams
 import Dialing
+import Host
 import Inbox
 import Journal
 import Logging

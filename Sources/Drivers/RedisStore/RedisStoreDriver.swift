@@ -1,5 +1,6 @@
 import ByteStreams
 import Dialing
+import Host
 import Journal
 import Logging
 import RESPCodec

@@ -3,6 +3,7 @@ import Configuration
 import Consumers
 import Continuity
 import Dialing
+import Host
 import Inbox
 import Idempotency
 import Journal

@@ -1,5 +1,6 @@
 import ByteStreams
 import Dialing
+import Host
 import Reactor
 import Synchronization
 import Threading

@@ -1,5 +1,6 @@
 import ByteStreams
 import Consumers
+import Host
 import Journal
 import JournalCoding
 import Reactor

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Dialing
+import Host
 import Inbox
 import Journal
 import Reactor

@@ -1,5 +1,6 @@
 import ByteStreams
 import Continuity
+import Host
 import Idempotency
 import Journal
 import JournalCoding

@@ -2,6 +2,7 @@ import ByteStreams
 import Calls
 import Configuration
 import Dialing
+import Host
 import Idempotency
 import Journal
 import JournalCoding

@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import Host
 import TLSEngine
 
 /// Who may use a gateway that configures no authentication.

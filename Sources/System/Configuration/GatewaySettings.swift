@@ -1,10 +1,10 @@
 import Access
 import ByteStreams
 import HTTPCodec
+import Host
 import Journal
 import Logging
 import ProxyCodec
-import Reactor
 import TLSEngine
 import UpstreamSession
 

@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import Host
 
 /// The text form of a listener's address: `127.0.0.1:8080`, `[::1]:8080`, `[fe80::1%eth0]:8080`, `:8080` for every IPv4
 /// address, `localhost:8080`, or `unix:/path`.

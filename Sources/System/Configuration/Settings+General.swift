@@ -1,5 +1,5 @@
 import ByteStreams
-import Reactor
+import Host
 import TLSEngine
 import UpstreamSession
 

@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
+import Host
 import ProxyCodec
-import Reactor
 import TLSEngine
 import UpstreamSession
 import WebSocketCodec

@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import Threading
 
 /// Why blocking work returned no result.

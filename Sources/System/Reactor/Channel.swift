@@ -1,6 +1,7 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Host
 
 /// How a wait on a channel ended.
 package enum WaitOutcome: Equatable, Sendable {

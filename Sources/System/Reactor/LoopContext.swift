@@ -1,6 +1,7 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Host
 
 /// Receives timer events, on the loop's thread.
 package protocol TimerTarget: AnyObject {

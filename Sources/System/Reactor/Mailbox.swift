@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Host
 import Synchronization
 import Threading
 

@@ -1,6 +1,7 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Host
 
 /// A socket on which the kernel reports changes to links, addresses and routes (rtnetlink(7)). It needs no privilege.
 package enum NetlinkSocket {

@@ -1,6 +1,6 @@
 import ByteStreams
 import CSQLite
-import Reactor
+import Host
 import Synchronization
 
 /// One connection to an SQLite database. It belongs to one thread.

@@ -1,10 +1,10 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Host
 import Journal
 import Logging
 import Metrics
-import Reactor
 import Submissions
 import Synchronization
 import Threading

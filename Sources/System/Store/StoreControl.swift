@@ -1,9 +1,9 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Host
 import Journal
 import Logging
-import Reactor
 import Threading
 
 /// Accepts requests for backups on the socket `PATH.sock`, for as long as the store is open. Only the user of the gateway, and root, can

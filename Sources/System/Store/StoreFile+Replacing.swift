@@ -1,5 +1,5 @@
 import Glibc
-import Reactor
+import Host
 
 /// A new file takes the place of one that has failed. Both exist until it has, so an end of the process at any moment loses neither.
 extension StoreFile {

@@ -1,7 +1,7 @@
 import ByteStreams
+import Host
 import Inbox
 import Journal
-import Reactor
 
 /// Sessions as rows.
 extension StoreFile {

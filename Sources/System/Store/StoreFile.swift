@@ -1,7 +1,7 @@
 import ByteStreams
 import Glibc
+import Host
 import Journal
-import Reactor
 import Submissions
 
 /// The database of a store: its opening and its rows. Belongs to the thread of the store.

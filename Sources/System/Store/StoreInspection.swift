@@ -1,10 +1,10 @@
 import ByteStreams
 import Consumers
 import Glibc
+import Host
 import Inbox
 import Journal
 import JSONCodec
-import Reactor
 import SocketIO
 
 /// A store that no gateway has open: for the commands `drawbridge store check` and `export`.

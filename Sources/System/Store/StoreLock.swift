@@ -1,6 +1,6 @@
 import ByteStreams
 import Glibc
-import Reactor
+import Host
 
 /// The right to use a store, which one process at a time has: a lock of the file `PATH.lock`.
 ///

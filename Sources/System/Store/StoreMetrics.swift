@@ -1,6 +1,6 @@
 import ByteStreams
+import Host
 import Metrics
-import Reactor
 import Submissions
 import Synchronization
 

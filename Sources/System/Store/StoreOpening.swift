@@ -1,7 +1,7 @@
 import ByteStreams
+import Host
 import Journal
 import Logging
-import Reactor
 
 /// What is done with the sessions of a store when it is opened.
 struct StoreOpening {

@@ -1,8 +1,8 @@
 import ByteStreams
 import Glibc
+import Host
 import Journal
 import Logging
-import Reactor
 
 /// A new file in place of one that has failed, and copies.
 extension StoreWriter {

@@ -1,10 +1,10 @@
 import ByteStreams
 import Glibc
+import Host
 import Inbox
 import Journal
 import JournalCoding
 import Logging
-import Reactor
 import Submissions
 import Synchronization
 import Threading

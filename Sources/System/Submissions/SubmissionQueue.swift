@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import Journal
 import Reactor
 import Synchronization

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Glibc
+import Host
 import Logging
 import Metrics
 import Reactor

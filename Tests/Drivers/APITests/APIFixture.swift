@@ -4,6 +4,7 @@ import Configuration
 import Foundation
 import HTTPCodec
 import HTTPServer
+import Host
 import Idempotency
 import Inbox
 import Journal

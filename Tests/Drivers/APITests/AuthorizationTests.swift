@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import Foundation
 import HTTPServer
+import Host
 import Reactor
 import Sessions
 import SocketIO

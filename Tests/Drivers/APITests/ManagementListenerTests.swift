@@ -4,6 +4,7 @@ import Configuration
 import Digests
 import Foundation
 import HTTPServer
+import Host
 import Reactor
 import Testing
 

@@ -1,6 +1,6 @@
 import Configuration
+import Host
 import Journal
-import Reactor
 import Testing
 
 @testable import API

@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Host
 import Testing
 
 @testable import Dialing

@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Host
 import TLSEngine
 import Testing
 

@@ -1,5 +1,6 @@
 import ByteStreams
 import Foundation
+import Host
 import ProxyCodec
 import Reactor
 import TLSEngine

@@ -1,4 +1,5 @@
 import Foundation
+import Host
 import LoopbackSupport
 import Metrics
 import Reactor

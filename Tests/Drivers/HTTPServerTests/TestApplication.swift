@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Foundation
 import HTTPCodec
+import Host
 import Logging
 import LoopbackSupport
 import Metrics

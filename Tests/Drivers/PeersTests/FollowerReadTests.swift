@@ -1,8 +1,8 @@
 import ByteStreams
+import Host
 import Inbox
 import Journal
 import LoopbackSupport
-import Reactor
 import RedisStore
 import Replication
 import Synchronization

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import Foundation
 import HTTPCodec
+import Host
 import Inbox
 import Logging
 import LoopbackSupport

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Dialing
 import Foundation
+import Host
 import Idempotency
 import Inbox
 import LoopbackSupport

@@ -3,6 +3,7 @@ import Configuration
 import Dialing
 import Foundation
 import HTTPCodec
+import Host
 import Idempotency
 import LoopbackSupport
 import Metrics

@@ -3,6 +3,7 @@ import ByteStreams
 import Configuration
 import Dialing
 import Foundation
+import Host
 import Inbox
 import Journal
 import Logging

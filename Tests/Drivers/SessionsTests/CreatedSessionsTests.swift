@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Consumers
+import Host
 import Inbox
 import Logging
 import LoopbackSupport

@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import Inbox
 import Journal
 import Reactor

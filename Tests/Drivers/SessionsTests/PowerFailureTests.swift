@@ -3,6 +3,7 @@ import CFaults
 import Configuration
 import DemoUpstream
 import Foundation
+import Host
 import Inbox
 import Journal
 import Logging

@@ -1,5 +1,5 @@
 import Foundation
-import Reactor
+import Host
 import Testing
 import Threading
 

@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import DemoUpstream
+import Host
 import Inbox
 import Journal
 import Logging

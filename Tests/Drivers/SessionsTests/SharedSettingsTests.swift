@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Dialing
 import HTTPCodec
+import Host
 import Inbox
 import Journal
 import LoopbackSupport

@@ -5,6 +5,7 @@ import Dialing
 import Foundation
 import HTTPCodec
 import HTTPServer
+import Host
 import Inbox
 import Journal
 import Logging

@@ -1,3 +1,4 @@
+import Host
 import Reactor
 import Testing
 

@@ -1,6 +1,7 @@
 import ByteStreams
 import Foundation
 import Glibc
+import Host
 import Testing
 import Threading
 

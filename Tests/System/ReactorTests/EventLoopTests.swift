@@ -1,5 +1,6 @@
 import ByteStreams
 import Glibc
+import Host
 import Synchronization
 import Testing
 import Threading

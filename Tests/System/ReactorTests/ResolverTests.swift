@@ -1,4 +1,5 @@
 import ByteStreams
+import Host
 import LoopbackSupport
 import Synchronization
 import TestSupport

@@ -1,6 +1,7 @@
 import ByteStreams
 import CLinux
 import Glibc
+import Host
 import Synchronization
 import Testing
 import Threading

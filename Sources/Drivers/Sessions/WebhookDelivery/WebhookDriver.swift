@@ -2,6 +2,7 @@ import ByteStreams
 import Consumers
 import Dialing
 import HTTPCodec
+import Host
 import Inbox
 import Logging
 import Reactor

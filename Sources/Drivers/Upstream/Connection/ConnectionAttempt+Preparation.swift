@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Dialing
+import Host
 import Reactor
 import TLSEngine
 import UpstreamProtocol

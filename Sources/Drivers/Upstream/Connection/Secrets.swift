@@ -1,4 +1,5 @@
 import Dialing
+import Host
 import UpstreamProtocol
 import Reactor
 

@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import Dialing
 import Glibc
+import Host
 import Metrics
 import Reactor
 import TLSEngine

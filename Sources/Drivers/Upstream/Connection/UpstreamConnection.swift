@@ -1,6 +1,7 @@
 import ByteStreams
 import Configuration
 import Dialing
+import Host
 import Outbox
 import ProxyCodec
 import Reactor

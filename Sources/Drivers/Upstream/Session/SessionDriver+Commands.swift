@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Host
 import Logging
 import Outbox
 import Reactor

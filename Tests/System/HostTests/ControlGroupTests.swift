@@ -1,7 +1,7 @@
 import Glibc
 import Testing
 
-@testable import Reactor
+@testable import Host
 
 @Suite struct ControlGroupTests {
   @Test func theTightestLimitOfAGroupAndItsAncestorsApplies() throws {

@@ -29,15 +29,3 @@ package struct SystemError: Error, Hashable, Sendable, CustomStringConvertible {
     }
   }
 }
-
-/// The result of one read or write on a non-blocking descriptor.
-package enum IOResult: Equatable, Sendable {
-  /// Number of bytes transferred. At least 1, unless nothing was to be written.
-  case bytes(Int)
-  /// No data or no room for now (EAGAIN).
-  case wouldBlock
-  /// The peer has finished sending. Reads only.
-  case endOfStream
-  /// The descriptor has failed; the value is `errno`.
-  case failed(Int32)
-}

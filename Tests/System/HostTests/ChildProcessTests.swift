@@ -3,7 +3,7 @@ import Foundation
 import Glibc
 import Testing
 
-@testable import Reactor
+@testable import Host
 
 @Suite struct ChildProcessTests {
   private func output(

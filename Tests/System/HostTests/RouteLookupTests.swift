@@ -3,7 +3,7 @@ import CLinux
 import Glibc
 import Testing
 
-@testable import Reactor
+@testable import Host
 
 @Suite struct RouteLookupTests {
   /// 127.0.0.2 is like a secondary address: the kernel sends to it from another address, 127.0.0.1.

@@ -40,7 +40,7 @@ package enum SocketAddress: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// Converts an address from the kernel; nil for families that are not used here.
-  init?(_ storage: sockaddr_storage) {
+  package init?(_ storage: sockaddr_storage) {
     switch Int32(storage.ss_family) {
     case AF_INET:
       let four = unsafe withUnsafeBytes(of: storage) { unsafe $0.loadUnaligned(as: sockaddr_in.self) }

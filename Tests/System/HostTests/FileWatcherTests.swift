@@ -3,7 +3,7 @@ import Glibc
 import Testing
 import Threading
 
-@testable import Reactor
+@testable import Host
 
 /// Changes of files, as reported by inotify. Each test waits for a report, not for a time.
 @Suite struct FileWatcherTests {

@@ -14,7 +14,8 @@ package final class Transport {
   private let permission: WritePermission?
   /// Whether a write was refused since the permission has ended.
   package private(set) var isForbidden = false
-  private var tls: TLSConnection?
+  @usableFromInline
+  var tls: TLSConnection?
   /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
   package private(set) var failure: TLSError?
   package var output = ByteQueue()
@@ -26,7 +27,8 @@ package final class Transport {
   package private(set) var writes = 0
 
   /// Plaintext bytes encrypted, ciphertext bytes produced, and bytes sent.
-  private var sealed: UInt64 = 0
+  @usableFromInline
+  var sealed: UInt64 = 0
   private var produced: UInt64 = 0
   private var sent: UInt64 = 0
   private var records: [Record] = []
@@ -48,10 +50,12 @@ package final class Transport {
   }
 
   /// The position at the end of `output`.
+  @inlinable
   package var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
   /// Plaintext before this position has been taken by the kernel or encrypted, and cannot be taken back. With TLS that is at most
   /// one record more than the kernel has started to send.
+  @inlinable
   package var committed: UInt64 { tls == nil ? written : sealed }
 
   /// Removes plaintext that is not committed, from `start` to before `end`. Later bytes move up.
@@ -60,6 +64,7 @@ package final class Transport {
   }
 
   /// Bytes that the kernel has not taken yet, in plaintext and ciphertext.
+  @inlinable
   package var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
   /// Plaintext before this position was acknowledged by the peer of the socket, which may be a proxy, the last of it at `time` at the

@@ -84,14 +84,15 @@ let package = Package(
     target(.machines, "SocketIO", ["ByteStreams", "Continuity", "JSONCodec"]),
     target(
       .machines, "UpstreamProtocol",
-      ["ByteStreams", "Continuity", "Deflate", "Digests", "JSONCodec", "SocketIO", "Totals"]),
+      ["ByteStreams", "Continuity", "Deflate", "Digests", "JSONCodec", "JournalCoding", "SocketIO", "Totals"]),
     target(.machines, "Profiles", ["ByteStreams", "WebSocketCodec"]),
     target(.machines, "UpstreamSession", ["ByteStreams"]),
-    target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession"]),
+    target(.machines, "Outbox", ["ByteStreams", "Totals", "UpstreamSession", "JournalCoding"]),
     target(.machines, "Inbox", ["ByteStreams", "JSONCodec", "SocketIO", "JournalCoding"]),
     target(.machines, "Consumers", ["ByteStreams", "JSONCodec", "Totals", "Inbox", "JournalCoding"]),
     target(
-      .machines, "Journal", ["ByteStreams", "Continuity", "Idempotency", "Inbox", "Consumers", "JournalCoding"]),
+      .machines, "Journal",
+      ["ByteStreams", "Continuity", "Idempotency", "Inbox", "Consumers", "Outbox", "UpstreamProtocol", "JournalCoding"]),
     target(
       .machines, "Webhooks", ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"]),
     target(.machines, "Forwarding", ["ByteStreams"]),
@@ -119,7 +120,9 @@ let package = Package(
     target(
       .system, "Store",
       [
-        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Inbox", "Consumers", "Journal", "JournalCoding",
+        "CSQLite", "CLinux", "Threading", "ByteStreams", "JSONCodec", "Inbox", "Consumers", "Outbox",
+        "UpstreamProtocol", "Journal",
+        "JournalCoding",
         "SocketIO", "Host",
         "Submissions",
         "Metrics", "Logging",
@@ -162,7 +165,8 @@ let package = Package(
     target(
       .drivers, "Sessions",
       [
-        "ByteStreams", "Threading", "Continuity", "Idempotency", "Journal", "JournalCoding", "Totals", "Profiles",
+        "ByteStreams", "Threading", "Continuity", "Idempotency", "UpstreamProtocol", "Journal", "JournalCoding",
+        "Totals", "Profiles",
         "SocketIO", "Inbox", "Consumers",
         "Webhooks", "Outbox", "RouteNetlink", "HTTPCodec", "TLSEngine", "UpstreamSession", "Dialing", "Upstream",
         "Host", "Reactor",
@@ -232,7 +236,9 @@ let package = Package(
     .target(
       name: "JournalSupport",
       dependencies: [
-        "ByteStreams", "Continuity", "Idempotency", "Inbox", "Consumers", "Journal", "JournalCoding", "TestSupport",
+        "ByteStreams", "Continuity", "Idempotency", "Inbox", "Consumers", "Outbox", "UpstreamProtocol", "Journal",
+        "JournalCoding",
+        "TestSupport",
       ],
       path: "Tests/Machines/JournalSupport", swiftSettings: tests),
     tested(.machines, "Continuity"),
@@ -240,10 +246,11 @@ let package = Package(
       .machines, "Journal",
       ["ByteStreams", "Continuity", "Idempotency", "JournalCoding", "JournalSupport", "Inbox", "Consumers"]),
     tested(.machines, "SocketIO", ["ByteStreams", "Continuity", "WebSocketCodec"]),
-    tested(.machines, "UpstreamProtocol", ["ByteStreams", "Continuity", "Deflate", "JSONCodec", "SocketIO"]),
+    tested(
+      .machines, "UpstreamProtocol", ["ByteStreams", "Continuity", "Deflate", "JSONCodec", "JournalCoding", "SocketIO"]),
     tested(.machines, "Profiles", ["WebSocketCodec"]),
     tested(.machines, "UpstreamSession"),
-    tested(.machines, "Outbox", ["Totals", "UpstreamSession"]),
+    tested(.machines, "Outbox", ["Totals", "UpstreamSession", "JournalCoding"]),
     tested(.machines, "Inbox", ["SocketIO", "JournalCoding"]),
     tested(.machines, "Totals"),
     tested(.machines, "Consumers", ["ByteStreams", "Inbox", "JSONCodec", "JournalCoding"]),
@@ -275,7 +282,9 @@ let package = Package(
     tested(
       .system, "Store",
       [
-        "CFaults", "ByteStreams", "Continuity", "Inbox", "Consumers", "Journal", "JournalCoding", "JournalSupport",
+        "CFaults", "ByteStreams", "Continuity", "Inbox", "Consumers", "Outbox", "UpstreamProtocol", "Journal",
+        "JournalCoding",
+        "JournalSupport",
         "Logging", "Metrics",
         "Reactor",
         "SocketIO", "Submissions", "Threading", "LoopbackSupport",
@@ -307,7 +316,8 @@ let package = Package(
     tested(
       .drivers, "RedisStore",
       [
-        "ByteStreams", "Inbox", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor", "Redis",
+        "ByteStreams", "Inbox", "Outbox", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor",
+        "Redis",
         "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Dialing",
         "LoopbackSupport",
       ]),
@@ -342,7 +352,7 @@ let package = Package(
       .drivers, "Peers",
       [
         "API", "Access", "ByteStreams", "Configuration", "Dialing", "HTTPCodec", "HTTPServer", "Idempotency", "Inbox",
-        "Journal",
+        "Outbox", "Journal",
         "Logging", "Metrics", "Host", "Reactor", "Sessions", "Threading", "Upstream", "UpstreamProtocol",
         "WebSocketCodec",
         "LoopbackSupport",

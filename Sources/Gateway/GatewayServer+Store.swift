@@ -5,6 +5,7 @@ import Inbox
 import Journal
 import Logging
 import Metrics
+import Outbox
 import Reactor
 import Store
 import Upstream
@@ -55,7 +56,7 @@ extension GatewayServer {
     var messages = 0
     for opened in journals.values {
       pushes += opened.restored.log.pushes.count
-      messages += opened.restored.messages.count
+      messages += opened.restored.outbox.messages.count
     }
     logger.info(
       "sessions restored",

@@ -14,6 +14,7 @@ import SocketIO
 import Synchronization
 import Threading
 import Upstream
+import UpstreamProtocol
 import UpstreamSession
 
 /// A session with one upstream: the connection and its outgoing messages (`upstream`), and the pushes kept for clients (`inbox`).
@@ -154,7 +155,7 @@ package final class Session: Sendable {
 
   private func resume(_ opened: OpenedJournal, _ settings: SharedSettings) {
     // The store leaves this gap to the session if the upstream may have restored its state, which another one does not.
-    if opened.restored.isContinued, opened.restored.spoken != settings.storedProtocol { inbox.recordUpstreamGap() }
+    if opened.restored.isContinued, opened.restored.memory.kind != settings.kind { inbox.recordUpstreamGap() }
     opened.journal.observe(self)
     // Before the session was the observer.
     journalChanged()

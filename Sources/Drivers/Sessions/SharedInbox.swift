@@ -6,6 +6,7 @@ import Reactor
 import SocketIO
 import Synchronization
 import Threading
+import UpstreamProtocol
 
 /// The inbox of one session: the pushes retained for clients, shared by all event loops.
 ///
@@ -117,7 +118,7 @@ package final class SharedInbox: Sendable {
   package func append(
     _ event: SocketIORecord, _ continuation: Continuation? = nil, time: Int64, now: MonotonicTime
   ) {
-    let continued = continuation.map { JournalEntry.continued(namespace: event.namespace.text(), $0) }
+    let continued = continuation.map { JournalEntry.memory(.continued(namespace: event.namespace.text(), $0)) }
     append(continued, time: time, now: now) { renderer, id in
       renderer.render(event, id: id, time: time, arrival: now)
     }
@@ -170,7 +171,7 @@ package final class SharedInbox: Sendable {
       var entries = [push]
       if let cursor = appender.resumeCursor {
         (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
-        entries.append(.resume(.cursor, cursor))
+        entries.append(.memory(.cursor(cursor)))
       }
       if let continued { entries.append(continued) }
       appender.lastTicket = journal.submit(contentsOf: entries)

@@ -89,10 +89,11 @@ struct MessageToStore: Sendable {
       if case .queued(let first, _) = run.result {
         for offset in 0..<run.count {
           entries.append(
-            .accepted(
-              JournalMessage(
-                number: first + UInt64(offset), payload: payloads[index + offset].standalone, kind: kind, topic: topic,
-                deadline: timeToLive.map { time + $0.millisecondsRoundedUp }, time: time)))
+            .outbox(
+              .accepted(
+                StoredMessage(
+                  number: first + UInt64(offset), payload: payloads[index + offset].standalone, kind: kind,
+                  topic: topic, deadline: timeToLive.map { time + $0.millisecondsRoundedUp }, time: time))))
         }
       }
       index += run.count
@@ -113,7 +114,7 @@ struct MessageToStore: Sendable {
 /// What the next connection resumes from.
 struct ResumedProtocol: Sendable {
   private(set) var cursor: [UInt8]?
-  private(set) var subscriptions: [JournalSubscription] = []
+  private(set) var subscriptions: [StoredSubscription] = []
   /// What the upstream needs to restore the state of the last connection, by namespace.
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if it does.
@@ -125,11 +126,11 @@ struct ResumedProtocol: Sendable {
   /// Nothing of what another protocol has left is understood.
   init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
     if let term = restored?.terms.last { callIDBase = term.callBits << 32 }
-    guard let restored, restored.spoken == kind.stored else { return }
-    cursor = restored.resume[.cursor]
-    subscriptions = restored.subscriptions
+    guard let restored, restored.memory.kind == kind else { return }
+    cursor = restored.memory.cursor
+    subscriptions = restored.memory.subscriptions
     mayBeContinued = restored.mayBeContinued
-    recoveries = restored.continuations.filter { $0.value.offset != nil }
+    recoveries = restored.memory.continuations.filter { $0.value.offset != nil }
   }
 }
 
@@ -137,10 +138,6 @@ extension JournalClock {
   static var present: JournalClock {
     JournalClock(now: ProcessInformation.monotonicTime(), wallClock: ProcessInformation.wallClockMilliseconds())
   }
-}
-
-extension UpstreamKind {
-  var stored: StoredProtocol { self == .socketIO ? .socketIO : .webSocket }
 }
 
 /// A session that is stored: what it accepts is stored before it is acknowledged, and what it writes is intended before it is written.
@@ -185,7 +182,7 @@ extension SessionHandle {
       entries += shared.takeChanges()
       if intends {
         shared.outbox.intend(through: last)
-        entries.append(.intended(through: last))
+        entries.append(.outbox(.intended(through: last)))
       }
       let ticket = journal.submit(contentsOf: entries)
       let acceptance = StoredAcceptance(
@@ -313,7 +310,7 @@ extension SessionHandle {
   ) {
     guard let last = shared.outbox.nextIntent(maximumMessages: messages, maximumBytes: bytes, now: now) else { return }
     shared.outbox.intend(through: last)
-    let ticket = journal.submit(contentsOf: shared.takeChanges() + [.intended(through: last)])
+    let ticket = journal.submit(contentsOf: shared.takeChanges() + [.outbox(.intended(through: last))])
     shared.intents.append(StoredIntent(through: last, ticket: ticket))
   }
 
@@ -335,39 +332,16 @@ extension SessionHandle {
 
   /// Continues with what an earlier process has stored.
   func restore(_ restored: RestoredSession, _ kind: UpstreamKind, in journal: any SessionJournal) {
-    let isUnderstood = restored.spoken == kind.stored
+    let isUnderstood = restored.memory.kind == kind
     let clock = JournalClock.present
-    let now = clock.now
-    var deliveries: [RestoredDelivery?] = []
-    for index in restored.deliveries.front..<restored.deliveries.end {
-      let delivery = restored.deliveries[index]
-      deliveries.append(
-        DeliveryState(rawValue: delivery.state).map {
-          RestoredDelivery(
-            state: $0, reason: DeliveryReason(rawValue: delivery.reason), time: clock.time(of: delivery.time * 10))
-        })
-    }
-    let messages = restored.messages.values.sorted { $0.number < $1.number }.map { message in
-      var deadline = MonotonicTime.distantFuture
-      if let end = message.deadline {
-        // A clock that was set back grants no more than the original time.
-        let original = end.subtractingReportingOverflow(message.time)
-        deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
-      }
-      return RestoredMessage(
-        sequence: message.number, payload: message.payload, kind: message.kind, topic: message.topic,
-        deadline: deadline, mayHaveArrived: message.number <= restored.intended, isUnderstood: isUnderstood)
-    }
-    update(at: now) { shared in
-      shared.outbox.startStoring(after: restored.nextDelivery - 1, deliveries: deliveries, messages: messages, now: now)
-    }
+    update(at: clock.now) { $0.outbox.startStoring(restored.outbox, isUnderstood: isUnderstood, at: clock) }
     guard !isUnderstood else { return }
     // After the ends of its messages, so that the next process does not misunderstand them.
-    journal.submit(.speaks(kind.stored))
+    journal.submit(.memory(.speaks(kind)))
     guard restored.isContinued else { return }
     logger.warning(
       "the upstream is of another kind than in the last run: queued messages are rejected, and nothing is resumed",
-      [.text("kind", kind.rawValue), .number("messages", messages.count)])
+      [.text("kind", kind.rawValue), .number("messages", restored.outbox.messages.count)])
   }
 }
 
@@ -407,23 +381,11 @@ extension SessionHandle.Shared {
 
   /// The changes of deliveries since the last call, as entries.
   mutating func takeChanges() -> [JournalEntry] {
+    guard outbox.hasUnstoredChanges else { return [] }
     var entries: [JournalEntry] = []
-    if let lowered = outbox.takeLoweredIntent() {
-      // Those that wait to be stored are for messages that are queued again.
-      intents.removeAll()
-      entries.append(.intended(through: lowered))
-    }
-    guard outbox.ledger.hasChanges else { return entries }
-    let now = ProcessInformation.monotonicTime()
-    let wallClock = ProcessInformation.wallClockMilliseconds()
-    for change in outbox.takeDeliveryChanges() {
-      entries.append(
-        .settled(
-          JournalSettlement(
-            first: change.first, last: change.last, state: change.state.rawValue, reason: change.reason?.rawValue ?? 0,
-            time: wallClock - (now - change.time).nanoseconds / 1_000_000,
-            releasesPayloads: outbox.ledger.releasesPayload(change.state))))
-    }
+    outbox.takeChanges(at: .present) { entries.append(.outbox($0)) }
+    // The intents that wait to be stored are for messages that are queued again.
+    if case .outbox(.intended)? = entries.first { intents.removeAll() }
     return entries
   }
 
@@ -431,7 +393,7 @@ extension SessionHandle.Shared {
     guard outbox.hasUnstoredChanges else { return }
     let entries = takeChanges()
     // States are written behind: a message whose last state is missing is `unknown`, or is found to have expired once more.
-    if case .intended? = entries.first {
+    if case .outbox(.intended)? = entries.first {
       journal.submit(contentsOf: entries)
     } else {
       journal.note(contentsOf: entries)

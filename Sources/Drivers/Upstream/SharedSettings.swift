@@ -72,8 +72,8 @@ package final class SharedSettings: Sendable {
     ProtocolStep(step, of: declaration)
   }
 
-  /// The form of what a session with these settings stores.
-  package var storedProtocol: StoredProtocol { value.conventions.kind.stored }
+  /// What the upstream speaks. What is stored of a session has its form.
+  package var kind: UpstreamKind { value.conventions.kind }
 
   /// The settings of one session of a profile: these are those of the profile, whose TLS settings it has. Reads no file.
   package func session(_ value: UpstreamSettings) -> SharedSettings {

@@ -1,8 +1,9 @@
 import ByteStreams
 import Consumers
-import Continuity
 import Idempotency
 import Inbox
+import Outbox
+import UpstreamProtocol
 
 /// One change of a session that is to survive the process.
 ///
@@ -14,27 +15,12 @@ package enum JournalEntry: Equatable, Sendable {
   case opened(JournalTerm)
   /// The pushes, and the gaps between them.
   case log(LogChange)
-  /// A message was queued. Its number is larger than those before, and not always the next: messages with time to live 0 are not stored.
-  case accepted(JournalMessage)
+  /// The outgoing messages.
+  case outbox(OutboxChange)
   /// The messages accepted under an idempotency key. It is submitted together with them.
   case keyed(StoredKey)
-  /// A connection may write the messages up to this number. The number decreases when a connection is lost before it has written all
-  /// that it had taken: the messages after the number are queued again.
-  case intended(through: UInt64)
-  /// Messages reached another state.
-  case settled(JournalSettlement)
-  /// A subscription was made or replaced. It becomes the latest.
-  case subscribed(JournalSubscription)
-  /// The subscription with this key has ended.
-  case unsubscribed(key: [UInt8])
-  /// What the next connection resumes from. nil: nothing any more.
-  case resume(ResumeValue, [UInt8]?)
-  /// What the upstream needs to restore the state of this namespace. It is submitted together with the push that it follows.
-  case continued(namespace: String, Continuation)
-  /// What `continued` has stored so far is of no use any more. It is submitted together with what takes its place.
-  case discontinued
-  /// The session's upstream speaks this protocol from now on. What another one needs to resume is forgotten.
-  case speaks(StoredProtocol)
+  /// What outlives the connections to the upstream.
+  case memory(MemoryChange)
   /// An operator wants the session to be open, or closed. Only for a session that gateways share: the end of a gateway does not open it.
   case desired(isOpen: Bool)
   /// A change of the consumer with this name.
@@ -47,10 +33,8 @@ package enum JournalEntry: Equatable, Sendable {
     let own = Self.overhead
     return switch self {
     case .log(let change): own + change.size
-    case .accepted(let message): own + message.payload.count
-    case .subscribed(let subscription): own + subscription.payload.count + subscription.key.count
-    case .resume(_, let value): own + (value?.count ?? 0)
-    case .continued(_, let continuation): own + continuation.pid.count + (continuation.offset?.count ?? 0)
+    case .outbox(let change): own + change.size
+    case .memory(let change): own + change.size
     case .consumer(_, let change): own + change.size
     default: own
     }
@@ -93,84 +77,4 @@ package struct JournalTerm: Hashable, Sendable {
   /// 20 bits that distinguish the calls of this term. Those of the counter differ from the last 2,047 terms before it. Those that are random most likely
   /// differ from a term that the store does not know.
   package var callBits: UInt64 { (opening & 0x7FF) << 9 | (term >> 32 > 0 ? term & 0x1FF : 0) }
-}
-
-/// A message on its way to the upstream.
-package struct JournalMessage: Equatable, Sendable {
-  package let number: UInt64
-  package let payload: SharedBytes
-  package let kind: MessageKind
-  package let topic: String?
-  /// When it expires; nil: never.
-  package let deadline: Int64?
-  /// When it was queued.
-  package let time: Int64
-
-  package init(
-    number: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: Int64?, time: Int64
-  ) {
-    self.number = number
-    self.payload = payload
-    self.kind = kind
-    self.topic = topic
-    self.deadline = deadline
-    self.time = time
-  }
-
-  package static func == (left: JournalMessage, right: JournalMessage) -> Bool {
-    left.number == right.number && left.kind == right.kind && left.topic == right.topic
-      && left.deadline == right.deadline && left.time == right.time
-      && left.payload.bytes.equals(right.payload.bytes)
-  }
-}
-
-/// Messages with consecutive numbers that reached another state.
-package struct JournalSettlement: Hashable, Sendable {
-  package let first: UInt64
-  package let last: UInt64
-  /// The raw values of the outbox. 0 is no state and no reason.
-  package let state: UInt8
-  package let reason: UInt8
-  package let time: Int64
-  /// Whether the payloads are not needed any more: the messages will not be sent again.
-  package let releasesPayloads: Bool
-
-  package init(first: UInt64, last: UInt64, state: UInt8, reason: UInt8, time: Int64, releasesPayloads: Bool) {
-    self.first = first
-    self.last = last
-    self.state = state
-    self.reason = reason
-    self.time = time
-    self.releasesPayloads = releasesPayloads
-  }
-}
-
-/// A message that is sent again on every new connection.
-package struct JournalSubscription: Equatable, Sendable {
-  package let key: [UInt8]
-  package let kind: MessageKind
-  package let payload: SharedBytes
-
-  package init(key: [UInt8], kind: MessageKind, payload: SharedBytes) {
-    self.key = key
-    self.kind = kind
-    self.payload = payload
-  }
-
-  package static func == (left: JournalSubscription, right: JournalSubscription) -> Bool {
-    left.key == right.key && left.kind == right.kind && left.payload.bytes.equals(right.payload.bytes)
-  }
-}
-
-/// What a connection resumes from.
-package enum ResumeValue: UInt8, CaseIterable, Sendable {
-  /// The value of `${cursor}`.
-  case cursor = 1
-}
-
-/// What the upstream of a session speaks: messages and what is resumed have a form of their own.
-package enum StoredProtocol: UInt8, CaseIterable, Sendable {
-  case webSocket
-  /// Messages are `SocketIORecord`s.
-  case socketIO
 }

@@ -1,5 +1,6 @@
 import ByteStreams
 import Inbox
+import Outbox
 
 /// A session as a store has it in memory: its state, and the bytes of the entries that are to be written next.
 ///
@@ -74,7 +75,7 @@ package struct JournaledSession: ~Copyable {
   /// connection: then the session records the gap when the upstream has said that it does not.
   package mutating func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
     let isNew = state.terms.isEmpty
-    let start = JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.nextDelivery)
+    let start = JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.outbox.nextDelivery)
     guard apply(.opened(start)) else { return false }
     state.mayHaveLostEntries = mayHaveLostEntries && !isNew
     return isNew || state.mayBeContinued || apply(.log(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream)))

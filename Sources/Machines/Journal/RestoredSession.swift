@@ -3,40 +3,21 @@ import Consumers
 import Continuity
 import Idempotency
 import Inbox
-import JournalCoding
+import Outbox
+import UpstreamProtocol
 
 /// What a session was when its last entry was stored.
 ///
 /// `apply` is the definition of the journal: the state is that after all stored entries. Every value that `apply` accepts is within
 /// limits of its own, since a damaged file must not exhaust the memory.
 package struct RestoredSession: Equatable, Sendable {
-  /// The latest delivery states that are kept, as many as an outbox of the default size remembers.
-  package static var maximumDeliveries: Int { 65_536 }
   /// The latest terms that are kept. A cursor of an older term is before the oldest of these.
   package static var maximumTerms: Int { 64 }
-
-  /// The state of a message.
-  package struct Delivery: Hashable, Sendable {
-    /// 0: not stored.
-    package var state: UInt8 = 0
-    package var reason: UInt8 = 0
-    /// When it was reached, in units of 10 ms.
-    package var time: Int64 = 0
-
-    package init(state: UInt8 = 0, reason: UInt8 = 0, time: Int64 = 0) {
-      self.state = state
-      self.reason = reason
-      self.time = time
-    }
-  }
-
-  /// The state of a queued message.
-  package static var queued: UInt8 { 1 }
 
   /// Drawn at random when the session was first opened.
   package let epoch: UInt64
   /// Oldest first. The last one is the present. Empty: the session was never opened.
-  package internal(set) var terms: [JournalTerm] = []
+  package private(set) var terms: [JournalTerm] = []
   /// Whether entries at the end may be missing, because the machine failed or the store was restored from a backup. The store appends a gap
   /// then. This is not part of the journal.
   package var mayHaveLostEntries = false
@@ -44,81 +25,61 @@ package struct RestoredSession: Equatable, Sendable {
   /// Whether an earlier process had this session.
   package var isContinued: Bool { terms.count > 1 }
 
-  package internal(set) var log = StoredLog()
-
-  /// When the newest push or message of which something is known arrived; nil if nothing is.
-  package var newestTime: Int64? { [log.newestTime, messages.values.map(\.time).max()].compactMap(\.self).max() }
-
-  // MARK: Deliveries
-
-  package internal(set) var nextDelivery: UInt64 = 1
-  /// A connection may have written the messages up to this one.
-  package internal(set) var intended: UInt64 = 0
-  /// The messages whose payloads may still be needed, by number. Those up to `intended` may have been written.
-  package internal(set) var messages: [UInt64: JournalMessage] = [:]
-  /// The states of the last messages. The last one has the number `nextDelivery` - 1.
-  package internal(set) var deliveries = RingDeque(filler: Delivery())
-  package internal(set) var keys = StoredKeys()
-
-  /// The state of a message; nil if it is not stored.
-  package func delivery(_ number: UInt64) -> Delivery? {
-    guard let index = deliveryIndex(number), deliveries[index].state != 0 else { return nil }
-    return deliveries[index]
-  }
-
-  func deliveryIndex(_ number: UInt64) -> Int? {
-    guard number < nextDelivery, nextDelivery - number <= UInt64(deliveries.count) else { return nil }
-    return deliveries.end - Int(nextDelivery - number)
-  }
-
-  // MARK: The rest
-
-  /// In the order in which they were made.
-  package var subscriptions: [JournalSubscription] { storedSubscriptions.inOrder }
-  var storedSubscriptions = StoredSubscriptions()
-  package internal(set) var resume: [ResumeValue: [UInt8]] = [:]
-  /// By namespace of the upstream.
-  package internal(set) var continuations: [String: Continuation] = [:]
-  package internal(set) var spoken = StoredProtocol.webSocket
+  package private(set) var log = StoredLog()
+  package private(set) var outbox = StoredOutbox()
+  package private(set) var keys = StoredKeys()
+  package private(set) var memory = StoredMemory()
+  package private(set) var consumers = StoredConsumers()
   /// Whether no operator has closed the session.
-  package internal(set) var isOpenDesired = true
-  /// Whether no push is missing if the upstream restores the state of its last connection, which the next one asks for.
-  package var mayBeContinued: Bool {
-    !mayHaveLostEntries && continuations.values.areComplete
-  }
-  package internal(set) var consumers = StoredConsumers()
+  package private(set) var isOpenDesired = true
 
   package init(epoch: UInt64) { self.epoch = epoch }
 
-  package static func == (left: RestoredSession, right: RestoredSession) -> Bool {
-    left.epoch == right.epoch && left.terms == right.terms && left.mayHaveLostEntries == right.mayHaveLostEntries
-      && left.log == right.log
-      && left.nextDelivery == right.nextDelivery && left.intended == right.intended && left.messages == right.messages
-      && left.hasSameDeliveries(as: right) && left.keys == right.keys
-      && left.subscriptions == right.subscriptions && left.resume == right.resume
-      && left.continuations == right.continuations && left.spoken == right.spoken
-      && left.isOpenDesired == right.isOpenDesired && left.consumers == right.consumers
+  /// When the newest push or message of which something is known arrived; nil if nothing is.
+  package var newestTime: Int64? { [log.newestTime, outbox.newestTime].compactMap(\.self).max() }
+
+  /// Whether no push is missing if the upstream restores the state of its last connection, which the next one asks for.
+  package var mayBeContinued: Bool { !mayHaveLostEntries && memory.continuations.values.areComplete }
+
+  // MARK: Applying
+
+  /// Applies the next entry. Returns false, without a change, if it cannot follow those before: the file is damaged.
+  package mutating func apply(_ entry: JournalEntry) -> Bool {
+    switch entry {
+    case .opened(let term): return open(term)
+    case .log(let change): return log.apply(change)
+    case .outbox(let change): return outbox.apply(change)
+    case .keyed(let key): keys.apply(key)
+    case .memory(let change): memory.apply(change)
+    case .desired(let isOpen): isOpenDesired = isOpen
+    case .consumer(let name, let change): return consumers.apply(change, to: name)
+    case .closed: self = RestoredSession(epoch: epoch)
+    }
+    return true
   }
 
-  /// Messages without a state at the beginning of `deliveries` make no difference.
-  private func hasSameDeliveries(as other: RestoredSession) -> Bool {
-    let count = UInt64(max(deliveries.count, other.deliveries.count))
-    let first = nextDelivery > count ? nextDelivery - count : 1
-    return (first..<nextDelivery).allSatisfy { delivery($0) == other.delivery($0) }
-  }
-}
-
-/// Subscriptions by key. There may be a million, and each entry about one changes only that.
-struct StoredSubscriptions: Sendable {
-  private var entries: [[UInt8]: (order: UInt64, subscription: JournalSubscription)] = [:]
-  private var next: UInt64 = 0
-
-  var inOrder: [JournalSubscription] { entries.values.sorted { $0.order < $1.order }.map(\.subscription) }
-
-  mutating func add(_ subscription: JournalSubscription) {
-    entries[subscription.key] = (next, subscription)
-    next += 1
+  private mutating func open(_ term: JournalTerm) -> Bool {
+    guard term.term > terms.last?.term ?? 0, log.beginTerm(at: term.firstPush) else { return false }
+    terms.append(term)
+    if terms.count > Self.maximumTerms { terms.removeFirst() }
+    outbox.beginTerm(at: term.firstDelivery)
+    return true
   }
 
-  mutating func remove(_ key: [UInt8]) { entries[key] = nil }
+  // MARK: The entries that lead to the state
+
+  /// The retained pushes and the gaps between them, in order.
+  package var pushEntries: [JournalEntry] { log.changes.map { .log($0) } }
+
+  /// All other entries, which the store keeps in place of all that were ever submitted. They and `pushEntries`
+  /// are independent of each other, except that `retained`, the first of these, comes before both.
+  package var stateEntries: [JournalEntry] {
+    var result: [JournalEntry] = [.log(.retained(log.retention))]
+    result += outbox.changes.map { .outbox($0) }
+    result += terms.map { .opened($0) }
+    result += keys.changes.map { .keyed($0) }
+    result += memory.changes.map { .memory($0) }
+    if !isOpenDesired { result.append(.desired(isOpen: false)) }
+    return result + consumers.changes.map { .consumer(name: $0.name, $0.change) }
+  }
 }

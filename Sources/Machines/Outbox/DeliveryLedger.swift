@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 
 /// The state of each of the latest messages, why it ended and when, in five bytes each, by sequence number; and how many messages entered
 /// each state.
@@ -321,27 +322,29 @@ package struct DeliveryLedger: Sendable {
   package var hasChanges: Bool { !changes.isEmpty }
 
   /// The changes since the last call, in order.
-  package mutating func takeChanges() -> [DeliveryChange] {
+  mutating func takeChanges() -> [DeliveryChange] {
     defer { changes.removeAll(keepingCapacity: true) }
     return changes
   }
 
   /// Whether a message in this state will not be sent again.
-  package func releasesPayload(_ state: DeliveryState) -> Bool { !isHeld(state) }
+  func releasesPayload(_ state: DeliveryState) -> Bool { !isHeld(state) }
 
   /// Takes over the states of an earlier process, and records changes from now on.
-  mutating func restore(_ deliveries: [RestoredDelivery?], last: UInt64) {
+  mutating func restore(_ stored: StoredOutbox, at clock: JournalClock) {
     recordsChanges = true
-    guard last > 0 else { return }
-    self.last = last
+    guard stored.nextDelivery > 1 else { return }
+    last = stored.nextDelivery - 1
     states = Array(repeating: 0, count: limit)
     times = Array(repeating: 0, count: limit)
-    for (age, delivery) in deliveries.reversed().enumerated() {
-      guard age < limit, UInt64(age) < last, let delivery else { continue }
-      let index = index(of: last - UInt64(age))
-      states[index] = Self.packed(delivery.state, delivery.reason)
-      times[index] = UInt32(truncatingIfNeeded: Self.units(delivery.time))
-      count(1, in: delivery.state, from: last - UInt64(age))
+    for age in 0..<UInt64(min(stored.deliveries.count, limit)) where age < last {
+      guard let delivery = stored.delivery(last - age), let state = DeliveryState(rawValue: delivery.state) else {
+        continue
+      }
+      let index = index(of: last - age)
+      states[index] = Self.packed(state, DeliveryReason(rawValue: delivery.reason))
+      times[index] = UInt32(truncatingIfNeeded: Self.units(clock.time(of: delivery.time * 10)))
+      count(1, in: state, from: last - age)
     }
   }
 

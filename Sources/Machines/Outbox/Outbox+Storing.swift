@@ -1,43 +1,5 @@
 import ByteStreams
-
-/// A message that was stored by an earlier process.
-package struct RestoredMessage: Sendable {
-  package let sequence: UInt64
-  package let payload: SharedBytes
-  package let kind: MessageKind
-  package let topic: String?
-  package let deadline: MonotonicTime
-  /// A connection may have written it.
-  package let mayHaveArrived: Bool
-  /// Whether the present upstream understands it.
-  package let isUnderstood: Bool
-
-  package init(
-    sequence: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: MonotonicTime,
-    mayHaveArrived: Bool, isUnderstood: Bool = true
-  ) {
-    self.sequence = sequence
-    self.payload = payload
-    self.kind = kind
-    self.topic = topic
-    self.deadline = deadline
-    self.mayHaveArrived = mayHaveArrived
-    self.isUnderstood = isUnderstood
-  }
-}
-
-/// The state that a message had in an earlier process.
-package struct RestoredDelivery: Sendable {
-  package let state: DeliveryState
-  package let reason: DeliveryReason?
-  package let time: MonotonicTime
-
-  package init(state: DeliveryState, reason: DeliveryReason?, time: MonotonicTime) {
-    self.state = state
-    self.reason = reason
-    self.time = time
-  }
-}
+import JournalCoding
 
 /// The outbox of a session that is stored: a message is written only after that intent is stored, so that after a crash it is known which
 /// messages cannot have been written.
@@ -45,45 +7,52 @@ extension Outbox {
   /// From now on, messages are stored, and changes of deliveries are recorded. Called before the first message.
   ///
   /// - Parameters:
-  ///   - last: the last number that was issued.
-  ///   - deliveries: the states of the last messages; the last one has the number `last`. nil for one that was not stored.
-  ///   - messages: those that are not settled, in order.
-  package mutating func startStoring(
-    after last: UInt64, deliveries: [RestoredDelivery?], messages restored: [RestoredMessage], now: MonotonicTime
-  ) {
+  ///   - stored: by an earlier process.
+  ///   - isUnderstood: whether the present upstream understands its messages.
+  package mutating func startStoring(_ stored: StoredOutbox, isUnderstood: Bool = true, at clock: JournalClock) {
     storesMessages = true
-    clock = now
-    ledger.restore(deliveries, last: last)
-    permitted = last
-    intended = last
-    lastStored = last
-    for message in restored { restore(message, now: now) }
+    self.clock = clock.now
+    ledger.restore(stored, at: clock)
+    permitted = ledger.last
+    intended = ledger.last
+    lastStored = ledger.last
+    for message in stored.messages.values.sorted(by: { $0.number < $1.number }) {
+      restore(message, mayHaveArrived: message.number <= stored.intended, isUnderstood: isUnderstood, at: clock)
+    }
     endWrittenOfEarlierProcess()
     lowerIntent()
     // In any case, so that what an earlier process intended does not stay.
     hasLoweredIntent = true
   }
 
-  private mutating func restore(_ message: RestoredMessage, now: MonotonicTime) {
-    let sequence = message.sequence
+  private mutating func restore(
+    _ message: StoredMessage, mayHaveArrived: Bool, isUnderstood: Bool, at clock: JournalClock
+  ) {
+    let sequence = message.number
+    var deadline = MonotonicTime.distantFuture
+    if let end = message.deadline {
+      // A clock that was set back grants no more than the original time.
+      let original = end.subtractingReportingOverflow(message.time)
+      deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
+    }
     // The states of the last messages only are stored, and one whose payload is stored may be older: it has not ended.
     let state = ledger.state(of: sequence) ?? ledger.restoreQueued(sequence)
     guard state == .queued || state == .written else { return }
-    if message.mayHaveArrived {
-      guard settings.redelivery == .unconfirmed, message.deadline > now, message.isUnderstood else {
+    if mayHaveArrived {
+      guard settings.redelivery == .unconfirmed, deadline > clock.now, isUnderstood else {
         return ledger.set(sequence, to: .unknown, because: .gatewayRestart)
       }
       if state == .written { ledger.reopen(sequence) }
-    } else if message.deadline <= now {
+    } else if deadline <= clock.now {
       return ledger.set(sequence, to: .expired, because: .ttl)
-    } else if !message.isUnderstood {
+    } else if !isUnderstood {
       return ledger.set(sequence, to: .rejected, because: .gatewayRestart)
     }
     let position = ring.end
     ring.append(
       Entry(
-        sequence: sequence, payload: SharedSlice(message.payload), topic: message.topic, deadline: message.deadline,
-        kind: message.kind, isStored: true, attempts: message.mayHaveArrived ? 1 : 0))
+        sequence: sequence, payload: SharedSlice(message.payload), topic: message.topic, deadline: deadline,
+        kind: message.kind, isStored: true, attempts: mayHaveArrived ? 1 : 0))
     messages += 1
     waiting += 1
     waitingBytes += message.payload.count
@@ -112,11 +81,20 @@ extension Outbox {
   /// Whether a message that is queued now can be written as soon as its intent is stored: that of all messages before it is.
   package var canIntendAtOnce: Bool { isOpenForTaking && !isBlocked && bucket == nil && lastStored <= intended }
 
-  /// Whether `takeLoweredIntent` or `takeDeliveryChanges` have something.
+  /// Whether `takeChanges` has something.
   package var hasUnstoredChanges: Bool { hasLoweredIntent || ledger.hasChanges }
 
-  /// The changes of deliveries since the last call, in order.
-  package mutating func takeDeliveryChanges() -> [DeliveryChange] { ledger.takeChanges() }
+  /// Calls `body` with the changes since the last call, in order, except accepted messages and raised intents.
+  package mutating func takeChanges(at clock: JournalClock, _ body: (OutboxChange) -> Void) {
+    if let lowered = takeLoweredIntent() { body(.intended(through: lowered)) }
+    for change in ledger.takeChanges() {
+      body(
+        .settled(
+          StoredSettlement(
+            first: change.first, last: change.last, state: change.state.rawValue, reason: change.reason?.rawValue ?? 0,
+            time: clock.wallClock(of: change.time), releasesPayloads: ledger.releasesPayload(change.state))))
+    }
+  }
 
   /// A message was queued. Its number is that of the last stored message from now on.
   package mutating func noteStored(_ sequence: UInt64) { lastStored = sequence }
@@ -161,7 +139,7 @@ extension Outbox {
   }
 
   /// The number up to which messages may have been written, if it was lowered since the last call.
-  package mutating func takeLoweredIntent() -> UInt64? {
+  mutating func takeLoweredIntent() -> UInt64? {
     guard hasLoweredIntent else { return nil }
     hasLoweredIntent = false
     return intended

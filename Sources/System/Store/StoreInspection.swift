@@ -5,7 +5,9 @@ import Host
 import Inbox
 import Journal
 import JSONCodec
+import Outbox
 import SocketIO
+import UpstreamProtocol
 
 /// A store that no gateway has open: for the commands `drawbridge store check` and `export`.
 package enum StoreInspection {
@@ -25,7 +27,7 @@ package enum StoreInspection {
         name = session.name
         pushes = session.state.log.pushes.count
         nextPush = session.state.log.nextPush
-        queued = session.state.messages.keys.count { $0 > session.state.intended }
+        queued = session.state.outbox.messages.keys.count { $0 > session.state.outbox.intended }
         consumers = session.state.consumers.byName.sorted { $0.key < $1.key }.map { Consumer($0.key, $0.value) }
         unusedSince = session.unusedSince
       }
@@ -183,8 +185,7 @@ package enum StoreInspection {
     }
     unreadable += damaged
     for (id, state) in states.sorted(by: { $0.key < $1.key }) {
-      for number in state.messages.keys.sorted() {
-        guard let message = state.messages[number] else { continue }
+      for message in state.outbox.messages.values.sorted(by: { $0.number < $1.number }) {
         var line = begin(names[id], "message")
         append(message, of: state, to: &line)
         write(line)
@@ -233,17 +234,18 @@ package enum StoreInspection {
     return line
   }
 
-  private static func append(_ message: JournalMessage, of session: RestoredSession, to line: inout ByteQueue) {
+  private static func append(_ message: StoredMessage, of session: RestoredSession, to line: inout ByteQueue) {
     line.append("{\"number\":" as StaticString)
     line.append(decimal: message.number)
-    line.append(message.number > session.intended ? ",\"state\":\"queued\"" : ",\"state\":\"unknown\"" as StaticString)
+    line.append(
+      message.number > session.outbox.intended ? ",\"state\":\"queued\"" : ",\"state\":\"unknown\"" as StaticString)
     line.append(",\"topic\":" as StaticString)
     if let topic = message.topic {
       line.append(jsonString: Array(topic.utf8).span)
     } else {
       line.append("null" as StaticString)
     }
-    if session.spoken == .socketIO, SocketIORecord.isValid(message.payload.bytes) {
+    if session.memory.kind == .socketIO, SocketIORecord.isValid(message.payload.bytes) {
       append(SocketIORecord(message.payload.bytes), to: &line)
     } else if message.kind.isText {
       line.append(",\"data\":" as StaticString)

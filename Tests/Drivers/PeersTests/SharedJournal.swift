@@ -1,5 +1,6 @@
 import Inbox
 import Journal
+import Outbox
 import Threading
 
 /// A journal that several gateways can continue, one after another, like a session in Redis. Everything is stored at
@@ -22,7 +23,7 @@ final class SharedJournal: Sendable {
     state.withLock { state in
       let term = JournalTerm(
         term: (state.session.terms.last?.term ?? 0) + 1, firstPush: state.session.log.nextPush,
-        firstDelivery: state.session.nextDelivery)
+        firstDelivery: state.session.outbox.nextDelivery)
       _ = state.session.apply(.opened(term))
       state.term = term.term
       return OpenedJournal(journal: Term(self, term.term), restored: state.session)

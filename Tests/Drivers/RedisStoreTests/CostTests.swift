@@ -2,6 +2,7 @@ import ByteStreams
 import Foundation
 import Journal
 import JournalSupport
+import Outbox
 import RedisSupport
 import Replication
 import Testing
@@ -32,12 +33,12 @@ struct CostTests {
       let payload = SharedBytes([UInt8](repeating: 7, count: 200))
       try await gateway.store([
         .accepted(
-          JournalMessage(number: message, payload: payload, kind: .text, topic: nil, deadline: nil, time: 0)),
+          StoredMessage(number: message, payload: payload, kind: .text, topic: nil, deadline: nil, time: 0)),
         .intended(through: message),
       ])
       try await gateway.store([
         .settled(
-          JournalSettlement(first: message, last: message, state: 3, reason: 0, time: 0, releasesPayloads: true))
+          StoredSettlement(first: message, last: message, state: 3, reason: 0, time: 0, releasesPayloads: true))
       ])
       message += 1
     }

@@ -3,6 +3,7 @@ import Foundation
 import Inbox
 import Journal
 import JournalSupport
+import Outbox
 import RedisProtocol
 import RedisSupport
 import Replication
@@ -61,10 +62,10 @@ import Dialing
     let gateway = try TestGateway(server)
     try await gateway.hold()
     for number in 1...12_000 as ClosedRange<UInt64> {
-      let message = JournalMessage(
+      let message = StoredMessage(
         number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
         time: 0)
-      let settlement = JournalSettlement(
+      let settlement = StoredSettlement(
         first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
       let ticket = try gateway.submit([.accepted(message), .settled(settlement)])
       if number % 400 == 0 { try await gateway.untilStored(ticket) }
@@ -305,7 +306,7 @@ import Dialing
     server.signal(SIGCONT)
     let restored = try await gateway.untilHeld().restored
     #expect(journal.outcome(of: ticket) == .stored && journal.outcome(of: late) == .failed)
-    #expect(restored.log.nextPush == 2 && restored.messages.count == 1 && restored.terms.count == 2)
+    #expect(restored.log.nextPush == 2 && restored.outbox.messages.count == 1 && restored.terms.count == 2)
     await gateway.close()
   }
 

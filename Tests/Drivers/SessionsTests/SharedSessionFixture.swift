@@ -38,7 +38,7 @@ final class StoredSession: Sendable {
       let term = ShareTerm(counter: UInt32(state.terms.begins.count + 1), random: 7)
       let next = state.session.log.nextPush
       _ = state.session.apply(
-        .opened(JournalTerm(term: term.value, firstPush: next, firstDelivery: state.session.nextDelivery)))
+        .opened(JournalTerm(term: term.value, firstPush: next, firstDelivery: state.session.outbox.nextDelivery)))
       state.terms.append(ShareTerms.Begin(term, firstPush: next))
       state.journal = journal
       return OpenedJournal(journal: journal, restored: state.session)

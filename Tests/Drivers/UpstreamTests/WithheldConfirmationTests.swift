@@ -67,7 +67,7 @@ import UpstreamSession
 
   @Test func confirmationsAreWithheldForNoMoreMessagesThanAreRemembered() async throws {
     try await run { session, journal in
-      let ticket = journal.submit(.unsubscribed(key: []))
+      let ticket = journal.submit(.memory(.unsubscribed(key: [])))
       let limit = session.handle.rememberedDeliveries
       for number in 1...UInt64(limit) + 2 { session.handle.withholdConfirmation(of: number, until: ticket) }
       session.handle.shared.withLock { shared in
@@ -136,7 +136,7 @@ private final class SubscriptionJournal: SessionJournal {
       for entry in entries {
         state.submitted += 1
         switch entry {
-        case .subscribed, .unsubscribed: state.subscriptions.append(state.submitted)
+        case .memory(.subscribed), .memory(.unsubscribed): state.subscriptions.append(state.submitted)
         default: break
         }
       }

@@ -5,7 +5,9 @@ import Idempotency
 import Inbox
 import Journal
 import JournalCoding
+import Outbox
 import TestSupport
+import UpstreamProtocol
 
 /// Makes sequences of entries as a session would submit them.
 package struct RandomSession {
@@ -29,8 +31,8 @@ package struct RandomSession {
     return StoredPush(number: number, time: time, layout: number &* 0x1_0001, rendered: SharedBytes(bytes))
   }
 
-  package static func message(_ number: UInt64, time: Int64 = 0) -> JournalMessage {
-    JournalMessage(
+  package static func message(_ number: UInt64, time: Int64 = 0) -> StoredMessage {
+    StoredMessage(
       number: number, payload: SharedBytes(Array("message \(number)".utf8)), kind: number % 3 == 0 ? .binary : .text,
       topic: number % 4 == 0 ? "topic é" : nil, deadline: number % 5 == 0 ? nil : time + 30_000, time: time)
   }
@@ -91,7 +93,7 @@ package struct RandomSession {
     let first = UInt64.random(in: 1..<nextDelivery, using: &random)
     return [
       .settled(
-        JournalSettlement(
+        StoredSettlement(
           first: first, last: min(nextDelivery - 1, first + UInt64.random(in: 0...9, using: &random)),
           state: UInt8.random(in: 1...7, using: &random), reason: UInt8.random(in: 0...6, using: &random), time: time,
           releasesPayloads: Bool.random(using: &random)))
@@ -102,19 +104,19 @@ package struct RandomSession {
     let key: [UInt8] = [UInt8.random(in: 0...5, using: &random)]
     if Bool.random(using: &random) { return .unsubscribed(key: key) }
     return .subscribed(
-      JournalSubscription(key: key, kind: .text, payload: SharedBytes([UInt8.random(in: 0...255, using: &random)])))
+      StoredSubscription(key: key, kind: .text, payload: SharedBytes([UInt8.random(in: 0...255, using: &random)])))
   }
 
   private mutating func resumption() -> JournalEntry {
     switch Int.random(in: 0..<9, using: &random) {
     case 8: .desired(isOpen: Bool.random(using: &random))
     case 0: .discontinued
-    case 1: .speaks(Bool.random(using: &random) ? .socketIO : .webSocket)
+    case 1: .speaks(Bool.random(using: &random) ? .socketIO : .websocket)
     case 2...4:
       .continued(
         namespace: Bool.random(using: &random) ? "/" : "/é",
         Continuation(pid: Array("pid \(nextPush)".utf8), offset: Bool.random(using: &random) ? nil : [1, 2, 3]))
-    default: .resume(.cursor, Bool.random(using: &random) ? [1, 2, 3] : nil)
+    default: .cursor(Bool.random(using: &random) ? [1, 2, 3] : nil)
     }
   }
 
@@ -178,6 +180,19 @@ extension JournalEntry {
   package static func gap(_ marks: GapMarks) -> JournalEntry { .log(.gap(marks)) }
   package static func trimmed(before number: UInt64) -> JournalEntry { .log(.trimmed(before: number)) }
   package static func retained(_ retention: StoredRetention) -> JournalEntry { .log(.retained(retention)) }
+  package static func accepted(_ message: StoredMessage) -> JournalEntry { .outbox(.accepted(message)) }
+  package static func intended(through number: UInt64) -> JournalEntry { .outbox(.intended(through: number)) }
+  package static func subscribed(_ subscription: StoredSubscription) -> JournalEntry {
+    .memory(.subscribed(subscription))
+  }
+  package static func unsubscribed(key: [UInt8]) -> JournalEntry { .memory(.unsubscribed(key: key)) }
+  package static func cursor(_ value: [UInt8]?) -> JournalEntry { .memory(.cursor(value)) }
+  package static func continued(namespace: String, _ continuation: Continuation) -> JournalEntry {
+    .memory(.continued(namespace: namespace, continuation))
+  }
+  package static var discontinued: JournalEntry { .memory(.discontinued) }
+  package static func speaks(_ kind: UpstreamKind) -> JournalEntry { .memory(.speaks(kind)) }
+  package static func settled(_ settlement: StoredSettlement) -> JournalEntry { .outbox(.settled(settlement)) }
 }
 
 extension JournalEntry {

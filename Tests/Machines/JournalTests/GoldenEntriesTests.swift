@@ -7,7 +7,9 @@ import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
+import Outbox
 import Testing
+import UpstreamProtocol
 
 /// The bytes of an entry of each kind, as stores of released programs have them.
 ///
@@ -56,14 +58,14 @@ import Testing
       (
         "accepted",
         .accepted(
-          JournalMessage(
+          StoredMessage(
             number: 128, payload: shared("hello"), kind: .text, topic: "é", deadline: 1_795_425_979_000,
             time: 1_795_425_949_000))
       ),
       (
         "accepted binary",
         .accepted(
-          JournalMessage(number: 129, payload: shared("\0\u{7F}"), kind: .binary, topic: nil, deadline: nil, time: -1))
+          StoredMessage(number: 129, payload: shared("\0\u{7F}"), kind: .binary, topic: nil, deadline: nil, time: -1))
       ),
       (
         "keyed",
@@ -85,21 +87,21 @@ import Testing
       (
         "settled",
         .settled(
-          JournalSettlement(
+          StoredSettlement(
             first: 1, last: 128, state: 3, reason: 0, time: 1_795_425_949_000, releasesPayloads: true))
       ),
       (
         "settled with a reason",
-        .settled(JournalSettlement(first: 7, last: 7, state: 2, reason: 9, time: 0, releasesPayloads: false))
+        .settled(StoredSettlement(first: 7, last: 7, state: 2, reason: 9, time: 0, releasesPayloads: false))
       ),
-      ("subscribed", .subscribed(JournalSubscription(key: Array("\"1\"".utf8), kind: .text, payload: shared("sub")))),
+      ("subscribed", .subscribed(StoredSubscription(key: Array("\"1\"".utf8), kind: .text, payload: shared("sub")))),
       ("unsubscribed", .unsubscribed(key: Array("\"1\"".utf8))),
-      ("resume", .resume(.cursor, Array("21".utf8))),
-      ("resume nothing", .resume(.cursor, nil)),
+      ("resume", .cursor(Array("21".utf8))),
+      ("resume nothing", .cursor(nil)),
       ("continued", .continued(namespace: "/admin", Continuation(pid: [0x70], offset: [0x6F, 0x31]))),
       ("continued without an offset", .continued(namespace: "/", Continuation(pid: [], offset: nil))),
       ("discontinued", .discontinued),
-      ("speaks WebSocket", .speaks(.webSocket)),
+      ("speaks WebSocket", .speaks(.websocket)),
       ("speaks Socket.IO", .speaks(.socketIO)),
       ("desired open", .desired(isOpen: true)),
       ("desired closed", .desired(isOpen: false)),
@@ -180,6 +182,8 @@ import Testing
     switch entry {
     case .consumer(_, let change): return "consumer \(name(change))"
     case .log(let change): return name(change)
+    case .outbox(let change): return name(change)
+    case .memory(let change): return name(change)
     default: return name(entry)
     }
   }

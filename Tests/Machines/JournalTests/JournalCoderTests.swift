@@ -5,6 +5,7 @@ import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
+import Outbox
 import TestSupport
 import Testing
 
@@ -23,7 +24,7 @@ import Testing
     let largest = 1 << 62 - 1 as UInt64
     let entries: [JournalEntry] = [
       .opened(JournalTerm(term: largest, firstPush: largest, firstDelivery: 1)), .intended(through: largest),
-      .settled(JournalSettlement(first: 0, last: largest, state: 255, reason: 0, time: .min, releasesPayloads: false)),
+      .settled(StoredSettlement(first: 0, last: largest, state: 255, reason: 0, time: .min, releasesPayloads: false)),
       .keyed(
         StoredKey(
           key: digest, fingerprint: digest, principal: digest,
@@ -49,7 +50,7 @@ import Testing
       .opened(JournalTerm(term: 1, firstPush: 1, firstDelivery: .max)), .trimmed(before: .max),
       .retained(StoredRetention(first: 9, firstArrival: nil, newestTrimmedArrival: nil, newestTrimmedGap: gap)),
       .intended(through: .max),
-      .settled(JournalSettlement(first: 1, last: largest, state: 1, reason: 0, time: 0, releasesPayloads: true)),
+      .settled(StoredSettlement(first: 1, last: largest, state: 1, reason: 0, time: 0, releasesPayloads: true)),
       .keyed(
         StoredKey(
           key: digest, fingerprint: digest, principal: digest,

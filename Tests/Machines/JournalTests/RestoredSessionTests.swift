@@ -4,8 +4,10 @@ import Continuity
 import Inbox
 import Journal
 import JournalSupport
+import Outbox
 import TestSupport
 import Testing
+import UpstreamProtocol
 
 extension RestoredSession {
   mutating func follow(_ entry: JournalEntry) {
@@ -23,16 +25,18 @@ extension RestoredSession {
   /// The states of deliveries are most of what a session has in memory.
   @Test func theStatesOfTheLastDeliveriesNeedNoMoreRoomThanTheyHave() {
     var session = RestoredSession(epoch: 1)
-    let last = UInt64(RestoredSession.maximumDeliveries) + 100
+    let last = UInt64(StoredOutbox.maximumDeliveries) + 100
     for (first, last) in [(1, last - 1), (last, last)] {
-      let settlement = JournalSettlement(
+      let settlement = StoredSettlement(
         first: first, last: last, state: 3, reason: 0, time: 10, releasesPayloads: true)
       let follows = session.apply(.settled(settlement))
       #expect(follows)
     }
-    #expect(session.deliveries.count == RestoredSession.maximumDeliveries)
-    #expect(session.deliveries.capacity == RestoredSession.maximumDeliveries)
-    #expect(session.delivery(last)?.state == 3 && session.delivery(100) == nil && session.delivery(101)?.state == 3)
+    #expect(session.outbox.deliveries.count == StoredOutbox.maximumDeliveries)
+    #expect(session.outbox.deliveries.capacity == StoredOutbox.maximumDeliveries)
+    #expect(
+      session.outbox.delivery(last)?.state == 3 && session.outbox.delivery(100) == nil
+        && session.outbox.delivery(101)?.state == 3)
   }
 
   /// The entries of the restored state lead to the same state, wherever the sequence is cut.
@@ -83,19 +87,19 @@ extension RestoredSession {
     #expect(!state.mayBeContinued)
     state.mayHaveLostEntries = false
     state.follow(.discontinued)
-    #expect(!state.mayBeContinued && state.continuations.isEmpty)
+    #expect(!state.mayBeContinued && state.memory.continuations.isEmpty)
   }
 
   @Test func anotherProtocolResumesNothing() {
     var state = RestoredSession(epoch: 1)
     state.follow(.speaks(.socketIO))
-    state.follow(.resume(.cursor, [1]))
+    state.follow(.cursor([1]))
     state.follow(.continued(namespace: "/", Continuation(pid: [1], offset: [2])))
-    state.follow(.subscribed(JournalSubscription(key: [1], kind: .text, payload: SharedBytes([1]))))
+    state.follow(.subscribed(StoredSubscription(key: [1], kind: .text, payload: SharedBytes([1]))))
     let before = state
     state.follow(.speaks(.socketIO))
     #expect(state == before)
-    state.follow(.speaks(.webSocket))
+    state.follow(.speaks(.websocket))
     #expect(state == RestoredSession(epoch: 1))
   }
 
@@ -109,22 +113,22 @@ extension RestoredSession {
   @Test func aMessageThatIsNotSettledStaysQueuedAndOneThatIsReleasedDoesNot() {
     var state = RestoredSession(epoch: 1)
     for number in [1, 2, 4] as [UInt64] { state.follow(.accepted(RandomSession.message(number))) }
-    #expect(state.delivery(3) == nil)
-    let settlement = JournalSettlement(first: 2, last: 2, state: 3, reason: 0, time: 40, releasesPayloads: true)
+    #expect(state.outbox.delivery(3) == nil)
+    let settlement = StoredSettlement(first: 2, last: 2, state: 3, reason: 0, time: 40, releasesPayloads: true)
     state.follow(.settled(settlement))
-    #expect(state.messages.keys.sorted() == [1, 4])
-    #expect(state.delivery(2) == RestoredSession.Delivery(state: 3, reason: 0, time: 4))
-    #expect(state.nextDelivery == 5)
+    #expect(state.outbox.messages.keys.sorted() == [1, 4])
+    #expect(state.outbox.delivery(2) == StoredOutbox.Delivery(state: 3, reason: 0, time: 4))
+    #expect(state.outbox.nextDelivery == 5)
   }
 
   @Test func oldDeliveriesAreForgotten() {
     var state = RestoredSession(epoch: 1)
-    let last = UInt64(RestoredSession.maximumDeliveries) + 10
-    let settlement = JournalSettlement(first: 1, last: last, state: 3, reason: 0, time: 0, releasesPayloads: true)
+    let last = UInt64(StoredOutbox.maximumDeliveries) + 10
+    let settlement = StoredSettlement(first: 1, last: last, state: 3, reason: 0, time: 0, releasesPayloads: true)
     state.follow(.settled(settlement))
-    #expect(state.delivery(10) == nil)
-    #expect(state.delivery(11) != nil)
-    #expect(state.deliveries.count == RestoredSession.maximumDeliveries)
+    #expect(state.outbox.delivery(10) == nil)
+    #expect(state.outbox.delivery(11) != nil)
+    #expect(state.outbox.deliveries.count == StoredOutbox.maximumDeliveries)
   }
 
   @Test func trimmingKeepsTheNewestGapThatWasDropped() {

@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 import Testing
 import UpstreamSession
 
@@ -12,11 +13,13 @@ import UpstreamSession
 
   /// Restores message 1, which an earlier process had queued.
   private func restore(into box: inout OutboxFixture, mayHaveArrived: Bool) {
-    let message = RestoredMessage(
-      sequence: 1, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: .distantFuture,
-      mayHaveArrived: mayHaveArrived)
-    let queued = RestoredDelivery(state: .queued, reason: nil, time: box.now)
-    box.outbox.startStoring(after: 1, deliveries: [queued], messages: [message], now: box.now)
+    var stored = StoredOutbox()
+    let message = StoredMessage(
+      number: 1, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: nil, time: 0)
+    for change in [.accepted(message), .intended(through: mayHaveArrived ? 1 : 0)] as [OutboxChange] {
+      _ = stored.apply(change)
+    }
+    box.outbox.startStoring(stored, at: JournalClock(now: box.now, wallClock: 0))
   }
 
   /// An outbox in which message 1 ended for this reason. The switch has no default: a new reason must be shown here.
@@ -60,7 +63,7 @@ import UpstreamSession
     case .gatewayRestart:
       restore(into: &box, mayHaveArrived: true)
     case .storeFailed:
-      box.outbox.startStoring(after: 0, deliveries: [], messages: [], now: box.now)
+      box.outbox.startStoring(StoredOutbox(), at: JournalClock(now: box.now, wallClock: 0))
       box.post("a")
       box.outbox.reject(from: 1, count: 1)
     }

@@ -1,4 +1,6 @@
 import ByteStreams
+import JournalCoding
+import TestSupport
 import Testing
 import UpstreamSession
 
@@ -7,17 +9,30 @@ import UpstreamSession
 /// An outbox whose messages are stored: what may be written, and what is restored.
 @Suite struct OutboxStoringTests {
   private let now = MonotonicTime.zero + .hours(1)
+  private var clock: JournalClock { JournalClock(now: now, wallClock: 1_800_000_000_000) }
 
-  private func message(_ number: UInt64, mayHaveArrived: Bool = false, deadline: MonotonicTime = .distantFuture)
-    -> RestoredMessage
-  {
-    RestoredMessage(
-      sequence: number, payload: SharedBytes([UInt8(number)]), kind: .text, topic: nil, deadline: deadline,
-      mayHaveArrived: mayHaveArrived)
+  /// What an earlier process has left: queued messages, of which a connection may have written the first.
+  ///
+  /// - Parameters:
+  ///   - last: the last message that was queued.
+  ///   - expired: the message whose time to live has ended meanwhile.
+  private func stored(
+    _ messages: ClosedRange<UInt64>, last: UInt64? = nil, intended: UInt64 = 1, expired: UInt64? = nil
+  ) -> StoredOutbox {
+    var stored = StoredOutbox()
+    for number in Array(messages) + (last.map { [$0] } ?? []) {
+      let message = StoredMessage(
+        number: number, payload: SharedBytes([UInt8(truncatingIfNeeded: number)]), kind: .text, topic: nil,
+        deadline: number == expired ? clock.wallClock : nil, time: clock.wallClock)
+      apply(.accepted(message), to: &stored)
+    }
+    apply(.intended(through: intended), to: &stored)
+    return stored
   }
 
-  private func queued(_ count: Int) -> [RestoredDelivery?] {
-    Array(repeating: RestoredDelivery(state: .queued, reason: nil, time: now), count: count)
+  private func apply(_ change: OutboxChange, to stored: inout StoredOutbox) {
+    let follows = stored.apply(change)
+    #expect(follows)
   }
 
   private func take(_ outbox: inout Outbox) -> [UInt64] {
@@ -28,7 +43,7 @@ import UpstreamSession
 
   @Test func aMessageIsTakenOnlyOnceItsIntentIsStored() {
     var outbox = Outbox(OutboxSettings())
-    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))
     for number in 1...3 as ClosedRange<UInt64> {
       _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
@@ -155,7 +170,7 @@ import UpstreamSession
 
   @Test func aMessageThatIsNotStoredNeedsNoIntent() {
     var outbox = Outbox(OutboxSettings())
-    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))
     _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: .zero, now: now)
     #expect(take(&outbox) == [1])
@@ -164,7 +179,7 @@ import UpstreamSession
   /// A stored outbox whose first messages may be sent on the first connection.
   private func sending(through last: UInt64, _ settings: OutboxSettings) -> Outbox {
     var outbox = Outbox(settings)
-    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startStoring(StoredOutbox(), at: clock)
     _ = outbox.takeLoweredIntent()
     outbox.startSending(on: Generation(1))
     for number in 1...last {
@@ -205,9 +220,7 @@ import UpstreamSession
 
   @Test func whatMayHaveBeenWrittenIsUnknownAndTheRestIsQueuedAgain() {
     var outbox = Outbox(OutboxSettings())
-    outbox.startStoring(
-      after: 4, deliveries: queued(4),
-      messages: [message(1, mayHaveArrived: true), message(2), message(3, deadline: now), message(4)], now: now)
+    outbox.startStoring(stored(1...4, expired: 3), at: clock)
     #expect(outbox.ledger.record(of: 1, now: now)?.state == .unknown)
     #expect(outbox.ledger.record(of: 1, now: now)?.reason == .gatewayRestart)
     #expect(outbox.ledger.state(of: 3) == .expired)
@@ -223,8 +236,7 @@ import UpstreamSession
     var settings = OutboxSettings()
     settings.redelivery = .unconfirmed
     var outbox = Outbox(settings)
-    outbox.startStoring(
-      after: 2, deliveries: queued(2), messages: [message(1, mayHaveArrived: true), message(2)], now: now)
+    outbox.startStoring(stored(1...2), at: clock)
     #expect(outbox.takeLoweredIntent() == 1, "the process after this one must know that it may have arrived")
     outbox.startSending(on: Generation(1))
     outbox.intend(through: 2)
@@ -234,7 +246,7 @@ import UpstreamSession
 
   @Test func aClosedOutboxKeepsWhatIsStored() {
     var outbox = Outbox(OutboxSettings())
-    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startStoring(StoredOutbox(), at: clock)
     _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
     outbox.noteStored(1)
     outbox.close()
@@ -245,24 +257,104 @@ import UpstreamSession
   @Test func aMessageThatIsOlderThanTheStoredStatesIsQueuedAgain() {
     for last in [70_000, 100] as [UInt64] {
       var outbox = Outbox(OutboxSettings())
-      outbox.startStoring(
-        after: last, deliveries: queued(1), messages: [message(1, mayHaveArrived: true), message(2), message(3)],
-        now: now)
+      outbox.startStoring(stored(1...3, last: last), at: clock)
       #expect(outbox.ledger.record(of: 1, now: now)?.reason == .gatewayRestart)
       #expect(outbox.ledger.state(of: 2) == .queued)
       #expect(outbox.ledger.count(in: .queued) == 3)
       outbox.startSending(on: Generation(1))
-      outbox.intend(through: last)
-      outbox.permit(through: last)
+      outbox.intend(through: 3)
+      outbox.permit(through: 3)
       #expect(take(&outbox) == [2, 3])
       outbox.written(through: 3)
       #expect(outbox.ledger.state(of: 3) == .written)
     }
   }
 
+  /// The changes that an outbox submits, or those that replace them, lead to its queue and the states of its messages.
+  @Test(arguments: 0..<20 as Range<UInt64>)
+  func aStoredOutboxIsTheOutboxThatSubmittedIt(seed: UInt64) throws {
+    var random = SeededGenerator(seed: seed)
+    var settings = OutboxSettings()
+    settings.redelivery = Bool.random(using: &random) ? .unconfirmed : .never
+    var live = Outbox(settings)
+    var (stored, clock) = (StoredOutbox(), clock)
+    live.startStoring(stored, at: clock)
+    var (generation, barrier, isSending, last) = (0 as UInt64, 0 as UInt64, false, 0 as UInt64)
+    var payloads: [UInt64: [UInt8]] = [:]
+    for _ in 0..<400 {
+      let step = Int64.random(in: 0...500, using: &random) * 10
+      clock = JournalClock(now: clock.now + .milliseconds(step), wallClock: clock.wallClock + step)
+      live.clock = clock.now
+      live.expire(now: clock.now)
+      switch Int.random(in: 0..<8, using: &random) {
+      case 0...2:
+        let payload = [UInt8.random(in: 0...255, using: &random)]
+        let lifetime: TimeSpan? = Bool.random(using: &random) ? nil : .seconds(60)
+        guard
+          case .queued(let number, _) = live.enqueue(
+            SharedSlice(SharedBytes(payload)), kind: .text, timeToLive: lifetime, now: clock.now)
+        else { continue }
+        live.noteStored(number)
+        (payloads[number], last) = (payload, number)
+        let message = StoredMessage(
+          number: number, payload: SharedBytes(payload), kind: .text, topic: nil,
+          deadline: lifetime.map { clock.wallClock + $0.millisecondsRoundedUp }, time: clock.wallClock)
+        apply(.accepted(message), to: &stored)
+      case 3 where !isSending:
+        (generation, isSending) = (generation + 1, true)
+        live.startSending(on: Generation(generation))
+      case 3:
+        isSending = false
+        live.stopSending()
+        live.settle()
+      case 4:
+        guard let through = live.nextIntent(maximumMessages: 5, maximumBytes: 100, now: clock.now) else { continue }
+        live.intend(through: through)
+        live.permit(through: through)
+        apply(.intended(through: through), to: &stored)
+      case 5 where isSending:
+        var batch: [OutboxMessage] = []
+        live.takeBatch(maximumMessages: 3, maximumBytes: 100, now: clock.now, into: &batch)
+        if let last = batch.last { live.written(through: last.sequence) }
+      case 6 where isSending:
+        barrier += 1
+        live.barrierSent(barrier, on: Generation(generation))
+        live.confirm(barrier, on: Generation(generation))
+      case 7:
+        let before = stored
+        stored = StoredOutbox()
+        for change in before.changes { apply(try coded(change), to: &stored) }
+        #expect(stored == before)
+      default: break
+      }
+      live.takeChanges(at: clock) { change in
+        do { apply(try coded(change), to: &stored) } catch { Issue.record(error) }
+      }
+      #expect(stored.nextDelivery == last + 1)
+      for number in 1..<last + 1 {
+        let (record, delivery) = (live.ledger.record(of: number, now: clock.now), stored.delivery(number))
+        #expect(record?.state.rawValue == delivery?.state && (record?.reason?.rawValue ?? 0) == delivery?.reason)
+        #expect(record?.time == delivery.map { clock.time(of: $0.time * 10) }, "message \(number)")
+        // What may still be sent is stored.
+        let isHeld = record.map { !live.ledger.releasesPayload($0.state) } ?? false
+        #expect(stored.messages[number].map { [UInt8](copying: $0.payload.bytes) } == (isHeld ? payloads[number] : nil))
+      }
+    }
+  }
+
+  private func coded(_ change: OutboxChange) throws -> OutboxChange {
+    var coder = JournalCoder(appendingTo: ByteQueue())
+    change.write(&coder)
+    let bytes = coder.finish()
+    var reader = JournalCoder(reading: bytes.bytes)
+    let read = OutboxChange(tag: reader.byte(nil), &reader)
+    #expect(read == change && reader.rest == 0)
+    return try #require(read)
+  }
+
   @Test func nothingThatMustBeSentAtOnceWaitsForAStoreThatHasFailed() {
     var outbox = Outbox(OutboxSettings())
-    outbox.startStoring(after: 0, deliveries: [], messages: [], now: now)
+    outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))
     let payload = SharedSlice(SharedBytes([0x61]))
     _ = outbox.enqueue(payload, kind: .text, timeToLive: nil, now: now)

@@ -1,4 +1,5 @@
 import ByteStreams
+import JournalCoding
 import TestSupport
 import Testing
 import Totals
@@ -110,13 +111,13 @@ import UpstreamSession
 
   @Test func messagesOfAnEarlierProcessAreNobodys() {
     var box = fixture(messages: 64)
-    let restored = (1...64).map { sequence in
-      RestoredMessage(
-        sequence: sequence, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: .distantFuture,
-        mayHaveArrived: false)
+    var stored = StoredOutbox()
+    for number in 1...64 as ClosedRange<UInt64> {
+      let message = StoredMessage(
+        number: number, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: nil, time: 0)
+      _ = stored.apply(.accepted(message))
     }
-    let deliveries = restored.map { _ in RestoredDelivery(state: .queued, reason: nil, time: box.now) }
-    box.outbox.startStoring(after: 64, deliveries: deliveries, messages: restored, now: box.now)
+    box.outbox.startStoring(stored, at: JournalClock(now: box.now, wallClock: 0))
     #expect(box.outbox.messages == 64 && box.outbox.holdings.clientCount == 0)
     #expect(isQueued(box.post("m", by: 1)) && box.post("m", by: 1) == .full(.messages))
   }

@@ -1,5 +1,7 @@
 import ByteStreams
 import JSONCodec
+import JournalCoding
+import TestSupport
 import Testing
 
 @testable import UpstreamProtocol
@@ -46,6 +48,46 @@ import Testing
     #expect(hear(&ledger, #"{"id":"zz","type":"complete"}"#) == .none)
     #expect(hear(&ledger, #"{"id":"a","type":"complete"}"#) == .removed)
     #expect(ledger.count == 0 && ledger.bytes == 0)
+  }
+
+  /// The changes that a ledger submits, or those that replace them, lead to its messages.
+  @Test(arguments: 0..<10 as Range<UInt64>)
+  func storedSubscriptionsAreThoseOfTheLedger(seed: UInt64) throws {
+    var random = SeededGenerator(seed: seed)
+    var ledger = SubscriptionLedger(try rules { $0.entries = 8 })
+    var stored = StoredMemory()
+    for number in 0..<300 {
+      let id = Int.random(in: 0..<12, using: &random)
+      let effect =
+        switch Int.random(in: 0..<4, using: &random) {
+        case 0: say(&ledger, #"{"id":"\#(id)","type":"complete"}"#)
+        case 1: hear(&ledger, #"{"id":"\#(id)","type":"complete"}"#)
+        default: say(&ledger, #"{"id":"\#(id)","type":"subscribe","n":\#(number)}"#)
+        }
+      if let change = ledger.change(after: effect) { stored.apply(try coded(change)) }
+      if number % 50 == 0 {
+        let before = stored
+        stored = StoredMemory()
+        for change in before.changes { stored.apply(try coded(change)) }
+        #expect(stored == before)
+      }
+      #expect(stored.subscriptions.map { $0.payload.bytes.text() } == texts(ledger))
+      #expect(stored.subscriptions.map(\.key) == ledger.messages.map(\.key))
+    }
+  }
+
+  @Test(arguments: UpstreamKind.allCases) func everyKindOfUpstreamCanBeStored(kind: UpstreamKind) throws {
+    #expect(try coded(.speaks(kind)) == .speaks(kind))
+  }
+
+  private func coded(_ change: MemoryChange) throws -> MemoryChange {
+    var coder = JournalCoder(appendingTo: ByteQueue())
+    change.write(&coder)
+    let bytes = coder.finish()
+    var reader = JournalCoder(reading: bytes.bytes)
+    let read = MemoryChange(tag: reader.byte(nil), &reader)
+    #expect(read == change && reader.rest == 0)
+    return try #require(read)
   }
 
   @Test func aMessageOfMoreThanAMebibyteIsNotExamined() throws {

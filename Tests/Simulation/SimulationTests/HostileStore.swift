@@ -1,6 +1,7 @@
 import ByteStreams
 import Inbox
 import Journal
+import Outbox
 import Submissions
 import TestSupport
 
@@ -40,7 +41,7 @@ final class HostileStore {
     let hasBegun =
       bug == .gapNotRecorded
       ? tenure.content.apply(
-        .opened(JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.nextDelivery)))
+        .opened(JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.outbox.nextDelivery)))
       : tenure.content.begin(term: term, mayHaveLostEntries: false)
     guard hasBegun else { throw Violation("term \(term) cannot follow \(lastTerm)") }
     lastTerm = term
@@ -228,9 +229,8 @@ final class ObservedJournal: SessionJournal, @unchecked Sendable {
   private func submit(_ entries: [JournalEntry], _ body: () -> JournalTicket) -> JournalTicket {
     guard !hooks.isDead else { return JournalTicket(.max) }
     let ticket = body()
-    if hooks.bug == .acceptedBeforeStored, entries.contains(where: { if case .accepted = $0 { true } else { false } }) {
-      accepted.insert(ticket.number)
-    }
+    let accepts = entries.contains { if case .outbox(.accepted) = $0 { true } else { false } }
+    if hooks.bug == .acceptedBeforeStored, accepts { accepted.insert(ticket.number) }
     hooks.submitted(entries.count)
     return ticket
   }

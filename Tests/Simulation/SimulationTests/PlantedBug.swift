@@ -41,11 +41,11 @@ enum PlantedBug: String, CaseIterable {
   /// Whether the store forgets an entry.
   func drops(_ entry: JournalEntry) -> Bool {
     switch (self, entry) {
-    case (.withdrawalNotStored, .settled(let change)): change.state == DeliveryState.rejected.rawValue
-    case (.confirmationNotStored, .settled(let change)): change.state == DeliveryState.confirmed.rawValue
+    case (.withdrawalNotStored, .outbox(.settled(let change))): change.state == DeliveryState.rejected.rawValue
+    case (.confirmationNotStored, .outbox(.settled(let change))): change.state == DeliveryState.confirmed.rawValue
     case (.acknowledgementNotStored, .consumer(_, .settled(_, _))): true
     case (.keyNotStored, .keyed): true
-    case (.intentNotStored, .intended): true
+    case (.intentNotStored, .outbox(.intended)): true
     case (.desiredNotStored, .desired): true
     default: false
     }

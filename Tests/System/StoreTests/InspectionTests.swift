@@ -5,8 +5,10 @@ import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
+import Outbox
 import SocketIO
 import Testing
+import UpstreamProtocol
 
 @testable import Store
 
@@ -107,7 +109,7 @@ import Testing
     let store = try TestStore(folder.file)
     var parts = SocketIOParts()
     (parts.name, parts.arguments, parts.attachments) = (Array("b\"".utf8), Array("1,{}".utf8), [[1, 2, 3], []])
-    let message = JournalMessage(
+    let message = StoredMessage(
       number: 1, payload: SharedBytes(parts.record), kind: .text, topic: nil, deadline: nil, time: 0)
     try store.submitAndWait([.speaks(.socketIO), .accepted(message)])
     try store.close()

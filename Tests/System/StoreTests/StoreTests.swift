@@ -5,10 +5,12 @@ import Inbox
 import Journal
 import JournalSupport
 import LoopbackSupport
+import Outbox
 import Reactor
 import TestSupport
 import Testing
 import Threading
+import UpstreamProtocol
 
 @testable import Store
 
@@ -58,7 +60,7 @@ import Threading
     try store.close()
     for _ in 0..<2 {
       let again = try TestStore(folder.file)
-      #expect(again.restored.log.gaps.isEmpty && again.restored.continuations == ["/": continuation])
+      #expect(again.restored.log.gaps.isEmpty && again.restored.memory.continuations == ["/": continuation])
       try again.close()
     }
     let last = try TestStore(folder.file)
@@ -78,7 +80,7 @@ import Threading
     _ = b.journal.submit(.accepted(RandomSession.message(5)))
     try store.close()
     let again = try TestStore(folder.file, session: "b")
-    #expect(again.restored.messages.keys.sorted() == [5])
+    #expect(again.restored.outbox.messages.keys.sorted() == [5])
     #expect(again.restored.log.nextPush == 1)
     try again.close()
   }
@@ -155,10 +157,10 @@ import Threading
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     for number in 1...12_000 as ClosedRange<UInt64> {
-      let message = JournalMessage(
+      let message = StoredMessage(
         number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
         time: 0)
-      let settlement = JournalSettlement(
+      let settlement = StoredSettlement(
         first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
       let ticket = store.submit([.accepted(message), .settled(settlement)])
       if number % 100 == 0 { try store.waitUntilStored(ticket) }
@@ -234,7 +236,7 @@ import Threading
     let copy = try TestStore(path)
     #expect(copy.restored.mayHaveLostEntries)
     #expect(copy.restored.log.gaps.last?.marks == [.upstream, .store])
-    #expect(copy.restored.messages.count == 1)
+    #expect(copy.restored.outbox.messages.count == 1)
     #expect(copy.restored.terms.last?.opening ?? 0 > 1 << 10)
     try copy.close()
     #expect(!folder.names.contains { $0.contains(".partial") })
@@ -400,7 +402,7 @@ import Threading
     for number in 1...40 as ClosedRange<UInt64> {
       entries.append(.push(RandomSession.push(number, size: 200_000)))
       if number % 7 == 0 { entries.append(.gap(.upstream)) }
-      let message = JournalMessage(
+      let message = StoredMessage(
         number: number, payload: SharedBytes([UInt8](repeating: 7, count: 150_000)), kind: .text, topic: nil,
         deadline: nil, time: 0)
       entries.append(.accepted(message))

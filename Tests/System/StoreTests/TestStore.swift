@@ -5,6 +5,7 @@ import Inbox
 import Journal
 import Logging
 import LoopbackSupport
+import Outbox
 import Testing
 import Metrics
 import Reactor
@@ -130,7 +131,7 @@ extension RestoredSession {
   func reopened(as next: RestoredSession, gap: GapMarks = .upstream) -> RestoredSession {
     var result = self
     let term = ((terms.last?.opening ?? 0) + 1) << 32 | (next.terms.last?.term ?? 0) & 0xFFFF_FFFF
-    _ = result.apply(.opened(JournalTerm(term: term, firstPush: log.nextPush, firstDelivery: nextDelivery)))
+    _ = result.apply(.opened(JournalTerm(term: term, firstPush: log.nextPush, firstDelivery: outbox.nextDelivery)))
     if gap.contains(.store) || !mayBeContinued { _ = result.apply(.log(.gap(gap))) }
     result.mayHaveLostEntries = gap.contains(.store)
     return result

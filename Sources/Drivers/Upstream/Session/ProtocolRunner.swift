@@ -60,7 +60,7 @@ final class ProtocolRunner {
     logger.warning(
       "subscriptions that 'upstream.subscriptions' does not permit any more are dropped", [.number("count", keys.count)]
     )
-    for key in keys { journal?.submit(.unsubscribed(key: key)) }
+    for key in keys { journal?.submit(.memory(.unsubscribed(key: key))) }
   }
 
   // MARK: Setup
@@ -288,7 +288,9 @@ final class ProtocolRunner {
 
   @discardableResult
   private func handle(_ effect: SubscriptionLedger.Effect) -> JournalTicket? {
-    let ticket = journal.flatMap { store(effect, in: $0) }
+    let ticket = journal.flatMap { journal in
+      memory.subscriptions.change(after: effect).map { journal.submit(.memory($0)) }
+    }
     switch effect {
     case .none: return nil
     case .stored, .removed: break
@@ -305,18 +307,6 @@ final class ProtocolRunner {
     }
     count(memory.subscriptions.count)
     return ticket
-  }
-
-  private func store(_ effect: SubscriptionLedger.Effect, in journal: any SessionJournal) -> JournalTicket? {
-    let key = memory.subscriptions.lastKey
-    switch effect {
-    case .none: return nil
-    case .stored:
-      return memory.subscriptions.entry(key).map { entry in
-        journal.submit(.subscribed(JournalSubscription(key: key, kind: entry.kind, payload: entry.payload)))
-      }
-    case .removed, .full: return journal.submit(.unsubscribed(key: key))
-    }
   }
 
   private func count(_ subscriptions: Int) {

@@ -145,18 +145,18 @@ extension SessionDriver {
       return
     }
     let entries = conversation.state.continuations.sorted { $0.key < $1.key }.map { name, continuation in
-      JournalEntry.continued(namespace: name, continuation)
+      JournalEntry.memory(.continued(namespace: name, continuation))
     }
     guard hasStoredContinuations || !entries.isEmpty else { return }
     hasStoredContinuations = !entries.isEmpty
-    journal.submit(contentsOf: [.discontinued] + entries)
+    journal.submit(contentsOf: [.memory(.discontinued)] + entries)
   }
 
   /// The next connection asks for nothing, so another process must not either.
   func forgetContinuations() {
     guard hasStoredContinuations, machine.sending == nil, !runner.hasState else { return }
     hasStoredContinuations = false
-    handle.journal?.submit(.discontinued)
+    handle.journal?.submit(.memory(.discontinued))
   }
 
   /// The connection stops sending, or has ended after that. Pushes that arrive between the two change its state.

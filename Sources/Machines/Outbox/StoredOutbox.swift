@@ -1,0 +1,246 @@
+import ByteStreams
+import JournalCoding
+
+/// A message on its way to the upstream, as it is stored. Times are those of the wall clock, in milliseconds of UNIX time.
+package struct StoredMessage: Equatable, Sendable {
+  package let number: UInt64
+  package let payload: SharedBytes
+  package let kind: MessageKind
+  package let topic: String?
+  /// When it expires; nil if it does not.
+  package let deadline: Int64?
+  /// When it was queued.
+  package let time: Int64
+
+  package init(
+    number: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: Int64?, time: Int64
+  ) {
+    self.number = number
+    self.payload = payload
+    self.kind = kind
+    self.topic = topic
+    self.deadline = deadline
+    self.time = time
+  }
+
+  package static func == (left: StoredMessage, right: StoredMessage) -> Bool {
+    left.number == right.number && left.kind == right.kind && left.topic == right.topic
+      && left.deadline == right.deadline && left.time == right.time && left.payload.bytes.equals(right.payload.bytes)
+  }
+}
+
+/// Messages with consecutive numbers that reached another state.
+package struct StoredSettlement: Hashable, Sendable {
+  package let first: UInt64
+  package let last: UInt64
+  /// The raw values of `DeliveryState` and `DeliveryReason`, of which another version may have more. 0 is no state and no reason.
+  package let state: UInt8
+  package let reason: UInt8
+  package let time: Int64
+  /// Whether the payloads are not needed any more: the messages will not be sent again.
+  package let releasesPayloads: Bool
+
+  package init(first: UInt64, last: UInt64, state: UInt8, reason: UInt8, time: Int64, releasesPayloads: Bool) {
+    self.first = first
+    self.last = last
+    self.state = state
+    self.reason = reason
+    self.time = time
+    self.releasesPayloads = releasesPayloads
+  }
+}
+
+/// A change of an outbox that is to survive the process.
+package enum OutboxChange: Equatable, Sendable {
+  /// A message was queued. Its number is larger than those before, and not always the next: messages with time to live 0 are not stored.
+  case accepted(StoredMessage)
+  /// A connection may write the messages up to this number. The number decreases when a connection is lost before it has written all
+  /// that it had taken: the messages after the number are queued again.
+  case intended(through: UInt64)
+  case settled(StoredSettlement)
+
+  /// Bytes of what it refers to.
+  package var size: Int { if case .accepted(let message) = self { message.payload.count } else { 0 } }
+}
+
+/// The outgoing messages of a session as they are stored.
+package struct StoredOutbox: Equatable, Sendable {
+  /// The latest delivery states that are kept, as many as an outbox of the default size remembers.
+  package static var maximumDeliveries: Int { DeliveryLedger.minimumLimit }
+
+  /// The state of a message.
+  package struct Delivery: Hashable, Sendable {
+    /// 0 if it is not stored.
+    package let state: UInt8
+    package let reason: UInt8
+    /// When it was reached, in units of 10 ms.
+    package let time: Int64
+
+    package init(state: UInt8 = 0, reason: UInt8 = 0, time: Int64 = 0) {
+      self.state = state
+      self.reason = reason
+      self.time = time
+    }
+  }
+
+  package private(set) var nextDelivery: UInt64 = 1
+  /// A connection may have written the messages up to this one.
+  package private(set) var intended: UInt64 = 0
+  /// The messages whose payloads may still be needed, by number. Those up to `intended` may have been written.
+  package private(set) var messages: [UInt64: StoredMessage] = [:]
+  /// The states of the last messages. The last one has the number `nextDelivery` - 1.
+  package private(set) var deliveries = RingDeque(filler: Delivery())
+
+  package init() {}
+
+  package var newestTime: Int64? { messages.values.map(\.time).max() }
+
+  /// The state of a message; nil if it is not stored.
+  package func delivery(_ number: UInt64) -> Delivery? {
+    guard let index = index(of: number), deliveries[index].state != 0 else { return nil }
+    return deliveries[index]
+  }
+
+  private func index(of number: UInt64) -> Int? {
+    guard number < nextDelivery, nextDelivery - number <= UInt64(deliveries.count) else { return nil }
+    return deliveries.end - Int(nextDelivery - number)
+  }
+
+  // MARK: Changes
+
+  /// Returns false, without a change, if the change cannot follow those before.
+  package mutating func apply(_ change: OutboxChange) -> Bool {
+    switch change {
+    case .accepted(let message): return accept(message)
+    case .intended(let number): intended = number
+    case .settled(let settlement): return settle(settlement)
+    }
+    return true
+  }
+
+  /// A term begins whose first delivery has this number, or a larger one.
+  package mutating func beginTerm(at number: UInt64) { if number > nextDelivery { extend(to: number) } }
+
+  private mutating func accept(_ message: StoredMessage) -> Bool {
+    guard message.number >= nextDelivery, message.number < .max else { return false }
+    extend(to: message.number + 1)
+    set(message.number, Delivery(state: DeliveryState.queued.rawValue, time: message.time / 10))
+    messages[message.number] = message
+    return true
+  }
+
+  /// Makes room for the states of the messages before `next`. Those without an entry have none.
+  private mutating func extend(to next: UInt64) {
+    let skipped = min(next - nextDelivery, UInt64(Self.maximumDeliveries))
+    for _ in 0..<skipped {
+      // Before the next one, which would double the ring.
+      if deliveries.count == Self.maximumDeliveries { deliveries.removeFirst() }
+      deliveries.append(Delivery())
+    }
+    nextDelivery = next
+  }
+
+  private mutating func set(_ number: UInt64, _ delivery: Delivery) {
+    if let index = index(of: number) { deliveries[index] = delivery }
+  }
+
+  private mutating func settle(_ settlement: StoredSettlement) -> Bool {
+    guard settlement.first <= settlement.last, settlement.last < .max, settlement.state != 0 else { return false }
+    // A message with time to live 0 has a state without having been stored.
+    if settlement.last >= nextDelivery { extend(to: settlement.last + 1) }
+    let delivery = Delivery(state: settlement.state, reason: settlement.reason, time: settlement.time / 10)
+    let oldest = nextDelivery - UInt64(deliveries.count)
+    if settlement.last >= oldest {
+      for number in max(settlement.first, oldest)...settlement.last { set(number, delivery) }
+    }
+    guard settlement.releasesPayloads, !messages.isEmpty else { return true }
+    if settlement.last - settlement.first < UInt64(messages.count) {
+      for number in settlement.first...settlement.last { messages[number] = nil }
+    } else {
+      messages = messages.filter { $0.key < settlement.first || $0.key > settlement.last }
+    }
+    return true
+  }
+
+  // MARK: What leads here
+
+  /// What leads from nothing to this.
+  package var changes: [OutboxChange] {
+    var result = messages.values.sorted { $0.number < $1.number }.map { OutboxChange.accepted($0) }
+    var index = deliveries.front
+    // Consecutive messages with equal states are one change.
+    while index < deliveries.end {
+      let delivery = deliveries[index]
+      let start = index
+      repeat { index += 1 } while index < deliveries.end && deliveries[index] == delivery
+      guard delivery.state != 0 else { continue }
+      let first = nextDelivery - UInt64(deliveries.end - start)
+      result.append(
+        .settled(
+          StoredSettlement(
+            first: first, last: first + UInt64(index - start) - 1, state: delivery.state, reason: delivery.reason,
+            time: delivery.time * 10, releasesPayloads: false)))
+    }
+    if intended > 0 { result.append(.intended(through: intended)) }
+    return result
+  }
+
+  /// Messages without a state at the beginning of `deliveries` make no difference.
+  package static func == (left: StoredOutbox, right: StoredOutbox) -> Bool {
+    guard left.nextDelivery == right.nextDelivery, left.intended == right.intended, left.messages == right.messages
+    else { return false }
+    let count = UInt64(max(left.deliveries.count, right.deliveries.count))
+    let first = left.nextDelivery > count ? left.nextDelivery - count : 1
+    return (first..<left.nextDelivery).allSatisfy { left.delivery($0) == right.delivery($0) }
+  }
+}
+
+// MARK: Bytes
+
+extension OutboxChange {
+  package func write(_ coder: inout JournalCoder) {
+    switch self {
+    case .accepted(let message):
+      _ = coder.byte(6)
+      _ = StoredMessage(message, &coder)
+    case .intended(let number):
+      _ = coder.byte(8)
+      _ = coder.count(number)
+    case .settled(let settlement):
+      _ = coder.byte(9)
+      _ = StoredSettlement(settlement, &coder)
+    }
+  }
+
+  /// Returns nil if the tag belongs to others.
+  package init?(tag: UInt8, _ coder: inout JournalCoder) {
+    switch tag {
+    case 6: self = .accepted(StoredMessage(nil, &coder))
+    case 8: self = .intended(through: coder.count(nil))
+    case 9: self = .settled(StoredSettlement(nil, &coder))
+    default: return nil
+    }
+  }
+}
+
+extension StoredMessage: JournalRecord {
+  package init(_ message: Self?, _ coder: inout JournalCoder) {
+    number = coder.number(message?.number)
+    kind = coder.raw(message?.kind, or: .text)
+    time = coder.signed(message?.time)
+    deadline = coder.flag(message?.deadline != nil) ? coder.signed(message?.deadline) : nil
+    topic = coder.flag(message?.topic != nil) ? coder.text(message?.topic) : nil
+    payload = coder.shared(message?.payload)
+  }
+}
+
+extension StoredSettlement: JournalRecord {
+  package init(_ settlement: Self?, _ coder: inout JournalCoder) {
+    first = coder.count(settlement?.first)
+    last = coder.count(settlement?.last)
+    state = coder.byte(settlement?.state)
+    reason = coder.byte(settlement?.reason)
+    time = coder.signed(settlement?.time)
+    releasesPayloads = coder.flag(settlement?.releasesPayloads)
+  }
+}

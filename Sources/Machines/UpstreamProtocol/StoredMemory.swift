@@ -1,0 +1,175 @@
+import ByteStreams
+import Continuity
+import JournalCoding
+
+/// A message that is sent again on every new connection.
+package struct StoredSubscription: Equatable, Sendable {
+  package let key: [UInt8]
+  package let kind: MessageKind
+  package let payload: SharedBytes
+
+  package init(key: [UInt8], kind: MessageKind, payload: SharedBytes) {
+    self.key = key
+    self.kind = kind
+    self.payload = payload
+  }
+
+  package static func == (left: StoredSubscription, right: StoredSubscription) -> Bool {
+    left.key == right.key && left.kind == right.kind && left.payload.bytes.equals(right.payload.bytes)
+  }
+}
+
+/// A change of what outlives a connection (`ProtocolMemory`), and is to survive the process.
+package enum MemoryChange: Equatable, Sendable {
+  /// A subscription was made or replaced. It becomes the latest.
+  case subscribed(StoredSubscription)
+  /// The subscription with this key has ended.
+  case unsubscribed(key: [UInt8])
+  /// The value of `${cursor}`; nil if there is none any more.
+  case cursor([UInt8]?)
+  /// What the upstream needs to restore the state of this namespace. It is submitted together with the push that it follows.
+  case continued(namespace: String, Continuation)
+  /// What `continued` has stored so far is of no use any more. It is submitted together with what takes its place.
+  case discontinued
+  /// The upstream is of this kind from now on. What another one needs to resume is forgotten.
+  case speaks(UpstreamKind)
+
+  /// Bytes of what it refers to.
+  package var size: Int {
+    switch self {
+    case .subscribed(let subscription): subscription.payload.count + subscription.key.count
+    case .cursor(let value): value?.count ?? 0
+    case .continued(_, let continuation): continuation.pid.count + (continuation.offset?.count ?? 0)
+    case .unsubscribed, .discontinued, .speaks: 0
+    }
+  }
+}
+
+extension SubscriptionLedger {
+  /// What is to be stored of a change that has just been made.
+  package func change(after effect: Effect) -> MemoryChange? {
+    switch effect {
+    case .none: nil
+    case .stored:
+      entry(lastKey).map { .subscribed(StoredSubscription(key: lastKey, kind: $0.kind, payload: $0.payload)) }
+    case .removed, .full: .unsubscribed(key: lastKey)
+    }
+  }
+}
+
+/// What outlives the connections to an upstream, as it is stored.
+package struct StoredMemory: Equatable, Sendable {
+  /// There may be a million, and each change is about one.
+  private var byKey: [[UInt8]: (order: UInt64, subscription: StoredSubscription)] = [:]
+  private var nextOrder: UInt64 = 0
+  package private(set) var cursor: [UInt8]?
+  /// By namespace of the upstream.
+  package private(set) var continuations: [String: Continuation] = [:]
+  package private(set) var kind = UpstreamKind.websocket
+
+  package init() {}
+
+  /// In the order in which they were made.
+  package var subscriptions: [StoredSubscription] {
+    byKey.values.sorted { $0.order < $1.order }.map(\.subscription)
+  }
+
+  package mutating func apply(_ change: MemoryChange) {
+    switch change {
+    case .subscribed(let subscription):
+      byKey[subscription.key] = (nextOrder, subscription)
+      nextOrder += 1
+    case .unsubscribed(let key): byKey[key] = nil
+    case .cursor(let value): cursor = value
+    case .continued(let namespace, let continuation): continuations[namespace] = continuation
+    case .discontinued: continuations = [:]
+    // Messages that another protocol understands have ended before.
+    case .speaks(let kind) where kind != self.kind:
+      self = StoredMemory()
+      self.kind = kind
+    case .speaks: break
+    }
+  }
+
+  /// What leads from nothing to this.
+  package var changes: [MemoryChange] {
+    // Before what it would forget.
+    var result: [MemoryChange] = kind == .websocket ? [] : [.speaks(kind)]
+    result += subscriptions.map { .subscribed($0) }
+    if let cursor { result.append(.cursor(cursor)) }
+    return result + continuations.sorted { $0.key < $1.key }.map { .continued(namespace: $0.key, $0.value) }
+  }
+
+  package static func == (left: StoredMemory, right: StoredMemory) -> Bool { left.changes == right.changes }
+}
+
+// MARK: Bytes
+
+extension MemoryChange {
+  package func write(_ coder: inout JournalCoder) {
+    switch self {
+    case .subscribed(let subscription):
+      _ = coder.byte(10)
+      _ = StoredSubscription(subscription, &coder)
+    case .unsubscribed(let key):
+      _ = coder.byte(11)
+      _ = coder.bytes(key)
+    case .cursor(let value):
+      _ = coder.byte(12)
+      _ = Self.cursor(value, &coder)
+    case .continued(let namespace, let continuation):
+      _ = coder.byte(15)
+      _ = coder.text(namespace)
+      _ = Continuation(continuation, &coder)
+    case .discontinued: _ = coder.byte(16)
+    case .speaks(let kind):
+      _ = coder.byte(17)
+      _ = UpstreamKind(kind, &coder)
+    }
+  }
+
+  /// Returns nil if the tag belongs to others.
+  package init?(tag: UInt8, _ coder: inout JournalCoder) {
+    switch tag {
+    case 10: self = .subscribed(StoredSubscription(nil, &coder))
+    case 11: self = .unsubscribed(key: coder.bytes(nil))
+    case 12: self = .cursor(Self.cursor(nil, &coder))
+    case 15: self = .continued(namespace: coder.text(nil), Continuation(nil, &coder))
+    case 16: self = .discontinued
+    case 17: self = .speaks(UpstreamKind(nil, &coder))
+    default: return nil
+    }
+  }
+
+  /// The first byte is that of the only value that a connection resumes from.
+  private static func cursor(_ value: [UInt8]?, _ coder: inout JournalCoder) -> [UInt8]? {
+    coder.require(coder.byte(1) == 1)
+    return coder.flag(value != nil) ? coder.bytes(value) : nil
+  }
+}
+
+extension StoredSubscription: JournalRecord {
+  package init(_ subscription: Self?, _ coder: inout JournalCoder) {
+    key = coder.bytes(subscription?.key)
+    kind = coder.raw(subscription?.kind, or: .text)
+    payload = coder.shared(subscription?.payload)
+  }
+}
+
+extension Continuation: JournalRecord {
+  package init(_ continuation: Self?, _ coder: inout JournalCoder) {
+    let offset = continuation?.offset
+    self.init(pid: coder.bytes(continuation?.pid), offset: coder.flag(offset != nil) ? coder.bytes(offset) : nil)
+  }
+}
+
+extension UpstreamKind: JournalRecord {
+  /// The order of the stored numbers.
+  private static var stored: [UpstreamKind] { [.websocket, .socketIO] }
+
+  package init(_ kind: Self?, _ coder: inout JournalCoder) {
+    let number = Int(coder.byte(kind.flatMap { Self.stored.firstIndex(of: $0) }.map { UInt8($0) }))
+    coder.require(number < Self.stored.count)
+    self = coder.isDamaged ? .websocket : Self.stored[number]
+  }
+}

@@ -8,7 +8,6 @@ struct FollowedSession {
   /// How long a session is followed after it was last asked for.
   static var idleTime: TimeSpan { .seconds(60) }
 
-  let keys: SessionKeys
   /// Another one each time that a session begins to be followed.
   let number: UInt64
   private(set) var lastUse = MonotonicTime.zero
@@ -50,8 +49,7 @@ struct FollowedSession {
   /// Whether the holder may have written the last entry again, with gaps that followed it.
   private var mayLackGaps = false
 
-  init(_ keys: SessionKeys, number: UInt64) {
-    self.keys = keys
+  init(number: UInt64) {
     self.number = number
   }
 

@@ -10,7 +10,6 @@ final class HeldSession {
   private static var writeBytes: Int { 8 << 20 }
 
   let name: String
-  let keys: SessionKeys
   var holding: Holding
   private(set) var content: JournaledSession
   private(set) var backlog = SessionBacklog()
@@ -49,12 +48,11 @@ final class HeldSession {
   var plannedState: (number: UInt64, record: SharedRecord)?
 
   init(
-    _ name: String, _ keys: SessionKeys, _ holding: Holding, _ content: consuming JournaledSession,
+    _ name: String, _ holding: Holding, _ content: consuming JournaledSession,
     lastPush: PushEntryID,
     stateBytes: Int, changeBytes: Int, index: Int32, _ queue: SubmissionQueue
   ) {
     self.name = name
-    self.keys = keys
     self.holding = holding
     self.lastPush = lastPush
     self.stateBytes = stateBytes
@@ -68,7 +66,6 @@ final class HeldSession {
   /// The same session in the next term, with another journal.
   init(continuing last: HeldSession, index: Int32, _ queue: SubmissionQueue) {
     name = last.name
-    keys = last.keys
     holding = last.holding
     lastPush = last.lastPush
     stateBytes = last.stateBytes
@@ -171,10 +168,10 @@ final class HeldSession {
     return false
   }
 
-  private func row(_ bytes: Span<UInt8>, last: UInt64) -> SessionWrite.Row {
+  private func row(_ bytes: Span<UInt8>, last: UInt64) -> LogRow {
     let isNew = last > lastPush.push
     lastPush = PushEntryID(push: last, count: isNew ? 0 : lastPush.count + 1)
-    return SessionWrite.Row(id: lastPush, bytes: [UInt8](copying: bytes))
+    return LogRow(id: lastPush, bytes: [UInt8](copying: bytes))
   }
 
   /// To be called after each report to `holding`. Returns the cost of the entries that are stored now, so that a failover does not lose them, and the

@@ -6,7 +6,6 @@ import Journal
 import Logging
 import Metrics
 import Reactor
-import RedisProtocol
 import Replication
 import Submissions
 import Synchronization
@@ -89,6 +88,10 @@ package enum FollowedChange: Sendable {
   case ended
 }
 
+/// Makes the engine of a store.
+package typealias LogMaker =
+  @Sendable (_ owner: any SharedLogOwner, LoopContext, any Dialer, RedisStoreMetrics) -> any SharedLog
+
 /// The journals of the sessions of several gateways, in Redis. Safe for use from any thread.
 ///
 /// `RedisStoreDriver` does the work, on an event loop that serves nothing else.
@@ -131,10 +134,13 @@ package final class RedisStore: Journal {
 
   /// Starts a store on a loop that serves nothing else.
   ///
-  /// - Parameter makeDialer: called on the loop.
+  /// - Parameters:
+  ///   - makeLog: makes the engine. Called on the loop, as the following.
+  ///   - makeDialer: for the connections that check whether the other gateways can be reached, and for those of the engine.
   package static func start(
     _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
-    metrics registry: MetricsRegistry, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer
+    metrics registry: MetricsRegistry, makeLog: @escaping LogMaker,
+    makeDialer: @escaping @Sendable (LoopContext) -> any Dialer
   ) -> RedisStore {
     let box = SignalBox()
     let limits = SubmissionQueue.Limits(pendingBytes: settings.pendingBytes, pauseBytes: settings.pauseBytes)
@@ -144,12 +150,23 @@ package final class RedisStore: Journal {
     let metrics = RedisStoreMetrics(registry, submissions)
     loop.submit { [weak delegate] loop in
       let driver = RedisStoreDriver(
-        settings, store, delegate, dialer: makeDialer(loop), loop: loop, logger: logger, metrics: metrics)
+        settings, store, delegate, dialer: makeDialer(loop), loop: loop, logger: logger, metrics: metrics,
+        makeLog: makeLog)
       box.set(loop.makeSignal(for: driver))
       driver.start()
       return nil
     }
     return store
+  }
+
+  /// As above, in Redis.
+  package static func start(
+    _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
+    metrics: MetricsRegistry, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer
+  ) -> RedisStore {
+    start(
+      settings, on: loop, delegate: delegate, logger: logger, metrics: metrics,
+      makeLog: { RedisLog(settings, dialer: $2, metrics: $3, loop: $1, owner: $0) }, makeDialer: makeDialer)
   }
 
   // MARK: For the gateway

@@ -33,17 +33,17 @@ extension RedisStoreDriver {
     if case .removeIdle = change.kind {
       // The upkeep of a session asks again and again. What waits for Redis would remove a session that clients use again by then.
       let isPending = changes.contains { $0.change.request == nil && $0.change.definition == change.definition }
-      guard link.journals != nil, !isPending else { return }
+      guard sharedLog.isUp, !isPending else { return }
     }
     changes.append((change, false))
   }
 
   /// Everything about the list that is to be sent.
-  func decideDefinitions(_ flight: RedisFlight) {
+  func decideDefinitions(_ flight: LogFlight) {
     if let (cursor, isFirst) = definitions.takePage() {
-      if isFirst { flight.readVersion(listKeys) { [unowned self] in definitions.began(at: $0) } }
-      flight.readPage(listKeys, from: cursor) { [unowned self] page in
-        if let page { add(page) } else { definitions.failed() }
+      if isFirst { flight.send(.readVersion) { [unowned self] reply, _ in definitions.began(at: reply.value) } }
+      flight.send(.readPage(from: cursor)) { [unowned self] reply, _ in
+        if case .page(let page) = reply { add(page) } else { definitions.failed() }
       }
     }
     // First: what follows finds these names free.
@@ -76,27 +76,29 @@ extension RedisStoreDriver {
     }
   }
 
-  private func send(_ change: DefinitionChange, _ flight: RedisFlight) {
-    let storedName = change.definition.storedName(change.name)
+  private func send(_ change: DefinitionChange, _ flight: LogFlight) {
     switch change.kind {
     case .define(let limits):
       // The client waits for its session, so that the gateway that it has asked acquires it.
-      flight.define(
-        change, limits, listKeys, keys(storedName), first: limits == nil ? nil : watch.own,
-        newList: loop.entropy.next()
+      flight.send(
+        .define(
+          change.name, change.definition, limits, first: limits == nil ? nil : watch.own, newList: loop.entropy.next())
       ) { [unowned self] reply, isConfirmed in
-        defined(change, reply, isConfirmed)
+        defined(change, reply.definition, isConfirmed)
       }
     case .remove(let code):
-      flight.remove(change, code: code, holder: nil, listKeys, keys(storedName)) { [unowned self] reply, isConfirmed in
-        removed(change, code: code, reply, isConfirmed)
-      }
+      remove(change, code: code, holder: nil, flight)
     case .removeIdle:
+      let storedName = change.definition.storedName(change.name)
       guard let token = sessions[storedName]?.held?.holding.token else { return end(change, .failed) }
-      flight.remove(change, code: 1000, holder: token, listKeys, keys(storedName)) {
-        [unowned self] reply, isConfirmed in
-        removed(change, code: 1000, reply, isConfirmed)
-      }
+      remove(change, code: 1000, holder: token, flight)
+    }
+  }
+
+  private func remove(_ change: DefinitionChange, code: UInt16, holder: HolderToken?, _ flight: LogFlight) {
+    flight.send(.remove(change.name, change.definition, code: code, holder: holder)) {
+      [unowned self] reply, isConfirmed in
+      removed(change, code: code, reply.definition, isConfirmed)
     }
   }
 
@@ -182,7 +184,7 @@ extension RedisStoreDriver {
     lookups.append((name, request))
   }
 
-  private func sendLookups(_ flight: RedisFlight) {
+  private func sendLookups(_ flight: LogFlight) {
     var count = 0
     while count < lookups.count, count < Self.changesPerFlight, !flight.isFull {
       let (name, request) = lookups[count]
@@ -191,13 +193,13 @@ extension RedisStoreDriver {
       pendingLookups.append(request)
       var version: [UInt8]?
       // Before the definition, so that a removal in between is notified as a later change.
-      flight.readVersion(listKeys) { version = $0 }
-      flight.readDefinition(listKeys, name) { [unowned self] text, isRefused in
-        if let definition = text.flatMap({ SessionDefinition($0.span) }) {
+      flight.send(.readVersion) { reply, _ in version = reply.value }
+      flight.send(.readDefinition(name)) { [unowned self] reply, _ in
+        if let definition = reply.value.flatMap({ SessionDefinition($0.span) }) {
           report(definitions.adopt(name, definition, at: version))
         }
         pendingLookups.removeAll { $0 === request }
-        request.finish(isRefused ? .failed : .done)
+        request.finish(reply.isRefused ? .failed : .done)
       }
     }
     lookups.removeFirst(count)

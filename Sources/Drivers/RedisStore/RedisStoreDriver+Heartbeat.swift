@@ -1,9 +1,6 @@
 import ByteStreams
 import Logging
-import RESPCodec
 import Reactor
-import Redis
-import RedisProtocol
 import Replication
 import Submissions
 
@@ -35,7 +32,7 @@ extension RedisStoreDriver {
   }
 
   func sendHeartbeat() {
-    guard let connection = link.heartbeats, let next = heartbeat.nextTime else { return }
+    guard sharedLog.isUp, let next = heartbeat.nextTime else { return }
     guard now >= next else { return setTimer(.heartbeat, at: loop.now + (next - now)) }
     if journals.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
     let beat = heartbeat.send(now: now)
@@ -44,83 +41,44 @@ extension RedisStoreDriver {
       address: settings.address,
       configuration: store.configuration, unreachable: peers.named)
     let old = watch.forgettable(now: now)
-    let flight = RedisFlight(
-      connection, replicas: settings.waitReplicas, nobody: nobody, metrics: metrics
-    ) { [unowned self] flight in
-      noteOutcome(of: flight)
-      flight.report()
-    }
-    flight.send(.heartbeat, parts: StoreScript.leadingParts + 3 + 2 * old.count) { parts in
-      StoreScript.heartbeat.begin(&parts)
-      parts.append(gateways)
-      parts.append(text { watch.own.write(into: &$0) })
-      parts.append(text { entry.write(into: &$0) })
-      for (gateway, entry) in old {
-        parts.append(text { gateway.write(into: &$0) })
-        parts.append(entry)
-      }
-    } then: { [unowned self] reply, isConfirmed in
+    let flight = LogFlight(replicas: settings.waitReplicas)
+    flight.send(.heartbeat(watch.own, text { entry.write(into: &$0) }, forgetting: old)) {
+      [unowned self] reply, isConfirmed in
       heartbeatReplied(reply, isConfirmed)
     }
     if secret.isDue() { shareSecret(flight) }
     exchangeHosts(flight)
-    if !old.isEmpty {
-      flight.send(parts: 2 + old.count) { parts in
-        parts.append("HDEL")
-        parts.append(hostsKey)
-        for (gateway, _) in old { parts.append(text { gateway.write(into: &$0) }) }
-      } then: { _, _ in
-      }
-    }
-    flight.readVersion(listKeys) { [unowned self] in definitions.compare($0) }
+    if !old.isEmpty { flight.send(.forgetHosts(old.map(\.gateway))) }
+    flight.send(.readVersion) { [unowned self] reply, _ in definitions.compare(reply.value) }
     if conditions.isMemoryDue(now: now) {
-      flight.send(parts: 2) { parts in
-        parts.append("INFO")
-        parts.append("memory")
-      } then: { [unowned self] reply, _ in
-        if let notice = reply?.text.flatMap({ conditions.observed(memory: $0, now: now) }) { log([notice]) }
+      flight.send(.readMemory) { [unowned self] reply, _ in
+        let text = reply.value.map { $0.span.text() }
+        if let notice = text.flatMap({ conditions.observed(memory: $0, now: now) }) { log([notice]) }
       }
     }
-    flight.send(parts: 2) { parts in
-      parts.append("INFO")
-      parts.append("replication")
-    } then: { [unowned self] reply, _ in
-      heartbeatEnded(reply)
+    flight.send(.readReplication) { [unowned self] reply, _ in heartbeatEnded(reply) }
+    let isSent = flight.depart(over: sharedLog, on: .heartbeats) { [unowned self] flight in
+      noteOutcome(of: flight)
+      flight.report()
     }
-    flight.depart()
-    if flight.hasFailed { link.reset(.disconnected("no heartbeat could be sent")) }
+    if !isSent { sharedLog.reset("no heartbeat could be sent") }
   }
 
   /// Asks for the secret of the gateways, and stores that of this one if there is none.
-  private func shareSecret(_ flight: RedisFlight) {
-    let key = SessionKeys.peers(prefix: settings.prefix)
-    flight.send(parts: 3) { parts in
-      parts.append("SETNX")
-      parts.append(key)
-      parts.append(secret.text)
-    } then: { _, _ in
-    }
-    flight.send(parts: 2) { parts in
-      parts.append("GET")
-      parts.append(key)
-    } then: { [unowned self] reply, _ in
-      if secret.received(reply?.bytes) { delegate?.store(store, shares: secret.text) }
+  private func shareSecret(_ flight: LogFlight) {
+    flight.send(.shareSecret(secret.text)) { [unowned self] reply, _ in
+      if secret.received(reply.value) { delegate?.store(store, shares: secret.text) }
     }
   }
 
-  private func heartbeatReplied(_ reply: RESPReply?, _ isConfirmed: Bool) {
+  private func heartbeatReplied(_ reply: LogReply, _ isConfirmed: Bool) {
     let lapses = heartbeat.lapses
-    heartbeat.finished(isConfirmed: isConfirmed && reply != nil, now: now)
+    let isConfirmed = isConfirmed && !reply.isRefused
+    heartbeat.finished(isConfirmed: isConfirmed, now: now)
     if heartbeat.lapses != lapses { endTerms() }
     store.setDeadline(heartbeat.deadline)
-    if isConfirmed, reply != nil { metrics.noteHeartbeat(at: now) }
-    guard let elements = reply?.elements else { return }
-    var entries: [(gateway: GatewayID, text: [UInt8])] = []
-    for index in stride(from: 0, to: elements.count - 1, by: 2) {
-      guard let gateway = elements[index].bytes.flatMap({ GatewayID($0.span) }), let text = elements[index + 1].bytes
-      else { continue }
-      entries.append((gateway, text))
-    }
+    if isConfirmed { metrics.noteHeartbeat(at: now) }
+    guard case .gateways(let entries) = reply else { return }
     if watch.received(entries, now: now) {
       logger.warning("Redis has lost its data: this gateway stores again what it holds")
       forgetStored()
@@ -132,9 +90,9 @@ extension RedisStoreDriver {
   }
 
   /// The last part of a heartbeat.
-  private func heartbeatEnded(_ reply: RESPReply?) {
-    if let text = reply?.text {
-      if let history = Self.history(in: text) { connected(to: history) }
+  private func heartbeatEnded(_ reply: LogReply) {
+    if case .replication(let history, let text) = reply {
+      if let history { connected(to: history) }
       let required = settings.waitReplicas
       if let notice = conditions.observed(replication: text, required: required, now: now) { log([notice]) }
     }
@@ -148,13 +106,5 @@ extension RedisStoreDriver {
     noteAll()
     turn()
     sendHeartbeat()
-  }
-
-  /// `master_replid` in the reply to `INFO replication`.
-  private static func history(in information: String) -> String? {
-    for line in information.split(whereSeparator: \.isNewline) where line.hasPrefix("master_replid:") {
-      return String(line.dropFirst("master_replid:".count))
-    }
-    return nil
   }
 }

@@ -1,5 +1,4 @@
 import Logging
-import Redis
 import Replication
 
 /// Sessions that are lost, released, damaged or not followed any more.

@@ -2,7 +2,6 @@ import ByteStreams
 import Dialing
 import HTTPCodec
 import Logging
-import RESPCodec
 import Reactor
 import Replication
 
@@ -38,27 +37,18 @@ extension RedisStoreDriver {
   // MARK: Hosts of the upstreams
 
   /// Stores the hosts of this gateway if Redis may not have them, and reads those of the others if their settings have changed.
-  func exchangeHosts(_ flight: RedisFlight) {
+  func exchangeHosts(_ flight: LogFlight) {
     let own = store.upstreamHosts
     if storedHosts != own {
       storedHosts = own
-      flight.send(parts: 4, bytes: own.text.utf8.count) { parts in
-        parts.append("HSET")
-        parts.append(hostsKey)
-        parts.append(text { watch.own.write(into: &$0) })
-        parts.append(own.text)
-      } then: { [unowned self] reply, _ in
-        if reply == nil { storedHosts = nil }
+      flight.send(.storeHosts(watch.own, own.text)) { [unowned self] reply, _ in
+        if reply.isRefused { storedHosts = nil }
       }
     }
     let others = watch.otherConfigurations(now: now).filter { $0.value.configuration != store.configuration }
     for (gateway, other) in others where readHosts[gateway]?.configuration != other.configuration {
-      flight.send(parts: 3) { parts in
-        parts.append("HGET")
-        parts.append(hostsKey)
-        parts.append(text { gateway.write(into: &$0) })
-      } then: { [unowned self] reply, _ in
-        guard let text = reply?.text else { return }
+      flight.send(.readHosts(gateway)) { [unowned self] reply, _ in
+        guard let text = reply.value.map({ $0.span.text() }) else { return }
         readHosts[gateway] = (other.configuration, UpstreamHosts(text))
       }
     }

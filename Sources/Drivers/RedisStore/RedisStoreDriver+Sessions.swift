@@ -9,7 +9,7 @@ import Submissions
 extension RedisStoreDriver {
   // MARK: Acquiring
 
-  func decideCandidate(_ name: String, _ entry: SessionEntry, _ flight: RedisFlight) {
+  func decideCandidate(_ name: String, _ entry: SessionEntry, _ flight: LogFlight) {
     if let loading = entry.loading { return load(name, loading, flight) }
     guard
       let command = entry.candidate?.next(
@@ -18,26 +18,25 @@ extension RedisStoreDriver {
     else { return }
     // Nearly all have nothing to do, and each heartbeat asks all.
     if case .none = command { return }
-    let keys = keys(name)
     switch command {
     case .none: break
     case .wait: loads.wait(name)
     case .read:
-      flight.read(keys, keys.pushes, after: .none, bytes: 0) { [unowned self] reading, _ in
-        switch reading {
+      flight.send(.read(name, .pushes, after: .none, bytes: 0)) { [unowned self] reply, _ in
+        switch reply {
         case .part(let part):
           sessions[name]?.candidate?.observed(part.record)
           observed(part.record, of: name)
-        case .refused: sessions[name]?.candidate?.failed(now: now)
         case .malformed: if sessions[name]?.candidate != nil { noteDamage(name, "its record") }
+        default: sessions[name]?.candidate?.failed(now: now)
         }
         note(name)
       }
     case .acquire(let acquisition):
       acquiring += 1
       _ = loads.begin(name)
-      flight.acquire(acquisition, of: name, keys, gateways: gateways, listKeys) { [unowned self] isOK, _ in
-        acquired(acquisition, of: name, isOK)
+      flight.send(.acquire(acquisition, name)) { [unowned self] reply, _ in
+        acquired(acquisition, of: name, reply.isDone)
         note(name)
       }
     }
@@ -78,11 +77,10 @@ extension RedisStoreDriver {
   }
 
   /// Other gateways need not wait for the lease.
-  func release(_ acquisition: Acquisition, of name: String, _ flight: RedisFlight) {
-    flight.release(
-      keys(name), acquisition.token, history: acquisition.history, expected: acquisition.expected.sequence,
-      to: watch.successor(for: name, now: now)
-    ) { [unowned self] _, _ in
+  func release(_ acquisition: Acquisition, of name: String, _ flight: LogFlight) {
+    let condition = LogCondition(
+      acquisition.token, history: acquisition.history, after: acquisition.expected.sequence)
+    flight.send(.release(name, condition, to: watch.successor(for: name, now: now))) { [unowned self] _, _ in
       sessions[name]?.unwanted = nil
       forgetIfUnused(name)
       note(name)
@@ -90,24 +88,22 @@ extension RedisStoreDriver {
   }
 
   /// Reads the next part.
-  private func load(_ name: String, _ loading: SessionLoading, _ flight: RedisFlight) {
-    let keys = keys(name)
-    flight.read(
-      keys, loading.readsPushes ? keys.pushes : keys.changes, after: loading.last, bytes: loading.partBytes
-    ) { [unowned self] reading, _ in
+  private func load(_ name: String, _ loading: SessionLoading, _ flight: LogFlight) {
+    let stream = loading.readsPushes ? LogStream.pushes : .changes
+    flight.send(.read(name, stream, after: loading.last, bytes: loading.partBytes)) { [unowned self] reply, _ in
       guard let entry = sessions[name], entry.loading === loading else { return }
       note(name)
-      switch reading {
+      switch reply {
       case .part(let part) where part.record.token == loading.acquisition.token:
         switch loading.add(part) {
         case .reads: break
         case .damaged(let what): noteDamage(name, what)
         case .loaded(let restored): begin(name, entry, loading, restored)
         }
-      case .part, .refused:
+      case .malformed: noteDamage(name, "an entry of a stream")
+      default:
         endLoading(of: name, entry)
         entry.candidate?.failed(now: now)
-      case .malformed: noteDamage(name, "an entry of a stream")
       }
     }
   }
@@ -118,7 +114,7 @@ extension RedisStoreDriver {
     endLoading(of: name, entry)
     guard let holding = entry.candidate?.acquired() else { return }
     let session = HeldSession(
-      name, keys(name), holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
+      name, holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
       stateBytes: loading.stateBytes, changeBytes: loading.changeBytes, index: nextIndex(), store.submissions)
     guard session.begin(mayHaveLostEntries: loading.acquisition.mayHaveLostEntries) else {
       return noteDamage(name, "its terms")
@@ -151,7 +147,7 @@ extension RedisStoreDriver {
 
   // MARK: Holding
 
-  func decide(_ session: HeldSession, _ flight: RedisFlight) {
+  func decide(_ session: HeldSession, _ flight: LogFlight) {
     reportIfHeld(session)
     if session.needsCompaction { session.holding.replaceSoon() }
     let command = session.holding.next(
@@ -160,13 +156,13 @@ extension RedisStoreDriver {
     switch command {
     case .none: break
     case .read:
-      flight.read(session.keys, session.keys.pushes, after: .none, bytes: 0) { [unowned self] reading, isConfirmed in
+      flight.send(.read(session.name, .pushes, after: .none, bytes: 0)) { [unowned self] reply, isConfirmed in
         ifHeld(session) { session in
-          switch reading {
+          switch reply {
           case .part(let part): session.holding.observed(part.record, isConfirmed: isConfirmed)
-          case .refused: session.holding.failed(now: now)
           // It is read once more, as that of a session to be acquired, and not used.
           case .malformed: remove(session, .fault)
+          default: session.holding.failed(now: now)
           }
         }
       }
@@ -179,37 +175,37 @@ extension RedisStoreDriver {
       }
       let write = session.prepareBatch(number: number)
       guard !stopIfFaulty(session) else { return }
-      flight.append(
-        session.keys, token, history: history, expected: expected, number: number, firstKept: write.firstKept,
-        changes: write.changes.first ?? [], pushes: write.pushes[...]
-      ) { [unowned self] isOK, isConfirmed in
-        written(session, isOK, isConfirmed)
+      flight.send(
+        .append(
+          session.name, LogCondition(token, history: history, after: expected), number: number,
+          firstKept: write.firstKept, changes: write.changes.first ?? [], pushes: write.pushes[...])
+      ) { [unowned self] reply, isConfirmed in
+        written(session, reply.isDone, isConfirmed)
       }
     case .replace(let number, let record):
       session.plannedState = (number, record)
       guard beginReplacement(of: session) else { return }
       advance(session, flight)
     case .acquire(let acquisition):
-      flight.acquire(acquisition, of: session.name, session.keys, gateways: gateways, listKeys) {
-        [unowned self] isOK, _ in
+      flight.send(.acquire(acquisition, session.name)) { [unowned self] reply, _ in
         ifHeld(session) { session in
-          guard isOK else { return session.holding.failed(now: now) }
+          guard reply.isDone else { return session.holding.failed(now: now) }
           session.holding.acquired()
           if acquisition.token != token { renew(session) }
         }
       }
     case .stamp(let from, let to, let counter):
-      flight.stamp(session.keys, token, from: from, to: to, expected: session.holding.sequence, counter: counter) {
-        [unowned self] isOK, _ in
+      let condition = LogCondition(token, history: from, after: session.holding.sequence)
+      flight.send(.stamp(session.name, condition, history: to, counter: counter)) { [unowned self] reply, _ in
         ifHeld(session) { session in
-          if isOK { session.holding.stamped() } else { session.holding.failed(now: now) }
+          if reply.isDone { session.holding.stamped() } else { session.holding.failed(now: now) }
         }
       }
     case .release(let history, let expected, let successor):
-      flight.release(session.keys, token, history: history, expected: expected, to: successor) {
-        [unowned self] isOK, _ in
+      let condition = LogCondition(token, history: history, after: expected)
+      flight.send(.release(session.name, condition, to: successor)) { [unowned self] reply, _ in
         ifHeld(session) { session in
-          if isOK { remove(session, .released) } else { session.holding.failed(now: now) }
+          if reply.isDone { remove(session, .released) } else { session.holding.failed(now: now) }
         }
       }
     case .giveUp:
@@ -291,16 +287,16 @@ extension RedisStoreDriver {
 
   /// Sends the next commands of a replacement. Each group is sent when all before have succeeded, since what is not stored must not be
   /// referred to.
-  private func advance(_ session: HeldSession, _ flight: RedisFlight) {
+  private func advance(_ session: HeldSession, _ flight: LogFlight) {
     guard let replacement = session.replacement, !replacement.isWaiting else { return }
     replacement.isWaiting = true
-    replacement.send(session.keys, flight) { [unowned self] isOK, isConfirmed in
+    replacement.send(session.name, flight) { [unowned self] reply, isConfirmed in
       guard isHeld(session), session.replacement === replacement else { return }
       replacement.isWaiting = false
-      if isOK, !replacement.isComplete { return note(session.name) }
+      if reply.isDone, !replacement.isComplete { return note(session.name) }
       session.replacement = nil
       replacements.end(session.name)
-      written(session, isOK, isConfirmed)
+      written(session, reply.isDone, isConfirmed)
     }
   }
 
@@ -311,27 +307,27 @@ extension RedisStoreDriver {
     let entry = entry(of: name)
     if entry.followed == nil {
       followings += 1
-      entry.followed = FollowedSession(keys(name), number: followings)
+      entry.followed = FollowedSession(number: followings)
       subscribe(name)
     }
     entry.followed?.ask(refresh: refresh, hasReaders: hasReaders, now: loop.now)
     note(name)
   }
 
-  func readFollowed(_ name: String, _ entry: SessionEntry, _ flight: RedisFlight) {
+  func readFollowed(_ name: String, _ entry: SessionEntry, _ flight: LogFlight) {
     guard let session = entry.followed else { return }
     if session.hasReaders {
       entry.followed?.hasReaders = false
-      flight.notify(session.keys, Self.readersWait)
+      flight.send(.notify(.session(name), Self.readersWait))
     }
     guard session.isSubscribed, session.needsRead, !session.isReading, loop.now >= session.nextRead else { return }
     entry.followed?.beginReading()
-    flight.read(session.keys, session.keys.pushes, after: session.last, bytes: session.partBytes) {
-      [unowned self] reading, isConfirmed in
+    flight.send(.read(name, .pushes, after: session.last, bytes: session.partBytes)) {
+      [unowned self] reply, isConfirmed in
       // It may be followed anew, from the beginning.
       guard entry.followed?.number == session.number else { return }
       entry.followed?.isReading = false
-      guard case .part(let part) = reading else {
+      guard case .part(let part) = reply else {
         entry.followed?.refused(now: loop.now)
         return
       }

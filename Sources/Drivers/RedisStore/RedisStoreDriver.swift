@@ -3,10 +3,7 @@ import Dialing
 import Host
 import Journal
 import Logging
-import RESPCodec
 import Reactor
-import Redis
-import RedisProtocol
 import Replication
 import Submissions
 
@@ -28,10 +25,8 @@ final class RedisStoreDriver {
   let logger: Logger
   let metrics: RedisStoreMetrics
   let dialer: any Dialer
-  private(set) lazy var link = RedisLink(settings, dialer: dialer, loop: loop, owner: self)
-  let gateways: String
-  let nobody: String
-  let hostsKey: String
+  private let makeLog: LogMaker
+  private(set) lazy var sharedLog = makeLog(self, loop, dialer, metrics)
 
   var heartbeat: Heartbeat
   var watch: HistoryWatch
@@ -77,7 +72,6 @@ final class RedisStoreDriver {
   var missing = PendingSessions()
   /// Removed sessions that Redis has again, to be removed again.
   var returned = PendingSessions()
-  let listKeys: DefinitionKeys
   /// Clients that wait until the sessions are held that they have created, by their names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
   /// Sessions for which there may be something to do.
@@ -86,7 +80,7 @@ final class RedisStoreDriver {
   private let batch = SubmissionBatch()
   /// Whether entries that nobody awaits have waited long enough.
   var areNotesDue = false
-  private var flight: RedisFlight?
+  private var flight: LogFlight?
   private var refusals = StoreRefusals()
   private var departure = MonotonicTime.zero
   private var nextRefusalLine = MonotonicTime.zero
@@ -105,8 +99,9 @@ final class RedisStoreDriver {
 
   init(
     _ settings: RedisStoreSettings, _ store: RedisStore, _ delegate: (any RedisStoreDelegate)?, dialer: any Dialer,
-    loop: LoopContext, logger: Logger, metrics: RedisStoreMetrics
+    loop: LoopContext, logger: Logger, metrics: RedisStoreMetrics, makeLog: @escaping LogMaker
   ) {
+    self.makeLog = makeLog
     self.settings = settings
     self.store = store
     self.delegate = delegate
@@ -116,10 +111,6 @@ final class RedisStoreDriver {
     self.metrics = metrics
     loads = LimitedTurns(limit: settings.concurrentLoads)
     replacements = LimitedTurns(limit: settings.concurrentReplacements)
-    gateways = SessionKeys.gateways(prefix: settings.prefix)
-    nobody = SessionKeys.nobody(prefix: settings.prefix)
-    hostsKey = SessionKeys.hosts(prefix: settings.prefix)
-    listKeys = DefinitionKeys(prefix: settings.prefix)
     definitions = DefinitionList(patience: settings.times.lease + .seconds(1))
     heartbeat = Heartbeat(settings.times)
     watch = HistoryWatch(own: store.gateway, settings.times)
@@ -128,14 +119,12 @@ final class RedisStoreDriver {
 
   func start() {
     loop.userObject = self
-    link.start()
+    sharedLog.start()
     turn()
   }
 
   /// On a clock that does not stop while the machine is suspended.
   var now: MonotonicTime { ProcessInformation.bootTime() }
-
-  func keys(_ name: String) -> SessionKeys { SessionKeys(prefix: settings.prefix, name) }
 
   func nextIndex() -> Int32 {
     lastIndex += 1
@@ -154,16 +143,14 @@ final class RedisStoreDriver {
     checkDeadline()
     while flight == nil {
       let hasTaken = take()
-      if let connection = link.journals {
-        let flight = RedisFlight(connection, replicas: settings.waitReplicas, nobody: nobody, metrics: metrics) {
-          [unowned self] in landed($0)
-        }
+      if sharedLog.isUp {
+        let flight = LogFlight(replicas: settings.waitReplicas)
         decide(flight)
         if !flight.isEmpty {
           self.flight = flight
           departure = loop.now
-          flight.depart()
-          if flight.hasFailed { return link.reset(.disconnected("too much was sent")) }
+          let isSent = flight.depart(over: sharedLog, on: .journals) { [unowned self] in landed($0) }
+          if !isSent { return sharedLog.reset("too much was sent") }
         }
       }
       guard hasTaken else { break }
@@ -195,7 +182,7 @@ final class RedisStoreDriver {
     return true
   }
 
-  private func decide(_ flight: RedisFlight) {
+  private func decide(_ flight: LogFlight) {
     acquiring = 0
     decideDefinitions(flight)
     pending.insert(loads.next())
@@ -215,13 +202,13 @@ final class RedisStoreDriver {
     }
   }
 
-  private func landed(_ flight: RedisFlight) {
+  private func landed(_ flight: LogFlight) {
     guard self.flight === flight else { return }
     self.flight = nil
     metrics.noteWrite(loop.now - departure, isConfirmed: flight.isConfirmed)
-    if let error = flight.errors.first, loop.now >= nextRefusalLine {
+    if let refusal = flight.firstRefusal, loop.now >= nextRefusalLine {
       nextRefusalLine = loop.now + Self.refusalInterval
-      logger.warning("Redis has refused a command of the store", [.text("reason", "\(error)")])
+      logger.warning("Redis has refused a command of the store", [.text("reason", refusal.reason)])
     }
     noteOutcome(of: flight)
     flight.report()
@@ -229,7 +216,7 @@ final class RedisStoreDriver {
   }
 
   /// Call this before what has landed is reported: a session that is held is used at once, and finds that the store works.
-  func noteOutcome(of flight: RedisFlight) {
+  func noteOutcome(of flight: LogFlight) {
     guard let refusal = flight.refusal else {
       refusals.succeeded(hasEntries: flight.hasEntries)
       // It counts from the loss of the connection.
@@ -300,7 +287,7 @@ final class RedisStoreDriver {
     changes = []
     // They are defined, and the next gateway holds them.
     for name in Array(created.keys) { finishCreation(of: name) }
-    link.close()
+    sharedLog.close()
     for timer in timers.values { loop.cancel(timer) }
     timers = [:]
     for then in closing { then() }
@@ -321,10 +308,10 @@ final class RedisStoreDriver {
     guard let entry = sessions[name], !entry.isSubscribed else { return }
     if entry.isEmpty { sessions[name] = nil }
     places.forget(name)
-    _ = link.notifications?.unsubscribe([keys(name).channel])
+    sharedLog.unsubscribe(from: [.session(name)])
   }
 
-  func subscribe(_ name: String) { _ = link.notifications?.subscribe([keys(name).channel]) }
+  func subscribe(_ name: String) { sharedLog.subscribe(to: [.session(name)]) }
 
   /// These entries do not wait any more.
   func release(_ bytes: Int) {
@@ -430,13 +417,12 @@ extension RedisStoreDriver: SignalTarget {
   func signalled() { turn() }
 }
 
-extension RedisStoreDriver: RedisLinkOwner {
-  func linkIsUp(history: String, at address: RedisAddress) {
-    logger.info("connected to Redis", [.text("address", "\(address)"), .text("history", history)])
+extension RedisStoreDriver: SharedLogOwner {
+  func logIsUp(history: String, at address: String) {
+    logger.info("connected to Redis", [.text("address", address), .text("history", history)])
     connected(to: history)
     forgetStored()
-    let channels = sessions.filter(\.value.isSubscribed).map { keys($0.key).channel }
-    _ = link.notifications?.subscribe([listKeys.channel] + channels)
+    sharedLog.subscribe(to: [.definitions] + sessions.filter(\.value.isSubscribed).map { .session($0.key) })
     notedFailures = []
     metrics.setUp(true)
     // The store works when its heartbeat is confirmed: Redis may have too few replicas.
@@ -447,9 +433,9 @@ extension RedisStoreDriver: RedisLinkOwner {
     turn()
   }
 
-  func linkIsDown(_ failure: RedisFailure) {
-    logger.warning("the connection to Redis has ended", [.text("reason", "\(failure)")])
-    lastFailure = "\(failure)"
+  func logIsDown(_ failure: LogFailure) {
+    logger.warning("the connection to Redis has ended", [.text("reason", failure.reason)])
+    lastFailure = failure.reason
     lastCause = .unreachable
     metrics.setUp(false)
     if timers[.patience] == nil { setTimer(.patience, at: loop.now + Self.patience) }
@@ -460,14 +446,13 @@ extension RedisStoreDriver: RedisLinkOwner {
     disconnectAll()
   }
 
-  func linkAttemptFailed(_ failure: RedisFailure, at address: RedisAddress?) {
-    lastFailure = "\(failure)"
-    let place = address.map { "\($0)" }
+  func logAttemptFailed(_ failure: LogFailure, at place: String?) {
+    lastFailure = failure.reason
     var fields: [LogField] = []
     if let place { fields.append(.text("address", place)) }
     fields.append(.text("reason", lastFailure))
     // Several servers and Sentinels may fail in turn.
-    logger.log(isNews("\(place ?? "") \(failure)") ? .warning : .debug, "no connection to Redis", fields)
+    logger.log(isNews("\(place ?? "") \(failure.reason)") ? .warning : .debug, "no connection to Redis", fields)
     lastCause = failure.isAboutCredentials ? .credentials : .unreachable
     if store.submissions.isFailed { setFailure(lastFailure, lastCause) }
   }
@@ -477,29 +462,32 @@ extension RedisStoreDriver: RedisLinkOwner {
     notedFailures.count < Self.failuresNoted && notedFailures.insert(failure).inserted
   }
 
-  func link(reports event: RedisSubscriptions.Event) {
-    switch event {
-    case .unsubscribed: break
-    case .subscribed(listKeys.channel):
+  func logSubscribed(to topic: LogTopic) {
+    switch topic {
+    case .definitions:
       definitions.subscribed()
       report([])
-    case .message(listKeys.channel, let payload): report(definitions.notified(payload.span))
-    case .subscribed(let channel):
-      guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
+    case .session(let name):
       let entry = sessions[name]
       entry?.followed?.isSubscribed = true
       entry?.followed?.needsRead = true
       entry?.candidate?.changed()
       note(name)
-    case .message(let channel, let payload):
-      guard let name = SessionKeys.session(ofChannel: channel, prefix: settings.prefix) else { return }
-      if payload == Self.readersWait {
+    }
+    turn()
+  }
+
+  func logNotified(_ topic: LogTopic, _ message: [UInt8]) {
+    switch topic {
+    case .definitions: report(definitions.notified(message.span))
+    case .session(let name):
+      if message == Self.readersWait {
         if sessions[name]?.held?.isReported == true { delegate?.store(store, servesReadersOf: name) }
         return
       }
       let entry = sessions[name]
       entry?.followed?.needsRead = true
-      if payload == Self.holderChanged { entry?.candidate?.changed() }
+      if message == Self.holderChanged { entry?.candidate?.changed() }
       note(name)
     }
     turn()

@@ -6,7 +6,7 @@ import Submissions
 import Synchronization
 
 /// The metrics of a store in Redis.
-final class RedisStoreMetrics: Sendable {
+package final class RedisStoreMetrics: Sendable {
   private let writes: Histogram
   private let bytes: Counter
   private let failed: Gauge

@@ -29,38 +29,3 @@ package struct RedisStoreSettings: Sendable {
 
   package init(_ target: RedisConnector.Target) { self.target = target }
 }
-
-/// The keys of one session. The braces keep all keys in one slot.
-struct SessionKeys {
-  let record: String
-  let pushes: String
-  let changes: String
-  let staged: String
-  let channel: String
-
-  init(prefix: String, _ name: String) {
-    let base = "{\(prefix)}:s:\(name):"
-    record = base + "m"
-    pushes = base + "p"
-    changes = base + "c"
-    staged = base + "c:new"
-    channel = base + "n"
-  }
-
-  static func gateways(prefix: String) -> String { "{\(prefix)}:gateways" }
-
-  /// Of the hash with the hosts that each gateway connects its sessions to.
-  static func hosts(prefix: String) -> String { "{\(prefix)}:hosts" }
-
-  static func peers(prefix: String) -> String { "{\(prefix)}:peers" }
-
-  /// Of a channel to which nobody subscribes.
-  static func nobody(prefix: String) -> String { "{\(prefix)}:nobody" }
-
-  /// The name of the session with this channel; nil if it is not one.
-  static func session(ofChannel channel: String, prefix: String) -> String? {
-    let base = "{\(prefix)}:s:"
-    guard channel.hasPrefix(base), channel.hasSuffix(":n") else { return nil }
-    return String(channel.dropFirst(base.count).dropLast(2))
-  }
-}

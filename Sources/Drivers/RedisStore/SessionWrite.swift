@@ -5,12 +5,6 @@ import Submissions
 
 /// A write of a session: a batch of entries, or its whole state.
 struct SessionWrite {
-  /// An entry of the stream of pushes.
-  struct Row {
-    let id: PushEntryID
-    let bytes: [UInt8]
-  }
-
   let number: UInt64
   /// Of the term in which its entries were submitted.
   let progress: JournalProgress
@@ -21,7 +15,7 @@ struct SessionWrite {
   let position: UInt64
   /// What its entries count in the limit of what waits to be stored.
   let cost: Int
-  var pushes: [Row] = []
+  var pushes: [LogRow] = []
   /// The other entries, or the parts of a state.
   var changes: [[UInt8]] = []
   /// Number of the oldest push that is kept, if others are to be dropped.

@@ -22,7 +22,8 @@ final class StateReplacement {
 
   var isComplete: Bool { hasReplaced }
 
-  func send(_ keys: SessionKeys, _ flight: RedisFlight, then: @escaping (Bool, Bool) -> Void) {
+  func send(_ name: String, _ flight: LogFlight, then: @escaping LogFlight.Completion) {
+    let condition = LogCondition(token, history: record.history, after: record.sequence)
     if sentPushes < write.pushes.count {
       let first = sentPushes
       var bytes = 0
@@ -31,9 +32,11 @@ final class StateReplacement {
         sentPushes += 1
       }
       // The sequence stays, since this is not the whole write.
-      flight.append(
-        keys, token, history: record.history, expected: record.sequence, number: record.sequence, firstKept: nil,
-        changes: [], pushes: write.pushes[first..<sentPushes], then: then)
+      flight.send(
+        .append(
+          name, condition, number: record.sequence, firstKept: nil, changes: [],
+          pushes: write.pushes[first..<sentPushes]),
+        then: then)
     } else if sentParts < write.changes.count {
       // A part that is missing is found when the state takes the place of the other.
       var bytes = 0
@@ -42,15 +45,12 @@ final class StateReplacement {
         bytes += part.count
         sentParts += 1
         let isLast = sentParts == write.changes.count || bytes >= Self.groupBytes
-        flight.stage(
-          keys, token, history: record.history, number: write.number, part: sentParts, part,
-          then: isLast ? then : { _, _ in })
+        flight.send(
+          .stage(name, condition, number: write.number, part: sentParts, part), then: isLast ? then : { _, _ in })
       }
     } else {
       hasReplaced = true
-      flight.replace(
-        keys, token, history: record.history, expected: record.sequence, number: write.number,
-        parts: write.changes.count, then: then)
+      flight.send(.replace(name, condition, number: write.number, parts: write.changes.count), then: then)
     }
   }
 }

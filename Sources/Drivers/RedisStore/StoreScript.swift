@@ -37,19 +37,9 @@ struct StoreScript {
 
   static let all = ReplicationScript.all.map(\.script) + [read.script]
 
-  /// EVALSHA, the digest and the number of keys. The keys follow, and then the arguments.
-  static var leadingParts: Int { 3 }
-
-  func begin(_ parts: inout RESPCommandParts) {
-    parts.append("EVALSHA")
-    parts.append(script.digest)
-    parts.append(decimal: UInt64(keyCount))
+  /// The command that runs it.
+  func command(keys: [String], _ arguments: [RedisPart]) -> [RedisPart] {
+    precondition(keys.count == keyCount, "the script has another number of keys")
+    return ["EVALSHA", .bytes(script.digest), .decimal(UInt64(keyCount))] + keys.map { .text($0) } + arguments
   }
-}
-
-/// The text of a value in commands.
-func text(_ write: (inout ByteQueue) -> Void) -> [UInt8] {
-  var output = ByteQueue()
-  write(&output)
-  return output.copyBytes()
 }

@@ -46,21 +46,43 @@ final class TestGateway: RedisStoreDelegate {
   /// How long the loop is busy with the secret of the gateways, which it has with a heartbeat, in microseconds.
   let delay = Locked<UInt32>(0)
   let registry = MetricsRegistry()
+  /// Of a log in memory.
+  private let mailbox = MemoryLog.Mailbox()
   var store: RedisStore { stored.withLock { $0 }! }
 
-  init(_ server: RedisProcess, port: UInt16? = nil, _ change: (inout RedisStoreSettings) throws -> Void = { _ in })
-    throws
-  {
+  convenience init(
+    _ server: RedisProcess, port: UInt16? = nil, _ change: (inout RedisStoreSettings) throws -> Void = { _ in }
+  ) throws {
+    try self.init(port: port ?? server.port, in: nil, change)
+  }
+
+  convenience init(_ engine: TestEngine) throws {
+    switch engine {
+    case .memory(let memory): try self.init(port: 1, in: memory) { _ in }
+    case .redis(let server): try self.init(server)
+    }
+  }
+
+  private init(port: UInt16, in memory: MemoryServer?, _ change: (inout RedisStoreSettings) throws -> Void) throws {
     loop = try EventLoop(index: 0)
     var cache = TLSContextCache(fileTimeout: .seconds(5))
-    let url = try RedisURL("redis://127.0.0.1:\(port ?? server.port)")
+    let url = try RedisURL("redis://127.0.0.1:\(port)")
     var settings = RedisStoreSettings(.server(try RedisEndpoint(url, TLSClientSettings(), with: &cache)))
     // Short, since a test waits for it; with the margin that a busy machine needs.
     settings.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
     try change(&settings)
-    let store = RedisStore.start(
-      settings, on: loop, delegate: self, logger: Logger(level: .error, format: .text), metrics: registry
-    ) { NetworkDialer(resolver: Resolver(), loop: $0) }
+    let logger = Logger(level: .error, format: .text)
+    let makeDialer: @Sendable (LoopContext) -> any Dialer = { NetworkDialer(resolver: Resolver(), loop: $0) }
+    let store =
+      if let memory {
+        RedisStore.start(
+          settings, on: loop, delegate: self, logger: logger, metrics: registry,
+          makeLog: { [mailbox] owner, loop, _, _ in MemoryLog(memory, mailbox, loop: loop, owner: owner) },
+          makeDialer: makeDialer)
+      } else {
+        RedisStore.start(
+          settings, on: loop, delegate: self, logger: logger, metrics: registry, makeDialer: makeDialer)
+      }
     stored.withLock { $0 = store }
   }
 
@@ -76,6 +98,7 @@ final class TestGateway: RedisStoreDelegate {
   }
 
   deinit {
+    mailbox.close()
     loop.stop()
     loop.join()
   }
@@ -174,6 +197,7 @@ final class TestGateway: RedisStoreDelegate {
 
   /// Ends as a process that is killed.
   func kill() {
+    mailbox.close()
     loop.stop()
     loop.join()
   }

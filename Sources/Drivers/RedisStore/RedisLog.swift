@@ -6,29 +6,19 @@ import Redis
 import RedisProtocol
 import Replication
 
-/// Receives what a `RedisLink` reports, on its loop.
-protocol RedisLinkOwner: AnyObject {
-  /// All connections are ready, and lead to one server.
-  func linkIsUp(history: String, at address: RedisAddress)
-  /// Nothing that was sent will be answered.
-  func linkIsDown(_ failure: RedisFailure)
-  /// Another attempt failed while the link is down.
-  ///
-  /// - Parameter address: of the server or Sentinel that failed; nil: the failure is not that of one.
-  func linkAttemptFailed(_ failure: RedisFailure, at address: RedisAddress?)
-  func link(reports event: RedisSubscriptions.Event)
-}
-
-/// The connections of a store to Redis: for heartbeats, for the journals, and for notifications. They begin and end together, so that what one of
-/// them has seen was seen of the same server by all.
-final class RedisLink {
+/// A log in Redis: its connections for heartbeats, for the journals, and for notifications. They begin and end together, so that what one of them
+/// has seen was seen of the same server by all.
+final class RedisLog: SharedLog {
   /// Between the end of a connection and the next attempt. The connector waits longer if attempts fail.
   private static var pause: TimeSpan { .milliseconds(100) }
   /// Maximum bytes of a reply. A part of a stream is at most one entry larger than what was asked for, and an entry has at most one write.
   private static var replyBytes: Int { 256 << 20 }
 
   private let loop: LoopContext
-  unowned let owner: any RedisLinkOwner
+  let keys: RedisKeys
+  private let replicas: Int
+  private let metrics: RedisStoreMetrics
+  private unowned let owner: any SharedLogOwner
   private(set) var isUp = false
   private var slots: [Slot] = []
   private var timer: LoopTimer?
@@ -36,12 +26,16 @@ final class RedisLink {
   /// nil without Sentinels.
   private var watch: SentinelWatch?
 
-  var heartbeats: RedisConnection? { isUp ? slots[0].connection : nil }
-  var journals: RedisConnection? { isUp ? slots[1].connection : nil }
-  var notifications: RedisConnection? { isUp ? slots[2].connection : nil }
+  private var notifications: RedisConnection? { isUp ? slots[2].connection : nil }
 
-  init(_ settings: RedisStoreSettings, dialer: any Dialer, loop: LoopContext, owner: any RedisLinkOwner) {
+  init(
+    _ settings: RedisStoreSettings, dialer: any Dialer, metrics: RedisStoreMetrics, loop: LoopContext,
+    owner: any SharedLogOwner
+  ) {
     self.loop = loop
+    self.metrics = metrics
+    keys = RedisKeys(prefix: settings.prefix)
+    replicas = settings.waitReplicas
     self.owner = owner
     for index in 0..<RedisStore.connections {
       var connection = RedisConnectionSettings()
@@ -78,13 +72,15 @@ final class RedisLink {
     endConnections()
   }
 
+  func reset(_ reason: String) { reset(.disconnected(reason)) }
+
   /// Ends all connections, and opens others.
-  func reset(_ failure: RedisFailure) {
+  private func reset(_ failure: RedisFailure) {
     let wasUp = isUp
     endConnections()
     guard !isClosed else { return }
     timer = loop.schedule(at: loop.now + Self.pause, self)
-    if wasUp { owner.linkIsDown(failure) } else { owner.linkAttemptFailed(failure, at: nil) }
+    if wasUp { owner.logIsDown(LogFailure(failure)) } else { owner.logAttemptFailed(LogFailure(failure), at: nil) }
   }
 
   private func endConnections() {
@@ -106,16 +102,48 @@ final class RedisLink {
       return reset(.disconnected("the connections lead to different servers"))
     }
     isUp = true
-    owner.linkIsUp(history: histories[0], at: address)
+    owner.logIsUp(history: histories[0], at: "\(address)")
+  }
+
+  // MARK: Commands
+
+  func send(_ commands: [LogCommand], on lane: LogLane, then: @escaping (LogLanding) -> Void) -> Bool {
+    guard isUp, let connection = slots[lane.rawValue].connection else { return false }
+    let flight = RedisFlight(of: commands.count, over: connection, metrics: metrics, then: then)
+    var reads = false
+    for (index, command) in commands.enumerated() {
+      if case .read = command { reads = true }
+      if let prelude = prelude(of: command) { flight.send(prelude) }
+      let (script, parts) = encode(command)
+      flight.send(index, command, script, parts)
+    }
+    if replicas > 0 {
+      if reads { flight.write(to: keys.nobody) }
+      flight.wait(for: replicas)
+    }
+    return !flight.hasFailed
+  }
+
+  func subscribe(to topics: [LogTopic]) { _ = notifications?.subscribe(topics.map { keys.channel(of: $0) }) }
+
+  func unsubscribe(from topics: [LogTopic]) { _ = notifications?.unsubscribe(topics.map { keys.channel(of: $0) }) }
+
+  private func report(_ event: RedisSubscriptions.Event) {
+    switch event {
+    case .unsubscribed: break
+    case .subscribed(let channel): if let topic = keys.topic(of: channel) { owner.logSubscribed(to: topic) }
+    case .message(let channel, let message):
+      if let topic = keys.topic(of: channel) { owner.logNotified(topic, message) }
+    }
   }
 
   private final class Slot: RedisConnectorOwner {
-    unowned let link: RedisLink
+    unowned let log: RedisLog
     let connector: RedisConnector
     var connection: RedisConnection?
 
-    init(_ link: RedisLink, _ connector: RedisConnector) {
-      self.link = link
+    init(_ log: RedisLog, _ connector: RedisConnector) {
+      self.log = log
       self.connector = connector
     }
 
@@ -123,19 +151,25 @@ final class RedisLink {
       switch event {
       case .ready:
         self.connection = connection
-        link.slotIsReady()
-      case .subscription(let event): if connection === self.connection { link.owner.link(reports: event) }
-      case .ended(let failure): if connection === self.connection { link.reset(failure) }
+        log.slotIsReady()
+      case .subscription(let event): if connection === self.connection { log.report(event) }
+      case .ended(let failure): if connection === self.connection { log.reset(failure) }
       }
     }
 
     func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure) {
-      link.owner.linkAttemptFailed(failure, at: address)
+      log.owner.logAttemptFailed(LogFailure(failure), at: "\(address)")
     }
   }
 }
 
-extension RedisLink: TimerTarget {
+extension LogFailure {
+  fileprivate init(_ failure: RedisFailure) {
+    self.init("\(failure)", isAboutCredentials: failure.isAboutCredentials)
+  }
+}
+
+extension RedisLog: TimerTarget {
   func timerFired(_ token: Int) {
     timer = nil
     if !isClosed { connect() }

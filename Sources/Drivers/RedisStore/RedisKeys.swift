@@ -1,0 +1,60 @@
+/// The keys of a log. The braces keep all of them in one slot.
+struct RedisKeys {
+  private let base: String
+  let gateways: String
+  /// Of the hash with the hosts that each gateway connects its sessions to.
+  let hosts: String
+  /// Of the secret of the gateways.
+  let secret: String
+  /// The list of sessions that clients have created.
+  let list: String
+  let owners: String
+  let removed: String
+  /// Of a channel to which nobody subscribes.
+  let nobody: String
+
+  init(prefix: String) {
+    base = "{\(prefix)}:"
+    gateways = base + "gateways"
+    hosts = base + "hosts"
+    secret = base + "peers"
+    list = base + "sessions"
+    owners = list + ":owners"
+    removed = list + ":removed"
+    nobody = base + "nobody"
+  }
+
+  func session(_ name: String) -> SessionKeys { SessionKeys(base + "s:\(name):") }
+
+  func channel(of topic: LogTopic) -> String {
+    switch topic {
+    case .session(let name): session(name).channel
+    case .definitions: list + ":n"
+    }
+  }
+
+  /// Returns nil if it is not the channel of a topic.
+  func topic(of channel: String) -> LogTopic? {
+    if channel == list + ":n" { return .definitions }
+    let base = base + "s:"
+    guard channel.hasPrefix(base), channel.hasSuffix(":n") else { return nil }
+    return .session(String(channel.dropFirst(base.count).dropLast(2)))
+  }
+}
+
+/// The keys of one session.
+struct SessionKeys {
+  let record: String
+  let pushes: String
+  let changes: String
+  let staged: String
+  let channel: String
+
+  fileprivate init(_ base: String) {
+    record = base + "m"
+    pushes = base + "p"
+    changes = base + "c"
+    staged = base + "c:new"
+    channel = base + "n"
+  }
+}

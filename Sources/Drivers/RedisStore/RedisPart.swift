@@ -1,0 +1,39 @@
+import ByteStreams
+import RESPCodec
+import Redis
+import RedisProtocol
+
+/// A part of a command: its name, or an argument. A command is an array of them, which counts them.
+enum RedisPart: ExpressibleByStringLiteral {
+  case literal(StaticString)
+  case text(String)
+  case bytes([UInt8])
+  /// A number in decimal digits.
+  case decimal(UInt64)
+
+  init(stringLiteral literal: StaticString) { self = .literal(literal) }
+
+  /// What `write` appends.
+  static func written(_ write: (inout ByteQueue) -> Void) -> RedisPart {
+    var output = ByteQueue()
+    write(&output)
+    return .bytes(output.copyBytes())
+  }
+}
+
+extension RedisConnection {
+  func send(_ command: [RedisPart], isShort: Bool, completion: @escaping RedisPipeline.Completion) -> SendResult {
+    send(parts: command.count, isShort: isShort) { parts in
+      for part in command {
+        switch part {
+        case .literal(let text): parts.append(text)
+        case .text(let text): parts.append(text)
+        case .bytes(let bytes): parts.append(bytes)
+        case .decimal(let value): parts.append(decimal: value)
+        }
+      }
+    } completion: {
+      completion($0)
+    }
+  }
+}

@@ -10,16 +10,21 @@ extension ConfigurationLoader {
     let settings: [Setting]
   }
 
+  /// The most keys of a section that an error lists.
+  private static var keysListed: Int { 20 }
+
   mutating func walk(_ node: YAMLNode, _ section: Section, _ file: String) {
     // A section whose lines are all commented out.
     if node.isNull { return }
-    guard case .mapping(let pairs) = node.value else {
-      let name = section.path.isEmpty ? "the file" : "'\(section.path)'"
-      fail(node.place(in: file), "\(name) must contain keys and values, as in 'key: value'")
-      return
-    }
     let prefix = section.path.isEmpty ? "" : section.path + "."
     let known = childNames(of: prefix, section.settings) + (prefix.isEmpty ? ["sessions", "profiles"] : [])
+    guard case .mapping(let pairs) = node.value else {
+      let name = section.path.isEmpty ? "the file" : "'\(section.path)'"
+      let keys = known.count <= Self.keysListed ? known.joined(separator: ", ") : ""
+      let hint = keys.isEmpty ? "as in 'key: value'" : "and its keys are \(keys)"
+      fail(node.place(in: file), "\(name) must contain keys and values, \(hint)")
+      return
+    }
     for (name, key, value) in uniquePairs(pairs, prefix, file) {
       let full = prefix + name
       if let setting = section.settings.first(where: { $0.path == full }) {

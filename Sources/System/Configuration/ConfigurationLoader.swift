@@ -18,6 +18,7 @@ package struct ConfigurationLoader {
   /// Paths of settings that are not read: a command sets them itself.
   let ignored: Set<String>
   private let references: SecretReferenceReader
+  private let paths: PathResolver
   private var settings = GatewaySettings()
   private var origins: [String: String] = [:]
   /// The places of named sessions and profiles, by the prefix of their paths.
@@ -30,11 +31,14 @@ package struct ConfigurationLoader {
   /// Whether a part of the file could not be read as settings. A setting that seems unset may be in that part.
   private var hasUnreadableParts = false
 
-  private init(environment: [String: String], ignored: Set<String>, readFile: @escaping FileReader) {
+  private init(
+    environment: [String: String], ignored: Set<String>, paths: PathResolver, readFile: @escaping FileReader
+  ) {
     self.environment = environment
     self.ignored = ignored
     self.readFile = readFile
-    references = SecretReferenceReader(environment: environment, readFile: readFile)
+    self.paths = paths
+    references = SecretReferenceReader(environment: environment, readFile: readFile, paths: paths)
   }
 
   /// - Parameter flags: names without dashes, and values, in order. A repeated flag of a list adds an element.
@@ -47,11 +51,14 @@ package struct ConfigurationLoader {
   }
 
   /// Like `load`, but errors are in the outcome. Settings with a path in `ignored` are not read.
+  ///
+  /// - Parameter paths: how relative paths of files are made absolute; nil to leave them as they are.
   package static func read(
     file: String?, environment: [String: String], flags: [(name: String, value: String)], ignored: Set<String> = [],
-    readFile: @escaping FileReader
+    paths: ConfigurationPaths? = nil, readFile: @escaping FileReader
   ) -> Outcome {
-    var loader = ConfigurationLoader(environment: environment, ignored: ignored, readFile: readFile)
+    var loader = ConfigurationLoader(
+      environment: environment, ignored: ignored, paths: PathResolver(paths, file: file), readFile: readFile)
     if let file { loader.apply(file: file) }
     loader.applyEnvironment()
     loader.apply(flags: flags)
@@ -89,6 +96,8 @@ package struct ConfigurationLoader {
       fail(file, "cannot be read")
       return
     }
+    paths.isInFile = true
+    defer { paths.isInFile = false }
     do throws(ConfigurationError) {
       guard let root = try YAMLDocument.read(text, file: file, warn: { warn($0) }) else { return }
       walk(root, Section(settings: Setting.all), file)
@@ -161,7 +170,9 @@ package struct ConfigurationLoader {
 
   /// Returns `text` with its references replaced.
   func read(_ text: String, for setting: Setting, _ place: String) throws(ConfigurationError) -> WrittenValue {
-    try references.resolve(text, at: place, isSecret: setting.isSecret || setting.isURL)
+    let value = try references.resolve(text, at: place, isSecret: setting.isSecret || setting.isURL)
+    guard setting.isPath else { return value }
+    return WrittenValue(value: paths.absolute(value.value, at: place), text: value.text, place: place)
   }
 
   mutating func set(_ setting: Setting, _ values: [WrittenValue], isSingle: Bool, _ place: String) {
@@ -195,7 +206,8 @@ package struct ConfigurationLoader {
       preconditionFailure("'\(setting.path)' is a plain value")
     }
     do throws(ConfigurationError) {
-      try read(StructureReader(environment: environment, readFile: readFile, place: place), node, &settings)
+      try read(
+        StructureReader(environment: environment, readFile: readFile, paths: paths, place: place), node, &settings)
       origins[setting.path] = origin
     } catch {
       fail(setting, error)
@@ -233,6 +245,7 @@ package struct ConfigurationLoader {
       checkCredential(session.upstream, prefix)
       checkTLSFiles(session.upstream, prefix)
     }
+    for warning in paths.warnings { warn(warning) }
     warnOfMissingDefault()
     warnOfMissingPrincipals()
     let outcome = Outcome(

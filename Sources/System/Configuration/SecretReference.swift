@@ -19,6 +19,7 @@ struct WrittenValue {
 struct SecretReferenceReader {
   let environment: [String: String]
   let readFile: ConfigurationLoader.FileReader
+  let paths: PathResolver
 
   /// Returns `text` with its references replaced. The last line break of a file is removed. If `isSecret`, errors
   /// repeat nothing of `text`.
@@ -45,7 +46,7 @@ struct SecretReferenceReader {
       return value
     }
     if reference.hasPrefix("file:") {
-      let path = String(reference.dropFirst(5))
+      let path = paths.absolute(String(reference.dropFirst(5)), at: place)
       guard let bytes = readFile(path) else {
         throw ConfigurationError(place: place, message: "file '\(path)' cannot be read")
       }

@@ -17,6 +17,8 @@ package struct Setting {
   package let isReloadable: Bool
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   let isURL: Bool
+  /// Whether the value is the path of a file.
+  let isPath: Bool
   /// The scheme of a URL that is written without one; nil if every URL must have one.
   let impliedScheme: String?
   let shape: Shape
@@ -47,6 +49,7 @@ package struct Setting {
     expectation = form.expectation
     words = form.words
     isURL = form.isURL
+    isPath = form.isPath
     impliedScheme = form.impliedScheme
     format = { form.format($0[keyPath: value]) }
     copy = { $1[keyPath: value] = $0[keyPath: value] }

@@ -11,8 +11,8 @@ extension SettingSection {
           "access", \.access, .choice,
           "without authentication: auto accepts only loopback and Unix listeners, none lets everyone in", flag: "access"
         ),
-        authentication("tokens", \.tokens, .optionalText, "file of static tokens (drawbridge token)"),
-        jwt("keys", \.keys, .optionalText, "file of the keys that sign JSON Web Tokens (a JWK Set)"),
+        authentication("tokens", \.tokens, .optionalPath, "file of static tokens (drawbridge token)"),
+        jwt("keys", \.keys, .optionalPath, "file of the keys that sign JSON Web Tokens (a JWK Set)"),
         jwt("audience", \.audiences, .texts, "accepted values of the claim aud"),
         jwt("issuer", \.issuers, .texts, "accepted values of the claim iss; empty: any that a key signs"),
         jwt("leeway", \.leeway, .duration(.zero...(.minutes(5))), "tolerated difference between the clocks"),

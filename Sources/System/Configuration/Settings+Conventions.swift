@@ -83,7 +83,7 @@ extension SettingSection {
     let credential = upstream.section("credential", \.conventions.credential)
     return [
       credential("env", \.environmentVariable, .text, "environment variable with the credential"),
-      credential("file", \.file, .text, "file with the credential, read for each connection attempt"),
+      credential("file", \.file, .path, "file with the credential, read for each connection attempt"),
       credential(
         "command", \.command, .texts, "program and arguments; its standard output is the credential", isSecret: true),
       credential("timeout", \.timeout, .duration(millisecond * 10...(.minutes(10))), "maximum run time of the command"),

@@ -20,9 +20,9 @@ extension SettingSection {
         listeners(
           "https", \.https, .listeners, "addresses for clients that use HTTPS, as http (repeatable)",
           flag: "listen-https"),
-        tls("certificate", \.certificateFile, .text, "PEM file of the HTTPS certificate, followed by its chain"),
-        tls("key", \.keyFile, .text, "PEM file of its private key"),
-        tls("client_ca", \.clientCAFile, .text, "PEM file of the authorities of client certificates"),
+        tls("certificate", \.certificateFile, .path, "PEM file of the HTTPS certificate, followed by its chain"),
+        tls("key", \.keyFile, .path, "PEM file of its private key"),
+        tls("client_ca", \.clientCAFile, .path, "PEM file of the authorities of client certificates"),
         tls(
           "client_certificates", \.clientCertificates, .choice,
           "whether clients show a certificate: none, optional or required"),

@@ -9,15 +9,15 @@ extension SettingSection {
     let compression = upstream.section("compression", \.compressionOffer)
     return SettingSection(
       settings: [
-        tls("ca_file", \.trust.caFile, .optionalText, "PEM file of certificates to trust", flag: "ca-file"),
+        tls("ca_file", \.trust.caFile, .optionalPath, "PEM file of certificates to trust", flag: "ca-file"),
         tls("system_ca", \.trust.systemStore, .boolean, "trust the system's certificates"),
         tls(
           "verify", \.verification, .verification, "verify the upstream's certificate; false is for tests only"),
         tls(
           "server_name", \.serverName, .optionalText, "name to send (SNI) and to verify instead of the host of the URL"),
         tls("pins", \.pins, .pins, "accepted public keys: base64 of their SHA-256; empty: any"),
-        tls("client_certificate", \.certificateFile, .text, "PEM file of the client certificate"),
-        tls("client_key", \.keyFile, .text, "PEM file of its private key"),
+        tls("client_certificate", \.certificateFile, .path, "PEM file of the client certificate"),
+        tls("client_key", \.keyFile, .path, "PEM file of its private key"),
         tls("minimum_version", \.minimumVersion, .tlsVersion, "minimum TLS version"),
         upstream("compression.offer", \.offersCompression, .boolean, "offer permessage-deflate"),
         compression("level", \.level, .count(1...9), "compression level, 1 (fast) to 9 (small)"),

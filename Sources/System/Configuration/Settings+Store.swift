@@ -14,7 +14,7 @@ extension SettingSection {
         store(
           "engine", \.engine, .choice,
           "where sessions are stored: memory; sqlite, which survives a restart; or redis, which several gateways share"),
-        store("path", \.path, .text, "file of the store, with engine sqlite"),
+        store("path", \.path, .path, "file of the store, with engine sqlite"),
         store(
           "sync", \.sync, .choice,
           "when the file is synchronised: interval (within one second) or always (before each acknowledgement)"),
@@ -30,12 +30,12 @@ extension SettingSection {
           "Sentinels as host:port, which know the primary; empty: the host of store.url is the server"),
         shared("sentinel_name", \.sentinelName, .text, "name of the primary at the Sentinels"),
         shared("password", \.password, .text, "password of Redis, instead of one in store.url", isSecret: true),
-        tls("ca_file", \.trust.caFile, .optionalText, "PEM file of certificates to trust for rediss://"),
+        tls("ca_file", \.trust.caFile, .optionalPath, "PEM file of certificates to trust for rediss://"),
         tls("system_ca", \.trust.systemStore, .boolean, "trust the system's certificates"),
         tls("verify", \.verification, .verification, "verify the certificate of Redis; false is for tests only"),
         tls("server_name", \.serverName, .optionalText, "name to verify instead of the host"),
-        tls("client_certificate", \.certificateFile, .text, "PEM file of the client certificate"),
-        tls("client_key", \.keyFile, .text, "PEM file of its private key"),
+        tls("client_certificate", \.certificateFile, .path, "PEM file of the client certificate"),
+        tls("client_key", \.keyFile, .path, "PEM file of its private key"),
         shared(
           "prefix", \.prefix, .text, "begins the names of all keys; gateways with the same prefix share their sessions"),
         shared(

@@ -65,7 +65,9 @@ extension StructureReader {
     }
     try read(.retries, \.retries, retries)
     try read(.addresses, \.rules.allowed, allowedAddresses)
-    try read(.caFile, \.caFile, scalar)
+    try read(.caFile, \.caFile) { node, key throws(ConfigurationError) in
+      paths.absolute(try scalar(node, key), at: place(node))
+    }
     guard !webhook.secrets.isEmpty else {
       throw fail(node, "'\(key)' needs 'secrets': use one or more of \(WebhookSecret.expectation)")
     }
@@ -83,7 +85,7 @@ extension StructureReader {
 
   /// The text with its references replaced. Errors do not repeat it.
   private func secretText(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> String {
-    let references = SecretReferenceReader(environment: environment, readFile: readFile)
+    let references = SecretReferenceReader(environment: environment, readFile: readFile, paths: paths)
     return try references.resolve(try scalar(node, key), at: place(node), isSecret: true).value
   }
 

@@ -7,6 +7,7 @@ import JSONCodec
 struct StructureReader {
   let environment: [String: String]
   let readFile: ConfigurationLoader.FileReader
+  let paths: PathResolver
   /// Returns the place of a node, for error messages.
   let place: (YAMLNode) -> String
 
@@ -65,7 +66,7 @@ struct StructureReader {
   func template(
     _ node: YAMLNode, in home: Template.Context, _ key: String
   ) throws(ConfigurationError) -> Template? {
-    let text = try scalar(node, key)
+    let text = paths.absoluteReferences(in: try scalar(node, key), at: place(node))
     guard !text.isEmpty else { return nil }
     guard text.utf8.count <= Self.templateLimit else {
       throw fail(node, "'\(key)' is longer than \(Self.templateLimit) bytes")

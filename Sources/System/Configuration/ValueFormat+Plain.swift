@@ -6,12 +6,26 @@ import TLSEngine
 
 extension ValueFormat where Value == String {
   static var text: ValueFormat { .scalar("text", read: { $0 }, format: PrintableText.quoted) }
+
+  /// The path of a file.
+  static var path: ValueFormat {
+    var format = text
+    format.isPath = true
+    return format
+  }
 }
 
 extension ValueFormat where Value == String? {
   /// A text; empty for nil.
   static var optionalText: ValueFormat {
     .scalar("text", read: { .some($0.isEmpty ? nil : $0) }, format: { PrintableText.quoted($0 ?? "") })
+  }
+
+  /// The path of a file; empty for nil.
+  static var optionalPath: ValueFormat {
+    var format = optionalText
+    format.isPath = true
+    return format
   }
 }
 

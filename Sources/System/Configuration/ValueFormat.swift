@@ -17,6 +17,8 @@ struct ValueFormat<Value> {
   var words: [String] = []
   /// Whether the value consists of URLs, whose userinfo and query may be secret.
   var isURL = false
+  /// Whether the value is the path of a file.
+  var isPath = false
   /// The scheme of a URL that is written without one; nil if every URL must have one.
   var impliedScheme: String?
   let reader: Reader

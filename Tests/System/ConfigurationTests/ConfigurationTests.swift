@@ -46,7 +46,7 @@ import WebSocketCodec
       "upstream:\n  url: http://x/\n",
       "d.yaml:2:8: 'http://x/' is not valid for 'upstream.url': use a URL such as ws://127.0.0.1:9000/ or wss://example.org/socket"
     ),
-    ("log: loud\n", "d.yaml:1:6: 'log' must contain keys and values, as in 'key: value'"),
+    ("log: loud\n", "d.yaml:1:6: 'log' must contain keys and values, and its keys are level, format, access"),
     ("loops: 1\n---\nloops: 2\n", "d.yaml:2:1: a second document begins here: the file must contain only one"),
     ("loops: *x\n", "d.yaml:1:8: alias '*x' has no anchor '&x' before it"),
     ("http: {<<: 1}\n", "d.yaml:1:8: '<<' must be a mapping, as in '<<: *name'"),

@@ -63,7 +63,7 @@ import WebSocketCodec
       "d.yaml:1:32: 'ws://h:0/' is not valid for 'sessions.m.upstream.url': the port is not a number from 1 to 65535"
     ),
     ("sessions: {m: {upstream: {ulr: x}}}", "d.yaml:1:27: unknown key 'sessions.m.upstream.ulr' (did you mean 'url'?)"),
-    ("sessions: {m: 1}", "d.yaml:1:15: 'sessions.m' must contain keys and values, as in 'key: value'"),
+    ("sessions: {m: 1}", "d.yaml:1:15: 'sessions.m' must contain keys and values, and its keys are upstream, delivery"),
     (
       "sessions: {m: {http: {fields: 9}}}",
       "d.yaml:1:16: 'sessions.m.http' applies to the whole gateway: set it at the top of the file"

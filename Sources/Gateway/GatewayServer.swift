@@ -198,7 +198,7 @@ package final class GatewayServer: Sendable {
       settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store ?? replicas?.store,
       registry: metrics, managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text,
-      gateway: replicas.map { GatewayIdentity(id: $0.id, address: peerAddress) })
+      gateway: replicas.map { GatewayIdentity(id: $0.id, address: peerAddress) }, reload: reloadStatus.control)
     server.start(clients: clients, secure: secure, management: management, peers: peerListeners, on: loops) {
       [peers] loop in
       let application = API(

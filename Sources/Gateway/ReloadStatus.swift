@@ -1,10 +1,13 @@
+import API
 import Host
 import Metrics
 
-/// The outcome of the last reload, as metrics. The start counts as a success.
+/// The outcome of the last reload, as metrics and for `GET /v1/reload`. The start counts as a success.
 struct ReloadStatus: Sendable {
   private let isSuccess: Gauge
   private let successTime: Gauge
+  /// Lets the main thread reload as SIGHUP does.
+  let control = ReloadControl { ProcessSignals.raise(GatewayServer.reloadSignal) }
 
   init(_ metrics: MetricsRegistry) {
     isSuccess = metrics.gauge(
@@ -13,10 +16,15 @@ struct ReloadStatus: Sendable {
     successTime = metrics.gauge(
       "drawbridge_config_reload_success_time_seconds",
       "When a configuration last took effect, in seconds since the Unix epoch.")
-    record(true)
+    show(true)
   }
 
   func record(_ success: Bool) {
+    show(success)
+    control.record(isValid: success)
+  }
+
+  private func show(_ success: Bool) {
     isSuccess.set(success ? 1 : 0)
     if success { successTime.set(Int(ProcessInformation.wallClockSeconds())) }
   }

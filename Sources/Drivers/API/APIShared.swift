@@ -19,6 +19,7 @@ package final class APIShared: Sendable {
   let limiter: RateLimiter
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
+  let reload: ReloadControl
   /// nil if sessions are in memory only.
   let store: (any Journal)?
   /// nil unless other gateways share the sessions.
@@ -59,7 +60,8 @@ package final class APIShared: Sendable {
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
     store: (any Journal)? = nil, registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge,
-    version: String, gateway: GatewayIdentity? = nil, forwardedIDs: Int = APIShared.forwardedIDs
+    version: String, gateway: GatewayIdentity? = nil, reload: ReloadControl = ReloadControl(),
+    forwardedIDs: Int = APIShared.forwardedIDs
   ) {
     self.settings = settings
     self.access = access
@@ -69,6 +71,7 @@ package final class APIShared: Sendable {
     self.lifecycle = lifecycle
     self.store = store
     self.gateway = gateway
+    self.reload = reload
     self.registry = registry
     self.managementConnections = managementConnections
     self.openConnections = openConnections

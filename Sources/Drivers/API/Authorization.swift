@@ -15,7 +15,7 @@ extension Route {
     case .delivery, .distantDelivery: [.send, .call]
     case .receive, .consumer: .receive
     case .call: .call
-    case .changeSession: .admin
+    case .changeSession, .reload: .admin
     case .session, .sessions, .putSession, .closeSession: []
     case .document, .errorPage, .live, .ready, .started, .metrics, .status, .options: nil
     }
@@ -39,6 +39,9 @@ extension Route {
 }
 
 extension Grant {
+  /// Whether all sessions exist for the client, as without authentication.
+  var isUnrestricted: Bool { sessions.isAll && topics.isAll && scopes == [.send, .receive, .call, .admin] }
+
   func allows(_ session: Session) -> Bool {
     (sessions.isAll || sessions.contains(session.name)) && owns(session)
   }

@@ -24,7 +24,7 @@ extension Route {
     case .consumer(let target): target.session
     case .putSession(let name): sessions.find(Array(name.utf8).span)
     // A session is removed from the list of sessions, which every gateway can change.
-    case .closeSession, .receive, .sessions, .document, .errorPage, .live, .started, .metrics, .status, .ready,
+    case .closeSession, .receive, .sessions, .reload, .document, .errorPage, .live, .started, .metrics, .status, .ready,
       .options:
       nil
     }

@@ -12,7 +12,16 @@ extension API {
     into response: inout Response
   ) {
     switch route {
-    case .session(let session): respond(withStateOf: session, at: now, toPeer: toPeer, into: &response)
+    case .session(let session):
+      let isAdmin = grant?.scopes.contains(.admin) ?? false
+      respond(withStateOf: session, at: now, showingRefusal: isAdmin, toPeer: toPeer, into: &response)
+    case .reload(let isRequest):
+      response.begin(isRequest ? .accepted : .ok, "application/json")
+      if isRequest {
+        shared.reload.request(into: &response.content.text)
+      } else {
+        shared.reload.write(into: &response.content.text)
+      }
     case .document:
       response.begin(.ok, representation.contentType)
       response.content.text.append(OpenAPIDocument.text)

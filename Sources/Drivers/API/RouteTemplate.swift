@@ -21,6 +21,7 @@ extension Router {
     if rest.equals("call") { return "/v1/call" }
     if rest.equals("session") { return "/v1/session" }
     if rest.equals("sessions") { return "/v1/sessions" }
+    if rest.equals("reload") { return "/v1/reload" }
     if rest.isItem(below: "deliveries/") { return "/v1/deliveries/{id}" }
     if rest.starts(with: "consumers") { return consumerTemplate(of: rest, isNamed: false) }
     if rest.isItem(below: "sessions/") { return "/v1/sessions/{name}" }

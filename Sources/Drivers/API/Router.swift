@@ -18,6 +18,8 @@ enum Route {
   case putSession(String)
   case closeSession(Session)
   case sessions
+  /// `POST`, or the outcome of the last reload.
+  case reload(isRequest: Bool)
   indirect case consumer(ConsumerTarget)
   case document
   case errorPage(Problem.Kind)
@@ -49,7 +51,8 @@ enum Route {
     switch self {
     case .send, .receive, .delivery, .distantDelivery, .call, .sessions, .closeSession, .ready, .options: true
     case .consumer(let target): target.action == .receive || target.action == .list
-    case .session, .changeSession, .putSession, .document, .errorPage, .live, .started, .metrics, .status: false
+    case .session, .changeSession, .putSession, .reload, .document, .errorPage, .live, .started, .metrics, .status:
+      false
     }
   }
 }
@@ -153,6 +156,7 @@ struct Router {
     guard path.starts(with: "/v1/") else { throw Self.noSuchPath }
     let rest = path.extracting(4..<path.count)
     if rest.equals("sessions") { return try reading(request, .sessions) }
+    if rest.equals("reload") { return try reload(request, for: grant) }
     if rest.equals("session") { return try whole(try served(defaultSession(for: grant), grant), request) }
     guard rest.starts(with: "sessions/") else { return try part(rest, of: defaultSession(for: grant), request, grant) }
     let named = rest.extracting(9..<rest.count)
@@ -182,6 +186,18 @@ struct Router {
     case .delete: return .closeSession(try find(name, for: grant))
     case .get, .head, .patch: return try whole(try find(name, for: grant), request)
     default: return try reject(request, allowing: "GET, HEAD, PUT, PATCH, DELETE, OPTIONS")
+    }
+  }
+
+  /// Returns the route of `/v1/reload`. A reload concerns all sessions, so the credentials must allow all.
+  private func reload(_ request: borrowing HTTPRequestHead, for grant: Grant?) throws(ProblemError) -> Route {
+    guard grant?.sessions.isAll ?? true else {
+      throw ProblemError(.insufficientScope, "a reload concerns all sessions, and the credentials do not allow all")
+    }
+    switch request.method {
+    case .get, .head: return .reload(isRequest: false)
+    case .post: return .reload(isRequest: true)
+    default: return try reject(request, allowing: "GET, HEAD, POST, OPTIONS")
     }
   }
 
@@ -237,7 +253,7 @@ struct Router {
   static var noSuchPath: ProblemError {
     ProblemError(
       .notFound,
-      "no such path: the paths are /v1/messages, /v1/call, /v1/session, /v1/deliveries/{id}, /v1/consumers, /v1/consumers/{name}, /v1/sessions, /v1/sessions/{name}, /errors/{type} and /openapi.yaml"
+      "no such path: the paths are /v1/messages, /v1/call, /v1/session, /v1/deliveries/{id}, /v1/consumers, /v1/consumers/{name}, /v1/sessions, /v1/sessions/{name}, /v1/reload, /errors/{type} and /openapi.yaml"
     )
   }
 
@@ -293,7 +309,7 @@ struct Router {
     let visible = sessions.all.lazy.filter { grant.allows($0) }.prefix(Self.namesListed + 1).map(\.name)
     let names = visible.prefix(Self.namesListed).joined(separator: ", ")
     switch visible.count {
-    case 0: return "there is none that the credentials allow"
+    case 0: return grant.isUnrestricted ? "there is no session" : "there is none that the credentials allow"
     case 1: return "the only session is " + names
     case ...Self.namesListed: return "the sessions are " + names
     default:

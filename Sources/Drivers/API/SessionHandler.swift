@@ -13,9 +13,12 @@ import UpstreamSession
 extension API {
   /// `GET /v1/session`.
   ///
+  /// - Parameter showingRefusal: whether `last_failure` has the first line of what the upstream said. It may repeat
+  ///   secrets, so it is for operators.
   /// - Parameter toPeer: whether the response is for another gateway, which adds its own part.
   func respond(
-    withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, toPeer: Bool = false,
+    withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, showingRefusal: Bool = false,
+    toPeer: Bool = false,
     into response: inout Response
   ) {
     response.begin(status, "application/json")
@@ -27,7 +30,7 @@ extension API {
     } else {
       snapshot.write(
         of: session, store: StoreStatus(session.creation == nil ? shared.store : nil), replica: replica, now: now,
-        into: &response.content.text)
+        showingRefusal: showingRefusal, into: &response.content.text)
     }
     response.content.text.append("\n" as StaticString)
   }

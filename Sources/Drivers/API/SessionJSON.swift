@@ -14,10 +14,11 @@ extension SessionSnapshot {
   /// - Parameter replica: nil if no other gateway shares the session, or if the gateway that gets the response adds its
   ///   own part.
   func write(
-    of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, into output: inout ByteQueue
+    of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, showingRefusal: Bool = false,
+    into output: inout ByteQueue
   ) {
     output.append("{")
-    writeOverviewMembers(of: session, now: now, into: &output)
+    writeOverviewMembers(of: session, now: now, showingRefusal: showingRefusal, into: &output)
     output.append(",\"store\":")
     store.write(showingReason: true, into: &output)
     output.append(",\"proxy\":")
@@ -105,8 +106,32 @@ extension SessionSnapshot {
     output.append("}")
   }
 
+  /// The last failure, followed by the first line of the body of the response that refused the attempt.
+  private var failureWithRefusal: String? {
+    guard let failure = status.lastFailure, let body = status.lastReport?.body else { return status.lastFailure }
+    var line = ""
+    var rest = Substring(body)
+    // Line breaks are escaped.
+    while let character = rest.first, line.count < Self.refusalCharacters {
+      if rest.hasPrefix("\\r") || rest.hasPrefix("\\n") {
+        if line.contains(where: { $0 != " " }) { break }
+        line = ""
+        rest = rest.dropFirst(2)
+      } else {
+        line.append(character)
+        rest = rest.dropFirst()
+      }
+    }
+    return line.isEmpty ? failure : "\(failure): \(line)"
+  }
+
+  /// Of a line of a refusal. Error pages in HTML have longer ones, which say nothing more.
+  private static var refusalCharacters: Int { 200 }
+
   /// Writes the members that `GET /v1/session` and each element of `GET /v1/sessions` have.
-  private func writeOverviewMembers(of session: Session, now: MonotonicTime, into output: inout ByteQueue) {
+  private func writeOverviewMembers(
+    of session: Session, now: MonotonicTime, showingRefusal: Bool = false, into output: inout ByteQueue
+  ) {
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
     // A new session may be younger than the turn of the loop that shows it.
@@ -118,7 +143,7 @@ extension SessionSnapshot {
     output.append(",\"round_trip_seconds\":")
     output.append(seconds: status.roundTrip, digits: 6)
     output.append(",\"last_failure\":")
-    output.append(jsonStringOrNull: status.lastFailure)
+    output.append(jsonStringOrNull: showingRefusal ? failureWithRefusal : status.lastFailure)
     output.append(",\"last_failure_seconds_ago\":")
     output.append(seconds: status.lastFailureAt.map { now - $0 })
     output.append(",\"queue\":{\"messages\":")

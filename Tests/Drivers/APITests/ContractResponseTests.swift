@@ -132,6 +132,9 @@ import Upstream
     for path in ["/v1/session", "/v1/sessions", "/openapi.yaml"] {
       observed.add("GET \(path)", try api.respond("GET", path))
     }
+    for method in ["GET", "POST"] {
+      observed.add("\(method) /v1/reload", try api.respond(method, "/v1/reload"))
+    }
     let change = #"{"desired":"up"}"#
     observed.add(
       "PATCH /v1/session",

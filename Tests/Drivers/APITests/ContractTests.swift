@@ -17,7 +17,7 @@ import UpstreamProtocol
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 22)
+    #expect(operations.count == 24)
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     let id = try #require(try api.post("a").text("id"))
     for path in Set(operations.map(\.path)) {
@@ -196,6 +196,13 @@ import UpstreamProtocol
 
   /// Whether a well-formed request of this operation may get this problem. A new kind must be added here.
   private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
+    // It has no body, and belongs to no session.
+    if path == "/v1/reload" {
+      return [
+        .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests, .unauthorized,
+        .insufficientScope, .accessNotConfigured,
+      ].contains(kind)
+    }
     let isConsumer = path.hasPrefix("/v1/consumers/")
     let takesBody =
       method == "PATCH" || method == "PUT" || method == "POST" && (!isConsumer || path.hasSuffix("/settle"))

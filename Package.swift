@@ -272,7 +272,8 @@ let package = Package(
     tested(
       .system, "Configuration",
       [
-        "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "UpstreamProtocol", "UpstreamSession",
+        "ByteStreams", "JSONCodec", "HTTPCodec", "WebSocketCodec", "ProxyCodec", "Journal", "UpstreamProtocol",
+        "UpstreamSession",
         "Profiles", "Outbox", "Inbox", "Consumers", "Webhooks", "Host", "Reactor", "TLSEngine", "Logging",
       ]),
     tested(.system, "Metrics"),
@@ -360,6 +361,9 @@ let package = Package(
     tested(
       nil, "Gateway",
       ["Configuration", "Dialing", "HTTPCodec", "Inbox", "Journal", "Outbox", "Reactor", "WebSocketCodec", "Webhooks"]),
+    .testTarget(
+      name: "CommandLineTests", dependencies: ["drawbridge", "ByteStreams", "TestSupport"],
+      path: "Tests/CommandLineTests", swiftSettings: tests),
     // The clock and the random numbers of the simulation, and the simulation itself: the API, sessions and a hostile store.
     .target(name: "CVirtualClock", path: "Tests/Simulation/CVirtualClock"),
     .testTarget(

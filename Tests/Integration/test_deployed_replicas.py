@@ -114,7 +114,9 @@ async def effective_settings(tmp_path):
     tokens = TokenFile(tmp_path)
     path = tmp_path / "drawbridge.yaml"
     path.write_text(CONFIG.replace("/etc/drawbridge/tokens", str(tokens.path)))
-    _, text, err = await run("check-config", "--config", path, env={"DRAWBRIDGE_LISTENERS_PEERS": "127.0.0.1:9091"})
+    _, text, err = await run(
+        "check-config", "--all", "--config", path, env={"DRAWBRIDGE_LISTENERS_PEERS": "127.0.0.1:9091"}
+    )
     assert not err
     return dict(re.findall(r"^(\S+): (\S+)", text, re.MULTILINE))
 

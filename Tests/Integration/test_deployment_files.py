@@ -36,7 +36,7 @@ async def shutdown_seconds(tmp_path, config):
     """The longest time that a shutdown may take with these settings."""
     path = tmp_path / "drawbridge.yaml"
     path.write_text(config)
-    status, settings, err = await run("check-config", "--config", path)
+    status, settings, err = await run("check-config", "--all", "--config", path)
     assert status == 0, err
     steps = ("shutdown.pause", "shutdown.drain", "shutdown.flush", "upstream.timeouts.closing")
     times = [re.search(rf"^{re.escape(step)}: (\S+)", settings, re.MULTILINE)[1] for step in steps]
@@ -293,7 +293,7 @@ async def test_envoy_has_the_limits_of_the_gateway(tmp_path, name):
     (options,) = cluster["typed_extension_protocol_options"].values()
     path = tmp_path / "drawbridge.yaml"
     path.write_text("upstream: {url: 'ws://x/'}\n")
-    _, text, _ = await run("check-config", "--config", path)
+    _, text, _ = await run("check-config", "--all", "--config", path)
     settings = dict(re.findall(r"^(\S+): (\S+)", text, re.MULTILINE))
     # Envoy must close an idle connection before the gateway does. Otherwise a request can meet the close of the
     # gateway.

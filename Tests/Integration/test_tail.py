@@ -21,6 +21,8 @@ TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
 class Tail:
     """A running `drawbridge tail`. `out` and `err` are what it has written so far."""
 
+    command = "tail"
+
     def __init__(self, *arguments, terminal=False, env=None):
         self._arguments = list(map(str, arguments))
         self._terminal = terminal
@@ -37,7 +39,7 @@ class Tail:
             os.set_blocking(main, False)
         self.process = await asyncio.create_subprocess_exec(
             BINARY,
-            "tail",
+            self.command,
             *self._arguments,
             env={**{k: v for k, v in os.environ.items() if not k.startswith(("DRAWBRIDGE_", "NO_COLOR"))}, **self._env},
             stdin=asyncio.subprocess.DEVNULL,
@@ -293,7 +295,7 @@ async def test_a_client_certificate_is_shown_to_a_gateway_that_requires_one(
     own = authority.issue("DNS:reader", for_clients=True)
     gateway = await https_for(LISTENERS_TLS_CLIENT_CERTIFICATES="required", LISTENERS_TLS_CLIENT_CA=authority.path)
     arguments = (f"https://localhost:{gateway.address('https')[1]}", "--ca-file", authority.path)
-    tail = await start(Tail(*arguments, "--certificate", own.chain, "--key", own.key))
+    tail = await start(Tail(*arguments, "--certificate", own.chain, "--certificate-key", own.key))
     await tail.follows(gateway)
     await upstream.push("for those who have one")
     assert [m["data"] for m in await tail.has(1)] == ["for those who have one"]
@@ -306,7 +308,8 @@ async def test_a_client_certificate_is_shown_to_a_gateway_that_requires_one(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["localhost:8080"], "another scheme"),
+        (["localhost"], "neither a scheme nor a port"),
+        (["ws://localhost"], "another scheme"),
         (["http://"], "URL"),
         (["http://user:secret@localhost"], "--token-file"),
         (["http://localhost/?cursor=x"], "query"),
@@ -317,11 +320,13 @@ async def test_a_client_certificate_is_shown_to_a_gateway_that_requires_one(
         (["--session", "a b"], "name of a session"),
         (["--ca-file", "/nonexistent", "https://localhost"], "cannot be read"),
         (["--ca-file", "/nonexistent", "http://localhost"], "no effect"),
-        (["--certificate", "/nonexistent", "--key", "/nonexistent", "http://localhost"], "no effect"),
-        (["--certificate", "/nonexistent", "https://localhost"], "belong together"),
-        (["--certificate", "/nonexistent", "--key", "/dev/null", "https://localhost"], "cannot be read"),
-        (["--certificate", "/dev/null", "--key", "/dev/null", "https://localhost"], "has no certificate"),
-        (["--topics", "a"], "did you mean 'topic'"),
+        (["--certificate", "/nonexistent", "http://localhost"], "no effect"),
+        (["--certificate-key", "/nonexistent", "https://localhost"], "needs --certificate"),
+        (["--certificate", "/nonexistent", "https://localhost"], "cannot be read"),
+        (["--certificate", "/dev/null", "https://localhost"], "has no certificate"),
+        (["--topics", "a"], "did you mean '--topic'"),
+        (["http://localhost", "--url", "http://other"], "given twice"),
+        (["--exec", "cat", "--format", "text"], "exclude each other"),
     ],
 )
 async def test_a_wrong_command_line_is_explained(arguments, reason):

@@ -24,6 +24,9 @@ extension ConfigurationLoader {
 
   private static let prefix = "DRAWBRIDGE_"
 
+  /// Variables that are no settings: the path of the file, and those of the commands that are clients.
+  private static let variablesOfCommands = ["CONFIG", "URL", "TOKEN_FILE", "CA_FILE"]
+
   /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may
   /// contain several.
   private func split(_ whole: WrittenValue, for setting: Setting) -> [WrittenValue] {
@@ -38,7 +41,7 @@ extension ConfigurationLoader {
 
   /// An unknown variable with our prefix is not an error: the environment may contain some for other reasons.
   private mutating func warnOfUnknownVariables(_ all: [Setting]) {
-    let known = Set(all.map(\.environmentName)).union([Self.prefix + "CONFIG"])
+    let known = Set(all.map(\.environmentName)).union(Self.variablesOfCommands.map { Self.prefix + $0 })
     for name in environment.keys.sorted() where name.hasPrefix(Self.prefix) && !known.contains(name) {
       guard !ServiceLink.isLink(name, value: environment[name] ?? "") else { continue }
       let reason: String

@@ -45,6 +45,12 @@ extension ConfigurationLoader {
       return Setting.all + named.filter { origins[$0.path] != nil || $0.format(settings) != $0.format(defaults) }
     }
 
+    /// The settings that differ from their defaults, of the top of the file and of each named session and profile.
+    package var changedSettings: [Setting] {
+      let defaults = GatewaySettings()
+      return displayedSettings.filter { $0.format(settings) != $0.format(defaults) }
+    }
+
     /// Returns the same outcome with errors for these problems, which the loader found, added.
     func adding(_ problems: SettingProblems) -> Outcome {
       Outcome(

@@ -6,29 +6,45 @@ import Host
 
 /// Sends `GET /readyz` to the management listener over a plain blocking socket.
 enum HealthCheck {
+  static let command = Command(
+    "healthcheck",
+    summary: "check whether a running gateway is ready",
+    purpose: "check whether a running gateway is ready. For the health checks of containers.",
+    examples: ["drawbridge healthcheck", "drawbridge healthcheck --management 127.0.0.1:9090"],
+    text: """
+      Sends GET /readyz to the first management listener of the configuration, read as serve reads it, and prints the
+      last line of the response. The listener may be a Unix socket. Waits at most three seconds for each step.
+      """,
+    flags: ConfigurationSource.flags(["management"]),
+    exitCodes: [
+      Command.ExitCode(ExitCode.ok, "ready"), .usage, .noFile,
+      Command.ExitCode(ExitCode.unavailable, "not ready, or no response"), .configuration,
+    ]
+  ) { arguments in ConfigurationReader.withSettings(ConfigurationSource(arguments)) { run($0) } }
+
   private static let timeoutSeconds = 3
 
-  static func run(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
+  private static func run(_ outcome: ConfigurationLoader.Outcome) -> Int32 {
     let key = "listeners.management"
     guard let listener = outcome.settings.listeners.management.first else {
       Terminal.printError("drawbridge: '\(key)' is empty: set at least one address")
-      return DrawbridgeCommand.ExitCode.configuration
+      return ExitCode.configuration
     }
     guard listener.port != 0 else {
       let problem = SettingProblem(
         key, .item(0), "the health check cannot connect to port 0: use the port that the gateway logged")
       for line in outcome.errors(with: SettingProblems([problem])).errors { Terminal.printError("drawbridge: \(line)") }
-      return DrawbridgeCommand.ExitCode.configuration
+      return ExitCode.configuration
     }
     let address = connectable(listener)
     guard let response = readiness(from: address) else {
       Terminal.printError(
         "drawbridge: no response from \(address): check that the gateway is running with this management listener")
-      return DrawbridgeCommand.ExitCode.unavailable
+      return ExitCode.unavailable
     }
     let isReady = response.hasPrefix("HTTP/1.1 200 ")
     Terminal.print(response.split(whereSeparator: \.isNewline).last.map(String.init) ?? "")
-    return isReady ? DrawbridgeCommand.ExitCode.ok : DrawbridgeCommand.ExitCode.unavailable
+    return isReady ? ExitCode.ok : ExitCode.unavailable
   }
 
   /// Returns the loopback address for a listener on the unspecified address.

@@ -25,7 +25,8 @@ struct GatewayURL {
   }
 
   init(_ text: String) throws(UsageError) {
-    self.text = text
+    // What requests and messages show.
+    self.text = text.contains("://") || text.hasPrefix("unix:") ? text : "http://" + text
     if text.hasPrefix("unix:") {
       let path = String(text.dropFirst(5))
       guard path.hasPrefix("/") else { throw Self.invalid(text, "a Unix socket has an absolute path") }
@@ -33,8 +34,9 @@ struct GatewayURL {
       return
     }
     let isSecure = text.hasPrefix("https://")
-    guard isSecure || text.hasPrefix("http://") else { throw Self.invalid(text, "it has another scheme or none") }
-    let rest = text.dropFirst(isSecure ? 8 : 7)
+    let hasScheme = isSecure || text.hasPrefix("http://")
+    guard hasScheme || !text.contains("://") else { throw Self.invalid(text, "it has another scheme") }
+    let rest = hasScheme ? text.dropFirst(isSecure ? 8 : 7) : text[...]
     let end = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
     let authority: URLAuthority
     do throws(URLAuthorityError) {
@@ -45,6 +47,7 @@ struct GatewayURL {
     guard authority.userinfo == nil else {
       throw UsageError(message: "the URL has credentials: use --token-file, since other users can read command lines.")
     }
+    guard hasScheme || authority.port != nil else { throw Self.invalid(text, "it has neither a scheme nor a port") }
     var path = String(rest[end...])
     guard path.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }) else {
       throw Self.invalid(text, "it has a query, a fragment or a character that must be percent-encoded")
@@ -59,7 +62,7 @@ struct GatewayURL {
   private static func invalid(_ text: String, _ reason: String) -> UsageError {
     UsageError(
       message:
-        "URL '\(text)' is not valid (\(reason)): use http://HOST:PORT, https://HOST or unix:/PATH, as in http://127.0.0.1:8080."
+        "URL '\(text)' is not valid (\(reason)): use http://HOST:PORT, https://HOST, HOST:PORT or unix:/PATH, as in http://127.0.0.1:8080."
     )
   }
 }

@@ -5,6 +5,46 @@ import Store
 
 /// `drawbridge store`: checks, exports and copies the database of a gateway.
 enum StoreCommand {
+  static let command = Command(
+    "store",
+    operands: [
+      .init("check|export|backup", choices: ["check", "export", "backup"]), .init("PATH", isFile: true),
+      .init("COPY", isFile: true),
+    ],
+    usage: "check|export|backup PATH [COPY]",
+    summary: "check, export or copy the database of a gateway",
+    purpose: """
+      check, export and copy the database of a gateway with 'store.engine: sqlite'. (With 'store.engine: redis', use the
+      tools of Redis.)
+      """,
+    examples: [
+      "drawbridge store check /var/lib/drawbridge/drawbridge.db",
+      "drawbridge store backup /var/lib/drawbridge/drawbridge.db /backup/monday.db",
+      "drawbridge store export /var/lib/drawbridge/drawbridge.db | jq -c .push",
+    ],
+    text: """
+      'check PATH' reads the whole database and says what it contains. The gateway must be stopped.
+
+      'export PATH' writes the retained pushes and the messages without a final state to standard output, a JSON object
+      per line. Of a damaged database, it writes what is readable. The gateway must be stopped.
+
+      'backup PATH COPY' writes a copy. A running gateway makes the copy itself, asked on the socket PATH.sock, which
+      only its user and root can use; while it does, clients wait. Where COPY exists, nothing is written.
+
+      No command changes the database. To restore a backup: stop the gateway, move PATH, PATH-wal and PATH.new away,
+      copy the backup to PATH with the same owner, start the gateway. Clients receive a gap with the reason 'store'.
+      """,
+    exitCodes: [
+      Command.ExitCode(ExitCode.ok, "done; for check: the database is sound"), .usage,
+      Command.ExitCode(ExitCode.data, "export: a part of the database could not be read"),
+      Command.ExitCode(ExitCode.noInput, "there is no file with this name"),
+      Command.ExitCode(
+        ExitCode.unavailable, "the database is open in another process, or the system refuses; nothing was done"),
+      Command.ExitCode(ExitCode.output, "standard output cannot be written"),
+      Command.ExitCode(ExitCode.configuration, "the database is damaged, of another program, or of a newer version"),
+    ],
+    run: run)
+
   private enum Action: String, CaseIterable {
     case check, export, backup
 
@@ -19,8 +59,8 @@ enum StoreCommand {
   /// Time between two lines about the progress of a long operation.
   private static let progressInterval = TimeSpan.seconds(5)
 
-  static func run(_ invocation: Invocation) throws(UsageError) -> Int32 {
-    guard let word = invocation.operands.first else {
+  private static func run(_ arguments: Arguments) throws(UsageError) -> Int32 {
+    guard let word = arguments.operands.first else {
       throw UsageError(
         message: "'drawbridge store' needs a command: check, export or backup. See 'drawbridge store --help'.")
     }
@@ -28,7 +68,7 @@ enum StoreCommand {
       throw UsageError(
         message: "unknown command 'store \(word)': use check, export or backup. See 'drawbridge store --help'.")
     }
-    let operands = invocation.operands.dropFirst()
+    let operands = arguments.operands.dropFirst()
     guard operands.count == action.operands.count, operands.allSatisfy({ !$0.isEmpty }) else {
       throw UsageError(
         message:
@@ -38,7 +78,7 @@ enum StoreCommand {
     let path = operands[operands.startIndex]
     guard unsafe access(path, F_OK) == 0 else {
       Terminal.printError("drawbridge: store '\(path)' cannot be opened: \(SystemError.reason(of: errno))")
-      return DrawbridgeCommand.ExitCode.noInput
+      return ExitCode.noInput
     }
     do throws(StoreError) {
       switch action {
@@ -53,7 +93,7 @@ enum StoreCommand {
 
   private static func refuse(_ error: StoreError) -> Int32 {
     Terminal.printError("drawbridge: \(error)")
-    return error.concernsFile ? DrawbridgeCommand.ExitCode.configuration : DrawbridgeCommand.ExitCode.unavailable
+    return error.concernsFile ? ExitCode.configuration : ExitCode.unavailable
   }
 
   // MARK: Check
@@ -66,7 +106,7 @@ enum StoreCommand {
     if summary.isBackup { Terminal.print("it is a backup that no gateway has opened yet") }
     guard let sessions = summary.sessions else {
       Terminal.print("its schema is older: the gateway migrates it at its next start")
-      return DrawbridgeCommand.ExitCode.ok
+      return ExitCode.ok
     }
     for session in sessions {
       Terminal.print(
@@ -82,7 +122,7 @@ enum StoreCommand {
             + counted(consumer.deadLetters, "dead letter"))
       }
     }
-    return DrawbridgeCommand.ExitCode.ok
+    return ExitCode.ok
   }
 
   private static func counted(_ count: Int, _ one: String, _ many: String? = nil) -> String {
@@ -103,10 +143,10 @@ enum StoreCommand {
       Terminal.printError("drawbridge: \(lines) lines")
     }
     output.flush()
-    guard unreadable > 0 else { return DrawbridgeCommand.ExitCode.ok }
+    guard unreadable > 0 else { return ExitCode.ok }
     Terminal.printError(
       "drawbridge: \(counted(unreadable, "part")) of store '\(path)' could not be read; the output has the rest")
-    return DrawbridgeCommand.ExitCode.data
+    return ExitCode.data
   }
 
   /// Standard output. If writing fails, the process exits.
@@ -125,7 +165,7 @@ enum StoreCommand {
         if count < 0, errno == EINTR { continue }
         guard count > 0 else {
           Terminal.printError("drawbridge: standard output cannot be written: \(SystemError.reason(of: errno))")
-          Terminal.exit(DrawbridgeCommand.ExitCode.output)
+          Terminal.exit(ExitCode.output)
         }
         bytes.consume(count)
       }
@@ -152,11 +192,11 @@ enum StoreCommand {
       }
       if let reason {
         Terminal.printError("drawbridge: no backup of store '\(path)' was made: \(reason)")
-        return DrawbridgeCommand.ExitCode.unavailable
+        return ExitCode.unavailable
       }
     }
     Terminal.print("store '\(path)' was copied to '\(target)'")
-    return DrawbridgeCommand.ExitCode.ok
+    return ExitCode.ok
   }
 
   /// The gateway may have another working directory.

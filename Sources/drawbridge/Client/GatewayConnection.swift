@@ -7,9 +7,31 @@ import TLSEngine
 /// Why a request to a gateway got no response.
 struct ConnectionFailure: Error {
   let reason: String
+  /// What a person can do about it.
+  let hint: String?
 
-  init(_ reason: String) { self.reason = reason }
-  init(code: Int32) { reason = SystemError.reason(of: code) }
+  init(_ reason: String, hint: String? = nil) {
+    self.reason = reason
+    self.hint = hint
+  }
+
+  init(code: Int32) { self.init(SystemError.reason(of: code)) }
+
+  init(_ error: TLSError) {
+    switch error {
+    case .selfSignedCertificate(let subject):
+      self.init(
+        "TLS: the certificate of '\(subject)' is self-signed", hint: "to trust it, give its file with --ca-file")
+    case .unknownIssuer(let issuer):
+      self.init(
+        "TLS: the certificate's issuer '\(issuer)' is not trusted",
+        hint: "give the file of its certificate with --ca-file, or DRAWBRIDGE_CA_FILE")
+    case .clientCertificateRequired:
+      self.init("TLS: the gateway requires a client certificate", hint: "give its file with --certificate")
+    case .notTLS: self.init("TLS: \(error)", hint: "use http:// for a port without TLS")
+    default: self.init("TLS: \(error)")
+    }
+  }
 }
 
 /// One request of a command to a gateway, over TCP, TLS or a Unix-domain socket. It blocks, in each step for at most
@@ -38,7 +60,9 @@ final class GatewayConnection {
       do throws(ConnectionFailure) {
         connected = try Self.connect(to: address)
       } catch {
-        failure = ConnectionFailure("connect \(address): \(error.reason)")
+        failure = ConnectionFailure(
+          "connect \(address): \(error.reason)",
+          hint: "is the gateway running? Name another address with --url, or DRAWBRIDGE_URL")
       }
     }
     guard let connected else { throw failure }
@@ -85,7 +109,7 @@ final class GatewayConnection {
     } catch {
       // Sends the alert with the reason.
       try? sendCiphertext()
-      throw ConnectionFailure("TLS: \(error)")
+      throw ConnectionFailure(error)
     }
   }
 
@@ -105,8 +129,7 @@ final class GatewayConnection {
 
   // MARK: Bytes
 
-  func send(_ text: String) throws(ConnectionFailure) {
-    let bytes = Array(text.utf8)
+  func send(_ bytes: [UInt8]) throws(ConnectionFailure) {
     guard tls != nil else { return try sendPlain(bytes.span) }
     try withTLS { tls throws(TLSError) in try tls.write(bytes.span) }
     try sendCiphertext()
@@ -133,6 +156,9 @@ final class GatewayConnection {
       }
     }
   }
+
+  /// Says that no request follows, so that a request that is held gets its response at once.
+  func finishSending() { if tls == nil { shutdown(descriptor, Int32(SHUT_WR)) } }
 
   private func sendPlain(_ bytes: Span<UInt8>) throws(ConnectionFailure) {
     var sent = 0

@@ -1,6 +1,5 @@
 import ByteStreams
 import Glibc
-import JSONCodec
 
 /// What `drawbridge tail` prints: a line per message, for people or for programs.
 struct TailOutput {
@@ -17,19 +16,19 @@ struct TailOutput {
     return unsafe poll(&interest, 1, 0) > 0 && interest.revents & Int16(POLLERR) != 0
   }
 
-  static var isTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
-
   // MARK: Lines
 
   /// Returns the output for a line of a stream, with its line break; empty if nothing is printed.
-  func render(_ line: StreamLine) -> [UInt8] {
-    if line.type == "heartbeat" { return [] }
-    if format == .ndjson { return (isTerminal ? Self.escaped(line.bytes) : line.bytes) + [UInt8(ascii: "\n")] }
-    let text = line.type == "gap" ? gap(line) : message(line)
+  func render(_ line: Document) -> [UInt8] {
+    if line.text("type") == "heartbeat" { return [] }
+    if format == .ndjson {
+      return (isTerminal ? JSONForTerminal.escaped(line.bytes) : line.bytes) + [UInt8(ascii: "\n")]
+    }
+    let text = line.text("type") == "gap" ? gap(line) : message(line)
     return Array((text + "\n").utf8)
   }
 
-  private func message(_ line: StreamLine) -> String {
+  private func message(_ line: Document) -> String {
     // The time of day of `2026-11-21T09:30:00.125Z`.
     let time = line.text("time").map { String($0.drop { $0 != "T" }.dropFirst()) } ?? ""
     var parts = [colored(Terminal.oneLine(time), .dim)]
@@ -39,21 +38,37 @@ struct TailOutput {
     } else {
       // If the push is a text message, a string is shown without quotes and escapes. If it is JSON that consists of a
       // string, it is shown as it is.
-      let data = line.type == "text" ? line.text("data") : line.json("data")
+      let data = line.text("type") == "text" ? line.text("data") : line.json("data")
       parts.append(Terminal.oneLine(data ?? ""))
     }
     return parts.joined(separator: "  ")
   }
 
-  private func gap(_ line: StreamLine) -> String {
+  private func gap(_ line: Document) -> String { colored("-- \(gapText(line))", .yellow) }
+
+  /// `3 messages are missing (retention)`.
+  func gapText(_ line: Document) -> String {
     let count = line.json("missed").flatMap { Int($0) }.map { "\($0)" } ?? "some"
     let reasons = line.json("reasons").map { $0.filter { !"[]\"".contains($0) } } ?? line.text("reason") ?? ""
     let verb = count == "1" ? "message is" : "messages are"
-    return colored("-- \(count) \(verb) missing (\(Terminal.oneLine(reasons)))", .yellow)
+    return "\(count) \(verb) missing (\(Terminal.oneLine(reasons)))"
   }
 
+  enum Color: Int {
+    case dim = 2
+    case yellow = 33
+    case cyan = 36
+  }
+
+  func colored(_ text: String, _ color: Color) -> String {
+    isColored ? "\u{1B}[\(color.rawValue)m\(text)\u{1B}[0m" : text
+  }
+}
+
+/// JSON on a terminal.
+enum JSONForTerminal {
   /// Returns the same JSON without characters that a terminal would act on.
-  private static func escaped(_ json: [UInt8]) -> [UInt8] {
+  static func escaped(_ json: [UInt8]) -> [UInt8] {
     let text = String(decoding: json, as: UTF8.self)
     guard text.unicodeScalars.contains(where: \.controlsDisplay) else { return json }
     return text.unicodeScalars.reduce(into: []) { result, scalar in
@@ -68,47 +83,4 @@ struct TailOutput {
       }
     }
   }
-
-  enum Color: Int {
-    case dim = 2
-    case yellow = 33
-    case cyan = 36
-  }
-
-  func colored(_ text: String, _ color: Color) -> String {
-    isColored ? "\u{1B}[\(color.rawValue)m\(text)\u{1B}[0m" : text
-  }
-}
-
-/// A line of a stream: a JSON object.
-struct StreamLine {
-  /// Without the line break.
-  let bytes: [UInt8]
-  private let object: JSONObject
-
-  /// Returns nil unless the line is a JSON object.
-  init?(_ bytes: [UInt8]) {
-    guard JSONValidator.isValid(bytes.span), let object = JSONObject(bytes.span) else { return nil }
-    self.bytes = bytes
-    self.object = object
-  }
-
-  var type: String { text("type") ?? "" }
-
-  /// The position after the line.
-  var cursor: String? { text("cursor") ?? text("id") }
-
-  private func value(_ name: String) -> Range<Int>? {
-    object.members.first { JSONString.equals(bytes.span.extracting($0.name), Array(name.utf8)) }?.value
-  }
-
-  /// The content of a string; nil for any other value.
-  func text(_ name: String) -> String? {
-    value(name).flatMap { JSONString.content(of: bytes.span.extracting($0)) }.map {
-      String(decoding: $0, as: UTF8.self)
-    }
-  }
-
-  /// Any value as JSON.
-  func json(_ name: String) -> String? { value(name).map { String(decoding: bytes[$0], as: UTF8.self) } }
 }

@@ -1,0 +1,70 @@
+import ByteStreams
+
+/// Why a command ends without success.
+struct CommandFailure: Error {
+  let code: Int32
+  /// Empty if there is nothing to say.
+  let message: String
+
+  init(_ code: Int32, _ message: String) {
+    self.code = code
+    self.message = message
+  }
+
+  /// Reports a failure, and returns the exit code.
+  static func report(_ body: () throws(CommandFailure) -> Int32) -> Int32 {
+    do throws(CommandFailure) {
+      return try body()
+    } catch {
+      if !error.message.isEmpty { Terminal.note(error.message) }
+      return error.code
+    }
+  }
+}
+
+extension GatewayClient {
+  /// Sends a request. Throws unless the response is a success.
+  ///
+  /// - Parameter accepted: further status codes that are returned.
+  func success(
+    of request: GatewayRequest, within span: TimeSpan = .seconds(Int64(GatewayConnection.timeoutSeconds)),
+    accepting accepted: Set<Int> = []
+  ) throws(CommandFailure) -> GatewayResponse {
+    let response: GatewayResponse
+    do throws(Failure) {
+      response = try self.response(to: request, within: span)
+    } catch {
+      throw CommandFailure(error)
+    }
+    guard response.isSuccess || accepted.contains(response.status) else { throw refusal(response) }
+    return response
+  }
+
+  /// As `success`, for a JSON object.
+  func document(at path: String, within span: TimeSpan = .seconds(10)) throws(CommandFailure) -> Document {
+    let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
+    let response = try success(of: request, within: span)
+    guard let document = response.document else { throw Self.noGateway }
+    return document
+  }
+
+  func refusal(_ response: GatewayResponse) -> CommandFailure {
+    let isTemporary = response.document?.isTrue("retryable") ?? false
+    return CommandFailure(
+      isTemporary ? ExitCode.temporary : ExitCode.unavailable,
+      "the gateway refuses the request: \(reason(of: response))")
+  }
+
+  static let noGateway = CommandFailure(
+    ExitCode.unavailable, "the response is none of a gateway: is this the address of one?")
+}
+
+extension CommandFailure {
+  init(_ failure: GatewayClient.Failure) {
+    switch failure {
+    case .stopped: self.init(ExitCode.ok, "")
+    case .connection(let reason): self.init(ExitCode.unavailable, reason)
+    case .file(let reason): self.init(ExitCode.noInput, reason)
+    }
+  }
+}

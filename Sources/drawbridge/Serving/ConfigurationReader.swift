@@ -1,0 +1,166 @@
+import ByteStreams
+import Configuration
+import Gateway
+import Glibc
+import Logging
+import Host
+import Reactor
+
+/// Where a command reads the configuration from: a file, the environment, and flags.
+struct ConfigurationSource {
+  static let fileFlag = Flag("config", .file, "YAML file with settings (or DRAWBRIDGE_CONFIG)")
+
+  let file: String?
+  let flags: [(name: String, value: String)]
+
+  init(_ arguments: Arguments) {
+    // An empty variable counts as unset: an empty value is the way to override a variable of a container's environment.
+    let variable = SystemFile.environment()["DRAWBRIDGE_CONFIG"].flatMap { $0.isEmpty ? nil : $0 }
+    file = arguments[Self.fileFlag] ?? variable
+    flags = arguments.settings
+  }
+
+  /// The flags of a command that reads settings.
+  ///
+  /// - Parameter names: of the settings that have a flag; nil for all.
+  static func flags(_ names: Set<String>? = nil) -> [Flag] {
+    [fileFlag]
+      + Setting.all.compactMap { setting in
+        guard let flag = setting.flag, names?.contains(flag) ?? true else { return nil }
+        return Flag(flag, .text(placeholders[flag] ?? "VALUE"), setting.summary)
+      }
+  }
+
+  /// The placeholder in the help for a flag's value.
+  private static let placeholders = [
+    "kind": "websocket|socketio", "listen": "ADDRESS", "listen-https": "ADDRESS", "management": "ADDRESS",
+    "loops": "NUMBER", "access": "auto|none", "upstream": "URL", "subprotocol": "NAME", "header": "'NAME: VALUE'",
+    "proxy": "URL", "ca-file": "FILE", "log-level": "LEVEL", "log-format": "FORMAT",
+  ]
+}
+
+/// Reads the configuration of the commands that need one, and reports its errors.
+enum ConfigurationReader {
+  /// Settings that a command sets itself, each time the configuration is read.
+  struct SettingOverrides {
+    /// Paths of the settings that are not read.
+    var ignoredPaths: Set<String> = []
+    /// Sockets that replace configured listeners.
+    var inherited = InheritedSockets.none
+    var apply: (inout GatewaySettings) -> Void = { _ in }
+  }
+
+  /// Runs `body` with the plan, or reports the errors of the configuration.
+  static func withPlan(
+    _ source: ConfigurationSource, overriding overrides: SettingOverrides = SettingOverrides(),
+    _ body: (ConfigurationLoader.Outcome, GatewayPlan, ConfigurationFiles) -> Int32
+  ) -> Int32 {
+    withOutcome(source, ignoring: overrides.ignoredPaths) { outcome, files throws(ConfigurationErrors) in
+      body(outcome, try plan(for: outcome, overriding: overrides), files)
+    }
+  }
+
+  static func withSettings(
+    _ source: ConfigurationSource, _ body: (ConfigurationLoader.Outcome) -> Int32
+  ) -> Int32 {
+    withOutcome(source) { outcome, _ throws(ConfigurationErrors) in
+      try outcome.check()
+      return body(outcome)
+    }
+  }
+
+  static func withOutcome(
+    _ source: ConfigurationSource, ignoring ignored: Set<String> = [],
+    _ body: (ConfigurationLoader.Outcome, ConfigurationFiles) throws(ConfigurationErrors) -> Int32
+  ) -> Int32 {
+    let files = FileRecorder()
+    let content: [UInt8]?
+    do throws(FileError) {
+      content = try source.file.map(files.contents)
+    } catch {
+      Terminal.printError("drawbridge: \(source.file ?? "") cannot be read: \(error)")
+      return ExitCode.noInput
+    }
+    do throws(ConfigurationErrors) {
+      let outcome = read(source, ignoring: ignored, content, files)
+      return try body(outcome, files.fingerprints)
+    } catch {
+      return report(error)
+    }
+  }
+
+  static func report(_ errors: ConfigurationErrors) -> Int32 {
+    for line in errors.errors { Terminal.printError("drawbridge: \(line)") }
+    return ExitCode.configuration
+  }
+
+  /// Relative paths in the file begin at its folder, and elsewhere at the working directory. nil if that is not known:
+  /// it may have been removed.
+  private static var paths: ConfigurationPaths? {
+    guard let folder = unsafe getcwd(nil, 0) else { return nil }
+    defer { unsafe free(folder) }
+    return unsafe ConfigurationPaths(workingDirectory: String(cString: folder)) { unsafe access($0, F_OK) == 0 }
+  }
+
+  /// - Parameter content: the content of the configuration file.
+  static func read(
+    _ source: ConfigurationSource, ignoring ignored: Set<String>, _ content: [UInt8]?, _ files: FileRecorder
+  ) -> ConfigurationLoader.Outcome {
+    ConfigurationLoader.read(
+      file: source.file, environment: SystemFile.environment(), flags: source.flags,
+      ignored: ignored, paths: paths,
+      readFile: { $0 == source.file ? content : try? files.contents(of: $0) })
+  }
+
+  /// Makes the plan from the settings. Throws the errors of the loader and of the plan together.
+  static func plan(
+    for outcome: ConfigurationLoader.Outcome, overriding overrides: SettingOverrides, isReload: Bool = false
+  ) throws(ConfigurationErrors) -> GatewayPlan {
+    var settings = outcome.settings
+    settings.listeners.use(overrides.inherited)
+    overrides.apply(&settings)
+    let plan: GatewayPlan
+    do throws(SettingProblems) {
+      plan = try GatewayPlan(settings, inherited: overrides.inherited, isReload: isReload) {
+        !outcome.hasErrors(in: $0)
+      }
+    } catch {
+      throw outcome.errors(with: error)
+    }
+    try outcome.check()
+    return plan
+  }
+
+  /// Reads the current configuration. If it is invalid, the log contains the errors.
+  static func reload(
+    _ source: ConfigurationSource, overriding overrides: SettingOverrides, _ logger: Logger
+  ) -> ReadConfiguration {
+    let files = FileRecorder()
+    let plan = reload(source, overriding: overrides, logger, files)
+    return ReadConfiguration(plan: plan, files: files.fingerprints)
+  }
+
+  static func reload(
+    _ source: ConfigurationSource, overriding overrides: SettingOverrides, _ logger: Logger, _ files: FileRecorder
+  ) -> GatewayPlan? {
+    let content: [UInt8]?
+    do throws(FileError) {
+      content = try source.file.map(files.contents)
+    } catch {
+      logger.error(
+        "cannot read the new configuration; the old one remains in effect",
+        [.text("file", source.file ?? ""), .text("reason", error.description)])
+      return nil
+    }
+    do throws(ConfigurationErrors) {
+      return try plan(
+        for: read(source, ignoring: overrides.ignoredPaths, content, files), overriding: overrides, isReload: true)
+    } catch {
+      for line in error.errors {
+        logger.error(
+          "the new configuration is not valid; the old one remains in effect", [.text("reason", line.description)])
+      }
+      return nil
+    }
+  }
+}

@@ -1,0 +1,69 @@
+import Configuration
+import DemoUpstream
+import Gateway
+import Host
+import Reactor
+import UpstreamProtocol
+import WebSocketCodec
+
+/// `drawbridge demo`.
+enum DemoCommand {
+  static let command = Command(
+    "demo",
+    summary: "try it with a built-in upstream",
+    purpose: """
+      run the gateway with a built-in upstream, which echoes every message and sends a tick every five seconds. Prints
+      commands to try.
+      """,
+    examples: ["drawbridge demo", "drawbridge demo --listen 127.0.0.1:0", "drawbridge demo --kind socketio"],
+    text: """
+      With --kind socketio, the upstream is a Socket.IO server: it sends every event back, and acknowledges events that
+      want it with their arguments.
+      """,
+    flags: ConfigurationSource.flags([
+      "kind", "listen", "management", "loops", "access", "log-level", "log-format",
+    ]),
+    notes: """
+      The other settings are read from the file and the environment, except upstream.url, upstream.fallback_urls,
+      upstream.proxy and sessions: the demo connects to its own upstream only. Its status page shows payloads.
+      """,
+    exitCodes: ServeCommand.exitCodes
+  ) { arguments in run(ConfigurationSource(arguments)) }
+
+  private static func run(_ source: ConfigurationSource) -> Int32 {
+    // Threads inherit the mask, so block the signals before the upstream starts its thread.
+    ProcessSignals.block(GatewayServer.handledSignals)
+    let upstream: DemoUpstream
+    do throws(SystemError) {
+      upstream = try DemoUpstream()
+    } catch {
+      Terminal.printError("drawbridge: cannot start the demo upstream: \(error)")
+      return ExitCode.unavailable
+    }
+    defer { upstream.stop() }
+    let url: WebSocketURL
+    do throws(WebSocketURLError) {
+      url = try WebSocketURL("ws://\(upstream.address)/")
+    } catch {
+      preconditionFailure("the demo upstream's address makes a URL")
+    }
+    let overrides = ConfigurationReader.SettingOverrides(ignoredPaths: [
+      "upstream.url", "upstream.fallback_urls", "upstream.proxy", "sessions", "profiles",
+      "status.payloads",
+    ]) {
+      $0.session.upstream.url = url
+      // The payloads are the demo's own.
+      $0.status.payloads = true
+    }
+    return ConfigurationReader.withPlan(source, overriding: overrides) { outcome, plan, files in
+      RunningGateway.run(source, plan, files, outcome.warnings, overriding: overrides) { server in
+        guard let client = server.clientAddresses.first else { return }
+        let management = server.managementAddresses.first
+        let isSocketIO = plan.settings.session.upstream.conventions.kind == .socketIO
+        Terminal.print(
+          DemoText.lines(
+            client: client, management: management, upstream: upstream.address, isSocketIO: isSocketIO))
+      }
+    }
+  }
+}

@@ -40,7 +40,7 @@ async def run(*arguments, env=None, stdin=None, within=30.0):
         BINARY,
         *map(str, arguments),
         env=_environment(env),
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

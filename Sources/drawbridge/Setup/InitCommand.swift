@@ -1,0 +1,187 @@
+import Configuration
+import Glibc
+import Host
+import Reactor
+
+/// `drawbridge init`.
+enum InitCommand {
+  private static let defaultFile = "drawbridge.yaml"
+
+  private static let upstream = Flag("upstream", .text("URL"), "the WebSocket service to connect to")
+  private static let kind = Flag("kind", .choice(["websocket", "socketio"]), "what it speaks (default: websocket)")
+  private static let listen = Flag(
+    "listen", .text("ADDRESS"), "where clients connect (default: 127.0.0.1:8080)")
+  private static let store = Flag("store", .file, "keep messages in this SQLite file, so that they survive a restart")
+  private static let tokens = Flag("tokens", .file, "require a token from this file, which 'drawbridge token' fills")
+  private static let force = Flag("force", .none, "replace a file that exists")
+
+  static let command = Command(
+    "init",
+    operands: [.init("FILE", isFile: true)],
+    usage: "[FILE | -]",
+    summary: "write a small configuration",
+    purpose: "write a small configuration with comments, by default drawbridge.yaml.",
+    examples: [
+      "drawbridge init",
+      "drawbridge init --upstream wss://example.org/socket --store drawbridge.db",
+      "drawbridge init - --upstream ws://127.0.0.1:9000/",
+    ],
+    text: """
+      On a terminal and without --upstream, it asks. With -, the configuration goes to standard output. A file that
+      exists is not replaced without --force. A value that is not valid is refused, and nothing is written.
+      """,
+    flags: [upstream, kind, listen, store, tokens, force],
+    exitCodes: [
+      .ok, .usage, Command.ExitCode(ExitCode.cannotCreate, "the file exists, or cannot be written"),
+      Command.ExitCode(ExitCode.configuration, "a value is not valid"),
+    ]
+  ) { (arguments) throws(UsageError) in
+    var answers = Answers(
+      upstream: arguments[upstream] ?? "", kind: arguments[kind] ?? "websocket",
+      listen: arguments[listen] ?? "127.0.0.1:8080", store: arguments[store] ?? "", tokens: arguments[tokens] ?? "")
+    let file = arguments.operands.first ?? defaultFile
+    if file != "-", !arguments.has(force), unsafe access(file, F_OK) == 0 {
+      Terminal.note("'\(file)' exists: choose another name, or replace it with --force")
+      return ExitCode.cannotCreate
+    }
+    if !arguments.has(upstream) {
+      guard isatty(STDIN_FILENO) == 1, isatty(STDERR_FILENO) == 1 else {
+        throw UsageError(
+          message: "the upstream is missing: give its URL, as in 'drawbridge init --upstream wss://example.org/socket'."
+        )
+      }
+      ask(&answers, arguments)
+    }
+    return write(answers, to: file, isReplacing: arguments.has(force))
+  }
+
+  struct Answers: Equatable {
+    var upstream: String
+    var kind: String
+    var listen: String
+    /// Empty for none.
+    var store: String
+    var tokens: String
+  }
+
+  // MARK: Questions
+
+  private static func ask(_ answers: inout Answers, _ arguments: Arguments) {
+    answers.upstream = answer("WebSocket service to connect to", example: "wss://example.org/socket", default: "")
+    if !arguments.has(kind) {
+      answers.kind = answer("What it speaks", example: "websocket or socketio", default: answers.kind)
+    }
+    if !arguments.has(listen) { answers.listen = answer("Address for clients", example: "", default: answers.listen) }
+    if !arguments.has(store) {
+      answers.store = answer(
+        "File that keeps messages over a restart", example: "drawbridge.db; empty for none", default: "")
+    }
+    if !arguments.has(tokens) {
+      answers.tokens = answer("File of tokens for clients", example: "tokens; empty for no authentication", default: "")
+    }
+  }
+
+  /// Questions go to standard error, since standard output may be the configuration.
+  private static func answer(_ question: String, example: String, default fallback: String) -> String {
+    let hint = fallback.isEmpty ? (example.isEmpty ? "" : " (\(example))") : " [\(fallback)]"
+    Terminal.write("\(question)\(hint): ", to: STDERR_FILENO)
+    let line = readLine() ?? ""
+    let words = line.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    return words.isEmpty ? fallback : words
+  }
+
+  // MARK: The file
+
+  private static func write(_ answers: Answers, to file: String, isReplacing: Bool) -> Int32 {
+    let text = configuration(answers, file: file)
+    let outcome = ConfigurationLoader.read(
+      file: file == "-" ? defaultFile : file, environment: [:], flags: [], ignored: [],
+      readFile: { _ in Array(text.utf8) })
+    do throws(ConfigurationErrors) {
+      try outcome.check()
+    } catch {
+      for line in error.errors { Terminal.printError("drawbridge: \(line.message)") }
+      return ExitCode.configuration
+    }
+    if file == "-" {
+      Terminal.write(text, to: STDOUT_FILENO)
+      return ExitCode.ok
+    }
+    let flags = O_WRONLY | O_CREAT | O_CLOEXEC | (isReplacing ? O_TRUNC : O_EXCL)
+    let descriptor = unsafe open(file, flags, 0o644)
+    guard descriptor >= 0 else {
+      Terminal.note("'\(file)' cannot be written: \(SystemError.reason(of: errno))")
+      return ExitCode.cannotCreate
+    }
+    let isWritten = Terminal.write(text, to: descriptor)
+    let code = errno
+    guard close(descriptor) == 0, isWritten else {
+      Terminal.note("'\(file)' cannot be written: \(SystemError.reason(of: code))")
+      return ExitCode.cannotCreate
+    }
+    Terminal.print("'\(file)' is written. Next:\n")
+    if !answers.tokens.isEmpty { Terminal.print("  drawbridge token me >>\(answers.tokens)") }
+    Terminal.print("  drawbridge check-config --config \(file)\n  drawbridge serve --config \(file)")
+    return ExitCode.ok
+  }
+
+  static func configuration(_ answers: Answers, file: String) -> String {
+    let name = file == "-" ? defaultFile : file
+    let store =
+      answers.store.isEmpty
+      ? """
+      # Keep what was acknowledged over a restart:
+      #store:
+      #  engine: sqlite
+      #  path: drawbridge.db
+      """
+      : """
+      # Keeps what was acknowledged over a restart.
+      store:
+        engine: sqlite
+        path: \(quoted(answers.store))
+      """
+    let tokens =
+      answers.tokens.isEmpty
+      ? """
+      # Require a token of every client. 'drawbridge token NAME >>tokens' makes one.
+      #authentication:
+      #  tokens: tokens
+      """
+      : """
+      # Every client needs a token. 'drawbridge token NAME >>\(Terminal.oneLine(answers.tokens))' makes one.
+      authentication:
+        tokens: \(quoted(answers.tokens))
+      """
+    return """
+      # Configuration of Drawbridge. Every setting is explained in config/drawbridge.yaml.
+      # Check this file: drawbridge check-config --config \(Terminal.oneLine(name))
+
+      upstream:
+        # The WebSocket service. Keep secrets out of this file: url: ${env:UPSTREAM_URL}
+        url: \(quoted(answers.upstream))
+        kind: \(quoted(answers.kind))
+        # How long, and how many, messages may be queued while it is away.
+        queue: {ttl: 30s, messages: 1024}
+
+      delivery:
+        # The pushes that are kept for clients.
+        messages: 10000
+
+      listeners:
+        # Where clients connect, and where health, metrics and the status page are.
+        http: [\(quoted(answers.listen))]
+        management: ['127.0.0.1:9090']
+
+      \(store)
+
+      \(tokens)
+
+      """
+  }
+
+  /// In single quotation marks, where YAML has no other escape.
+  private static func quoted(_ text: String) -> String {
+    "'" + text.map { $0 == "'" ? "''" : String($0) }.joined() + "'"
+  }
+}

@@ -2,6 +2,7 @@ import ByteStreams
 import Inbox
 import Journal
 import JournalSupport
+import Outbox
 import RedisSupport
 import Replication
 import Submissions
@@ -93,10 +94,10 @@ enum TestEngine: Sendable {
     let gateway = try TestGateway(engine)
     try await gateway.hold()
     for number in 1...6_000 as ClosedRange<UInt64> {
-      let message = JournalMessage(
+      let message = StoredMessage(
         number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
         time: 0)
-      let settlement = JournalSettlement(
+      let settlement = StoredSettlement(
         first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
       let ticket = try gateway.submit([.accepted(message), .settled(settlement)])
       if number % 400 == 0 { try await gateway.untilStored(ticket) }

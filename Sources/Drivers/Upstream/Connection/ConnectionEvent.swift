@@ -52,8 +52,3 @@ enum FlushOutcome {
     }
   }
 }
-
-/// The owner of a connection.
-protocol ConnectionOwner: AnyObject {
-  func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent)
-}

@@ -28,7 +28,7 @@ final class UpstreamConnection: TurnEndTarget {
   let flushesAfterEachMessage: Bool
   /// nil: it may write at any time.
   private let permission: WritePermission?
-  private let owner: any ConnectionOwner
+  private let owner: SessionDriver
 
   /// nil once the connection is open or discarded.
   private var attempt: ConnectionAttempt?
@@ -73,7 +73,7 @@ final class UpstreamConnection: TurnEndTarget {
   init(
     _ dial: Dial, url: WebSocketURL, _ sharedSettings: SharedSettings, metrics: UpstreamMetrics,
     flushesAfterEachMessage: Bool, permission: WritePermission?, mustPauseReading: (() -> Bool)?,
-    owner: any ConnectionOwner, loop: LoopContext
+    owner: SessionDriver, loop: LoopContext
   ) {
     self.mustPauseReading = mustPauseReading
     self.dial = dial

@@ -8,11 +8,6 @@ import Reactor
 import Threading
 import UpstreamSession
 
-/// The owner of an `OutboxPump`.
-protocol OutboxPumpOwner: AnyObject {
-  func pump(_ pump: OutboxPump, reports event: OutboxPump.Event)
-}
-
 /// Moves messages from a session's outbox into a connection, and tracks their deliveries: barriers after batches, expiry, rate
 /// limiting, and log lines for messages that may be lost.
 ///
@@ -32,7 +27,7 @@ final class OutboxPump: TimerTarget {
 
   private let handle: SessionHandle
   private let loop: LoopContext
-  weak var owner: (any OutboxPumpOwner)?
+  weak var owner: SessionDriver?
   var settings: OutboxSettings
   /// Messages appended to the output and not flushed yet.
   private var batch: [OutboxMessage] = []
@@ -42,6 +37,8 @@ final class OutboxPump: TimerTarget {
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
+  /// Whether messages may have ended since the last report that may not have arrived. Others than this pump signal it (`signalled`).
+  var mayHaveLosses = false
 
   /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
   private static var messagesPerTurn: Int { 4_096 }
@@ -58,11 +55,14 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Messages out
 
-  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many.
-  func fill(_ connection: UpstreamConnection, room: Int) -> Int {
+  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many, and the counter of the ping that must
+  /// follow them.
+  ///
+  /// - Parameter ping: returns the counter of a ping that can be sent now; nil if none can.
+  func fill(_ connection: UpstreamConnection, room: Int, ping: () -> UInt64?) -> (messages: Int, ping: UInt64?) {
     batch.removeAll(keepingCapacity: true)
     let largest = connection.largestCompressedAtOnce
-    let (leavesMore, next) = handle.update { shared in
+    let (leavesMore, next, barrier) = handle.update { shared in
       if let journal = handle.journal { handle.permitStored(&shared, journal) }
       shared.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: room, largest: largest, except: connection.compressedAhead,
@@ -75,10 +75,13 @@ final class OutboxPump: TimerTarget {
           &shared, journal, messages: Self.messagesPerTurn, bytes: max(room, Self.minimumIntent), now: loop.now)
       }
       let next = largest < .max ? shared.outbox.next(largerThan: largest) : nil
-      return (shared.outbox.hasWaiting, next)
+      mayHaveLosses = mayHaveLosses || !shared.outbox.ledger.losses.isEmpty
+      let barrier = batch.isEmpty ? Barrier.none : recordBarrier(in: &shared, on: connection.generation, ping)
+      return (shared.outbox.hasWaiting, next, barrier)
     }
     let rejected = connection.append(batch)
     if !rejected.isEmpty {
+      mayHaveLosses = true
       handle.update { shared in
         for (sequence, reason) in rejected { shared.outbox.reject(sequence, because: reason) }
       }
@@ -88,7 +91,7 @@ final class OutboxPump: TimerTarget {
     let isCompressing = largest < .max && connection.compressAhead(next)
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0 || isCompressing)
     if leavesMore { armTimer(includesPermits: true) }
-    return batch.count
+    return (batch.count, counter(of: barrier))
   }
 
   /// The output was written as far as the kernel accepts it. Returned messages go back to the queue. The messages of the batch that were sent
@@ -97,6 +100,7 @@ final class OutboxPump: TimerTarget {
     var isBlocked = false
     if case .blocked(let returned) = outcome {
       isBlocked = true
+      mayHaveLosses = true
       handle.update { $0.outbox.block(returning: returned?.sequence) }
       armTimer(includesPermits: false)
     }
@@ -121,18 +125,46 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Barriers
 
-  /// Whether a ping must follow the messages just sent. If there are few and no client waits for their confirmation, it is delayed
-  /// (`Event.barrierDue`).
-  func needsBarrier() -> Bool {
-    let (messagesWithoutBarrier, isAwaited) = handle.shared.withLock {
-      ($0.outbox.messagesWithoutBarrier, $0.confirmationWaiters > 0)
+  /// The ping after the messages that were sent.
+  private enum Barrier {
+    case none
+    /// They are few, and no client waits for their confirmation: it is sent after a delay (`Event.barrierDue`).
+    case later
+    case now(UInt64)
+  }
+
+  /// Records the ping that must follow the messages just sent, if there is one.
+  private func recordBarrier(
+    in shared: inout SessionHandle.Shared, on generation: Generation, _ ping: () -> UInt64?
+  ) -> Barrier {
+    let messagesWithoutBarrier = shared.outbox.messagesWithoutBarrier
+    guard messagesWithoutBarrier > 0 else { return .none }
+    guard shared.confirmationWaiters > 0 || messagesWithoutBarrier >= UInt64(settings.barrierMessages) else {
+      return .later
     }
-    guard messagesWithoutBarrier > 0 else { return false }
-    if isAwaited || messagesWithoutBarrier >= UInt64(settings.barrierMessages) { return true }
-    if barrierTimer == nil {
-      barrierTimer = schedule(.barrier, at: max(loop.now + settings.barrierDelay, earliestDelayedBarrier))
+    guard let counter = ping() else { return .none }
+    shared.outbox.barrierSent(counter, on: generation)
+    return .now(counter)
+  }
+
+  /// The counter of a ping that is sent now. Arms the timer for one that is sent later.
+  private func counter(of barrier: Barrier) -> UInt64? {
+    switch barrier {
+    case .none: break
+    case .later:
+      if barrierTimer == nil {
+        barrierTimer = schedule(.barrier, at: max(loop.now + settings.barrierDelay, earliestDelayedBarrier))
+      }
+    case .now(let counter):
+      lastBarrier = loop.now
+      return counter
     }
-    return false
+    return nil
+  }
+
+  /// The counter of the ping that must follow the messages sent on the connection of this generation; nil if none must.
+  func barrierIfDue(on generation: Generation, ping: () -> UInt64?) -> UInt64? {
+    counter(of: handle.shared.withLock { recordBarrier(in: &$0, on: generation, ping) })
   }
 
   /// When a ping may follow the last one because of `barrierDelay`. Messages that may be sent again count against the limits of the queue
@@ -148,13 +180,28 @@ final class OutboxPump: TimerTarget {
     handle.shared.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 
-  /// A pong has arrived: the messages before its ping are confirmed.
-  func pongReceived(_ counter: UInt64, on generation: Generation) {
-    let oldest = handle.update { shared in
+  /// A pong has arrived: the messages before its ping are confirmed, and it makes room for another ping, which may be due.
+  ///
+  /// - Parameters:
+  ///   - isOurs: whether it answers a ping of the connection. Otherwise it counts for one that sent before.
+  ///   - sending: the connection that sends now.
+  ///   - publish: shows the round trip.
+  /// - Returns: the ping to send, and whether messages of a connection that sent before are not settled; nil if the pong counts for nothing.
+  func pongReceived(
+    _ counter: UInt64, on generation: Generation, isOurs: Bool, sending: Generation?, ping: () -> UInt64?,
+    publish: (inout SessionHandle.Shared) -> Void
+  ) -> (ping: UInt64?, isRetiring: Bool)? {
+    let result = handle.update { shared -> (oldest: MonotonicTime?, barrier: Barrier, isRetiring: Bool)? in
+      let retiring = shared.outbox.retiringConnection
+      guard isOurs || retiring == generation else { return nil }
       shared.outbox.confirm(counter, on: generation)
-      return shared.outbox.oldestConfirmed
+      publish(&shared)
+      let barrier = sending.map { recordBarrier(in: &shared, on: $0, ping) } ?? .none
+      return (shared.outbox.oldestConfirmed, barrier, retiring != nil)
     }
-    if let oldest { handle.metrics.confirmations.observe(loop.now - oldest) }
+    guard let result else { return nil }
+    if let oldest = result.oldest { handle.metrics.confirmations.observe(loop.now - oldest) }
+    return (self.counter(of: result.barrier), result.isRetiring)
   }
 
   // MARK: Connections
@@ -167,10 +214,12 @@ final class OutboxPump: TimerTarget {
   }
 
   func stopSending(closedAsTooBig: Bool, partiallyWritten: UInt64?) {
+    mayHaveLosses = true
     handle.update { $0.outbox.stopSending(closedAsTooBig: closedAsTooBig, partiallyWritten: partiallyWritten) }
   }
 
   func pause() {
+    mayHaveLosses = true
     handle.update { $0.outbox.pause(now: loop.now) }
     armTimer(includesPermits: false)
   }
@@ -182,6 +231,7 @@ final class OutboxPump: TimerTarget {
     handle.update { shared in
       guard shared.outbox.isRetiring(generation) else { return false }
       shared.outbox.settle(partiallyWritten: partiallyWritten)
+      mayHaveLosses = true
       return true
     }
   }
@@ -192,6 +242,7 @@ final class OutboxPump: TimerTarget {
     handle.update { shared in
       guard !mayWait || shared.outbox.isEmpty && shared.calls.pending == 0 else { return false }
       shared.outbox.close()
+      mayHaveLosses = true
       return true
     }
   }
@@ -220,6 +271,7 @@ final class OutboxPump: TimerTarget {
       barrierDelayEnded()
     case .time:
       timer = nil
+      mayHaveLosses = true
       handle.update { _ = $0.outbox.expire(now: loop.now) }
       owner?.pump(self, reports: .timePassed)
     case .losses:
@@ -258,7 +310,9 @@ final class OutboxPump: TimerTarget {
 
   /// Logs messages that ended and may not have arrived, at most once per `lossInterval`.
   func reportLosses() {
-    guard lossTimer == nil, handle.shared.withLock({ !$0.outbox.ledger.losses.isEmpty }) else { return }
+    guard mayHaveLosses, lossTimer == nil else { return }
+    mayHaveLosses = false
+    guard handle.shared.withLock({ !$0.outbox.ledger.losses.isEmpty }) else { return }
     if loop.now < nextLossReport {
       lossTimer = schedule(.losses, at: nextLossReport)
     } else {

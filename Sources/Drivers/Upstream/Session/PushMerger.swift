@@ -9,21 +9,13 @@ import Synchronization
 import UpstreamProtocol
 import UpstreamSession
 
-/// The owner of a `PushMerger`.
-protocol PushMergerOwner: AnyObject {
-  /// Pings the connection. Its pong shows which pushes it has delivered.
-  func requestPong(from generation: Generation)
-  /// Pushes that were held have been passed on, or only one connection delivers pushes from now on.
-  func pushesReleased()
-}
-
 /// Passes the pushes of a session to its sink, and replies to the calls that wait for them. While one connection takes over from another, a push
 /// that both deliver is passed on once (`OverlapFilter`).
 final class PushMerger: TimerTarget {
   private let handle: SessionHandle
   private let sink: any UpstreamSink
   private let loop: LoopContext
-  weak var owner: (any PushMergerOwner)?
+  weak var owner: SessionDriver?
   /// nil while only one connection delivers pushes.
   private var overlap: Overlap?
   /// Statistics of the pushes so far. They outlive connections.

@@ -15,6 +15,7 @@ extension SessionDriver: SignalTarget {
   func signalled() {
     let (commandCount, hasWaiting, isConnectionRequested, isConfirmationAwaited, wasPaused) = handle.shared.withLock {
       shared in
+      pump.mayHaveLosses = pump.mayHaveLosses || !shared.outbox.ledger.losses.isEmpty
       defer { (shared.isConnectionRequested, shared.isReadingPaused) = (false, false) }
       return (
         shared.commands.count, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0,
@@ -39,6 +40,7 @@ extension SessionDriver: SignalTarget {
   }
 
   private func perform(_ command: SessionHandle.Command) {
+    status.expireDesired()
     switch command {
     case .open: apply(machine.open(now: loop.now, using: &loop.entropy))
     case .close(let code): apply(machine.close(code: code, now: loop.now))

@@ -9,7 +9,7 @@ import UpstreamSession
 import WebSocketCodec
 
 /// Events of connections and of the outbox's timers. Those that need a decision are passed to the machine.
-extension SessionDriver: ConnectionOwner {
+extension SessionDriver {
   func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent) {
     let generation = connection.generation
     switch event {
@@ -168,12 +168,13 @@ extension SessionDriver: ConnectionOwner {
   }
 
   private func fill(_ connection: UpstreamConnection, room: Int) {
-    let count = pump.fill(connection, room: room)
+    let generation = connection.generation
+    let (count, ping) = pump.fill(connection, room: room) { nextPing(on: generation) }
     guard count > 0 else { return }
     connection.carriesMessages = true
     merger.sent(count)
-    merger.messagesSent(on: connection.generation)
-    sendBarrierIfDue(on: connection)
+    merger.messagesSent(on: generation)
+    if let ping { sendBarrier(ping, on: connection) }
   }
 
   private func written(through sequence: UInt64) {
@@ -190,25 +191,42 @@ extension SessionDriver: ConnectionOwner {
     connection.unansweredPings = nil
     merger.pongReceived(counter, on: generation)
     let isOurs = machine.pongReceived(counter, generation, now: loop.now)
-    let retiring = pump.retiringConnection
-    guard isOurs || retiring == generation else { return }
-    pump.pongReceived(counter, on: generation)
-    status.publish(machine)
+    let sending = sending
+    let figures = machine.figures
+    let result = pump.pongReceived(
+      counter, on: generation, isOurs: isOurs, sending: sending?.generation,
+      ping: { sending.flatMap { nextPing(on: $0.generation) } }, publish: { status.show(figures, in: &$0) })
+    guard let result else { return }
     if let sending {
-      // The pong makes room for another barrier, which may be due.
-      sendBarrierIfDue(on: sending)
-      if retiring != nil { sending.scheduleFlush() }
+      if let ping = result.ping { sendBarrier(ping, on: sending) }
+      if result.isRetiring { sending.scheduleFlush() }
     }
     let actions = machine.handOverPongReceived(counter, generation, now: loop.now, using: &loop.entropy)
     if !actions.isEmpty { apply(actions) }
   }
 
+  /// The counter of a ping whose pong shows what the connection has delivered; nil after its closing handshake has started.
+  private func nextPing(on generation: Generation) -> UInt64? {
+    machine.barrierPing(generation, now: loop.now, using: &loop.entropy)
+  }
+
+  /// Sends a ping that the outbox has recorded. Only the next deadline of the machine changes by it.
+  private func sendBarrier(_ counter: UInt64, on connection: UpstreamConnection) {
+    sendPing(counter, on: connection)
+    armTimer()
+  }
+
   func sendBarrierIfDue(on connection: UpstreamConnection) {
-    if pump.needsBarrier() { requestPong(from: connection.generation) }
+    let generation = connection.generation
+    if let ping = pump.barrierIfDue(on: generation, ping: { nextPing(on: generation) }) {
+      sendBarrier(ping, on: connection)
+    }
   }
 }
 
-extension SessionDriver: PushMergerOwner {
+/// Called by the parts of the session.
+extension SessionDriver {
+  /// Pushes that the merger held have been passed on, or only one connection delivers pushes from now on.
   func pushesReleased() {
     sendStoredAcknowledgements()
     if handle.restoresState, let sending { storeContinuations(of: sending) }
@@ -216,12 +234,10 @@ extension SessionDriver: PushMergerOwner {
 
   /// Sends a ping whose pong shows what the connection has delivered. Does nothing after its closing handshake has started.
   func requestPong(from generation: Generation) {
-    guard let counter = machine.barrierPing(generation, now: loop.now, using: &loop.entropy) else { return }
+    guard let counter = nextPing(on: generation) else { return }
     apply([.ping(counter, generation)])
   }
-}
 
-extension SessionDriver: OutboxPumpOwner {
   func pump(_ pump: OutboxPump, reports event: OutboxPump.Event) {
     switch event {
     case .barrierDue:

@@ -157,10 +157,7 @@ final class SessionDriver {
     case .ping(let counter, let generation):
       guard let connection = connection(generation) else { break }
       pump.pingSent(counter, on: generation)
-      merger.pingSent(counter, on: generation)
-      notePing(on: connection)
-      noteQueued(.ping, on: connection)
-      connection.sendPing(counter)
+      sendPing(counter, on: connection)
     case .skipSetup(let step, let generation):
       if let connection = connection(generation) { skipSetup(step: step, on: connection) }
     case .sendHeartbeat(let counter, let generation):
@@ -293,7 +290,7 @@ final class SessionDriver {
 
   // MARK: Time
 
-  private func armTimer() {
+  func armTimer() {
     let deadline = machine.nextDeadline
     guard timer?.deadline != deadline else { return }
     if let timer { loop.cancel(timer.timer) }
@@ -349,6 +346,13 @@ extension SessionDriver {
     for connection in connections where connection.isReadingPaused {
       machine.readingIsPaused(connection.generation, now: loop.now)
     }
+  }
+
+  func sendPing(_ counter: UInt64, on connection: UpstreamConnection) {
+    merger.pingSent(counter, on: connection.generation)
+    notePing(on: connection)
+    noteQueued(.ping, on: connection)
+    connection.sendPing(counter)
   }
 
   private func noteQueued(_ sent: SentControl, on connection: UpstreamConnection) {

@@ -10,6 +10,8 @@ import WebSocketCodec
 /// The figures are those of the machine. Facts that the machine does not have (URLs, error texts, negotiated parameters) are stored here.
 final class StatusBoard {
   private let handle: SessionHandle
+  /// The figures that were shown last; nil if others must be shown.
+  private var published: SessionFigures?
   /// The facts, changed since the last `publish`: at most one element. Between changes a session keeps no copy of them.
   private var changedFacts: [SessionStatus.Facts] = []
   private var agreement: ClientHandshake.Agreement?
@@ -24,22 +26,31 @@ final class StatusBoard {
   /// Publishes the changes. Called after actions are performed, so that a client that reads `ready` can send.
   func publish(_ machine: borrowing SessionStateMachine) {
     let figures = machine.figures
-    let facts = changedFacts.first
+    guard figures != published || !changedFacts.isEmpty else { return }
     let hasChangedState = handle.shared.withLock { shared in
       let (last, desired) = (shared.status.facts.transitions.newest?.sequence, shared.status.figures.desired)
-      // The machine has no time before its first transition.
-      let since = max(shared.status.figures.since, figures.since)
-      shared.status.figures = figures
-      shared.status.figures.since = since
-      // A requested state is shown at once, and until the machine has processed the command.
-      if !shared.commands.isEmpty { shared.status.figures.desired = desired }
-      if let facts { shared.status.facts = facts }
+      show(figures, in: &shared)
+      if let facts = changedFacts.first { shared.status.facts = facts }
       // Transitions are compared, not states: two of them may lead back to the same state.
       return shared.status.facts.transitions.newest?.sequence != last || shared.status.figures.desired != desired
     }
     if hasChangedState { handle.noteStateChange() }
     changedFacts = []
   }
+
+  /// Shows the figures of the machine.
+  func show(_ figures: SessionFigures, in shared: inout SessionHandle.Shared) {
+    published = figures
+    let (since, desired) = (shared.status.figures.since, shared.status.figures.desired)
+    shared.status.figures = figures
+    // The machine has no time before its first transition.
+    shared.status.figures.since = max(since, figures.since)
+    // A requested state is shown at once, and until the machine has processed the command.
+    if !shared.commands.isEmpty { shared.status.figures.desired = desired }
+  }
+
+  /// A command is performed, whose desired state was shown at once: the machine's is shown after it.
+  func expireDesired() { published = nil }
 
   // MARK: Facts
 

@@ -8,6 +8,7 @@ import Peers
 import Sessions
 import Synchronization
 import Threading
+import Totals
 import Upstream
 
 /// The state that the `API` objects of all event loops use. Thread-safe.
@@ -87,7 +88,8 @@ package final class APIShared: Sendable {
     // too much.
     forwarded = Locked(
       IdempotencyTable(
-        IdempotencyTable.Limits(keys: forwardedIDs, keysPerClient: forwardedIDs, retention: forwardedRetention)))
+        IdempotencyTable.Limits(
+          keys: Reserve(maximum: forwardedIDs).limit, keysPerClient: forwardedIDs, retention: forwardedRetention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)

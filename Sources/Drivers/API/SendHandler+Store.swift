@@ -160,7 +160,7 @@ extension APIShared {
   func keyOwner(of grant: Grant?, by client: UInt64) -> (count: UInt64, digest: IdempotencyTable.Key?) {
     guard storesKeys else { return (client, nil) }
     let digest = IdempotencyTable.Key(Digest.sha256(Array((grant?.principal ?? "").utf8).span).span)
-    return (grant == nil ? client : digest.high, digest)
+    return (grant?.principal.isEmpty ?? true ? client : digest.high, digest)
   }
 }
 

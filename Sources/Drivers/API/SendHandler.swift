@@ -315,7 +315,8 @@ extension API {
       let (reason, next): (String, MonotonicTime?) =
         switch hindrance {
         case .notConnected: ("the upstream is not connected", nextAttempt)
-        case .blocked: ("the upstream has not read what was sent before", nil)
+        case .blocked:
+          ("the upstream has not read what was sent before, or a large message before it is being compressed", nil)
         case .storeFailed: ("the messages queued before it cannot be stored now", nil)
         case .pace(let until): ("the limit of \(session.settingPrefix)upstream.queue.rate is reached", until)
         }

@@ -208,9 +208,8 @@ package final class ForwardedExchange: LoopTask {
     let end = min(deadline, machine.beginWaiting(at: now))
     awaited = forwarder.wait(self, for: pool, by: user)
     while awaited != nil, !isCancelled, holder == peer, now < end { _ = await event.wait(until: end) }
-    guard awaited == nil else {
-      awaited = nil
-      pool.forgetEndedWaits(of: user)
+    if let wait = awaited.take() {
+      pool.removeWait(wait, by: user)
       if now >= end { _ = machine.ended(.unreached, now: now) }
       return nil
     }

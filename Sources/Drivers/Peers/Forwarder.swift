@@ -75,7 +75,7 @@ package final class Forwarder {
   /// with `client(of:)`, or calls `release` at once. Returns the number of the wait.
   func wait(_ exchange: ForwardedExchange, for pool: PeerConnections, by user: UInt64) -> UInt64 {
     lastWait += 1
-    pool.add(exchange, lastWait, by: user)
+    pool.add(PeerConnections.Wait(exchange: exchange, number: lastWait, user: user))
     return lastWait
   }
 
@@ -101,18 +101,21 @@ package final class Forwarder {
     inUse.add(by: user)
   }
 
-  /// Grants each free connection to the longest waiting request of the clients that may have another connection.
+  /// Gives each free connection to a request that waits. Clients take turns, except those that may have no more
+  /// connections.
   private func grant() {
-    while let (wait, pool) = nextWait, let next = pool.removeFirst(of: wait.user) {
+    while inUse.used < inUse.reserve.maximum, let (wait, pool) = nextWait {
+      pool.remove(wait)
       begin(in: pool, by: wait.user)
-      next.granted()
+      wait.exchange.granted()
     }
   }
 
+  /// The longest wait of those whose turn it is, one for each peer.
   private var nextWait: (PeerConnections.Wait, PeerConnections)? {
     var first: (wait: PeerConnections.Wait, pool: PeerConnections)?
     for pool in pools.values {
-      guard let wait = pool.firstWait(where: { inUse.admits(by: $0) }) else { continue }
+      guard let wait = pool.nextWait(where: { inUse.admits(by: $0) }) else { continue }
       if wait.number < first?.wait.number ?? .max { first = (wait, pool) }
     }
     return first
@@ -140,7 +143,9 @@ package final class Forwarder {
 
 extension ReservedTotal {
   /// A total of at most `number` connections, including the reserve, since each needs a descriptor.
-  fileprivate static func connections(_ number: Int) -> ReservedTotal { ReservedTotal(limit: number - number / 9) }
+  fileprivate static func connections(_ number: Int) -> ReservedTotal {
+    ReservedTotal(limit: Reserve(maximum: number).limit)
+  }
 }
 
 /// Notifies the requests of one loop for one session when the session moves.
@@ -176,8 +181,8 @@ private final class PlaceWatch: SignalTarget {
   }
 }
 
-/// The connections of one loop to one gateway, which are kept for reuse, and the requests that wait for one, in the
-/// order of each client. `Forwarder` limits the number of connections.
+/// The connections of one loop to one gateway, which are kept for reuse, and the requests that wait for one.
+/// `Forwarder` limits the number of connections.
 final class PeerConnections {
   private let endpoint: HTTPEndpoint
   private let limits: PeerNetwork.Limits
@@ -188,11 +193,11 @@ final class PeerConnections {
   private var idle: [HTTPClient] = []
   /// Connections with a request, by the client of the request.
   private(set) var inUse: ReservedTotal
-  /// The waiting requests by client, with the numbers of their waits. If a client may have no more connections, the
-  /// requests of others are not delayed. Some requests have stopped waiting.
-  private var waiting: [UInt64: RingDeque<(exchange: ForwardedExchange, number: UInt64)?>] = [:]
+  private var waiting = TurnQueue<Wait>()
 
   struct Wait {
+    let exchange: ForwardedExchange
+    /// Increases with each wait on the loop.
     let number: UInt64
     /// The client whose request waits.
     let user: UInt64
@@ -208,7 +213,7 @@ final class PeerConnections {
   }
 
   var isInUse: Bool { inUse.used > 0 || !waiting.isEmpty }
-  var waitingCount: Int { waiting.values.reduce(0) { $0 + $1.count } }
+  var waitingCount: Int { waiting.count }
   func hasRoom(for user: UInt64) -> Bool { inUse.admits(by: user) }
   var hasIdle: Bool { idle.contains { $0.isConnected } }
   /// Number of connections that are open or about to be.
@@ -250,40 +255,20 @@ final class PeerConnections {
     return HTTPClient(endpoint, limits: limits, resolver: resolver, loop: loop)
   }
 
-  func add(_ exchange: ForwardedExchange, _ number: UInt64, by user: UInt64) {
-    waiting[user, default: RingDeque(filler: nil, minimumCapacity: 1)].append((exchange, number))
+  func add(_ wait: Wait) { waiting.append(wait, by: Self.user(wait.user)) }
+
+  /// The next wait of a client that may have one more connection of this loop (`mayHave`) and with this gateway.
+  func nextWait(where mayHave: (UInt64) -> Bool) -> Wait? {
+    waiting.first { mayHave($0.principal) && hasRoom(for: $0.principal) }?.element
   }
 
-  /// Returns the wait that began first, among the clients that may have one more connection of this loop (`mayHave`)
-  /// and to this gateway. Takes time in proportion to the number of clients.
-  func firstWait(where mayHave: (UInt64) -> Bool) -> Wait? {
-    var first: Wait?
-    for (user, queue) in waiting {
-      guard let number = queue.firstElement()?.number, number < first?.number ?? .max, mayHave(user), hasRoom(for: user)
-      else { continue }
-      first = Wait(number: number, user: user)
-    }
-    return first
+  /// Removes the next wait of its client, whose turn ends.
+  func remove(_ wait: Wait) { _ = waiting.removeFirst(of: Self.user(wait.user)) }
+
+  /// Removes the wait of a request that has stopped waiting.
+  func removeWait(_ number: UInt64, by user: UInt64) {
+    waiting.removeAll(of: Self.user(user)) { $0.number == number }
   }
 
-  /// Removes the first wait of this client, and returns its exchange.
-  func removeFirst(of user: UInt64) -> ForwardedExchange? {
-    guard let index = waiting.index(forKey: user), let first = waiting[user]?.firstElement() else { return nil }
-    waiting.values[index].removeFirst()
-    forgetEndedWaits(of: user)
-    return first.exchange
-  }
-
-  /// Removes waits that have ended from the front, so that the first wait of each client is a current one.
-  func forgetEndedWaits(of user: UInt64) {
-    guard let index = waiting.index(forKey: user) else { return }
-    while let first = waiting.values[index].firstElement(), first.exchange.awaited != first.number {
-      waiting.values[index].removeFirst()
-    }
-    if waiting.values[index].isEmpty { waiting.remove(at: index) }
-  }
-}
-
-extension RingDeque {
-  fileprivate func firstElement<Wrapped>() -> Wrapped? where Element == Wrapped? { isEmpty ? nil : self[front] }
+  private static func user(_ client: UInt64) -> TotalUser { TotalUser(principal: client, address: 0) }
 }

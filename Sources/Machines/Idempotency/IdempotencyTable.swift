@@ -112,8 +112,10 @@ package struct IdempotencyTable: Sendable {
 
   private let limits: Limits
   private var shards: [Shard]
-  /// The keys, in progress or accepted, by client.
+  /// The keys, in progress or accepted, by client. The keys of clients above `countedClients` count for no client.
   private var total: ReservedTotal
+  /// As many clients as a shard of the default limit has keys, for the same reason.
+  private static var countedClients: Int { 16_384 }
   /// Callers on different threads pass times that are not quite in order.
   private var latest = MonotonicTime.zero
 
@@ -141,6 +143,7 @@ package struct IdempotencyTable: Sendable {
       guard entry.fingerprint == fingerprint else { return .different }
       return entry.acceptance.map { .repeated($0) } ?? .inProgress
     }
+    let client = counted(client)
     // It may have expired without having been removed.
     remove(key, from: index)
     if !hasRoom(for: client) {
@@ -172,7 +175,7 @@ package struct IdempotencyTable: Sendable {
     for (stored, end) in keys.prefix(Self.removalsPerCall) {
       let index = index(of: stored.key)
       remove(stored.key, from: index)
-      let client = stored.principal.high
+      let client = counted(stored.principal.high)
       shards[index].entries[stored.key] = Entry(
         fingerprint: stored.fingerprint, client: client, acceptance: stored.acceptance, end: end)
       shards[index].expiries.append(Expiry(key: stored.key, time: end))
@@ -199,6 +202,10 @@ package struct IdempotencyTable: Sendable {
   }
 
   private func index(of key: Key) -> Int { Int(key.high >> 58) }
+
+  private func counted(_ client: UInt64) -> UInt64 {
+    total.userCount < Self.countedClients || total.amount(of: client) > 0 ? client : 0
+  }
 
   private func hasRoom(for client: UInt64) -> Bool {
     total.admits(by: client) && total.amount(of: client) < limits.keysPerClient

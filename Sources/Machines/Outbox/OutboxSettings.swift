@@ -127,7 +127,7 @@ package enum EnqueueResult: Equatable, Sendable {
   package enum NotReadyReason: Equatable, Sendable {
     /// No connection takes messages.
     case notConnected
-    /// The upstream does not read what was written before.
+    /// The upstream does not read what was written before, or a large message before it is being compressed.
     case blocked
     /// Messages before it cannot be stored, and are not written before they are.
     case storeFailed

@@ -10,6 +10,9 @@ package struct Reserve: Sendable {
 
   package init(limit: Int) { self.limit = limit }
 
+  /// The rule for a total that may not exceed `maximum` with the reserve.
+  package init(maximum: Int) { limit = maximum - (maximum + 1) / 9 }
+
   /// Whether a client may have `amount` more.
   ///
   /// - Parameters:

@@ -15,19 +15,39 @@ package struct TurnQueue<Element> {
     elements[user, default: []].append(element)
   }
 
+  package var count: Int { elements.values.reduce(0) { $0 + $1.count } }
+  package var isEmpty: Bool { elements.values.allSatisfy(\.isEmpty) }
+
   /// Removes the next element.
-  package mutating func next() -> Element? {
-    while !turns.isEmpty {
-      let user = turns.removeFirst()
-      guard var rest = elements.removeValue(forKey: user), !rest.isEmpty else { continue }
-      let element = rest.removeFirst()
-      if !rest.isEmpty {
-        elements[user] = rest
-        turns.append(user)
+  package mutating func next() -> Element? { first { _ in true }.flatMap { removeFirst(of: $0.user) } }
+
+  /// The first element of the next user for whom `condition` is true. Takes a step for each user before that one.
+  package mutating func first(where condition: (TotalUser) -> Bool) -> (user: TotalUser, element: Element)? {
+    var index = 0
+    while index < turns.count {
+      let user = turns[index]
+      guard let element = elements[user]?.first else {
+        elements[user] = nil
+        turns.remove(at: index)
+        continue
       }
-      return element
+      if condition(user) { return (user, element) }
+      index += 1
     }
     return nil
+  }
+
+  /// Removes the first element of a user, whose turn ends.
+  package mutating func removeFirst(of user: TotalUser) -> Element? {
+    guard let index = turns.firstIndex(of: user), var rest = elements.removeValue(forKey: user) else { return nil }
+    turns.remove(at: index)
+    guard !rest.isEmpty else { return nil }
+    let element = rest.removeFirst()
+    if !rest.isEmpty {
+      elements[user] = rest
+      turns.append(user)
+    }
+    return element
   }
 
   /// Removes the elements of a user for which `condition` is true.

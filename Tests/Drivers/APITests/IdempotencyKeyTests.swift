@@ -2,6 +2,7 @@ import ByteStreams
 import Configuration
 import HTTPServer
 import Idempotency
+import Journal
 import Outbox
 import Sessions
 import Testing
@@ -191,6 +192,22 @@ import UpstreamProtocol
     #expect(refused.text("detail")?.contains("http.idempotency_keys") == true)
     #expect(try post(api, "x", "a").field("Idempotency-Replayed") == "true")
     #expect(try queued(api) == 2)
+  }
+
+  /// Without authentication, a client is an address, whether keys are stored or not.
+  @Test(arguments: [StoreSettings.Engine.memory, StoreSettings.Engine.sqlite])
+  func oneAddressCannotTakeTheKeysOfAnotherAddress(engine: StoreSettings.Engine) throws {
+    var api = try APIFixture {
+      $0.http.idempotencyKeys = 8
+      $0.store.engine = engine
+    }
+    func post(_ key: String, from address: UInt32) throws -> Received {
+      api.client = ClientConnection(.ipv4(address))
+      return try self.post(api, "x", key)
+    }
+    for number in 0..<8 { #expect(try post("\(number)", from: 1).status == 202) }
+    #expect(try post("more", from: 1).problem == "too-many-keys")
+    #expect(try post("other", from: 2).status == 202)
   }
 
   @Test(arguments: ["", "\"\"", "a b", "caf\u{E9}", "a\"b", "\"a", String(repeating: "k", count: 256)])

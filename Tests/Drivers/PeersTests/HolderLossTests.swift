@@ -180,7 +180,7 @@ import Upstream
 
   /// All requests have the same principal. Its share of the keys of clients does not include these ids.
   @Test func theIdsOfForwardedRequestsHaveOneLimitForAllClients() throws {
-    let holder = try TestGateway(forwardedIDs: 8, settings: { $0.authentication.tokens = "tokens" })
+    let holder = try TestGateway(forwardedIDs: 9, settings: { $0.authentication.tokens = "tokens" })
     let follower = try TestGateway(.at(holder.peerAddress))
     for number in 0..<8 { #expect(try follower.request("POST", "/v1/messages", "", "x").status == 202, "\(number)") }
     let refused = try follower.request("POST", "/v1/messages", "", "x")

@@ -4,6 +4,21 @@ import Totals
 @Suite struct TurnQueueTests {
   private func user(_ number: UInt64) -> TotalUser { TotalUser(address: number) }
 
+  @Test func usersThatMayNotHaveMoreKeepTheirTurns() {
+    var queue = TurnQueue<String>()
+    for (user, element) in [(1, "a"), (1, "b"), (2, "c"), (3, "d")] {
+      queue.append(element, by: TotalUser(address: UInt64(user)))
+    }
+    #expect(queue.count == 4)
+    #expect(queue.first { $0.address > 1 }?.element == "c")
+    #expect(queue.removeFirst(of: TotalUser(address: 2)) == "c")
+    queue.removeAll(of: TotalUser(address: 3)) { $0 == "d" }
+    #expect(queue.first { $0.address > 1 } == nil)
+    #expect(queue.removeFirst(of: TotalUser(address: 4)) == nil)
+    #expect(all(&queue) == ["a", "b"])
+    #expect(queue.isEmpty)
+  }
+
   private func all(_ queue: inout TurnQueue<String>) -> [String] {
     var elements: [String] = []
     while let element = queue.next() { elements.append(element) }

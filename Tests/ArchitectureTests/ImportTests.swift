@@ -12,9 +12,10 @@ import Testing
     "ProxyCodec": ["ByteStreams", "HTTPCodec"],
     "RESPCodec": ["ByteStreams"],
     "Continuity": [],
-    "SocketIO": ["ByteStreams", "Continuity", "JSONCodec"],
+    "Events": ["ByteStreams"],
+    "SocketIO": ["ByteStreams", "Continuity", "Events", "JSONCodec"],
     "UpstreamProtocol": [
-      "ByteStreams", "Continuity", "Deflate", "Digests", "JSONCodec", "JournalCoding", "SocketIO", "Totals",
+      "ByteStreams", "Continuity", "Deflate", "Digests", "Events", "JSONCodec", "JournalCoding", "SocketIO", "Totals",
     ],
     "Totals": [],
     "JournalCoding": ["ByteStreams"],
@@ -24,7 +25,7 @@ import Testing
     "Profiles": ["ByteStreams", "WebSocketCodec"],
     "UpstreamSession": ["ByteStreams"],
     "Outbox": ["ByteStreams", "Totals", "UpstreamSession", "JournalCoding"],
-    "Inbox": ["ByteStreams", "JSONCodec", "SocketIO", "JournalCoding"],
+    "Inbox": ["ByteStreams", "JSONCodec", "Events", "JournalCoding"],
     "Consumers": ["ByteStreams", "JSONCodec", "Totals", "Inbox", "JournalCoding"],
     "Webhooks": ["ByteStreams", "Signatures", "HTTPCodec", "Profiles", "Consumers"],
     "Idempotency": ["ByteStreams", "Totals", "JournalCoding"],
@@ -126,6 +127,23 @@ import Testing
         let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
         #expect(!found.contains("Reactor"), "\(file.lastPathComponent)")
       }
+    }
+  }
+
+  /// Drivers and machines ask for a capability (`ProtocolCapabilities`). What names a protocol is its room, its settings, and the demo.
+  @Test func onlyItsRoomAndItsSettingsNameAProtocol() throws {
+    let rooms = ["/Machines/SocketIO/", "/SocketIOUpstream/", "/DemoUpstream/", "/Sources/drawbridge/"]
+    let others = [
+      // The list of protocols, their settings, and a text about them.
+      "UpstreamConventions+Protocols.swift", "UpstreamConventions.swift", "SettingScope.swift",
+      "Settings+SocketIO.swift", "CredentialUse.swift",
+      // The kinds of upstreams whose messages are stored.
+      "StoredMemory.swift", "StoreInspection.swift",
+    ]
+    for file in try Self.sources() where !rooms.contains(where: { file.path.contains($0) }) {
+      guard !others.contains(file.lastPathComponent) else { continue }
+      let text = try String(contentsOf: file, encoding: .utf8)
+      #expect(!text.lowercased().contains("socketio"), "\(file.lastPathComponent)")
     }
   }
 

@@ -18,7 +18,7 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     session.noteUse(at: now)
     let registered: SessionHandle.RegisteredCall
-    switch try call.content(of: body, session.upstream.socketIO, randomBits()) {
+    switch try call.content(of: body, session.upstream.eventFormat, randomBits()) {
     case .event(let event):
       let receipt = try registerEvent(call, event, of: session, by: client, at: now)
       guard let call = try accepted(receipt, by: session, at: now) else { preconditionFailure("an id was used twice") }

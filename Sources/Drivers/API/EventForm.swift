@@ -1,8 +1,8 @@
 import ByteStreams
+import Events
 import HTTPCodec
 import JSONCodec
 import Sessions
-import SocketIO
 import Upstream
 import UpstreamProtocol
 
@@ -18,12 +18,12 @@ final class EventParameters: Sendable {
   }
 }
 
-extension SocketIOSettings {
+extension EventFormat {
   /// Describes the error of a namespace that is not configured.
   func unknown(namespace: [UInt8], of session: Session) -> String {
-    let names = joined.map(\.name).joined(separator: ", ")
+    let names = namespaceNames.joined(separator: ", ")
     return
-      "namespace '\(namespace.span.excerpt())' is not one of \(session.settingPrefix)upstream.socketio.namespaces: use \(names)"
+      "namespace '\(namespace.span.excerpt())' is not one of \(session.settingPrefix)\(section).namespaces: use \(names)"
   }
 }
 
@@ -36,7 +36,7 @@ struct EventForm {
 
   /// Throws unless requests with this head can be sent to the session.
   func check(for session: Session) throws(ProblemError) {
-    guard session.upstream.hasEvents else {
+    guard let format = session.upstream.eventFormat else {
       guard parameters == nil else {
         throw ProblemError(
           .invalidParameter,
@@ -59,8 +59,8 @@ struct EventForm {
       throw ProblemError(
         .invalidParameter, "event is not accepted with a batch, whose lines are envelopes: leave it out")
     }
-    do throws(SocketIOEnvelopeError) {
-      try SocketIOEnvelope.check(name: name)
+    do throws(EventFormatError) {
+      try format.check(name: name)
     } catch {
       throw ProblemError(.invalidDocument, error.description)
     }
@@ -70,10 +70,10 @@ struct EventForm {
   ///
   /// - Parameter limit: the setting `http.body_bytes`.
   func envelope(
-    of content: [UInt8], _ settings: SocketIOSettings, limit: Int
-  ) throws(ProblemError) -> SocketIOEnvelope {
-    guard let name = parameters?.name else { return try Self.envelope(content.span, settings) }
-    var parts = SocketIOParts()
+    of content: [UInt8], _ format: any EventFormat, limit: Int
+  ) throws(ProblemError) -> EventEnvelope {
+    guard let name = parameters?.name else { return try Self.envelope(content.span, format) }
+    var parts = EventParts()
     parts.name = name
     if let namespace = parameters?.namespace { parts.namespace = namespace }
     let isText = form != .binary && UTF8StreamValidator.isValid(content.span)
@@ -99,8 +99,8 @@ struct EventForm {
       throw ProblemError(
         .invalidText, "a text argument must be UTF-8: send other bytes with Content-Type: application/octet-stream")
     } else {
-      guard settings.attachments > 0 else {
-        throw ProblemError(.invalidDocument, "upstream.socketio.attachments is 0: no event may have binary data")
+      guard format.attachments > 0 else {
+        throw ProblemError(.invalidDocument, "\(format.section).attachments is 0: no event may have binary data")
       }
       parts.arguments = Array(#"{"_placeholder":true,"num":0}"#.utf8)
       parts.attachments = [content]
@@ -108,12 +108,12 @@ struct EventForm {
     return .event(parts)
   }
 
-  static func envelope(_ text: Span<UInt8>, _ settings: SocketIOSettings) throws(ProblemError) -> SocketIOEnvelope {
+  static func envelope(_ text: Span<UInt8>, _ format: any EventFormat) throws(ProblemError) -> EventEnvelope {
     guard UTF8StreamValidator.isValid(text) else {
       throw ProblemError(.invalidText, "an envelope must be UTF-8: JSON has no other encoding")
     }
-    do throws(SocketIOEnvelopeError) {
-      return try SocketIOEnvelope(text, attachmentLimit: settings.attachments)
+    do throws(EventFormatError) {
+      return try format.envelope(text)
     } catch {
       throw ProblemError(.invalidDocument, error.description)
     }
@@ -124,9 +124,9 @@ struct EventForm {
 
   /// Throws if the upstream would not accept the event.
   static func check(_ event: EventContent, for session: Session) throws(ProblemError) {
-    guard let settings = session.upstream.socketIO else { preconditionFailure("an event for another upstream") }
-    guard settings.joins(event.namespace) else {
-      throw ProblemError(.invalidDocument, settings.unknown(namespace: event.namespace, of: session))
+    guard let format = session.upstream.eventFormat else { preconditionFailure("an event for another upstream") }
+    guard format.joins(event.namespace) else {
+      throw ProblemError(.invalidDocument, format.unknown(namespace: event.namespace, of: session))
     }
     try check(size: event.largestFrame, for: session)
     if let missing = session.upstream.missing(namespace: event.namespace) {

@@ -1,10 +1,10 @@
 import ByteStreams
 import Configuration
+import Events
 import HTTPServer
 import Journal
 import Outbox
 import Sessions
-import SocketIO
 import Upstream
 import UpstreamProtocol
 
@@ -29,16 +29,17 @@ extension API {
   }
 
   func acknowledge(
-    _ token: [UInt8], _ parts: SocketIOParts, _ message: IncomingMessage, to session: Session,
+    _ token: [UInt8], _ parts: EventParts, _ message: IncomingMessage, to session: Session,
     by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
-    guard let settings = session.upstream.socketIO, settings.acknowledgements == .client else {
+    guard let format = session.upstream.eventFormat else { preconditionFailure("an event for another upstream") }
+    guard format.takesAcknowledgements else {
       throw ProblemError(
         .invalidDocument,
-        "clients do not send acknowledgements: \(session.settingPrefix)upstream.socketio.acks is \(session.upstream.socketIO?.acknowledgements.rawValue ?? "")"
+        "clients do not send acknowledgements: \(session.settingPrefix)\(format.section).acks is \(format.acknowledgementsWord)"
       )
     }
-    try EventForm.check(size: parts.largestFrame(settings.version), for: session)
+    try EventForm.check(size: format.largestFrame(of: parts), for: session)
     try admitMessages(1, in: context, at: now)
     let timeToLive = try timeToLive(of: message.parameters, to: session)
     switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, by: client, now: now) {

@@ -1,10 +1,10 @@
 import ByteStreams
 import Calls
+import Events
 import HTTPCodec
 import HTTPServer
 import JSONCodec
 import Sessions
-import SocketIO
 import Upstream
 import UpstreamProtocol
 
@@ -93,30 +93,30 @@ struct IncomingCall {
   /// Returns the content of the body, which was prepared or is read now.
   ///
   /// - Parameters:
-  ///   - settings: nil unless the upstream speaks Socket.IO.
+  ///   - format: nil unless messages are events.
   ///   - random: a random number for the id.
   func content(
-    of body: RequestBody?, _ settings: SocketIOSettings?, _ random: @autoclosure () -> UInt128
+    of body: RequestBody?, _ format: (any EventFormat)?, _ random: @autoclosure () -> UInt128
   ) throws(ProblemError) -> CallContent {
     if let preparation = body?.preparation as? PreparedBody<Result<CallContent, ProblemError>>,
       let prepared = preparation.take()
     {
       return try prepared.get()
     }
-    return try content(body?.bytes ?? [], settings, random())
+    return try content(body?.bytes ?? [], format, random())
   }
 
   /// Reads a whole body.
   func content(
-    _ bytes: [UInt8], _ settings: SocketIOSettings?, _ random: UInt128
+    _ bytes: [UInt8], _ format: (any EventFormat)?, _ random: UInt128
   ) throws(ProblemError) -> CallContent {
     let plain = try limits.decoded(bytes, isCompressed: isCompressed)
     if let event {
-      guard let settings else { preconditionFailure("an event for another upstream") }
-      guard case .event(let parts) = try event.envelope(of: plain, settings, limit: limits.bodyBytes) else {
+      guard let format else { preconditionFailure("an event for another upstream") }
+      guard case .event(let parts) = try event.envelope(of: plain, format, limit: limits.bodyBytes) else {
         throw ProblemError(.invalidDocument, "a call emits an event: send an acknowledgement with POST /v1/messages")
       }
-      return .event(EventContent(parts, settings))
+      return .event(EventContent(parts, format))
     }
     let place = try identifier(in: plain.span)
     let token = SharedBytes(copying: plain.span.extracting(place))

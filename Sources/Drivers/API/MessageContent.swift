@@ -1,7 +1,7 @@
 import ByteStreams
+import Events
 import HTTPServer
 import Idempotency
-import SocketIO
 import UpstreamProtocol
 
 /// The validated content of a `POST /v1/messages`. It depends on the body and the head, not on the state of a session.
@@ -11,7 +11,7 @@ enum MessageContent: Sendable {
   case event(EventContent)
   /// `failure` is the error of the line after these events; nil if every line is an event.
   case events([EventContent], failure: ProblemError?)
-  case acknowledgement(token: [UInt8], SocketIOParts)
+  case acknowledgement(token: [UInt8], EventParts)
 }
 
 /// An event to be queued.
@@ -21,9 +21,9 @@ struct EventContent: Sendable {
   let largestFrame: Int
   let record: [UInt8]
 
-  init(_ parts: SocketIOParts, _ settings: SocketIOSettings) {
+  init(_ parts: EventParts, _ format: any EventFormat) {
     namespace = parts.namespace
-    largestFrame = parts.largestFrame(settings.version)
+    largestFrame = format.largestFrame(of: parts)
     record = parts.record
   }
 }
@@ -49,43 +49,43 @@ extension IncomingMessage {
   }
 
   /// Reads a whole body, before its request is finished.
-  func prepared(_ bytes: [UInt8], _ settings: SocketIOSettings?) -> Result<MessageBody, ProblemError> {
+  func prepared(_ bytes: [UInt8], _ format: (any EventFormat)?) -> Result<MessageBody, ProblemError> {
     Result { () throws(ProblemError) in
       let plain = try decoded(bytes)
       return .prepared(
-        Result { () throws(ProblemError) in try content(of: plain, settings) },
+        Result { () throws(ProblemError) in try content(of: plain, format) },
         fingerprint: idempotency?.fingerprint(parameters, plain))
     }
   }
 
-  /// - Parameter settings: nil unless the upstream speaks Socket.IO.
-  func content(of body: MessageBody, _ settings: SocketIOSettings?) throws(ProblemError) -> MessageContent {
+  /// - Parameter format: nil unless messages are events.
+  func content(of body: MessageBody, _ format: (any EventFormat)?) throws(ProblemError) -> MessageContent {
     switch body {
-    case .plain(let plain): try content(of: plain, settings)
+    case .plain(let plain): try content(of: plain, format)
     case .prepared(let content, _): try content.get()
     }
   }
 
-  private func content(of plain: [UInt8], _ settings: SocketIOSettings?) throws(ProblemError) -> MessageContent {
-    guard let settings else { return isBatch ? .lines(try lines(in: plain)) : .item(try item(in: plain)) }
-    if isBatch { return try events(in: plain, settings) }
+  private func content(of plain: [UInt8], _ format: (any EventFormat)?) throws(ProblemError) -> MessageContent {
+    guard let format else { return isBatch ? .lines(try lines(in: plain)) : .item(try item(in: plain)) }
+    if isBatch { return try events(in: plain, format) }
     let form = EventForm(parameters: parameters.event, form: form, isJSON: isJSON)
-    switch try form.envelope(of: plain, settings, limit: limits.bodyBytes) {
-    case .event(let parts): return .event(EventContent(parts, settings))
+    switch try form.envelope(of: plain, format, limit: limits.bodyBytes) {
+    case .event(let parts): return .event(EventContent(parts, format))
     case .acknowledgement(let token, let parts): return .acknowledgement(token: token, parts)
     }
   }
 
-  private func events(in plain: [UInt8], _ settings: SocketIOSettings) throws(ProblemError) -> MessageContent {
+  private func events(in plain: [UInt8], _ format: any EventFormat) throws(ProblemError) -> MessageContent {
     let lines = try lines(in: plain)
     var events: [EventContent] = []
     events.reserveCapacity(lines.count)
     for (index, line) in lines.enumerated() {
       do throws(ProblemError) {
-        guard case .event(let parts) = try EventForm.envelope(line.bytes, settings) else {
+        guard case .event(let parts) = try EventForm.envelope(line.bytes, format) else {
           throw ProblemError(.invalidDocument, "send an acknowledgement in a request of its own, not in a batch")
         }
-        events.append(EventContent(parts, settings))
+        events.append(EventContent(parts, format))
       } catch {
         return .events(events, failure: Self.problem(error, ofLine: index))
       }

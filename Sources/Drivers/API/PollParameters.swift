@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Events
 import HTTPCodec
 import Inbox
 import Sessions
@@ -175,13 +176,13 @@ struct PollParameters {
   /// Throws if the client requests a namespace that no push of the session can have.
   func checkNamespaces(of session: Session) throws(ProblemError) {
     guard options.given.contains(.namespace) else { return }
-    guard let settings = session.upstream.socketIO else {
+    guard let format = session.upstream.eventFormat else {
       throw ProblemError(
         .invalidParameter,
         "namespace is for Socket.IO upstreams, and session '\(session.name)' has another: leave it out")
     }
-    for namespace in options.filter?.namespaces ?? [] where !settings.joins(namespace) {
-      throw ProblemError(.invalidParameter, settings.unknown(namespace: namespace, of: session))
+    for namespace in options.filter?.namespaces ?? [] where !format.joins(namespace) {
+      throw ProblemError(.invalidParameter, format.unknown(namespace: namespace, of: session))
     }
   }
 

@@ -47,13 +47,13 @@ extension API {
   private func preparation(of request: PendingRequest) -> (any BodyPreparation)? {
     switch request {
     case .send(let message, let session):
-      let settings = session.upstream.socketIO
-      guard message.isExamined || settings != nil else { return nil }
-      return PreparedBody { message.prepared($0, settings) }
+      let format = session.upstream.eventFormat
+      guard message.isExamined || format != nil else { return nil }
+      return PreparedBody { message.prepared($0, format) }
     case .call(let call, let session):
-      let settings = session.upstream.socketIO
+      let format = session.upstream.eventFormat
       let random = randomBits()
-      return PreparedBody { bytes in Result { () throws(ProblemError) in try call.content(bytes, settings, random) } }
+      return PreparedBody { bytes in Result { () throws(ProblemError) in try call.content(bytes, format, random) } }
     case .movable(let request, _), .fromPeer(let request, _, _): return preparation(of: request)
     case .poll, .delivery, .change, .putSession, .closeSession, .listSessions, .consumer, .read, .forward, .misdirected,
       .preflight, .refused, .missing:

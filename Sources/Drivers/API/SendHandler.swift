@@ -143,7 +143,7 @@ extension API {
     let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
     let results: SendReceipt.Results
     var ticket: JournalTicket?
-    switch try message.content(of: body, session.upstream.socketIO) {
+    switch try message.content(of: body, session.upstream.eventFormat) {
     case .item(let item):
       try admitMessages(1, in: context, at: now)
       results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), item.kind)

@@ -3,6 +3,7 @@ import Configuration
 import Consumers
 import Continuity
 import Dialing
+import Events
 import Host
 import Inbox
 import Idempotency
@@ -10,7 +11,6 @@ import Journal
 import Logging
 import Metrics
 import Reactor
-import SocketIO
 import Synchronization
 import Threading
 import Upstream
@@ -397,7 +397,7 @@ private final class InboxSink: UpstreamSink {
     consumers.pushed()
   }
 
-  func received(_ event: SocketIORecord, _ continuation: Continuation?, now: Int64) {
+  func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64) {
     inbox.append(event, continuation, time: now, now: ProcessInformation.monotonicTime())
     consumers.pushed()
   }

@@ -1,9 +1,9 @@
 import ByteStreams
 import Continuity
+import Events
 import Inbox
 import Journal
 import Reactor
-import SocketIO
 import Synchronization
 import Threading
 import UpstreamProtocol
@@ -116,7 +116,7 @@ package final class SharedInbox: Sendable {
   ///
   /// - Parameter continuation: what a connection of another process continues from after it. Only if the inbox is stored.
   package func append(
-    _ event: SocketIORecord, _ continuation: Continuation? = nil, time: Int64, now: MonotonicTime
+    _ event: EventRecord, _ continuation: Continuation? = nil, time: Int64, now: MonotonicTime
   ) {
     let continued = continuation.map { JournalEntry.memory(.continued(namespace: event.namespace.text(), $0)) }
     append(continued, time: time, now: now) { renderer, id in

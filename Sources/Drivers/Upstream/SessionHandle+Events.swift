@@ -1,8 +1,8 @@
 import ByteStreams
 import Calls
+import Events
 import Outbox
 import Reactor
-import SocketIO
 import Threading
 import UpstreamProtocol
 import UpstreamSession
@@ -36,9 +36,9 @@ struct EventState: Sendable {
 }
 
 extension SessionHandle {
-  /// The settings of Socket.IO; nil if the upstream does not speak it.
-  package var socketIO: SocketIOSettings? {
-    hasEvents ? shared.withLock { $0.socketIOSettings } : nil
+  /// How clients write events; nil if messages are none.
+  package var eventFormat: (any EventFormat)? {
+    hasEvents ? shared.withLock { $0.eventFormat } : nil
   }
 
   /// The states of its namespaces on the newest connection.
@@ -72,7 +72,7 @@ extension SessionHandle {
 
   /// Queues the acknowledgement with this token, once. Callable from any loop.
   package func acknowledge(
-    _ token: [UInt8], _ parts: SocketIOParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
+    _ token: [UInt8], _ parts: EventParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
   ) -> AcknowledgementReceipt {
     // The record is written without the lock, since it may be large.
     let (found, current) = shared.withLock { ($0.events?.owed[token], $0.events?.connection) }
@@ -109,7 +109,7 @@ extension SessionHandle {
     var record = record
     return call(token: SharedBytes([]), timeToLive: timeToLive, by: client, now: now) { sequence in
       let id = self.resumed.callIDBase &+ sequence
-      SocketIORecord.set(id: id, in: &record)
+      EventRecord.set(id: id, in: &record)
       return (CallID(acknowledgement: id), SharedSlice(SharedBytes(record)))
     }
   }
@@ -130,7 +130,7 @@ extension SessionHandle {
     shared.withLock { $0.events?.forget(connection) }
   }
 
-  func expectAcknowledgement(of event: SocketIORecord, from connection: Generation) {
+  func expectAcknowledgement(of event: EventRecord, from connection: Generation) {
     let token = [UInt8](copying: event.token)
     let owed = EventState.Owed(
       connection: connection, namespace: [UInt8](copying: event.namespace), id: event.id)

@@ -1,13 +1,13 @@
 import ByteStreams
+import Configuration
 import Continuity
 import Host
 import Idempotency
 import Journal
 import JournalCoding
-import Outbox
 import Logging
+import Outbox
 import Reactor
-import SocketIO
 import Threading
 import UpstreamProtocol
 
@@ -119,7 +119,7 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if it does.
   private(set) var mayBeContinued = false
-  /// The ids of Socket.IO calls are larger than this, and differ from those of other terms: those may still be answered, since a server may restore
+  /// The ids of events that are calls are larger than this, and differ from those of other terms: those may still be answered, since a server may restore
   /// the connection. The number alone does not suffice, because that of a call is not always stored. JavaScript represents 20 bits above 32 exactly.
   private(set) var callIDBase: UInt64 = 0
 

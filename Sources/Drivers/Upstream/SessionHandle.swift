@@ -2,6 +2,7 @@ import ByteStreams
 import Calls
 import Configuration
 import Dialing
+import Events
 import Host
 import Idempotency
 import Journal
@@ -59,7 +60,8 @@ package final class SessionHandle: Sendable {
     var correlation: Correlation?
     /// nil unless pushes are events.
     var events: EventState?
-    var socketIOSettings: SocketIOSettings?
+    /// How clients write events, by the latest settings; nil unless pushes are events.
+    var eventFormat: (any EventFormat)?
     /// Whether pings confirm messages, by the latest settings.
     var confirms: Bool
     /// The session shuts down, and ends when the last call has.
@@ -134,7 +136,7 @@ package final class SessionHandle: Sendable {
     journal = opened?.journal
     keyClock = opened.map { KeyClock($0.restored.keys, at: $0.clock ?? .present) }
     opensAtStart = opened?.restored.isOpenDesired ?? true
-    resumed = ResumedProtocol(opened?.restored, settings.value.conventions.kind)
+    resumed = ResumedProtocol(opened?.restored, settings.kind)
     self.owner = owner
     self.lineLimiter = lineLimiter
     self.settings = settings
@@ -149,8 +151,8 @@ package final class SessionHandle: Sendable {
       Shared(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
         events: hasEvents ? EventState() : nil,
-        socketIOSettings: settings.value.conventions.socketIO, confirms: settings.value.outbox.confirms))
-    if let opened { restore(opened.restored, settings.value.conventions.kind, in: opened.journal) }
+        eventFormat: settings.declaration?.eventFormat, confirms: settings.value.outbox.confirms))
+    if let opened { restore(opened.restored, settings.kind, in: opened.journal) }
   }
 
   deinit { shared.withLock { lateCalls?.count(0, &$0.lateMemory) } }
@@ -543,7 +545,7 @@ package final class SessionHandle: Sendable {
   package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
     shared.withLock { shared in
       shared.correlation = settings.value.conventions.correlation
-      shared.socketIOSettings = settings.value.conventions.socketIO
+      shared.eventFormat = settings.declaration?.eventFormat
       shared.confirms = settings.value.outbox.confirms
     }
     send(.reconfigure(settings, because: reason))

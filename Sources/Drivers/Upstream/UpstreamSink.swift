@@ -1,17 +1,17 @@
 import ByteStreams
 import Continuity
+import Events
 import Journal
-import SocketIO
 
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
   /// A push has arrived. `payload` and `topic` are valid during the call only. `topic` is empty if there is none. `now` is wall-clock
   /// time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
-  /// An event of a Socket.IO upstream has arrived. `event` is valid during the call only.
+  /// An event has arrived. `event` is valid during the call only.
   ///
   /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
-  func received(_ event: SocketIORecord, _ continuation: Continuation?, now: Int64)
+  func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64)
   /// When everything that was received so far is stored; nil if it need not be stored.
   var lastTicket: JournalTicket? { get }
   /// From the next push on, a new connection resumes from this value. Called only if the session is stored.
@@ -30,7 +30,7 @@ package protocol UpstreamSink: AnyObject, Sendable {
 }
 
 extension UpstreamSink {
-  package func received(_ event: SocketIORecord, _ continuation: Continuation?, now: Int64) {}
+  package func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64) {}
   package var lastTicket: JournalTicket? { nil }
   package var flushesAfterEachMessage: Bool { false }
   package var hasReaders: Bool { false }

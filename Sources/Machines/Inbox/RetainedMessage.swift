@@ -1,6 +1,6 @@
 import ByteStreams
+import Events
 import JSONCodec
-import SocketIO
 
 /// The topic of a push: a name that clients can filter by.
 package enum PushTopic {
@@ -286,7 +286,7 @@ package struct MessageRenderer: ~Copyable {
   /// `{"id","time","type":"event","topic","namespace","data"}`, and where they apply `attachments`, `ack` and `event`. The name of the event is
   /// its topic, or `event` if it is too long for one. `data` is the array of the arguments, or a string if the event is raw.
   package mutating func render(
-    _ event: SocketIORecord, id: Cursor, time: Int64, arrival: MonotonicTime
+    _ event: EventRecord, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
     begin(event.arguments.count, id, time)
     scratch.append("\",\"type\":\"event\",\"topic\":" as StaticString)

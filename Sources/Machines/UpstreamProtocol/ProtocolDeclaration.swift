@@ -1,4 +1,5 @@
 import ByteStreams
+import Events
 
 /// The settings of an application protocol, which declare what it can do, what the opening of its connections needs, and how to make its value
 /// for a connection.
@@ -11,7 +12,7 @@ package protocol ProtocolDeclaration: Sendable {
   /// The protocol of one connection. `messageBytes`: maximum size of a message of the upstream.
   func makeProtocol(_ conventions: UpstreamConventions, messageBytes: Int) -> any UpstreamProtocol
 
-  /// The section of its settings, as in `upstream.socketio`.
+  /// The section of its settings, with `upstream.` before it.
   var section: String { get }
   /// Its setup steps, which precede those of `upstream.on_open`.
   var steps: [ProtocolStep] { get }
@@ -19,6 +20,8 @@ package protocol ProtocolDeclaration: Sendable {
   var templates: [Template] { get }
   /// Conflicts between its settings and others, if the upstream speaks it. The keys are paths below `upstream`.
   func problems(with conventions: UpstreamConventions) -> [(key: String, reason: String)]
+  /// How clients write its events; nil without `ProtocolCapabilities.events`.
+  var eventFormat: (any EventFormat)? { get }
 
   // The opening request.
 
@@ -42,6 +45,7 @@ extension ProtocolDeclaration {
   package var steps: [ProtocolStep] { [] }
   package var templates: [Template] { [] }
   package func problems(with conventions: UpstreamConventions) -> [(key: String, reason: String)] { [] }
+  package var eventFormat: (any EventFormat)? { nil }
   package func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String { target }
   package func secrets(_ values: TemplateValues) -> [[UInt8]] { [] }
   package func hint(status: Int, body: String) -> String { "" }

@@ -3,7 +3,7 @@ import Continuity
 
 /// An event for clients.
 package struct ProtocolPush: Equatable, Sendable {
-  /// A `SocketIORecord`.
+  /// A `EventRecord`.
   package let record: SharedBytes
   /// The message that acknowledges the event, to be sent once the push is stored; nil: none.
   package let acknowledgement: SharedBytes?

@@ -1,12 +1,12 @@
 import ByteStreams
 import Consumers
+import Events
 import Glibc
 import Host
 import Inbox
 import Journal
 import JSONCodec
 import Outbox
-import SocketIO
 import UpstreamProtocol
 
 /// A store that no gateway has open: for the commands `drawbridge store check` and `export`.
@@ -245,8 +245,8 @@ package enum StoreInspection {
     } else {
       line.append("null" as StaticString)
     }
-    if session.memory.kind == .socketIO, SocketIORecord.isValid(message.payload.bytes) {
-      append(SocketIORecord(message.payload.bytes), to: &line)
+    if session.memory.kind == .socketIO, EventRecord.isValid(message.payload.bytes) {
+      append(EventRecord(message.payload.bytes), to: &line)
     } else if message.kind.isText {
       line.append(",\"data\":" as StaticString)
       line.append(jsonString: message.payload.bytes)
@@ -259,7 +259,7 @@ package enum StoreInspection {
   }
 
   /// As in the envelope of `POST /v1/messages`.
-  private static func append(_ event: SocketIORecord, to line: inout ByteQueue) {
+  private static func append(_ event: EventRecord, to line: inout ByteQueue) {
     line.append(",\"event\":" as StaticString)
     line.append(jsonString: event.name)
     line.append(",\"namespace\":" as StaticString)

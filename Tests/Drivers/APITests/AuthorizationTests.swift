@@ -1,12 +1,12 @@
 import Access
 import ByteStreams
 import Configuration
+import Events
 import Foundation
 import HTTPServer
 import Host
 import Reactor
 import Sessions
-import SocketIO
 import TLSEngine
 import Testing
 import Upstream
@@ -196,10 +196,10 @@ import UpstreamProtocol
         .init(name: "dns:\($0.0)", scopes: $0.1, sessions: $0.2, topics: $0.3)
       }
     }
-    var parts = SocketIOParts()
+    var parts = EventParts()
     (parts.namespace, parts.name, parts.arguments) = (Array("/".utf8), Array("secret".utf8), Array("[]".utf8))
     let record = parts.record
-    try api.session().inbox.append(SocketIORecord(record.span), time: 0, now: api.now)
+    try api.session().inbox.append(EventRecord(record.span), time: 0, now: api.now)
     let reads = names == ["all"]
     for accept in ["application/json", "application/x-ndjson"] {
       let target = "/v1/messages?wait=0&cursor=earliest\(query)"

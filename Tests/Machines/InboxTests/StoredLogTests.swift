@@ -1,6 +1,6 @@
 import ByteStreams
+import Events
 import JournalCoding
-import SocketIO
 import TestSupport
 import Testing
 
@@ -37,14 +37,14 @@ import Testing
     try log.resolve(.cursor(cursor), now: now)
   }
 
-  private func event(_ change: (inout SocketIOParts) -> Void) -> RetainedMessage {
-    var parts = SocketIOParts()
+  private func event(_ change: (inout EventParts) -> Void) -> RetainedMessage {
+    var parts = EventParts()
     (parts.name, parts.arguments) = (Array("chat".utf8), Array("1".utf8))
     change(&parts)
     var renderer = MessageRenderer()
     let record = parts.record
     let id = Cursor(epoch: epoch, term: 1, sequence: 1)
-    return renderer.render(SocketIORecord(record.span), id: id, time: 0, arrival: now)
+    return renderer.render(EventRecord(record.span), id: id, time: 0, arrival: now)
   }
 
   private func withoutPayload(_ message: RetainedMessage) -> String {

@@ -1,5 +1,5 @@
 import ByteStreams
-import SocketIO
+import Events
 import TestSupport
 import Testing
 
@@ -68,9 +68,9 @@ import Testing
     var renderer = MessageRenderer()
     var dropped: [RetainedMessage] = []
     for name in ["a", "b"] {
-      var parts = SocketIOParts()
+      var parts = EventParts()
       (parts.namespace, parts.name, parts.arguments) = (Array("/".utf8), Array(name.utf8), Array("[]".utf8))
-      let event = SocketIORecord(parts.record.span)
+      let event = EventRecord(parts.record.span)
       log.append(renderer.render(event, id: log.nextID, time: 0, arrival: moment(0)), dropping: &dropped)
     }
     func count(_ filter: TopicFilter) -> Int {

@@ -1,15 +1,16 @@
 import ByteStreams
 import Testing
 
-@testable import SocketIO
+@testable import Events
+import SocketIO
 
 @Suite struct SocketIOEnvelopeTests {
-  private func read(_ text: String) throws -> SocketIOEnvelope {
-    try SocketIOEnvelope(Array(text.utf8).span, attachmentLimit: 2)
+  private func read(_ text: String) throws -> EventEnvelope {
+    try EventEnvelope(Array(text.utf8).span, attachmentLimit: 2)
   }
 
   @Test func anEventHasItsParts() throws {
-    var parts = SocketIOParts()
+    var parts = EventParts()
     parts.name = Array("chat".utf8)
     #expect(try read(#"{"event":"chat"}"#) == .event(parts))
     parts.arguments = Array(#""hi" , {"n":1}"#.utf8)
@@ -18,7 +19,7 @@ import Testing
   }
 
   @Test func anAcknowledgementHasATokenOnly() throws {
-    var parts = SocketIOParts()
+    var parts = EventParts()
     parts.kind = .acknowledgement
     parts.arguments = Array("1".utf8)
     #expect(try read(#"{"ack":"a-1","args":[1]}"#) == .acknowledgement(token: Array("a-1".utf8), parts))
@@ -47,9 +48,9 @@ import Testing
   }
 }
 
-@Suite struct SocketIORecordTests {
+@Suite struct EventRecordTests {
   @Test func aRecordHasTheParts() {
-    var parts = SocketIOParts()
+    var parts = EventParts()
     parts.id = .max >> 1
     parts.connection = 3
     parts.name = Array("chat".utf8)
@@ -70,12 +71,12 @@ import Testing
     #expect(!isValid(bytes + [0]))
   }
 
-  private func isValid(_ bytes: [UInt8]) -> Bool { SocketIORecord.isValid(bytes.span) }
+  private func isValid(_ bytes: [UInt8]) -> Bool { EventRecord.isValid(bytes.span) }
 
-  private static func identity(_ bytes: [UInt8]) -> [UInt8] { [UInt8](copying: SocketIORecord(bytes.span).identity) }
+  private static func identity(_ bytes: [UInt8]) -> [UInt8] { [UInt8](copying: EventRecord(bytes.span).identity) }
 
   private static func words(_ bytes: [UInt8]) -> [String] {
-    let record = SocketIORecord(bytes.span)
+    let record = EventRecord(bytes.span)
     var words = ["\(record.kind)", "\(record.id)", "\(record.connection)", record.namespace.text()]
     words += [record.name.text(), record.arguments.text(), record.token.text()]
     for index in 0..<record.attachmentCount { words.append("\([UInt8](copying: record.attachment(index)))") }

@@ -1,5 +1,6 @@
 import ByteStreams
 import Continuity
+import Events
 import JSONCodec
 import SocketIO
 import Testing
@@ -88,7 +89,7 @@ struct Talk {
   /// The push, in words.
   static func words(_ event: ProtocolEvent) -> String {
     guard case .event(let push) = event else { return "\(event)" }
-    let record = SocketIORecord(push.record.bytes)
+    let record = EventRecord(push.record.bytes)
     var words = "\(record.namespace.text()) \(record.name.text())(\(record.arguments.text()))"
     if record.attachmentCount > 0 { words += " \(record.attachmentCount) attachments" }
     if !record.token.isEmpty { words += " \(record.token.text())" }
@@ -96,7 +97,7 @@ struct Talk {
     return words
   }
 
-  mutating func encode(_ parts: SocketIOParts) -> (EncodingResult, [String]) {
+  mutating func encode(_ parts: EventParts) -> (EncodingResult, [String]) {
     var frames: [String] = []
     let record = parts.record
     let result = spoken.encode(record.span, kind: .text) {
@@ -235,7 +236,7 @@ private func text(_ bytes: SharedBytes?) -> String? {
     let optional = try Self.namespace("/b", required: false)
     var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), optional] }
     try talk.join()
-    var event = SocketIOParts()
+    var event = EventParts()
     event.name = Array("x".utf8)
     event.id = 4
     event.namespace = Array("/b".utf8)
@@ -250,7 +251,7 @@ private func text(_ bytes: SharedBytes?) -> String? {
     for version in EngineIOVersion.allCases {
       var talk = Talk { $0.version = version }
       try talk.join()
-      var event = SocketIOParts()
+      var event = EventParts()
       event.name = Array("x".utf8)
       event.arguments = Array(#"1,{"_placeholder":true,"num":0}"#.utf8)
       event.attachments = [[9]]
@@ -268,7 +269,7 @@ private func text(_ bytes: SharedBytes?) -> String? {
   @Test func acknowledgementsBelongToTheirConnection() throws {
     var talk = Talk()
     try talk.join()
-    var reply = SocketIOParts()
+    var reply = EventParts()
     reply.kind = .acknowledgement
     reply.id = 12
     reply.arguments = Array("1".utf8)
@@ -283,7 +284,7 @@ private func text(_ bytes: SharedBytes?) -> String? {
   @Test func callsGetADocument() throws {
     var talk = Talk()
     try talk.join()
-    var event = SocketIOParts()
+    var event = EventParts()
     event.name = Array("x".utf8)
     event.id = 5
     _ = talk.encode(event)

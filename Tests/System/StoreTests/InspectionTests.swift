@@ -1,12 +1,12 @@
 import ByteStreams
 import Consumers
+import Events
 import Foundation
 import Inbox
 import Journal
 import JournalCoding
 import JournalSupport
 import Outbox
-import SocketIO
 import Testing
 import UpstreamProtocol
 
@@ -107,7 +107,7 @@ import UpstreamProtocol
   @Test func anExportHasTheEnvelopesOfEvents() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
-    var parts = SocketIOParts()
+    var parts = EventParts()
     (parts.name, parts.arguments, parts.attachments) = (Array("b\"".utf8), Array("1,{}".utf8), [[1, 2, 3], []])
     let message = StoredMessage(
       number: 1, payload: SharedBytes(parts.record), kind: .text, topic: nil, deadline: nil, time: 0)

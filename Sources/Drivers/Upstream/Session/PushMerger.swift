@@ -1,10 +1,10 @@
 import ByteStreams
 import Configuration
 import Continuity
+import Events
 import Journal
 import Outbox
 import Reactor
-import SocketIO
 import Synchronization
 import UpstreamProtocol
 import UpstreamSession
@@ -62,14 +62,14 @@ final class PushMerger: TimerTarget {
     deliver(payload, kind, time: time)
   }
 
-  /// An event has arrived: a `SocketIORecord`.
+  /// An event has arrived: a `EventRecord`.
   ///
   /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
   func pass(
     event: SharedBytes, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
   ) {
     // Each connection has its own token for the same event.
-    let digest = OverlapFilter.digest(of: SocketIORecord(event.bytes).identity, kind: .text)
+    let digest = OverlapFilter.digest(of: EventRecord(event.bytes).identity, kind: .text)
     guard let overlap else {
       if mayRespond { history.record(digest) } else { history.countBroadcast() }
       return deliver(event: event.bytes, continuation, time: time)
@@ -80,7 +80,7 @@ final class PushMerger: TimerTarget {
   }
 
   private func deliver(event: Span<UInt8>, _ continuation: Continuation?, time: Int64) {
-    sink.received(SocketIORecord(event), continuation, now: time)
+    sink.received(EventRecord(event), continuation, now: time)
   }
 
   @inline(__always)

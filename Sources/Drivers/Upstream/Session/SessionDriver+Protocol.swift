@@ -1,10 +1,10 @@
 import ByteStreams
 import Configuration
 import Continuity
+import Events
 import Journal
 import Logging
 import Reactor
-import SocketIO
 import UpstreamProtocol
 import UpstreamSession
 
@@ -79,7 +79,7 @@ extension SessionDriver {
 
   /// Passes on an event, and acknowledges it as soon as it is stored.
   func pass(_ push: ProtocolPush, time: Int64, from connection: UpstreamConnection) {
-    let record = SocketIORecord(push.record.bytes)
+    let record = EventRecord(push.record.bytes)
     if !record.token.isEmpty { handle.expectAcknowledgement(of: record, from: connection.generation) }
     noteCursor()
     merger.pass(

@@ -1,4 +1,5 @@
 import ByteStreams
+import Events
 import SocketIO
 
 /// What is sent to a Socket.IO server: records of the outbox, envelopes of the configuration, and heartbeats.
@@ -9,8 +10,8 @@ extension SocketIOProtocol {
   package mutating func encode(
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
   ) -> EncodingResult {
-    guard SocketIORecord.isValid(payload) else { return .notConnected }
-    let record = SocketIORecord(payload)
+    guard EventRecord.isValid(payload) else { return .notConnected }
+    let record = EventRecord(payload)
     guard let namespace = conversation.index(of: record.namespace), conversation.isConnected(namespace) else {
       return .notConnected
     }
@@ -46,15 +47,15 @@ extension SocketIOProtocol {
     return .written
   }
 
-  func parts(ofEnvelope text: Span<UInt8>) throws(TemplateError) -> SocketIOParts {
-    do throws(SocketIOEnvelopeError) {
-      switch try SocketIOEnvelope(text, attachmentLimit: settings.attachments) {
+  func parts(ofEnvelope text: Span<UInt8>) throws(TemplateError) -> EventParts {
+    do throws(EventFormatError) {
+      switch try EventEnvelope(text, attachmentLimit: settings.attachments) {
       case .event(let parts):
         guard conversation.index(of: parts.namespace.span) != nil else {
-          throw SocketIOEnvelopeError("its namespace is not one of 'upstream.socketio.namespaces'")
+          throw EventFormatError("its namespace is not one of 'upstream.socketio.namespaces'")
         }
         return parts
-      case .acknowledgement: throw SocketIOEnvelopeError("an acknowledgement cannot be configured: use 'event'")
+      case .acknowledgement: throw EventFormatError("an acknowledgement cannot be configured: use 'event'")
       }
     } catch {
       throw .envelope(error.description)

@@ -1,12 +1,13 @@
 import ByteStreams
 import Continuity
+import Events
 import JSONCodec
 import SocketIO
 
-/// Engine.IO and Socket.IO over one WebSocket connection. Outgoing messages are `SocketIORecord`s.
+/// Engine.IO and Socket.IO over one WebSocket connection. Outgoing messages are `EventRecord`s.
 ///
 /// Its setup steps are the open packet and the CONNECT of each namespace. Those of `upstream.on_open` follow. The messages of the
-/// configuration are envelopes (`SocketIOEnvelope`), and its matchers and pointers read the array of an event: `["chat","hi"]`.
+/// configuration are envelopes (`EventEnvelope`), and its matchers and pointers read the array of an event: `["chat","hi"]`.
 package struct SocketIOProtocol: UpstreamProtocol {
   /// Events that arrive before the answer to CONNECT. Applications send a few.
   private static var earlyLimit: Int { 1_000 }
@@ -383,7 +384,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     let name = content.hasUnpairedSurrogates ? [] : JSONString.content(of: nameToken) ?? [UInt8](copying: nameToken)
     let namespace = conversation.name(of: content.namespace)
     var output = ByteQueue(capacity: text.count + 64)
-    SocketIOParts.write(
+    EventParts.write(
       content.hasUnpairedSurrogates ? .rawEvent : .event, id: token.isEmpty ? 0 : content.id ?? 0,
       connection: token.isEmpty ? 0 : connection, namespace: namespace.span, name: name.span,
       arguments: content.hasUnpairedSurrogates ? text : text.extracting(content.arguments),

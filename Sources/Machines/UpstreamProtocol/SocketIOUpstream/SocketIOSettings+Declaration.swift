@@ -1,4 +1,5 @@
 import ByteStreams
+import Events
 import SocketIO
 
 /// What a Socket.IO upstream declares.
@@ -30,6 +31,18 @@ extension SocketIOSettings {
         return step
       }
   }
+
+  // MARK: Events
+
+  package var eventFormat: (any EventFormat)? { self }
+  package var namespaceNames: [String] { joined.map(\.name) }
+  package var takesAcknowledgements: Bool { acknowledgements == .client }
+  package var acknowledgementsWord: String { acknowledgements.rawValue }
+  package func check(name: [UInt8]) throws(EventFormatError) { try EventEnvelope.check(name: name) }
+  package func envelope(_ text: Span<UInt8>) throws(EventFormatError) -> EventEnvelope {
+    try EventEnvelope(text, attachmentLimit: attachments)
+  }
+  package func largestFrame(of event: EventParts) -> Int { event.largestFrame(version) }
 
   // MARK: The opening request
 

@@ -1,8 +1,9 @@
 import ByteStreams
+import Events
 import SocketIO
 
 /// The settings of a Socket.IO upstream (`upstream.socketio`).
-package struct SocketIOSettings: Hashable, ProtocolDeclaration {
+package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
   /// A parameter of the query of the opening request.
   package struct Parameter: Hashable, Sendable {
     package var name: String
@@ -49,8 +50,6 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration {
     guard !namespaces.isEmpty else { return [Namespace(name: "/")] }
     return namespaces.filter { $0.name == "/" } + namespaces.filter { $0.name != "/" }
   }
-
-  package func joins(_ namespace: [UInt8]) -> Bool { joined.contains { Array($0.name.utf8) == namespace } }
 
   package var templates: [Template] { query.map(\.value) + namespaces.compactMap(\.auth) }
 

@@ -1,14 +1,14 @@
 import ByteStreams
 
-/// An event or an acknowledgement in one piece of memory: outgoing in the outbox, incoming on its way to the inbox.
+/// An event of an upstream protocol, or an acknowledgement, in one piece of memory: outgoing in the outbox, incoming on its way to the inbox.
 ///
 /// The numbers of one connection come first and the token last, so that two connections that deliver the same event have the same bytes in
 /// between.
-package struct SocketIORecord: ~Escapable {
+package struct EventRecord: ~Escapable {
   package enum Kind: UInt8, Sendable {
     case event = 1
     case acknowledgement
-    /// An event that is not valid in a JSON document. `arguments` is the text of its packet.
+    /// An event that is not valid in a JSON document. `arguments` is its text as the upstream has sent it.
     case rawEvent
   }
 
@@ -103,8 +103,8 @@ package struct SocketIORecord: ~Escapable {
 }
 
 /// The parts of a record that is to be written.
-package struct SocketIOParts: Equatable, Sendable {
-  package var kind = SocketIORecord.Kind.event
+package struct EventParts: Equatable, Sendable {
+  package var kind = EventRecord.Kind.event
   package var id: UInt64 = 0
   package var connection: UInt64 = 0
   package var namespace: [UInt8] = Array("/".utf8)
@@ -117,14 +117,14 @@ package struct SocketIOParts: Equatable, Sendable {
 
   package var record: [UInt8] {
     var output = ByteQueue()
-    SocketIOParts.write(
+    EventParts.write(
       kind, id: id, connection: connection, namespace: namespace.span, name: name.span, arguments: arguments.span,
       attachments: attachments, token: token.span, into: &output)
     return output.copyBytes()
   }
 
   package static func write(
-    _ kind: SocketIORecord.Kind, id: UInt64 = 0, connection: UInt64 = 0, namespace: Span<UInt8>, name: Span<UInt8>,
+    _ kind: EventRecord.Kind, id: UInt64 = 0, connection: UInt64 = 0, namespace: Span<UInt8>, name: Span<UInt8>,
     arguments: Span<UInt8>, attachments: [[UInt8]], token: Span<UInt8>, into output: inout ByteQueue
   ) {
     func write(_ value: UInt64, _ count: Int) {
@@ -144,25 +144,5 @@ package struct SocketIOParts: Equatable, Sendable {
     output.append(arguments)
     for attachment in attachments { output.append(attachment) }
     output.append(token)
-  }
-
-  /// The size of the largest WebSocket message that the record becomes, in bytes.
-  package func largestFrame(_ version: EngineIOVersion) -> Int {
-    // All but the arguments.
-    var text = ByteQueue()
-    text.append(UInt8(ascii: "4"))
-    var size = arguments.count
-    switch kind {
-    case .event, .rawEvent:
-      if !arguments.isEmpty { size += 1 }
-      SocketIOPacket.writeEvent(
-        name: name.span, arguments: Span(), attachments: attachments.count, namespace: namespace.span,
-        id: id == 0 ? nil : id, into: &text)
-    case .acknowledgement:
-      SocketIOPacket.writeAcknowledgement(
-        id, arguments: Span(), attachments: attachments.count, namespace: namespace.span, into: &text)
-    }
-    let prefix = EngineIOPacket.binaryPrefix(version).count
-    return max(size + text.count, (attachments.map(\.count).max() ?? 0) + prefix)
   }
 }

@@ -150,7 +150,9 @@ async def test_a_redirection_that_names_no_place_is_a_refusal(raw_upstream, gate
 
     gateway = await gateway_for(await raw_upstream(behave), ready=False)
     session = await failure(gateway)
-    assert session["last_failure"] == "the upstream responded with 302 Found instead of 101 Switching Protocols"
+    assert (
+        session["last_failure"] == "the upstream responded with 302 Found instead of 101 Switching Protocols: nowhere"
+    )
     assert (await gateway.status_page()).refusal[1] == "nowhere"
 
 

@@ -143,8 +143,7 @@ extension ConsumerSettings: JournalRecord {
     isShared = coder.flag(settings?.isShared)
     visibility = TimeSpan(nanoseconds: coder.signed(settings?.visibility.nanoseconds))
     maximumDeliveries = coder.attempts(settings?.maximumDeliveries)
-    let order = settings?.order?.text
-    self.order = coder.flag(order != nil) ? ConsumerOrder(coder.text(order)) : nil
+    order = coder.optional(settings?.order?.text) { $0.text($1) }.flatMap { ConsumerOrder($0) }
     idle = TimeSpan(nanoseconds: coder.signed(settings?.idle.nanoseconds))
     let topics = settings?.topics
     let count = coder.varint(topics.map { UInt64($0.count) })

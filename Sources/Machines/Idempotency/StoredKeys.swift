@@ -68,9 +68,9 @@ extension IdempotencyTable.Key: JournalRecord {
 extension IdempotencyTable.Acceptance: JournalRecord {
   package init(_ acceptance: Self?, _ coder: inout JournalCoder) {
     first = coder.number(acceptance?.first)
-    let batchCount = acceptance?.batchCount
-    self.batchCount =
-      coder.flag(batchCount != nil) ? Int32(truncatingIfNeeded: coder.signed(batchCount.map { Int64($0) })) : nil
+    batchCount = coder.optional(acceptance?.batchCount) { coder, count in
+      Int32(truncatingIfNeeded: coder.signed(count.map { Int64($0) }))
+    }
     kind = coder.raw(acceptance?.kind, or: .text)
     position = coder.position(acceptance?.position)
   }

@@ -248,10 +248,8 @@ extension StoredGap: JournalRecord {
 extension StoredRetention: JournalRecord {
   package init(_ retention: Self?, _ coder: inout JournalCoder) {
     first = coder.number(retention?.first)
-    firstArrival = coder.flag(retention?.firstArrival != nil) ? coder.signed(retention?.firstArrival) : nil
-    let newestTrimmedArrival = retention?.newestTrimmedArrival
-    self.newestTrimmedArrival = coder.flag(newestTrimmedArrival != nil) ? coder.signed(newestTrimmedArrival) : nil
-    let gap = retention?.newestTrimmedGap
-    newestTrimmedGap = coder.flag(gap != nil) ? StoredGap(gap, &coder) : nil
+    firstArrival = coder.optional(retention?.firstArrival) { $0.signed($1) }
+    newestTrimmedArrival = coder.optional(retention?.newestTrimmedArrival) { $0.signed($1) }
+    newestTrimmedGap = coder.optional(retention?.newestTrimmedGap) { StoredGap($1, &$0) }
   }
 }

@@ -120,6 +120,12 @@ package struct JournalCoder: ~Copyable, ~Escapable {
     return value ?? other
   }
 
+  /// A flag, and the value after it if there is one.
+  @inline(__always)
+  package mutating func optional<Value>(_ value: Value?, _ code: (inout JournalCoder, Value?) -> Value) -> Value? {
+    flag(value != nil) ? code(&self, value) : nil
+  }
+
   package mutating func bytes(_ value: [UInt8]?) -> [UInt8] {
     if let value, !isReading {
       write(value.span)

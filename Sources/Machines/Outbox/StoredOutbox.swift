@@ -228,8 +228,8 @@ extension StoredMessage: JournalRecord {
     number = coder.number(message?.number)
     kind = coder.raw(message?.kind, or: .text)
     time = coder.signed(message?.time)
-    deadline = coder.flag(message?.deadline != nil) ? coder.signed(message?.deadline) : nil
-    topic = coder.flag(message?.topic != nil) ? coder.text(message?.topic) : nil
+    deadline = coder.optional(message?.deadline) { $0.signed($1) }
+    topic = coder.optional(message?.topic) { $0.text($1) }
     payload = coder.shared(message?.payload)
   }
 }

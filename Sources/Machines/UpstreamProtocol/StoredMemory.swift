@@ -144,7 +144,7 @@ extension MemoryChange {
   /// The first byte is that of the only value that a connection resumes from.
   private static func cursor(_ value: [UInt8]?, _ coder: inout JournalCoder) -> [UInt8]? {
     coder.require(coder.byte(1) == 1)
-    return coder.flag(value != nil) ? coder.bytes(value) : nil
+    return coder.optional(value) { $0.bytes($1) }
   }
 }
 
@@ -158,8 +158,7 @@ extension StoredSubscription: JournalRecord {
 
 extension Continuation: JournalRecord {
   package init(_ continuation: Self?, _ coder: inout JournalCoder) {
-    let offset = continuation?.offset
-    self.init(pid: coder.bytes(continuation?.pid), offset: coder.flag(offset != nil) ? coder.bytes(offset) : nil)
+    self.init(pid: coder.bytes(continuation?.pid), offset: coder.optional(continuation?.offset) { $0.bytes($1) })
   }
 }
 

@@ -61,15 +61,7 @@ import Dialing
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     try await gateway.hold()
-    for number in 1...12_000 as ClosedRange<UInt64> {
-      let message = StoredMessage(
-        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
-        time: 0)
-      let settlement = StoredSettlement(
-        first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
-      let ticket = try gateway.submit([.accepted(message), .settled(settlement)])
-      if number % 400 == 0 { try await gateway.untilStored(ticket) }
-    }
+    try await gateway.storeSettledMessages(12_000)
     let expected = try gateway.model()
     await gateway.close()
     let used = try await TestClient(server).integer("MEMORY", "USAGE", "{drawbridge}:s:s:c", "SAMPLES", "0")

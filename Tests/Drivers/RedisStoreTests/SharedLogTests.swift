@@ -2,7 +2,6 @@ import ByteStreams
 import Inbox
 import Journal
 import JournalSupport
-import Outbox
 import RedisSupport
 import Replication
 import Submissions
@@ -93,15 +92,7 @@ enum TestEngine: Sendable {
     let engine = try await kind.start()
     let gateway = try TestGateway(engine)
     try await gateway.hold()
-    for number in 1...6_000 as ClosedRange<UInt64> {
-      let message = StoredMessage(
-        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
-        time: 0)
-      let settlement = StoredSettlement(
-        first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
-      let ticket = try gateway.submit([.accepted(message), .settled(settlement)])
-      if number % 400 == 0 { try await gateway.untilStored(ticket) }
-    }
+    try await gateway.storeSettledMessages(6_000)
     let expected = try gateway.model()
     await gateway.close()
     if case .memory(let server) = engine {

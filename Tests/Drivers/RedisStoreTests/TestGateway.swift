@@ -2,9 +2,11 @@ import ByteStreams
 import Foundation
 import Inbox
 import Journal
+import JournalSupport
 import Logging
 import LoopbackSupport
 import Metrics
+import Outbox
 import Reactor
 import Redis
 import RedisProtocol
@@ -179,6 +181,19 @@ final class TestGateway: RedisStoreDelegate {
         return state.held[name]?.opened.journal
       })
     return journal.submit(contentsOf: entries)
+  }
+
+  /// Stores this many messages of 900 bytes, none of which is needed any more.
+  func storeSettledMessages(_ count: UInt64) async throws {
+    for number in 1...count {
+      let message = StoredMessage(
+        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
+        time: 0)
+      let settlement = StoredSettlement(
+        first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
+      let ticket = try submit([.accepted(message), .settled(settlement)])
+      if number % 400 == 0 { try await untilStored(ticket) }
+    }
   }
 
   func untilStored(_ ticket: JournalTicket, _ name: String = "s", within limit: Duration = patience) async throws {

@@ -11,7 +11,7 @@ package struct JSONError: Error, Hashable, Sendable, CustomStringConvertible {
 /// Properties of a valid text that matter when it is embedded in another document.
 package struct JSONTraits: Equatable, Sendable {
   /// Whether the text has a `\uD800`–`\uDFFF` escape without its other half. The grammar allows it, but many parsers
-  /// reject the whole document, so such a text must not be embedded in another one.
+  /// reject the whole document, so such a text must not be embedded in other documents.
   package var hasUnpairedSurrogates = false
 }
 

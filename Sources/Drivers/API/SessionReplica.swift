@@ -128,7 +128,7 @@ struct SessionReplica {
 
 /// A request for the document of a session, forwarded to its holder. This gateway adds its own part.
 final class HeldSessionDocument: WaitingRequest {
-  /// How long a client that reads the state of a session waits for a silent holder: one that is stopped or busy, or
+  /// How long a client that reads the state of a session waits for a silent holder, which is stopped or busy, or
   /// whose packets are lost. After that, the client gets what this gateway knows. It gets that at once if no holder is
   /// known, or if the holder refuses or loses the connection (`ForwardingRepetition.optional`). Longer than a busy
   /// holder takes, and shorter than the timeouts of probes and dashboards, which are a second or more.

@@ -37,7 +37,7 @@ package enum LogCommand {
   // The gateways. Replies: `gateways`, `value`.
   /// - `forgetting`: gateways whose entries are to be removed unless they have changed.
   case heartbeat(GatewayID, [UInt8], forgetting: [(gateway: GatewayID, text: [UInt8])])
-  /// Stores the secret if there is none, and returns the one that is stored.
+  /// Stores the secret unless another is stored, and returns the stored secret.
   case shareSecret(String)
   case storeHosts(GatewayID, String)
   case readHosts(GatewayID)

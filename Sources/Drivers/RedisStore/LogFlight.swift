@@ -13,7 +13,7 @@ final class LogFlight {
   private let replicas: Int
   private var commands: [LogCommand] = []
   private var completions: [Completion] = []
-  /// Those of the commands, or of their replies.
+  /// The size of the commands, or of their replies where these are larger.
   private var bytes = 0
   private var landing = LogLanding(replies: [], isConfirmed: true)
   /// Whether entries are to be stored.

@@ -6,7 +6,7 @@ import Redis
 import RedisProtocol
 import Replication
 
-/// The commands of a log as those of Redis, and their replies.
+/// Encodes the commands of a log as Redis commands, and decodes the replies.
 extension RedisLog {
   /// About so many sessions are read at once: with the longest definitions 16 MiB.
   private static var pageCount: UInt64 { 1_000 }

@@ -136,7 +136,7 @@ package final class RedisStore: Journal {
   ///
   /// - Parameters:
   ///   - makeLog: makes the engine. Called on the loop, as the following.
-  ///   - makeDialer: for the connections that check whether the other gateways can be reached, and for those of the engine.
+  ///   - makeDialer: opens the connections of the engine, and the connections that check whether other gateways can be reached.
   package static func start(
     _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
     metrics registry: MetricsRegistry, makeLog: @escaping LogMaker,

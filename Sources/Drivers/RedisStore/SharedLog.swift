@@ -36,7 +36,7 @@ package protocol SharedLogOwner: AnyObject {
   func logIsDown(_ failure: LogFailure)
   /// Another attempt failed while the log is down.
   ///
-  /// - Parameter address: of the server that failed; nil if the failure is not that of one.
+  /// - Parameter address: the server that failed; nil if it is not known.
   func logAttemptFailed(_ failure: LogFailure, at address: String?)
   func logSubscribed(to topic: LogTopic)
   func logNotified(_ topic: LogTopic, _ message: [UInt8])

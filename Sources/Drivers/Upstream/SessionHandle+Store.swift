@@ -119,8 +119,9 @@ struct ResumedProtocol: Sendable {
   private(set) var recoveries: [String: Continuation] = [:]
   /// Whether no push is missing if it does.
   private(set) var mayBeContinued = false
-  /// The ids of events that are calls are larger than this, and differ from those of other terms: those may still be answered, since a server may restore
-  /// the connection. The number alone does not suffice, because that of a call is not always stored. JavaScript represents 20 bits above 32 exactly.
+  /// The ids of events that are calls are larger than this. They differ from the ids of other terms, which a server may
+  /// still answer if it restores the connection. The number alone does not suffice, because the number of a call is not
+  /// always stored. JavaScript represents 20 bits above 32 exactly.
   private(set) var callIDBase: UInt64 = 0
 
   /// Nothing of what another protocol has left is understood.

@@ -147,7 +147,7 @@ final class OutboxPump: TimerTarget {
     return .now(counter)
   }
 
-  /// The counter of a ping that is sent now. Arms the timer for one that is sent later.
+  /// Returns the counter of the ping to send now. Arms the timer for a ping that is sent later.
   private func counter(of barrier: Barrier) -> UInt64? {
     switch barrier {
     case .none: break
@@ -183,7 +183,7 @@ final class OutboxPump: TimerTarget {
   /// A pong has arrived: the messages before its ping are confirmed, and it makes room for another ping, which may be due.
   ///
   /// - Parameters:
-  ///   - isOurs: whether it answers a ping of the connection. Otherwise it counts for one that sent before.
+  ///   - isOurs: whether it answers a ping of this connection. Otherwise it counts only for an earlier sending connection.
   ///   - sending: the connection that sends now.
   ///   - publish: shows the round trip.
   /// - Returns: the ping to send, and whether messages of a connection that sent before are not settled; nil if the pong counts for nothing.

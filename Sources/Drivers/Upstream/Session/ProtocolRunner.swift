@@ -163,7 +163,7 @@ final class ProtocolRunner {
     }
   }
 
-  /// The next meaning of the last message; nil: it has none.
+  /// The next meaning of the last message; nil if it has no more.
   func next(from connection: UpstreamConnection, _ conversation: Conversation) -> Outcome? {
     conversation.state.next(&memory).map { outcome(of: $0, connection) }
   }

@@ -11,7 +11,7 @@ final class StoreLock {
   /// How long to wait between two attempts.
   private static var pollInterval: UInt32 { 20_000 }
 
-  private let descriptor: Int32
+  let descriptor: Int32
   private let file: String
 
   private init(_ descriptor: Int32, _ file: String) {
@@ -19,7 +19,11 @@ final class StoreLock {
     self.file = file
   }
 
-  deinit { _ = Glibc.close(descriptor) }
+  deinit {
+    // To close the descriptor is not enough: a child process has a copy between its fork and its exec.
+    _ = flock(descriptor, LOCK_UN)
+    _ = Glibc.close(descriptor)
+  }
 
   /// Whether the file still has its name. If not, another process can take the lock.
   var isInPlace: Bool {

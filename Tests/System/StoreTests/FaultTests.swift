@@ -510,6 +510,17 @@ import Testing
     _ = try StoreLock.take(folder.file)
   }
 
+  /// A child process has a copy of each descriptor between its fork and its exec.
+  @Test func theLockEndsWithItsOwnerAlthoughADescriptorOfItIsLeft() throws {
+    let folder = try TestFolder()
+    var lock: StoreLock? = try StoreLock.take(folder.file)
+    let copy = dup(try #require(lock).descriptor)
+    defer { close(copy) }
+    #expect(throws: StoreError.inUse(path: folder.file)) { try StoreLock.take(folder.file) }
+    lock = nil
+    _ = try StoreLock.take(folder.file)
+  }
+
   @Test func aStoreThatAnotherProcessHasOpenedInTheNewFolderIsNotReplaced() throws {
     let (folder, old, new) = (try TestFolder(), try TestFolder(), try TestFolder())
     let (_, environment) = try Self.environment()

@@ -25,7 +25,7 @@ package final class ForwardedExchange: LoopTask {
   /// The connection that carries the request, and the gateway at its other end.
   private var attempt: (client: HTTPClient, peer: SocketAddress)?
   /// The number of the wait for a connection; nil if the request does not wait for one, or has got one.
-  private(set) var awaited: UInt64?
+  private var awaited: UInt64?
   private var farewell: Farewell?
   /// The gateway that refused the last attempt because it has another secret. After a loss of all data, this lasts for
   /// seconds.

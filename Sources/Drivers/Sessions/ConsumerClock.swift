@@ -3,7 +3,7 @@ import Reactor
 
 /// Ends leases and delays of a session's consumers, and removes idle consumers.
 final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
-  /// Time between two passes over the consumers: ends that are closer together cost one.
+  /// The least time between two passes over the consumers. Deadlines that are closer together cost one pass.
   private static var resolution: TimeSpan { .milliseconds(10) }
 
   private let consumers: SharedConsumers
@@ -18,7 +18,7 @@ final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
 
   func run() async { consumers.start(loop.makeSignal(for: self)) }
 
-  /// There may be an earlier deadline, or the session is closed.
+  /// The next deadline may have changed, or the session has been closed.
   func signalled() {
     if consumers.isClosed {
       setTimer(nil)

@@ -11,27 +11,28 @@ import Synchronization
 import Threading
 import Upstream
 
-/// Sessions that clients create and several gateways share. Redis has the list of them, and every gateway has a slot for each.
+/// Created sessions that several gateways share. Redis has their list, and every gateway has a slot for each of them.
 extension CreatedSessions {
-  /// From now on, sessions are created in this store. Before a request is served.
+  /// Creates sessions in this store from now on. Called before the first request is served.
   package func share(in store: RedisStore) { shared.withLock { $0 = store } }
 
   /// Whether several gateways share the sessions.
   package var areShared: Bool { shared.withLock { $0 } != nil }
 
-  /// Whether there may be sessions that this gateway does not know, since it cannot reach Redis.
+  /// Whether there may be sessions that this gateway does not know yet, because it cannot reach Redis.
   package var mayBeIncomplete: Bool { shared.withLock { $0 }.map { !$0.knowsDefinitions } ?? false }
 
-  /// Looks for a session that this gateway does not know, and that a client may just have created at another one; nil if sessions are not shared.
+  /// Asks Redis for a session that this gateway does not know: a client may just have created it at another gateway.
+  /// Returns nil if sessions are not shared.
   ///
-  /// - Parameter client: whom it is counted for.
+  /// - Parameter client: the client whose limit the request counts towards.
   package func lookUp(_ name: String, by client: UInt64) -> DefinitionRequest? {
     shared.withLock { $0 }?.lookUp(name, by: client)
   }
 
   // MARK: For clients
 
-  /// Creates a session at all gateways. The outcome is reported when this one has its slot.
+  /// Creates a session at all gateways. The outcome is reported when this gateway has a slot for the session.
   package func define(_ name: String, _ creation: SessionCreation) throws(CreationRefusal) -> DefinitionRequest {
     guard let store = shared.withLock({ $0 }), state.withLock({ $0.resolver != nil }) else { throw .notRunning }
     let definition = SessionDefinition(
@@ -40,13 +41,13 @@ extension CreatedSessions {
     guard definition.text.count <= SessionDefinition.maximumTextLength else {
       throw .tooLarge(limit: SessionDefinition.maximumTextLength)
     }
-    // Others may have some left, but are likely to be as full.
+    // The other gateways may have descriptors left, but are likely to be as full.
     guard !store.isFull else { throw .noDescriptors(limit: limits.descriptors) }
     let settings = limits.settings
     return store.define(name, definition, within: DefinitionLimits(total: settings.total, perOwner: settings.perOwner))
   }
 
-  /// A session was created by a request to this gateway.
+  /// Called when a request to this gateway has created the session.
   package func noteCreation(of session: Session) {
     guard let creation = session.creation else { return }
     createdCount.add()
@@ -55,7 +56,7 @@ extension CreatedSessions {
       [.text("session", session.name), .text("profile", creation.profile), .text("owner", creation.owner)])
   }
 
-  /// Closes a session at all gateways; nil if it is closed.
+  /// Closes a session at all gateways. Returns nil if it is closed already.
   package func remove(_ session: Session, code: UInt16) -> DefinitionRequest? {
     guard let store = shared.withLock({ $0 }), let slot = slot(of: session), let created = slot.plan.created else {
       return nil
@@ -64,12 +65,12 @@ extension CreatedSessions {
     return store.remove(session.name, created.definition, code: code)
   }
 
-  /// A session was closed by a request to this gateway.
+  /// Called when a request to this gateway has closed the session.
   package func noteRemoval(of session: Session) { noteClosing(of: session.name, because: .request) }
 
   func removeIfIdle(_ session: Session, from store: RedisStore, at now: MonotonicTime) {
     guard let slot = slot(of: session), let created = slot.plan.created else { return }
-    // It may have been used since Redis was asked to remove it, and that has failed.
+    // An earlier request to Redis to remove the session may have failed, and clients may have used it since.
     let isIdle = session.idleDeadline(at: now).map { now >= $0 } ?? false
     slot.isIdle.store(isIdle, ordering: .relaxed)
     guard isIdle else { return }
@@ -93,11 +94,10 @@ extension CreatedSessions {
 
   // MARK: For the store
 
-  /// A client has created a session, at any gateway. Returns nil if this one ends.
+  /// A client has created the session, at this gateway or another. Returns nil if this gateway shuts down.
   ///
-  /// - Parameters:
-  ///   - settings: nil: this gateway cannot hold it.
-  ///   - standIn: for a session that is never held here.
+  /// - Parameters: - settings: nil if this gateway cannot be the holder of the session. - standIn: the settings of a
+  ///   session whose holder is always another gateway.
   func add(
     _ name: String, _ definition: SessionDefinition, _ settings: SharedSettings?, orElse standIn: SharedSettings,
     retention: Retention
@@ -133,7 +133,7 @@ extension CreatedSessions {
     slot.start(on: state.loops[place], resolver: resolver)
   }
 
-  /// A session was closed, at any gateway. Its name is free, and its clients get 410.
+  /// The session was closed, at this gateway or another. Its name becomes free, and its clients get 410.
   func remove(_ slot: SharedSlot, code: UInt16) {
     let name = slot.plan.name
     let wasOpen = state.withLock { state in

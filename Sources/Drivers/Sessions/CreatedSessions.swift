@@ -22,18 +22,19 @@ package enum CreationRefusal: Error, Sendable {
   case noDescriptors(limit: Int)
   /// The process shuts down, or has not started.
   case notRunning
-  /// The values of its variables are longer than can be stored, in bytes.
+  /// The text of the definition, most of which is the values of the variables, is longer than `limit` bytes.
   case tooLarge(limit: Int)
 }
 
 /// The sessions that clients create, by name. Thread-safe.
 ///
-/// A look-up takes the lock of one of several shards, for the time of a dictionary look-up. Everything else takes one lock for all. A session
-/// that is closed leaves at once; until its connection has ended it counts towards the limits.
+/// A look-up takes the lock of one of several shards, for the time of a dictionary look-up. Everything else takes one
+/// common lock. A closed session cannot be found any more, but counts towards the limits until its connection has
+/// ended.
 package final class CreatedSessions: Sendable {
   package struct Limits: Sendable {
     package var settings: GatewaySettings.CreatedSessions
-    /// Number of sessions for whose connections there are descriptors.
+    /// The number of sessions whose connections fit into the limit on open files.
     package var descriptors: Int
 
     package init(_ settings: GatewaySettings.CreatedSessions = .init(), descriptors: Int = .max) {
@@ -45,7 +46,7 @@ package final class CreatedSessions: Sendable {
   /// Why a session was closed.
   package enum ClosingReason: String, CaseIterable, Sendable { case request, idle }
 
-  /// What the sessions share.
+  /// The dependencies that all created sessions use.
   struct Surroundings {
     let logger: Logger
     let attemptLimiter: SharedAttemptLimiter
@@ -55,7 +56,7 @@ package final class CreatedSessions: Sendable {
   struct State {
     /// Sorted by name.
     var open: [SessionEntry] = []
-    /// Closed, and their connections have not ended. By number.
+    /// Closed sessions whose connections have not ended, by number.
     var closing: [UInt64: Session] = [:]
     /// Number of sessions created so far.
     var created: UInt64 = 0
@@ -68,7 +69,7 @@ package final class CreatedSessions: Sendable {
     var hasStopped = false
     /// The loops of the slots, by the names of their sessions.
     var places: [String: Int] = [:]
-    /// What the sessions that have ended add to the sums that only increase.
+    /// The counts of the sessions that have ended. They stay in the counters, which never decrease.
     var ended = SessionFigures()
 
     /// The position of the first session whose name is not before `name`.
@@ -88,21 +89,22 @@ package final class CreatedSessions: Sendable {
 
   package let limits: Limits
   let surroundings: Surroundings
-  /// Whether there was ever a session.
+  /// Whether a session was ever created. Until then, a look-up takes no lock.
   private let isUsed = Atomic(false)
-  /// Where sessions are created that several gateways share; nil: they are created here.
+  /// The store in which sessions are created that several gateways share; nil if this gateway creates its sessions
+  /// alone.
   let shared = Locked<RedisStore?>(nil)
-  /// Lock order: taken before that of a shard.
+  /// Lock order: taken before the lock of a shard.
   let state = Locked(State())
   private let shards = (0..<CreatedSessions.shardCount).map { _ in Shard() }
   private let metrics: Locked<UpstreamMetrics?>
   let registry: MetricsRegistry
-  /// Clients create and close sessions as often as they like, and every one changes its state some times.
+  /// Limits log lines: clients may create and close sessions at any rate, and each of them writes a few lines.
   let lineLimiter = LogLineLimiter()
   let createdCount: Counter
   let closedCounts: [ClosingReason: Counter]
 
-  /// Enough that loops rarely meet at one.
+  /// Enough that two loops rarely need the same shard.
   private static var shardCount: Int { 16 }
 
   init(_ limits: Limits, _ surroundings: Surroundings, registry: MetricsRegistry) {
@@ -129,7 +131,8 @@ package final class CreatedSessions: Sendable {
     return shard(name).sessions.withLock { $0[name.text()] }?.session
   }
 
-  /// Clients choose the names. Many names in one shard make it slower, but no slower than one lock for all.
+  /// Clients choose the names, so many can be in one shard. The look-up is then still no slower than with a single
+  /// lock.
   private func shard(_ name: Span<UInt8>) -> Shard {
     var hash: UInt32 = 0x811c_9dc5
     for index in name.indices { hash = (hash ^ UInt32(name[index])) &* 0x0100_0193 }
@@ -138,7 +141,7 @@ package final class CreatedSessions: Sendable {
 
   func shard(_ name: String) -> Shard { shard(Array(name.utf8).span) }
 
-  /// Returns up to `limit` open sessions in the order of their names, beginning after `name`, for which `isVisible` returns true.
+  /// Returns up to `limit` open sessions for which `isVisible` returns true, sorted by name, beginning after `name`.
   package func list(after name: String?, limit: Int, where isVisible: (Session) -> Bool) -> [Session] {
     let entries = state.withLock { state in
       var start = 0
@@ -162,7 +165,7 @@ package final class CreatedSessions: Sendable {
 
   // MARK: Creating
 
-  /// Creates and starts a session. Throws if there is one of this name.
+  /// Creates and starts a session. Throws `exists` if there is a session of this name.
   package func create(
     _ name: String, _ creation: SessionCreation, _ settings: SharedSettings, retention: Retention
   ) throws(CreationRefusal) -> Session {
@@ -217,7 +220,7 @@ package final class CreatedSessions: Sendable {
     return count >= limits.descriptors ? .noDescriptors(limit: limits.descriptors) : nil
   }
 
-  /// Registered with the first session, so that a gateway without profiles has none of these metrics.
+  /// The metrics are registered with the first session, so that a gateway without profiles does not have them.
   func sharedMetrics() -> UpstreamMetrics {
     metrics.withLock { metrics in
       if let metrics { return metrics }
@@ -231,7 +234,7 @@ package final class CreatedSessions: Sendable {
 
   // MARK: Closing
 
-  /// Closes a session: its name is free at once. Returns false if it was closed before.
+  /// Closes a session and frees its name at once. Returns false if the session was closed before.
   @discardableResult
   package func close(_ session: Session, code: UInt16 = 1000, because reason: ClosingReason = .request) -> Bool {
     guard remove(session, unless: { false }) else { return false }
@@ -239,7 +242,7 @@ package final class CreatedSessions: Sendable {
     return true
   }
 
-  /// Closes a session unless a client has used it within its limit.
+  /// Closes a session unless a client has used it within its idle limit.
   func closeIfIdle(_ session: Session, at now: MonotonicTime) {
     if let store = shared.withLock({ $0 }) { return removeIfIdle(session, from: store, at: now) }
     guard let deadline = session.idleDeadline(at: now), now >= deadline,
@@ -272,7 +275,7 @@ package final class CreatedSessions: Sendable {
   /// The connection of a session has ended.
   private func ended(_ number: UInt64, of owner: String, on place: Int) {
     state.withLock { state in
-      // At shutdown it is still open.
+      // At shutdown, the session is still in `open`.
       guard let session = state.closing.removeValue(forKey: number) else { return }
       state.ended += SessionFigures(session).totals
       state.loads[place] -= 1
@@ -289,7 +292,7 @@ package final class CreatedSessions: Sendable {
       state.loops = loops
       state.loads = loads
       state.resolver = resolver
-      // Redis may have told of them before.
+      // Redis may have reported sessions before the start.
       for case .shared(let slot) in state.open { start(slot, &state) }
     }
   }
@@ -302,13 +305,13 @@ package final class CreatedSessions: Sendable {
     }
   }
 
-  /// The open sessions, and those whose connections have not ended.
+  /// The open sessions, and the closed sessions whose connections have not ended.
   var all: [Session] {
     let (open, closing) = state.withLock { ($0.open, Array($0.closing.values)) }
     return open.map(\.session) + closing
   }
 
-  /// For metrics.
+  /// The sums for metrics.
   var figures: SessionFigures {
     let (open, closing, ended) = state.withLock { ($0.open, Array($0.closing.values), $0.ended) }
     var sum = ended

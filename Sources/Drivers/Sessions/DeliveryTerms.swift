@@ -2,21 +2,22 @@ import ByteStreams
 import Inbox
 import Journal
 
-/// The ids of a session's deliveries: `d-epoch.number`, or if the session is stored `d-epoch.term.number`, where the term is that of the process
-/// that issued the number.
+/// The ids of a session's deliveries: `d-epoch.number`. If the session is stored, `d-epoch.term.number`, with the term
+/// of the process that issued the number.
 package struct DeliveryTerms: Sendable {
-  /// A number that was issued, in its term.
+  /// A number that was issued, with its term.
   package struct Issued: Equatable, Sendable {
     package let term: UInt64
     package let number: UInt64
-    /// Whether the store has lost it: a later term has issued the same number again, or the session does not have its term.
+    /// Whether the store has lost the delivery: a later term has issued the same number again, or the session does not
+    /// have the term of the id.
     package let isLost: Bool
   }
 
-  /// What ids of the present term begin with.
+  /// The prefix of the ids of the present term.
   package let prefix: String
   private let epochPrefix: String
-  /// Oldest first. Empty if the session is not stored.
+  /// Sorted, the oldest first. Empty if the session is not stored.
   private let terms: [Term]
 
   init(epoch: Epoch) { self.init(epoch, []) }
@@ -37,9 +38,9 @@ package struct DeliveryTerms: Sendable {
     prefix = epochPrefix + (terms.last.map { "\($0.term)." } ?? "")
   }
 
-  /// What the id of a delivery begins with.
+  /// The prefix of a delivery's id.
   package func prefix(of number: UInt64) -> String {
-    // Most often of the present term.
+    // The quick case: most ids are of the present term.
     guard let last = terms.last, number < last.firstMessage else { return prefix }
     return prefix(ofTerm: terms.last { $0.firstMessage <= number }?.term ?? terms[0].term)
   }
@@ -55,7 +56,8 @@ package struct DeliveryTerms: Sendable {
     guard let present = terms.last else { return term == 0 ? Issued(term: 0, number: number, isLost: false) : nil }
     guard term > 0, number > 0 else { return nil }
     let own = terms.first { $0.term == term }
-    // A term that the session does not have is older than all that are kept, or of a branch that was lost.
+    // The session does not have the term of the id. The term is older than all terms that are kept, or it began in a
+    // history of Redis that a failover has lost.
     if own == nil, Term.hasRandomBits(term), Term.hasRandomBits(present.term), !terms[0].hasFollowed(term) {
       return Issued(term: term, number: number, isLost: true)
     }

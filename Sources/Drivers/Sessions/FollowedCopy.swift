@@ -8,26 +8,29 @@ import RedisStore
 import Synchronization
 import Threading
 
-/// What this gateway knows of its copy of a session that others may hold: whether it is current and how late it is. It also asks the store to follow the
-/// session, and to read it once more. The sessions of a slot share it.
+/// This gateway's copy of the pushes of a session that has another holder: whether the copy is current, and how late it
+/// is. It also asks the store to follow the session, and to read it again. All sessions of a slot use one object.
 ///
-/// Thread-safe. What polls use takes no lock.
+/// Thread-safe. The properties that polls read take no lock.
 package final class FollowedCopy: Sendable {
-  /// What follows the session.
+  /// The store that follows the session.
   struct Source: Sendable {
-    /// As `RedisStore.follow`.
+    /// See `RedisStore.follow`.
     let follow: @Sendable (_ refresh: UInt64, _ hasReaders: Bool) -> Void
-    /// Whether the store cannot be reached, for longer than short interruptions.
+    /// Whether the store has been unreachable for longer than a short interruption.
     let isAway: @Sendable () -> Bool
   }
 
-  /// How long a reader waits for a copy to be current. A copy is read in milliseconds if Redis works; short interruptions take up to two seconds.
+  /// How long a reader waits until a copy is current. If Redis works, a copy is read in milliseconds. Short
+  /// interruptions take up to two seconds.
   package static var patience: TimeSpan { .seconds(2) }
-  /// Between two calls of the store because of readers. A session is followed for a minute after the last one.
+  /// The least time between two calls of the store because of readers. The store follows a session for a minute after a
+  /// call.
   static var useInterval: TimeSpan { .seconds(1) }
-  /// The same while nobody reads, if the session is followed nevertheless.
+  /// The same while nobody reads, for a session that is always followed.
   private static var keepInterval: TimeSpan { .seconds(20) }
-  /// How long the holder takes clients of other gateways for present after it was notified. `SessionUpkeep` repeats that every 5 s while they wait.
+  /// How long the holder counts the clients of other gateways as readers after a notification. While they wait,
+  /// `SessionUpkeep` repeats the notification every 5 s.
   static var distantReadersTime: TimeSpan { .seconds(15) }
 
   /// Whether the session is followed while nobody reads it here.
@@ -38,10 +41,10 @@ package final class FollowedCopy: Sendable {
   /// In nanoseconds.
   private let lastUse = Atomic<UInt64>(0)
   private let lastCall = Atomic<UInt64>(0)
-  /// Numbers of the last refresh that was requested, and of the last one that is complete.
+  /// The number of the last refresh that was requested, and the number of the last complete refresh.
   private let requested = Atomic<UInt64>(0)
   private let refreshed = Atomic<UInt64>(0)
-  /// Of the newest push, in milliseconds; negative: none has arrived.
+  /// The lag of the newest push, in milliseconds. Negative if no push has arrived.
   private let newestLag = Atomic<Int64>(-1)
 
   init(isAlwaysFollowed: Bool, metrics registry: MetricsRegistry) {
@@ -54,16 +57,17 @@ package final class FollowedCopy: Sendable {
 
   // MARK: For readers
 
-  /// Whether everything that is stored is in the copy, up to the time of a notification.
+  /// Whether the copy has everything that is stored, except for changes whose notification is on its way.
   package var isCurrent: Bool { current.load(ordering: .acquiring) }
 
-  /// The time from the arrival of the newest push at its holder until it was readable here, by the clocks of both. nil: none has arrived since this gateway follows the session.
+  /// The time from the arrival of the newest push at its holder until it was readable here, by the clocks of both
+  /// gateways. nil if no push has arrived since this gateway began to follow the session.
   package var lag: TimeSpan? {
     let value = newestLag.load(ordering: .relaxed)
     return value < 0 ? nil : .milliseconds(value)
   }
 
-  /// A client reads. The session is followed for a minute from now on.
+  /// Called when a client reads. The session is followed for another minute.
   ///
   /// - Parameter wakesHolder: whether the holder connects only if there are readers.
   package func noteUse(at now: MonotonicTime, wakesHolder: Bool) {
@@ -91,15 +95,16 @@ package final class FollowedCopy: Sendable {
     source.withLock { $0 }?.follow(0, hasReaders)
   }
 
-  /// What a reader must wait for before the copy can answer it.
+  /// The condition that a reader waits for before it reads the copy.
   package struct Wait: Sendable {
     fileprivate let copy: FollowedCopy
-    /// 0: any time at which the copy is current.
+    /// The number of the refresh to wait for. 0 if it is enough that the copy is current.
     fileprivate let refresh: UInt64
-    /// Whether the copy cannot answer it at all. If not, it can as it is, but may be late.
+    /// Whether the reader cannot be served without it. If false, a read is possible at once, but may miss the newest
+    /// pushes.
     package let isNeeded: Bool
 
-    /// - Parameter inbox: that of the present session, which is followed.
+    /// - Parameter inbox: the inbox of the slot's present session.
     package func isOver(in inbox: SharedInbox) -> Bool {
       if inbox.isClosed { return true }
       if inbox.isUnknown { return false }
@@ -107,23 +112,23 @@ package final class FollowedCopy: Sendable {
     }
   }
 
-  /// Returns what a read from `start` must wait for; nil: nothing.
+  /// Returns the condition that a read from `start` must wait for, or nil if it can read at once.
   ///
-  /// A cursor that the copy does not know may be of a term, or of another life of the log, that began just now at the holder. The session is read once more before
-  /// the cursor counts as lost.
+  /// The copy may not know the term or the epoch of a cursor because it began at the holder just now. So the session is
+  /// read once more before the cursor counts as lost.
   ///
-  /// - Parameter isPrompt: whether the reader waits for no push.
+  /// - Parameter isPrompt: whether the read returns at once if there is no push.
   package func wait(for start: StartingPoint, in inbox: SharedInbox, isPrompt: Bool) -> Wait? {
     if inbox.isUnknown { return Wait(copy: self, refresh: 0, isNeeded: true) }
     if let cursor = start.cursor, !inbox.isKnown(cursor) {
       return Wait(copy: self, refresh: requestRefresh(), isNeeded: true)
     }
-    // With a cursor, a reader that waits gets what is missing when it arrives.
+    // A held read with a cursor gets the missing pushes when they arrive.
     guard !isCurrent, start.cursor == nil || isPrompt, !isAway else { return nil }
     return Wait(copy: self, refresh: 0, isNeeded: false)
   }
 
-  /// Whether Redis cannot be reached: then readers get what is there.
+  /// Whether Redis cannot be reached. Readers then get the pushes that the copy has.
   package var isAway: Bool { source.withLock { $0 }?.isAway() ?? false }
 
   private func requestRefresh() -> UInt64 {
@@ -134,10 +139,10 @@ package final class FollowedCopy: Sendable {
 
   // MARK: For the owner
 
-  /// The session is followed with this from now on.
+  /// Follows the session through `source` from now on.
   func use(_ source: Source) { self.source.withLock { $0 = source } }
 
-  /// The session is followed in this store from now on.
+  /// Follows the session in this store from now on.
   func follow(_ name: String, in store: RedisStore) {
     use(
       Source(
@@ -146,14 +151,14 @@ package final class FollowedCopy: Sendable {
     store.follow(name)
   }
 
-  /// Returns whether that is a change.
+  /// Returns whether the value has changed.
   func setCurrent(_ isCurrent: Bool) -> Bool {
     current.exchange(isCurrent, ordering: .acquiringAndReleasing) != isCurrent
   }
 
   func setRefreshed(_ number: UInt64) { refreshed.store(number, ordering: .releasing) }
 
-  /// These pushes have become readable, in a copy that was current before.
+  /// Called when these pushes have become readable in a copy that was current before.
   func arrived(_ entries: [LogChange]) {
     guard let entry = entries.last(where: { if case .push = $0 { true } else { false } }), case .push(let push) = entry
     else { return }

@@ -5,13 +5,13 @@ import Replication
 import Threading
 import Upstream
 
-/// A profile with the files that its settings name read.
+/// A profile, with the contents of the files that its settings name.
 package struct ProfilePlan: Sendable {
   package let profile: SessionProfile
-  /// With the TLS context that all of its sessions share.
+  /// The settings of the sample, with the TLS context that all sessions of the profile use.
   private let settings: SharedSettings
 
-  /// - Parameter settings: made of `profile.sample`.
+  /// - Parameter settings: the settings that were made from `profile.sample`.
   package init(_ profile: SessionProfile, _ settings: SharedSettings) {
     self.profile = profile
     self.settings = settings
@@ -19,9 +19,9 @@ package struct ProfilePlan: Sendable {
 
   package var retention: Retention { profile.configuration.retention }
 
-  /// The settings of a session, and the values of all its variables.
+  /// The settings of a session, and the values of all variables.
   ///
-  /// - Parameter given: the values that a client gives.
+  /// - Parameter given: the values from the client.
   package func session(
     _ given: [String: String]
   ) throws(VariableError) -> (settings: SharedSettings, values: [String: String]) {
@@ -30,16 +30,17 @@ package struct ProfilePlan: Sendable {
   }
 }
 
-/// The profiles that are in effect. A reload replaces them, for new sessions only. Thread-safe.
+/// The profiles in effect. A reload replaces them, and affects new sessions only. Thread-safe.
 package final class ProfileBook: Sendable {
   private let plans = Locked<[ProfilePlan]>([])
 
-  /// In the order of the file.
+  /// Sorted as in the configuration file.
   package var all: [ProfilePlan] { plans.withLock { $0 } }
 
   package func find(_ name: String) -> ProfilePlan? { all.first { $0.profile.name == name } }
 
-  /// Of a session that a client has created at any gateway; nil if its profile is missing here or does not allow its variables.
+  /// The settings of a session that a client has created, at this gateway or another. Returns nil if this gateway lacks
+  /// its profile, or the profile does not allow its variables.
   func plan(of definition: SessionDefinition) -> (settings: SharedSettings, retention: Retention)? {
     guard let plan = find(definition.profile) else { return nil }
     do throws(VariableError) {

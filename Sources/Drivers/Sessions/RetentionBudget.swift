@@ -4,23 +4,23 @@ import Threading
 import Totals
 import Upstream
 
-/// Limits the pushes that all sessions together keep, and the dead letters of those that clients create. An append above the limit wakes the directory, which drops the oldest pushes of the
-/// sessions that keep the most.
+/// Limits the bytes of the pushes of all sessions together, with the dead letters of created sessions. An append above
+/// the limit wakes the directory, which drops the oldest pushes of the largest sessions.
 package final class RetentionBudget: Sendable {
   package let limit: Int
-  /// The consumers of the sessions that clients create, in bytes, by the owners of the sessions. Enough for 10,000 consumers that are shared, or for
-  /// 200,000 others. What they have cannot be taken back.
+  /// The bytes of the consumers of created sessions, by owner. The limit is enough for 10,000 work-sharing consumers,
+  /// or for 200,000 others. This memory cannot be freed by a trim.
   let consumers: Locked<ReservedTotal>
-  /// The late calls of the sessions that clients create.
+  /// The late calls of the created sessions.
   let lateCalls = LateCallTotal()
   private let used = Atomic<Int>(0)
-  /// Above this many bytes, a trim is requested. More than `limit` only while the last trim could not free enough.
+  /// A trim is requested above this many bytes. Greater than `limit` only after a trim that could not free enough.
   private let threshold: Atomic<Int>
   private let isTrimming = Atomic(false)
-  /// Wakes the directory. nil before it has started.
+  /// Wakes the directory; nil before the start.
   private let trimmer = Locked<Signal?>(nil)
 
-  /// Room that a trim makes, as a part of the limit, so that not every push causes one.
+  /// A trim frees this part of the limit more than it must (1/64), so that the next push does not cause another trim.
   private static var slack: Int { 64 }
 
   package init(limit: Int = .max, consumerBytes: Int = 128 << 20) {
@@ -29,16 +29,16 @@ package final class RetentionBudget: Sendable {
     threshold = Atomic(limit)
   }
 
-  /// Bytes that consumers have now.
+  /// The bytes that consumers have now.
   var consumerBytes: Int { consumers.withLock { $0.used } }
 
-  /// Bytes kept now.
+  /// The bytes that are kept now.
   package var bytes: Int { used.load(ordering: .relaxed) }
 
-  /// Whether a trim is requested and has not begun.
+  /// Whether a trim was requested and has not begun.
   var isTrimRequested: Bool { isTrimming.load(ordering: .acquiring) }
 
-  /// Adds to the bytes that are kept. One atomic addition, as long as the limit is not reached.
+  /// Changes the number of bytes by `growth`. Costs one atomic addition below the limit.
   func add(_ growth: Int) {
     guard growth != 0 else { return }
     let bytes = used.add(growth, ordering: .relaxed).newValue
@@ -52,17 +52,19 @@ package final class RetentionBudget: Sendable {
 
   func setTrimmer(_ signal: Signal) {
     trimmer.withLock { $0 = signal }
-    // Also if less is kept by now: a trim may have been requested before, and no other is until it has begun.
+    // Notified even if less is kept by now: a trim may have been requested before, and until it begins no further trim
+    // is requested.
     signal.notify()
   }
 
-  /// Returns the size to which each inbox must be trimmed so that all fit, or nil if they do.
+  /// Returns the size to which each inbox must be trimmed so that all fit, or nil if they fit already.
   ///
   /// - Parameter sizes: the bytes of each inbox.
   static func level(of sizes: [Int], limit: Int) -> Int? {
     guard sizes.reduce(0, +) > limit else { return nil }
     let target = limit - limit / slack
-    // The largest are cut to one level: sorted upwards, each that fits into an equal share of what is left is kept whole.
+    // Cuts the largest inboxes to one level. In ascending order, an inbox that fits into an equal share of the
+    // remaining bytes stays whole.
     var left = target
     let sorted = sizes.sorted()
     for (index, size) in sorted.enumerated() {
@@ -73,11 +75,11 @@ package final class RetentionBudget: Sendable {
     return nil
   }
 
-  /// The trim that `add` requested begins. A later append may request the next.
+  /// Called when the requested trim begins. A later append may request the next trim.
   func trimBegins() { isTrimming.store(false, ordering: .releasing) }
 
-  /// The trim is complete. If it could not free enough, the next one waits until it may free something: a pass over all sessions for each
-  /// push would be in vain.
+  /// Called when the trim is complete. If it could not free enough, the threshold rises: otherwise each push would
+  /// cause a pass over all sessions in vain.
   func trimEnds() {
     let bytes = bytes
     threshold.store(bytes > limit ? bytes + max(1, limit / Self.slack) : limit, ordering: .relaxed)

@@ -17,53 +17,53 @@ import Upstream
 import UpstreamProtocol
 import UpstreamSession
 
-/// A session with one upstream: the connection and its outgoing messages (`upstream`), and the pushes kept for clients (`inbox`).
+/// A session with one upstream: the connection and its outgoing messages (`upstream`), and the pushes that are kept for
+/// clients (`inbox`).
 ///
-/// Its connection is served by one event loop. Can be used from any thread.
+/// One event loop serves its connection. Thread-safe.
 package final class Session: Sendable {
-  /// The name of the session that the top-level `upstream` setting configures. Its paths need no name.
+  /// The name of the session that the top-level `upstream` setting configures. The paths of its resources do not
+  /// contain a name.
   package static let defaultName = SessionName.default
 
   package let name: String
-  /// What the paths below this session begin with: `/v1/sessions/{name}/`, or `/v1/` for the default session.
+  /// The prefix of the paths of this session: `/v1/sessions/{name}/`, or `/v1/` for the default session.
   package let path: String
   package let inbox: SharedInbox
   package let consumers: SharedConsumers
   package let upstream: SessionHandle
-  /// Which gateway holds the session. Those that take each other's place share it.
+  /// The gateway that is the holder. All sessions of a slot use one object.
   package let placement: SessionPlacement
-  /// What this gateway knows of the pushes of other holders; nil if the session is not shared.
+  /// This gateway's copy of the pushes of other holders; nil if the session is not shared.
   private let sharedCopy: FollowedCopy?
-  /// Of this gateway as the holder; nil: for ever, or this gateway does not hold the session.
+  /// The permission of this gateway as the holder. nil if it is the holder without a deadline, or is not the holder.
   private let permission: WritePermission?
-  /// Whether another session executes the requests, here or elsewhere. Final.
+  /// Whether another session object executes the requests, here or at another gateway. Never becomes false again.
   private let retired: Atomic<Bool>
-  /// nil if a client created the session, or another gateway holds it.
+  /// nil if a client created the session, or another gateway is its holder.
   package let webhooks: SessionWebhooks?
   /// The terms of its delivery ids.
   package let deliveryTerms: DeliveryTerms
-  /// Distinguishes the sessions that clients have created since the start; 0 if it is configured.
+  /// Distinguishes the sessions that clients have created since the start. 0 for a configured session.
   let number: UInt64
-  /// The index of the loop of a session that a client created.
+  /// The index of the session's loop. Used for created sessions only.
   let loop: Int
-  /// How a client created it; nil if it is configured.
+  /// The request that created the session; nil if it is configured.
   package let creation: SessionCreation?
   private let sink: InboxSink
-  /// The idempotency keys of earlier processes, until the API takes them.
+  /// The idempotency keys that earlier processes stored, until the API takes them.
   private let restoredKeys: Locked<[StoredKey]>
-  /// The directory of the session, which closes it when it is idle. Only for one that a client created.
+  /// The directory that closes the session when it is idle; nil if the session is configured.
   private let created: CreatedSessions?
-  /// When a client last used it. Kept only for a session that a client created.
+  /// When a client last used the session, in nanoseconds. Recorded for created sessions only.
   private let lastUse = Atomic<UInt64>(0)
 
-  /// A configured session.
+  /// Creates a configured session.
   ///
-  /// - Parameters:
-  ///   - metrics: the session registers its metrics here, labelled with its name.
-  ///   - attemptLimiter: limits connection attempts per host, for all sessions of the process.
-  ///   - budget: limits the memory of all inboxes together.
-  ///   - webhooks: those of the configuration.
-  ///   - opened: where the session is stored, and what it was; nil: nowhere. Not kept.
+  /// - Parameters: - metrics: the registry in which the session registers its metrics, labelled with its name. -
+  ///   attemptLimiter: limits connection attempts per host, for all sessions of the process. - budget: limits the
+  ///   memory of all inboxes together. - webhooks: the webhooks of the configuration. - opened: the journal and the
+  ///   restored state; nil if the session is not stored. Released after the call.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
     attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(), webhooks: [WebhookPlan] = [],
@@ -99,15 +99,16 @@ package final class Session: Sendable {
     if let opened { resume(opened, settings) }
   }
 
-  /// What a session that several gateways share is at this one.
+  /// The part of this gateway in a session that several gateways share.
   enum Role {
-    /// Nothing is written to its upstream without the permission; nil: that is always allowed.
+    /// This gateway is the holder. It writes to the upstream only while the permission is given. nil if it may always
+    /// write.
     case held(OpenedJournal, WritePermission?)
-    /// Another gateway holds it. Polls and streams are served from this inbox.
+    /// Another gateway is the holder. Polls and streams read this inbox.
     case followed(SharedInbox)
   }
 
-  /// A session in a slot.
+  /// Creates a session for a slot.
   init(_ plan: SharedSlot.Plan, _ role: Role, _ parts: SharedSlot.Parts) {
     name = plan.name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
@@ -143,7 +144,7 @@ package final class Session: Sendable {
       plan.settings, sink: sink, logger: logger, sharedMetrics: parts.metrics, attemptLimiter: plan.attemptLimiter,
       ownedBy: creation?.owner, lineLimiter: plan.created?.lineLimiter, opened: opened, permission: permission,
       lateCalls: plan.budget.lateCalls)
-    // Only the holder delivers: positions and leases of webhooks are in the journal.
+    // Only the holder delivers, since the positions and leases of webhooks are in the journal.
     webhooks =
       opened == nil || creation != nil
       ? nil
@@ -154,18 +155,18 @@ package final class Session: Sendable {
   }
 
   private func resume(_ opened: OpenedJournal, _ settings: SharedSettings) {
-    // The store leaves this gap to the session if the upstream may have restored its state, which another one does not.
+    // The store recorded no gap, because the upstream protocol of the stored state can resume. The protocol that is
+    // configured now cannot resume from that state.
     if opened.restored.isContinued, opened.restored.memory.kind != settings.kind { inbox.recordUpstreamGap() }
     opened.journal.observe(self)
-    // Before the session was the observer.
+    // The session has missed the changes before `observe`.
     journalChanged()
   }
 
-  /// A session that a client creates.
+  /// Creates a session on request of a client.
   ///
-  /// - Parameters:
-  ///   - metrics: shared with the others that clients create.
-  ///   - onEnd: called once, when the session has ended for good.
+  /// - Parameters: - metrics: the metrics of all created sessions together. - onEnd: called once, when the session has
+  ///   ended for good.
   init(
     _ name: String, _ number: UInt64, on loop: Int, _ creation: SessionCreation, _ settings: SharedSettings,
     retention: Retention, logger: Logger,
@@ -199,13 +200,13 @@ package final class Session: Sendable {
     return SharedInbox(epoch: Epoch(using: &generator), retention: retention, budget: budget)
   }
 
-  /// The prefix of the paths of its settings.
+  /// The prefix of the names of its settings.
   package var settingPrefix: String {
     if let creation { return "profiles.\(creation.profile)." }
     return name == Self.defaultName ? "" : "sessions.\(name)."
   }
 
-  /// Takes the idempotency keys of earlier processes. Some may have expired.
+  /// Returns the idempotency keys that earlier processes stored, once. Some may have expired.
   package func takeRestoredKeys() -> [StoredKey] {
     restoredKeys.withLock { keys in
       defer { keys = [] }
@@ -213,40 +214,42 @@ package final class Session: Sendable {
     }
   }
 
-  /// Starts connecting. All I/O of the session happens on `loop`.
+  /// Starts connecting. All I/O of the session takes place on `loop`.
   func start(on loop: EventLoop, resolver: Resolver) {
     startUpkeep(on: loop)
     upstream.start(on: loop, resolver: resolver)
   }
 
-  /// Starts what happens by time, apart from the connection.
+  /// Starts the timers of the session, apart from those of the connection.
   func startUpkeep(on loop: EventLoop) {
     loop.submit { [self] context in SessionUpkeep(self, loop: context) }
     loop.submit { [consumers] context in ConsumerClock(consumers, loop: context) }
   }
 
-  /// Follows the session of another gateway: what is too old is dropped by time, and the session is followed while it is read.
+  /// Starts the upkeep of a session that has another holder: pushes expire by time, and the session is followed while
+  /// clients read it.
   func startFollowing(on loop: EventLoop) {
     loop.submit { [self] context in SessionUpkeep(self, loop: context) }
   }
 
-  /// Whether another session executes the requests.
+  /// Whether another session object executes the requests.
   var isRetired: Bool { retired.load(ordering: .acquiring) }
 
-  /// Whether this gateway is the holder by the clock, too: if the process was stopped, another one may have held the session before this one has
-  /// noticed its deadline. The permission is read first: one that is given anew belongs to the next term, and this session was retired before.
-  /// The journal ends before that, and notifies the requests that wait for it.
+  /// Whether this gateway is the holder, also by the clock. A process that was stopped for a while may find its
+  /// deadline passed, and another gateway may have been the holder meanwhile. The permission is read first: if it was
+  /// given anew since, it belongs to the next term, and this session was retired before. The journal ends before that,
+  /// and notifies the requests that wait for it.
   var isHeldByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
 
-  /// What this gateway knows of the session that it follows; nil if it does not follow. A holder whose deadline has passed does, and will soon
-  /// have read what it has missed.
+  /// The copy that readers use here; nil if this gateway is the holder, or the session is not shared. A holder whose
+  /// deadline has passed uses the copy, too, and soon has read the changes that it missed.
   package var copy: FollowedCopy? {
     guard let sharedCopy, !isHeldByClock else { return nil }
     return sharedCopy
   }
 
-  /// The session is not this gateway's any more. Nothing is accepted from now on, and the socket is closed in the next turn of the session's loop.
-  /// Stored messages and consumers stay as they are, for the next holder.
+  /// Called when this gateway is no longer the holder. The session accepts nothing from now on, and its loop closes the
+  /// socket in the next turn. Stored messages and consumers stay unchanged, for the next holder.
   func retire() {
     retired.store(true, ordering: .releasing)
     sink.sessionWillEnd()
@@ -256,12 +259,12 @@ package final class Session: Sendable {
     upstream.deliveryNotifier.notify()
   }
 
-  /// Follows the session for longer, if it is read here.
+  /// Continues to follow the session if clients read it here.
   fileprivate func keepFollowing(at now: MonotonicTime) {
     copy?.keep(at: now, hasReaders: inbox.hasReaders, wakesHolder: upstream.connectsOnDemand || creation != nil)
   }
 
-  /// Clients of another gateway read this session, which is held here.
+  /// Called at the holder while clients of another gateway read this session.
   func noteDistantReaders(at now: MonotonicTime) {
     sink.noteDistantReaders(until: now + FollowedCopy.distantReadersTime)
     upstream.noteReader()
@@ -278,22 +281,22 @@ package final class Session: Sendable {
     }
   }
 
-  /// Applies other limits to the pushes that are kept.
+  /// Applies new limits to the pushes that are kept.
   func change(_ retention: Retention) {
     if inbox.change(retention, now: ProcessInformation.monotonicTime()) { consumers.pushed() }
   }
 
-  /// Shuts the session down: sends queued messages for up to `limit`, then closes the connection. This does not count as a gap.
+  /// Shuts the session down: sends queued messages for up to `limit`, then closes the connection. Records no gap.
   ///
-  /// - Parameter end: called on the session's loop when that is complete.
+  /// - Parameter end: called on the session's loop when the shutdown is complete.
   func shutDown(flushWithin limit: TimeSpan, whenEnded end: @escaping @Sendable () -> Void) {
     sink.sessionWillEnd()
     upstream.close(flushWithin: limit, whenEnded: end)
   }
 
-  /// Ends the session without a closing handshake. This does not count as a gap either.
+  /// Ends the session without a closing handshake. Records no gap.
   ///
-  /// - Parameter end: called on the session's loop when that is complete.
+  /// - Parameter end: called on the session's loop when the session has ended.
   func abort(whenEnded end: @escaping @Sendable () -> Void) {
     sink.sessionWillEnd()
     upstream.abort(whenEnded: end)
@@ -301,7 +304,7 @@ package final class Session: Sendable {
 
   // MARK: Sessions that clients create
 
-  /// A client sends, or receives pushes.
+  /// Called when a client sends messages, or reads pushes.
   package func noteUse(at now: MonotonicTime) {
     guard creation != nil else { return }
     lastUse.store(now.nanoseconds, ordering: .relaxed)
@@ -309,17 +312,17 @@ package final class Session: Sendable {
     copy?.noteUse(at: now, wakesHolder: true)
   }
 
-  /// Whether a client is present: a request waits or a stream is open, or accepted messages have no final state.
+  /// Whether clients use the session: a request is held, a stream is open, or an accepted message has no final state.
   private var isInUse: Bool { sink.hasReaders || upstream.hasWork }
 
-  /// When the session is closed unless it is used; nil if it is configured.
+  /// When the session will be closed if no client uses it before; nil for a configured session.
   package func idleDeadline(at now: MonotonicTime) -> MonotonicTime? {
     guard let creation else { return nil }
     let last = isInUse ? now : MonotonicTime(nanoseconds: lastUse.load(ordering: .relaxed))
     return last + creation.idleLimit
   }
 
-  /// Closes the session if it is idle and this gateway holds it. Returns false once it is closed.
+  /// Closes the session if it is idle and this gateway is the holder. Returns false if the session is closed.
   fileprivate func keepOpen(at now: MonotonicTime) -> Bool {
     if inbox.hasEnded { return false }
     guard let created, creation != nil else { return true }
@@ -327,10 +330,10 @@ package final class Session: Sendable {
     return !inbox.isClosed
   }
 
-  /// Ends the session for good. Nothing is accepted any more, and everything that waits for it ends.
+  /// Ends the session for good. It accepts nothing from now on, and held requests end.
   func close(code: UInt16) {
     sink.sessionWillEnd()
-    // First, so that what the rest ends finds the session closed: its clients get 410.
+    // The inbox first: a client whose request is ended by the next calls then finds the session closed, and gets 410.
     inbox.close()
     upstream.end(code: code)
     consumers.close()
@@ -338,7 +341,7 @@ package final class Session: Sendable {
 }
 
 extension Session: JournalObserver {
-  /// Something was stored, or the state of the store has changed. Called on the thread of the store.
+  /// Called on the thread of the store, when entries were stored or the state of the store has changed.
   package func journalChanged() {
     inbox.journalChanged()
     consumers.journalChanged()
@@ -346,18 +349,19 @@ extension Session: JournalObserver {
   }
 }
 
-/// How a client created a session.
+/// The request that created a session.
 package struct SessionCreation: Sendable {
   /// The name of the profile.
   package let profile: String
-  /// The values of all variables of the profile, by name.
+  /// The values of all variables of the profile, by name, including defaults.
   package let variables: [String: String]
   /// The principal of the client.
   package let owner: String
   package let time: MonotonicTime
   /// How long the session may be idle before it is closed.
   package let idleLimit: TimeSpan
-  /// Random bits that the session has at every gateway and in every term: a session that is created again under its name has others.
+  /// Random bits, the same at every gateway and in every term. A session that is created again under this name has
+  /// different bits.
   package let incarnation: UInt64
 
   package init(
@@ -373,12 +377,12 @@ package struct SessionCreation: Sendable {
   }
 }
 
-/// Appends the messages from the upstream to the inbox.
+/// Appends messages from the upstream to the inbox.
 private final class InboxSink: UpstreamSink {
   private let inbox: SharedInbox
   private let consumers: SharedConsumers
   private let isEnding = Atomic(false)
-  /// Until when clients of other gateways count as readers, in nanoseconds.
+  /// The time until which clients of other gateways count as readers, in nanoseconds.
   private let distantReadersEnd = Atomic<UInt64>(0)
   private let onEnd: (@Sendable () -> Void)?
 
@@ -426,14 +430,15 @@ private final class InboxSink: UpstreamSink {
   }
 }
 
-/// Drops expired pushes and late replies, even when no new ones arrive, closes an idle session that a client created, and keeps one followed that
-/// is read.
+/// Drops expired pushes and late replies even if no new messages arrive. Closes a created session that is idle. Keeps a
+/// session followed while clients read it.
 private final class SessionUpkeep: LoopTask, TimerTarget {
-  /// Also of most sessions that clients create. A short idle limit shortens it.
+  /// The interval of all sessions, unless a short idle limit of a created session needs a shorter interval.
   private static var interval: TimeSpan { .seconds(5) }
   private static var shortestInterval: TimeSpan { .milliseconds(100) }
 
-  /// Weak, so that a closed session is freed before the timer fires: clients may create and close many in that time.
+  /// Weak, so that a closed session is freed before the timer fires. Clients may create and close many sessions in that
+  /// time.
   private weak var session: Session?
   private let loop: LoopContext
   private let interval: TimeSpan
@@ -449,7 +454,7 @@ private final class SessionUpkeep: LoopTask, TimerTarget {
 
   func timerFired(_ token: Int) {
     guard let session, session.keepOpen(at: loop.now) else { return }
-    // What is dropped may have blocked others of its key, and is a gap.
+    // Expired pushes may have blocked later pushes of their key. For readers, they are a gap.
     if session.inbox.expire(now: loop.now) { session.consumers.pushed() }
     session.upstream.expireCalls(now: loop.now)
     session.keepFollowing(at: loop.now)

@@ -10,11 +10,11 @@ import RouteNetlink
 import Upstream
 import WebSocketCodec
 
-/// A session under its name.
+/// The directory's entry for one name.
 package enum SessionEntry: Sendable {
-  /// One object for as long as the session exists.
+  /// The entry has the same session object for as long as the session exists.
   case fixed(Session)
-  /// Several gateways share it, so it is another one whenever it comes to this gateway or leaves it.
+  /// Several gateways share the session. Its object changes whenever this gateway becomes the holder or ceases to be.
   case shared(SharedSlot)
 
   package var session: Session {
@@ -24,7 +24,7 @@ package enum SessionEntry: Sendable {
     }
   }
 
-  /// Of the session, as clients know it.
+  /// The name of the session, as clients know it.
   var name: String {
     switch self {
     case .fixed(let session): session.name
@@ -33,31 +33,30 @@ package enum SessionEntry: Sendable {
   }
 }
 
-/// The sessions of the process, by name: those of the configuration, and those that clients create. Thread-safe.
+/// The sessions of the process, by name: the configured sessions, and the created sessions. Thread-safe.
 package final class SessionDirectory: Sendable {
   private let configured: [SessionEntry]
-  /// The configured ones, in the order of the configuration, the default session first.
+  /// The configured sessions in the order of the configuration, the default session first.
   package var all: [Session] { configured.map(\.session) }
   package let created: CreatedSessions
   package let profiles = ProfileBook()
   /// nil if the configuration has named sessions only.
   package var `default`: Session? { defaultSession?.session }
   private let defaultSession: SessionEntry?
-  /// The first configured session, or one that is never started: for what depends on paths and not on sessions.
+  /// The first configured session, or a session that is never started. For code that needs the paths of some session.
   package var standIn: Session? { configured.first?.session ?? unstarted }
   private let unstarted: Session?
   private let budget: RetentionBudget
-  /// The configured ones, with the bytes of each name.
+  /// The configured sessions, with the bytes of each name.
   private let named: [(name: [UInt8], session: SessionEntry)]
-  /// Positions in `named` by the hash of the name; -1 is an empty slot. Linear probing, at most half full, a power of two in size.
+  /// A hash table: the position in `named`, or -1 if the slot is empty. Its size is a power of two, at most half of it
+  /// is used, and collisions probe linearly.
   private let slots: [Int32]
 
-  /// - Parameters:
-  ///   - sessions: the configured ones.
-  ///   - limits: of the sessions that clients create.
-  ///   - registry: for the metrics of those.
-  ///   - attemptLimiter: for their connection attempts. Not that of the configured sessions, so that no client delays those.
-  ///   - budget: that of the configured sessions.
+  /// - Parameters: - sessions: the configured sessions. - limits: the limits on created sessions. - registry: the
+  ///   registry for the metrics of created sessions. - attemptLimiter: limits the connection attempts of created
+  ///   sessions. Not the limiter of the configured sessions, so that no client delays their attempts. - budget: the
+  ///   budget of the configured sessions. Created sessions use it, too.
   package convenience init(
     _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
     registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
@@ -94,7 +93,7 @@ package final class SessionDirectory: Sendable {
     self.slots = slots
   }
 
-  /// Of a session that is never started.
+  /// The settings of a session that is never started.
   private static var standInSettings: SharedSettings? {
     guard let url = try? WebSocketURL("ws://localhost/") else { return nil }
     return try? SharedSettings(UpstreamSettings(urls: [url]))
@@ -106,7 +105,8 @@ package final class SessionDirectory: Sendable {
       "", settings, retention: Retention(), logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)
   }
 
-  /// Returns the session with this name, or nil. On the path of every request to a named session. For a configured one without a lock.
+  /// Returns the session with this name, or nil. Every request to a named session calls it. Takes no lock for a
+  /// configured session.
   package func find(_ name: Span<UInt8>) -> Session? {
     let mask = slots.count - 1
     var slot = Self.hash(of: name) & mask
@@ -124,7 +124,7 @@ package final class SessionDirectory: Sendable {
     return find(name.span)
   }
 
-  /// A client has created a session, at this gateway or another one. Returns nil if it cannot be served here.
+  /// A client has created the session, at this gateway or another. Returns nil if it cannot be served here.
   func add(_ name: String, _ definition: SessionDefinition) -> SharedSlot? {
     guard !named.contains(where: { $0.name.elementsEqual(name.utf8) }), let standIn = Self.standInSettings else {
       created.log(
@@ -144,19 +144,19 @@ package final class SessionDirectory: Sendable {
   /// Whether the configuration has a session of this name.
   package func isConfigured(_ session: Session) -> Bool { session.creation == nil }
 
-  /// FNV-1a, without a secret. A client can choose where its look-up begins, but not the names in the table, which are the operator's. A
-  /// look-up ends at the first empty slot.
+  /// FNV-1a, without a secret. A client chooses the slot where its look-up begins, but the operator chooses the names
+  /// in the table. A look-up ends at the first empty slot.
   private static func hash(of name: Span<UInt8>) -> Int {
     Int(truncatingIfNeeded: name.fnv1aHash())
   }
 
   // MARK: Life cycle
 
-  /// Starts the configured sessions, distributed over the loops in turn. A session that a client creates is placed on the loop that has the
-  /// fewest.
+  /// Starts the configured sessions, distributed over the loops in turn. A created session goes to the loop with the
+  /// fewest sessions.
   package func start(on loops: [EventLoop]) {
     let resolver = Resolver()
-    // The names of receivers that cannot be resolved delay no session.
+    // The webhooks have their own resolver, so that a slow name server of a receiver delays no session.
     let webhookResolver = Resolver()
     var loads = [Int](repeating: 0, count: loops.count)
     for (index, session) in configured.enumerated() {
@@ -169,7 +169,8 @@ package final class SessionDirectory: Sendable {
       }
       loads[index % loops.count] += 1
     }
-    // Clients may choose hosts whose name servers hang. Configured sessions never wait for them, and one client does not use all threads.
+    // Clients may choose hosts whose name servers hang. Configured sessions have their own resolver and never wait for
+    // them. One owner uses at most half of the threads.
     created.start(on: loops, resolver: Resolver(threadsPerOwner: Resolver.threadCount / 2), loads: loads)
     loops[0].submit { [self] context in
       budget.setTrimmer(context.makeSignal(for: RetentionTrimmer(self)))
@@ -177,7 +178,7 @@ package final class SessionDirectory: Sendable {
     }
   }
 
-  /// The sessions of the configuration, and those that clients have created.
+  /// The configured sessions and the created sessions.
   private var everySession: [Session] { all + created.all }
 
   /// Reports a change of links, addresses or routes of this machine.
@@ -185,7 +186,7 @@ package final class SessionDirectory: Sendable {
     for session in everySession { session.upstream.networkChanged(change) }
   }
 
-  /// Applies settings of a configured session that were read again. A name that no such session has is ignored.
+  /// Applies the reloaded settings of a configured session. Ignores a name that no configured session has.
   package func reload(_ name: String, _ change: SessionReload) {
     switch configured.first(where: { $0.name == name }) {
     case .fixed(let session): session.reload(change)
@@ -194,9 +195,9 @@ package final class SessionDirectory: Sendable {
     }
   }
 
-  /// Ends the webhooks. Requests in progress continue; `webhooksAreIdle` becomes true at the end.
+  /// Ends the webhooks. Requests in progress continue. `webhooksAreIdle` becomes true when all of them have ended.
   ///
-  /// - Parameter end: called each time that those of a session have ended, on its loop.
+  /// - Parameter end: called each time that the webhooks of a session have ended, on the session's loop.
   package func stopWebhooks(whenEnded end: @escaping @Sendable () -> Void) {
     for session in configured {
       switch session {
@@ -206,16 +207,16 @@ package final class SessionDirectory: Sendable {
     }
   }
 
-  /// Whether no request of a webhook is in progress, nor will be. Only after `stopWebhooks`.
+  /// Whether no webhook has a request in progress, and none will begin. Valid after `stopWebhooks`.
   package var webhooksAreIdle: Bool { all.allSatisfy { $0.webhooks?.isIdle ?? true } }
 
-  /// Shuts every session down: sends queued messages for up to `limit`, then closes the connection with 1001. `haveEnded` becomes
-  /// true at the end.
+  /// Shuts every session down: sends queued messages for up to `limit`, then closes the connection with 1001.
+  /// `haveEnded` becomes true when all sessions have ended.
   ///
-  /// - Parameter end: called each time that a session has ended, on its loop.
+  /// - Parameter end: called each time that a session has ended, on the session's loop.
   package func shutDown(flushWithin limit: TimeSpan, whenEnded end: @escaping @Sendable () -> Void) {
     created.stop()
-    // Also those that clients have closed, whose connections have not ended.
+    // Includes closed sessions whose connections have not ended.
     for session in everySession { session.shutDown(flushWithin: limit, whenEnded: end) }
   }
 
@@ -226,19 +227,20 @@ package final class SessionDirectory: Sendable {
     for session in everySession { session.upstream.refuseMessages() }
   }
 
-  /// Ends the sessions that have not ended by themselves: their connections close without a handshake, and nothing more is written.
+  /// Ends the sessions that have not ended by themselves: their connections close without a handshake, and nothing more
+  /// is written.
   ///
-  /// - Parameter end: called each time that one of them has ended, on its loop.
+  /// - Parameter end: called each time that a session has ended, on the session's loop.
   package func abort(whenEnded end: @escaping @Sendable () -> Void) {
     for session in everySession where !session.upstream.hasEnded { session.abort(whenEnded: end) }
   }
 
-  /// Gives every message without a final state one. Called after the loops, or all sessions, have ended.
+  /// Gives a final state to every message that has none. Called after the loops, or all sessions, have ended.
   package func abandon() {
     for session in everySession { session.upstream.abandon() }
   }
 
-  /// Number of calls whose clients wait, of all sessions.
+  /// The number of pending calls of all sessions.
   package var callCount: Int { everySession.reduce(0) { $0 + $1.upstream.callCount } }
 
   /// Sums over all sessions, for the status page.
@@ -250,8 +252,9 @@ package final class SessionDirectory: Sendable {
 
   // MARK: Retention
 
-  /// Drops the oldest pushes and dead letters of the sessions that keep the most, until all fit into `delivery.total_bytes`. The newest push of a configured
-  /// session stays, as the operator has decided how many there are. Clients decide how many others there are, so that those can lose all.
+  /// Drops the oldest pushes and dead letters of the largest sessions, until all fit into `delivery.total_bytes`. A
+  /// configured session keeps its newest push, since the operator has decided on the number of these sessions. A
+  /// created session can lose all pushes, since clients decide how many there are.
   fileprivate func trim() {
     budget.trimBegins()
     defer { budget.trimEnds() }
@@ -261,7 +264,7 @@ package final class SessionDirectory: Sendable {
     let sizes = zip(sessions, dead).map { $0.inbox.summary.bytes + $1 }
     guard let level = RetentionBudget.level(of: sizes, limit: budget.limit) else { return }
     for (index, session) in sessions.enumerated() where sizes[index] > level {
-      // Pushes first: nobody has decided yet what is wrong with a dead letter.
+      // Pushes are dropped before dead letters, since no operator has looked at the dead letters yet.
       let bytes = max(0, level - dead[index])
       if session.inbox.trim(toBytes: bytes, keepsNewest: session.creation == nil) { session.consumers.pushed() }
       session.consumers.trimDeadLetters(toBytes: level)
@@ -269,7 +272,7 @@ package final class SessionDirectory: Sendable {
   }
 }
 
-/// Trims the inboxes on one loop, when an append on any loop exceeds the limit.
+/// Trims the inboxes on one loop when an append on any loop exceeds the limit.
 private final class RetentionTrimmer: SignalTarget {
   private unowned let directory: SessionDirectory
 

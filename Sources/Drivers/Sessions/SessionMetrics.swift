@@ -4,7 +4,7 @@ import Metrics
 import Outbox
 import Upstream
 
-/// The figures of one session, or the sums of several, computed once for a page of metrics.
+/// The figures of one session, or sums over several sessions, computed once per page of metrics.
 struct SessionFigures: Sendable {
   var counts = SessionCounts()
   var consumers = ConsumerSummary()
@@ -23,7 +23,7 @@ struct SessionFigures: Sendable {
     sessions = 1
   }
 
-  /// What stays of a session that has ended: the values that only increase.
+  /// The part that counters keep after the session has ended: the values that never decrease.
   var totals: SessionFigures {
     var totals = SessionFigures()
     totals.counts = counts.totals
@@ -57,7 +57,8 @@ extension SessionEntry {
   }
 }
 
-/// Sums over all sessions: pushes since the start, also of sessions that have ended, and the present values of the others.
+/// Sums over all sessions. `pushes` counts since the start and includes ended sessions; the other values are of the
+/// present sessions.
 package struct SessionSums: Sendable {
   package let ready: Int
   package let pushes: UInt64
@@ -73,9 +74,10 @@ package struct SessionSums: Sendable {
   }
 }
 
-/// The metrics that the configured sessions have, and the sessions that clients create have together.
+/// The metrics that each configured session has. Created sessions have the same metrics together, as sums.
 enum SessionMetrics {
-  /// The value of the label `session` of all sessions that clients create. Clients choose their names, so no metric has them as labels.
+  /// The value of the label `session` for all created sessions together. Clients choose the names of sessions, so no
+  /// metric has such a name as a label.
   static var createdLabel: String { "(created)" }
 
   static func register(of session: Session, in metrics: MetricsRegistry) {
@@ -113,7 +115,7 @@ enum SessionMetrics {
     metrics.gauge("drawbridge_queue_bytes", "Size of the messages queued for the upstream, in bytes.", labels) {
       Double(figures.value.counts.queuedBytes)
     }
-    // Clients choose the names of consumers, so no metric has them as labels.
+    // Clients choose the names of consumers, so no metric has such a name as a label.
     metrics.gauge("drawbridge_consumers", "Consumers.", labels) { Double(figures.value.consumers.consumers) }
     metrics.gauge(
       "drawbridge_consumer_lag_messages", "Pushes after the position of the consumer that is furthest behind.", labels
@@ -132,7 +134,7 @@ enum SessionMetrics {
     ) { Double(figures.value.consumers.droppedDeadLetters) }
   }
 
-  /// The metrics of all sessions that clients create, as sums. Those that a configured session has one value of are sums, too.
+  /// Registers the metrics of all created sessions, as sums.
   static func register(_ created: CreatedSessions, in metrics: MetricsRegistry) -> UpstreamMetrics {
     let labels: MetricsRegistry.Labels = [(name: "session", value: createdLabel)]
     let figures = metrics.figures { [weak created] in created?.figures ?? SessionFigures() }
@@ -143,7 +145,7 @@ enum SessionMetrics {
     return registerUpstream(figures, session: createdLabel, in: metrics)
   }
 
-  /// The metrics of a session that several take the place of, one after another.
+  /// Registers the metrics of a slot, whose sessions replace each other.
   static func register(
     _ figures: MetricsRegistry.Figures<SessionFigures>, session name: String, in metrics: MetricsRegistry
   ) -> UpstreamMetrics {
@@ -151,7 +153,7 @@ enum SessionMetrics {
     return registerUpstream(figures, session: name, in: metrics)
   }
 
-  /// What the connections of several sessions with their upstreams have together.
+  /// Registers the metrics of the upstream connections of several sessions together.
   private static func registerUpstream(
     _ figures: MetricsRegistry.Figures<SessionFigures>, session name: String, in metrics: MetricsRegistry
   ) -> UpstreamMetrics {

@@ -6,20 +6,20 @@ import Synchronization
 import Threading
 import Upstream
 
-/// Which gateway holds a session: has its upstream connection, and executes its requests.
+/// The gateway that is the holder of a session: it has the upstream connection, and executes the requests.
 package enum SessionPlace: Equatable, Sendable {
   case here
-  /// The gateway that others reach at this address.
+  /// The gateway that listens for peers at this address.
   case at(SocketAddress)
-  /// No gateway at present.
+  /// No gateway is the holder at present.
   case nowhere
 }
 
-/// Who holds a session that several gateways share, for the status output.
+/// The holder of a session that several gateways share, for the status output.
 package struct SessionHolding: Hashable, Sendable {
-  /// The number of the term. It increases with each holder.
+  /// The number of the term. Each holder has a greater number than the one before.
   package let term: UInt64
-  /// Of another gateway; nil: this one.
+  /// The holder, if it is another gateway; nil if it is this gateway.
   package let peer: Peer?
 
   package struct Peer: Hashable, Sendable {
@@ -39,11 +39,13 @@ package struct SessionHolding: Hashable, Sendable {
   }
 }
 
-/// Where a session is. Its owner is who decides which sessions this gateway holds; without other gateways, every session stays here.
+/// Where a session is. Its owner decides which sessions have this gateway as their holder. A session that is not shared
+/// is always here.
 ///
-/// A gateway that holds a session does so until its deadline. From then on the session is nowhere, also before the owner has noticed it.
+/// A gateway is the holder until its deadline. After that the session is nowhere, even before the owner has noticed the
+/// deadline.
 ///
-/// Can be read from any thread. `isHere` takes no lock, and does not read the deadline: see `Session.isHere`.
+/// Readable from any thread. `isHere` takes no lock and does not check the deadline; `Session.isHere` does.
 package final class SessionPlacement: Sendable {
   private let here = Atomic(true)
   /// Whether several gateways share the session.
@@ -52,7 +54,7 @@ package final class SessionPlacement: Sendable {
   private struct Current {
     var place = SessionPlace.here
     var holding: SessionHolding?
-    /// Of this gateway as the holder; nil: for ever.
+    /// The permission of this gateway as the holder. nil if it has no deadline.
     var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
     var isClosed = false
@@ -61,10 +63,10 @@ package final class SessionPlacement: Sendable {
   }
 
   private let current = Locked(Current())
-  /// Notified when the place has changed.
+  /// Notified after a change of the place.
   package let notifier = Notifier()
 
-  /// - Parameter place: where it is at first.
+  /// - Parameter place: the place at the start.
   init(_ place: SessionPlace = .here, isShared: Bool = false) {
     self.isShared = isShared
     _ = move(to: place)
@@ -73,11 +75,11 @@ package final class SessionPlacement: Sendable {
   var isHere: Bool { here.load(ordering: .acquiring) }
 
   package var place: SessionPlace { current.withLock { $0.hasLapsed ? .nowhere : $0.place } }
-  /// nil if no gateway holds the session, or the session is not shared.
+  /// nil if no gateway is the holder, or the session is not shared.
   package var holding: SessionHolding? { current.withLock { $0.hasLapsed ? nil : $0.holding } }
-  /// Whether no gateway will hold it any more: a client has closed it, or it was idle.
+  /// Whether the session was closed by a client, or because it was idle. It will never have a holder again.
   package var isClosed: Bool { current.withLock { $0.isClosed } }
-  /// When it moved to its place.
+  /// When the session moved to its present place.
   package var since: MonotonicTime { current.withLock { $0.since } }
 
   @discardableResult
@@ -95,7 +97,7 @@ package final class SessionPlacement: Sendable {
     return isChange
   }
 
-  /// The session is closed.
+  /// Called when the session was closed.
   func close() {
     current.withLock { $0.isClosed = true }
     if !move(to: .nowhere) { notifier.notify() }
@@ -103,22 +105,25 @@ package final class SessionPlacement: Sendable {
 }
 
 extension Session {
-  /// Whether the pushes that this gateway has are all that were stored by now, or almost.
+  /// Whether this gateway has all pushes that are stored, except for changes whose notification is on its way.
   package var isCurrent: Bool { isHere || copy?.isCurrent ?? false }
 
-  /// How late the newest push became readable here; nil: none has arrived since this gateway follows the session.
+  /// How late the newest push became readable here. nil if no push has arrived since this gateway began to follow the
+  /// session.
   package var lag: TimeSpan? { isHere ? .zero : copy?.lag }
 
-  /// Whether this gateway holds the session now, and this object is what executes its requests. Without a lock.
+  /// Whether this gateway is the holder now, and this object executes the requests. Takes no lock.
   package var isHere: Bool { isHeldByClock && placement.isHere }
 
-  /// Whether requests that only the holder can execute must go elsewhere. A session that is closed is nowhere, and ends what waits for it.
+  /// Whether requests that only the holder can execute must be forwarded. False for a closed session, which ends the
+  /// requests that wait for it.
   package var hasLeft: Bool { !isHere && !inbox.isClosed }
 
-  /// The session is at another place from now on. Called by one owner only, on any thread.
+  /// Moves the session to another place. Only its owner calls this, on any thread.
   ///
-  /// What waits here for the session is notified, too: a request of another gateway is then responded to with the news that it must ask
-  /// elsewhere. Before a session is `here`, its state must be restored; and before it is elsewhere, its upstream must be closed.
+  /// Requests that wait here are notified. A peer that forwarded a request then learns that it must send the request to
+  /// another gateway. The state must be restored before a session moves here, and its upstream must be closed before it
+  /// moves away.
   package func move(to place: SessionPlace) {
     guard placement.move(to: place) else { return }
     upstream.deliveryNotifier.notify()

@@ -2,13 +2,13 @@ import Inbox
 import Upstream
 import UpstreamSession
 
-/// What a configuration that was read again changes of a session.
+/// The changes of a session by a reload of the configuration.
 package struct SessionReload: Sendable {
   package enum Upstream: Sendable {
     case unchanged
-    /// Only the topics of pushes. The connection stays.
+    /// Only the topics of pushes change. The connection stays.
     case topics(SharedSettings)
-    /// A new connection takes the place of the present one.
+    /// A new connection replaces the present connection.
     case connection(SharedSettings, because: ReplacementReason)
 
     var settings: SharedSettings? {
@@ -19,7 +19,7 @@ package struct SessionReload: Sendable {
     }
   }
 
-  /// nil: as before.
+  /// nil if the limits do not change.
   package let retention: Retention?
   package let webhooks: [WebhookPlan]
   package let upstream: Upstream

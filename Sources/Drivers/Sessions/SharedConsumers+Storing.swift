@@ -6,9 +6,10 @@ import JournalCoding
 import Reactor
 import Threading
 
-/// Consumers of a session that is stored.
+/// The consumers of a session that is stored.
 extension SharedConsumers {
-  /// Submits what has changed: a machine returns changes and does not call the store. Within the lock, so that the entries have the order of the changes.
+  /// Submits the changes of the table, which does not call the store itself. Called with the lock, so that entries have
+  /// the order of the changes.
   func submit(_ state: inout State) {
     guard let journal else { return }
     let entries = state.table.takeChanges(at: .present).map { JournalEntry.consumer(name: $0.name, $0.change) }
@@ -17,7 +18,7 @@ extension SharedConsumers {
 
   package var isStored: Bool { journal != nil }
 
-  /// The ticket of the last change, as long as it is not stored. All changes before it are stored no later.
+  /// The ticket of the last change, while the change is not stored. All earlier changes are stored by then, too.
   package var unstored: JournalTicket? {
     guard let journal, let ticket = state.withLock({ $0.lastTicket }), journal.outcome(of: ticket) != .stored else {
       return nil
@@ -25,7 +26,7 @@ extension SharedConsumers {
     return ticket
   }
 
-  /// Leases that are stored begin, since their response is written now.
+  /// Starts the time of leases that are stored, because their response is written now.
   package func begin(_ messages: inout [LeasedMessage], of name: String, now: MonotonicTime) {
     guard journal != nil, !messages.isEmpty else { return }
     let leases = messages.map(\.lease)
@@ -36,14 +37,16 @@ extension SharedConsumers {
 
   package func outcome(of ticket: JournalTicket) -> JournalOutcome { journal?.outcome(of: ticket) ?? .stored }
 
-  /// From now on, `notifier` also notifies when something is stored. Ends with `endWaitingForStore()`.
+  /// From now on, `notifier` is also notified when entries were stored. Ends with `endWaitingForStore()`.
   package func beginWaitingForStore() { storeWaiters.withLock { $0 += 1 } }
 
   package func endWaitingForStore() { storeWaiters.withLock { $0 -= 1 } }
 
-  /// More is stored, and visible, or the state of the store has changed. Called on the thread of the store.
+  /// Called on the thread of the store, when entries were stored and became visible, or the state of the store has
+  /// changed.
   func journalChanged() {
-    // The lock orders this with those who begin to wait: either they find what is stored, or they are counted.
+    // The lock orders this call with requests that begin to wait. Such a request either finds its change stored, or is
+    // counted here and notified.
     if storeWaiters.withLock({ $0 > 0 }) { notifier.notify() } else { pushed() }
   }
 }

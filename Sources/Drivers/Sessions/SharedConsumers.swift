@@ -7,30 +7,31 @@ import Synchronization
 import Threading
 import Totals
 
-/// The consumers of one session, shared by all event loops.
+/// The consumers of one session. Thread-safe, since all event loops use them.
 ///
-/// A push costs one atomic load if no receive is held. Leases and delays end by a timer on the session's loop.
+/// A push costs one atomic load while no receive is held. A timer on the session's loop ends leases and delays.
 ///
-/// If the session is stored, each change is submitted in the order in which it is made. Nobody is to learn of it before `unstored` is nil.
+/// If the session is stored, changes are submitted in the order in which they are made. A client learns of a change
+/// only after it is stored, when `unstored` is nil.
 package final class SharedConsumers: Sendable {
   struct State: ~Copyable {
     var table = ConsumerTable()
-    /// For the random bits of leases.
+    /// The random bits for leases.
     var entropy = EntropyPool()
-    /// Wakes the timer. nil before the session has started.
+    /// Wakes the timer; nil before the session has started.
     var clock: Signal?
-    /// Whether the session is closed: it has no consumers any more, and none is created.
+    /// Whether the session is closed. A closed session has no consumers, and none can be created.
     var isClosed = false
-    /// When the timer is to fire at the latest.
+    /// The latest time at which the timer must fire.
     var alarm = MonotonicTime.distantFuture
-    /// The part of the budget that dead letters take.
+    /// The bytes of dead letters that are counted in the budget.
     var deadBytes = 0
-    /// The memory of consumers that is counted in the budget.
+    /// The bytes of consumers that are counted in the budget.
     var memory = 0
-    /// That of the last change; nil: there was none, or consumers are not stored.
+    /// The ticket of the last change. nil if there was no change, or consumers are not stored.
     var lastTicket: JournalTicket?
 
-    /// Lets the timer fire at `deadline` at the latest.
+    /// Makes the timer fire at `deadline` or before.
     mutating func lowerAlarm(to deadline: MonotonicTime) {
       guard deadline < alarm else { return }
       alarm = deadline
@@ -41,17 +42,17 @@ package final class SharedConsumers: Sendable {
   /// Lock order: taken before the locks of the inbox.
   let state = Locked(State())
   private let inbox: SharedInbox
-  /// Limits the dead letters of the sessions that clients create; nil if this one is configured.
+  /// Limits the memory of consumers and dead letters; nil if the session is configured.
   private let budget: RetentionBudget?
-  /// The client that has created the session; 0 if clients cannot be told apart.
+  /// The owner of the session, for the budget. 0 if clients cannot be distinguished.
   private let owner: UInt64
   /// nil if consumers are not stored.
   let journal: (any SessionJournal)?
-  /// Number of requests that wait for the store.
+  /// The number of requests that wait for the store.
   let storeWaiters = Locked(0)
-  /// Number of held receives. Incremented before a receive checks for pushes the last time.
+  /// The number of held receives. Incremented before a receive checks for pushes the last time.
   private let held = Atomic<Int>(0)
-  /// Notified when a held receive may have something to return.
+  /// Notified when a held receive may have pushes to return.
   package let notifier = Notifier()
 
   package init(inbox: SharedInbox, budget: RetentionBudget? = nil, owner: String = "") {
@@ -61,9 +62,9 @@ package final class SharedConsumers: Sendable {
     journal = nil
   }
 
-  /// Consumers that are stored.
+  /// Creates consumers that are stored.
   ///
-  /// - Parameter restored: those of earlier processes.
+  /// - Parameter restored: the consumers that earlier processes stored.
   init(
     inbox: SharedInbox, restoring restored: StoredConsumers, in journal: any SessionJournal,
     budget: RetentionBudget? = nil, owner: String = ""
@@ -85,7 +86,7 @@ package final class SharedConsumers: Sendable {
     budget?.consumers.withLock { $0.remove(memory, by: owner) }
   }
 
-  /// Counts what consumers have by now. Called after every change, with the lock.
+  /// Counts the present memory of the consumers in the budget. Called after every change, with the lock.
   private func countMemory(_ state: inout State) {
     guard let budget, state.table.memory != state.memory else { return }
     let growth = state.table.memory - state.memory
@@ -98,7 +99,7 @@ package final class SharedConsumers: Sendable {
 
   // MARK: Dead letters
 
-  /// The bytes of the dead letters that count towards the budget.
+  /// The bytes of dead letters that are counted in the budget.
   var deadBytes: Int { state.withLock { $0.deadBytes } }
 
   /// Drops the oldest dead letters until at most `bytes` are kept.
@@ -108,7 +109,7 @@ package final class SharedConsumers: Sendable {
     countDeadLetters()
   }
 
-  /// To be called after every change that adds or removes dead letters.
+  /// Counts dead letters in the budget. Must be called after every change that adds or removes dead letters.
   private func countDeadLetters() {
     guard let budget else { return }
     let growth = state.withLock { state in
@@ -121,7 +122,7 @@ package final class SharedConsumers: Sendable {
 
   // MARK: The session
 
-  /// A push or a gap was appended.
+  /// Called when a push or a gap was appended.
   func pushed() {
     if held.load(ordering: .sequentiallyConsistent) > 0 { notifier.notify() }
   }
@@ -138,7 +139,7 @@ package final class SharedConsumers: Sendable {
     }
     countDeadLetters()
     notifier.notify()
-    // The timer releases itself.
+    // The timer then releases itself.
     clock?.notify()
   }
 
@@ -149,19 +150,19 @@ package final class SharedConsumers: Sendable {
     clock.notify()
   }
 
-  /// Ends the cycle of references between the timer and its signal. Called on the session's loop.
+  /// Breaks the reference cycle between the timer and its signal. Called on the session's loop.
   func stop() {
     let clock = state.withLock { $0.clock.take() }
     clock?.close()
   }
 
-  /// When the timer is to fire; nil if never.
+  /// When the timer must fire; nil if it need not fire.
   var nextAlarm: MonotonicTime? {
     let alarm = state.withLock { $0.alarm }
     return alarm == .distantFuture ? nil : alarm
   }
 
-  /// Does what is due. Returns when there is something to do next.
+  /// Ends the leases and delays that are due, and removes idle consumers. Returns the next deadline.
   func tick(at now: MonotonicTime) -> MonotonicTime? {
     let inbox = inbox
     let (hasNews, next) = state.withLock { state in
@@ -177,11 +178,11 @@ package final class SharedConsumers: Sendable {
     return next
   }
 
-  /// Calls `body` with the table and wakes the timer if it must fire earlier than it would.
+  /// Calls `body` with the table. Wakes the timer if it must fire earlier than planned.
   ///
-  /// - Parameters:
-  ///   - mustStore: whether the change is refused while the store does not work.
-  ///   - use: the consumer that a client uses, and when. That counts even if the change is refused: a consumer is not idle because of the store.
+  /// - Parameters: - mustStore: whether to refuse the change while the store does not work. - use: the consumer that a
+  ///   client uses, and the time. It is recorded even if the change is refused, so that a failed store does not make
+  ///   the consumer idle.
   private func withTable<Result: Sendable>(
     deadline: MonotonicTime = .distantFuture, mustStore: Bool = false, use: (name: String, time: MonotonicTime)? = nil,
     _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result
@@ -209,7 +210,7 @@ package final class SharedConsumers: Sendable {
 
   // MARK: Consumers
 
-  /// Creates or confirms a consumer. Returns whether it is new, and its state.
+  /// Creates a consumer, or confirms its settings. Returns whether it is new, and its status.
   package func put(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, by client: UInt64 = 0, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
@@ -223,9 +224,10 @@ package final class SharedConsumers: Sendable {
     }
   }
 
-  /// Creates a consumer of the configuration, which starts at the next push, or makes an existing one of this name that one.
+  /// Creates a consumer of the configuration, which starts at the next push. If a consumer of this name exists, gives
+  /// it these settings.
   ///
-  /// - Parameter isNewWorker: whether those that have leases of it have ended.
+  /// - Parameter isNewWorker: whether the workers that have its leases have ended, so that the leases end now.
   func take(
     _ name: String, _ settings: ConsumerSettings, isNewWorker: Bool, now: MonotonicTime
   ) throws(ConsumerRefusal) {
@@ -237,16 +239,16 @@ package final class SharedConsumers: Sendable {
     notifier.notify()
   }
 
-  /// nil if there is no such consumer.
+  /// Returns nil if there is no such consumer.
   package func settings(of name: String) -> ConsumerSettings? { state.withLock { $0.table.settings(of: name) } }
 
-  /// Number of pushes after the position of a consumer; nil if there is no such consumer.
+  /// The number of pushes after the position of a consumer; nil if there is no such consumer.
   func lag(of name: String) -> UInt64? {
     let inbox = inbox
     return state.withLock { $0.table.lag(of: name, inbox) }
   }
 
-  /// Takes time in proportion to the records of the consumer if it is a webhook. `settings` and `lag` do not.
+  /// For a webhook, takes time in proportion to the records of its consumer. `settings` and `lag` do not.
   package func status(of name: String) throws(ConsumerRefusal) -> ConsumerStatus {
     let inbox = inbox
     return try withTable { table, _ throws(ConsumerRefusal) in try table.status(of: name, inbox) }
@@ -257,7 +259,7 @@ package final class SharedConsumers: Sendable {
     return state.withLock { $0.table.statuses(inbox) }
   }
 
-  /// The next `limit` consumers after a name, by name.
+  /// Returns up to `limit` consumers after `name`, sorted by name.
   package func statuses(after name: String, limit: Int) -> ConsumerPage {
     let inbox = inbox
     return state.withLock { $0.table.statuses(after: name, limit: limit, inbox) }
@@ -268,7 +270,7 @@ package final class SharedConsumers: Sendable {
     return state.withLock { $0.table.summary(inbox) }
   }
 
-  /// Held receives of it end.
+  /// Removes a consumer and ends its held receives.
   package func remove(_ name: String) throws(ConsumerRefusal) {
     try withTable(mustStore: true) { table, _ throws(ConsumerRefusal) in
       guard table.remove(name) else { throw .unknown }
@@ -279,7 +281,7 @@ package final class SharedConsumers: Sendable {
 
   // MARK: Receiving
 
-  /// Begins a receive. A held receive of the same reader ends.
+  /// Begins a receive. It supersedes a held receive of the same reader, which ends.
   package func beginReceive(
     _ name: String, acknowledging cursor: ReadStart?, now: MonotonicTime
   ) throws(ConsumerRefusal) -> ReceiveTurn {
@@ -287,12 +289,12 @@ package final class SharedConsumers: Sendable {
     let turn = try withTable(mustStore: cursor != nil, use: (name, now)) { table, _ throws(ConsumerRefusal) in
       try table.beginReceive(name, acknowledging: cursor, now: now, inbox)
     }
-    // The receive that is superseded ends.
+    // Wakes the superseded receive, which ends.
     if turn.start != nil { pushed() }
     return turn
   }
 
-  /// The next pushes of a consumer that is not shared.
+  /// Returns the next pushes of a consumer that is not work-sharing.
   package func read(
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int
   ) throws(ConsumerRefusal) -> ReadResult {
@@ -301,9 +303,11 @@ package final class SharedConsumers: Sendable {
     return inbox.read(after: start, limit: limit, maxBytes: maxBytes, matching: turn.filter)
   }
 
-  /// The next pushes of a shared consumer, leased to this receiver. With a limit of 0, nothing is leased, and what is returned need not be stored.
+  /// Leases the next pushes of a work-sharing consumer to this receiver. With a limit of 0, it leases nothing, and the
+  /// result need not be stored.
   ///
-  /// - Parameter awaitsStore: whether the receiver gets the leases once they are stored. Until `begin` or `withdraw` is called, they do not end.
+  /// - Parameter awaitsStore: whether the receiver gets the leases after they are stored. Such leases do not expire
+  ///   until `begin` or `withdraw` is called.
   package func lease(
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime, awaitsStore: Bool = false
   ) throws(ConsumerRefusal) -> LeasedBatch {
@@ -312,14 +316,14 @@ package final class SharedConsumers: Sendable {
       try table.receive(
         turn, of: name, limit: limit, maxBytes: maxBytes, now: now, from: inbox, using: &entropy)
     }
-    // Deliveries may have been used up.
+    // A push may have become a dead letter, because its deliveries are used up.
     countDeadLetters()
     if awaitsStore, journal != nil, !batch.messages.isEmpty {
       state.withLock { $0.table.suspend(batch, of: name) }
     } else if let expires = batch.messages.first?.expires {
       schedule(expires)
     }
-    // This receive was before the timer, which now finds nothing to do.
+    // This receive has freed pushes before the timer did. Other receives get them.
     if batch.leavesFreed { pushed() }
     return batch
   }
@@ -346,7 +350,7 @@ package final class SharedConsumers: Sendable {
     return inbox.hasNewData(after: &start, matching: filter)
   }
 
-  /// To be called before `hasNews` is called the last time before the wait.
+  /// Call this before the last call of `hasNews` before the wait.
   package func beginHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.add(1, ordering: .sequentiallyConsistent)
     state.withLock { _ = $0.table.hold(turn, of: name, 1, now: now) }
@@ -357,7 +361,7 @@ package final class SharedConsumers: Sendable {
     state.withLock { state in
       let idleEnd = state.table.hold(turn, of: name, -1, now: now)
       submit(&state)
-      // The timer ignores a consumer with a held receive.
+      // The timer has ignored the consumer while it had a held receive.
       state.lowerAlarm(to: idleEnd)
     }
   }
@@ -388,7 +392,7 @@ package final class SharedConsumers: Sendable {
     try withTable { table, _ throws(ConsumerRefusal) in try table.deadLetters(of: name) }
   }
 
-  /// - Parameter isAllowed: whether the client may receive a dead letter. Others stay.
+  /// - Parameter isAllowed: whether the client may receive a dead letter. The others stay.
   package func removeDeadLetters(
     of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
   ) throws(ConsumerRefusal) -> Int {
@@ -399,7 +403,7 @@ package final class SharedConsumers: Sendable {
     return count
   }
 
-  /// - Parameter isAllowed: as for `removeDeadLetters`.
+  /// - Parameter isAllowed: see `removeDeadLetters`.
   package func retryDeadLetters(
     of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
   ) throws(ConsumerRefusal) -> Int {
@@ -411,19 +415,19 @@ package final class SharedConsumers: Sendable {
     return count
   }
 
-  /// Takes back what a receive has leased, since its response is not sent.
+  /// Takes back the leases of a receive whose response is not sent.
   package func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime) {
     let inbox = inbox
     state.withLock { state in
       state.table.withdraw(batch, of: name, now: now, inbox)
       submit(&state)
-      // No timer was set for the ends of these leases. The consumer may be idle now.
+      // These leases had no timer. The consumer may be idle now.
       if let next = state.table.nextDeadline() { state.lowerAlarm(to: next) }
     }
     pushed()
   }
 
-  /// Lets the timer fire at `deadline` at the latest.
+  /// Makes the timer fire at `deadline` or before.
   func schedule(_ deadline: MonotonicTime) { state.withLock { $0.lowerAlarm(to: deadline) } }
 }
 

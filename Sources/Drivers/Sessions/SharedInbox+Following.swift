@@ -6,24 +6,24 @@ import Reactor
 import Synchronization
 import Threading
 
-/// An inbox that follows that of another gateway. One thread changes it.
+/// An inbox that follows the inbox of another gateway. One thread changes it.
 extension SharedInbox {
-  /// An inbox of a session of which nothing is known yet.
+  /// Creates the inbox of a session of which this gateway knows nothing yet.
   static func unknown(retention: Retention, budget: RetentionBudget) -> SharedInbox {
     SharedInbox(
       PushLog(following: Epoch(0), terms: [], retention: retention), budget, nil, isUnknown: true)
   }
 
-  /// Follows a log from here on.
+  /// Creates an inbox that continues a copy.
   convenience init(following log: FollowedLog, budget: RetentionBudget) {
     self.init(log.log, budget, nil)
     budget.add(log.log.retainedBytes)
   }
 
-  /// What readers of this inbox see now, to be followed from there.
+  /// A copy of the pushes that readers of this inbox see now. Another inbox can continue it.
   var followed: FollowedLog { FollowedLog(log.withLock { PushLog(following: $0) }) }
 
-  /// Whether the term of a cursor is one of this log, as far as this gateway knows.
+  /// Whether this log has the term of the cursor, as far as this gateway knows.
   func isKnown(_ cursor: Cursor) -> Bool {
     cursor.epoch == epoch && (cursor.term == term.load(ordering: .relaxed) || log.withLock { $0.isKnown(cursor) })
   }
@@ -34,13 +34,13 @@ extension SharedInbox {
     case replaced(FollowedLog)
   }
 
-  /// Appends what the other gateway has stored.
+  /// Appends entries that the holder has stored.
   func follow(_ entries: [LogChange]) { apply(.entries(entries)) }
 
-  /// The log has these terms from now on. What is after the push with this number is void; nil: nothing is.
+  /// Replaces the terms of the log, and drops the pushes after `number` as void. nil if no push is void.
   func `continue`(after number: UInt64?, _ terms: [Term]) { apply(.continued(after: number, terms)) }
 
-  /// Continues with a log that was read anew, of the same epoch. Readers whose terms it lacks get a gap.
+  /// Replaces the log by a log of the same epoch that was read again. A reader whose term it lacks gets a gap.
   func replaceLog(with new: FollowedLog) {
     precondition(new.epoch == epoch, "an inbox keeps its epoch")
     apply(.replaced(new))
@@ -50,7 +50,7 @@ extension SharedInbox {
     let clock = JournalClock.present
     appender.withLock { appender in
       guard !appender.isClosed else { return }
-      // What is replaced is freed without the lock.
+      // Returns the replaced log, so that it is freed outside the lock.
       let (growth, _) = log.withLock { log -> (Int, PushLog?) in
         let before = log.retainedBytes
         var last: PushLog?
@@ -60,7 +60,7 @@ extension SharedInbox {
         case .continued(let number, let terms): log.continue(after: number, terms)
         case .replaced(let new): (last, log) = (log, new.log)
         }
-        // In this order: a reader that finds the new position finds the new term.
+        // The term is stored first, so that a reader that sees the new position sees the new term.
         term.store(log.term, ordering: .sequentiallyConsistent)
         position.store(log.last.position, ordering: .sequentiallyConsistent)
         changes.add(1, ordering: .releasing)
@@ -73,7 +73,7 @@ extension SharedInbox {
   }
 }
 
-/// A copy of another gateway's log that nobody reads yet: it is being read from the store.
+/// A copy of another gateway's log that is being read from the store. It has no readers yet.
 struct FollowedLog {
   fileprivate(set) var log: PushLog
 
@@ -98,7 +98,7 @@ struct FollowedLog {
 }
 
 extension PushLog {
-  /// The log of a stored session, with its times on the clock of this process.
+  /// Creates the log of a stored session, with its times converted to the clock of this process.
   init(restoring restored: RestoredSession, retention: Retention) {
     let terms = restored.terms.map { Term($0.term, firstMessage: $0.firstPush) }
     self.init(

@@ -8,27 +8,28 @@ import Synchronization
 import Threading
 import UpstreamProtocol
 
-/// The inbox of one session: the pushes retained for clients, shared by all event loops.
+/// The inbox of one session: the pushes that are kept for clients. Thread-safe.
 ///
-/// The upstream's loop appends, and clients on any loop read. The lock that readers share is held only while references are taken:
-/// a push is rendered before that, and the pushes it evicts are freed afterwards.
+/// The upstream's loop appends, and clients on any loop read. The lock that readers take is only taken to copy
+/// references: a push is rendered before, and evicted pushes are freed afterwards.
 package final class SharedInbox: Sendable {
   /// State for appending, behind a lock that no reader takes.
   struct Appender: ~Copyable {
     var renderer = MessageRenderer()
-    /// Pushes that the log has dropped; empty between two calls.
+    /// Pushes that the log has dropped. Empty between two calls.
     var dropped: [RetainedMessage] = []
-    /// Whether the session is closed: nothing is appended any more.
+    /// Whether the session is closed, so that nothing is appended any more.
     var isClosed = false
-    /// What a connection resumes from after the next push; nil: as before. Only if the inbox is stored.
+    /// Stored with the next push: the value from which a later connection resumes. nil if it has not changed. Only for
+    /// a stored inbox.
     var resumeCursor: [UInt8]?
-    /// When the last push is stored. Only if the inbox is stored.
+    /// The ticket of the last push. Only for a stored inbox.
     var lastTicket: JournalTicket?
-    /// The value that was stored last.
+    /// The value of `resumeCursor` that was stored last.
     var storedCursor: [UInt8]?
-    /// The number before which the store has dropped pushes, or will.
+    /// The store has been asked to drop the pushes before this number.
     var trimmed: UInt64 = 1
-    /// Bytes of the pushes that were dropped since then. The store holds them.
+    /// The bytes of pushes that were dropped since then, which the store still has.
     var untrimmedBytes = 0
 
     /// Frees the dropped pushes. The array keeps its capacity, unless a large push has evicted unusually many.
@@ -42,21 +43,22 @@ package final class SharedInbox: Sendable {
   /// Lock order: taken before `log`.
   let appender = Locked(Appender())
   let log: Locked<PushLog>
-  /// Number of changes of the log, from a start that no other inbox of the process has: a session may have several one after another, with one
-  /// epoch. Incremented within the lock, after the change.
+  /// The number of changes of the log. It starts at a value that no other inbox of the process uses, since a session
+  /// may have several inboxes of one epoch one after another. Incremented within the lock, after the change.
   let changes: Atomic<UInt64>
   /// The position after the newest push or gap. Written within the lock, after the change.
   let position: Atomic<UInt64>
   package let epoch: Epoch
-  /// Changes only if the inbox follows that of another gateway. Written within the lock, before the position.
+  /// Changes only if the inbox follows the inbox of another gateway. Written within the lock, before the position.
   let term: Atomic<UInt64>
-  /// Number of readers that also wait for changes of the session's state.
+  /// The number of readers that also wait for changes of the session's state.
   private let stateReaders = Atomic<Int>(0)
-  /// Number of open streams, whether they wait or their clients still read earlier batches.
+  /// The number of open streams. A stream counts whether it waits, or its client still reads earlier batches.
   private let streams = Atomic<Int>(0)
-  /// Why readers end, if they do.
+  /// Whether and why readers end.
   private let ending = Atomic(Ending.none.rawValue)
-  /// Whether nothing is known of the log yet, not even its epoch. A reader with a cursor waits; others cannot be given a position.
+  /// Whether nothing is known of the log yet, not even its epoch. A reader with a cursor waits. Other readers cannot
+  /// get a position.
   package let isUnknown: Bool
   let budget: RetentionBudget
   /// nil if pushes are not stored.
@@ -69,9 +71,9 @@ package final class SharedInbox: Sendable {
     self.init(PushLog(epoch: epoch, retention: retention), budget, nil)
   }
 
-  /// An inbox whose pushes are stored. A push is visible once it is.
+  /// Creates an inbox whose pushes are stored. A push becomes visible when it is stored.
   ///
-  /// - Parameter restored: the pushes of earlier processes.
+  /// - Parameter restored: the pushes that earlier processes stored.
   convenience init(
     restoring restored: RestoredSession, in journal: any SessionJournal, retention: Retention, budget: RetentionBudget
   ) {
@@ -81,13 +83,13 @@ package final class SharedInbox: Sendable {
 
   private enum Ending: UInt8 {
     case none
-    /// The session is closed: nothing is left to read.
+    /// The session is closed, and has no pushes any more.
     case closed
-    /// Another inbox has taken the place of this one. Readers find their next pushes there.
+    /// Another inbox has replaced this inbox. Readers find the next pushes there.
     case replaced
   }
 
-  /// Enough for the changes of one inbox.
+  /// 2^40 changes of one inbox.
   private static var revisionBits: Int { 40 }
   private static let inboxes = Atomic<UInt64>(0)
 
@@ -102,8 +104,8 @@ package final class SharedInbox: Sendable {
     log = Locked(first)
   }
 
-  /// Appends a push. The `payload` of a text message must be valid UTF-8. `time` is wall-clock time, in milliseconds of UNIX time.
-  /// `topic` is empty if it has none.
+  /// Appends a push. The `payload` of a text message must be valid UTF-8. `time` is wall-clock time in milliseconds
+  /// since 1970. An empty `topic` means no topic.
   package func append(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8> = Span(), time: Int64, now: MonotonicTime
   ) {
@@ -114,7 +116,8 @@ package final class SharedInbox: Sendable {
 
   /// Appends an event of a Socket.IO upstream.
   ///
-  /// - Parameter continuation: what a connection of another process continues from after it. Only if the inbox is stored.
+  /// - Parameter continuation: the point from which a later connection continues after this event. Only for a stored
+  ///   inbox.
   package func append(
     _ event: EventRecord, _ continuation: Continuation? = nil, time: Int64, now: MonotonicTime
   ) {
@@ -145,7 +148,7 @@ package final class SharedInbox: Sendable {
       if let journal { store(message, continued, time: time, &appender, in: journal) }
     }
     if let journal {
-      // Otherwise readers are notified when it is stored.
+      // Otherwise readers are notified when the push is stored.
       if journal.showsUnstored { journalChanged() }
     } else {
       notifier.notify()
@@ -154,9 +157,9 @@ package final class SharedInbox: Sendable {
 
   // MARK: Storing
 
-  /// How many pushes may be dropped before that is submitted.
+  /// Drops are submitted to the store after this many pushes.
   private static var trimInterval: UInt64 { 64 }
-  /// How many bytes of them.
+  /// Drops are submitted to the store after this many bytes, even if they are fewer pushes.
   private static var trimBytes: Int { 1 << 20 }
 
   private func store(
@@ -167,7 +170,7 @@ package final class SharedInbox: Sendable {
     if appender.resumeCursor == nil, continued == nil {
       appender.lastTicket = journal.submit(push)
     } else {
-      // Together: if only what follows survived, the push would be lost.
+      // In one piece with the push: if only the position survived, a later connection would resume after a lost push.
       var entries = [push]
       if let cursor = appender.resumeCursor {
         (appender.resumeCursor, appender.storedCursor) = (nil, cursor)
@@ -189,17 +192,18 @@ package final class SharedInbox: Sendable {
     journal.note(contentsOf: [.log(.trimmed(before: first))])
   }
 
-  /// When all pushes so far are stored; nil if there is nothing to store.
+  /// When all pushes so far are stored. nil if no push was submitted.
   var lastTicket: JournalTicket? { appender.withLock { $0.lastTicket } }
 
-  /// From the next push on, a connection resumes from this value.
+  /// Stores `cursor` with the next push. Later connections then resume from it.
   func resumes(from cursor: [UInt8]) {
     appender.withLock { appender in
       if appender.storedCursor != cursor { appender.resumeCursor = cursor }
     }
   }
 
-  /// More is stored, or the store does not work: then pushes may be shown nevertheless. Called on the thread of the store.
+  /// Called on the thread of the store, when entries were stored or the store fails. While it fails, pushes may be
+  /// shown before they are stored.
   func journalChanged() {
     guard let journal else { return }
     let shown = journal.showsUnstored ? nil : journal.storedPosition
@@ -218,13 +222,14 @@ package final class SharedInbox: Sendable {
     case everything
     case expired(now: MonotonicTime)
     case beyond(bytes: Int, keepsNewest: Bool)
-    /// Applies these limits.
+    /// Applies new limits.
     case changed(Retention, now: MonotonicTime)
   }
 
-  /// Frees all pushes. Every reader that waits is notified, and none finds data any more.
+  /// Frees all pushes. Notifies every reader that waits; no reader finds data any more.
   func close() {
-    // Before the lock, which an upstream that floods may hold: who finds the session's parts closed must find this.
+    // Before the lock, which an upstream that floods may take for long: a request that finds other parts of the session
+    // closed must find the inbox closed, too.
     ending.store(Ending.closed.rawValue, ordering: .sequentiallyConsistent)
     _ = drop(.everything)
     notifier.notify()
@@ -233,21 +238,22 @@ package final class SharedInbox: Sendable {
   /// Whether the session is closed, so that no push will follow.
   package var isClosed: Bool { ending.load(ordering: .sequentiallyConsistent) == Ending.closed.rawValue }
 
-  /// Whether readers end, since the session is closed or continues in another inbox.
+  /// Whether readers must end, because the session is closed or continues in another inbox.
   package var hasEnded: Bool { ending.load(ordering: .sequentiallyConsistent) != Ending.none.rawValue }
 
-  /// Another inbox has taken the place of this one. Readers that wait end with what they have. What is appended from now on is read by nobody.
+  /// Called when another inbox has replaced this inbox. Readers that wait return the pushes that they have. Nobody
+  /// reads pushes that are appended later.
   func replaced() {
     ending.store(Ending.replaced.rawValue, ordering: .sequentiallyConsistent)
     notifier.notify()
   }
 
-  /// Drops the oldest pushes until at most `bytes` are kept. Returns whether there were any.
+  /// Drops the oldest pushes until at most `bytes` are kept. Returns whether it dropped any.
   ///
   /// - Parameter keepsNewest: whether the newest push stays, whatever its size.
   func trim(toBytes bytes: Int, keepsNewest: Bool) -> Bool { drop(.beyond(bytes: bytes, keepsNewest: keepsNewest)) }
 
-  /// Drops pushes in slices, between which readers continue. Returns whether there were any.
+  /// Drops pushes in slices, and lets readers in between two slices. Returns whether it dropped any.
   private func drop(_ removal: Removal) -> Bool {
     appender.withLock { appender in
       if case .everything = removal { appender.isClosed = true }
@@ -264,7 +270,7 @@ package final class SharedInbox: Sendable {
           case .changed(let retention, let now):
             log.change(retention, now: now, dropping: &appender.dropped, atMost: slice)
           }
-          // What readers have prepared stays valid if nothing was dropped.
+          // If nothing was dropped, prepared responses stay valid.
           if !appender.dropped.isEmpty || appender.isClosed { changes.add(1, ordering: .releasing) }
           return log.retainedBytes - before
         }
@@ -281,7 +287,7 @@ package final class SharedInbox: Sendable {
 
   deinit { budget.add(-log.withLock { $0.retainedBytes }) }
 
-  /// Records that the upstream was disconnected, so that pushes may be missing.
+  /// Records a gap: the upstream was disconnected, so that pushes may be missing.
   package func recordUpstreamGap() {
     appender.withLock { _ in
       log.withLock {
@@ -289,42 +295,43 @@ package final class SharedInbox: Sendable {
         position.store($0.last.position, ordering: .sequentiallyConsistent)
         changes.add(1, ordering: .releasing)
       }
-      // In the order of the pushes.
+      // Within the lock, so that the store gets pushes and gaps in order.
       journal?.submit(.log(.gap(.upstream)))
     }
     if journal?.showsUnstored == true { journalChanged() }
     if journal == nil { notifier.notify() }
   }
 
-  /// From now on, `notifier` also notifies when the state of the session changes. Ends with `endReadingState()`.
+  /// From now on, `notifier` is also notified when the state of the session changes. Ends with `endReadingState()`.
   package func beginReadingState() { stateReaders.add(1, ordering: .sequentiallyConsistent) }
 
   package func endReadingState() { stateReaders.subtract(1, ordering: .sequentiallyConsistent) }
 
-  /// Whether a reader waits for changes of the session's state. The others are not woken for them.
+  /// Whether a reader waits for changes of the session's state. Other readers are not woken for these changes.
   var hasStateReaders: Bool { stateReaders.load(ordering: .sequentiallyConsistent) > 0 }
 
-  /// A stream begins to read. Ends with `endStream()`.
+  /// Called when a stream begins to read. Ends with `endStream()`.
   package func beginStream() { streams.add(1, ordering: .relaxed) }
 
   package func endStream() { streams.subtract(1, ordering: .relaxed) }
 
-  /// Whether clients receive pushes now. A stream does not wait on `notifier` while its client reads slowly.
+  /// Whether clients receive pushes now. Counts streams apart, since a stream does not wait on `notifier` while its
+  /// client reads slowly.
   var hasReaders: Bool { notifier.hasWaiters || streams.load(ordering: .relaxed) > 0 }
 
-  /// Drops the pushes whose time is over. Returns whether there were any.
+  /// Drops expired pushes. Returns whether it dropped any.
   package func expire(now: MonotonicTime) -> Bool {
     drop(.expired(now: now))
   }
 
-  /// Applies other limits. Returns whether they have dropped pushes.
+  /// Applies new limits. Returns whether they dropped pushes.
   package func change(_ retention: Retention, now: MonotonicTime) -> Bool { drop(.changed(retention, now: now)) }
 
-  /// Incremented on every change. Read it before the data: while it stays the same, the data is current.
+  /// Incremented on every change. Read it before the data: the data is current while the value stays the same.
   package var revision: UInt64 { changes.load(ordering: .acquiring) }
 
-  /// The position after the newest push, without a lock. A push that arrives after this call is after this position. Not of an inbox that follows
-  /// another, whose term may be a newer one.
+  /// The position after the newest push, without a lock. A push that arrives after this call is after this position.
+  /// Not for an inbox that follows another gateway, since its term may change between the two loads.
   package var latest: Cursor { cursor(at: position.load(ordering: .acquiring)) }
 
   /// A position of this inbox, from `Cursor.position`.
@@ -344,8 +351,8 @@ package final class SharedInbox: Sendable {
     return try result.get()
   }
 
-  /// As `resolve`, for a position that is stored, and from which others are counted: not beyond what readers see. Of a shared log, a client may have
-  /// received a push from another gateway a moment before this one shows it.
+  /// As `resolve`, but never beyond the pushes that readers see here. For positions that are stored and counted from. A
+  /// client may have received a push from another gateway just before this gateway shows it.
   package func resolveShown(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     let start = try resolve(start, now: now)
     let latest = latest
@@ -361,14 +368,15 @@ package final class SharedInbox: Sendable {
     return log.withLock { $0.read(after: start, limit: limit, maxBytes: maxBytes, matching: filter) }
   }
 
-  /// The number of the oldest push that is kept, or of the next one if none is.
+  /// The number of the oldest push that is kept, or of the next push if none is kept.
   package var firstRetained: UInt64 { log.withLock { $0.firstRetained } }
 
   /// Returns nil if the push is no longer kept.
   package func message(_ number: UInt64) -> RetainedMessage? { log.withLock { $0.message(number) } }
 
-  /// Whether a read from `start` would return a message or a gap, or the session is closed. Without a lock. Sequentially consistent, like the flag of a waiter that
-  /// `notifier` reads after a change: so either the waiter sees the change, or the notification sees the waiter.
+  /// Whether a read from `start` would return a message or a gap, or the session has ended. Takes no lock. The load is
+  /// sequentially consistent, as are the flags of waiters that `notifier` reads after a change. So either the waiter
+  /// sees the change, or the notification sees the waiter.
   package func hasNewData(after start: ReadStart) -> Bool {
     start.precedes(cursor(at: position.load(ordering: .sequentiallyConsistent))) && !isUnknown || hasEnded
   }
@@ -378,7 +386,7 @@ package final class SharedInbox: Sendable {
     !isUnknown && log.withLock { $0.hasNewData(after: &start, matching: filter) } || hasEnded
   }
 
-  /// For metrics and the status page.
+  /// The figures for metrics and the status page.
   package var summary: (last: Cursor, count: Int, bytes: Int) {
     log.withLock { ($0.last, $0.retainedCount, $0.retainedBytes) }
   }

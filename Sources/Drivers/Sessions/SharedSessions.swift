@@ -10,16 +10,18 @@ import Replication
 import Threading
 import Upstream
 
-/// Makes the sessions that several gateways share what the store says of them: held here, or followed.
+/// Gives each shared session the role that the store reports for it: local, with this gateway as its holder, or
+/// followed.
 ///
-/// The store calls it on its loop, so one change is complete before the next one begins. It holds no lock while it changes a session.
+/// The store calls it on its loop, so one change is complete before the next begins. It takes no lock while it changes
+/// a session.
 package final class SharedSessions: Sendable {
   private enum Copy {
-    /// The present session has all that was reported.
+    /// The present session has all reported changes.
     case inUse
-    /// It is read anew; readers have the last one until it is complete.
+    /// The copy is read again. Readers use the present session until it is complete.
     case reading(FollowedLog)
-    /// What is reported continues a copy that this gateway does not have any more.
+    /// Reported changes continue a copy that this gateway no longer has.
     case void
 
     var phase: Phase {
@@ -31,7 +33,7 @@ package final class SharedSessions: Sendable {
     }
   }
 
-  /// A copy without the log in it.
+  /// The phase of a copy, without its log.
   private enum Phase {
     case inUse
     case reading
@@ -39,23 +41,23 @@ package final class SharedSessions: Sendable {
   }
 
   private struct State {
-    /// By the names of the store.
+    /// The slots, by the names that the store uses.
     var slots: [String: SharedSlot]
-    /// Called with each restored session before it executes a request. nil: this gateway takes no sessions yet.
+    /// Called with each restored session before it executes a request. nil while this gateway does not take sessions
+    /// yet.
     var willHold: (@Sendable (Session) -> Void)?
   }
 
   private let state: Locked<State>
-  /// Where sessions are that clients create; nil: nowhere.
+  /// The directory of created sessions; nil if clients cannot create sessions.
   private let directory: SessionDirectory?
   private let copies = Locked<[String: Copy]>([:])
   private let usesSecret: @Sendable (String) -> Void
 
-  /// - Parameters:
-  ///   - slots: of the configured sessions.
-  ///   - usesSecret: called with the secret by which the gateways recognise each other from now on, also before `begin`: the store is
-  ///     connected by then, and repeats it only after seconds.
-  ///   - willHold: as of `begin`; nil: this gateway takes no sessions until then.
+  /// - Parameters: - slots: the slots of the configured sessions. - usesSecret: called with the secret by which the
+  ///   gateways recognise each other from now on. It may be called before `begin`, since the store is connected by then
+  ///   and repeats the secret only after seconds. - willHold: see `begin`. nil if this gateway takes no sessions until
+  ///   `begin`.
   package init(
     _ slots: [SharedSlot], in directory: SessionDirectory? = nil,
     usesSecret: @escaping @Sendable (String) -> Void = { _ in }, willHold: (@Sendable (Session) -> Void)? = nil
@@ -67,7 +69,8 @@ package final class SharedSessions: Sendable {
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
 
-  /// From now on, this gateway takes each session that nobody holds and that it may hold, and follows the others. `store` reports to this object.
+  /// From now on, this gateway becomes the holder of each session that has none, if it may, and follows the others.
+  /// `store` reports to this object.
   ///
   /// - Parameter willHold: called with each restored session before it executes a request.
   package func begin(in store: RedisStore, willHold: @escaping @Sendable (Session) -> Void) {
@@ -92,20 +95,22 @@ package final class SharedSessions: Sendable {
     store.join(name, mayAcquire: slot.plan.created?.mayBeHeld != false)
   }
 
-  /// Profiles were read again: this gateway takes sessions whose profile it lacked. Callable from any thread.
+  /// Profiles were reloaded: this gateway may now become the holder of sessions whose profile it lacked. Callable from
+  /// any thread.
   package func useProfiles(in store: RedisStore) {
     let slots = state.withLock { $0.willHold == nil ? [:] : $0.slots }
     for (name, slot) in slots where slot.plan.created?.mayBeHeld == false { join(slot, name, store) }
   }
 
-  /// Other gateways are to execute the requests, since this one shuts its sessions down: those that wait here are sent on.
+  /// Makes other gateways execute the requests, because this gateway shuts its sessions down. Requests that wait here
+  /// are forwarded.
   package func leaveAll() {
     for slot in state.withLock({ $0.slots }).values { slot.session.move(to: .nowhere) }
   }
 
-  /// This gateway holds the session from now on.
+  /// Called when this gateway has become the holder.
   ///
-  /// - Parameter permission: to write to the upstream; nil: that is always allowed.
+  /// - Parameter permission: the permission to write to the upstream; nil if writing is always allowed.
   package func hold(_ name: String, _ opened: OpenedJournal, _ permission: WritePermission? = nil) {
     guard let slot = slot(name) else { return }
     copies.withLock { $0[name] = .void }
@@ -117,7 +122,8 @@ package final class SharedSessions: Sendable {
       to: .here, SessionHolding(term: opened.restored.terms.last?.opening ?? 0), while: permission)
   }
 
-  /// This gateway does not hold the session any more. Readers continue with the pushes that it has, and get more when they are reported.
+  /// Called when this gateway is no longer the holder. Readers continue with the pushes that it has, and get more when
+  /// the store reports them.
   package func lose(_ name: String) {
     guard let slot = slot(name), !slot.session.isRetired else { return }
     leave(slot)
@@ -125,22 +131,22 @@ package final class SharedSessions: Sendable {
     slot.replace(.followed(SharedInbox(following: last.followed, budget: slot.plan.budget)))
   }
 
-  /// The socket first: another gateway may be about to open one.
+  /// Closes the socket first: another gateway may be about to open its own.
   private func leave(_ slot: SharedSlot) {
     slot.session.retire()
     slot.placement.move(to: .nowhere)
   }
 
-  /// Another gateway holds the session; nil: none at present. Only while this one does not.
+  /// Reports the gateway that is the holder; nil if there is none. Ignored while this gateway is the holder.
   package func locate(_ name: String, at address: SocketAddress?, _ holding: SessionHolding? = nil) {
     guard let slot = slot(name) else { return }
     let session = slot.session
     guard session.isRetired, slot.placement.move(to: address.map { .at($0) } ?? .nowhere, holding) else { return }
-    // For streams of the state.
+    // Notifies streams of the state.
     session.upstream.noteStateChange()
   }
 
-  /// More is known of the pushes of a session that another gateway holds.
+  /// Called when the store reports pushes of a session with another holder.
   package func follow(_ name: String, _ change: FollowedChange) {
     guard let slot = slot(name), slot.session.isRetired else { return }
     let inbox = slot.session.inbox
@@ -169,25 +175,25 @@ package final class SharedSessions: Sendable {
     case (.isOutdated, _): _ = slot.copy.setCurrent(false)
     case (.ended, let phase):
       _ = slot.copy.setCurrent(false)
-      // What follows later begins anew.
+      // The next changes begin with `restarted`.
       if phase == .reading { copies.withLock { $0[name] = .void } }
     case (.refreshed, .reading), (_, .void): break
     }
   }
 
-  /// Changes a log that is being read, in place: while it is changed, nothing else refers to it.
+  /// Changes a log that is being read, in place: no other reference to it exists meanwhile, so it is not copied.
   private func changeLog(of name: String, _ change: (inout FollowedLog) -> Void) {
     guard case .reading(var log)? = copies.withLock({ $0.updateValue(.void, forKey: name) }) else { return }
     change(&log)
     copies.withLock { $0[name] = .reading(log) }
   }
 
-  /// After the change of the inbox: a reader that finds the copy current finds what it has.
+  /// Called after the change of the inbox, so that a reader that finds the copy current finds its pushes.
   private func setCurrent(_ slot: SharedSlot) {
     if slot.copy.setCurrent(true) { slot.session.inbox.notifier.notify() }
   }
 
-  /// Clients of another gateway read the session.
+  /// Called at the holder while clients of another gateway read the session.
   package func noteDistantReaders(_ name: String) {
     guard let session = slot(name)?.session, !session.isRetired else { return }
     session.noteDistantReaders(at: ProcessInformation.monotonicTime())

@@ -8,12 +8,13 @@ import Synchronization
 import Threading
 import Upstream
 
-/// A session that several gateways share. At each time it is one `Session`: one that this gateway holds, with its upstream, or one that
-/// follows the pushes of another gateway's. Each takes the place of the one before.
+/// The place of a session that several gateways share. At each time it has one `Session`: a local session with its
+/// upstream, or a session that follows the pushes of another gateway. Each replaces the one before.
 ///
-/// Readable from any thread; one look-up takes a lock, for the time of one reference. `SharedSessions` changes it, on one thread.
+/// Readable from any thread. A read takes a lock, for the time of copying a reference. `SharedSessions` changes it, on
+/// one thread.
 package final class SharedSlot: Sendable {
-  /// What the next session of the slot is made of.
+  /// The settings and dependencies from which the slot makes its next session.
   package struct Plan: Sendable {
     package let name: String
     package fileprivate(set) var settings: SharedSettings
@@ -54,14 +55,14 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// How a client has created the session.
+  /// The creation of a session by a client.
   struct Created: Sendable {
     let creation: SessionCreation
-    /// As Redis has it.
+    /// The definition of the session in Redis.
     let definition: SessionDefinition
     let directory: CreatedSessions
     let lineLimiter: LogLineLimiter
-    /// Whether this gateway may hold it: it has the profile.
+    /// Whether this gateway may be the holder, because it has the profile.
     fileprivate(set) var mayBeHeld: Bool
 
     init(
@@ -79,9 +80,9 @@ package final class SharedSlot: Sendable {
   private struct State {
     var plan: Plan
     var session: Session
-    /// Where sessions run; nil before the start.
+    /// The loop and resolvers of the sessions; nil before the start.
     var place: Place?
-    /// Called when webhooks have become idle; nil until they have ended for good.
+    /// Called when the webhooks have become idle. nil until `stopWebhooks` has been called.
     var onIdleWebhooks: (@Sendable () -> Void)?
   }
 
@@ -92,11 +93,11 @@ package final class SharedSlot: Sendable {
     let webhookResolver: Resolver?
   }
 
-  /// The figures of all sessions of the slot: those that were replaced add to the sums that only increase.
+  /// The figures of all sessions of the slot. Replaced sessions stay in the sums that never decrease.
   private final class Figures: Sendable {
     private let state = Locked<(past: SessionFigures, present: Session?)>((SessionFigures(), nil))
 
-    /// In one step with the change of the session, so that no sum decreases.
+    /// Read in one step with the change of the session, so that no sum decreases.
     var sum: SessionFigures { state.withLock { Self.sum($0) } }
 
     func begin(_ session: Session) {
@@ -108,11 +109,11 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// What the sessions of a slot share.
+  /// The parts that all sessions of a slot use.
   struct Parts: Sendable {
-    /// Where the session is. Requests that are forwarded follow it.
+    /// The place of the session. Forwarded requests wait on it.
     let placement = SessionPlacement(.nowhere, isShared: true)
-    /// What this gateway knows of the pushes of other holders.
+    /// This gateway's copy of the pushes of other holders.
     let copy: FollowedCopy
     let metrics: UpstreamMetrics
     let webhookMetrics: WebhookMetricsTable
@@ -120,10 +121,11 @@ package final class SharedSlot: Sendable {
 
   package let name: String
   private let parts: Parts
-  /// Whether this gateway wants to close it, since nobody uses it.
+  /// Whether this gateway has asked Redis to close the session because it is idle.
   let isIdle = Atomic(false)
   private let state: Locked<State>
-  /// Held while the session or its settings change, so that no session misses a change of the settings. Taken before `state`.
+  /// Locked while the session or its settings change, so that no session misses a change of the settings. Taken before
+  /// `state`.
   private let changes = Locked(())
   private let figures: Figures
 
@@ -143,7 +145,8 @@ package final class SharedSlot: Sendable {
     ) { Double(placement.holding?.term ?? 0) }
   }
 
-  /// The slot of a session that a client has created. Its directory registers the metrics, which all of them share.
+  /// Creates the slot of a created session. The directory registers the metrics, which all created sessions use
+  /// together.
   convenience init(_ plan: Plan, sharing metrics: UpstreamMetrics, _ registry: MetricsRegistry) {
     self.init(plan, Figures(), metrics, registry)
   }
@@ -166,10 +169,10 @@ package final class SharedSlot: Sendable {
 
   package var session: Session { state.withLock { $0.session } }
 
-  /// Of all sessions of the slot together.
+  /// The figures of all sessions of the slot together.
   var figuresSum: SessionFigures { figures.sum }
 
-  /// The sessions run on this loop from now on.
+  /// Runs the sessions on this loop from now on.
   func start(on loop: EventLoop, resolver: Resolver, webhookResolver: Resolver? = nil) {
     let place = Place(loop: loop, resolver: resolver, webhookResolver: webhookResolver)
     changes.withLock { _ in
@@ -191,12 +194,13 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Makes a session the present one. What waits for pushes of the last one ends, with what it has, and its clients continue with this one.
+  /// Replaces the present session. Requests that wait for pushes of the old session end with the pushes that they have,
+  /// and their clients continue with the new session.
   func replace(_ role: Session.Role, prepare: (Session) -> Void = { _ in }) {
     changes.withLock { _ in
       let plan = plan
       let session = Session(plan, role, parts)
-      // That of a copy is of the time when it was begun.
+      // The settings may have changed since the copy was begun.
       if session.isRetired { session.change(plan.retention) }
       prepare(session)
       let (last, place, onIdle) = state.withLock { state in
@@ -210,7 +214,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// The inbox continues with a log that was read anew.
+  /// Continues the inbox with a log that was read again.
   func replaceLog(with log: FollowedLog) {
     changes.withLock { _ in
       let session = session
@@ -219,7 +223,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Applies settings that were read again: to the present session, and to those that take its place.
+  /// Applies reloaded settings to the present session, and to the sessions that will replace it.
   func reload(_ change: SessionReload) {
     changes.withLock { _ in
       let session = state.withLock { state in
@@ -232,14 +236,15 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// A client has closed the session at some gateway, or it was idle. What waits for it ends, also for a holder.
+  /// Called when a client has closed the session at any gateway, or it was idle. Ends the requests that wait for the
+  /// session or for a holder.
   func close(code: UInt16) {
     session.close(code: code)
     placement.close()
     session.upstream.deliveryNotifier.notify()
   }
 
-  /// This gateway may hold the session from now on.
+  /// Allows this gateway to be the holder from now on.
   func allowHolding(with settings: SharedSettings, retention: Retention) {
     changes.withLock { _ in
       let session = state.withLock { state in
@@ -252,7 +257,7 @@ package final class SharedSlot: Sendable {
     }
   }
 
-  /// Ends the webhooks, also of sessions that take the place of the present one.
+  /// Ends the webhooks of the present session, and of the sessions that will replace it.
   func stopWebhooks(whenIdle onIdle: @escaping @Sendable () -> Void) {
     changes.withLock { _ in
       let session = state.withLock { state in
@@ -265,11 +270,11 @@ package final class SharedSlot: Sendable {
 }
 
 extension SessionFigures {
-  /// The figures of a session that has taken the place of one with these.
+  /// The figures of a slot in which a session with the figures `next` has replaced a session with these.
   fileprivate func followed(by next: SessionFigures) -> SessionFigures {
     var sum = totals
     sum += next
-    // The numbers of pushes continue.
+    // The new session continues the numbers of the old session's pushes.
     sum.pushes = max(pushes, next.pushes)
     return sum
   }

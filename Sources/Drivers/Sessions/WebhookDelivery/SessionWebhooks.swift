@@ -7,22 +7,22 @@ import Reactor
 import Threading
 import Webhooks
 
-/// The webhooks of one session: which there are, and their states. Thread-safe.
+/// The webhooks of one session, and their states. Thread-safe.
 ///
-/// Each is a consumer of the session, whose only worker is a `WebhookDriver` on the session's loop.
+/// Each webhook is a consumer of the session. Its only worker is a `WebhookDriver` on the session's loop.
 package final class SessionWebhooks: Sendable {
   private struct State {
     var plans: [WebhookPlan]
     var statuses: [String: WebhookStatus] = [:]
-    /// Where they run; nil before the session has started.
+    /// Where the webhooks run; nil before the session has started.
     var place: (loop: EventLoop, resolver: Resolver)?
-    /// Wakes the runner; nil if there is none.
+    /// Wakes the runner; nil if there is no runner.
     var signal: Signal?
     var hasRunner = false
     var isStopping = false
-    /// Whether another gateway has the session.
+    /// Whether this gateway is no longer the holder.
     var isAborted = false
-    /// Whether the runner begins no attempt any more.
+    /// Whether the runner has stopped, so that no further attempt begins.
     var hasStopped = false
     var attempts = 0
     /// Called when the webhooks have become idle.
@@ -33,10 +33,10 @@ package final class SessionWebhooks: Sendable {
 
   private let state: Locked<State>
   private let allMetrics: WebhookMetricsTable
-  // The session owns this object, so a reference to the session would be a cycle.
+  // No reference to the session, which owns this object: that would be a cycle.
   let consumers: SharedConsumers
   let inbox: SharedInbox
-  /// Asked before each attempt, and before each write of one; nil: attempts are always allowed.
+  /// Checked before each attempt, and before each write of an attempt. nil if attempts are always allowed.
   let permission: WritePermission?
   let logger: Logger
 
@@ -55,12 +55,13 @@ package final class SessionWebhooks: Sendable {
 
   // MARK: For clients
 
-  /// Whether a consumer is a webhook: clients cannot receive from it, settle, change or remove it.
+  /// Whether the consumer is a webhook. Clients cannot receive from such a consumer, and cannot settle its pushes,
+  /// change it or remove it.
   package func contains(_ name: String) -> Bool {
     state.withLock { state in state.plans.contains { $0.settings.name == name } }
   }
 
-  /// nil if there is no webhook of this name.
+  /// Returns nil if there is no webhook of this name.
   package func status(of name: String) -> WebhookStatus? { state.withLock { $0.statuses[name] } }
 
   // MARK: Life cycle
@@ -70,13 +71,13 @@ package final class SessionWebhooks: Sendable {
     wakeRunner()
   }
 
-  /// Applies the webhooks of a configuration that was read again. Those that were disabled are enabled.
+  /// Applies the webhooks of a reloaded configuration. Disabled webhooks are enabled again.
   package func replace(with plans: [WebhookPlan]) {
     state.withLock { $0.plans = plans }
     wakeRunner()
   }
 
-  /// Ends the webhooks: attempts in progress continue, and no other begins once `isIdle` is true.
+  /// Ends the webhooks. Attempts in progress continue, and no attempt begins once `isIdle` is true.
   ///
   /// - Parameter onIdle: called when `isIdle` has become true, on the session's loop.
   func stop(whenIdle onIdle: @escaping @Sendable () -> Void) {
@@ -87,8 +88,8 @@ package final class SessionWebhooks: Sendable {
     wakeRunner()
   }
 
-  /// Another gateway may deliver from now on: no attempt begins, and those in progress are cancelled. Their receivers may have the pushes, which
-  /// that gateway delivers again.
+  /// Called when another gateway may deliver. No attempt begins, and attempts in progress are cancelled. Their
+  /// receivers may have got the pushes, which the other gateway delivers again.
   func abort() {
     state.withLock { state in
       (state.isStopping, state.isAborted) = (true, true)
@@ -97,7 +98,7 @@ package final class SessionWebhooks: Sendable {
     wakeRunner()
   }
 
-  /// Whether no attempt is in progress, nor will be. Only after `stop`.
+  /// Whether no attempt is in progress, and none will begin. Valid after `stop`.
   var isIdle: Bool { state.withLock { $0.isIdle } }
 
   private func wakeRunner() {
@@ -116,12 +117,12 @@ package final class SessionWebhooks: Sendable {
 
   fileprivate func attach(_ signal: Signal) { state.withLock { $0.signal = signal } }
 
-  /// The webhooks that are to run; nil if none is to begin an attempt any more.
+  /// The webhooks that must run; nil if no webhook may begin an attempt any more.
   fileprivate var wanted: [WebhookPlan]? { state.withLock { $0.isStopping ? nil : $0.plans } }
 
   fileprivate var isAborted: Bool { state.withLock { $0.isAborted } }
 
-  /// Ends the cycle of references between the runner and its signal. Called on the session's loop.
+  /// Breaks the reference cycle between the runner and its signal. Called on the session's loop.
   fileprivate func detach() {
     let signal = state.withLock { $0.signal.take() }
     signal?.close()
@@ -134,7 +135,7 @@ package final class SessionWebhooks: Sendable {
   /// Called before an attempt begins.
   func attemptBegins() { state.withLock { $0.attempts += 1 } }
 
-  /// Called when what follows from an attempt is done.
+  /// Called when an attempt has ended and its result was handled.
   func attemptEnded() { change { $0.attempts -= 1 } }
 
   /// Called when all drivers have stopped for good.
@@ -150,7 +151,7 @@ package final class SessionWebhooks: Sendable {
 
   func metrics(of name: String) -> WebhookMetrics { allMetrics.metrics(of: name) }
 
-  /// Number of pushes after the position of a webhook.
+  /// The number of pushes after the position of a webhook.
   func lag(of name: String) -> UInt64 { contains(name) ? consumers.lag(of: name) ?? 0 : 0 }
 }
 
@@ -160,7 +161,8 @@ private final class WebhookRunner: LoopTask, SignalTarget {
   private let resolver: Resolver
   private let loop: LoopContext
   private var drivers: [WebhookDriver] = []
-  /// Those that were removed while attempts were in progress. They continue if they are added again, so that no push is with two.
+  /// Drivers whose webhooks were removed while attempts were in progress. A driver continues if its webhook is added
+  /// again, so that no push is delivered by two drivers at once.
   private var ending: [WebhookDriver] = []
 
   init(_ webhooks: SessionWebhooks, _ resolver: Resolver, loop: LoopContext) {

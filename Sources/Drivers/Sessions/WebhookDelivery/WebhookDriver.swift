@@ -9,11 +9,12 @@ import Reactor
 import Synchronization
 import Webhooks
 
-/// The worker of one webhook's consumer: it leases pushes, posts them, and settles their leases as the machine decides.
+/// The worker of one webhook's consumer. It leases pushes, posts them, and settles their leases as the machine decides.
 ///
-/// Lives on the session's loop. A push that it leased and has not settled when the process ends is delivered again after the lease has expired.
+/// Lives on the session's loop. If the process ends before a leased push is settled, the push is delivered again after
+/// the lease has expired.
 final class WebhookDriver: SignalTarget, TimerTarget {
-  /// How long to wait if the consumers cannot be used, as while their store fails.
+  /// The pause after the consumers have refused a call, for example because the store fails.
   private static var pauseAfterRefusal: TimeSpan { .seconds(1) }
 
   private let webhooks: SessionWebhooks
@@ -21,24 +22,24 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private let loop: LoopContext
   private let metrics: WebhookMetrics
   private let logger: Logger
-  /// A receiver that is down would cause a line for each attempt.
+  /// Limits log lines: a receiver that is down would cause a line for each attempt.
   private let lineLimiter = LogLineLimiter()
   private var plan: WebhookPlan
   private var machine: WebhookMachine
-  /// The receive of the driver, from `start` to `stop`. While it is held, the consumer is not removed as idle.
+  /// The receive of the driver, from `start` to `stop`. While it is held, the consumer does not become idle.
   private var turn: ReceiveTurn?
   private var listener: Notifier.Listener?
   private var signal: Signal?
   private var timer: LoopTimer?
-  /// Connections without a request.
+  /// Open connections without a request.
   private var idle: [HTTPClient] = []
   /// The connections of attempts in progress.
   private var busy: [ObjectIdentifier: HTTPClient] = [:]
   private var bytesInProgress = 0
   private var lastFailureTime: Int64 = 0
-  /// What could not be stored. Meanwhile no attempt begins.
+  /// Ended attempts whose settlement was not stored. While there are any, no attempt begins.
   private var unsettled: [EndedAttempt] = []
-  /// Pushes that are missing, and not in the log yet.
+  /// The number of missing pushes that the log has not reported yet.
   private var missed: UInt64 = 0
 
   private struct EndedAttempt {
@@ -46,7 +47,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     let verdict: WebhookVerdict
     /// Whether this attempt has disabled the webhook.
     let isDisabling: Bool
-    /// Where the request went.
+    /// The endpoint of the request.
     let endpoint: HTTPEndpoint
   }
 
@@ -62,7 +63,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
 
   var name: String { plan.settings.name }
   private var consumers: SharedConsumers { webhooks.consumers }
-  /// Whether attempts are in progress, or not settled yet.
+  /// Whether attempts are in progress, or ended attempts are not settled yet.
   var isBusy: Bool { machine.inProgress > 0 || !unsettled.isEmpty }
 
   // MARK: Life cycle
@@ -77,13 +78,14 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pump()
   }
 
-  /// Applies settings that were read again, and continues if it was stopped. Attempts in progress end with the old ones.
+  /// Applies reloaded settings, and starts again if the driver was stopped. Attempts in progress continue with the old
+  /// settings.
   func reload(_ plan: WebhookPlan) {
     let keepsEndpoint = plan.hasSameEndpoint(as: self.plan)
     let old = self.plan.settings
     machine.reload(plan.settings, isNewEndpoint: !keepsEndpoint)
     self.plan = keepsEndpoint ? plan.with(endpointOf: self.plan) : plan
-    // Files of the settings may have changed.
+    // The contents of files that the settings name may have changed.
     for client in idle { client.cancel() }
     idle = []
     guard listener != nil else { return start(isNewWorker: false) }
@@ -91,7 +93,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pump()
   }
 
-  /// No attempt begins from now on. The consumer stays, and is removed when it has been idle for long enough.
+  /// Begins no attempt from now on. The consumer stays until it has been idle for long enough.
   func stop() {
     guard let listener else { return }
     consumers.notifier.remove(listener)
@@ -104,16 +106,17 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     pumpStopped()
   }
 
-  /// Cancels the attempts in progress, after `stop`. Nothing can be settled any more: the session is another gateway's.
+  /// Cancels the attempts in progress, after `stop`. Nothing can be settled any more, because another gateway is the
+  /// holder.
   func abort() {
     unsettled = []
     setTimer(nil)
     for client in busy.values { client.cancel() }
   }
 
-  /// Creates the consumer, or makes one of this name that of the webhook.
+  /// Creates the consumer of the webhook, or takes over a consumer of this name.
   ///
-  /// - Parameter isNewWorker: whether the leases of the consumer, if it has any, are those of an earlier process.
+  /// - Parameter isNewWorker: whether leases that the consumer has are from an earlier process.
   private func takeConsumer(isNewWorker: Bool) {
     do throws(ConsumerRefusal) {
       if let turn = turn.take() { consumers.endHolding(turn, of: name, now: loop.now) }
@@ -127,7 +130,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     }
   }
 
-  /// The consumers may have news for it.
+  /// The consumer may have pushes for the driver.
   func signalled() { pump() }
 
   /// A pause is over.
@@ -139,7 +142,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   private func setTimer(_ deadline: MonotonicTime?) { loop.reschedule(&timer, at: deadline, self) }
 
   private func publish() {
-    // There may be another driver of this name when its last attempt ends.
+    // Another driver may have this name by the time that the last attempt of this driver ends.
     guard listener != nil else { return }
     webhooks.publish(WebhookStatus(machine, lastFailureTime: lastFailureTime), of: name)
   }
@@ -149,7 +152,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   /// Begins as many attempts as are allowed and possible.
   private func pump() {
     guard let turn, let listener else { return pumpStopped() }
-    // Before the last look: what arrives after it signals.
+    // Set before the last look, so that a push that arrives after the look sends a signal.
     listener.isWaiting.store(true, ordering: .sequentiallyConsistent)
     settleAgain()
     do throws(ConsumerRefusal) {
@@ -159,7 +162,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
         if let gap = batch.gap { note(gap) }
         for message in batch.messages { begin(message) }
         if batch.messages.isEmpty {
-          // One search per turn of the loop.
+          // One search per turn of the loop, so that the loop stays responsive.
           if batch.more { signal?.notify() }
           break
         }
@@ -172,18 +175,18 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     } catch {
       setTimer(loop.now + Self.pauseAfterRefusal)
     }
-    // While it is busy or paused, a push needs no signal.
+    // A driver that has no room needs no signal for pushes.
     if room == 0 { listener.isWaiting.store(false, ordering: .sequentiallyConsistent) }
     publish()
   }
 
-  /// What has ended is settled, also after `stop`.
+  /// Settles ended attempts, also after `stop`.
   private func pumpStopped() {
     settleAgain()
     if !unsettled.isEmpty { setTimer(loop.now + Self.pauseAfterRefusal) }
   }
 
-  /// Without permission, another gateway may deliver.
+  /// Without the permission, another gateway may deliver.
   private var isPermitted: Bool { webhooks.permission?.isGiven ?? true }
 
   private var room: Int {
@@ -199,7 +202,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       idle.popLast()
       ?? HTTPClient(plan.endpoint, resolver: resolver, permission: webhooks.permission, loop: loop)
     busy[ObjectIdentifier(client)] = client
-    // The push is on its way for longer than its lease would last.
+    // The receiver still takes the request in, for longer than the lease would last.
     client.whenPostponed = { [weak self] in self?.extend(push.lease) }
     loop.spawn(WebhookAttempt(push, request(for: push.message), plan.settings.timeout, client, self))
   }
@@ -209,7 +212,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     do throws(ConsumerRefusal) {
       _ = try consumers.settle([(lease, .extend)], of: name, now: loop.now)
     } catch {
-      // If the lease expires before the attempt has ended, the push is delivered again.
+      // If the lease expires before the attempt ends, the push is delivered again.
     }
   }
 
@@ -229,8 +232,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     return request
   }
 
-  /// `msg_epoch_number`, or `msg_epoch_term_number` if the session is stored: the id of the push in the form of Standard Webhooks, whose ids have
-  /// no dots.
+  /// The id of the push in the form of Standard Webhooks, whose ids have no dots: `msg_epoch_number`, or
+  /// `msg_epoch_term_number` if the session is stored.
   private static func id(of push: RetainedMessage, in log: Cursor) -> String {
     var text = ByteQueue()
     push.id(like: log).write(into: &text)
@@ -255,7 +258,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
       using: &loop.entropy)
     metrics.ended(verdict.result, after: loop.now - attempt.start)
     if verdict.result != .delivered, isCurrent { lastFailureTime = loop.wallClock }
-    // Before a dead letter can be seen, so that its reason can be seen too.
+    // Published before a dead letter can be seen, so that its reason can be seen, too.
     if verdict.failure != nil { publish() }
     settle(
       EndedAttempt(
@@ -278,7 +281,8 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     }
   }
 
-  /// Repeats what the store has refused. If its lease has expired by then, the push is delivered again.
+  /// Settles again the attempts that the store has refused. If the lease of such an attempt has expired, its push is
+  /// delivered again.
   private func settleAgain() {
     let attempts = unsettled
     unsettled = []

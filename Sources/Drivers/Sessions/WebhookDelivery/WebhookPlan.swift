@@ -3,12 +3,12 @@ import HTTPCodec
 import TLSEngine
 import Webhooks
 
-/// A webhook with the files that its settings name read.
+/// A webhook, with the contents of the files that its settings name.
 package struct WebhookPlan: Sendable {
   package let settings: WebhookSettings
   let endpoint: HTTPEndpoint
 
-  /// Reads `ca_file`, unless another user of `cache` has the same settings. Blocks.
+  /// Reads `ca_file`, unless `cache` has a context with the same settings. Blocks.
   package init(_ settings: WebhookSettings, with cache: inout TLSContextCache) throws(TLSSettingsError) {
     self.settings = settings
     var tls = TLSClientSettings()
@@ -21,10 +21,11 @@ package struct WebhookPlan: Sendable {
     self.endpoint = endpoint
   }
 
-  /// This plan with the connections of `other`, which must have the same endpoint.
+  /// This plan with the endpoint of `other`, which must be the same, so that its connections can be used again.
   func with(endpointOf other: WebhookPlan) -> WebhookPlan { WebhookPlan(settings, other.endpoint) }
 
-  /// Whether connections to the endpoint of `other` can be used. The content of `ca_file` may differ: each connection reads it again.
+  /// Whether connections to the endpoint of `other` can be used. The content of `ca_file` may differ: each connection
+  /// reads it again.
   func hasSameEndpoint(as other: WebhookPlan) -> Bool {
     settings.url == other.settings.url && settings.rules == other.settings.rules
       && settings.caFile == other.settings.caFile

@@ -11,9 +11,9 @@ package struct WebhookStatus: Sendable {
   package let isDisabled: Bool
   /// Number of requests in progress.
   package let inProgress: Int
-  /// No request begins before this time.
+  /// The time before which no request begins.
   package let pausedUntil: MonotonicTime
-  /// The last attempt that failed, and when, in milliseconds since 1970.
+  /// The last attempt that failed, and its time in milliseconds since 1970.
   package let lastFailure: (failure: WebhookFailure, time: Int64)?
 
   init(_ machine: WebhookMachine, lastFailureTime: Int64) {
@@ -24,15 +24,16 @@ package struct WebhookStatus: Sendable {
     lastFailure = machine.lastFailure.map { ($0, lastFailureTime) }
   }
 
-  /// Scheme, host and port of its URL. The rest may be secret.
+  /// Scheme, host and port of the URL. The rest may be secret.
   package var origin: String { url.origin }
 }
 
-/// The metrics of a session's webhooks since the start, including the removed ones. Several sessions that take each other's place share it. Thread-safe.
+/// The metrics of a session's webhooks since the start, including removed webhooks. All sessions of a slot use one
+/// table. Thread-safe.
 final class WebhookMetricsTable: Sendable {
   private struct State {
     var metrics: [String: WebhookMetrics] = [:]
-    /// Of the present session. It owns this table.
+    /// The webhooks of the present session, which owns this table.
     weak var webhooks: SessionWebhooks?
   }
 
@@ -45,7 +46,7 @@ final class WebhookMetricsTable: Sendable {
     self.session = session
   }
 
-  /// From now on, lags and states are those of these webhooks.
+  /// Reads lags and states from these webhooks from now on.
   func use(_ webhooks: SessionWebhooks) { state.withLock { $0.webhooks = webhooks } }
 
   func metrics(of name: String) -> WebhookMetrics {
@@ -64,14 +65,13 @@ final class WebhookMetricsTable: Sendable {
   private var present: SessionWebhooks? { state.withLock { $0.webhooks } }
 }
 
-/// The metrics of one webhook. They stay when a reload removes it, since no series ends.
+/// The metrics of one webhook. They stay after a reload has removed the webhook, since no series ends.
 final class WebhookMetrics: Sendable {
   private let attempts: [WebhookResult: Counter]
   private let seconds: Histogram
 
-  /// - Parameters:
-  ///   - lag: number of pushes after the position of its consumer.
-  ///   - isDisabled: whether it is disabled.
+  /// - Parameters: - lag: returns the number of pushes after the position of its consumer. - isDisabled: returns
+  ///   whether the webhook is disabled.
   init(
     _ registry: MetricsRegistry, session: String, webhook: String, lag: @escaping @Sendable () -> UInt64,
     isDisabled: @escaping @Sendable () -> Bool

@@ -2,16 +2,16 @@ import Reactor
 import Replication
 import Threading
 
-/// A change of the list of sessions that clients create, or a look-up, for which a client waits. Safe for use from any thread.
+/// A client's request to change the list of created sessions, or to look a session up. Thread-safe.
 package final class DefinitionRequest: Sendable {
   package enum Outcome: Hashable, Sendable {
-    /// Redis and its replicas have it.
+    /// Redis and its replicas have executed it.
     case done
-    /// There is a session of this name; nil: its definition cannot be read.
+    /// A session of this name exists. nil if its definition cannot be read.
     case exists(SessionDefinition?)
     case tooMany
     case tooManyOfOwner
-    /// Redis does not work, or has refused the command. It may have been executed: repeating it is harmless.
+    /// Redis does not work, or has refused the command. It may have been executed; to repeat it is harmless.
     case failed
   }
 
@@ -19,14 +19,14 @@ package final class DefinitionRequest: Sendable {
   package let notifier = Notifier()
   private let state = Locked<(outcome: Outcome?, isAbandoned: Bool)>((nil, false))
 
-  /// By whom it is counted among those that wait for Redis; 0 if that is not known.
+  /// The client whose limit it counts towards while it waits for Redis. 0 if the client is not known.
   let client: UInt64
 
   init(by client: UInt64 = 0) { self.client = client }
 
   package var outcome: Outcome? { state.withLock { $0.outcome } }
 
-  /// Nobody waits any more. What was sent to Redis is executed.
+  /// Called when no client waits any more. A command that was sent is still executed.
   package func abandon() { state.withLock { $0.isAbandoned = true } }
 
   var isAbandoned: Bool { state.withLock { $0.isAbandoned } }
@@ -37,20 +37,20 @@ package final class DefinitionRequest: Sendable {
   }
 }
 
-/// A change of the list.
+/// A change of the list of created sessions.
 final class DefinitionChange: Sendable {
   enum Kind: Sendable {
-    /// - Parameter limits: nil: the session exists, and Redis has lost it.
+    /// - Parameter limits: the limits on created sessions; nil if the session exists and Redis has lost it.
     case define(limits: DefinitionLimits?)
     case remove(code: UInt16)
-    /// Only if this gateway holds it.
+    /// Executed only while this gateway is the holder.
     case removeIdle
   }
 
   let kind: Kind
   let name: String
   let definition: SessionDefinition
-  /// nil: nobody waits.
+  /// nil if no client waits for the outcome.
   let request: DefinitionRequest?
 
   init(_ kind: Kind, _ name: String, _ definition: SessionDefinition, _ request: DefinitionRequest? = nil) {
@@ -61,7 +61,7 @@ final class DefinitionChange: Sendable {
   }
 }
 
-/// How many sessions clients may create, at all gateways together.
+/// Maximum numbers of created sessions, at all gateways together.
 package struct DefinitionLimits: Hashable, Sendable {
   package let total: Int
   package let perOwner: Int

@@ -3,59 +3,61 @@ import Inbox
 import Journal
 import Replication
 
-/// The copy that this gateway has of the pushes of another one's session: how far it is, and what is read next.
+/// The progress of this gateway's copy of the pushes of a session with another holder: what was read, and what is read
+/// next.
 struct FollowedSession {
-  /// How long a session is followed after it was last asked for.
+  /// How long a session is followed after the last request to follow it.
   static var idleTime: TimeSpan { .seconds(60) }
 
-  /// Another one each time that a session begins to be followed.
+  /// Counts the times that a session began to be followed. A reply for an earlier time is ignored.
   let number: UInt64
   private(set) var lastUse = MonotonicTime.zero
-  /// Whether everything is notified from now on. What is read before may miss an entry that nobody notifies.
+  /// Whether notifications are subscribed to. A read before the subscription can miss an entry, and no notification
+  /// would follow.
   var isSubscribed = false
-  /// Whether there may be more than was read.
+  /// Whether Redis may have entries that were not read.
   var needsRead = true
   var isReading = false
-  /// The number of the last refresh that was asked for, of the one that the read in progress is for, and of the last that is complete.
+  /// The numbers of the refresh that was requested last, that the present read serves, and that was completed last.
   private var asked: UInt64 = 0
   private var reading: UInt64 = 0
   private var refreshed: UInt64 = 0
-  /// Whether the holder is to be notified of readers.
+  /// Whether the holder must be notified of readers.
   var hasReaders = false
 
-  /// Whether the last part that was read was not the end.
+  /// Whether the last part that was read did not reach the end of the stream.
   private var hasMore = false
-  /// About how many bytes are read next.
+  /// About how many bytes the next read returns.
   var partBytes: Int { StreamPart.bytes(isFirst: !hasMore) }
 
-  /// Where the last part ended whose next entry did not follow; nil: none, or it was read since.
+  /// The last entry before a missing or damaged entry. nil if there is none, or the read has passed it since.
   private var failedAfter: PushEntryID?
-  /// When the session is read again.
+  /// The earliest time of the next read.
   private(set) var nextRead = MonotonicTime.zero
-  /// Pushes that were dropped while the log was read are not missing when it is read anew. A damaged entry is, until it is dropped too.
+  /// Pause after a second failure at the same place. Pushes that were dropped during a read are not missing in the next
+  /// read from the beginning. A damaged entry is found again, until it is dropped.
   private static var damagePause: TimeSpan { .seconds(10) }
-  /// Before a read is repeated that Redis has refused, or whose reply was malformed.
+  /// Pause after a read that Redis has refused, or whose reply was malformed.
   private static var refusalPause: TimeSpan { .seconds(1) }
-  /// Before a read is repeated that too few replicas have confirmed. Redis may refuse WAIT at once.
+  /// Pause after a read that too few replicas have confirmed. Redis may refuse WAIT at once.
   private static var confirmationPause: TimeSpan { .milliseconds(100) }
 
   private var epoch: UInt64 = 0
   private var terms = ShareTerms()
   /// The last entry of the copy.
   private(set) var last = PushEntryID.none
-  /// The number of the next push; nil: any.
+  /// The number of the next push; nil if any number may follow.
   private var next: UInt64?
 
-  /// Whether the holder may have written the last entry again, with gaps that followed it.
+  /// Whether the copy may lack gaps that the holder wrote again together with the last entry.
   private var mayLackGaps = false
 
   init(number: UInt64) {
     self.number = number
   }
 
-  /// - Parameters:
-  ///   - refresh: the number of a refresh that is asked for, or 0.
-  ///   - hasReaders: whether the holder is to be notified of readers.
+  /// - Parameters: - refresh: the number of a requested refresh, or 0. - hasReaders: whether the holder must be
+  ///   notified of readers.
   mutating func ask(refresh: UInt64, hasReaders: Bool, now: MonotonicTime) {
     lastUse = now
     if refresh > asked {
@@ -71,17 +73,18 @@ struct FollowedSession {
     reading = asked
   }
 
-  /// The connection was lost, or Redis has lost data: the session is read again.
+  /// Called when the connection was lost, or Redis has lost data. The session is then read again.
   mutating func disconnected() {
     isReading = false
     needsRead = true
     mayLackGaps = true
   }
 
-  /// The part could not be read.
+  /// Called when the part could not be read.
   mutating func refused(now: MonotonicTime) { readAgain(at: now + Self.refusalPause) }
 
-  /// A failover may lose what was read. It is read again with the next heartbeat.
+  /// Called when too few replicas have confirmed the read, so that a failover may lose the entries. They are read again
+  /// with the next heartbeat.
   mutating func unconfirmed(now: MonotonicTime) { readAgain(at: now + Self.confirmationPause) }
 
   private mutating func readAgain(at time: MonotonicTime) {
@@ -89,12 +92,12 @@ struct FollowedSession {
     nextRead = time
   }
 
-  /// Reads a part. Returns what has changed.
+  /// Adds a part that was read. Returns the changes of the copy.
   ///
-  /// - Parameter history: the present one.
+  /// - Parameter history: the present history of Redis.
   mutating func add(_ part: StreamPart, history: String, now: MonotonicTime) -> [FollowedChange] {
     let record = part.record
-    // What nobody has stamped may be replaced by what another gateway has of it. It is notified.
+    // A record without the present history may be replaced by the state of another gateway. A notification follows.
     guard record.history == history, !record.isNew, record.format <= SharedRecord.newestFormat else { return [] }
     hasMore = part.hasMore
     var changes: [FollowedChange] = []
@@ -107,10 +110,10 @@ struct FollowedSession {
       case .nothing: changes += restart()
       case .through(let number):
         changes.append(.continued(after: number, terms))
-        // The entry that ends with this push is read once more, for the gaps in it.
+        // Reads the entry that ends with this push again, for the gaps that it contains.
         (last, next) = (number == 0 ? .none : PushEntryID(push: number - 1, count: .max), number + 1)
       }
-      // The part was read after the end of the copy.
+      // The part begins after the old end of the copy, so it is of no use.
       guard end == last else {
         needsRead = true
         return changes
@@ -141,10 +144,11 @@ struct FollowedSession {
     return [.restarted(epoch: epoch, terms)]
   }
 
-  /// What the copy and the log have in common.
+  /// The common beginning of the copy and the log.
   private enum Common {
     case nothing
-    /// The pushes up to this number, and perhaps not the gaps after it. An entry that was written again with others has the id of the first one.
+    /// The pushes up to this number are common, but perhaps not the gaps after it. An entry that was written again with
+    /// later ones keeps the id of its first push.
     case through(UInt64)
   }
 
@@ -157,18 +161,19 @@ struct FollowedSession {
     return .through(last.push)
   }
 
-  /// The entries that follow; nil if pushes are missing between the copy and them, because they were dropped, or an entry is damaged.
+  /// Returns the entries that follow the copy. nil if an entry is damaged, or pushes between the copy and the part are
+  /// missing because they were dropped.
   private mutating func entries(of part: StreamPart) -> [LogChange]? {
     var result: [LogChange] = []
     for (id, bytes) in part.entries {
-      // A gap belongs to the push after it.
+      // A gap precedes the push that it belongs to.
       var gaps: [LogChange] = []
       let follows = JournalEntry.read(bytes.span) { entry in
         guard case .log(let change) = entry else { return true }
         let push: StoredPush
         switch change {
         case .push(let value): push = value
-        // The holder had dropped pushes that Redis had lost.
+        // The holder had dropped the pushes before this number, and Redis had lost them.
         case .retained(let retention):
           guard retention.first > next ?? 0 else { return true }
           result.append(change)
@@ -180,7 +185,7 @@ struct FollowedSession {
         }
         let expected = next ?? push.number
         guard push.number <= expected else { return false }
-        // After a failover, a holder may write pushes again with others in one entry.
+        // After a failover, a holder may write a push again, in one entry with later pushes.
         if push.number == expected {
           result += gaps
           result.append(change)

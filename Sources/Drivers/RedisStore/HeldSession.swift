@@ -4,9 +4,10 @@ import Journal
 import Replication
 import Submissions
 
-/// A session that this gateway holds: its state, what of it is in which write, and its journal. Belongs to the loop of the store.
+/// A session whose holder is this gateway: its state, its writes, and its journal. Lives on the loop of the store.
 final class HeldSession {
-  /// A write ends after the submission with which it has this many bytes. It is one entry of a stream, which is read as a whole.
+  /// A write contains submissions until it has this many bytes. It becomes one entry of a stream, which is read as a
+  /// whole.
   private static var writeBytes: Int { 8 << 20 }
 
   let name: String
@@ -14,37 +15,37 @@ final class HeldSession {
   private(set) var content: JournaledSession
   private(set) var backlog = SessionBacklog()
 
-  /// The write whose outcome is not known.
+  /// The write whose outcome is not known; nil if there is none.
   private(set) var write: SessionWrite?
-  /// Writes that are stored, and that a failover may lose.
+  /// Writes that are stored but not confirmed, so that a failover may lose them.
   private var unconfirmed: [SessionWrite] = []
-  /// The last entry of the stream of pushes, when the write is stored.
+  /// The last entry of the stream of pushes, once the write is stored.
   private(set) var lastPush: PushEntryID
-  /// Bytes of the stored state, and of the changes after it.
+  /// The bytes of the stored state, and of the changes that were stored after it.
   private var stateBytes: Int
   private var changeBytes: Int
-  /// Pushes before this number were dropped from the stream, or will be with the write.
+  /// The stream has no pushes before this number once the write is stored.
   private var firstKept: UInt64 = 1
 
   // MARK: The present term
 
-  /// Of the journal in the queue.
+  /// The number of the journal in the queue.
   let index: Int32
   private let progress: JournalProgress
   let journal: QueuedJournal
-  /// What is submitted from this ticket on belongs to no term, since the deadline has passed.
+  /// Entries with this ticket or a later one belong to no term, because the deadline has passed.
   private var endTicket = UInt64.max
-  /// Whether the session was reported as held.
+  /// Whether the delegate knows that this gateway is the holder.
   var isReported = false
-  /// Whether it is not to be taken again when it is released.
+  /// Whether the gateway does not acquire the session again after its release.
   var isLeaving = false
-  /// Whether an entry did not follow those before, which is a fault of the program.
+  /// Whether an entry did not follow the entries before it, which is a bug.
   private(set) var isFaulty = false
-  /// Whether the beginning of the term is stored.
+  /// Whether the first entry of the term is stored.
   private(set) var isBegun = false
-  /// A state that is being written.
+  /// The replacement of the stored state in progress; nil if there is none.
   var replacement: StateReplacement?
-  /// One that is to be written when others are, and what Redis has.
+  /// A replacement that waits for its turn: its number, and the record of the session in Redis.
   var plannedState: (number: UInt64, record: SharedRecord)?
 
   init(
@@ -63,7 +64,7 @@ final class HeldSession {
     self.content = content
   }
 
-  /// The same session in the next term, with another journal.
+  /// Creates the same session in its next term, with a new journal.
   init(continuing last: HeldSession, index: Int32, _ queue: SubmissionQueue) {
     name = last.name
     holding = last.holding
@@ -81,28 +82,29 @@ final class HeldSession {
 
   var opened: OpenedJournal { OpenedJournal(journal: journal, restored: content.state) }
 
-  /// Begins the term of `holding`. Returns false if the stored terms do not allow it: the session is damaged.
+  /// Begins the term of `holding`. Returns false if the stored terms do not allow it, which means that the session is
+  /// damaged.
   func begin(mayHaveLostEntries: Bool) -> Bool {
     content.begin(term: holding.token.term.value, mayHaveLostEntries: mayHaveLostEntries)
   }
 
   // MARK: Entries
 
-  /// Whether there are entries that are in no write.
+  /// Whether there are entries that no write contains.
   var hasEntries: Bool { !backlog.isEmpty || content.hasEntries }
 
   var needsCompaction: Bool { content.needsCompaction(changeBytes: changeBytes, stateBytes: stateBytes) }
 
-  /// Returns false if the entry is not stored, since the term has ended before it was submitted.
+  /// Returns false if the term had ended before the entry was submitted. The entry is then not stored.
   func take(_ item: SubmissionBatch.Item, _ ticket: UInt64) -> Bool {
     guard ticket < endTicket, !isFaulty else { return false }
     backlog.append(item, ticket)
     return true
   }
 
-  /// What is submitted from now on is not stored.
+  /// Ends the term: later entries are not stored.
   ///
-  /// - Parameter ticket: of the last entry that was submitted.
+  /// - Parameter ticket: the ticket of the last entry that was submitted.
   func endTerm(after ticket: UInt64) {
     endTicket = min(endTicket, ticket + 1)
     progress.lose(from: endTicket)
@@ -112,7 +114,7 @@ final class HeldSession {
 
   // MARK: Writes
 
-  /// Makes the entries that wait a write, unless it was made before.
+  /// Returns the write with this number. Makes it from pending entries if it does not exist.
   func prepareBatch(number: UInt64) -> SessionWrite {
     if let write, write.number == number { return write }
     var (cost, bytes) = (0, 0)
@@ -126,7 +128,7 @@ final class HeldSession {
     var made = SessionWrite(
       number: number, progress: progress, journal: journal, lastTicket: backlog.lastTicket,
       position: content.state.log.lastPosition, cost: cost)
-    // The gap before the oldest push has the number of the push before.
+    // A gap before the oldest push that is kept has the number of the push before.
     if drops { made.firstKept = first - 1 }
     content.forEachPushRow { [self] bytes, range, _, last in
       made.pushes.append(row(bytes.bytes.extracting(range), last: last))
@@ -139,7 +141,7 @@ final class HeldSession {
     return made
   }
 
-  /// Makes the whole state a write, with all pushes after the last one that is stored.
+  /// Makes a write of the whole state, with all pushes after the last push that is stored.
   func prepareState(number: UInt64, after last: PushEntryID) -> SessionWrite {
     var (cost, bytes) = (write?.cost ?? 0, 0)
     while apply(&cost, &bytes) {}
@@ -157,7 +159,7 @@ final class HeldSession {
     return made
   }
 
-  /// Applies the entries of the next submission. Returns false if there is none.
+  /// Applies the entries of the next submission. Returns false if there are none.
   private func apply(_ cost: inout Int, _ bytes: inout Int) -> Bool {
     while let item = backlog.next() {
       cost += item.entry.cost
@@ -174,8 +176,8 @@ final class HeldSession {
     return LogRow(id: lastPush, bytes: [UInt8](copying: bytes))
   }
 
-  /// To be called after each report to `holding`. Returns the cost of the entries that are stored now, so that a failover does not lose them, and the
-  /// journals to which they were submitted.
+  /// Call this after each report to `holding`. Returns the cost of the entries that are confirmed now, so that a
+  /// failover cannot lose them, and the journals to which they were submitted.
   func takeStored() -> (cost: Int, changed: [QueuedJournal]) {
     if let stored = write, holding.sequence == stored.number {
       if stored.isState {
@@ -183,7 +185,7 @@ final class HeldSession {
       } else {
         changeBytes += stored.changeBytes
       }
-      // What it contains is not needed any more.
+      // Keeps the write without its contents, which are not needed any more.
       unconfirmed.append(
         SessionWrite(
           number: stored.number, progress: stored.progress, journal: stored.journal, lastTicket: stored.lastTicket,
@@ -202,7 +204,7 @@ final class HeldSession {
     return (cost, changed)
   }
 
-  /// The session is lost: nothing more is stored. Returns the cost of all entries that are not.
+  /// Called when the session is lost: nothing more is stored. Returns the cost of all entries that are not confirmed.
   func abandon() -> Int {
     let cost = backlog.cost + (write?.cost ?? 0) + unconfirmed.reduce(0) { $0 + $1.cost }
     endTicket = 0

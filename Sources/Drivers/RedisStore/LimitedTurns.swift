@@ -1,5 +1,5 @@
-/// Sessions that do something of which only a few may do it at a time, since each needs memory meanwhile. The others have their turns in the order in which
-/// they asked.
+/// Limits how many sessions do something at the same time, because each of them needs memory meanwhile. The others wait
+/// for their turns, in the order of their requests.
 struct LimitedTurns {
   private let limit: Int
   private var active: Set<String> = []
@@ -9,7 +9,7 @@ struct LimitedTurns {
 
   var hasRoom: Bool { active.count < limit }
 
-  /// Returns false if the session has to wait. `next` returns it later.
+  /// Returns false if the session must wait. `next` returns it later.
   mutating func begin(_ name: String) -> Bool {
     guard hasRoom || active.contains(name) else {
       wait(name)
@@ -25,7 +25,7 @@ struct LimitedTurns {
 
   mutating func endAll() { active = [] }
 
-  /// Sessions that may ask again, as many as there is room for.
+  /// Returns the sessions that may try again, as many as there is room for.
   mutating func next() -> [String] {
     var names: [String] = []
     while names.count < limit - active.count, let name = waiting.takeFirst() { names.append(name) }

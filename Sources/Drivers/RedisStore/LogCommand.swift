@@ -1,12 +1,12 @@
 import ByteStreams
 import Replication
 
-/// What an engine compares before the first change: a gateway writes only while it is the holder, in the history that it knows, and after its own last
-/// write.
+/// The condition of a write, which an engine checks before the first change. A gateway writes only while it is the
+/// holder, in the history that it knows, and after its own last write.
 package struct LogCondition {
   package let token: HolderToken
   package let history: String
-  /// The sequence of the record.
+  /// The sequence of the record, after the last write.
   package let sequence: UInt64
 
   package init(_ token: HolderToken, history: String, after sequence: UInt64) {
@@ -32,54 +32,55 @@ package enum LogStream {
   case changes
 }
 
-/// A step of the protocol, which is executed whole or not at all. `Sources/Machines/Replication/Scripts` says what each does.
+/// A command to a log, which is executed as a whole or not at all. `Sources/Machines/Replication/Scripts` has the
+/// effect of each.
 package enum LogCommand {
   // The gateways. Replies: `gateways`, `value`.
-  /// - `forgetting`: gateways whose entries are to be removed unless they have changed.
+  /// - `forgetting`: the gateways whose entries are removed unless they have changed.
   case heartbeat(GatewayID, [UInt8], forgetting: [(gateway: GatewayID, text: [UInt8])])
-  /// Stores the secret unless another is stored, and returns the stored secret.
+  /// Stores the secret unless a secret is stored. Returns the stored secret.
   case shareSecret(String)
   case storeHosts(GatewayID, String)
   case readHosts(GatewayID)
   case forgetHosts([GatewayID])
 
-  // A session. Replies: `done`, `other`; and `part` of a `read`.
+  // A session. Replies: `done`, `other`; and `part` to a `read`.
   case acquire(Acquisition, String)
-  /// - `number`: the sequence of this write; the same as before if it is only a part.
-  /// - `firstKept`: earlier pushes may be dropped; nil if all are kept.
-  /// - `changes`: empty if there are none.
+  /// - `number`: the sequence after this write. Unchanged if this is only a part of a write.
+  /// - `firstKept`: pushes before it may be dropped; nil if all are kept.
+  /// - `changes`: may be empty.
   case append(
     String, LogCondition, number: UInt64, firstKept: UInt64?, changes: [UInt8], pushes: ArraySlice<LogRow>)
-  /// A part of a state, from 1, for `replace`. The sequence is not compared.
+  /// A part of a state for `replace`, counted from 1. The sequence is not compared.
   case stage(String, LogCondition, number: UInt64, part: Int, [UInt8])
   case replace(String, LogCondition, number: UInt64, parts: Int)
   case stamp(String, LogCondition, history: String, counter: UInt32)
   case release(String, LogCondition, to: GatewayID?)
-  /// The record, and a part of a stream.
+  /// Reads the record, and a part of a stream.
   ///
-  /// - `after`: what is read is after this entry.
-  /// - `bytes`: about how many; 0 for the record alone.
+  /// - `after`: the part begins after this entry.
+  /// - `bytes`: about how many bytes to read; 0 to read the record only.
   case read(String, LogStream, after: PushEntryID, bytes: Int)
   case notify(LogTopic, [UInt8])
 
-  // The list of sessions that clients create. Replies: `definition`, `value`, `page`.
-  /// - `first`: the gateway that is to acquire it.
-  /// - `newList`: names the list if there is none.
+  // The list of created sessions. Replies: `definition`, `value`, `page`.
+  /// - `first`: the gateway that should acquire the session.
+  /// - `newList`: the name of the list if there is no list yet.
   case define(String, SessionDefinition, DefinitionLimits?, first: GatewayID?, newList: UInt64)
-  /// - `holder`: nil if anyone may hold it.
+  /// - `holder`: removes the session only if this is its holder; nil to remove it in any case.
   case remove(String, SessionDefinition, code: UInt16, holder: HolderToken?)
-  /// The version of the list; no value if there is none.
+  /// Reads the version of the list. The reply has no value if there is no list.
   case readVersion
-  /// The text of a definition; no value if there is none.
+  /// Reads the text of a definition. The reply has no value if there is none.
   case readDefinition(String)
   case readPage(from: [UInt8])
 
-  // What the engine says of itself. Reply: `value`, as text of Redis; other engines have none.
+  // Reads the state of the engine. Reply: `value`, in the text format of Redis. Other engines reply without a value.
   case readMemory
   /// Reply: `replication`.
   case readReplication
 
-  /// About how many bytes it has, or its reply; 0 for a few KiB at most.
+  /// About how many bytes the command or its reply has. 0 if it has a few KiB at most.
   var bytes: Int {
     switch self {
     case .append(_, _, _, _, let changes, let pushes): changes.count + pushes.reduce(0) { $0 + $1.bytes.count }
@@ -92,7 +93,7 @@ package enum LogCommand {
     }
   }
 
-  /// An engine that is full may accept everything else.
+  /// Whether the command stores entries. A full engine refuses these, but may accept all other commands.
   var hasEntries: Bool {
     switch self {
     case .append, .stage: true
@@ -104,10 +105,10 @@ package enum LogCommand {
 /// The result of a command.
 package enum LogReply {
   case done
-  /// The command has changed nothing, since it has found something else than it expects.
+  /// The command has changed nothing, because its condition does not hold.
   case other
   case refused
-  /// What is stored is damaged, or of another format.
+  /// The stored data is damaged, or has an unknown format.
   case malformed
   case value([UInt8]?)
   /// The entries of all gateways before this heartbeat.
@@ -135,20 +136,20 @@ package struct StreamPart {
     self.hasMore = hasMore
   }
 
-  /// About how many bytes are read at once. Redis does nothing else meanwhile. A flight has room for the first parts of many streams, since most are
-  /// short or have changed by little.
+  /// About how many bytes one command reads, since Redis serves no other command meanwhile. The first part of a stream
+  /// is small, so that a flight has room for many streams: most streams are short, or have changed by little.
   static func bytes(isFirst: Bool) -> Int { isFirst ? 256 << 10 : 4 << 20 }
 }
 
-/// What became of a change of the list.
+/// The outcome of a change of the list.
 package enum DefinitionReply {
   case done(version: [UInt8])
-  /// The stored definition; empty if there is none. And the version of the list, if there is one.
+  /// The list has another definition, which is empty if it has none. With the version of the list, if there is a list.
   case other([UInt8], version: [UInt8]?)
   case removed
   case tooMany
   case tooManyOfOwner
-  /// Another gateway holds the session.
+  /// Another gateway is the holder of the session.
   case fenced
   case refused
 }
@@ -164,7 +165,7 @@ package struct DefinitionPage {
   }
 }
 
-/// The text of a value in commands.
+/// The bytes that `write` appends, as an argument of a command.
 func text(_ write: (inout ByteQueue) -> Void) -> [UInt8] {
   var output = ByteQueue()
   write(&output)

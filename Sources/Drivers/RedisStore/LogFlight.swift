@@ -1,25 +1,27 @@
-/// Commands that are sent to a log together. Their results are reported when it is known of all whether a failover can lose them.
+/// Commands that are sent to a log together. Their results are reported together, once it is known whether a failover
+/// can lose them.
 ///
 /// If the connection ends first, nothing is reported.
 final class LogFlight {
   typealias Completion = (_ reply: LogReply, _ isConfirmed: Bool) -> Void
 
-  /// No session begins a command in a flight that has this many bytes: the others would wait too long for theirs, and Redis for longer than the
-  /// timeout of a command.
+  /// A flight with this many bytes accepts no further session. Otherwise its other sessions would wait too long, and
+  /// Redis could take longer than the timeout of a command.
   private static var fullBytes: Int { 8 << 20 }
-  /// What a command and its reply count at least. A flight has far fewer commands than a connection accepts (`RedisPipeline.commandLimit`).
+  /// The least size that a command counts with its reply. So a flight has far fewer commands than a connection accepts
+  /// (`RedisPipeline.commandLimit`).
   private static var commandBytes: Int { 512 }
 
   private let replicas: Int
   private var commands: [LogCommand] = []
   private var completions: [Completion] = []
-  /// The size of the commands, or of their replies where these are larger.
+  /// The sum of the sizes. The size of a command is the greater one of its own bytes and the bytes of its reply.
   private var bytes = 0
   private var landing = LogLanding(replies: [], isConfirmed: true)
-  /// Whether entries are to be stored.
+  /// Whether a command stores entries.
   private(set) var hasEntries = false
 
-  /// - Parameter replicas: how many must confirm it.
+  /// - Parameter replicas: the number of replicas that must confirm the flight.
   init(replicas: Int) { self.replicas = replicas }
 
   var isEmpty: Bool { completions.isEmpty }
@@ -27,7 +29,8 @@ final class LogFlight {
   var isConfirmed: Bool { landing.isConfirmed }
   var firstRefusal: LogRefusal? { landing.refusals.first }
 
-  /// Why the engine, or its replicas, refuse what this gateway stores; nil if they do not, also if an error concerns one session.
+  /// Why the engine, or its replicas, refuse all writes of this gateway. nil if they accept them, or an error concerns
+  /// one session only.
   var refusal: StoreRefusal? {
     if let refusal = landing.refusals.first(where: \.concernsAllWrites) { return .error(refusal.reason) }
     return isConfirmed ? nil : .shortage("fewer than \(replicas) replicas have confirmed what was written")
@@ -40,7 +43,7 @@ final class LogFlight {
     completions.append(then)
   }
 
-  /// To be called after the last command. Returns false if not all could be sent.
+  /// Call this after the last command. Returns false if not all commands could be sent.
   func depart(over log: any SharedLog, on lane: LogLane, landed: @escaping (LogFlight) -> Void) -> Bool {
     let commands = commands
     self.commands = []

@@ -1,13 +1,13 @@
 import ByteStreams
 import Replication
 
-/// The secret of the gateways, which the first of them stores. It is read again from time to time: after a loss of all data, one that has the old
-/// secret stores it again, and all continue with one.
+/// The secret by which the gateways recognise each other. The first gateway stores it. All gateways read it again from
+/// time to time. So after a loss of all data, one of them stores its own secret again, and all continue with that.
 struct PeerSecret {
   private(set) var text: String
   private var dueIn = 0
 
-  /// With the default interval of heartbeats, every five seconds.
+  /// 20 heartbeats: every five seconds with the default interval.
   private static var beats: Int { 20 }
 
   init(using generator: inout some RandomNumberGenerator) {
@@ -16,10 +16,10 @@ struct PeerSecret {
     text = digits.bytes.text()
   }
 
-  /// The connection is another one, or Redis has lost its data.
+  /// Called after a new connection, and after Redis has lost its data.
   mutating func connected() { dueIn = 0 }
 
-  /// Whether it is read with this heartbeat.
+  /// Whether the secret is read with this heartbeat.
   mutating func isDue() -> Bool {
     dueIn -= 1
     guard dueIn < 0 else { return false }
@@ -27,7 +27,7 @@ struct PeerSecret {
     return true
   }
 
-  /// What Redis has. Returns whether it is one.
+  /// Takes the stored secret. Returns whether it is valid.
   mutating func received(_ bytes: [UInt8]?) -> Bool {
     guard let bytes, (32...256).contains(bytes.count), bytes.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
       return false

@@ -1,14 +1,14 @@
 import ByteStreams
 
-/// Names of sessions for which there may be something to do: first noted, first served. So a session that is noted again after each flight does not
-/// keep others from the next one.
+/// A queue of the names of sessions that may have something to do, without duplicates. A session that is noted again
+/// after each flight goes to the end, so it does not displace the others.
 struct PendingSessions {
   private var queue = RingDeque(filler: "")
   private var names: Set<String> = []
 
   var count: Int { queue.count }
 
-  /// Does nothing if the name waits.
+  /// Does nothing if the queue contains the name.
   mutating func insert(_ name: String) {
     if names.insert(name).inserted { queue.append(name) }
   }
@@ -17,7 +17,7 @@ struct PendingSessions {
     for name in names { insert(name) }
   }
 
-  /// Removes the name that was noted first; nil if there is none.
+  /// Removes and returns the oldest name; nil if there is none.
   mutating func takeFirst() -> String? {
     guard !queue.isEmpty else { return nil }
     let name = queue[queue.front]

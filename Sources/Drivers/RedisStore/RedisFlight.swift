@@ -4,9 +4,10 @@ import RESPCodec
 import Redis
 import RedisProtocol
 
-/// Commands that are sent to Redis together, with a WAIT behind them, and their replies.
+/// Commands that are sent to Redis together and are followed by a WAIT, and their replies.
 final class RedisFlight {
-  /// How long Redis may wait for its replicas. Shorter than the timeout of a command, with room for those before it.
+  /// How long Redis may wait for its replicas. Shorter than the timeout of a command, with room for the commands before
+  /// it.
   private static var waitMilliseconds: UInt64 { 500 }
 
   private let connection: RedisConnection
@@ -15,7 +16,7 @@ final class RedisFlight {
   private var landing: LogLanding
   private var unanswered = 0
   private var isPublished = true
-  /// Whether a command was lost, or could not be sent.
+  /// Whether a command was lost with the connection, or could not be sent.
   private(set) var hasFailed = false
 
   init(
@@ -40,7 +41,7 @@ final class RedisFlight {
     }
   }
 
-  /// What is sent besides the commands.
+  /// Sends a command that is not part of the flight's commands.
   func send(_ parts: [RedisPart]) {
     send(parts, isShort: true) { [self] outcome in
       switch outcome {
@@ -51,10 +52,10 @@ final class RedisFlight {
     }
   }
 
-  /// Since version 7.2, WAIT waits for the last write of its own connection only. This is one, after all that was read. It changes nothing, and Redis
-  /// accepts it also while it is full.
+  /// Sends a write that changes nothing. Since version 7.2, WAIT waits only for the last write of its own connection.
+  /// With this write after the reads, WAIT also confirms the writes that the reads have seen. A full Redis accepts it.
   ///
-  /// - Parameter channel: to which nobody subscribes.
+  /// - Parameter channel: a channel without subscribers.
   func write(to channel: String) {
     send(["PUBLISH", .text(channel), ""], isShort: true) { [self] outcome in
       switch outcome {

@@ -1,16 +1,16 @@
-/// The keys of a log. The braces keep all of them in one slot.
+/// The keys of a log. The braces put all of them into one slot of a Redis cluster.
 struct RedisKeys {
   private let base: String
   let gateways: String
-  /// Of the hash with the hosts that each gateway connects its sessions to.
+  /// The hash of the hosts to which each gateway connects its sessions.
   let hosts: String
-  /// Of the secret of the gateways.
+  /// The secret of the gateways.
   let secret: String
-  /// The list of sessions that clients have created.
+  /// The list of created sessions.
   let list: String
   let owners: String
   let removed: String
-  /// Of a channel to which nobody subscribes.
+  /// A channel without subscribers.
   let nobody: String
 
   init(prefix: String) {
@@ -33,7 +33,7 @@ struct RedisKeys {
     }
   }
 
-  /// Returns nil if it is not the channel of a topic.
+  /// Returns nil if the channel has no topic.
   func topic(of channel: String) -> LogTopic? {
     if channel == list + ":n" { return .definitions }
     let base = base + "s:"

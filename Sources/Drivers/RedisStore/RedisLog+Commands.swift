@@ -8,7 +8,7 @@ import Replication
 
 /// Encodes the commands of a log as Redis commands, and decodes the replies.
 extension RedisLog {
-  /// About so many sessions are read at once: with the longest definitions 16 MiB.
+  /// About how many sessions a page has: 16 MiB if all definitions have the maximum length.
   private static var pageCount: UInt64 { 1_000 }
 
   /// - Returns: the script, or nil for another command, and all parts.
@@ -21,7 +21,7 @@ extension RedisLog {
       return script(
         .heartbeat, keys: [keys.gateways],
         [.id(gateway), .bytes(entry)] + old.flatMap { [.id($0.gateway), .bytes($0.text)] })
-    // One script would cost Redis more than the two commands, and both are harmless when they are repeated.
+    // A script would cost Redis more than these two commands, and both can be repeated without harm.
     case .shareSecret: return (nil, ["GET", .text(keys.secret)])
     case .storeHosts(let gateway, let text): return (nil, ["HSET", .text(keys.hosts), .id(gateway), .text(text)])
     case .readHosts(let gateway): return (nil, ["HGET", .text(keys.hosts), .id(gateway)])
@@ -113,7 +113,7 @@ extension RedisLog {
         [
           .text(name), .bytes(definition.text), .text(definition.owner), holder.map { .token($0) } ?? "",
           .decimal(UInt64(code)),
-          // So that a gateway that was away does not define the session again.
+          // Remembered, so that a gateway that was unreachable does not define the session again.
           .decimal(UInt64(RemovedIncarnations.limit)),
         ])
     case .readVersion: return (nil, ["HGET", .text(keys.list), ""])
@@ -125,7 +125,7 @@ extension RedisLog {
     }
   }
 
-  /// What precedes a command, whose reply is of no interest.
+  /// A command that must be sent before `command`. Its reply is ignored.
   func prelude(of command: LogCommand) -> [RedisPart]? {
     guard case .shareSecret(let text) = command else { return nil }
     return ["SETNX", .text(keys.secret), .text(text)]
@@ -155,7 +155,7 @@ extension RedisLog {
     return entries
   }
 
-  /// `master_replid` in the reply to `INFO replication`.
+  /// Returns `master_replid` of a reply to `INFO replication`.
   private static func history(in information: String) -> String? {
     for line in information.split(whereSeparator: \.isNewline) where line.hasPrefix("master_replid:") {
       return String(line.dropFirst("master_replid:".count))

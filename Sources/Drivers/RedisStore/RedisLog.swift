@@ -6,12 +6,13 @@ import Redis
 import RedisProtocol
 import Replication
 
-/// A log in Redis: its connections for heartbeats, for the journals, and for notifications. They begin and end together, so that what one of them
-/// has seen was seen of the same server by all.
+/// A log in Redis, with three connections: for heartbeats, for journals and for notifications. They begin and end
+/// together, so that all of them are to the same server.
 final class RedisLog: SharedLog {
-  /// Between the end of a connection and the next attempt. The connector waits longer if attempts fail.
+  /// Pause between the end of a connection and the next attempt. The connector waits longer if attempts fail.
   private static var pause: TimeSpan { .milliseconds(100) }
-  /// Maximum bytes of a reply. A part of a stream is at most one entry larger than what was asked for, and an entry has at most one write.
+  /// Maximum bytes of a reply. A part of a stream exceeds the requested size by at most one entry, and an entry has at
+  /// most one write.
   private static var replyBytes: Int { 256 << 20 }
 
   private let loop: LoopContext
@@ -58,11 +59,11 @@ final class RedisLog: SharedLog {
 
   private func connect() { for slot in slots { slot.connector.connect(for: slot) } }
 
-  /// Before the old primary ends the connections, it may accept writes for seconds, which are then lost.
+  /// Until the old primary closes the connections, it may accept writes for seconds. These writes are then lost.
   private func primaryHasMoved(to address: RedisAddress, says sentinel: Int) {
     guard !slots.allSatisfy({ $0.connection?.endpoint.address == address }) else { return }
     reset(.disconnected("a Sentinel says that the primary is \(address) now"))
-    // The attempts begin after a pause.
+    // The attempts begin after the pause.
     for slot in slots { slot.connector.prefer(sentinel) }
   }
 
@@ -74,7 +75,7 @@ final class RedisLog: SharedLog {
 
   func reset(_ reason: String) { reset(.disconnected(reason)) }
 
-  /// Ends all connections, and opens others.
+  /// Ends all connections, and opens new ones.
   private func reset(_ failure: RedisFailure) {
     let wasUp = isUp
     endConnections()

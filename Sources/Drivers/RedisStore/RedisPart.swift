@@ -3,17 +3,17 @@ import RESPCodec
 import Redis
 import RedisProtocol
 
-/// A part of a command: its name, or an argument. A command is an array of them, which counts them.
+/// A part of a command: its name, or an argument.
 enum RedisPart: ExpressibleByStringLiteral {
   case literal(StaticString)
   case text(String)
   case bytes([UInt8])
-  /// A number in decimal digits.
+  /// Written in decimal digits.
   case decimal(UInt64)
 
   init(stringLiteral literal: StaticString) { self = .literal(literal) }
 
-  /// What `write` appends.
+  /// A part with the bytes that `write` appends.
   static func written(_ write: (inout ByteQueue) -> Void) -> RedisPart {
     var output = ByteQueue()
     write(&output)

@@ -11,33 +11,36 @@ import Submissions
 import Synchronization
 import Threading
 
-/// What a store reports. Called on the loop of the store, so nothing in here may block. Methods of the store may be called.
+/// Receives the reports of a store, on the loop of the store. The methods must not block. They may call methods of the
+/// store.
 package protocol RedisStoreDelegate: AnyObject, Sendable {
-  /// This gateway holds the session, until `lost`. Its term is stored.
+  /// This gateway is the holder of the session, until `lost`. The beginning of its term is stored.
   func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal)
 
-  /// The session is not this gateway's any more. Its socket is to be closed at once, and what is submitted from now on is not stored. After
-  /// `.deadline` the store acquires it again by itself.
+  /// This gateway is no longer the holder. The delegate must close the socket of the session at once. Entries that are
+  /// submitted from now on are not stored. After `.deadline`, the store tries to acquire the session again by itself.
   func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss)
 
-  /// More is known of a session that is followed.
+  /// Reports a change of a session that is followed.
   func store(_ store: RedisStore, follows name: String, _ change: FollowedChange)
 
-  /// Another gateway holds the session; nil: none at present. Not while this one does.
+  /// Another gateway is the holder; nil if there is none at present. Not called while this gateway is the holder.
   func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?)
 
-  /// The secret by which the gateways recognise each other: visible ASCII. It may be the same as before.
+  /// Reports the secret by which the gateways recognise each other: visible ASCII. May report the same secret again.
   func store(_ store: RedisStore, shares secret: String)
 
-  /// Clients of another gateway read a session that this one holds. Reported every few seconds as long as they do.
+  /// Clients of another gateway read a session whose holder is this gateway. Reported every few seconds while they
+  /// read.
   func store(_ store: RedisStore, servesReadersOf name: String)
 
-  /// A client has created the session, at any gateway. Its name in the store is that of the definition.
+  /// A client has created the session, at this gateway or another. `definition` has its name in the store.
   func store(_ store: RedisStore, defines name: String, _ definition: SessionDefinition)
 
-  /// The session ends: a client has deleted it, or it was idle, or Redis has lost it. It is not reported as lost. What is submitted from now on is not stored.
+  /// The session has ended: a client has deleted it, it was idle, or Redis has lost it. `lost` is not called for it.
+  /// Entries that are submitted from now on are not stored.
   ///
-  /// - Parameter code: with which the connection to the upstream is closed.
+  /// - Parameter code: the close code for the upstream.
   func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16)
 }
 
@@ -49,50 +52,51 @@ extension RedisStoreDelegate {
   package func store(_ store: RedisStore, removes name: String, _ definition: SessionDefinition, code: UInt16) {}
 }
 
-/// The gateway that holds a session.
+/// The gateway that is the holder of a session.
 package struct SessionHolder: Hashable, Sendable {
   package let gateway: GatewayID
-  /// Where other gateways reach it, as it says itself.
+  /// The address at which other gateways reach it, as it has stated it.
   package let address: String
   package let term: ShareTerm
 }
 
-/// Why a gateway does not hold a session any more.
+/// Why a gateway is no longer the holder of a session.
 package enum SessionLoss: Hashable, Sendable {
-  /// The time has passed until which this gateway may write to the upstream.
+  /// The deadline until which this gateway may write to the upstream has passed.
   case deadline
-  /// Another gateway has it.
+  /// Another gateway has become the holder.
   case fenced
-  /// It was released, as the gateway asked.
+  /// This gateway has released the session.
   case released
-  /// A fault of the program: a change of it did not follow those before.
+  /// A change did not follow the changes before it, which is a bug.
   case fault
 }
 
-/// A change of the copy that a gateway has of another one's session.
+/// A change of this gateway's copy of a session with another holder.
 package enum FollowedChange: Sendable {
-  /// The copy begins anew, without a push. The next push that is reported may have any number.
+  /// The copy begins again, without pushes. The next push may have any number.
   case restarted(epoch: UInt64, ShareTerms)
-  /// The session has other terms. Of the copy, what is after the push with this number is void, also a gap: it was lost, or other entries take its place. nil:
-  /// nothing is void.
+  /// The session has other terms. The pushes and gaps of the copy after the push with this number are void, because
+  /// they were lost or replaced. nil if nothing is void.
   case continued(after: UInt64?, ShareTerms)
   /// The next pushes and gaps.
   case entries([LogChange])
-  /// Everything that is stored has been reported, and what follows will be, until `isOutdated`.
+  /// All stored entries have been reported, and new entries will be, until `isOutdated`.
   case isCurrent
-  /// Everything has been reported that was stored when `follow` was called with this number.
+  /// All entries that were stored when `follow` was called with this number have been reported.
   case refreshed(UInt64)
-  /// What is stored from now on may not be reported before the next `isCurrent`: Redis cannot be reached, or has another history.
+  /// New entries may not be reported before the next `isCurrent`, because Redis cannot be reached or has another
+  /// history.
   case isOutdated
   /// The session is not followed any more. A copy that is not complete is of no use.
   case ended
 }
 
-/// Makes the engine of a store.
+/// Creates the engine of a store.
 package typealias LogMaker =
   @Sendable (_ owner: any SharedLogOwner, LoopContext, any Dialer, RedisStoreMetrics) -> any SharedLog
 
-/// The journals of the sessions of several gateways, in Redis. Safe for use from any thread.
+/// The journals of the sessions that several gateways share, in Redis. Thread-safe.
 ///
 /// `RedisStoreDriver` does the work, on an event loop that serves nothing else.
 package final class RedisStore: Journal {
@@ -107,16 +111,17 @@ package final class RedisStore: Journal {
     case close(@Sendable () -> Void)
   }
 
-  /// With Redis: for heartbeats, journals and notifications.
+  /// The connections to Redis: for heartbeats, journals and notifications.
   package static var connections: Int { 3 }
 
-  /// This process among all gateways.
+  /// The id of this process among all gateways.
   package let gateway: GatewayID
   let submissions: SubmissionQueue
   private let condition: Locked<StoreState>
   private let settingsDigest: Locked<String>
   private let hosts: Locked<UpstreamHosts>
-  /// In nanoseconds of `MonotonicTime` on the clock of `ProcessInformation.bootTime()`.
+  /// The time until which this gateway may write to upstreams, in nanoseconds on the clock of
+  /// `ProcessInformation.bootTime()`.
   private let deadline = Atomic<UInt64>(0)
   private let definitionsAreKnown = Atomic(false)
   private let hasNoDescriptors = Atomic(false)
@@ -134,9 +139,8 @@ package final class RedisStore: Journal {
 
   /// Starts a store on a loop that serves nothing else.
   ///
-  /// - Parameters:
-  ///   - makeLog: makes the engine. Called on the loop, as the following.
-  ///   - makeDialer: opens the connections of the engine, and the connections that check whether other gateways can be reached.
+  /// - Parameters: - makeLog: creates the engine. Called on the loop. - makeDialer: creates the dialer for the
+  ///   connections of the engine, and for the checks whether other gateways can be reached. Called on the loop.
   package static func start(
     _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
     metrics registry: MetricsRegistry, makeLog: @escaping LogMaker,
@@ -159,7 +163,7 @@ package final class RedisStore: Journal {
     return store
   }
 
-  /// As above, in Redis.
+  /// Starts a store in Redis.
   package static func start(
     _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
     metrics: MetricsRegistry, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer
@@ -171,30 +175,30 @@ package final class RedisStore: Journal {
 
   // MARK: For the gateway
 
-  /// From now on, this gateway takes the session when nobody holds it, and `finds` is called when another one does.
+  /// From now on, this gateway becomes the holder of the session when there is none, and `finds` is called when another
+  /// gateway is.
   ///
-  /// - Parameter mayAcquire: whether it takes the session; false has no effect on one that it holds.
+  /// - Parameter mayAcquire: whether it may become the holder. Has no effect if it is the holder already.
   package func join(_ name: String, mayAcquire: Bool = true) {
     _ = submissions.add(Command.join(name, mayAcquire: mayAcquire))
   }
 
-  /// Gives the session up, once everything that was submitted is stored, and does not take it again. Its socket must be closed before: the next
-  /// holder may be connected before `lost` is reported.
+  /// Gives the session up once all submitted entries are stored, and does not acquire it again. Its socket must be
+  /// closed before, since the next holder may connect before `lost` is reported.
   package func release(_ name: String) { _ = submissions.add(Command.release(name)) }
 
-  /// From now on, the pushes of the session are reported. It ends a minute after the last call.
+  /// Reports the pushes of the session for a minute from now on.
   ///
-  /// - Parameters:
-  ///   - refresh: if it is larger than in all calls before, the session is read once more, and `refreshed` is reported with this number.
-  ///   - hasReaders: whether its holder is notified that clients wait for pushes here.
+  /// - Parameters: - refresh: if it is greater than in all calls before, the session is read again, and `refreshed` is
+  ///   reported with this number. - hasReaders: whether to notify the holder that clients wait for pushes here.
   package func follow(_ name: String, refresh: UInt64 = 0, hasReaders: Bool = false) {
     _ = submissions.add(Command.follow(name, refresh: refresh, hasReaders: hasReaders))
   }
 
-  /// What a minute without a call of `follow` does. For tests.
+  /// Stops following at once, as after a minute without a call of `follow`. For tests.
   package func unfollow(_ name: String) { _ = submissions.add(Command.unfollow(name)) }
 
-  /// A client creates a session. Every gateway is told. Its incarnation must be drawn at random.
+  /// Creates a session for a client, and notifies all gateways. The definition must have a random incarnation.
   package func define(
     _ name: String, _ definition: SessionDefinition, within limits: DefinitionLimits
   ) -> DefinitionRequest {
@@ -203,56 +207,59 @@ package final class RedisStore: Journal {
     return request
   }
 
-  /// Removes a session that a client has created, and everything of it. Every gateway is told.
+  /// Removes a created session with all of its data, and notifies all gateways.
   package func remove(_ name: String, _ definition: SessionDefinition, code: UInt16) -> DefinitionRequest {
     let request = DefinitionRequest()
     _ = submissions.add(Command.change(DefinitionChange(.remove(code: code), name, definition, request)))
     return request
   }
 
-  /// Looks in Redis for a session that a client may have created since this gateway was last notified. When that is done, the delegate has it, if it exists.
+  /// Looks in Redis for a session that a client may have created since the last notification. If the session exists, it
+  /// is reported to the delegate before the outcome.
   ///
-  /// - Parameter client: whom it is counted for; 0 if that is not known.
+  /// - Parameter client: the client whose limit the look-up counts towards; 0 if the client is not known.
   package func lookUp(_ name: String, by client: UInt64 = 0) -> DefinitionRequest {
     let request = DefinitionRequest(by: client)
     _ = submissions.add(Command.lookUp(name, request))
     return request
   }
 
-  /// Removes a session that a client has created and that nobody uses, if this gateway holds it.
+  /// Removes a created session that nobody uses, if this gateway is its holder.
   package func removeIdle(_ name: String, _ definition: SessionDefinition) {
     _ = submissions.add(Command.change(DefinitionChange(.removeIdle, name, definition)))
   }
 
-  /// Whether this gateway knows all sessions that clients have created at any gateway.
+  /// Whether this gateway knows all created sessions of all gateways.
   package var knowsDefinitions: Bool { definitionsAreKnown.load(ordering: .acquiring) }
 
-  /// Whether this gateway holds as many sessions of clients as it has descriptors for.
+  /// Whether this gateway has no descriptors left for the connection of another created session.
   package var isFull: Bool { hasNoDescriptors.load(ordering: .relaxed) }
 
-  /// The gateway will end: other gateways name it as successor of no session, and it takes none, also not again those that it loses. What it holds
-  /// continues.
+  /// Called when the gateway is about to end. Other gateways do not name it as a successor, and it does not become the
+  /// holder of a session any more, not even after it has lost one. It keeps its sessions.
   package func drain() { _ = submissions.add(Command.drain) }
 
-  /// Releases all sessions, whose sockets must be closed before, and ends. `then` is called on the store's loop. If Redis does not work, it is not called before it does: a caller does not wait for
-  /// longer than for the shutdown of its sessions.
+  /// Releases all sessions, whose sockets must be closed before, and ends. Calls `then` on the store's loop when it has
+  /// ended. If Redis does not work, that is only when it works again, so a caller should not wait for it longer than
+  /// for the shutdown of its sessions.
   package func close(then: @escaping @Sendable () -> Void) { _ = submissions.add(Command.close(then)) }
 
-  /// Whether a session that this gateway holds may be written to its upstream now. To be called before each write.
+  /// Whether this gateway may write to the upstreams of its sessions now. Must be checked before each write.
   package var mayWrite: Bool {
     ProcessInformation.bootTime().nanoseconds < deadline.load(ordering: .acquiring)
   }
 
-  /// Whether Redis cannot be reached, for longer than a failover that is planned.
+  /// Whether Redis has been unreachable for longer than a planned failover takes.
   package var isFailed: Bool { submissions.isFailed }
 
-  /// For the status output.
+  /// The state for the status output.
   package var state: StoreState { condition.withLock { $0 } }
 
-  /// A digest of the settings that must be the same at all gateways. The others are compared with it.
+  /// A digest of the settings that must be the same at all gateways. Each gateway compares it with the digests of the
+  /// others.
   package var configuration: String { settingsDigest.withLock { $0 } }
 
-  /// Settings were read again.
+  /// Called after a reload of the settings.
   package func use(configuration: String, _ hosts: UpstreamHosts) {
     settingsDigest.withLock { $0 = configuration }
     self.hosts.withLock { $0 = hosts }
@@ -284,7 +291,8 @@ package final class RedisStore: Journal {
   func report(damage: String?) { condition.withLock { $0.damage = damage } }
 }
 
-/// The signal of a driver that is made on its loop. What is submitted before waits for the driver's first turn.
+/// The signal of a driver, which is created on its loop. Commands that are submitted earlier wait for the driver's
+/// first turn.
 private final class SignalBox: Sendable {
   private let signal = Locked<Signal?>(nil)
 

@@ -4,16 +4,20 @@ import Reactor
 import Replication
 import Totals
 
-/// The list of sessions that clients have created: what this gateway knows of it, and how it changes it.
+/// The list of created sessions: this gateway's copy, and its changes.
 extension RedisStoreDriver {
-  /// Changes of the list that wait for Redis, and look-ups, each. Above it they are refused. Stops: memory that grows while clients create sessions and
-  /// Redis is slow. Changes are counted by the owners of the sessions, look-ups by clients.
+  /// Maximum number of pending changes, and of pending look-ups. Further ones are refused, so that memory does not grow
+  /// while clients create sessions and Redis is slow. One owner's changes, and one client's look-ups, are limited to a
+  /// share.
   private static var waiting: Reserve { Reserve(limit: 1_024) }
-  /// Changes in one flight, so that clients that create sessions leave room for the entries of others: with WAIT in 5 ms, 12,800 per second.
+  /// Maximum number of changes in a flight, so that clients that create sessions leave room for entries. With a WAIT of
+  /// 5 ms, 12,800 changes per second.
   private static var changesPerFlight: Int { 64 }
-  /// Sessions that Redis has lost, and that are defined again in one flight. Other gateways remove them after the lease and a second.
+  /// Maximum number of lost sessions that one flight defines again. The other gateways remove a lost session only after
+  /// the lease and a second.
   private static var missingPerFlight: Int { 256 }
-  /// Removals in one flight that a failover has lost. They have no client that waits, and the other gateways repeat them as well.
+  /// Maximum number of lost removals that one flight repeats. No client waits for them, and the other gateways repeat
+  /// them, too.
   private static var returnedPerFlight: Int { 256 }
 
   // MARK: Changes
@@ -31,14 +35,15 @@ extension RedisStoreDriver {
       return
     }
     if case .removeIdle = change.kind {
-      // The upkeep of a session asks again and again. What waits for Redis would remove a session that clients use again by then.
+      // The upkeep of an idle session asks repeatedly. A removal that waited for Redis could remove a session that
+      // clients use again by then.
       let isPending = changes.contains { $0.change.request == nil && $0.change.definition == change.definition }
       guard sharedLog.isUp, !isPending else { return }
     }
     changes.append((change, false))
   }
 
-  /// Everything about the list that is to be sent.
+  /// Sends everything that concerns the list.
   func decideDefinitions(_ flight: LogFlight) {
     if let (cursor, isFirst) = definitions.takePage() {
       if isFirst { flight.send(.readVersion) { [unowned self] reply, _ in definitions.began(at: reply.value) } }
@@ -46,7 +51,7 @@ extension RedisStoreDriver {
         if case .page(let page) = reply { add(page) } else { definitions.failed() }
       }
     }
-    // First: what follows finds these names free.
+    // Removals first, so that later changes find these names free.
     var room = Self.returnedPerFlight
     while room > 0, !flight.isFull, let name = returned.takeFirst() {
       guard let (definition, code) = definitions.returned[name] else { continue }
@@ -79,7 +84,7 @@ extension RedisStoreDriver {
   private func send(_ change: DefinitionChange, _ flight: LogFlight) {
     switch change.kind {
     case .define(let limits):
-      // The client waits for its session, so that the gateway that it has asked acquires it.
+      // The client waits for the session, so the gateway that it has asked should acquire it.
       flight.send(
         .define(
           change.name, change.definition, limits, first: limits == nil ? nil : watch.own, newList: loop.entropy.next())
@@ -114,7 +119,7 @@ extension RedisStoreDriver {
       defined(change, isConfirmed: isConfirmed)
     case .other(let text, let version):
       let other = SessionDefinition(text.span)
-      // It may not have been notified yet, but its client must find it.
+      // The notification may not have arrived yet, but the client must find the session.
       if let other, let version { report(definitions.adopt(change.name, other, at: version)) }
       if let other, definitions.hasRemoved(other) { return sendAgain(change) }
       noteOther(change, .exists(other))
@@ -125,15 +130,16 @@ extension RedisStoreDriver {
     }
   }
 
-  /// A failover has brought a removed session of this name back, which is removed first.
+  /// A failover has restored a removed session of this name. Removes it first, and then sends the change again.
   private func sendAgain(_ change: DefinitionChange) {
     returned.insert(change.name)
-    // Without a client, the next heartbeat finds the session missing.
+    // A change without a client needs no repetition: the next heartbeat finds the session missing.
     guard let index = changes.firstIndex(where: { $0.change === change }) else { return }
     changes[index].isSent = false
   }
 
-  /// The client is told when this gateway has the session, so that its next request finds it working. Another gateway may be faster, though.
+  /// Reports the outcome to the client when this gateway is the holder, so that the client's next request finds the
+  /// session working. If another gateway acquires the session first, the client waits for `acquisitionTime`.
   private func defined(_ change: DefinitionChange, isConfirmed: Bool) {
     changes.removeAll { $0.change === change }
     guard let request = change.request else { return }
@@ -141,10 +147,10 @@ extension RedisStoreDriver {
     created[change.definition.storedName(change.name)] = (request, now + Self.acquisitionTime)
   }
 
-  /// How long a client waits for its session to be held by the gateway that it has asked.
+  /// How long a client waits until the gateway that it has asked is the holder of its session.
   private static var acquisitionTime: TimeSpan { .seconds(1) }
 
-  /// The session is held here.
+  /// Called when this gateway has become the holder.
   func finishCreation(of name: String) { created.removeValue(forKey: name)?.request.finish(.done) }
 
   /// Called with each heartbeat.
@@ -152,7 +158,7 @@ extension RedisStoreDriver {
     for (name, creation) in created where creation.end <= now || isClosing { finishCreation(of: name) }
   }
 
-  /// What this gateway has defined again is not the session of this name any more.
+  /// The session of this name is not the session that this gateway has defined again.
   private func noteOther(_ change: DefinitionChange, _ outcome: DefinitionRequest.Outcome) {
     if change.request == nil {
       report(definitions.adopt(removalOf: change.name, change.definition, code: 1000, at: nil))
@@ -166,7 +172,8 @@ extension RedisStoreDriver {
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: version))
       end(change, isConfirmed ? .done : .failed)
     case .other(let text, _):
-      // Another request was faster. If there is another session of this name by now, its client must be able to remove that one.
+      // Another request was faster. If a new session has the name by now, its client must be able to remove the new
+      // session.
       report(definitions.adopt(removalOf: change.name, change.definition, code: code, at: nil))
       end(change, text.isEmpty ? .done : .failed)
     case .removed, .tooMany, .tooManyOfOwner, .fenced, .refused: end(change, .failed)
@@ -192,7 +199,7 @@ extension RedisStoreDriver {
       guard !request.isAbandoned else { continue }
       pendingLookups.append(request)
       var version: [UInt8]?
-      // Before the definition, so that a removal in between is notified as a later change.
+      // Read before the definition, so that a removal in between is notified as a later change.
       flight.send(.readVersion) { reply, _ in version = reply.value }
       flight.send(.readDefinition(name)) { [unowned self] reply, _ in
         if let definition = reply.value.flatMap({ SessionDefinition($0.span) }) {
@@ -205,7 +212,7 @@ extension RedisStoreDriver {
     lookups.removeFirst(count)
   }
 
-  /// What is not known does not pass for missing.
+  /// Fails all look-ups: a session that could not be looked up must not count as missing.
   func endLookups() {
     for request in pendingLookups + lookups.map(\.request) { request.finish(.failed) }
     (pendingLookups, lookups) = ([], [])
@@ -231,7 +238,7 @@ extension RedisStoreDriver {
     }
   }
 
-  /// Called when the list was read, and with each heartbeat, since Redis may have refused.
+  /// Called when the list was read, and with each heartbeat, since Redis may have refused a change.
   func noteMissing() {
     guard missing.count == 0 else { return }
     for (name, definition) in definitions.missing where sessions[definition.storedName(name)]?.held != nil {
@@ -241,27 +248,27 @@ extension RedisStoreDriver {
 
   func report(_ changes: [DefinitionList.Change]) {
     store.setKnowsDefinitions(definitions.isComplete)
-    // Also those whose removal Redis has refused: the next heartbeat reports, if nothing else does.
+    // Includes sessions whose removal Redis has refused. A heartbeat reports, if nothing else does.
     if returned.count == 0 { returned.insert(definitions.returned.keys) }
     for change in changes {
       switch change {
       case .defined(let name, let definition): delegate?.store(store, defines: name, definition)
       case .removed(let name, let definition, let code):
-        // First, so that what the loss ends finds the session closed.
+        // Reported before the loss, so that requests which the loss ends find the session closed.
         delegate?.store(store, removes: name, definition, code: code)
         forget(definition.storedName(name))
       }
     }
   }
 
-  /// Whether a client had created the session, and it does not exist any more.
+  /// Whether this was a created session that does not exist any more.
   func isRemoved(_ name: String) -> Bool {
     guard let parts = SessionDefinition.parts(of: name) else { return false }
     let clientName = String(parts.name)
     return definitions.definition(of: clientName)?.storedName(clientName) != name
   }
 
-  /// The session does not exist any more.
+  /// Called when the session does not exist any more.
   private func forget(_ name: String) {
     finishCreation(of: name)
     loads.end(name)
@@ -272,7 +279,8 @@ extension RedisStoreDriver {
     forgetIfUnused(name)
   }
 
-  /// The outcome of what was sent is not known. It is sent again if a client waits for it.
+  /// Called when the connection has ended, so that the outcome of sent changes is not known. A change is sent again if
+  /// a client waits for it.
   func disconnectDefinitions() {
     endLookups()
     changes.removeAll { if case .removeIdle = $0.change.kind { true } else { false } }

@@ -6,24 +6,25 @@ import Submissions
 
 /// The heartbeat of this gateway, and the deadline until which it may write to upstreams.
 extension RedisStoreDriver {
-  /// Ends all terms when the time has passed until which this gateway may write.
+  /// Ends all terms if the deadline until which this gateway may write has passed.
   func checkDeadline() {
     if heartbeat.check(now: now) { endTerms() }
   }
 
-  /// Unless the deadline has passed. The timer may fire before it, since the time of the loop is that of the beginning of its turn.
+  /// Does nothing if the deadline has passed. The timer may fire before the deadline, since the time of the loop is the
+  /// time at the beginning of its turn.
   func setDeadlineTimer() {
     if heartbeat.isValid(now: now) { setTimer(.deadline, at: loop.now + (heartbeat.deadline - now)) }
   }
 
   private func endTerms() {
     let last = store.submissions.lastSubmitted
-    // What nobody awaits is taken now, before the next term has another journal.
+    // Takes the submitted entries that no request awaits now, before the next term has a new journal.
     areNotesDue = true
     for session in journals.values {
       let wasReported = session.isReported
       session.endTerm(after: last)
-      // Its next term would open another socket, to be closed soon.
+      // Its next term would open a socket that must be closed again soon.
       if isDraining { releaseSoon(session) }
       if wasReported { delegate?.store(store, lost: session.name, .deadline) }
     }
@@ -64,7 +65,7 @@ extension RedisStoreDriver {
     if !isSent { sharedLog.reset("no heartbeat could be sent") }
   }
 
-  /// Asks for the secret of the gateways, and stores that of this one if there is none.
+  /// Reads the secret of the gateways. Stores the secret of this gateway if there is none.
   private func shareSecret(_ flight: LogFlight) {
     flight.send(.shareSecret(secret.text)) { [unowned self] reply, _ in
       if secret.received(reply.value) { delegate?.store(store, shares: secret.text) }
@@ -89,7 +90,7 @@ extension RedisStoreDriver {
     for name in places.found(watch.addresses(now: now)) { reportPlace(of: name) }
   }
 
-  /// The last part of a heartbeat.
+  /// Called with the reply to the last command of a heartbeat.
   private func heartbeatEnded(_ reply: LogReply) {
     if case .replication(let history, let text) = reply {
       if let history { connected(to: history) }

@@ -1,9 +1,9 @@
 import Logging
 import Replication
 
-/// Sessions that are lost, released, damaged or not followed any more.
+/// Sessions that are lost, released, damaged or no longer followed.
 extension RedisStoreDriver {
-  /// A session is not held any more, and is taken again unless it was released.
+  /// Ends the tenure of this gateway. The session is a candidate again, unless the gateway has released it.
   func remove(_ session: HeldSession, _ loss: SessionLoss) {
     let wasReported = session.isReported
     release(session.abandon())
@@ -29,21 +29,21 @@ extension RedisStoreDriver {
     note(session.name)
   }
 
-  /// What was acquired is not to be used.
+  /// Ends the loading of a session, and releases its acquisition.
   func stopLoading(_ name: String, _ entry: SessionEntry) {
     guard let loading = endLoading(of: name, entry) else { return }
     entry.unwanted = loading.acquisition
     note(name)
   }
 
-  /// This gateway drains.
+  /// Called for each session when this gateway drains.
   func stopAcquiring(_ name: String, _ entry: SessionEntry) {
     guard entry.loading != nil else { return }
     stopLoading(name, entry)
     entry.candidate?.failed(now: now)
   }
 
-  /// The session is a candidate again.
+  /// Ends the loading of a session, which is a candidate again.
   @discardableResult
   func endLoading(of name: String, _ entry: SessionEntry) -> SessionLoading? {
     guard let loading = entry.endLoading() else { return nil }
@@ -52,7 +52,7 @@ extension RedisStoreDriver {
     return loading
   }
 
-  /// The session is neither taken nor held any more, and what is known of its damage is forgotten. Reports nothing to the delegate.
+  /// Ends every role of this gateway except following, and forgets a damage. Reports nothing to the delegate.
   func endTenure(of name: String, _ entry: SessionEntry) {
     endLoading(of: name, entry)
     if let session = entry.held {

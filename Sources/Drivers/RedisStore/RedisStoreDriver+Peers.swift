@@ -5,8 +5,8 @@ import Logging
 import Reactor
 import Replication
 
-/// Whether the gateways can reach each other, and whether they connect a session to the same hosts. Faults of the settings, which would otherwise
-/// show as requests that nobody serves, or as the messages of another installation.
+/// Checks that the gateways can reach each other, and that they connect each session to the same hosts. Such faults of
+/// the settings would otherwise show as requests that no gateway serves, or as messages of another installation.
 extension RedisStoreDriver {
   /// Called with each heartbeat.
   func checkPeers() {
@@ -36,7 +36,8 @@ extension RedisStoreDriver {
 
   // MARK: Hosts of the upstreams
 
-  /// Stores the hosts of this gateway if Redis may not have them, and reads those of the others if their settings have changed.
+  /// Stores the hosts of this gateway if Redis may lack them. Reads the hosts of other gateways whose settings have
+  /// changed.
   func exchangeHosts(_ flight: LogFlight) {
     let own = store.upstreamHosts
     if storedHosts != own {
@@ -62,9 +63,9 @@ extension RedisStoreDriver {
   }
 }
 
-/// One attempt to connect to another gateway. Nothing is sent.
+/// An attempt to connect to another gateway. It sends nothing.
 private final class PeerAttempt: LoopTask, TimerTarget {
-  /// As long as the first packet may be lost once.
+  /// Long enough for the loss of the first packet.
   static var timeout: TimeSpan { .seconds(2) }
 
   private let destination: DialDestination

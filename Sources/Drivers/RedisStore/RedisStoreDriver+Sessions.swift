@@ -5,7 +5,7 @@ import Reactor
 import Replication
 import Submissions
 
-/// Sessions that are acquired, held and given up.
+/// Sessions that this gateway acquires, holds and gives up.
 extension RedisStoreDriver {
   // MARK: Acquiring
 
@@ -16,7 +16,7 @@ extension RedisStoreDriver {
         isDraining: isDraining || hasNoRoom(for: name), isBusy: !loads.hasRoom, watch, heartbeat, now: now,
         using: &loop.entropy)
     else { return }
-    // Nearly all have nothing to do, and each heartbeat asks all.
+    // The quick case: nearly all candidates have nothing to do, and each heartbeat checks all of them.
     if case .none = command { return }
     switch command {
     case .none: break
@@ -56,11 +56,12 @@ extension RedisStoreDriver {
     }
     entry.tenure = .loading(candidate, SessionLoading(acquisition))
     loadingCount += 1
-    // A full gateway acquires what was its own already, too.
+    // A full gateway may also have acquired a session that was its own before.
     if isDraining || hasTooMany(with: name) { stopAcquiring(name, entry) }
   }
 
-  /// Whether a client has created the session, and there are no descriptors for its connection. It is asked for again with each heartbeat.
+  /// Whether this is a created session and no descriptors are left for its connection. Checked again with each
+  /// heartbeat.
   private func hasNoRoom(for name: String) -> Bool {
     createdHeld + loadingCount + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
@@ -69,14 +70,14 @@ extension RedisStoreDriver {
     createdHeld + loadingCount > settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
 
-  /// The sessions that are held have changed.
+  /// Called when this gateway has acquired or lost a session.
   func noteHeld(_ session: HeldSession, _ change: Int) {
     if SessionDefinition.parts(of: session.name) != nil { createdHeld += change }
     metrics.setHeld(journals.count)
     store.setFull(createdHeld >= settings.createdSessions)
   }
 
-  /// Other gateways need not wait for the lease.
+  /// Releases an acquisition that is not used, so that other gateways need not wait for the end of the lease.
   func release(_ acquisition: Acquisition, of name: String, _ flight: LogFlight) {
     let condition = LogCondition(
       acquisition.token, history: acquisition.history, after: acquisition.expected.sequence)
@@ -87,7 +88,7 @@ extension RedisStoreDriver {
     }
   }
 
-  /// Reads the next part.
+  /// Reads the next part of a session.
   private func load(_ name: String, _ loading: SessionLoading, _ flight: LogFlight) {
     let stream = loading.readsPushes ? LogStream.pushes : .changes
     flight.send(.read(name, stream, after: loading.last, bytes: loading.partBytes)) { [unowned self] reply, _ in
@@ -122,7 +123,7 @@ extension RedisStoreDriver {
     hold(session)
   }
 
-  /// The session may have been removed since the record was read.
+  /// Called when a record was read. The session may have been removed since.
   private func observed(_ record: SharedRecord, of name: String) {
     guard let entry = sessions[name], entry.held == nil, entry.candidate != nil || entry.followed != nil else { return }
     places.observed(record.token, of: name)
@@ -160,7 +161,7 @@ extension RedisStoreDriver {
         ifHeld(session) { session in
           switch reply {
           case .part(let part): session.holding.observed(part.record, isConfirmed: isConfirmed)
-          // It is read once more, as that of a session to be acquired, and not used.
+          // The session is read again as a candidate, which finds the damage.
           case .malformed: remove(session, .fault)
           default: session.holding.failed(now: now)
           }
@@ -168,7 +169,8 @@ extension RedisStoreDriver {
       }
     case .append(let number, let expected, let history):
       guard session.write?.isState != true else {
-        // It cannot be appended, and what it has replaced is not the state before it.
+        // A state cannot be appended, and the state that it has replaced is not available any more. So the state is
+        // written again.
         session.holding.failed(now: now)
         session.holding.replaceSoon()
         return
@@ -216,7 +218,7 @@ extension RedisStoreDriver {
     if case .none = command, beginReplacement(of: session) { advance(session, flight) }
   }
 
-  /// Calls `body` after a report, unless the session was lost meanwhile.
+  /// Calls `body`, which reports to the session. Does nothing if the session was lost meanwhile.
   private func ifHeld(_ session: HeldSession, _ body: (HeldSession) -> Void) {
     guard isHeld(session) else { return }
     body(session)
@@ -238,11 +240,11 @@ extension RedisStoreDriver {
     }
   }
 
-  /// The term is stored, and nothing else may write to the upstream.
+  /// Reports the session to the delegate once its term is stored, and no other gateway may write to the upstream.
   private func reportIfHeld(_ session: HeldSession) {
     guard !session.isReported, session.isBegun, session.holding.mayWrite(heartbeat, now: now) else { return }
     session.isReported = true
-    // From now on it is followed no more, also if a reader has just asked for it.
+    // The holder does not follow, even if a reader has just asked for it.
     unfollow(session.name)
     metrics.noteTakeOver()
     logger.info(
@@ -252,7 +254,7 @@ extension RedisStoreDriver {
     finishCreation(of: session.name)
   }
 
-  /// The session has another term, since the deadline had passed.
+  /// Continues the session in a new term, because the deadline had passed.
   private func renew(_ session: HeldSession) {
     let next = HeldSession(continuing: session, index: nextIndex(), store.submissions)
     guard next.begin(mayHaveLostEntries: false) else {
@@ -262,7 +264,7 @@ extension RedisStoreDriver {
     hold(next)
   }
 
-  /// What was acknowledged stays as it is. The next holder continues from what is stored.
+  /// Gives a faulty session up. Acknowledged entries stay stored, and the next holder continues from them.
   private func stopIfFaulty(_ session: HeldSession) -> Bool {
     guard session.isFaulty else { return false }
     logger.error(
@@ -274,7 +276,7 @@ extension RedisStoreDriver {
 
   // MARK: Replacing the state
 
-  /// Returns whether there is one that is not complete.
+  /// Returns whether a replacement is in progress.
   private func beginReplacement(of session: HeldSession) -> Bool {
     guard let (number, record) = session.plannedState else { return session.replacement != nil }
     guard replacements.begin(session.name) else { return false }
@@ -285,8 +287,8 @@ extension RedisStoreDriver {
     return true
   }
 
-  /// Sends the next commands of a replacement. Each group is sent when all before have succeeded, since what is not stored must not be
-  /// referred to.
+  /// Sends the next commands of a replacement. Each group is sent after all groups before have succeeded, since a write
+  /// must not refer to data that is not stored.
   private func advance(_ session: HeldSession, _ flight: LogFlight) {
     guard let replacement = session.replacement, !replacement.isWaiting else { return }
     replacement.isWaiting = true
@@ -324,7 +326,7 @@ extension RedisStoreDriver {
     entry.followed?.beginReading()
     flight.send(.read(name, .pushes, after: session.last, bytes: session.partBytes)) {
       [unowned self] reply, isConfirmed in
-      // It may be followed anew, from the beginning.
+      // A new following may have begun, which reads from the beginning.
       guard entry.followed?.number == session.number else { return }
       entry.followed?.isReading = false
       guard case .part(let part) = reply else {
@@ -332,7 +334,8 @@ extension RedisStoreDriver {
         return
       }
       observed(part.record, of: name)
-      // The holder stores and then notifies, and does not show before its replicas have it: a failover may lose it.
+      // The holder shows entries only when its replicas have them. A follower must not show earlier what a failover may
+      // lose.
       guard isConfirmed else {
         entry.followed?.unconfirmed(now: loop.now)
         return

@@ -7,15 +7,15 @@ import Reactor
 import Replication
 import Submissions
 
-/// Carries out what the machines of `Replication` decide, for all sessions of a gateway, on one event loop.
+/// Executes the decisions of the machines of `Replication`, for all sessions of a gateway, on one event loop.
 ///
-/// Everything that is to be sent for the journals leaves in one flight, and the next one when all of it is confirmed. So the entries of a burst share
-/// one append for each session, and one WAIT for all.
+/// All commands of the journals that are ready leave in one flight. The next flight leaves when they are confirmed. So
+/// the entries of a burst use one append per session, and all sessions use one WAIT.
 final class RedisStoreDriver {
-  /// For so long Redis may not work before messages are refused. A failover takes 2 to 3 s, and the deadline of the default lease is
-  /// after 3.5 s or more.
+  /// How long Redis may fail before messages are refused. A failover takes 2 to 3 s, and the deadline of the default
+  /// lease is 3.5 s or more away.
   private static var patience: TimeSpan { .seconds(3) }
-  /// Between two log lines about commands that Redis has refused. While it is full, it refuses several each second.
+  /// Time between two log lines about refused commands. A full Redis refuses several each second.
   private static var refusalInterval: TimeSpan { .seconds(30) }
 
   let settings: RedisStoreSettings
@@ -31,61 +31,61 @@ final class RedisStoreDriver {
   var heartbeat: Heartbeat
   var watch: HistoryWatch
   var conditions = StoreConditions()
-  /// Why connections could not be opened since the last one. Each reason is logged once.
+  /// The reasons of failed connection attempts since the last connection. Each is logged once.
   private var notedFailures: Set<String> = []
 
   var secret: PeerSecret
-  /// Whether the other gateways are reached at their addresses.
+  /// The checks whether the other gateways can be reached at their addresses.
   var peers = PeerChecks()
-  /// What Redis has of the hosts of this gateway's upstreams; nil if it may have nothing.
+  /// The hosts of this gateway's upstreams as Redis has them; nil if Redis may lack them.
   var storedHosts: UpstreamHosts?
-  /// What was read of gateways with other settings, and the digest of the settings at that time.
+  /// The hosts of gateways with other settings, and the digest of those settings when the hosts were read.
   var readHosts: [GatewayID: (configuration: String, hosts: UpstreamHosts)] = [:]
-  /// What was reported of the sessions that others hold, and the addresses of all gateways by which it was found.
+  /// The holders of the other sessions as reported to the delegate, and the addresses of all gateways.
   var places = SessionPlaces()
 
-  /// What each session is to this gateway, by its name in the store.
+  /// The role of this gateway for each session, by the session's name in the store.
   private(set) var sessions: [String: SessionEntry] = [:]
-  /// Sessions that are acquired and read. What is read of one is in memory until all of it is.
+  /// Sessions that are acquired and read. The entries of a session are in memory until all of them are read.
   var loads: LimitedTurns
-  /// Sessions whose whole state is written. It is in memory meanwhile.
+  /// Sessions whose whole state is being written. The state is in memory meanwhile.
   var replacements: LimitedTurns
-  /// Candidates that are acquired by the flight.
+  /// The number of candidates that the present flight acquires.
   var acquiring = 0
-  /// How many sessions are being read.
+  /// The number of sessions that are being read.
   var loadingCount = 0
-  /// How many of the held ones clients have created.
+  /// The number of created sessions whose holder is this gateway.
   var createdHeld = 0
-  /// The held sessions, by the number in the queue.
+  /// The sessions whose holder is this gateway, by the numbers of their journals in the queue.
   var journals: [Int32: HeldSession] = [:]
   private var lastIndex: Int32 = 0
-  /// How often a session began to be followed.
+  /// The number of times that a session began to be followed.
   var followings: UInt64 = 0
-  /// The sessions that clients have created, and how this gateway changes them.
+  /// The list of created sessions, and this gateway's changes of it.
   var definitions: DefinitionList
   var changes: [(change: DefinitionChange, isSent: Bool)] = []
-  /// Look-ups on their way.
+  /// Look-ups that were sent.
   var pendingLookups: [DefinitionRequest] = []
-  /// Names that clients use and this gateway does not know, and that were not sent yet.
+  /// Look-ups that were not sent yet, with the names that clients use and this gateway does not know.
   var lookups: [(name: String, request: DefinitionRequest)] = []
-  /// Those that this gateway holds and Redis has lost, to be defined again.
+  /// Sessions that Redis has lost and whose holder is this gateway. They are defined again.
   var missing = PendingSessions()
-  /// Removed sessions that Redis has again, to be removed again.
+  /// Removed sessions that Redis has again. They are removed again.
   var returned = PendingSessions()
-  /// Clients that wait until the sessions are held that they have created, by their names in the store.
+  /// Creations whose clients wait until this gateway is the holder, by the sessions' names in the store.
   var created: [String: (request: DefinitionRequest, end: MonotonicTime)] = [:]
-  /// Sessions for which there may be something to do.
+  /// Sessions that may have something to do.
   private var pending = PendingSessions()
 
   private let batch = SubmissionBatch()
-  /// Whether entries that nobody awaits have waited long enough.
+  /// Whether entries that no request awaits have waited long enough for a write.
   var areNotesDue = false
   private var flight: LogFlight?
   private var refusals = StoreRefusals()
   private var departure = MonotonicTime.zero
   private var nextRefusalLine = MonotonicTime.zero
   private var closing: [@Sendable () -> Void] = []
-  /// Whether this gateway takes no session any more, and whether it releases all.
+  /// Whether this gateway acquires no further session (`isDraining`), and whether it releases all (`isClosing`).
   private(set) var isDraining = false
   private(set) var isClosing = false
   private var timers: [Timer: LoopTimer] = [:]
@@ -123,7 +123,7 @@ final class RedisStoreDriver {
     turn()
   }
 
-  /// On a clock that does not stop while the machine is suspended.
+  /// The time on a clock that runs while the machine is suspended.
   var now: MonotonicTime { ProcessInformation.bootTime() }
 
   func nextIndex() -> Int32 {
@@ -133,12 +133,12 @@ final class RedisStoreDriver {
 
   // MARK: Turn
 
-  /// There is something to do for this session.
+  /// Notes that this session may have something to do.
   func note(_ name: String) { pending.insert(name) }
 
   func noteAll() { pending.insert(sessions.keys) }
 
-  /// Sends what is to be sent, unless the last flight has not landed. Then its landing is the next turn.
+  /// Sends all commands that are ready, unless a flight is on its way. Its landing then begins the next turn.
   func turn() {
     checkDeadline()
     while flight == nil {
@@ -158,7 +158,7 @@ final class RedisStoreDriver {
     finishClosing()
   }
 
-  /// Takes what was submitted. Returns false if there was nothing.
+  /// Takes submitted entries and commands. Returns false if there are none.
   private func take() -> Bool {
     let next = store.submissions.take(into: batch, isDue: areNotesDue, attentiveUntil: .zero, now: loop.now)
     areNotesDue = false
@@ -187,7 +187,7 @@ final class RedisStoreDriver {
     decideDefinitions(flight)
     pending.insert(loads.next())
     pending.insert(replacements.next())
-    // Those that are noted meanwhile are served by the next flight.
+    // Sessions that are noted meanwhile are served by the next flight.
     for _ in 0..<pending.count {
       guard !flight.isFull, let name = pending.takeFirst() else { return }
       guard let entry = sessions[name] else { continue }
@@ -215,11 +215,12 @@ final class RedisStoreDriver {
     turn()
   }
 
-  /// Call this before what has landed is reported: a session that is held is used at once, and finds that the store works.
+  /// Call this before the results of the flight are reported: a session is used as soon as it is reported, and must
+  /// find that the store works.
   func noteOutcome(of flight: LogFlight) {
     guard let refusal = flight.refusal else {
       refusals.succeeded(hasEntries: flight.hasEntries)
-      // It counts from the loss of the connection.
+      // The patience counts from the loss of the connection.
       cancelTimer(.patience)
       if refusals.hasEnded(by: loop.now) { setFailure(nil) }
       return
@@ -231,7 +232,7 @@ final class RedisStoreDriver {
 
   private func perform(_ command: RedisStore.Command) {
     switch command {
-    // It was removed while the command waited, and nothing would end it any more.
+    // The session was removed while the command waited. Nothing would end its entry any more.
     case .join(let name, _) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
     case .join(let name, let mayAcquire):
       sessions[name]?.held?.isLeaving = false
@@ -264,7 +265,7 @@ final class RedisStoreDriver {
       isDraining = true
       for (name, entry) in sessions { stopAcquiring(name, entry) }
       for session in journals.values where !session.isReported { releaseSoon(session) }
-      // Before any session is released, so that nobody names this gateway as successor.
+      // Sent before any session is released, so that no gateway names this gateway as a successor.
       heartbeat.hasten()
       sendHeartbeat()
     case .close(let then):
@@ -285,7 +286,7 @@ final class RedisStoreDriver {
     guard !closing.isEmpty else { return }
     for (change, _) in changes { change.request?.finish(.failed) }
     changes = []
-    // They are defined, and the next gateway holds them.
+    // The sessions are defined. Another gateway will be their holder.
     for name in Array(created.keys) { finishCreation(of: name) }
     sharedLog.close()
     for timer in timers.values { loop.cancel(timer) }
@@ -295,7 +296,7 @@ final class RedisStoreDriver {
 
   // MARK: Sessions
 
-  /// The entry of a session, which is something to this gateway from now on.
+  /// Returns the entry of a session. Creates it if there is none.
   func entry(of name: String) -> SessionEntry {
     if let entry = sessions[name] { return entry }
     let entry = SessionEntry()
@@ -303,7 +304,7 @@ final class RedisStoreDriver {
     return entry
   }
 
-  /// Keeps nothing of the session, unless it still concerns this gateway.
+  /// Removes the entry of a session that no longer concerns this gateway.
   func forgetIfUnused(_ name: String) {
     guard let entry = sessions[name], !entry.isSubscribed else { return }
     if entry.isEmpty { sessions[name] = nil }
@@ -313,7 +314,7 @@ final class RedisStoreDriver {
 
   func subscribe(_ name: String) { sharedLog.subscribe(to: [.session(name)]) }
 
-  /// These entries do not wait any more.
+  /// Subtracts bytes that are stored, or will not be, from the pending bytes.
   func release(_ bytes: Int) {
     guard bytes > 0, store.submissions.release(bytes: bytes) else { return }
     for session in journals.values { session.journal.notify() }
@@ -327,13 +328,13 @@ final class RedisStoreDriver {
     disconnectAll()
   }
 
-  /// Redis may have lost what this gateway has stored besides its sessions, which is stored again.
+  /// Called when Redis may have lost the data that this gateway stores besides its sessions. The data is stored again.
   func forgetStored() {
     secret.connected()
     storedHosts = nil
   }
 
-  /// The outcome of what was sent is not known.
+  /// Called when the outcome of all sent commands is unknown.
   func disconnectAll() {
     flight = nil
     disconnectDefinitions()
@@ -403,7 +404,7 @@ extension RedisStoreDriver: TimerTarget {
       areNotesDue = true
       turn()
     case .patience:
-      // Refusals say more, and have a patience of their own. They may have ended with the connection.
+      // Refusals have a more specific reason and their own patience. They may have ended with the connection.
       if refusals.hasEnded(by: loop.now) {
         setFailure(lastFailure, lastCause)
       } else {
@@ -425,7 +426,7 @@ extension RedisStoreDriver: SharedLogOwner {
     sharedLog.subscribe(to: [.definitions] + sessions.filter(\.value.isSubscribed).map { .session($0.key) })
     notedFailures = []
     metrics.setUp(true)
-    // The store works when its heartbeat is confirmed: Redis may have too few replicas.
+    // The store works once a heartbeat is confirmed: Redis may have too few replicas.
     lastFailure = "Redis has not confirmed a heartbeat"
     lastCause = .unreachable
     sendHeartbeat()
@@ -457,7 +458,7 @@ extension RedisStoreDriver: SharedLogOwner {
     if store.submissions.isFailed { setFailure(lastFailure, lastCause) }
   }
 
-  /// Whether the log does not have it yet, since the last connection.
+  /// Whether this failure was not logged since the last connection.
   private func isNews(_ failure: String) -> Bool {
     notedFailures.count < Self.failuresNoted && notedFailures.insert(failure).inserted
   }
@@ -495,8 +496,8 @@ extension RedisStoreDriver: SharedLogOwner {
 
   private static var failuresNoted: Int { 64 }
 
-  /// What a notification says if not only pushes were added.
+  /// The message of a notification if not only pushes were added.
   private static var holderChanged: [UInt8] { [UInt8(ascii: "2")] }
-  /// What it says if clients of a follower wait for pushes, and nothing has changed.
+  /// The message of a notification if clients of a follower wait for pushes, and nothing has changed.
   static var readersWait: [UInt8] { [UInt8(ascii: "4")] }
 }

@@ -21,7 +21,7 @@ package final class RedisStoreMetrics: Sendable {
   private let unreachable: Gauge
   private let otherUpstreams: Gauge
   private let shortWaits: Counter
-  /// In nanoseconds of `ProcessInformation.bootTime()`; 0: none.
+  /// In nanoseconds of `ProcessInformation.bootTime()`. 0 before the first heartbeat.
   private let lastHeartbeat = Atomic<UInt64>(0)
 
   init(_ registry: MetricsRegistry, _ submissions: SubmissionQueue) {

@@ -2,29 +2,32 @@ import ByteStreams
 import Redis
 import Replication
 
-/// Where and how sessions are stored that several gateways share.
+/// The settings of a store in Redis, for sessions that several gateways share.
 package struct RedisStoreSettings: Sendable {
   package var target: RedisConnector.Target
-  /// Begins the names of all keys.
+  /// The prefix of the names of all keys.
   package var prefix = "drawbridge"
-  /// Number of replicas that must have a change before it counts as stored.
+  /// Number of replicas that must confirm a change before it counts as stored.
   package var waitReplicas = 0
   package var times = LeaseTimes()
-  /// Maximum number of sessions of clients that this gateway holds: those for whose connections there are descriptors.
+  /// Maximum number of created sessions with this gateway as their holder: the number of connections that the limit on
+  /// open files allows.
   package var createdSessions = Int.max
-  /// How many sessions are read at a time, after the end of a gateway that had many. A few commands for each flight keep Redis busy.
+  /// Number of sessions that are read at the same time, for example after the end of a gateway with many sessions. A
+  /// few commands in each flight are enough to keep Redis busy.
   package var concurrentLoads = 64
-  /// How many whole states are written at a time, after Redis has lost data.
+  /// Number of whole states that are written at the same time, after Redis has lost data.
   package var concurrentReplacements = 16
-  /// Maximum bytes that wait to be stored. Above it, messages are refused.
+  /// Maximum bytes of entries that are not stored yet. Above it, messages are refused.
   package var pendingBytes = 64 << 20
-  /// Above this, nothing is read from upstreams. What is not stored is not shown, so there is no reason to collect more.
+  /// Above this many bytes, upstreams are not read. Pushes are not shown before they are stored, so there is no reason
+  /// to collect more.
   package var pauseBytes = 16 << 20
-  /// Where other gateways reach this one, `host:port`.
+  /// The address at which other gateways reach this gateway, `host:port`.
   package var address = ""
-  /// Of the settings that must be the same everywhere.
+  /// A digest of the settings that must be the same at all gateways.
   package var configuration = ""
-  /// The hosts of the configured sessions.
+  /// The hosts of the configured sessions' upstreams.
   package var hosts = UpstreamHosts([:])
 
   package init(_ target: RedisConnector.Target) { self.target = target }

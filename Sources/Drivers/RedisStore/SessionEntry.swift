@@ -1,22 +1,24 @@
 import Replication
 
-/// What one session is to this gateway: candidate, held, followed. A session that does not concern the gateway has no entry. Belongs to the loop of the store.
+/// The role of this gateway for one session. A session that does not concern the gateway has no entry. Lives on the
+/// loop of the store.
 final class SessionEntry {
   enum Tenure {
     case none
-    /// This gateway takes the session when it can.
+    /// This gateway acquires the session when it can.
     case candidate(Candidate)
-    /// It has acquired the session, and reads it.
+    /// This gateway has acquired the session, and reads it.
     case loading(Candidate, SessionLoading)
     case held(HeldSession)
-    /// What Redis has of it cannot be used.
+    /// The data in Redis cannot be used.
     case damaged
   }
 
   var tenure = Tenure.none
-  /// It was acquired and is not to be used: it is released first.
+  /// An acquisition that is not used. It is released before anything else.
   var unwanted: Acquisition?
-  /// A session can be held and followed, while the loss of its last holder is not reported yet.
+  /// The copy of a followed session. A session can be held and followed at once, while the loss of its last holder is
+  /// not reported yet.
   var followed: FollowedSession?
 
   /// Whether notifications about the session concern this gateway.
@@ -32,7 +34,7 @@ final class SessionEntry {
     if case .none = tenure { unwanted == nil && followed == nil } else { false }
   }
 
-  /// nil unless the session is to be taken. Assigning it ends no loading.
+  /// nil unless this gateway should become the holder. An assignment keeps a loading in progress.
   var candidate: Candidate? {
     get {
       switch tenure {
@@ -56,7 +58,7 @@ final class SessionEntry {
 
   var isDamaged: Bool { if case .damaged = tenure { true } else { false } }
 
-  /// Ends reading what was acquired; returns it. The session is a candidate again.
+  /// Ends the loading of an acquired session and returns it; nil if there is none. The session is a candidate again.
   func endLoading() -> SessionLoading? {
     guard case .loading(let candidate, let loading) = tenure else { return nil }
     tenure = .candidate(candidate)

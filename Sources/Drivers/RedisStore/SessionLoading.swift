@@ -2,17 +2,17 @@ import ByteStreams
 import Journal
 import Replication
 
-/// A session that this gateway has acquired and is reading, in parts.
+/// The loading of a session that this gateway has acquired. Its streams are read in parts.
 final class SessionLoading {
   let acquisition: Acquisition
-  /// Which stream is read, and from where.
+  /// Whether the stream of pushes is read, and not the stream of changes.
   private(set) var readsPushes = false
   private(set) var last = PushEntryID.none
   private var changes: [[UInt8]] = []
   private var restoration: SessionRestoration
-  /// About how many bytes are read next.
+  /// About how many bytes the next read returns.
   var partBytes: Int { StreamPart.bytes(isFirst: last == .none) }
-  /// Bytes of the state at the beginning of the changes, and of the others.
+  /// The bytes of the stored state, which begins the stream of changes, and of the later changes.
   private(set) var stateBytes = 0
   private(set) var changeBytes = 0
 
@@ -24,11 +24,11 @@ final class SessionLoading {
   enum Progress {
     case reads
     case loaded(RestoredSession)
-    /// What is damaged.
+    /// The stored data is damaged. The text says which entry.
     case damaged(String)
   }
 
-  /// Adds what was read after `last`.
+  /// Adds a part that was read after `last`.
   func add(_ part: StreamPart) -> Progress {
     for (id, bytes) in part.entries {
       last = id
@@ -40,7 +40,7 @@ final class SessionLoading {
         guard restoration.examine(changes: bytes.span) else {
           return .damaged("entry \(id.push)-\(id.count) of its changes")
         }
-        // The parts of a state are counted from 1.
+        // The parts of a state have counts from 1. Other changes have the count 0.
         let cost = bytes.count + JournaledSession.rowOverhead
         if id.count > 0 { stateBytes += cost } else { changeBytes += cost }
         changes.append(bytes)

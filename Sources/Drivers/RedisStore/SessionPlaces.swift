@@ -1,35 +1,35 @@
 import Replication
 
-/// Which gateways hold the sessions that this one does not, and what of that was reported.
+/// The holders of the sessions that have another gateway as their holder, as read and as reported to the delegate.
 struct SessionPlaces {
   struct Change {
-    /// nil: no gateway that lives.
+    /// nil if the holder is not alive, or there is none.
     let holder: SessionHolder?
   }
 
-  /// As the records of the sessions say.
+  /// The tokens of the holders, from the records of the sessions.
   private var tokens: [String: HolderToken] = [:]
   private var reported: [String: SessionHolder] = [:]
-  /// Where the gateways are reached whose entries change.
+  /// The addresses of the gateways that are alive.
   private var addresses: [GatewayID: String] = [:]
 
-  /// The record of a session was read.
+  /// Called when the record of a session was read.
   mutating func observed(_ token: HolderToken?, of name: String) { tokens[name] = token }
 
-  /// This gateway holds the session, or does not ask for it any more.
+  /// Called when this gateway has become the holder, or the session does not concern it any more.
   mutating func forget(_ name: String) {
     tokens[name] = nil
     reported[name] = nil
   }
 
-  /// Returns the sessions whose holders may have another address now, or none.
+  /// Takes the present addresses. Returns the sessions whose holders may have another address now, or none.
   mutating func found(_ addresses: [GatewayID: String]) -> [String] {
     guard addresses != self.addresses else { return [] }
     self.addresses = addresses
     return Array(tokens.keys)
   }
 
-  /// Returns what was not reported yet, as reported from now on.
+  /// Returns a change that was not reported yet, and marks it as reported.
   mutating func change(of name: String, own: GatewayID) -> Change? {
     let holder = tokens[name].flatMap { token in
       token.gateway == own

@@ -6,30 +6,30 @@ import Submissions
 /// A write of a session: a batch of entries, or its whole state.
 struct SessionWrite {
   let number: UInt64
-  /// Of the term in which its entries were submitted.
+  /// The progress of the term in which the entries were submitted.
   let progress: JournalProgress
   let journal: QueuedJournal
-  /// Of the last entry that it contains, and of all before.
+  /// The ticket of the last entry. The write and the writes before contain all entries up to it.
   let lastTicket: UInt64
-  /// The position after its last push or gap.
+  /// The position after the last push or gap.
   let position: UInt64
-  /// What its entries count in the limit of what waits to be stored.
+  /// The part of the limit on pending bytes that its entries use.
   let cost: Int
   var pushes: [LogRow] = []
   /// The other entries, or the parts of a state.
   var changes: [[UInt8]] = []
-  /// Number of the oldest push that is kept, if others are to be dropped.
+  /// The number before which pushes are dropped; nil if all are kept.
   var firstKept: UInt64?
   var isState = false
 
   var changeBytes: Int { changes.reduce(0) { $0 + $1.count + JournaledSession.rowOverhead } }
 }
 
-/// What a session has submitted and is in no write, in order.
+/// Submitted entries that no write contains yet, in order.
 struct SessionBacklog {
   private var items: [SubmissionBatch.Item] = []
   private var first = 0
-  /// The number of the last one that was taken.
+  /// The ticket of the last entry that was taken.
   private(set) var lastTicket: UInt64 = 0
   private var tickets: [UInt64] = []
 
@@ -46,7 +46,8 @@ struct SessionBacklog {
     let item = items[first]
     lastTicket = tickets[first]
     first += 1
-    // Also while more is submitted than Redis takes: what was taken is at most as much as what is left.
+    // The array is compacted even while entries arrive faster than Redis takes them. The cost stays linear: as many
+    // entries were taken as are moved, or more.
     if first == items.count || first >= Self.keptCapacity && first >= items.count - first {
       let isEmpty = first == items.count
       items.removeFirst(first)
@@ -57,7 +58,7 @@ struct SessionBacklog {
     return item
   }
 
-  /// Entries in memory, with those that were taken. For tests.
+  /// Number of entries in memory, including entries that were taken. For tests.
   var storedCount: Int { items.count }
 
   private static var keptCapacity: Int { 1 << 12 }

@@ -1,40 +1,40 @@
 import ByteStreams
 import Replication
 
-/// The log of the sessions that several gateways share: of each session a record, its pushes and its other changes; and what the gateways store of
-/// themselves. An engine carries out the commands of `RedisStoreDriver`, which knows no engine. `RedisLog` is the one of the program.
+/// The log of the sessions that several gateways share. It has a record, pushes and other changes of each session, and
+/// the entries of the gateways themselves. An engine executes the commands of `RedisStoreDriver`, which does not depend
+/// on a particular engine. The program uses `RedisLog`.
 ///
-/// It lives on the loop of the store.
+/// Lives on the loop of the store.
 package protocol SharedLog: AnyObject {
-  /// Connects. From now on its owner receives reports.
+  /// Connects. The owner receives reports from now on.
   func start()
   func close()
-  /// Gives up what is on its way, and connects again.
+  /// Gives up the commands on their way, and connects again.
   func reset(_ reason: String)
 
   /// Whether commands can be sent.
   var isUp: Bool { get }
 
-  /// Executes commands in their order, each in one step, and reports them together: all have a reply by then, and it is known whether a failover
-  /// can lose them. If the connection ends first, `then` is not called.
+  /// Executes commands in order, each in one step. Reports them together, when all have replies and it is known whether
+  /// a failover can lose them. If the connection ends first, `then` is not called.
   ///
-  /// - Returns: false if not all could be sent. The caller resets the log.
+  /// - Returns: false if not all commands could be sent. The caller then resets the log.
   func send(_ commands: [LogCommand], on lane: LogLane, then: @escaping (LogLanding) -> Void) -> Bool
 
-  /// Each is confirmed by a report. What is notified before can be missed.
+  /// The owner gets a report for each topic. A notification before this report can be missed.
   func subscribe(to topics: [LogTopic])
   func unsubscribe(from topics: [LogTopic])
 }
 
-/// Receives what a log reports, on its loop.
+/// Receives the reports of a log, on its loop.
 package protocol SharedLogOwner: AnyObject {
-  /// - Parameters:
-  ///   - history: changes whenever the engine may have lost something that was not confirmed.
-  ///   - address: of the server, for the log.
+  /// - Parameters: - history: changes whenever the engine may have lost data that was not confirmed. - address: the
+  ///   address of the server, for log lines.
   func logIsUp(history: String, at address: String)
-  /// Nothing that was sent will be answered.
+  /// The connection has ended. No command on its way gets a reply.
   func logIsDown(_ failure: LogFailure)
-  /// Another attempt failed while the log is down.
+  /// A further attempt to connect has failed while the log is down.
   ///
   /// - Parameter address: the server that failed; nil if it is not known.
   func logAttemptFailed(_ failure: LogFailure, at address: String?)
@@ -42,16 +42,16 @@ package protocol SharedLogOwner: AnyObject {
   func logNotified(_ topic: LogTopic, _ message: [UInt8])
 }
 
-/// A heartbeat must not wait for entries that are being sent.
+/// The lane of commands. Heartbeats have their own lane, because they must not wait for entries that are being sent.
 package enum LogLane: Int {
   case heartbeats
   case journals
 }
 
-/// What gateways are notified of.
+/// The subject of notifications.
 package enum LogTopic: Hashable, Sendable {
   case session(String)
-  /// The list of sessions that clients create.
+  /// The list of created sessions.
   case definitions
 }
 
@@ -77,11 +77,11 @@ package struct LogRefusal {
   }
 }
 
-/// What became of commands that were sent together.
+/// The outcome of commands that were sent together.
 package struct LogLanding {
-  /// One for each command.
+  /// One reply for each command, in order.
   package var replies: [LogReply]
-  /// Whether enough replicas have everything.
+  /// Whether enough replicas have all writes.
   package var isConfirmed: Bool
   package var refusals: [LogRefusal]
 

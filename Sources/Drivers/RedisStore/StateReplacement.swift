@@ -1,8 +1,9 @@
 import Replication
 
-/// A state that is being written: first the pushes that Redis lacks, then the parts of the state, and then it takes the place of the stored one.
+/// Writes a whole state: first the pushes that Redis lacks, then the parts of the state. The last command replaces the
+/// stored state by the new one.
 final class StateReplacement {
-  /// The pushes of one command, in bytes, beyond one row.
+  /// About how many bytes the pushes of one command have. One row may exceed it.
   private static var groupBytes: Int { 4 << 20 }
 
   private let write: SessionWrite
@@ -11,7 +12,7 @@ final class StateReplacement {
   private var sentPushes = 0
   private var sentParts = 0
   private var hasReplaced = false
-  /// Whether the outcome of the last commands is not known.
+  /// Whether the outcome of the last commands is not known yet.
   var isWaiting = false
 
   init(_ write: SessionWrite, _ record: SharedRecord, _ token: HolderToken) {
@@ -31,14 +32,14 @@ final class StateReplacement {
         bytes += write.pushes[sentPushes].bytes.count
         sentPushes += 1
       }
-      // The sequence stays, since this is not the whole write.
+      // The sequence does not change, since this is not the whole write.
       flight.send(
         .append(
           name, condition, number: record.sequence, firstKept: nil, changes: [],
           pushes: write.pushes[first..<sentPushes]),
         then: then)
     } else if sentParts < write.changes.count {
-      // A part that is missing is found when the state takes the place of the other.
+      // A missing part is detected when the parts replace the stored state.
       var bytes = 0
       while sentParts < write.changes.count, bytes < Self.groupBytes {
         let part = write.changes[sentParts]

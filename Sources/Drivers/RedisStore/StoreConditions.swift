@@ -2,7 +2,8 @@ import ByteStreams
 import Logging
 import Replication
 
-/// What an operator should change about Redis or the gateways. Each condition is reported when it has held for a while, and when it ends.
+/// Conditions of Redis or the gateways that an operator should change. A condition is reported after it has lasted for
+/// a while, and when it ends.
 struct StoreConditions {
   struct Notice {
     let isWarning: Bool
@@ -24,19 +25,20 @@ struct StoreConditions {
     var isReported = false
   }
 
-  /// Between two looks at the policy of eviction, which an operator may change at any time.
+  /// Time between two checks of the eviction policy, which an operator may change at any time.
   private static var memoryInterval: TimeSpan { .seconds(60) }
-  /// A replica that restarts is no reason for a warning.
+  /// Long enough for the restart of a replica, which is no reason for a warning.
   private static var replicasPatience: TimeSpan { .seconds(10) }
-  /// While a change is rolled out, gateways have different settings. Those that end are looked at no longer.
+  /// Long enough for the roll-out of a change, while gateways have different settings. Gateways that have ended are not
+  /// checked any more.
   private static var configurationPatience: TimeSpan { .seconds(60) }
-  /// A gateway may be killed between its last heartbeat and the attempt to reach it.
+  /// A gateway may be killed between its last heartbeat and the attempt to connect to it.
   private static var unreachablePatience: TimeSpan { .seconds(1) }
 
   private var conditions: [Kind: Condition] = [:]
   private var nextMemory = MonotonicTime.zero
 
-  /// Whether `INFO memory` is to be read now.
+  /// Whether `INFO memory` must be read now.
   mutating func isMemoryDue(now: MonotonicTime) -> Bool {
     guard now >= nextMemory else { return false }
     nextMemory = now + Self.memoryInterval
@@ -65,9 +67,8 @@ struct StoreConditions {
       "Redis has replicas to spare", [.number("replicas", count), .number("wait_replicas", required)])
   }
 
-  /// - Parameters:
-  ///   - own: the digest of the settings that must be the same everywhere.
-  ///   - others: those of other gateways.
+  /// - Parameters: - own: the digest of the settings that must be the same at all gateways. - others: the digests and
+  ///   addresses of the gateways with other settings.
   mutating func observed(
     _ own: String, _ others: [GatewayID: (configuration: String, address: String)], now: MonotonicTime
   ) -> [Notice] {
@@ -83,7 +84,7 @@ struct StoreConditions {
     }
   }
 
-  /// - Parameter unreachable: the gateways whose heartbeats arrive, and that this one has never reached.
+  /// - Parameter unreachable: the gateways that send heartbeats, but that this gateway has never reached.
   mutating func observed(
     unreachable: [GatewayID: (address: String, reason: String)], now: MonotonicTime
   ) -> [Notice] {

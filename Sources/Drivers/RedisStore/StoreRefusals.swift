@@ -1,11 +1,11 @@
 import ByteStreams
 import Journal
 
-/// Why what this gateway writes is refused.
+/// Why the writes of this gateway are refused.
 enum StoreRefusal {
-  /// Redis is full, or cannot persist. It may accept all but entries.
+  /// Redis is full, or cannot persist. It may refuse entries only.
   case error(String)
-  /// Too few replicas have confirmed it.
+  /// Too few replicas have confirmed the write.
   case shortage(String)
 
   var reason: String {
@@ -22,17 +22,18 @@ enum StoreRefusal {
   }
 }
 
-/// Whether Redis, or its replicas, have refused what this gateway writes for so long that messages are to be refused, while its connections work.
+/// Decides when the store counts as failed while its connections work: when Redis or its replicas have refused writes
+/// for too long.
 struct StoreRefusals {
-  /// Longer than what is refused for a moment: a replica that is slow, or a snapshot. After this time without a refusal, what was refused is not
-  /// written any more.
+  /// How long refusals may last. Longer than a short refusal because of a slow replica or a snapshot. After this time
+  /// without a refusal, the refusals count as ended, since the refused writes are not repeated any more.
   private static var patience: TimeSpan { .seconds(2) }
 
   private var first = MonotonicTime.zero
   private var lastError: MonotonicTime?
   private var lastShortage: MonotonicTime?
 
-  /// Something was refused. Returns whether that has lasted too long.
+  /// Called when something was refused. Returns whether refusals have lasted too long.
   mutating func refused(_ refusal: StoreRefusal, at now: MonotonicTime) -> Bool {
     if hasEnded(by: now) { first = now }
     switch refusal {
@@ -42,14 +43,16 @@ struct StoreRefusals {
     return now >= first + Self.patience
   }
 
-  /// Everything in a flight has succeeded, and enough replicas have it.
-  /// - Parameter hasEntries: Redis may accept everything else while it refuses those.
+  /// Called when all commands of a flight have succeeded, and enough replicas have confirmed them.
+  ///
+  /// - Parameter hasEntries: whether the flight stored entries. Redis may accept all other commands while it refuses
+  ///   entries.
   mutating func succeeded(hasEntries: Bool) {
     lastShortage = nil
     if hasEntries { lastError = nil }
   }
 
-  /// Whether nothing is refused at present. What is refused is repeated about twice a second.
+  /// Whether nothing is refused at present. A refused command is repeated about twice a second.
   func hasEnded(by now: MonotonicTime) -> Bool {
     [lastError, lastShortage].allSatisfy { last in last.map { now >= $0 + Self.patience } ?? true }
   }

@@ -3,9 +3,9 @@ import RESPCodec
 import RedisProtocol
 import Replication
 
-/// A script as commands name it.
+/// A script, with its name and number of keys.
 struct StoreScript {
-  /// The value of the label `script` of metrics.
+  /// The value of the metric label `script`.
   let name: String
   let script: RedisScript
   private let keyCount: Int
@@ -29,7 +29,7 @@ struct StoreScript {
   static let release = StoreScript("release", .release)
   static let define = StoreScript("define", .define)
   static let remove = StoreScript("remove", .remove)
-  /// It only reads, so it is no part of the protocol.
+  /// Only reads, so it is not part of the protocol in `Replication`.
   static let read = StoreScript(
     "read", RedisScript(String(decoding: PackageResources.read_lua, as: UTF8.self)), keys: 3)
 
@@ -37,7 +37,7 @@ struct StoreScript {
 
   static let all = ReplicationScript.all.map(\.script) + [read.script]
 
-  /// The command that runs it.
+  /// Returns the command that runs the script.
   func command(keys: [String], _ arguments: [RedisPart]) -> [RedisPart] {
     precondition(keys.count == keyCount, "the script has another number of keys")
     return ["EVALSHA", .bytes(script.digest), .decimal(UInt64(keyCount))] + keys.map { .text($0) } + arguments

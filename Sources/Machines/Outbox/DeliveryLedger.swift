@@ -1,28 +1,30 @@
 import ByteStreams
 import JournalCoding
 
-/// The state of each of the latest messages, why it ended and when, in five bytes each, by sequence number; and how many messages entered
-/// each state.
+/// The state, reason and time of each of the latest messages, by sequence number, in five bytes per message. Also
+/// counts how many messages entered each state.
 ///
-/// It grows with use up to `limit` messages, so a session that never sends costs nothing. Then it forgets the oldest, but never a
-/// message that the outbox still holds.
+/// It grows with use up to `limit` messages, so a session that never sends costs nothing. Then it forgets the oldest
+/// message, but never a message that is still in the outbox.
 package struct DeliveryLedger: Sendable {
   /// Minimum number of messages for which `GET /v1/deliveries/{id}` can respond, in 320 KiB: a minute at a thousand
   /// messages per second.
   package static let minimumLimit = 65_536
 
-  /// How many messages older than the last `limit` are remembered after leaving the outbox: a full queue of the default size.
+  /// How many messages older than the last `limit` are remembered after they have left the outbox: a full queue of the
+  /// default size.
   static let lateLimit = 1_024
 
   /// How many of the latest messages are remembered: a power of two, and at least twice as many as may be queued.
   package let limit: Int
-  /// The messages whose connections confirm what they have written. For the others, `written` is final.
+  /// The messages whose connections confirm what they have written. For other messages, `written` is final.
   private var confirmable: Range<UInt64>
   /// Number of remembered messages whose final state is `written`.
   private var finallyWritten = 0
   /// Whether the outbox keeps written messages until they are confirmed.
   private let keepsWritten: Bool
-  /// Messages older than the last `limit`: all that the outbox holds, and the last that have left it.
+  /// The messages older than the last `limit` that are still remembered: all messages in the outbox, and the last
+  /// `lateLimit` messages that left it.
   private var late: [UInt64: LateEntry] = [:]
   /// The messages in `late` that have left the outbox, in the order in which they left.
   private var lateDepartures = RingDeque<UInt64>(filler: 0)
@@ -44,11 +46,12 @@ package struct DeliveryLedger: Sendable {
   /// How many times a message entered a final state.
   package private(set) var completions: UInt64 = 0
 
-  /// Messages that are `written` at most, until what they have changed is stored.
+  /// Messages that are shown as `written` until a change that they caused is stored, even if the upstream has confirmed
+  /// them.
   private var withheld: [UInt64: Withheld] = [:]
 
   private struct Withheld {
-    /// Number of changes that are not stored. A message that is sent again makes another one.
+    /// Number of changes that are not stored yet. Each time the message is sent adds a change.
     var changes = 0
     /// Whether the upstream has confirmed the message.
     var isConfirmed = false
@@ -97,8 +100,8 @@ package struct DeliveryLedger: Sendable {
     return last
   }
 
-  /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, as with an upstream that ignores
-  /// pings.
+  /// Forgets a message in this state. A message that was never confirmed counts as `unknown`, as with an upstream that
+  /// ignores pings.
   @inline(__always)
   private mutating func forget(_ state: DeliveryState, of sequence: UInt64) {
     count(-1, in: state, from: sequence)
@@ -107,7 +110,7 @@ package struct DeliveryLedger: Sendable {
     completions &+= 1
   }
 
-  /// Pongs confirm the messages from `first` on, or not. None of them is written yet.
+  /// Sets whether pongs confirm the messages from `first` on. None of these messages is written yet.
   mutating func setConfirms(_ confirms: Bool, from first: UInt64) {
     let (start, end) = (confirmable.lowerBound, confirmable.upperBound)
     if confirms {
@@ -120,7 +123,7 @@ package struct DeliveryLedger: Sendable {
   /// Whether a pong can confirm the message when it is written.
   func isConfirmable(_ sequence: UInt64) -> Bool { confirmable.contains(sequence) }
 
-  /// How many of the remembered messages are `written` and may be confirmed.
+  /// How many of the remembered messages are `written` and may still be confirmed.
   var unconfirmed: Int { count(in: .written) &- finallyWritten }
 
   /// Whether a message stays in this state.
@@ -142,7 +145,7 @@ package struct DeliveryLedger: Sendable {
     state(of: sequence).map { $0 == .written && isConfirmable(sequence) || isSettled(sequence) } ?? true
   }
 
-  /// Whether the outbox holds a message in this state.
+  /// Whether a message in this state is in the outbox.
   private func isHeld(_ state: DeliveryState) -> Bool { state == .queued || state == .written && keepsWritten }
 
   /// nil for a number that was never assigned or is forgotten.
@@ -172,7 +175,8 @@ package struct DeliveryLedger: Sendable {
     state.rawValue | (reason?.rawValue ?? 0) << 4
   }
 
-  /// The resolution of times. 32 bits hold the times of 248 days, on both sides of the present, since threads' clocks differ slightly.
+  /// The resolution of times. In this unit, 32 bits represent times up to 248 days before and after the present. A time
+  /// can be after the present, since the clocks of threads differ slightly.
   private static var timeUnit: TimeSpan { .milliseconds(10) }
 
   private static func units(_ time: MonotonicTime) -> UInt64 { time.nanoseconds / UInt64(timeUnit.nanoseconds) }
@@ -187,7 +191,8 @@ package struct DeliveryLedger: Sendable {
 
   // MARK: Changes
 
-  /// The message stays `written` when it is confirmed, and is not settled, until each of these calls was followed by `release`.
+  /// Keeps the message `written` and unsettled, even after its confirmation, until `release` was called once for each
+  /// call of this function.
   mutating func withhold(_ sequence: UInt64) { withheld[sequence, default: Withheld()].changes += 1 }
 
   func isWithheld(_ sequence: UInt64) -> Bool { !withheld.isEmpty && withheld[sequence] != nil }
@@ -200,7 +205,7 @@ package struct DeliveryLedger: Sendable {
     if message.isConfirmed { set(sequence, to: .confirmed) } else if !isConfirmable(sequence) { completions &+= 1 }
   }
 
-  /// A message is confirmed.
+  /// Records that a message is confirmed.
   mutating func confirm(_ sequence: UInt64) {
     guard isWithheld(sequence) else { return set(sequence, to: .confirmed) }
     withheld[sequence]?.isConfirmed = true
@@ -215,12 +220,14 @@ package struct DeliveryLedger: Sendable {
     return setWritten(from: first, through: last, to: .confirmed)
   }
 
-  /// The connection of the messages from `first` through `last` has ended, and no pong has confirmed them. A reply may have.
+  /// Records that the connection of the messages from `first` through `last` has ended, and that no pong has confirmed
+  /// them. Replies may have confirmed some of them.
   mutating func loseAll(from first: UInt64, through last: UInt64) {
     _ = setWritten(from: first, through: last, to: .unknown, because: .connectionLost)
   }
 
-  /// As `setAll`, for written messages. Those whose confirmation is withheld stay as they are, and count.
+  /// Like `setAll`, for written messages. Confirmed messages whose confirmation is withheld keep their state, but
+  /// count.
   private mutating func setWritten(
     from first: UInt64, through last: UInt64, to state: DeliveryState, because reason: DeliveryReason? = nil
   ) -> Int {
@@ -252,8 +259,9 @@ package struct DeliveryLedger: Sendable {
     replace(sequence, by: .queued, nil)
   }
 
-  /// Moves all messages from `first` through `last` that are in the state `before` to `state`; returns how many. One connection has carried
-  /// them. Only remembered messages are visited: a connection may have carried millions without a pong.
+  /// Moves all messages from `first` through `last` that are in the state `before` to `state`; returns how many. All of
+  /// them were sent on one connection. Only remembered messages are visited, since a connection may have sent millions
+  /// without a pong.
   @discardableResult
   mutating func setAll(
     _ before: DeliveryState, from first: UInt64, through last: UInt64, to state: DeliveryState,
@@ -268,7 +276,7 @@ package struct DeliveryLedger: Sendable {
     return count
   }
 
-  /// As `setAll`, for numbers that `states` contains.
+  /// Like `setAll`, for numbers that `states` contains.
   private mutating func setRemembered(
     _ before: DeliveryState, from first: UInt64, through last: UInt64, to state: DeliveryState,
     _ reason: DeliveryReason?
@@ -309,7 +317,7 @@ package struct DeliveryLedger: Sendable {
 
   // MARK: Storing
 
-  /// Consecutive messages with the same change are one.
+  /// Records a change. Consecutive messages with the same change have one record.
   private mutating func record(_ sequence: UInt64, _ state: DeliveryState, _ reason: DeliveryReason?) {
     if let last = changes.last, last.last + 1 == sequence, last.state == state, last.reason == reason, last.time == now
     {
@@ -327,10 +335,10 @@ package struct DeliveryLedger: Sendable {
     return changes
   }
 
-  /// Whether a message in this state will not be sent again.
+  /// Whether the payload of a message in this state is not needed any more, since the message will not be sent again.
   func releasesPayload(_ state: DeliveryState) -> Bool { !isHeld(state) }
 
-  /// Takes over the states of an earlier process, and records changes from now on.
+  /// Restores the states that an earlier process stored, and records changes from now on.
   mutating func restore(_ stored: StoredOutbox, at clock: JournalClock) {
     recordsChanges = true
     guard stored.nextDelivery > 1 else { return }
@@ -348,7 +356,7 @@ package struct DeliveryLedger: Sendable {
     }
   }
 
-  /// Takes over a message that an earlier process held, and whose state it had not stored any more.
+  /// Restores a queued message of an earlier process whose state was too old to be stored.
   mutating func restoreQueued(_ sequence: UInt64) -> DeliveryState? {
     guard sequence > 0, sequence <= last else { return nil }
     if remembers(sequence) {
@@ -371,7 +379,7 @@ package struct DeliveryLedger: Sendable {
     count(-1, in: before, from: sequence)
     count(1, in: state, from: sequence)
     guard isHeld(before), !isHeld(state) else { return }
-    // Before the next one, which would double the ring.
+    // Makes room first: appending to a full ring would double it.
     if lateDepartures.count == Self.lateLimit {
       let oldest = lateDepartures[lateDepartures.front]
       if let forgotten = late.removeValue(forKey: oldest) { forget(forgotten.state, of: oldest) }
@@ -392,8 +400,8 @@ package struct DeliveryLedger: Sendable {
   /// How many messages ever entered `state`. A message that is sent again enters `written` again.
   package func total(_ state: DeliveryState) -> UInt64 { totals[Int(state.rawValue)] }
 
-  /// Messages that ended since the last `takeLosses` and may not have arrived. `replaced` does not count: the sender requested
-  /// it.
+  /// Messages that ended since the last `takeLosses` and may not have arrived. `replaced` does not count, since the
+  /// sender requested it.
   package var losses: DeliveryLosses {
     DeliveryLosses(
       expired: total(.expired) &- reported.expired, rejected: total(.rejected) &- reported.rejected,
@@ -409,7 +417,8 @@ package struct DeliveryLedger: Sendable {
   /// How many of the remembered messages are in `state` now.
   package func count(in state: DeliveryState) -> Int { present[Int(state.rawValue)] }
 
-  /// Adds to the number of messages in `state`. They begin with `first`, and one connection has carried them.
+  /// Adds `change` to the number of messages in `state`. The messages begin with `first`, and all were sent on one
+  /// connection.
   @inline(__always)
   private mutating func count(_ change: Int, in state: DeliveryState, from first: UInt64) {
     present[Int(state.rawValue)] &+= change

@@ -5,16 +5,17 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
   /// In the queue, or in one of our buffers. → written, expired, replaced, rejected; unknown, or confirmed by a
   /// reply, if it was written once before
   case queued = 1
-  /// The kernel has accepted all of it. Final if confirmations are off. → confirmed, unknown, rejected, queued (redelivery)
+  /// The kernel has accepted the whole message. Final if confirmations are off. → confirmed, unknown, rejected, queued
+  /// (redelivery)
   case written
   /// The upstream's WebSocket layer responded to a ping that was sent after the message. Final.
   case confirmed
   /// Its time to live ended before it was written, or its sender gave up. Final.
   case expired
-  /// A newer message with the same topic replaced it. Final.
+  /// A newer message with the same replacement key replaced it. Final.
   case replaced
-  /// Dropped: because a full queue drops the oldest, because the session ended, because the upstream refused it (1009), or
-  /// because too many connections were lost while it was partially written. Final.
+  /// Dropped: a full queue dropped it as the oldest, the session ended, the upstream refused it (1009), or too many
+  /// connections were lost while it was partially written. Final.
   case rejected
   /// The connection was lost after the message was written and before it was confirmed. It may have arrived. Final.
   case unknown
@@ -34,9 +35,9 @@ package enum DeliveryState: UInt8, CaseIterable, Sendable {
 
 /// Why a message did not arrive, or may not have arrived.
 package enum DeliveryReason: UInt8, CaseIterable, Sendable {
-  /// Its time to live ended while it was queued. That of a call ends when its client gives up.
+  /// Its time to live ended while it was queued. The time to live of a call ends when its client gives up.
   case ttl = 1
-  /// It had to be sent at once (time to live 0), and was not.
+  /// It had time to live 0, and could not be sent at once.
   case notSentAtOnce
   /// A full queue dropped it as the oldest message.
   case queueFull
@@ -46,7 +47,7 @@ package enum DeliveryReason: UInt8, CaseIterable, Sendable {
   case connectionLost
   /// The upstream refused it as too large (1009), or has announced that it would.
   case tooLarge
-  /// Its namespace of a Socket.IO upstream is not connected, or the connection that it belongs to has ended.
+  /// Its Socket.IO namespace is not connected, or the connection that it belongs to has ended.
   case notConnected
   /// The gateway was restarted after the message may have been written.
   case gatewayRestart

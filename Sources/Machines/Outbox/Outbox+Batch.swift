@@ -2,8 +2,8 @@ import ByteStreams
 
 /// Batches that are queued as a whole or not at all.
 extension Outbox {
-  /// Queues all messages, with consecutive numbers, or none. The result has the number of the first. The parameters are those of `enqueue`
-  /// for a single message.
+  /// Queues all messages, with consecutive numbers, or none. The result has the number of the first message. The
+  /// parameters have the same meaning as in `enqueue`.
   package mutating func enqueueAll(
     _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
     now: MonotonicTime
@@ -25,7 +25,7 @@ extension Outbox {
 
   /// The limit that all these messages together would exceed; nil if none.
   private func exceededLimit(for payloads: [SharedSlice], replacing topic: String?, by client: UInt64) -> QueueLimit? {
-    // With a topic, each replaces the one before it.
+    // With a replacement key, each message replaces the message before it.
     let count = topic == nil ? payloads.count : 1
     let size = topic == nil ? payloads.reduce(0) { $0 + $1.count } : payloads.map(\.count).max() ?? 0
     guard let limit = exceededLimit(count, size, replacing: topic, by: client) else { return nil }
@@ -39,11 +39,12 @@ package enum BatchLimit: Equatable, Sendable {
 }
 
 extension OutboxSettings {
-  /// The limit that these messages together exceed even if the outbox is empty; nil if none. Until a setting changes, every repetition would be
-  /// refused too.
+  /// The limit that these messages exceed together even if the outbox is empty; nil if none. Such a batch is refused
+  /// each time, until a setting changes.
   package func batchLimit(for payloads: [SharedSlice], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
     if timeToLive == .zero, let pace, payloads.count > pace.burst { return .burst }
-    // With a topic, each replaces the one before it, and an empty outbox accepts any single message.
+    // With a replacement key, each message replaces the message before it, and an empty outbox accepts any single
+    // message.
     guard topic == nil, payloads.count > 1 else { return nil }
     guard payloads.count <= maximumMessages else { return .messages }
     return payloads.reduce(0) { $0 + $1.count } <= maximumBytes ? nil : .bytes

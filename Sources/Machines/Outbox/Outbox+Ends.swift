@@ -12,8 +12,8 @@ extension Outbox {
     popFront()
   }
 
-  /// Ends a waiting message whose sender has given up, as if its time to live were over. A message that a connection has taken stays, and so
-  /// does one with time to live 0, which is sent in the next turn or ends by itself.
+  /// Ends a waiting message whose sender has given up, as if its time to live had ended. A message that a connection
+  /// has taken stays. A message with time to live 0 stays, too: it is sent in the next turn or ends by itself.
   package mutating func withdraw(_ sequence: UInt64) {
     guard let position = position(of: sequence), position >= takenEnd, !ring[position].isImmediate else { return }
     end(position, as: .expired, because: .ttl)
@@ -28,8 +28,9 @@ extension Outbox {
     popFront()
   }
 
-  /// The upstream has replied to a message, so it has arrived: it is confirmed without a pong, and not sent again. A message that a new
-  /// connection has in its buffer meanwhile cannot be stopped. It is confirmed when it leaves the buffer, and not sent once more.
+  /// Records that the upstream has replied to a message, so that it has arrived. The message is confirmed without a
+  /// pong, and is not sent again. If a new connection already has it in its buffer, it cannot be stopped. Then it is
+  /// confirmed when it leaves the buffer.
   package mutating func replied(to sequence: UInt64) {
     if ledger.state(of: sequence) == .written, ledger.isConfirmable(sequence) { ledger.confirm(sequence) }
     guard keepsWritten, let position = position(of: sequence) else { return }
@@ -55,7 +56,7 @@ extension Outbox {
 
   /// The position of a message that has not ended and was not released.
   private func position(of sequence: UInt64) -> Int? {
-    // The numbers in the ring increase.
+    // A binary search: the numbers in the ring increase.
     var (low, high) = (ring.front, ring.end)
     while low < high {
       let middle = low + (high - low) / 2
@@ -64,10 +65,11 @@ extension Outbox {
     return low < ring.end && ring[low].sequence == sequence && ring[low].payload != nil ? low : nil
   }
 
-  /// The position of a message that waits.
+  /// The position of a waiting message.
   func waitingPosition(of sequence: UInt64) -> Int? { position(of: sequence).flatMap { $0 >= takenEnd ? $0 : nil } }
 
-  /// Removes the deadlines of messages that have left, once they are the most. They are not removed one by one.
+  /// Removes the deadlines of messages that have left the queue, once these outnumber the others. Deadlines are not
+  /// removed one by one.
   mutating func trimExpiry() {
     if waiting == 0 { expiry.removeAll() } else if expiry.count > 2 * waiting + 64 { reindexWaiting() }
   }
@@ -83,7 +85,7 @@ extension Outbox {
     as state: DeliveryState, because reason: DeliveryReason, before limit: Int, where condition: (Entry) -> Bool
   ) {
     for position in takenEnd..<max(takenEnd, limit) {
-      // Ending a message removes empty positions at the front, and some of them may be ahead of this one.
+      // Ending a message removes the empty positions at the front, which may include this position.
       guard position >= ring.front, ring[position].payload != nil, condition(ring[position]) else { continue }
       end(position, as: state, because: reason)
     }
@@ -91,7 +93,8 @@ extension Outbox {
 
   /// Ends a message that is not written. Its position stays, empty.
   mutating func finish(_ position: Int, as state: DeliveryState, because reason: DeliveryReason?) {
-    // It was written once, to a connection that was lost. However it ends now, it may have arrived.
+    // A message with attempts was written once, to a connection that was lost. It may have arrived, however it ends
+    // now.
     if state == .confirmed {
       ledger.confirm(ring[position].sequence)
     } else if ring[position].attempts > 0 {
@@ -105,7 +108,7 @@ extension Outbox {
     ring[position].topic = nil
   }
 
-  /// The message leaves: its position stays, empty, and its client has less.
+  /// Frees the payload of a message. The position stays, empty, and the message no longer counts for its client.
   mutating func discardPayload(_ position: Int) {
     guard let size = ring[position].payload?.count else { return }
     bytes &-= size
@@ -120,7 +123,8 @@ extension Outbox {
     takenEnd = max(takenEnd, ring.front)
   }
 
-  /// Removes empty positions between waiting messages: many replacements behind one old message must not make the ring grow.
+  /// Removes empty positions between waiting messages, so that many replacements behind one old message do not make the
+  /// ring grow.
   mutating func compact() {
     guard ring.end - takenEnd > 2 * waiting + 64 else { return }
     var live: [Entry] = []
@@ -140,14 +144,15 @@ extension Outbox {
     discardPayload(position)
   }
 
-  /// Indexes the deadlines and topics of the waiting messages anew, after positions have changed or messages have returned.
+  /// Indexes the deadlines and replacement keys of the waiting messages again, after positions have changed or messages
+  /// have returned.
   mutating func reindexWaiting() {
     expiry.removeAll()
     topics.removeAll(keepingCapacity: true)
     for position in takenEnd..<ring.end where ring[position].payload != nil { index(position) }
   }
 
-  /// Records the deadline of a waiting message, and its topic unless a newer message has the same.
+  /// Records the deadline of a waiting message, and its replacement key unless a newer message has the same key.
   mutating func index(_ position: Int) {
     let entry = ring[position]
     if entry.deadline < .distantFuture { expiry.insert(position, at: entry.deadline) }

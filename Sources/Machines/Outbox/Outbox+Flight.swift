@@ -3,10 +3,11 @@ import UpstreamSession
 
 /// How connections affect the outbox: they start to send, confirm messages by pongs, and end.
 extension Outbox {
-  /// Called when a connection is ready: it may take messages from now on. `confirms`: whether its pings confirm them; nil: as in the settings.
+  /// Called when a connection is ready: it may take messages from now on.
+  /// - Parameter confirms: whether its pings confirm them; nil if the settings decide.
   package mutating func startSending(on connection: Generation, confirms: Bool? = nil) {
     precondition(flight == nil, "two connections send at once")
-    // What may be sent again is confirmed on every connection.
+    // Messages that may be sent again need a confirmation on every connection.
     beginFlight(on: connection, confirms: keepsWritten || confirms ?? settings.confirms)
     isBlocked = false
     resume()
@@ -29,11 +30,11 @@ extension Outbox {
     }
   }
 
-  /// The connection takes no more messages. Those that it has may still arrive; `settle` decides.
+  /// The connection takes no more messages. The messages that it has may still arrive; `settle` decides their states.
   ///
   /// - Parameters:
   ///   - closedAsTooBig: the upstream closed with 1009, 'message too big'.
-  ///   - partiallyWritten: the message of which the kernel has taken a part, but not the whole.
+  /// - partiallyWritten: the message of which the kernel has accepted a part, but not the whole.
   package mutating func stopSending(closedAsTooBig: Bool = false, partiallyWritten: UInt64? = nil) {
     guard let ended = flight else { return }
     settle()
@@ -43,8 +44,8 @@ extension Outbox {
     if !isPaused { endImmediate() }
   }
 
-  /// The kernel takes nothing more for now. Messages from `sequence` on, of which it has taken no byte, return to their positions in
-  /// the queue and keep their TTL. A message that may not be queued ends.
+  /// The kernel accepts nothing more for now. Messages from `sequence` on, of which it has accepted no byte, return to
+  /// their positions in the queue and keep their TTL. A message that may not be queued ends.
   package mutating func block(returning sequence: UInt64?) {
     isBlocked = true
     if let sequence { returnToQueue(from: sequence) }
@@ -76,16 +77,17 @@ extension Outbox {
 
   // MARK: Barriers
 
-  /// How many messages of the sending connection no barrier follows yet; 0 if no further barrier may be sent.
+  /// The number of messages on the sending connection that no barrier follows yet; 0 if no further barrier may be sent.
   package var messagesWithoutBarrier: UInt64 {
     guard let flight, flight.confirms, flight.barriers.count < settings.maximumBarriers else { return 0 }
     return flight.last - flight.lastWithBarrier
   }
 
-  /// A ping with this counter is sent after everything that the connection has taken: the sending connection, or the retiring one
-  /// before its close frame.
+  /// Records that a ping with this counter follows everything that the connection has taken. The connection is the
+  /// sending connection, or the retiring connection, which sends this ping before its close frame.
   package mutating func barrierSent(_ counter: UInt64, on connection: Generation) {
-    // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before them.
+    // Heartbeats are sent whether or not another barrier is allowed. The next barrier confirms the messages before
+    // them.
     if isRetiring(connection) {
       retiring?.appendBarrier(counter, atMost: .max)
     } else if flight?.connection == connection {
@@ -93,13 +95,14 @@ extension Outbox {
     }
   }
 
-  /// The connection that sent before, until its messages are settled.
+  /// The previous sending connection, until its messages are settled.
   package var retiringConnection: Generation? { retiring?.connection }
 
   /// Whether this connection has stopped sending and its messages are not settled yet.
   package func isRetiring(_ connection: Generation) -> Bool { retiring?.connection == connection }
 
-  /// A pong arrived on this connection: the peer has received everything before the ping. Returns how many messages that confirms.
+  /// A pong arrived on this connection: the peer has received everything before the ping. Returns how many messages
+  /// this confirms.
   @discardableResult
   package mutating func confirm(_ counter: UInt64, on connection: Generation) -> Int {
     oldestConfirmed = nil
@@ -126,17 +129,20 @@ extension Outbox {
 
   // MARK: Ends of connections
 
-  /// Called when the connection that stopped sending has ended. Messages that the kernel did not take return to their positions in the
-  /// queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may not be queued any longer end.
+  /// Called when the connection that stopped sending has ended. Messages that the kernel did not take return to their
+  /// positions in the queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may not be
+  /// queued any longer end.
   ///
-  /// `partiallyWritten`: the message of which the kernel has taken a part, but not the whole. The upstream cannot have received it.
+  /// `partiallyWritten`: the message of which the kernel has accepted a part, but not the whole. The upstream cannot
+  /// have received it.
   package mutating func settle(partiallyWritten: UInt64? = nil) {
     guard let ended = retiring else { return }
     retiring = nil
     if ended.confirms, ended.last >= ended.first, !keepsWritten {
       ledger.loseAll(from: ended.first, through: ended.last)
     }
-    // If a successor has taken messages, it owns the front of the ring, and nothing of the old connection is left there.
+    // If a successor has taken messages, the front of the ring belongs to it, and no message of the old connection is
+    // left there.
     if let successor = flight, successor.last >= successor.first { return }
     requeue(partiallyWritten: partiallyWritten)
     lowerIntent()
@@ -186,7 +192,7 @@ extension Outbox {
     Int(ring[position].attempts) + Int(ring[position].interruptions) < settings.maximumAttempts
   }
 
-  /// Ends returned messages that a newer queued message with the same topic replaces.
+  /// Ends returned messages that a newer queued message with the same replacement key replaces.
   private mutating func replaceOlder(from start: Int, before end: Int) {
     for position in start..<max(start, end) {
       guard position >= ring.front, ring[position].payload != nil, let topic = ring[position].topic,
@@ -207,8 +213,8 @@ extension Outbox {
     }
   }
 
-  /// The upstream closed with 1009. The largest message in flight, or the last of the largest, is too large for it and would end
-  /// every connection, so it is never sent again.
+  /// The upstream closed with 1009. Rejects the largest message in flight, or the last among equally large messages. It
+  /// would end every connection, so it is never sent again.
   private mutating func rejectLargest(partiallyWritten: UInt64?) {
     // A message with a reply has arrived.
     while let first = retiring?.firstLargest, ledger.state(of: first.sequence) == .confirmed {
@@ -231,7 +237,8 @@ extension Outbox {
     popFront()
   }
 
-  /// Records that a message was too large. Its end is always reported: not every written message is kept, and with it `reportsEnd`.
+  /// Records that a message was too large. Always reports its end, since a written message may not be kept, and its
+  /// `reportsEnd` with it.
   private mutating func reject(_ sequence: UInt64) {
     ledger.set(sequence, to: .rejected, because: .tooLarge)
     ended.append(sequence)
@@ -241,7 +248,8 @@ extension Outbox {
 extension Outbox.Flight {
   fileprivate var firstLargest: Outbox.Sent? { largest.isEmpty ? nil : largest[largest.front] }
 
-  /// Records a barrier after the last message, unless pongs confirm nothing, there are `limit` barriers or one follows that message already.
+  /// Records a barrier after the last message, unless pongs confirm nothing, there are `limit` barriers, or a barrier
+  /// follows that message already.
   fileprivate mutating func appendBarrier(_ counter: UInt64, atMost limit: Int) {
     guard confirms, last > lastWithBarrier, barriers.count < limit else { return }
     lastWithBarrier = last
@@ -249,7 +257,8 @@ extension Outbox.Flight {
     taken = nil
   }
 
-  /// Removes the barriers up to this one. Returns the messages that this confirms, and when the first of them was taken.
+  /// Removes the barriers up to this one. Returns the messages that this confirms, and when the first of them was
+  /// taken.
   fileprivate mutating func confirm(_ counter: UInt64) -> (messages: ClosedRange<UInt64>, taken: MonotonicTime)? {
     var through: UInt64 = 0
     var taken = MonotonicTime.distantFuture

@@ -1,13 +1,13 @@
 import ByteStreams
 import JournalCoding
 
-/// The outbox of a session that is stored: a message is written only after that intent is stored, so that after a crash it is known which
-/// messages cannot have been written.
+/// The outbox of a session with a store. A message is written only after the intent to write it is stored. After a
+/// crash, the stored intents tell which messages cannot have been written.
 extension Outbox {
-  /// From now on, messages are stored, and changes of deliveries are recorded. Called before the first message.
+  /// Stores messages and records changes of deliveries from now on. Called before the first message.
   ///
   /// - Parameters:
-  ///   - stored: by an earlier process.
+  /// - stored: the outbox that an earlier process stored.
   ///   - isUnderstood: whether the present upstream understands its messages.
   package mutating func startStoring(_ stored: StoredOutbox, isUnderstood: Bool = true, at clock: JournalClock) {
     storesMessages = true
@@ -21,7 +21,7 @@ extension Outbox {
     }
     endWrittenOfEarlierProcess()
     lowerIntent()
-    // In any case, so that what an earlier process intended does not stay.
+    // Always reported, so that it replaces the intent that an earlier process stored.
     hasLoweredIntent = true
   }
 
@@ -35,7 +35,8 @@ extension Outbox {
       let original = end.subtractingReportingOverflow(message.time)
       deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
     }
-    // The states of the last messages only are stored, and one whose payload is stored may be older: it has not ended.
+    // Only the states of the last messages are stored. A message whose payload is stored may be older, and has not
+    // ended.
     let state = ledger.state(of: sequence) ?? ledger.restoreQueued(sequence)
     guard state == .queued || state == .written else { return }
     if mayHaveArrived {
@@ -60,7 +61,7 @@ extension Outbox {
     index(position)
   }
 
-  /// Nobody confirms messages of a connection of an earlier process.
+  /// Ends the messages that an earlier process wrote: no pong can confirm them any more.
   private mutating func endWrittenOfEarlierProcess() {
     guard settings.confirms else { return }
     ledger.setAll(.written, from: 1, through: ledger.last, to: .unknown, because: .gatewayRestart)
@@ -68,8 +69,8 @@ extension Outbox {
 
   // MARK: Confirmations
 
-  /// The message was sent and has changed something that must be stored before the message is shown as confirmed: until it is released, it is `written`. If nothing
-  /// confirms it, `written` is not its final state until then.
+  /// The message was sent and has caused a change that must be stored before the message is shown as confirmed. Until
+  /// `releaseConfirmation`, its state is `written`, which is not final then, even if pings confirm nothing.
   package mutating func withholdConfirmation(of sequence: UInt64) { ledger.withhold(sequence) }
 
   package func isConfirmationWithheld(of sequence: UInt64) -> Bool { ledger.isWithheld(sequence) }
@@ -78,10 +79,11 @@ extension Outbox {
 
   // MARK: Intents
 
-  /// Whether a message that is queued now can be written as soon as its intent is stored: that of all messages before it is.
+  /// Whether a message that is queued now can be written as soon as its intent is stored: no earlier message still
+  /// needs an intent.
   package var canIntendAtOnce: Bool { isOpenForTaking && !isBlocked && bucket == nil && lastStored <= intended }
 
-  /// Whether `takeChanges` has something.
+  /// Whether `takeChanges` would report a change.
   package var hasUnstoredChanges: Bool { hasLoweredIntent || ledger.hasChanges }
 
   /// Calls `body` with the changes since the last call, in order, except accepted messages and raised intents.
@@ -96,10 +98,11 @@ extension Outbox {
     }
   }
 
-  /// A message was queued. Its number is that of the last stored message from now on.
+  /// Records that a message to be stored was queued under this number.
   package mutating func noteStored(_ sequence: UInt64) { lastStored = sequence }
 
-  /// The last of the waiting messages that a connection may take next and whose intent must be stored for that; nil if there is none.
+  /// The number of the last message that a connection may take next, if its intent must be stored first; nil if no
+  /// intent is missing.
   package func nextIntent(maximumMessages: Int, maximumBytes: Int, now: MonotonicTime) -> UInt64? {
     guard storesMessages, isOpenForTaking, lastStored > intended else { return nil }
     let most = min(maximumMessages, max(1, bucket?.available(now: now) ?? .max))
@@ -116,14 +119,14 @@ extension Outbox {
     return last > intended ? last : nil
   }
 
-  /// It was requested to store that messages up to `sequence` are written.
+  /// Records that storing the intent for messages up to `sequence` was requested.
   package mutating func intend(through sequence: UInt64) { intended = max(intended, sequence) }
 
-  /// The intent for messages up to `sequence` is stored.
+  /// Records that the intent for messages up to `sequence` is stored, so that they may be written.
   package mutating func permit(through sequence: UInt64) { permitted = max(permitted, min(sequence, intended)) }
 
-  /// No connection writes waiting messages any more until that is intended again. Those that were written once stay intended: however they end, at
-  /// whatever process, they may have arrived.
+  /// Withdraws the intent for the waiting messages: no connection writes them until it is stored again. Messages that
+  /// were written once keep their intent, since they may have arrived, whichever process ends them.
   mutating func lowerIntent() {
     guard storesMessages, takenEnd < ring.end else { return }
     var first = ring[takenEnd].sequence
@@ -145,7 +148,8 @@ extension Outbox {
     return intended
   }
 
-  /// The store does not work, or works again. While it does not, a message with time to live 0 cannot overtake those that wait to be stored.
+  /// Records that the store has failed, or works again. While it does not work, a message with time to live 0 cannot
+  /// overtake messages that wait to be stored, so it ends.
   package mutating func storeChanged(hasFailed: Bool) {
     storeHasFailed = hasFailed
     if isHeldByStore { endImmediate() }
@@ -159,7 +163,7 @@ extension Outbox {
     }
   }
 
-  /// Ends messages of a client that gets an error because they cannot be stored. A connection cannot have taken them.
+  /// Ends messages whose client gets an error because they cannot be stored. No connection can have taken them.
   package mutating func reject(from first: UInt64, count: Int) {
     for sequence in first..<first + UInt64(count) {
       guard let position = waitingPosition(of: sequence) else { continue }

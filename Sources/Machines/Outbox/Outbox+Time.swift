@@ -14,7 +14,7 @@ extension Outbox {
     return nil
   }
 
-  /// Ends the messages whose time to live is over; returns how many.
+  /// Ends the messages whose time to live has ended; returns how many.
   @discardableResult
   package mutating func expire(now: MonotonicTime) -> Int {
     var count = 0

@@ -2,18 +2,19 @@ import ByteStreams
 import Totals
 import UpstreamSession
 
-/// The messages on their way to the upstream, first in, first out, each with a time to live; and the record of each one's state.
+/// The messages on their way to the upstream, first in, first out, each with a time to live, and the record of their
+/// states.
 ///
 ///     queued ──take──▶ in a connection's buffer ──written──▶ written ──confirm──▶ confirmed
 ///
-/// The ring has three parts. Before `writtenEnd` are messages that the kernel has accepted, kept only if they may have to be sent
-/// again. Between `writtenEnd` and `takenEnd` are those whose frames are in a connection's buffer. From `takenEnd` on are the
-/// waiting messages. A frame that the kernel accepted in part has not arrived, so its message simply waits again when its
-/// connection is lost.
+/// The ring has three parts. Before `writtenEnd` are messages that the kernel has accepted, kept only if they may have
+/// to be sent again. Between `writtenEnd` and `takenEnd` are messages whose frames are in a connection's buffer. From
+/// `takenEnd` on are the waiting messages. A frame that the kernel accepted in part has not arrived, so its message
+/// waits again when its connection is lost.
 ///
-/// The frames of one connection are a `Flight`. When a connection ends in order, its flight is `retiring`: pongs can still
-/// confirm its messages. While the ring contains messages of a retiring flight, nothing new is taken, since that would break the
-/// order.
+/// The frames of one connection are a `Flight`. When a connection ends in order, its flight is `retiring`: pongs can
+/// still confirm its messages. While the ring contains messages of a retiring flight, nothing new is taken, since that
+/// would break the order.
 package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
@@ -21,23 +22,24 @@ package struct Outbox: Sendable {
     var payload: SharedSlice?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
-    /// By whom it is counted; 0 if that is not known, as of a message of an earlier process.
+    /// The client for which the message counts; 0 if it is unknown, as for a message of an earlier process.
     var client: UInt64 = 0
     var kind = MessageKind.text
     /// Time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
-    /// It survives the process, and is written only after that intent is stored.
+    /// It is stored, so it survives the process. It is written only after the intent to write it is stored.
     var isStored = false
     /// Its end is reported in `ended`.
     var reportsEnd = false
-    /// The upstream has replied to it while it was in a connection's buffer once more. It is confirmed when it leaves the buffer.
+    /// The upstream has replied to it while it was in the buffer of a further connection. It is confirmed when it
+    /// leaves the buffer.
     var hasReply = false
-    /// Connections that took it, except those that ended before it was written as a whole.
+    /// How many connections have taken it, without connections that ended before they had written the whole message.
     var attempts: UInt8 = 0
-    /// Connections that were lost while it was partially written.
+    /// How many connections were lost while it was partially written.
     var interruptions: UInt8 = 0
 
-    /// Why it ends at its deadline. A message with time to live 0 has one during a hand-over only.
+    /// Why it ends at its deadline. A message with time to live 0 has a deadline only during a hand-over.
     var expiryReason: DeliveryReason { isImmediate ? .notSentAtOnce : .ttl }
   }
 
@@ -48,13 +50,13 @@ package struct Outbox: Sendable {
     let confirms: Bool
     var first: UInt64
     var last: UInt64
-    /// Pings that were sent after messages: each confirms all up to `through`.
+    /// Pings that were sent after messages. Each confirms all messages up to its `through`.
     var barriers = RingDeque(filler: Barrier(counter: 0, through: 0, taken: .zero))
     /// The last message that a barrier follows.
     var lastWithBarrier: UInt64
     /// When the first message that no barrier follows was taken.
     var taken: MonotonicTime?
-    /// Of the written, unconfirmed messages, those without a larger one after them. The first is the largest of all.
+    /// The written, unconfirmed messages that no larger message follows. The first is the largest of all.
     var largest = RingDeque(filler: Sent(sequence: 0, size: 0))
 
     init(_ connection: Generation, first: UInt64, confirms: Bool) {
@@ -69,7 +71,7 @@ package struct Outbox: Sendable {
   struct Barrier: Sendable {
     let counter: UInt64
     var through: UInt64
-    /// When the first of the messages was taken that no earlier barrier confirms.
+    /// When the connection took the first of the messages that no earlier barrier confirms.
     let taken: MonotonicTime
   }
 
@@ -84,14 +86,16 @@ package struct Outbox: Sendable {
   var takenEnd = 0
   /// No message waits before this position, so that `dropOldest` need not visit every empty position again.
   var waitingStart = 0
-  /// No message with time to live 0 waits at or after this position, so that a blocked flush need not visit the whole queue.
+  /// No message with time to live 0 waits at or after this position, so that a blocked flush need not visit the whole
+  /// queue.
   var immediateEnd = 0
   var expiry = ExpiryHeap()
   var topics: [String: Int] = [:]
   var flight: Flight?
   var retiring: Flight?
   package internal(set) var ledger: DeliveryLedger
-  /// The time of the inputs that follow, as it appears in the records of deliveries. Inputs with a time of their own decide by that.
+  /// The time of the inputs that follow, as the records of deliveries show it. An input with a time parameter uses that
+  /// time for its decisions.
   package var clock: MonotonicTime {
     get { ledger.now }
     set { ledger.now = newValue }
@@ -101,16 +105,18 @@ package struct Outbox: Sendable {
   package internal(set) var bytes = 0
   /// Written messages that are kept until they are confirmed.
   var kept = 0
-  /// What each client has of `messages`, `kept` and `bytes`.
+  /// How much of `messages`, `kept` and `bytes` each client has.
   var holdings = ClientHoldings()
-  /// Messages that have ended since the last `takeEnded`: those with `reportsEnd` whose payload was still held, and any that was too large.
+  /// Messages that have ended since the last `takeEnded`: messages with `reportsEnd` whose payload was still kept, and
+  /// every message that was too large.
   package internal(set) var ended: [UInt64] = []
   /// Waiting messages, and their bytes.
   var waiting = 0
   var waitingBytes = 0
   /// nil if there is no pace.
   var bucket: TokenBucket?
-  /// Nothing more is taken in this turn: the kernel accepted less than the connection had to send, or the next message is not prepared yet.
+  /// Nothing more is taken in this turn. The kernel accepted less than the connection had to send, or the next message
+  /// is not prepared yet.
   var isBlocked = false
   /// A hand-over is in progress: nothing is taken.
   private(set) var isPaused = false
@@ -119,17 +125,17 @@ package struct Outbox: Sendable {
   var storesMessages = false
   /// Stored messages up to this one may be written.
   package internal(set) var permitted = UInt64.max
-  /// The last message for which that was requested. `intend` and the ends of connections change it.
+  /// The last message whose intent was requested. `intend` raises it, and the end of a connection lowers it.
   var intended = UInt64.max
-  /// The last stored message that was queued.
+  /// The number of the last message that was queued and is to be stored.
   var lastStored: UInt64 = 0
   /// When the connection took the oldest of the messages that the last `confirm` confirmed; nil if it confirmed none.
   package internal(set) var oldestConfirmed: MonotonicTime?
-  /// How many messages have ended because a newer one took their place.
+  /// How many messages have ended because a newer message replaced them or took their place in a full queue.
   package private(set) var displacements: UInt64 = 0
   /// Whether the store does not work.
   package internal(set) var storeHasFailed = false
-  /// The end of a connection has lowered `intended` since the last `takeLoweredIntent`.
+  /// Whether the end of a connection has lowered `intended` since the last `takeLoweredIntent`.
   var hasLoweredIntent = false
 
   package init(_ settings: OutboxSettings) {
@@ -150,8 +156,12 @@ package struct Outbox: Sendable {
 
   // MARK: In
 
-  /// Queues a message. `timeToLive`: 0 means now or never; nil means no expiry. `reportsEnd`: `takeEnded` reports the message if it ends in the
-  /// queue. `client`: by whom it is counted; 0 if clients cannot be told apart.
+  /// Queues a message.
+  ///
+  /// - Parameters:
+  ///   - timeToLive: 0 means now or never; nil means no expiry.
+  ///   - reportsEnd: `takeEnded` reports the message if it ends in the queue.
+  ///   - client: the client for which it counts; 0 if clients cannot be distinguished.
   package mutating func enqueue(
     _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
     by client: UInt64 = 0, now: MonotonicTime
@@ -161,7 +171,8 @@ package struct Outbox: Sendable {
       droppingBefore: .max, now: now)
   }
 
-  /// - Parameter first: of a batch that is queued as a whole: no message of it is dropped for another one.
+  /// - Parameter first: the first number of a batch that is queued as a whole. No message of the batch is dropped to
+  ///   make room for another.
   @inline(__always)
   mutating func enqueue(
     _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String?, reportsEnd: Bool,
@@ -202,19 +213,19 @@ package struct Outbox: Sendable {
     if deadline < .distantFuture { expiry.insert(position, at: deadline) }
     if isImmediate { immediateEnd = ring.end }
     compact()
-    // A message that was replaced or dropped for this one has left its deadline.
+    // The deadline of a message that was replaced or dropped for this message is still in `expiry`.
     trimExpiry()
     return .queued(sequence: sequence, wakes: isFirstLoss || waiting == 1 || deadline < mostUrgent)
   }
 
-  /// Queues messages in their order, each as the function above does.
+  /// Queues messages in their order, each like the function above.
   package mutating func enqueue(
     _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
     now: MonotonicTime
   ) -> [EnqueueResults] {
     var all: [EnqueueResults] = []
     var last = EnqueueResults(result: .closed, count: 0)
-    // Not the array's own iteration, which retains each payload.
+    // The array's own iteration would retain each payload.
     let payloads = payloads.span
     for index in payloads.indices {
       let result = enqueue(payloads[index], kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
@@ -241,11 +252,13 @@ package struct Outbox: Sendable {
     return .pace(until: bucket.nextToken(now: now))
   }
 
-  /// The limit that `count` more messages of `size` bytes would exceed; nil if none. The message that they replace does not count.
+  /// The limit that `count` more messages of `size` bytes would exceed; nil if none. A message that they replace does
+  /// not count.
   ///
   /// - Parameters:
-  ///   - client: may use the reserve; 0 if it may not.
-  ///   - dropsWaiting: whether the waiting messages do not count. If not even their drop makes room, none is dropped.
+  /// - client: the client that may use the reserve; 0 if the reserve may not be used.
+  /// - dropsWaiting: whether to leave out the waiting messages, which may be dropped. If dropping all of them makes no
+  ///   room, none is dropped.
   func exceededLimit(
     _ count: Int, _ size: Int, replacing topic: String? = nil, by client: UInt64 = 0, dropsWaiting: Bool = false
   ) -> QueueLimit? {
@@ -269,10 +282,10 @@ package struct Outbox: Sendable {
     return others + count == 1 || settings.byteReserve.admits(size, used: held, own: own?.bytes) ? nil : .bytes
   }
 
-  /// How many waiting messages are examined for one of a client that has more than its share.
+  /// How many waiting messages are searched for a message whose client has more than its share.
   private static var dropSearch: Int { 256 }
 
-  /// Drops the oldest waiting message of the clients that have more than their share, or the oldest of all.
+  /// Drops the oldest waiting message of a client that has more than its share, or the oldest of all.
   private mutating func dropOldest(before first: UInt64) -> Bool {
     waitingStart = max(waitingStart, takenEnd)
     while waitingStart < ring.end, ring[waitingStart].payload == nil { waitingStart &+= 1 }
@@ -283,7 +296,7 @@ package struct Outbox: Sendable {
     return true
   }
 
-  /// Whether the client of a message has more than its share. A message without a known client counts as if its client had.
+  /// Whether the client of a message has more than its share. Assumed if the client is unknown.
   private func hasMoreThanItsShare(_ position: Int) -> Bool {
     guard ring[position].payload != nil else { return false }
     let client = ring[position].client
@@ -294,12 +307,13 @@ package struct Outbox: Sendable {
 
   // MARK: Out
 
-  /// Moves waiting messages to `batch`, whose connection sends them in this order: at most `maximumMessages`, and none once
-  /// `maximumBytes` are reached.
+  /// Moves waiting messages to `batch`, whose connection sends them in this order: at most `maximumMessages`, and none
+  /// once `maximumBytes` are reached.
   ///
   /// - Parameters:
-  ///   - largest: a larger message is not taken yet (`next`), unless it may not be queued. Messages that may not be queued end behind it.
-  ///   - prepared: the larger message that is taken.
+  /// - largest: a larger message is not taken yet, since its sender prepares it first (`next`), unless it has time to
+  ///   live 0. Messages with time to live 0 behind it end.
+  /// - prepared: a larger message that is prepared, and is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
     into batch: inout [OutboxMessage]
@@ -344,7 +358,7 @@ package struct Outbox: Sendable {
     trimExpiry()
   }
 
-  /// The message that is taken next, if it is larger than this and may be queued. Its sender can prepare it.
+  /// The message that is taken next, if it is larger than this and may be queued. Its sender can prepare it before.
   package func next(largerThan size: Int) -> OutboxMessage? {
     guard isOpenForTaking else { return nil }
     for position in takenEnd..<ring.end {
@@ -369,7 +383,7 @@ package struct Outbox: Sendable {
       guard let size = ring[position].payload?.count else { continue }
       let current = Sent(sequence: ring[position].sequence, size: size)
       if first == nil { first = current.sequence }
-      // A message need not be recorded if the next one is as large.
+      // A message need not be recorded if the next is at least as large.
       if last.size > size { recordSent(last) }
       last = current
       if ring[position].hasReply { hasReplies = true }
@@ -399,8 +413,8 @@ package struct Outbox: Sendable {
     return ring[ring.front].sequence <= retiring.last
   }
 
-  /// How long a message with time to live 0 that was accepted just before a hand-over waits for the successor. A successor
-  /// usually sends after two round trips; anything later than this is no longer 'now'.
+  /// How long a message with time to live 0 that was accepted just before a hand-over waits for the successor. A
+  /// successor usually sends after two round trips; anything later than this is no longer 'now'.
   static var immediateDelay: TimeSpan { .milliseconds(100) }
 
   /// Stops messages from being taken until a successor starts sending or `resume()` is called.
@@ -417,7 +431,7 @@ package struct Outbox: Sendable {
   /// Ends the pause: the hand-over has failed or is complete.
   package mutating func resume() { isPaused = false }
 
-  /// The messages in `ended` since the last call.
+  /// Returns `ended` and empties it.
   package mutating func takeEnded() -> [UInt64] {
     defer { ended = [] }
     return ended
@@ -426,7 +440,8 @@ package struct Outbox: Sendable {
   /// Messages that ended since the last call and may not have arrived.
   package mutating func takeLosses() -> DeliveryLosses { ledger.takeLosses() }
 
-  /// Accepts no more messages, and ends the waiting ones as `rejected`. Stored ones stay queued, for the next process.
+  /// Accepts no more messages, and ends the waiting messages as `rejected`. Stored messages stay queued, for the next
+  /// process.
   package mutating func close() {
     isClosed = true
     endWaiting(as: .rejected, because: .sessionClosed, before: ring.end) { !$0.isStored }

@@ -11,36 +11,43 @@ package struct OutboxSettings: Sendable, Equatable {
   }
 
   package enum Redelivery: String, CaseIterable, Sendable {
-    /// A written message without a confirmation becomes `unknown`: a duplicate order is worse than a report.
+    /// A written message without a confirmation becomes `unknown`. For some messages, such as orders, a duplicate is
+    /// worse than a report.
     case never
-    /// It is sent again, in its position before newer ones, within its time to live.
+    /// The message is sent again, in its position before newer messages, within its time to live.
     case unconfirmed
   }
 
-  /// Maximum messages held of one client (`Reserve`). At one message per millisecond, they cover one second without the upstream.
+  /// Maximum messages that one client may have in the outbox (`Reserve`). At one message per millisecond, they cover
+  /// one second without the upstream.
   package var maximumMessages = 1_024
-  /// Maximum bytes held of one client. A single larger message is accepted if the outbox is empty; otherwise it could never be sent.
+  /// Maximum bytes that one client may have in the outbox. A single larger message is accepted if the outbox is empty;
+  /// otherwise it could never be sent.
   package var maximumBytes = 4 * 1_024 * 1_024
   package var overflow: Overflow = .refuse
   package var redelivery: Redelivery = .never
-  /// Connections that may be lost with one message: after it was written (with `redelivery: unconfirmed`), and in any case while
-  /// it was partially written. At most 255.
+  /// How many connections may be lost before a message is given up. A connection counts if it was lost after the
+  /// message was written (with `redelivery: unconfirmed`), or, in any case, while the message was partially written. At
+  /// most 255.
   package var maximumAttempts = 3
   /// Whether pings confirm messages. If not, `written` is final. Decided for each connection.
   package var confirms = true
-  /// A barrier ping is sent after this many messages, or `barrierDelay` after the first message that no barrier follows.
+  /// A barrier ping is sent after this many messages, or `barrierDelay` after the first message that no barrier
+  /// follows.
   package var barrierMessages = 64
   package var barrierDelay: TimeSpan = .milliseconds(20)
-  /// Minimum time between a barrier and the next that is sent because of `barrierDelay`, unless a client waits for a confirmation or
-  /// messages may be sent again. A ping and its pong are two frames and their system calls, and `barrierDelay` alone permits 50 a second
-  /// in each session. The other bound is how long a state stays `written`: a lost connection makes such messages `unknown`.
+  /// Minimum time between a barrier and the next barrier that `barrierDelay` causes, unless a client waits for a
+  /// confirmation or messages may be sent again. A ping and its pong are two frames and their system calls, and
+  /// `barrierDelay` alone permits 50 a second in each session. A longer interval leaves messages `written` for longer,
+  /// and a lost connection makes such messages `unknown`.
   package var barrierInterval: TimeSpan = .milliseconds(200)
-  /// Maximum barrier pings without a pong; the next one waits. Several, so that a long round trip does not delay confirmations;
-  /// few, so that an upstream that never responds costs nothing.
+  /// Maximum barrier pings without a pong; the next ping waits. More than one, so that a long round trip does not delay
+  /// confirmations. Few, so that an upstream that never responds costs nothing.
   package var maximumBarriers = 8
-  /// Default time to live of a message. The caller passes it to `enqueue` with each message; the outbox itself does not read it.
+  /// Default time to live of a message. The caller passes it to `enqueue` with each message; the outbox itself does not
+  /// read it.
   package var timeToLive: TimeSpan = .seconds(30)
-  /// Maximum messages sent per `rateInterval`; 0: as fast as the upstream accepts them.
+  /// Maximum messages sent per `rateInterval`; 0 if messages are sent as fast as the upstream accepts them.
   package var rate = 0
   package var rateInterval: TimeSpan = .seconds(1)
   /// Maximum messages sent at once after a pause.
@@ -51,7 +58,7 @@ package struct OutboxSettings: Sendable, Equatable {
   package var messageReserve: Reserve { Reserve(limit: maximumMessages) }
   package var byteReserve: Reserve { Reserve(limit: maximumBytes) }
 
-  /// `rate`, `rateInterval` and `burst` as one value; nil: as fast as the upstream accepts messages.
+  /// `rate`, `rateInterval` and `burst` as one value; nil if messages are sent as fast as the upstream accepts them.
   package var pace: Pace? {
     get { rate > 0 ? Pace(messages: rate, interval: rateInterval, burst: burst) : nil }
     set {
@@ -69,29 +76,29 @@ package struct OutboxMessage: Sendable {
   package let payload: SharedSlice
   /// Whether it was queued with `reportsEnd`, as the request of a call.
   package let reportsEnd: Bool
-  /// By whom it is counted; 0 if that is not known.
+  /// The client for which it counts; 0 if it is unknown.
   package let client: UInt64
 }
 
-/// What a session that repeats a message on a new connection must know of its delivery.
+/// How far a message has come, for a session that repeats it on a new connection.
 package enum DeliveryProgress: Equatable, Sendable {
-  /// It waits in the queue, which sends it (again).
+  /// It waits in the queue, and will be sent, perhaps again.
   case waiting
-  /// A connection has taken it, or did so too long ago to be remembered.
+  /// A connection has taken it, or it is too old to be remembered.
   case taken
-  /// It ended without having arrived, and its sender may know that.
+  /// It ended and cannot have arrived. Its sender may know this.
   case notSent
 }
 
-/// The limit of the queue for which a message is refused.
+/// The limit of the queue that a refused message would exceed.
 package enum QueueLimit: Equatable, Sendable {
   case messages, bytes
 }
 
 /// The result of queueing one message or several in a row.
 package struct EnqueueResults: Equatable, Sendable {
-  /// The result of the first message. If it is queued, the others have the following sequence numbers; otherwise they have the same
-  /// result.
+  /// The result of the first message. If it is queued, the others have the following sequence numbers; otherwise they
+  /// have the same result.
   package var result: EnqueueResult
   package var count: Int
 
@@ -103,8 +110,8 @@ package struct EnqueueResults: Equatable, Sendable {
 
 /// The result of queueing a message.
 package enum EnqueueResult: Equatable, Sendable {
-  /// Queued under this number. `wakes`: the driver must be notified, since it was idle, waits for a later deadline, or must
-  /// report a loss.
+  /// Queued under this number. `wakes`: the driver must be notified, since it was idle, waits for a later deadline, or
+  /// must report a loss.
   case queued(sequence: UInt64, wakes: Bool)
   /// The queue has no room because of this limit.
   case full(QueueLimit)
@@ -119,7 +126,7 @@ package enum EnqueueResult: Equatable, Sendable {
   package enum StoreHindrance: Equatable, Sendable {
     /// The store does not work.
     case failed
-    /// Too much waits to be stored.
+    /// The queue of the store is full.
     case full
   }
 
@@ -127,9 +134,9 @@ package enum EnqueueResult: Equatable, Sendable {
   package enum NotReadyReason: Equatable, Sendable {
     /// No connection takes messages.
     case notConnected
-    /// The upstream does not read what was written before, or a large message before it is being compressed.
+    /// The upstream does not read what was written earlier, or a large message ahead of it is being compressed.
     case blocked
-    /// Messages before it cannot be stored, and are not written before they are.
+    /// Earlier messages, which must be written first, cannot be stored at present.
     case storeFailed
     /// The pace permits the next message at this time at the earliest.
     case pace(until: MonotonicTime)

@@ -1,7 +1,7 @@
 import ByteStreams
 import JournalCoding
 
-/// A message on its way to the upstream, as it is stored. Times are those of the wall clock, in milliseconds of UNIX time.
+/// A message on its way to the upstream, as it is stored. Times are wall-clock times, in milliseconds of UNIX time.
 package struct StoredMessage: Equatable, Sendable {
   package let number: UInt64
   package let payload: SharedBytes
@@ -29,15 +29,16 @@ package struct StoredMessage: Equatable, Sendable {
   }
 }
 
-/// Messages with consecutive numbers that reached another state.
+/// Messages with consecutive numbers that entered the same state.
 package struct StoredSettlement: Hashable, Sendable {
   package let first: UInt64
   package let last: UInt64
-  /// The raw values of `DeliveryState` and `DeliveryReason`, of which another version may have more. 0 is no state and no reason.
+  /// The raw values of `DeliveryState` and `DeliveryReason`. Another version may have further cases. 0 means no state
+  /// or no reason.
   package let state: UInt8
   package let reason: UInt8
   package let time: Int64
-  /// Whether the payloads are not needed any more: the messages will not be sent again.
+  /// Whether the payloads are not needed any more, since the messages will not be sent again.
   package let releasesPayloads: Bool
 
   package init(first: UInt64, last: UInt64, state: UInt8, reason: UInt8, time: Int64, releasesPayloads: Bool) {
@@ -52,14 +53,15 @@ package struct StoredSettlement: Hashable, Sendable {
 
 /// A change of an outbox that is to survive the process.
 package enum OutboxChange: Equatable, Sendable {
-  /// A message was queued. Its number is larger than those before, and not always the next: messages with time to live 0 are not stored.
+  /// A message was queued. Its number is larger than all before, and not always the next: messages with time to live 0
+  /// are not stored.
   case accepted(StoredMessage)
-  /// A connection may write the messages up to this number. The number decreases when a connection is lost before it has written all
-  /// that it had taken: the messages after the number are queued again.
+  /// A connection may write the messages up to this number. The number decreases when a connection is lost before it
+  /// has written everything that it had taken: the messages after the number are queued again.
   case intended(through: UInt64)
   case settled(StoredSettlement)
 
-  /// Bytes of what it refers to.
+  /// The size of the payload that it refers to, in bytes; 0 without a payload.
   package var size: Int { if case .accepted(let message) = self { message.payload.count } else { 0 } }
 }
 
@@ -84,11 +86,11 @@ package struct StoredOutbox: Equatable, Sendable {
   }
 
   package private(set) var nextDelivery: UInt64 = 1
-  /// A connection may have written the messages up to this one.
+  /// The number up to which a connection may have written messages.
   package private(set) var intended: UInt64 = 0
-  /// The messages whose payloads may still be needed, by number. Those up to `intended` may have been written.
+  /// The messages whose payloads may still be needed, by number. Messages up to `intended` may have been written.
   package private(set) var messages: [UInt64: StoredMessage] = [:]
-  /// The states of the last messages. The last one has the number `nextDelivery` - 1.
+  /// The states of the last messages. The last state belongs to the number `nextDelivery` - 1.
   package private(set) var deliveries = RingDeque(filler: Delivery())
 
   package init() {}
@@ -108,7 +110,7 @@ package struct StoredOutbox: Equatable, Sendable {
 
   // MARK: Changes
 
-  /// Returns false, without a change, if the change cannot follow those before.
+  /// Applies a change. Returns false, and changes nothing, if the change cannot follow the earlier changes.
   package mutating func apply(_ change: OutboxChange) -> Bool {
     switch change {
     case .accepted(let message): return accept(message)
@@ -118,7 +120,7 @@ package struct StoredOutbox: Equatable, Sendable {
     return true
   }
 
-  /// A term begins whose first delivery has this number, or a larger one.
+  /// Begins a term, whose deliveries have this number or larger numbers.
   package mutating func beginTerm(at number: UInt64) { if number > nextDelivery { extend(to: number) } }
 
   private mutating func accept(_ message: StoredMessage) -> Bool {
@@ -129,11 +131,11 @@ package struct StoredOutbox: Equatable, Sendable {
     return true
   }
 
-  /// Makes room for the states of the messages before `next`. Those without an entry have none.
+  /// Makes room for the states of the messages before `next`. A message without an entry gets an empty state.
   private mutating func extend(to next: UInt64) {
     let skipped = min(next - nextDelivery, UInt64(Self.maximumDeliveries))
     for _ in 0..<skipped {
-      // Before the next one, which would double the ring.
+      // Makes room first: appending to a full ring would double it.
       if deliveries.count == Self.maximumDeliveries { deliveries.removeFirst() }
       deliveries.append(Delivery())
     }
@@ -146,7 +148,7 @@ package struct StoredOutbox: Equatable, Sendable {
 
   private mutating func settle(_ settlement: StoredSettlement) -> Bool {
     guard settlement.first <= settlement.last, settlement.last < .max, settlement.state != 0 else { return false }
-    // A message with time to live 0 has a state without having been stored.
+    // A message with time to live 0 has a state, although it was never stored.
     if settlement.last >= nextDelivery { extend(to: settlement.last + 1) }
     let delivery = Delivery(state: settlement.state, reason: settlement.reason, time: settlement.time / 10)
     let oldest = nextDelivery - UInt64(deliveries.count)
@@ -162,9 +164,9 @@ package struct StoredOutbox: Equatable, Sendable {
     return true
   }
 
-  // MARK: What leads here
+  // MARK: As changes
 
-  /// What leads from nothing to this.
+  /// The changes that turn an empty outbox into this outbox.
   package var changes: [OutboxChange] {
     var result = messages.values.sorted { $0.number < $1.number }.map { OutboxChange.accepted($0) }
     var index = deliveries.front
@@ -212,7 +214,7 @@ extension OutboxChange {
     }
   }
 
-  /// Returns nil if the tag belongs to others.
+  /// Returns nil if the tag is not a tag of these changes.
   package init?(tag: UInt8, _ coder: inout JournalCoder) {
     switch tag {
     case 6: self = .accepted(StoredMessage(nil, &coder))

@@ -16,11 +16,12 @@ package struct Pace: Sendable, Equatable {
 
 /// Enforces a pace: a bucket that holds `burst` tokens and regains one every `interval / messages`.
 ///
-/// It stores only the time at which the bucket is full again (the virtual scheduling algorithm of ITU-T I.371), so nothing needs
-/// refilling and nothing is lost to rounding. A caller up to `slack` late for its token, as timers are, gets the next one as if
-/// it had been on time, so the average pace is kept too. No token is available early.
+/// It stores only the time at which the bucket is full again (the virtual scheduling algorithm of ITU-T I.371), so
+/// nothing needs refilling and nothing is lost to rounding. A caller that takes its token up to `slack` late, as timers
+/// do, gets the next token as if it had been on time, so the average pace is kept. No token is available early.
 ///
-/// `HostAttemptLimiter` is another type: it assigns times in the order of requests, with holds and a limit on attempts in progress.
+/// `HostAttemptLimiter` is another type: it assigns times in the order of requests, with holds and a limit on attempts
+/// in progress.
 package struct TokenBucket: Sendable {
   /// The resolution of the timers that wait for a token.
   package static var slack: TimeSpan { .milliseconds(1) }

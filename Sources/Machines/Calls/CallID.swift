@@ -1,17 +1,18 @@
 import ByteStreams
 
-/// The id that the gateway gives to a call, in the place of the client's own.
+/// The id that the gateway gives to a call, in place of the client's own id.
 ///
-/// Random, so that no other client can guess it and cause a reply to it, and unique among the calls of a session, which `CallTable` checks.
-/// It has the JSON type of the client's id: some upstreams accept only numbers, others only strings.
+/// It is random, so that no other client can guess it and cause a reply to it. It is unique among the calls of a
+/// session, which `CallTable` checks. It has the JSON type of the client's id: some upstreams accept only numbers,
+/// others only strings.
 package struct CallID: Hashable, Sendable {
   package enum Form: Hashable, Sendable {
-    /// 14 digits, without a leading zero. Every IEEE 754 double holds such a number exactly, and even upstreams that write numbers with
-    /// 14 significant digits (Lua's cjson) repeat it exactly.
+    /// 14 digits, without a leading zero. A 64-bit float (IEEE 754) represents such a number exactly. Upstreams that
+    /// write numbers with 14 significant digits (Lua's cjson) repeat it exactly, too.
     case number
-    /// A UUID of version 4 (RFC 9562): 36 characters, which is also the longest id of OCPP.
+    /// A UUID of version 4 (RFC 9562): 36 characters, which is also the maximum length of an id in OCPP.
     case string
-    /// The id of an acknowledgement, which the gateway counts.
+    /// The id of an acknowledgement. The gateway counts these ids.
     case acknowledgement
   }
 
@@ -46,8 +47,8 @@ package struct CallID: Hashable, Sendable {
 
   // MARK: JSON
 
-  /// Reads a JSON token. Returns nil unless it has the form of such an id. The digits of a UUID may be of either case: some upstreams
-  /// normalize it.
+  /// Reads a JSON token. Returns nil unless it has the form of such an id. The digits of a UUID may be in either case,
+  /// since some upstreams normalize it.
   package init?(token: Span<UInt8>) {
     if token.count == Self.numberDigits, let number = token.decimalValue(), token[0] != UInt8(ascii: "0") {
       form = .number

@@ -1,7 +1,7 @@
 import ByteStreams
 
-/// The reply to a call: a message of the upstream in which the client's id replaces the gateway's. It is shown in three pieces, so that a large
-/// message is not copied.
+/// The reply to a call: a message of the upstream in which the client's id replaces the gateway's id. It has three
+/// pieces, so that a large message is not copied.
 package struct CallReply: Sendable {
   private let message: SharedBytes
   /// The range of the gateway's id.

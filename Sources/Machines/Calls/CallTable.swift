@@ -4,16 +4,18 @@ import UpstreamSession
 
 /// The calls of one session: requests that wait for their replies.
 ///
-/// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client leaves it with `abandon`. The first
-/// outcome counts. After a timeout, `LateCalls` remembers the call for a while, so that a late reply is found. A value without socket, clock or
-/// randomness: the owner makes the ids and reports messages and the ends of connections.
+/// Each call gets exactly one outcome, which its client collects with `finish`, or none if the client leaves with
+/// `abandon`. The first outcome counts. After a timeout, `LateCalls` remembers the call for a while, so that a late
+/// reply is found. A value without socket, clock or randomness: the owner makes the ids, and reports messages and the
+/// ends of connections.
 package struct CallTable: Sendable {
   /// Limits of one session.
   package struct Limits: Sendable {
-    /// Calls at a time of one client (`ReservedTotal`). As many requests are held: a quarter of the default of `http.connections`.
+    /// Maximum concurrent calls of one client (`ReservedTotal`). Each is a held request. A quarter of the default of
+    /// `http.connections`.
     package var calls = 4_096
-    /// Size of the replies that their clients have not collected. A client collects its reply in the next turn of its loop, so this is reached
-    /// only if a loop is stuck. A single larger reply is taken.
+    /// Maximum size of the replies that their clients have not collected. A client collects its reply in the next turn
+    /// of its loop, so the replies reach this limit only if a loop is stuck. A single larger reply is accepted.
     package var replyBytes = 64 << 20
     package var late = LateCalls.Limits()
 
@@ -27,17 +29,17 @@ package struct CallTable: Sendable {
     case upstreamClosed
     /// The request was not sent, and will not be.
     case notSent
-    /// The client has waited as long as it wanted to.
+    /// The client's timeout has passed.
     case timedOut
   }
 
-  /// What a message with the id of a call was.
+  /// The meaning of a message with the id of a call.
   package enum Match: Equatable, Sendable {
-    /// The reply of the call in this lane, which must be woken.
+    /// The reply of the call in this lane, whose client must be woken.
     case reply(lane: Int)
     /// The reply of a call that timed out.
     case lateReply
-    /// No reply: the call has another outcome already, or there is no room for it.
+    /// Not accepted as a reply: the call has another outcome already, or there is no room for the message.
     case none
   }
 
@@ -45,22 +47,22 @@ package struct CallTable: Sendable {
     let token: SharedBytes
     let sequence: UInt64
     let lane: Int
-    /// Of whom it is counted.
+    /// The client for which the call counts.
     let client: UInt64
-    /// The connection that the request was given to last. nil again once that has ended and the request is queued.
+    /// The last connection that was given the request; nil if that connection has ended and the request is queued.
     var carrier: Generation?
     var outcome: Outcome?
   }
 
-  /// A table that had at most so many calls at a time keeps its memory.
+  /// If at most this many calls were open at a time, an empty table keeps its memory.
   private static var lanesKept: Int { 64 }
 
   private let limits: Limits
   private var total: ReservedTotal
   private var calls: [CallID: Call] = [:]
-  /// By the number of the message with the request.
+  /// The ids of the calls, by the number of the message with the request.
   private var ids: [UInt64: CallID] = [:]
-  /// Lanes below `laneCount` that no call has. The last is used first, so that few calls use few lanes.
+  /// Lanes below `laneCount` that no call has. The lane freed last is used first, so that few calls use few lanes.
   private var freeLanes: [Int] = []
   private var laneCount = 0
   private var late: LateCalls
@@ -74,12 +76,12 @@ package struct CallTable: Sendable {
     late = LateCalls(limits.late)
   }
 
-  /// Whether there is no call, not even a remembered one: no message of the upstream need be examined.
+  /// Whether there is no call, not even a remembered call: no message of the upstream need be examined.
   package var isEmpty: Bool { calls.isEmpty && late.isEmpty }
-  /// Calls whose clients have not collected an outcome.
+  /// The number of calls whose clients have not collected an outcome.
   package var count: Int { calls.count }
 
-  /// Whether the client may make a call. `client`: 0 if clients cannot be told apart.
+  /// Whether the client may make a call. `client` is 0 if clients cannot be distinguished.
   package func hasRoom(for client: UInt64) -> Bool { total.admits(by: client) }
 
   /// The number of the message with the request, if a message with this id may be a reply.
@@ -92,13 +94,13 @@ package struct CallTable: Sendable {
 
   // MARK: Clients
 
-  /// Adds a call. There must be room for it, and its id must be new. Returns its lane, a small number that no other call has until this one is
-  /// over.
+  /// Adds a call. There must be room for it, and its id must be new. Returns its lane, a small number that no other
+  /// call has until this call is removed.
   ///
   /// - Parameters:
   ///   - token: the client's id, as JSON.
   ///   - sequence: the number of the message with the request.
-  ///   - client: of whom it is counted.
+  /// - client: the client for which the call counts.
   package mutating func open(_ id: CallID, token: SharedBytes, sequence: UInt64, by client: UInt64 = 0) -> Int {
     precondition(hasRoom(for: client) && !contains(id), "a call needs room and a new id")
     total.add(by: client)
@@ -113,9 +115,10 @@ package struct CallTable: Sendable {
   /// Whether the call has an outcome.
   package func isOver(_ id: CallID) -> Bool { calls[id]?.outcome != nil }
 
-  /// The client collects the outcome. Without one the call has timed out, and a late reply is for the principal `caller`.
+  /// The client collects the outcome. A call without an outcome has timed out: a late reply is kept for the principal
+  /// `caller`.
   ///
-  /// - Parameter hasMemory: whether late calls may have so many bytes more.
+  /// - Parameter hasMemory: whether late calls may use this many bytes more.
   package mutating func finish(
     _ id: CallID, for caller: String, now: MonotonicTime, hasMemory: (Int) -> Bool = { _ in true }
   ) -> Outcome {
@@ -126,7 +129,7 @@ package struct CallTable: Sendable {
     return .timedOut
   }
 
-  /// The client is gone. A reply is then a message like any other.
+  /// The client has disconnected. A reply that arrives later is an ordinary message.
   package mutating func abandon(_ id: CallID) { _ = remove(id) }
 
   private mutating func remove(_ id: CallID) -> Call? {
@@ -139,25 +142,25 @@ package struct CallTable: Sendable {
     case .replied(let reply): replyBytes -= reply.count
     case .upstreamClosed, .notSent, .timedOut: break
     }
-    // The memory of many calls is not kept.
+    // A table of many calls gives its memory back.
     if calls.isEmpty, laneCount > Self.lanesKept { (calls, ids, freeLanes, laneCount) = ([:], [:], [], 0) }
     return call
   }
 
   // MARK: The upstream
 
-  /// A connection has taken the message with this number.
+  /// Records that a connection has taken the message with this number.
   package mutating func taken(_ sequence: UInt64, by connection: Generation) {
     guard let id = ids[sequence] else { return }
     calls[id]?.carrier = connection
   }
 
-  /// A message with the id of a call has arrived.
+  /// Records a message with the id of a call.
   ///
   /// - Parameters:
-  ///   - range: of the id.
+  /// - range: the range of the id in the message.
   ///   - canBeLate: whether the message may be shown inside another document.
-  ///   - hasMemory: whether late calls may have so many bytes more.
+  /// - hasMemory: whether late calls may use this many bytes more.
   package mutating func receive(
     _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime,
     hasMemory: (Int) -> Bool = { _ in true }
@@ -171,13 +174,13 @@ package struct CallTable: Sendable {
     return .reply(lane: call.lane)
   }
 
-  /// A connection has ended, and its messages are settled. Returns the lanes of the calls that end by that.
+  /// A connection has ended, and its messages are settled. Returns the lanes of the calls that end with it.
   ///
   /// - Parameter isQueued: whether the message with this number will be sent on another connection.
   package mutating func connectionEnded(_ connection: Generation, isQueued: (UInt64) -> Bool) -> [Int] {
     guard pending > 0 else { return [] }
     var lanes: [Int] = []
-    // Not `calls`, which changes: that would copy it.
+    // Iterating over `calls`, which changes, would copy it.
     for id in ids.values {
       guard let call = calls[id], call.outcome == nil, call.carrier == connection else { continue }
       if isQueued(call.sequence) {
@@ -190,7 +193,7 @@ package struct CallTable: Sendable {
     return lanes
   }
 
-  /// These calls get no reply any more. Returns the lanes of those that had no outcome.
+  /// Ends calls that can get no reply any more. Returns the lanes of the calls that had no outcome.
   package mutating func end(_ ids: [CallID]) -> [Int] {
     ids.compactMap { id in
       guard let call = calls[id], call.outcome == nil else { return nil }
@@ -199,10 +202,11 @@ package struct CallTable: Sendable {
     }
   }
 
-  /// Messages have ended, or may have. Returns the lanes of the calls that end by that. The cost does not depend on the number of calls.
+  /// Messages have ended, or may have ended. Returns the lanes of the calls that end with them. The cost does not
+  /// depend on the number of calls.
   ///
-  /// - Parameter outcome: of the call whose request is the message with this number, and whether a connection that has not ended was given it;
-  ///   nil if the message has not ended.
+  /// - Parameter outcome: returns the outcome of the call whose request is the message with this number; nil if the
+  ///   message has not ended. `hasCarrier`: a connection that has not ended was given the message.
   package mutating func messagesEnded(
     _ sequences: [UInt64], _ outcome: (UInt64, _ hasCarrier: Bool) -> Outcome?
   ) -> [Int] {

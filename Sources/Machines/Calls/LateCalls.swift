@@ -3,15 +3,16 @@ import Totals
 
 /// The calls of a session that timed out in the last minute, and the replies that have arrived for them since.
 ///
-/// Above a limit the oldest of the clients that have more than their share (`Reserve.share`) are forgotten, or the oldest of all. A reply to a
-/// forgotten call is a message like any other.
+/// Above a limit, the oldest calls of the clients that have more than their share (`Reserve.share`) are forgotten
+/// first, then the oldest calls of all. A reply to a forgotten call is an ordinary message.
 package struct LateCalls: Sendable {
   package struct Limits: Sendable {
-    /// How long a call is remembered after its timeout. A client that has got a timeout needs time to ask again.
+    /// How long a call is remembered after its timeout. After a timeout, a client needs time to request the late reply.
     package var time = TimeSpan.seconds(60)
-    /// As many as there can be calls at a time.
+    /// The same as the maximum number of concurrent calls of one client.
     package var calls = 4_096
-    /// Size of the replies. The default of `upstream.message_bytes`: a reply of any allowed size can be kept.
+    /// Maximum size of the replies. The default of `upstream.message_bytes`, so that a reply of any allowed size can be
+    /// kept.
     package var replyBytes = 16 << 20
 
     package init() {}
@@ -22,26 +23,26 @@ package struct LateCalls: Sendable {
     let token: SharedBytes
     /// The principal of its client.
     let caller: String
-    /// By whom it is counted; 0 if clients cannot be told apart.
+    /// The client for which the call counts; 0 if clients cannot be distinguished.
     let client: UInt64
     let end: MonotonicTime
     var reply: CallReply?
   }
 
-  /// Memory of a call besides its id and its reply.
+  /// Memory of a call, in bytes, without its id and its reply.
   static var callBytes: Int { 256 }
 
   private let limits: Limits
   private var calls: [UInt64: Call] = [:]
   private var sequences: [CallID: UInt64] = [:]
-  /// In the order of their timeouts, with some that are forgotten. The first is not.
+  /// The calls in the order of their timeouts, including some forgotten calls. The first is never a forgotten call.
   private var order = RingDeque<UInt64>(filler: 0)
   private var replyBytes = 0
   /// The calls of each client, and the bytes of their replies.
   private var holdings = ClientHoldings()
   /// Memory of all calls and their replies, in bytes.
   private(set) var memory = 0
-  /// Callers on different threads pass times that are not quite in order.
+  /// The latest time of any input. Threads pass times that are slightly out of order.
   private var latest = MonotonicTime.zero
 
   init(_ limits: Limits) { self.limits = limits }
@@ -51,8 +52,8 @@ package struct LateCalls: Sendable {
   func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
   /// - Parameters:
-  ///   - client: by whom it is counted; 0 if clients cannot be told apart.
-  ///   - hasMemory: whether late calls may have so many bytes more. Without memory the call is not remembered.
+  /// - client: the client for which the call counts; 0 if clients cannot be distinguished.
+  /// - hasMemory: whether late calls may use this many bytes more. If not, the call is not remembered.
   mutating func add(
     _ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, by client: UInt64, now: MonotonicTime,
     hasMemory: (Int) -> Bool
@@ -68,7 +69,8 @@ package struct LateCalls: Sendable {
     memory += Self.callBytes + token.count
   }
 
-  /// Returns whether the message is the first reply to a call, and is kept.
+  /// Records a message as a late reply. Returns false if no call waits for it, the call has a reply already, or there
+  /// is no room.
   mutating func receive(
     _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, now: MonotonicTime, hasMemory: (Int) -> Bool
   ) -> Bool {
@@ -80,7 +82,7 @@ package struct LateCalls: Sendable {
     forget(
       while: { $0.replyBytes + message.count > limit },
       of: { $1.reply != nil && $0.holdings[$1.client].bytes > share })
-    // It may be the oldest itself.
+    // To make room, the call itself may have been forgotten.
     guard calls[sequence] != nil else { return false }
     replyBytes += message.count
     memory += message.count
@@ -89,7 +91,7 @@ package struct LateCalls: Sendable {
     return true
   }
 
-  /// Nil for any other client than the one that has called.
+  /// The late reply; nil unless `caller` is the principal that made the call.
   func reply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
     calls[sequence].flatMap { $0.end > now && $0.caller == caller ? $0.reply : nil }
   }
@@ -99,7 +101,7 @@ package struct LateCalls: Sendable {
     while !order.isEmpty, let oldest = calls[order[order.front]], oldest.end <= latest { forgetOldest() }
   }
 
-  /// Forgets calls while `isFull`: the oldest of those that have too much, then the oldest of all.
+  /// Forgets calls while `isFull`: first the oldest calls for which `hasTooMuch`, then the oldest of all.
   private mutating func forget(while isFull: (Self) -> Bool, of hasTooMuch: (Self, Call) -> Bool) {
     guard isFull(self) else { return }
     for position in order.front..<order.end where isFull(self) {
@@ -126,10 +128,11 @@ package struct LateCalls: Sendable {
   }
 
   private mutating func trimOrder() {
-    // The memory of many calls is not kept.
+    // A table of many calls gives its memory back.
     if calls.isEmpty { (calls, sequences, order) = ([:], [:], RingDeque(filler: 0)) }
     while !order.isEmpty, calls[order[order.front]] == nil { order.removeFirst() }
-    // The calls of one client that are kept must not make the order grow.
+    // Behind a call that is kept, forgotten calls of other clients stay in `order`. It is rebuilt when these are too
+    // many.
     guard order.count > 2 * limits.calls else { return }
     var rest = RingDeque<UInt64>(filler: 0)
     for position in order.front..<order.end where calls[order[position]] != nil { rest.append(order[position]) }

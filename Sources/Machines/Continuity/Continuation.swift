@@ -1,9 +1,9 @@
-/// What an upstream needs to restore on a new connection what it knew of the last one, such as the offset of the last event that it has sent.
-/// An upstream with namespaces needs one for each.
+/// The data that an upstream needs to restore the state of the last connection on a new connection, such as the offset
+/// of the last event that it has sent. An upstream with namespaces needs one `Continuation` for each namespace.
 package struct Continuation: Hashable, Sendable {
   /// The private id of the last connection; empty if the upstream restores no state.
   package var pid: [UInt8]
-  /// The offset of the last push; nil if there was none. Then the state cannot be restored.
+  /// The offset of the last push; nil if there was no push. Without it, the state cannot be restored.
   package var offset: [UInt8]?
 
   package init(pid: [UInt8], offset: [UInt8]? = nil) {

@@ -1,25 +1,29 @@
-/// Decides where pushes of a session may be missing: between two connections, and in one namespace while the others go on.
+/// Decides where pushes of a session may be missing: between two connections, or in one namespace while the others
+/// continue.
 ///
-/// The end of the connection that sends is a loss, unless the upstream restores its state on the next connection. Then the loss is delayed: it counts
-/// when the upstream says that it restores nothing. A connection is known by its number; later ones have larger numbers.
+/// The end of the sending connection is a loss, unless the upstream restores its state on the next connection. To find
+/// out, the loss is delayed: it counts when the upstream says that it restores nothing. Connections are identified by
+/// numbers, which increase.
 ///
-/// A function that returns a Boolean returns whether pushes may be missing from here on. The owner reports that after the pushes that have arrived.
+/// A function that returns a Boolean returns whether pushes may be missing from this point on. The owner reports the
+/// gap after the pushes that have arrived.
 package struct PushContinuity: Sendable {
   private var isLossDelayed: Bool
-  /// The gateway closes the connection that sends, which brings pushes until it has ended.
+  /// The gateway closes the sending connection, which delivers pushes until it has ended.
   private var isClosing = false
-  /// The connection that has sent last. `isComplete`: no push is missing if the upstream restores its state.
+  /// The connection whose state was saved when it stopped sending. `isComplete`: no push is missing if the upstream
+  /// restores this state.
   private var saved: (connection: UInt64, isComplete: Bool)?
-  /// Those whose setup has begun, and that have not sent yet.
+  /// The connections whose setup has begun and that do not send yet.
   private var successors: [Successor] = []
-  /// Namespaces that were joined. Nobody can have missed pushes of the others.
+  /// The namespaces that were joined. Pushes of other namespaces cannot be missing.
   private var known: Set<String>
-  /// Namespaces that the connection is not joined to. Their pushes are missing until a connection joins them again.
+  /// The namespaces that the connection is not joined to. Their pushes are missing until a connection joins them again.
   private var interrupted: Set<String> = []
 
   /// - Parameters:
-  ///   - mayBeContinued: whether the upstream may restore the state of the last connection, which an earlier process had.
-  ///   - namespaces: those that it had joined.
+  /// - mayBeContinued: whether the upstream may restore the state of the last connection of an earlier process.
+  /// - namespaces: the namespaces that this connection had joined.
   package init(mayBeContinued: Bool, namespaces: some Sequence<String>) {
     isLossDelayed = mayBeContinued
     known = Set(namespaces)
@@ -32,12 +36,12 @@ package struct PushContinuity: Sendable {
 
   // MARK: Connections
 
-  /// Setting up a connection has begun: what it asks the upstream to restore is decided.
+  /// The setup of a connection has begun: the state that the upstream is to restore on it is decided.
   package mutating func setupBegan(on connection: UInt64) { successors.append(Successor(connection: connection)) }
 
   package func isSettingUp(_ connection: UInt64) -> Bool { successors.contains { $0.connection == connection } }
 
-  /// A push was passed on. Does nothing for a connection that has sent.
+  /// A push was passed on. Does nothing if the connection is or was the sending connection.
   @inline(__always)
   package mutating func pushReceived(on connection: UInt64) {
     if !successors.isEmpty { noteFirstPush(on: connection) }
@@ -48,13 +52,13 @@ package struct PushContinuity: Sendable {
     successors[index].hasBroughtPushes = true
   }
 
-  /// Whether the connection has not sent yet, and pushes of it were passed on.
+  /// Whether pushes of the connection were passed on although it does not send yet.
   package func hasBroughtPushesEarly(_ connection: UInt64) -> Bool {
     successors.contains { $0.connection == connection && $0.hasBroughtPushes }
   }
 
-  /// A connection sends from now on. `missing`: the namespaces that it is not joined to. An optional one may respond later, or be joined by a later
-  /// connection.
+  /// A connection begins to send. `missing`: the namespaces that it is not joined to. An optional namespace may respond
+  /// later, or a later connection may join it.
   package mutating func sendingBegan(on connection: UInt64, without missing: some Sequence<String>) {
     ended(connection)
     for namespace in missing { interrupt(namespace) }
@@ -62,17 +66,20 @@ package struct PushContinuity: Sendable {
     saved = nil
   }
 
-  /// The state of a connection that stops sending was saved for the next one.
+  /// The state of a connection that stops sending was saved for the next connection.
   package mutating func stateSaved(of connection: UInt64, isComplete: Bool) { saved = (connection, isComplete) }
 
   package func hasSavedState(of connection: UInt64) -> Bool { saved?.connection == connection }
 
-  /// The session has changed its state.
+  /// The session has changed its state. The parameters describe the sending connection.
   ///
   /// - Parameters:
-  ///   - didSend: whether a connection could send before, and `sends`: whether one can now.
-  ///   - closes: whether its closing handshake begins, and `wasClosing`: whether it was in progress.
-  ///   - upstreamHasEnded: whether the upstream has sent everything that it sends: nothing follows its close frame (RFC 6455, section 5.5.1).
+  /// - didSend: whether a connection could send before the change.
+  /// - sends: whether a connection can send now.
+  /// - wasClosing: whether the closing handshake was in progress.
+  /// - closes: whether the closing handshake begins.
+  /// - upstreamHasEnded: whether the upstream will send nothing more. Nothing follows its close frame (RFC 6455,
+  ///   section 5.5.1).
   package mutating func changed(
     didSend: Bool, sends: Bool, wasClosing: Bool, closes: Bool, upstreamHasEnded: Bool
   ) -> Bool {
@@ -85,8 +92,8 @@ package struct PushContinuity: Sendable {
     return connectionLost()
   }
 
-  /// A connection has ended that never became ready, and had brought pushes or joined namespaces. What it has brought was passed on, and no other
-  /// connection sends.
+  /// A connection has ended that had delivered pushes or joined namespaces, but never became ready. Its pushes were
+  /// passed on, and no other connection sends.
   package mutating func setupFailed(on connection: UInt64) -> Bool {
     ended(connection)
     return connectionLost()
@@ -95,7 +102,7 @@ package struct PushContinuity: Sendable {
   package mutating func ended(_ connection: UInt64) { successors.removeAll { $0.connection == connection } }
 
   private mutating func connectionLost() -> Bool {
-    // A successor that is already being set up has asked for nothing: its predecessor was alive.
+    // A successor that is already being set up has not requested the state, since its predecessor was alive.
     isLossDelayed = saved?.isComplete == true && successors.isEmpty
     return !isLossDelayed
   }
@@ -108,12 +115,12 @@ package struct PushContinuity: Sendable {
 
   // MARK: Namespaces
 
-  /// The connection that sends is not joined to the namespace any more, and no successor is.
+  /// The sending connection has left the namespace, and no successor has joined it.
   package mutating func interrupt(_ namespace: String) {
     if known.contains(namespace) { interrupted.insert(namespace) }
   }
 
-  /// A connection has joined the namespace. `isRecovered`: the server has sent what was missing.
+  /// A connection has joined the namespace. `isRecovered`: the server has sent the missing pushes.
   package mutating func join(_ namespace: String, isRecovered: Bool) -> Bool {
     known.insert(namespace)
     let isMissing = interrupted.remove(namespace) != nil && !isRecovered

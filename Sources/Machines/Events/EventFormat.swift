@@ -8,25 +8,26 @@ package enum EventEnvelope: Equatable, Sendable {
   case acknowledgement(token: [UInt8], EventParts)
 }
 
-/// What is wrong with an event or an envelope, and what is accepted.
+/// The fault of an event or an envelope, and what is accepted instead.
 package struct EventFormatError: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
   package init(_ description: String) { self.description = description }
 }
 
-/// How clients write the events of a protocol, and which events a session accepts. By its settings.
+/// How clients write the events of a protocol, and which events a session accepts. The settings of the protocol conform
+/// to it.
 package protocol EventFormat: Sendable {
-  /// The section of its settings, with `upstream.` before it.
+  /// The section of these settings, with the prefix `upstream.`.
   var section: String { get }
   /// The names of the namespaces that a connection joins.
   var namespaceNames: [String] { get }
   /// Maximum number of attachments of an event.
   var attachments: Int { get }
-  /// Whether clients acknowledge events, and the word of the settings that says so.
+  /// Whether clients acknowledge events, and the value of the setting that decides it.
   var takesAcknowledgements: Bool { get }
   var acknowledgementsWord: String { get }
 
-  /// Throws if no event may have this name.
+  /// Throws if an event cannot have this name.
   func check(name: [UInt8]) throws(EventFormatError)
   func envelope(_ text: Span<UInt8>) throws(EventFormatError) -> EventEnvelope
   /// The size of the largest WebSocket message that the event becomes, in bytes.

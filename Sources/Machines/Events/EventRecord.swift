@@ -1,20 +1,22 @@
 import ByteStreams
 
-/// An event of an upstream protocol, or an acknowledgement, in one piece of memory: outgoing in the outbox, incoming on its way to the inbox.
+/// An event of an upstream protocol, or an acknowledgement, in one piece of memory: outgoing in the outbox, incoming on
+/// its way to the inbox.
 ///
-/// The numbers of one connection come first and the token last, so that two connections that deliver the same event have the same bytes in
-/// between.
+/// The numbers that belong to one connection come first and the token last. So if two connections deliver the same
+/// event, the bytes in between are equal.
 package struct EventRecord: ~Escapable {
   package enum Kind: UInt8, Sendable {
     case event = 1
     case acknowledgement
-    /// An event that is not valid in a JSON document. `arguments` is its text as the upstream has sent it.
+    /// An event that is not valid inside a JSON document. `arguments` is its text as the upstream has sent it.
     case rawEvent
   }
 
   private let bytes: Span<UInt8>
   package let kind: Kind
-  /// The id of the acknowledgement, or the one that is expected for the event; 0: none.
+  /// The id of the acknowledgement, or the id of the acknowledgement that is expected for the event; 0 if there is
+  /// none.
   package let id: UInt64
   /// The connection on which an acknowledgement must be sent.
   package let connection: UInt64
@@ -27,7 +29,7 @@ package struct EventRecord: ~Escapable {
   /// Namespace, name and arguments, before the attachments.
   private static var fixedParts: Int { 3 }
 
-  /// Whether the bytes are a record. Those of a message that was queued for another kind of upstream are not.
+  /// Whether the bytes are a record. The bytes of a message that was queued for another kind of upstream are not.
   package static func isValid(_ bytes: Span<UInt8>) -> Bool {
     guard bytes.count >= lengthsOffset, Kind(rawValue: bytes[0]) != nil else { return false }
     let parts = fixedParts &+ number(bytes, countOffset, 2)
@@ -53,7 +55,7 @@ package struct EventRecord: ~Escapable {
     get { bytes.extracting(range(of: 0)) }
   }
 
-  /// The content of the event's name.
+  /// The event's name, without quotation marks.
   package var name: Span<UInt8> {
     @_lifetime(copy self)
     get { bytes.extracting(range(of: 1)) }
@@ -65,7 +67,7 @@ package struct EventRecord: ~Escapable {
     get { bytes.extracting(range(of: 2)) }
   }
 
-  /// Names the acknowledgement that a client may send; empty: none.
+  /// Identifies the acknowledgement that a client may send; empty if none is expected.
   package var token: Span<UInt8> {
     @_lifetime(copy self)
     get { bytes.extracting((bytes.count &- Self.number(bytes, Self.tokenLengthOffset, 4))..<bytes.count) }
@@ -74,7 +76,7 @@ package struct EventRecord: ~Escapable {
   @_lifetime(copy self)
   package func attachment(_ index: Int) -> Span<UInt8> { bytes.extracting(range(of: Self.fixedParts &+ index)) }
 
-  /// What two connections that deliver the same event have in common.
+  /// The bytes that are equal if two connections deliver the same event.
   package var identity: Span<UInt8> {
     @_lifetime(copy self)
     get { bytes.extracting(Self.countOffset..<(bytes.count &- Self.number(bytes, Self.tokenLengthOffset, 4))) }
@@ -102,7 +104,7 @@ package struct EventRecord: ~Escapable {
   }
 }
 
-/// The parts of a record that is to be written.
+/// The parts of a record to be written.
 package struct EventParts: Equatable, Sendable {
   package var kind = EventRecord.Kind.event
   package var id: UInt64 = 0

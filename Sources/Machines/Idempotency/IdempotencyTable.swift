@@ -1,22 +1,25 @@
 import ByteStreams
 import Totals
 
-/// The idempotency keys of clients, and what was accepted under each, so that a repeated request sends nothing again.
+/// The idempotency keys of clients, and the messages that were accepted under each key, so that a repeated request
+/// sends nothing again.
 ///
-/// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered for a while, and never
-/// evicted before, since that would break the promise. At the limit, new keys are refused instead. Expired keys are removed by later requests
-/// and by `expire(now:)`.
+/// Only acceptance is remembered: a refused request may be repeated with the same key. An accepted key is remembered
+/// for its retention and never evicted earlier, since that would break the promise. At the limit, new keys are refused
+/// instead. Expired keys are removed by later requests and by `expire(now:)`.
 ///
-/// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait, and a shard of the
-/// default limit has only 16,384. A key takes 100 to 220 bytes, depending on how recently its shard has grown.
+/// Keys are distributed over shards by their first bits. A dictionary that grows copies its entries while callers wait,
+/// and with the default limit, a shard has only 16,384 entries. A key takes 100 to 220 bytes, depending on how recently
+/// its shard has grown.
 package struct IdempotencyTable: Sendable {
   /// How long an accepted key of a client is remembered.
   package static var retention: TimeSpan { .minutes(10) }
   private static var shardCount: Int { 64 }
-  /// Maximum number of expired keys that one call removes, and of keys that one restores, since other callers wait for the lock meanwhile.
+  /// Maximum number of expired keys that one call removes, and of keys that one call restores. Other callers wait for
+  /// the lock meanwhile.
   package static var removalsPerCall: Int { 1_024 }
 
-  /// The first 128 bits of a SHA-256. Everything that a key is scoped to is part of the hashed text.
+  /// The first 128 bits of a SHA-256 digest. The hashed text contains the whole scope of the key.
   package struct Key: Hashable, Sendable {
     package let high: UInt64
     package let low: UInt64
@@ -41,13 +44,13 @@ package struct IdempotencyTable: Sendable {
     }
   }
 
-  /// What was accepted: messages with consecutive sequence numbers.
+  /// The accepted messages, which have consecutive sequence numbers.
   package struct Acceptance: Hashable, Sendable {
     package let first: UInt64
-    /// nil for a single message, which is not a batch of one.
+    /// The number of messages of a batch; nil for a message that is not in a batch. A batch can have one message.
     package let batchCount: Int32?
     package let kind: MessageKind
-    /// The position among the pushes before the messages were queued.
+    /// The position among the pushes just before the messages were queued.
     package let position: UInt64
 
     /// The number of the last message.
@@ -76,17 +79,17 @@ package struct IdempotencyTable: Sendable {
     }
   }
 
-  /// What a request with a key is.
+  /// How a request relates to the earlier requests with its key.
   package enum Verdict: Equatable, Sendable {
-    /// The first one. `accept` or `cancel` must follow.
+    /// The first request. `accept` or `cancel` must follow.
     case first
     /// A repetition of an accepted request.
     case repeated(Acceptance)
     /// A repetition of a request that is not accepted yet.
     case inProgress
-    /// Another request under a key that is in use.
+    /// A request whose content differs from an earlier request with the key.
     case different
-    /// Not admitted: no key can be remembered before this time.
+    /// Not admitted: no further key can be remembered before this time.
     case full(until: MonotonicTime)
   }
 
@@ -101,7 +104,8 @@ package struct IdempotencyTable: Sendable {
 
   private struct Shard: Sendable {
     var entries: [Key: Entry] = [:]
-    /// The accepted keys, in the order in which they expire. A key that was accepted again after it had expired is in here twice.
+    /// The accepted keys, in the order in which they expire. A key that was accepted again after it had expired occurs
+    /// twice.
     var expiries = RingDeque(filler: Expiry(key: Key(), time: .zero))
   }
 
@@ -112,11 +116,12 @@ package struct IdempotencyTable: Sendable {
 
   private let limits: Limits
   private var shards: [Shard]
-  /// The keys, in progress or accepted, by client. The keys of clients above `countedClients` count for no client.
+  /// Counts the keys, in progress or accepted, by client. Above `countedClients` clients, the keys of further clients
+  /// count for no client.
   private var total: ReservedTotal
-  /// As many clients as a shard of the default limit has keys, for the same reason.
+  /// The number of keys in a shard of the default limit, for the same reason.
   private static var countedClients: Int { 16_384 }
-  /// Callers on different threads pass times that are not quite in order.
+  /// The latest time of any input. Threads pass times that are slightly out of order.
   private var latest = MonotonicTime.zero
 
   package init(_ limits: Limits) {
@@ -129,9 +134,9 @@ package struct IdempotencyTable: Sendable {
   package var count: Int { total.used }
 
   /// - Parameters:
-  ///   - key: of the client, with its scope.
-  ///   - fingerprint: of the content of the request.
-  ///   - client: whose key is counted: a principal, or without credentials an address.
+  /// - key: the digest of the client's key with its scope.
+  /// - fingerprint: the digest of the content of the request.
+  /// - client: the client for which the key counts: a principal, or an address without credentials.
   package mutating func begin(
     _ key: Key, _ fingerprint: Key, by client: UInt64, now: MonotonicTime
   ) -> Verdict {
@@ -144,7 +149,7 @@ package struct IdempotencyTable: Sendable {
       return entry.acceptance.map { .repeated($0) } ?? .inProgress
     }
     let client = counted(client)
-    // It may have expired without having been removed.
+    // The key may have expired without having been removed.
     remove(key, from: index)
     if !hasRoom(for: client) {
       expireAll(atMost: &removals)
@@ -155,8 +160,9 @@ package struct IdempotencyTable: Sendable {
     return .first
   }
 
-  /// The first request with `key` is accepted. Nothing changes if it was restored as accepted while it waited: several gateways share its session, and this one
-  /// holds it again, with the messages of the request.
+  /// The first request with `key` is accepted. Changes nothing if the key was restored as accepted while the request
+  /// waited. This happens when a gateway becomes the holder of a shared session again and restores the messages of the
+  /// request.
   package mutating func accept(_ key: Key, _ acceptance: Acceptance, now: MonotonicTime) {
     latest = max(latest, now)
     let index = index(of: key)
@@ -167,8 +173,8 @@ package struct IdempotencyTable: Sendable {
     shards[index].expiries.append(Expiry(key: key, time: end))
   }
 
-  /// Remembers keys of an earlier process or another gateway, in the order in which they expire. They were promised, so no limit refuses them.
-  /// Returns those that another call must restore.
+  /// Restores keys of an earlier process or another gateway, in the order in which they expire. These keys were
+  /// promised, so no limit refuses them. Returns the keys that the next call must restore.
   package mutating func restore(
     _ keys: ArraySlice<(stored: StoredKey, end: MonotonicTime)>
   ) -> ArraySlice<(stored: StoredKey, end: MonotonicTime)> {
@@ -184,13 +190,14 @@ package struct IdempotencyTable: Sendable {
     return keys.dropFirst(Self.removalsPerCall)
   }
 
-  /// The first request with `key` is refused, and the key is free again, unless it was restored as accepted while the request waited.
+  /// The first request with `key` is refused, and the key is free again, unless it was restored as accepted while the
+  /// request waited.
   package mutating func cancel(_ key: Key) {
     let index = index(of: key)
     if shards[index].entries[key]?.acceptance == nil { remove(key, from: index) }
   }
 
-  /// A key counts no more, also if it was accepted.
+  /// Forgets a key, even if it was accepted.
   package mutating func forget(_ key: Key) { remove(key, from: index(of: key)) }
 
   /// Removes expired keys, at most `removalsPerCall`. Returns whether there may be more.
@@ -233,8 +240,8 @@ package struct IdempotencyTable: Sendable {
     total.remove(by: entry.client)
   }
 
-  /// When the first of the accepted keys expires. While all keys are in progress, or expired ones of others are to be removed first, some
-  /// will be free soon.
+  /// When the first of the accepted keys expires. If all keys are in progress, or expired keys wait to be removed, some
+  /// keys will be free soon: then in a second.
   private var nextExpiry: MonotonicTime {
     let first = shards.lazy.compactMap { $0.expiries.isEmpty ? nil : $0.expiries[$0.expiries.front].time }.min()
     return first.flatMap { $0 > latest ? $0 : nil } ?? latest + .seconds(1)

@@ -3,14 +3,14 @@ import JournalCoding
 
 /// An idempotency key as it is stored, together with the messages that were accepted under it.
 package struct StoredKey: Hashable, Sendable {
-  /// This and the other digests are the same in every process.
+  /// Like the other digests, the same in every process.
   package let key: IdempotencyTable.Key
-  /// Of the content of the request.
+  /// The digest of the content of the request.
   package let fingerprint: IdempotencyTable.Key
-  /// Of the name of who is counted.
+  /// The digest of the name of the client for which the key counts.
   package let principal: IdempotencyTable.Key
   package let acceptance: IdempotencyTable.Acceptance
-  /// On the `KeyClock`, in milliseconds.
+  /// When the key was accepted, on the `KeyClock`, in milliseconds.
   package let accepted: Int64
   /// When the key expires.
   package let end: Int64
@@ -30,7 +30,7 @@ package struct StoredKey: Hashable, Sendable {
 
 /// The keys of a session as they are stored.
 package struct StoredKeys: Equatable, Sendable {
-  /// In the order in which they expire, except after the clock was set back. Some may have expired.
+  /// The keys in the order in which they expire, except after the clock was set back. Some may have expired.
   private var keys = RingDeque(filler: nil as StoredKey?)
 
   package init() {}
@@ -40,7 +40,7 @@ package struct StoredKeys: Equatable, Sendable {
     keys.append(key)
   }
 
-  /// What leads from nothing to this.
+  /// The changes that turn empty keys into these keys.
   package var changes: [StoredKey] { (keys.front..<keys.end).compactMap { keys[$0] } }
 
   var newest: StoredKey? { keys.isEmpty ? nil : keys[keys.end - 1] }

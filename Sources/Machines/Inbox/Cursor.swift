@@ -2,16 +2,17 @@ import ByteStreams
 
 /// A position in the log of pushes: after a message, or after the upstream gap that follows it.
 ///
-/// Written `p-epoch.number`, with a final `g` after a gap. Clients treat it as opaque and send it back unchanged. The id of a
-/// message is the cursor after it. The epoch identifies one life of the log and is drawn at random when that starts. A cursor of
-/// another epoch is from before a restart.
+/// Written `p-epoch.number`, with a final `g` after a gap. Clients treat it as opaque and send it back unchanged. The
+/// id of a message is the cursor after it. The epoch identifies one lifetime of the log, and is drawn at random at its
+/// start. A cursor with another epoch is from before a restart.
 ///
-/// A log that is stored keeps its epoch, and has a term for each time that the store was opened: `p-epoch.term.number`. So no two messages have
-/// the same id, even if the store has lost the last of an earlier term.
+/// A stored log keeps its epoch, and begins a term each time the store is opened: `p-epoch.term.number`. So no two
+/// messages have the same id, even if the store has lost the last messages of an earlier term.
 package struct Cursor: Hashable, Sendable {
   package let epoch: Epoch
-  /// Twice the number of the last message before it, plus one after the gap that follows that message. Two gaps without a message
-  /// in between count as one, so this orders all positions, and gaps need no numbers.
+  /// Twice the number of the last message before the position, plus one if the position is after the gap that follows
+  /// this message. Gaps without a message in between count as one gap. So this number orders all positions, and gaps
+  /// need no numbers of their own.
   package let position: UInt64
   /// 0 if the log is not stored.
   package let term: UInt64
@@ -32,7 +33,8 @@ package struct Cursor: Hashable, Sendable {
 
   /// Distinguishes cursors and push ids from delivery ids, which begin with `d-`.
   package static let prefix: StaticString = "p-"
-  /// Maximum bytes of a cursor: the prefix, the epoch, a dot, the 19 digits of the term, a dot, 19 digits, the mark of a gap.
+  /// Maximum bytes of a cursor: the prefix, the epoch, a dot, the 19 digits of the term, a dot, 19 digits, the mark of
+  /// a gap.
   package static let maximumTextLength = 2 + Epoch.textLength + 1 + 19 + 1 + 19 + 1
 
   package func write(into output: inout ByteQueue) {
@@ -59,8 +61,9 @@ package struct Cursor: Hashable, Sendable {
     self.init(epoch: epoch, term: term, sequence: number, isAfterGap: isAfterGap)
   }
 
-  /// The cursor that an entity tag begins with. A proxy that compresses a response appends to its tag: `-gzip` (Apache, lighttpd), `-br` (Apache), `--gzip`
-  /// (Jetty), `;gz` (LiteSpeed). Any suffix is ignored that begins with a character which no cursor contains.
+  /// The cursor at the start of an entity tag. A proxy that compresses a response appends to its tag: `-gzip` (Apache,
+  /// lighttpd), `-br` (Apache), `--gzip` (Jetty), `;gz` (LiteSpeed). Any suffix is ignored whose first character cannot
+  /// occur in a cursor.
   package init?(entityTag: Span<UInt8>) {
     let prefix = Self.prefix.utf8CodeUnitCount
     guard entityTag.count > prefix else { return nil }
@@ -73,7 +76,7 @@ package struct Cursor: Hashable, Sendable {
     ASCII.isDigit(byte) || ASCII.lowercased(byte) &- UInt8(ascii: "a") < 26 || byte == UInt8(ascii: ".")
   }
 
-  /// Whether this is a later position than `other`, if both are of one log.
+  /// Whether this is a later position than `other` in the same log.
   package func isLater(than other: Cursor) -> Bool {
     epoch == other.epoch && (term, position) > (other.term, other.position)
   }
@@ -113,11 +116,11 @@ package struct Epoch: Hashable, Sendable {
   }
 }
 
-/// Where a client asks to start reading.
+/// The position at which a client requests to start reading.
 package enum StartingPoint: Hashable, Sendable {
   case cursor(Cursor)
-  /// At a cursor from the validator of an earlier response (`If-None-Match`); nil if the validator is not a cursor. If it is not a cursor of
-  /// this log, reading starts at the next message, with a gap.
+  /// At a cursor from the validator of an earlier response (`If-None-Match`); nil if the validator is not a cursor. If
+  /// the validator is not a cursor of this log, reading starts at the next message, with a gap.
   case validator(Cursor?)
   /// At the first message since the start of the log.
   case earliest
@@ -128,7 +131,7 @@ package enum StartingPoint: Hashable, Sendable {
   /// At the first message that arrived within this time before now.
   case since(TimeSpan)
 
-  /// The position, if it is one of a log.
+  /// The cursor, if the client sent one.
   package var cursor: Cursor? {
     switch self {
     case .cursor(let cursor): cursor
@@ -137,7 +140,7 @@ package enum StartingPoint: Hashable, Sendable {
     }
   }
 
-  /// What an error message lists as accepted for the `cursor` parameter.
+  /// The accepted values of the `cursor` parameter, for an error message.
   package static let expectation = "the cursor of an earlier response, 'earliest' or 'latest'"
 
   /// Parses the value of the `cursor` parameter; nil if it is malformed.
@@ -156,8 +159,9 @@ package enum StartingPoint: Hashable, Sendable {
 /// The position where a read begins.
 package struct ReadStart: Hashable, Sendable {
   package let cursor: Cursor
-  /// A gap before the cursor, whose size is not known: the request reaches back to messages that retention has dropped
-  /// (`retention`), its position is not one of this log (`restart`), or the store has lost messages that the reader has received (`store`).
+  /// A gap before the cursor, of unknown size. Its reason: the request reaches back to messages that retention has
+  /// dropped (`retention`), its position is not in this log (`restart`), or the store has lost messages that the reader
+  /// has received (`store`).
   package let gap: Gap.Reason?
 
   package init(_ cursor: Cursor, gap: Gap.Reason? = nil) {
@@ -165,7 +169,8 @@ package struct ReadStart: Hashable, Sendable {
     self.gap = gap
   }
 
-  /// Whether a read of a log that ends at `end` would return a message or a gap, or another position since the log has begun a term.
+  /// Whether a read of a log that ends at `end` would return a message or a gap, or another position because the log
+  /// has begun a term.
   package func precedes(_ end: Cursor) -> Bool {
     gap != nil || cursor.epoch != end.epoch || cursor.term != end.term || cursor.position < end.position
   }

@@ -1,19 +1,20 @@
 import ByteStreams
 import JournalCoding
 
-/// A log that follows that of another gateway, from what that has stored.
+/// A copy of another gateway's log, which follows the changes that the gateway stores.
 ///
-/// It has terms, messages and gaps of the other, and drops messages by its own limits. What it shows is stored, so a reader may continue at any
-/// gateway. A reader's position is of the term that it was given in: when the terms change, `present` finds where it is in the log now.
+/// The copy has the terms, messages and gaps of the other log, and drops messages by its own limits. It shows only what
+/// is stored, so a reader may continue at any gateway. A reader's position belongs to the term in which it was given.
+/// When the terms change, `present` finds the corresponding position in the log.
 extension PushLog {
-  /// A copy without messages. The first one that is appended may have any number.
+  /// A copy without messages. The first message that is appended may have any number.
   package init(following epoch: Epoch, terms: [Term], retention: Retention) {
     self.init(epoch: epoch, retention: retention)
     isCopy = true
     use(terms)
   }
 
-  /// A copy that begins with what readers see of a log.
+  /// A copy that begins with the part of a log that readers see.
   package init(following log: PushLog) {
     self = log
     isCopy = true
@@ -27,20 +28,20 @@ extension PushLog {
 
   /// The other log has these terms from now on.
   ///
-  /// - Parameter number: what is after this message is void, also a gap; nil: nothing is.
+  /// - Parameter number: messages and gaps after this message are void; nil if all remain valid.
   package mutating func `continue`(after number: UInt64?, _ terms: [Term]) {
     if let number { cut(toPosition: number << 1) }
     use(terms)
   }
 
-  /// Removes what is after a position.
+  /// Removes the messages and gaps after a position.
   private mutating func cut(toPosition position: UInt64) {
     guard position < end else { return }
     let number = position >> 1
     while !ring.isEmpty, next - 1 > number {
       if let last = ring[ring.end - 1] {
         retainedBytes -= last.message.cost
-        // What is left of it is after the last message.
+        // The gap before the removed message is now after the last message.
         endGap = last.gap
       }
       ring.removeLast()
@@ -51,26 +52,26 @@ extension PushLog {
     visible = end
   }
 
-  /// Continues without messages; the next one has this number.
+  /// Continues without messages. The next message has this number.
   mutating func restart(at number: UInt64) {
     ring = RingDeque(filler: nil, minimumCapacity: 64, front: Int(clamping: number - 1))
     retainedBytes = 0
   }
 
-  /// Appends a message of the other log. One that the copy has already is ignored. If others are missing before it, they count as dropped by
-  /// retention.
+  /// Appends a message of the other log. A message that the copy already has is ignored. If earlier messages are
+  /// missing, they count as dropped by retention.
   private mutating func append(following message: RetainedMessage, dropping dropped: inout [RetainedMessage]) {
     guard message.sequence >= next, message.sequence < UInt64(Int.max) else { return }
     if message.sequence > next {
       while first < next { dropFirst(&dropped) }
       restart(at: message.sequence)
-      // They are not known to be older.
+      // The arrivals of the missing messages are not known. They count as no older than this message.
       newestTrimmedArrival = message.arrival
     }
     append(message, dropping: &dropped)
   }
 
-  /// A message of the other log that cannot be read. It is a gap, with all before it.
+  /// Replaces a message of the other log that cannot be read, and all before it, by a gap.
   private mutating func skip(unreadable number: UInt64, dropping dropped: inout [RetainedMessage]) {
     guard number >= next, number < UInt64(Int.max) else { return }
     while first < next { dropFirst(&dropped) }
@@ -78,14 +79,14 @@ extension PushLog {
     visible = end
   }
 
-  /// A message cannot be read. It is a gap, with all before it.
+  /// Replaces a message that cannot be read, and all before it, by a gap.
   mutating func forget(through number: UInt64) {
     restart(at: number + 1)
     endGap = []
     (newestTrimmedGap, newestTrimmedMarks) = (number << 1, .store)
   }
 
-  /// Remembers what is known of dropped messages.
+  /// Restores the facts about dropped messages.
   mutating func recall(_ retention: StoredRetention, at clock: JournalClock) {
     newestTrimmedGap = retention.newestTrimmedGap.map { $0.after << 1 | 1 } ?? 0
     newestTrimmedMarks = retention.newestTrimmedGap?.marks.ofLog ?? []
@@ -93,7 +94,7 @@ extension PushLog {
     firstArrival = retention.firstArrival.map { clock.time(of: $0) }
   }
 
-  /// The other log has dropped all messages before one, some of which this copy has not seen.
+  /// The other log has dropped all messages before `retention.first`. This copy has not seen some of them.
   private mutating func skip(
     to retention: StoredRetention, at clock: JournalClock, dropping dropped: inout [RetainedMessage]
   ) {
@@ -105,7 +106,7 @@ extension PushLog {
     visible = end
   }
 
-  /// What the other gateway has stored next.
+  /// Applies the next change that the other gateway has stored.
   package mutating func follow(
     _ change: LogChange, at clock: JournalClock, dropping dropped: inout [RetainedMessage]
   ) {
@@ -122,7 +123,7 @@ extension PushLog {
     }
   }
 
-  /// Where a reader is in the present terms.
+  /// The position of a reader in the present terms.
   func present(_ start: ReadStart) -> ReadStart {
     guard start.cursor.epoch == epoch, start.cursor.term != term else { return start }
     guard let moved = readStart(at: start.cursor) else { return ReadStart(last, gap: .store) }

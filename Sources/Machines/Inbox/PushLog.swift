@@ -24,13 +24,13 @@ package struct Gap: Hashable, Sendable {
     case restart
     /// Messages were dropped to stay within `Retention` before the reader requested them.
     case retention
-    /// The upstream was disconnected. What it would have pushed meanwhile is not known.
+    /// The upstream was disconnected. It may have sent pushes meanwhile.
     case upstream
     /// The store may have lost messages, as in a power failure. Some readers may have received them.
     case store
   }
 
-  /// Number of dropped messages; nil if unknown. With `upstream` among the reasons, more may be missing.
+  /// Number of dropped messages; nil if unknown. If `upstream` is among the reasons, more may be missing.
   package let missed: UInt64?
   /// At least one, without duplicates, in the order of the cases above.
   package let reasons: [Reason]
@@ -49,12 +49,12 @@ package struct GapMarks: OptionSet, Hashable, Sendable {
 
   package static let upstream = GapMarks(rawValue: 1)
   package static let store = GapMarks(rawValue: 2)
-  /// Only of a reader.
+  /// Only for a reader, not in a log.
   package static let retention = GapMarks(rawValue: 4)
-  /// Only of a reader.
+  /// Only for a reader, not in a log.
   package static let restart = GapMarks(rawValue: 8)
 
-  /// In the order in which a gap has them.
+  /// In the order of the reasons of a gap.
   private static let all: [(GapMarks, Gap.Reason)] = [
     (.restart, .restart), (.retention, .retention), (.upstream, .upstream), (.store, .store),
   ]
@@ -65,7 +65,7 @@ package struct GapMarks: OptionSet, Hashable, Sendable {
 
   package var reasons: [Gap.Reason] { Self.all.filter { contains($0.0) }.map(\.1) }
 
-  /// Without the reasons that no log has: what is stored may be damaged.
+  /// Without the reasons that a log cannot have, since a stored value may be damaged.
   var ofLog: GapMarks { intersection([.upstream, .store]) }
 }
 
@@ -85,7 +85,7 @@ package struct ReadResult: Sendable {
     self.gap = gap
   }
 
-  /// Nothing, at this position.
+  /// An empty result at this position.
   package init(nothingAt cursor: Cursor) { self.init(messages: [], cursor: cursor, more: false, gap: nil) }
 
   /// Whether there is a message or a gap to return.
@@ -99,12 +99,13 @@ package struct CursorAheadError: Error, Hashable, Sendable {
 
 /// The pushes of one session, numbered from 1 in the order of arrival. The latest of them are retained.
 ///
-/// Messages are numbered whether or not any client reads. A gap in the upstream's messages (`recordUpstreamGap`) belongs to the
-/// message after it, and has a position of its own (see `Cursor`). Each reader therefore passes it exactly once, and it counts
-/// towards no limit. The number of messages between two positions is the difference of their numbers. However many messages were
-/// trimmed, only three values are kept for them. Messages are stored in a ring and found by number; a read costs what it returns.
+/// Messages are numbered whether or not any client reads. A gap in the upstream's messages (`recordUpstreamGap`)
+/// belongs to the message after it, and has a position of its own (see `Cursor`). Therefore each reader passes it
+/// exactly once, and it counts towards no limit. The number of messages between two positions is the difference of
+/// their numbers. However many messages were trimmed, only three values are kept for them. Messages are stored in a
+/// ring and found by number; a read costs what it returns.
 ///
-/// If the log is stored, a message is visible to readers once it is revealed, and is not dropped before.
+/// In a stored log, readers see a message when it is revealed. It is not dropped before.
 package struct PushLog {
   package let epoch: Epoch
   package private(set) var retention: Retention
@@ -118,8 +119,8 @@ package struct PushLog {
   package internal(set) var term: UInt64
   /// The terms with the numbers of their first messages, oldest first.
   var terms: [Term]
-  /// Whether another gateway has the log, and this is a copy of what it has stored. The copy may lack the end, so a cursor beyond it is valid. Its
-  /// terms may change, also while readers wait.
+  /// Whether this is a copy of another gateway's log, with the part that is stored. The copy may lack the last
+  /// messages, so a cursor beyond its end is valid. Its terms may change, even while readers wait.
   var isCopy = false
   /// Message n is at index n - 1.
   var ring: RingDeque<Entry?>
@@ -133,7 +134,7 @@ package struct PushLog {
   private var visibleSequence: UInt64 { visible >> 1 }
   package internal(set) var retainedBytes = 0
 
-  /// Position after the newest gap that was trimmed, together with the message after it, and the reasons of that gap.
+  /// The position after the newest gap that was trimmed with the message after it, and the reasons of this gap.
   var newestTrimmedGap: UInt64 = 0
   var newestTrimmedMarks: GapMarks = []
   var newestTrimmedArrival: MonotonicTime?
@@ -148,9 +149,10 @@ package struct PushLog {
     ring = RingDeque(filler: nil, minimumCapacity: 64)
   }
 
-  /// A log as it is stored. All of it is visible. A message that cannot be read is a gap, with all before it.
+  /// Restores a stored log. Readers see all of it. A message that cannot be read becomes a gap, together with all
+  /// before it.
   ///
-  /// - Parameter terms: the last one begins now.
+  /// - Parameter terms: the last term begins now.
   package init(
     restoring stored: StoredLog, epoch: Epoch, terms: [Term], retention: Retention, at clock: JournalClock
   ) {
@@ -179,17 +181,17 @@ package struct PushLog {
   package var start: Cursor { cursor(at: 0) }
   /// The position after the newest message and gap that readers see.
   package var last: Cursor { cursor(at: visible) }
-  /// The position after the newest message and gap.
+  /// The position after the newest message and gap, even if readers do not see them yet.
   var end: UInt64 { (next - 1) << 1 | (endGap.isEmpty ? 0 : 1) }
   package var retainedCount: Int { ring.count }
-  /// The id with which the next message must be rendered.
+  /// The id for rendering the next message.
   package var nextID: Cursor { cursor(after: next) }
 
   func cursor(at position: UInt64) -> Cursor { Cursor(epoch: epoch, term: term, position: position) }
   func cursor(after sequence: UInt64) -> Cursor { cursor(at: sequence << 1) }
 
-  /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can free
-  /// their memory after releasing its lock.
+  /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can
+  /// free their memory after releasing its lock.
   ///
   /// - Parameter isHidden: whether readers do not see it before `reveal`.
   package mutating func append(
@@ -206,7 +208,7 @@ package struct PushLog {
 
   /// Records that messages may be missing here. Two gaps in a row count as one.
   ///
-  /// - Parameter isHidden: as for `append`.
+  /// - Parameter isHidden: as in `append`.
   package mutating func recordGap(_ marks: GapMarks = .upstream, isHidden: Bool = false) {
     endGap.formUnion(marks)
     if !isHidden { visible = end }
@@ -215,7 +217,8 @@ package struct PushLog {
   /// Records that the upstream was disconnected here.
   package mutating func recordUpstreamGap() { recordGap() }
 
-  /// Shows readers what is stored: everything up to `position`, or all if that is nil. Returns whether that is new.
+  /// Shows readers the part up to `position`, which is stored, or everything if nil. Returns whether this shows
+  /// anything new.
   package mutating func reveal(through position: UInt64?) -> Bool {
     let shown = min(position ?? end, end)
     guard shown > visible else { return false }
@@ -223,7 +226,7 @@ package struct PushLog {
     return true
   }
 
-  /// Applies other limits. What exceeds them is dropped, and is a gap for readers that have not read it.
+  /// Applies other limits. Messages beyond them are dropped, and are a gap for readers that have not received them.
   ///
   /// - Parameter most: `dropped` has at most this number of messages afterwards. `expire` drops the others.
   package mutating func change(
@@ -233,7 +236,7 @@ package struct PushLog {
     expire(now: now, dropping: &dropped, atMost: most)
   }
 
-  /// Drops what exceeds the limits. To be called also while no messages arrive, for those that become too old.
+  /// Drops messages beyond the limits. To be called even while no messages arrive, since messages become too old.
   ///
   /// - Parameter most: `dropped` has at most this number of messages afterwards. Another call drops the others.
   package mutating func expire(
@@ -277,7 +280,7 @@ package struct PushLog {
     ring.removeFirst()
   }
 
-  /// The number of the oldest message retained, or of the next one if none is.
+  /// The number of the oldest retained message, or of the next message if none is retained.
   package var firstRetained: UInt64 { first }
 
   /// Returns nil if the message is not retained, or does not exist yet.
@@ -290,8 +293,8 @@ package struct PushLog {
     return entry
   }
 
-  /// Converts a starting point to a position. A position before the oldest retained message is allowed: the read reports what is
-  /// missing. `earliest` is therefore the start of the log, and not its oldest message.
+  /// Converts a starting point to a position. The position may be before the oldest retained message: then the read
+  /// reports a gap. So `earliest` is the start of the log, and not its oldest message.
   package func resolve(_ start: StartingPoint, now: MonotonicTime) throws(CursorAheadError) -> ReadStart {
     switch start {
     case .earliest: return ReadStart(self.start)
@@ -299,14 +302,14 @@ package struct PushLog {
     case .last(let count):
       guard count > 0 else { return ReadStart(last) }
       let sequence = visibleSequence - min(count, visibleSequence)
-      // A gap before the oldest requested message is not part of the request.
+      // A gap before the oldest requested message was not requested.
       return ReadStart(cursor(at: sequence << 1 | (sequence > 0 ? 1 : 0)))
     case .since(let span):
       let time = now - span
       guard let newestTrimmedArrival, time <= newestTrimmedArrival else {
         return ReadStart(cursor(after: min(firstSequence(notBefore: time) - 1, visibleSequence)))
       }
-      // Of trimmed messages, only the arrivals of the first and the newest are known.
+      // For trimmed messages, only the first and the newest arrival are known.
       if let firstArrival, time <= firstArrival { return ReadStart(self.start) }
       return ReadStart(cursor(after: first - 1), gap: .retention)
     case .cursor(let cursor):
@@ -329,8 +332,8 @@ package struct PushLog {
     return low
   }
 
-  /// Maximum number of comparisons of a message with a pattern in one read, since readers hold a lock meanwhile. A read that reaches the
-  /// limit ends there and says that there is more.
+  /// Maximum number of comparisons of a message with a pattern in one read, since readers have the lock meanwhile. A
+  /// read that reaches the limit ends there and reports that there is more.
   package static var searchLimit: Int { 4_096 }
 
   /// Whether a read from `start` would return a message or a gap.
@@ -338,8 +341,9 @@ package struct PushLog {
     start.precedes(last)
   }
 
-  /// Whether a read from `start` would return a message that matches `filter`, or a gap, or would reach the limit of a search.
-  /// Moves `start` past the messages that do not match, so that each is examined once, however often this is called.
+  /// Whether a read from `start` would return a message that matches `filter`, or a gap, or would reach the limit of a
+  /// search. Moves `start` past the messages that do not match, so that each message is examined once, however often
+  /// this is called.
   package func hasNewData(after start: inout ReadStart, matching filter: TopicFilter) -> Bool {
     guard start.gap == nil, start.cursor.epoch == epoch, start.cursor.term == term,
       start.cursor.position >= oldest.position
@@ -363,8 +367,9 @@ package struct PushLog {
   /// The gap after the newest message that readers see.
   private var visibleEndGap: GapMarks { visibleSequence + 1 == next ? endGap : entry(visibleSequence + 1).gap }
 
-  /// Returns what follows `start`: at most `limit` messages and `maxBytes` rendered bytes, but at least one message if there is
-  /// one. With a filter, the cursor also passes the messages that do not match, and gaps count all messages.
+  /// Returns the messages after `start`: at most `limit` messages and `maxBytes` rendered bytes, but at least one
+  /// message if there is any. With a filter, the cursor also passes the messages that do not match, and gaps count all
+  /// messages.
   package func read(
     after start: ReadStart, limit: Int, maxBytes: Int, matching filter: TopicFilter? = nil
   ) -> ReadResult {

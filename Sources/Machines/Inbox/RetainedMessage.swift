@@ -4,13 +4,13 @@ import JSONCodec
 
 /// The topic of a push: a name that clients can filter by.
 package enum PushTopic {
-  /// Maximum size in bytes. A longer value is not a topic: the push then has none.
+  /// Maximum size in bytes. A push with a longer value has no topic.
   package static var maximumBytes: Int { 256 }
 }
 
-/// One retained push. It is rendered once, when it arrives.
+/// A retained push. It is rendered once, when it arrives.
 package struct RetainedMessage: Sendable {
-  /// What `data` is in the rendered message.
+  /// The form of `data` in the rendered message.
   package enum Kind: UInt8, Sendable {
     /// A JSON value: the payload, byte for byte.
     case json
@@ -32,14 +32,15 @@ package struct RetainedMessage: Sendable {
   }
 
   package let sequence: UInt64
-  /// When it arrived, on the monotonic clock: the wall clock, which `rendered` shows, may jump.
+  /// When it arrived, on the monotonic clock. The wall clock, which `rendered` shows, may jump.
   package private(set) var arrival: MonotonicTime
   package let kind: Kind
-  /// Where the parts of `rendered` are. `topicStart` is set also for an event without a topic. Small enough to cost no memory beside `kind`.
+  /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. So small that
+  /// they fit into the padding after `kind`.
   private let topicStart: UInt8
   private let topicCount: UInt16
   private let dataStart: UInt16
-  /// Whether `rendered` contains CR or LF. Only JSON of the upstream may contain them, between its tokens.
+  /// Whether `rendered` contains CR or LF. They can only be between the tokens of JSON from the upstream.
   package let hasLineBreaks: Bool
   /// The JSON object in a response, from `{` to `}`.
   package let rendered: SharedBytes
@@ -62,13 +63,13 @@ package struct RetainedMessage: Sendable {
 
   // MARK: Storing
 
-  /// Where the parts of `rendered` are, as one number.
+  /// The positions of the parts of `rendered`, as one number.
   package var layout: UInt64 {
     UInt64(kind.rawValue) | UInt64(topicStart) << 8 | UInt64(topicCount) << 16 | UInt64(dataStart) << 32
       | (hasLineBreaks ? 1 << 48 : 0)
   }
 
-  /// A message that was stored; nil if `layout` does not fit `rendered`, since what is stored may be damaged.
+  /// Restores a stored message; nil if `layout` does not fit `rendered`, since stored values may be damaged.
   package init?(_ sequence: UInt64, arrival: MonotonicTime, layout: UInt64, rendered: SharedBytes) {
     guard let kind = Kind(rawValue: UInt8(truncatingIfNeeded: layout)), layout < 1 << 49 else { return nil }
     self.sequence = sequence
@@ -80,11 +81,11 @@ package struct RetainedMessage: Sendable {
     hasLineBreaks = layout >> 48 == 1
     self.rendered = rendered
     let topicEnd = Int(topicStart) + Int(topicCount)
-    // After the data is at least the closing brace, and data in base64 has quotation marks.
+    // The data is followed at least by the closing brace, and data in base64 has quotation marks.
     guard Int(dataStart) > topicEnd, rendered.count > Int(dataStart) + (kind == .binary ? 2 : 1),
       Int(dataStart) > MessageRenderer.binaryMember.utf8CodeUnitCount, topicCount == 0 || topicStart > 0
     else { return nil }
-    // Between the topic and the data of an event is its namespace.
+    // The namespace of an event is between its topic and its data.
     guard kind != .event || namespaceStart <= Int(dataStart) else { return nil }
   }
 
@@ -95,7 +96,7 @@ package struct RetainedMessage: Sendable {
     return message
   }
 
-  /// The id of this message in a log whose positions are like `cursor`. A message of an earlier term keeps its id.
+  /// The id of this message in the log of `cursor`. A message of an earlier term keeps its id.
   package func id(like cursor: Cursor) -> Cursor {
     let ordinary = Cursor(epoch: cursor.epoch, term: cursor.term, sequence: sequence)
     guard cursor.term > 0, rendered.count > Self.idStart,
@@ -109,7 +110,7 @@ package struct RetainedMessage: Sendable {
 
   /// Bytes that this message counts towards the retention limit.
   package var cost: Int { rendered.count + Self.overhead }
-  /// Memory that a message takes besides its bytes: its entry in the log and its allocation.
+  /// Memory of a message in addition to its bytes: its entry in the log and its allocation.
   package static let overhead = 96
 
   // MARK: Parts
@@ -149,14 +150,14 @@ package struct RetainedMessage: Sendable {
     Int(topicStart) + (hasTopic ? Int(topicCount) + 1 : 4) + MessageRenderer.namespaceMember.utf8CodeUnitCount
   }
 
-  /// The range of `data`. For an event this scans the JSON value, so callers read it only once.
+  /// The range of `data`. For an event, this scans the JSON value, so callers read it only once.
   private var dataRange: Range<Int> {
     let (start, end) = (Int(dataStart), rendered.count - 1)
     guard kind == .event else { return start..<end }
     return rendered.bytes.jsonValue(from: start) ?? start..<end
   }
 
-  /// The size of the attachments of an event, and where the members after them begin. `end`: of its data.
+  /// The size of the attachments of an event, and the start of the members after them. `end`: the end of its data.
   private func attachments(after end: Int) -> (size: Int, end: Int) {
     let bytes = rendered.bytes
     let member = MessageRenderer.attachmentsMember
@@ -175,7 +176,7 @@ package struct RetainedMessage: Sendable {
     return (size, min(index + 1, bytes.count - 1))
   }
 
-  /// When it arrived, as in `rendered`.
+  /// The time of arrival, as in `rendered`.
   package var time: Span<UInt8> {
     @_lifetime(borrow self)
     get {
@@ -192,10 +193,11 @@ package struct RetainedMessage: Sendable {
     }
   }
 
-  /// Size of the payload as it came from the upstream, in bytes: that of an event is its arguments and its attachments.
+  /// Size of the payload as the upstream sent it, in bytes. The payload of an event is its arguments and its
+  /// attachments.
   package var payloadCount: Int { payloadSize.count }
 
-  /// The size of the payload, and where the members after it begin.
+  /// The size of the payload, and the start of the members after it.
   private var payloadSize: (count: Int, end: Int) {
     let bytes = rendered.bytes
     let data = dataRange
@@ -210,8 +212,8 @@ package struct RetainedMessage: Sendable {
     }
   }
 
-  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload. An event keeps `ack`, and the name that is too
-  /// long for a topic.
+  /// Appends the JSON object with the size of the payload, as `bytes`, in place of the payload. An event keeps `ack`,
+  /// and also `event`, its name if that is too long for a topic.
   package func writeWithoutPayload(into output: inout ByteQueue) {
     let member = kind == .binary ? MessageRenderer.binaryMember : MessageRenderer.dataMember
     output.append(rendered.bytes.extracting(first: Int(dataStart) - member.utf8CodeUnitCount))
@@ -221,12 +223,12 @@ package struct RetainedMessage: Sendable {
     output.append(rendered.bytes.extracting(end..<rendered.count))
   }
 
-  /// The payload as it came from the upstream, if `rendered` contains it byte for byte.
+  /// The payload as the upstream sent it, if `rendered` contains it byte for byte.
   package var embeddedPayload: SharedSlice? {
     kind == .json || kind == .event ? SharedSlice(rendered, range: dataRange) : nil
   }
 
-  /// Appends the payload as it came from the upstream.
+  /// Appends the payload as the upstream sent it.
   package func writePayload(into output: inout ByteQueue) {
     let bytes = rendered.bytes
     let data = dataRange
@@ -250,13 +252,13 @@ package struct MessageRenderer: ~Copyable {
 
   package init() {}
 
-  /// `{"id","time","type","topic","data"}`, with `data_base64` in place of `data` for binary. Text that is itself valid JSON
-  /// (without unpaired surrogates) has the type `json` and is inserted as `data` unchanged, byte for byte. Any other text has the type
-  /// `text` and becomes a JSON string.
+  /// `{"id","time","type","topic","data"}`, with `data_base64` in place of `data` for binary. Text that is itself valid
+  /// JSON (without unpaired surrogates) has the type `json` and is inserted as `data`, byte for byte. Any other text
+  /// has the type `text` and becomes a JSON string.
   ///
-  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `topic` must be UTF-8. It is
-  /// null in the object if `topic` is empty or longer than `PushTopic.maximumBytes`. `time` is the time shown, in milliseconds since the UNIX epoch. `arrival` is
-  /// the time from which retention counts.
+  /// The `payload` of a text must be UTF-8, which the WebSocket layer guarantees (RFC 6455 §8.1). `topic` must be
+  /// UTF-8. It is null in the object if `topic` is empty or longer than `PushTopic.maximumBytes`. `time` is the time
+  /// shown, in milliseconds since the UNIX epoch. `arrival` is the time from which retention counts.
   package mutating func render(
     _ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
@@ -283,8 +285,9 @@ package struct MessageRenderer: ~Copyable {
     return end(id, arrival, type, topicRange, dataStart)
   }
 
-  /// `{"id","time","type":"event","topic","namespace","data"}`, and where they apply `attachments`, `ack` and `event`. The name of the event is
-  /// its topic, or `event` if it is too long for one. `data` is the array of the arguments, or a string if the event is raw.
+  /// `{"id","time","type":"event","topic","namespace","data"}`, and if they apply, `attachments`, `ack` and `event`.
+  /// The topic is the name of the event. A name that is too long for a topic is in `event`. `data` is the array of the
+  /// arguments, or a string if the event is raw.
   package mutating func render(
     _ event: EventRecord, id: Cursor, time: Int64, arrival: MonotonicTime
   ) -> RetainedMessage {
@@ -330,7 +333,7 @@ package struct MessageRenderer: ~Copyable {
     clock.write(milliseconds: time, into: &scratch)
   }
 
-  /// Returns the range of the topic between its quotes, or an empty one where null begins.
+  /// Returns the range of the topic between its quotes, or an empty range at the start of null.
   private mutating func append(topic: Span<UInt8>) -> Range<Int> {
     let start = scratch.count
     guard !topic.isEmpty, topic.count <= PushTopic.maximumBytes else {
@@ -350,7 +353,7 @@ package struct MessageRenderer: ~Copyable {
     return RetainedMessage(id, arrival: arrival, kind: kind, topic: topic, dataStart: dataStart, rendered: rendered)
   }
 
-  /// A larger buffer was needed by an exceptional message only, and is released.
+  /// Only an exceptional message needed a larger buffer, so it is released.
   private static let scratchKept = 64 * 1024
 
   private func isEmbeddable(_ payload: Span<UInt8>) -> Bool {

@@ -1,11 +1,11 @@
 import ByteStreams
 import JournalCoding
 
-/// A push as it is stored. Its time is that of the wall clock, in milliseconds of UNIX time.
+/// A push as it is stored. The time is a wall-clock time, in milliseconds of UNIX time.
 package struct StoredPush: Equatable, Sendable {
   package let number: UInt64
   package let time: Int64
-  /// As `RetainedMessage.layout`.
+  /// See `RetainedMessage.layout`.
   package let layout: UInt64
   package let rendered: SharedBytes
 
@@ -23,7 +23,7 @@ package struct StoredPush: Equatable, Sendable {
 }
 
 extension RetainedMessage {
-  /// Returns nil if what is stored is damaged.
+  /// Returns nil if the stored message is damaged.
   package init?(_ stored: StoredPush, at clock: JournalClock) {
     self.init(stored.number, arrival: clock.time(of: stored.time), layout: stored.layout, rendered: stored.rendered)
   }
@@ -46,7 +46,7 @@ package struct StoredGap: Hashable, Sendable {
   }
 }
 
-/// What is known of the pushes that retention has dropped.
+/// The facts that are kept about the pushes that retention has dropped.
 package struct StoredRetention: Hashable, Sendable {
   /// The number of the oldest push that is kept.
   package let first: UInt64
@@ -54,7 +54,7 @@ package struct StoredRetention: Hashable, Sendable {
   package let firstArrival: Int64?
   /// When the newest dropped push arrived.
   package let newestTrimmedArrival: Int64?
-  /// The newest gap that was dropped with the push after it.
+  /// The newest gap that was dropped together with the push after it.
   package let newestTrimmedGap: StoredGap?
 
   package init(first: UInt64, firstArrival: Int64?, newestTrimmedArrival: Int64?, newestTrimmedGap: StoredGap?) {
@@ -69,40 +69,41 @@ package struct StoredRetention: Hashable, Sendable {
 package enum LogChange: Equatable, Sendable {
   /// A push arrived. Its number follows the number of the push before.
   case push(StoredPush)
-  /// Pushes may be missing after the latest push. Gaps without a push in between are one position with all their reasons.
+  /// Pushes may be missing after the latest push. Gaps without a push in between are one position with all their
+  /// reasons.
   case gap(GapMarks)
   /// Retention has dropped all pushes before this number.
   case trimmed(before: UInt64)
-  /// As `trimmed`, with what is known of the dropped pushes. The store writes it when it deletes them.
+  /// Like `trimmed`, with the facts about the dropped pushes. The store writes it when it deletes them.
   case retained(StoredRetention)
 
-  /// Bytes of what it refers to.
+  /// The size of the push that it refers to, in bytes; 0 without a push.
   package var size: Int { if case .push(let push) = self { push.rendered.count } else { 0 } }
 }
 
 /// A log as it is stored.
 package struct StoredLog: Equatable, Sendable {
-  /// The retained pushes: those with the numbers before `nextPush`.
+  /// The retained pushes. Their numbers end before `nextPush`.
   package private(set) var pushes = RingDeque(
     filler: StoredPush(number: 0, time: 0, layout: 0, rendered: SharedBytes([])))
   package private(set) var nextPush: UInt64 = 1
-  /// Of and after the oldest retained push, in order, and the newest before it.
+  /// The gaps before and after the retained pushes, in order, and the newest gap that was dropped.
   package private(set) var gaps: [StoredGap] = []
   private var firstArrival: Int64?
   private var newestTrimmedArrival: Int64?
 
   package init() {}
 
-  /// The number of the oldest retained push, or of the next one if none is.
+  /// The number of the oldest retained push, or of the next push if none is retained.
   package var firstRetained: UInt64 { nextPush - UInt64(pushes.count) }
   /// The position after the last push and gap, as `Cursor.position`.
   package var lastPosition: UInt64 { (nextPush - 1) << 1 | (gaps.last?.after == nextPush - 1 ? 1 : 0) }
-  /// When the newest push of which something is known arrived.
+  /// The arrival of the newest push whose arrival is known.
   package var newestTime: Int64? { pushes.isEmpty ? newestTrimmedArrival : pushes[pushes.end - 1].time }
 
   // MARK: Changes
 
-  /// Returns false, without a change, if the change cannot follow those before.
+  /// Applies a change. Returns false, and changes nothing, if the change cannot follow the earlier changes.
   package mutating func apply(_ change: LogChange) -> Bool {
     switch change {
     case .push(let push):
@@ -122,7 +123,8 @@ package struct StoredLog: Equatable, Sendable {
     return true
   }
 
-  /// A term begins whose first push has this number. Returns false, without a change, if it cannot.
+  /// Begins a term, whose first push has this number. Returns false, and changes nothing, if the number is not
+  /// possible.
   package mutating func beginTerm(at number: UInt64) -> Bool {
     guard number <= nextPush || pushes.isEmpty else { return false }
     nextPush = max(nextPush, number)
@@ -140,7 +142,7 @@ package struct StoredLog: Equatable, Sendable {
   private mutating func retain(_ retention: StoredRetention) {
     guard retention.first >= firstRetained else { return }
     trim(before: retention.first)
-    // Its pushes were deleted.
+    // All pushes before it were deleted.
     if pushes.isEmpty { nextPush = max(nextPush, retention.first) }
     firstArrival = retention.firstArrival
     newestTrimmedArrival = retention.newestTrimmedArrival
@@ -151,16 +153,17 @@ package struct StoredLog: Equatable, Sendable {
     trimGaps()
   }
 
-  /// A gap belongs to the push after it. Of the gaps that were dropped with their pushes, only the newest matters to readers.
+  /// Drops gaps whose pushes were dropped. A gap belongs to the push after it. Only the newest dropped gap matters to
+  /// readers.
   private mutating func trimGaps() {
     let first = firstRetained
     let dropped = gaps.prefix { $0.after + 1 < first }.count
     if dropped > 1 { gaps.removeFirst(dropped - 1) }
   }
 
-  // MARK: What leads here
+  // MARK: As changes
 
-  /// What is known of the pushes that were dropped.
+  /// The facts about the pushes that were dropped.
   package var retention: StoredRetention {
     let dropped = gaps.first.flatMap { $0.after + 1 < firstRetained ? $0 : nil }
     return StoredRetention(
@@ -168,7 +171,8 @@ package struct StoredLog: Equatable, Sendable {
       newestTrimmedGap: dropped)
   }
 
-  /// The retained pushes and the gaps between them, in order. With `retention` before them, they lead from nothing to this.
+  /// The retained pushes and the gaps between them, in order. Applied to an empty log after `retention`, they result in
+  /// this log.
   package var changes: [LogChange] {
     var result: [LogChange] = []
     result.reserveCapacity(pushes.count + gaps.count)
@@ -213,7 +217,7 @@ extension LogChange {
     }
   }
 
-  /// Returns nil if the tag belongs to others.
+  /// Returns nil if the tag is not a tag of these changes.
   package init?(tag: UInt8, _ coder: inout JournalCoder) {
     switch tag {
     case 2: self = .push(StoredPush(nil, &coder))

@@ -1,9 +1,10 @@
 import ByteStreams
 
-/// A run of a stored log: its numbers are those from `firstMessage` to the next term.
+/// A term of a stored log. Its messages have the numbers from `firstMessage` up to the first message of the next term.
 package struct Term: Hashable, Sendable {
-  /// Larger than that of the term before; at most 63 bits. A counter above 32 random bits, since several terms may begin after the same one: of two gateways
-  /// that share the log, or of a file and its copy. Files of earlier versions have the counter alone.
+  /// The number of the term, larger than the number of the term before; at most 63 bits. A counter above 32 random
+  /// bits. The bits distinguish terms that begin after the same term: at two gateways that share the log, or in a file
+  /// and its copy. Files of earlier versions have only the counter.
   package let term: UInt64
   package let firstMessage: UInt64
 
@@ -13,13 +14,15 @@ package struct Term: Hashable, Sendable {
   }
 
   var counter: UInt64 { term >> 32 }
-  /// Terms that a branch of a log may have, which the store has lost. If it knows of that, the counter of its next term is twice as far away.
+  /// How many terms a branch of the log may have that the store has lost. A store that knows of a loss advances its
+  /// counter by twice as much.
   private static var branchTerms: Int64 { 512 }
 
   var hasRandomBits: Bool { Self.hasRandomBits(term) }
   package static func hasRandomBits(_ term: UInt64) -> Bool { term >> 32 > 0 }
 
-  /// Whether `older` is of this log, which keeps the latest terms, and this one is the first that it has. If not, it is of a branch that was lost.
+  /// Whether the term `older` was part of this log before this term, which is the oldest term that the log still has.
+  /// If not, `older` is in a branch that was lost.
   package func hasFollowed(_ older: UInt64) -> Bool {
     1...Self.branchTerms ~= Int64(counter) - Int64(older >> 32)
   }

@@ -1,10 +1,11 @@
 import ByteStreams
 import JSONCodec
 
-/// Selects messages by topic: exact topics, or all that begin with a prefix; and by namespace. A new filter selects all messages.
+/// Selects messages by topic (exact topics, or all topics with a prefix) and by namespace. A new filter selects all
+/// messages.
 package struct TopicFilter: Hashable, Sendable {
   private struct Pattern: Hashable, Sendable {
-    /// As it is in a rendered message: JSON escapes each character on its own, so equality and prefixes stay the same.
+    /// As in a rendered message. JSON escapes each character on its own, so equality and prefixes are preserved.
     let escaped: [UInt8]
     let isPrefix: Bool
   }
@@ -14,12 +15,13 @@ package struct TopicFilter: Hashable, Sendable {
   /// nil if messages are not selected by namespace.
   package private(set) var namespaces: [[UInt8]]?
 
-  /// Maximum number of patterns. Each is compared with each push while the poll is held.
+  /// Maximum number of patterns. Each pattern is compared with each push while the poll is held.
   package static var maximumPatterns: Int { 16 }
 
   package init() {}
 
-  /// A filter for the topics that an operator allows; none if `patterns` is empty. Their number has its own limit.
+  /// A filter for the topics that an operator allows; it selects nothing if `patterns` is empty. The number of these
+  /// patterns has its own limit.
   package init(granted patterns: [[UInt8]]) {
     topics = patterns.filter { !$0.isEmpty }.map { Self.pattern($0.span) }
   }
@@ -27,8 +29,8 @@ package struct TopicFilter: Hashable, Sendable {
   /// Number of patterns.
   var count: Int { (topics?.count ?? 0) + (namespaces?.count ?? 0) }
 
-  /// Adds a topic, or with a final `*` all topics that begin with the text before it. Returns false if the text is empty or longer
-  /// than a topic, or the filter has its maximum number of patterns.
+  /// Adds a topic. With a final `*`, adds all topics that begin with the text before it. Returns false if the text is
+  /// empty or longer than a topic, or if the filter has its maximum number of patterns.
   package mutating func add(_ text: Span<UInt8>) -> Bool {
     guard !text.isEmpty, count < Self.maximumPatterns else { return false }
     let isPrefix = text[text.count - 1] == UInt8(ascii: "*")
@@ -44,7 +46,8 @@ package struct TopicFilter: Hashable, Sendable {
     return true
   }
 
-  /// Returns this filter of a request, for a client that may receive the topics of `granted`. Topics that the request names must be among them.
+  /// Returns this filter of a request, limited to the topics of `granted`, which the client may receive. The topics
+  /// that the request names must be among them.
   package func within(_ granted: TopicFilter) -> TopicFilter {
     var filter = self
     if filter.topics == nil { filter.topics = granted.topics }
@@ -59,8 +62,8 @@ package struct TopicFilter: Hashable, Sendable {
     return Pattern(escaped: [UInt8](copying: escaped.bytes.extracting(1..<escaped.count - 1)), isPrefix: isPrefix)
   }
 
-  /// Whether the message has one of the topics and one of the namespaces, if messages are selected by them. A message without a topic has
-  /// none of the topics.
+  /// Whether the message has one of the topics and one of the namespaces, as far as the filter has any. A message
+  /// without a topic matches no topic.
   func matches(_ message: RetainedMessage) -> Bool {
     if let namespaces, !Self.matches(message.namespace, namespaces) { return false }
     guard let topics else { return true }

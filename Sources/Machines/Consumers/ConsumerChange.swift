@@ -2,18 +2,19 @@ import ByteStreams
 import Inbox
 import JournalCoding
 
-/// A change of a consumer that is to survive the process.
+/// A change of a consumer that survives the process.
 package enum ConsumerChange: Equatable, Sendable {
-  /// Created, or its settings changed. `position`: where a new consumer starts; ignored by an existing one.
+  /// The consumer was created, or its settings were changed. `position`: where a new consumer starts. Ignored if the
+  /// consumer exists.
   case put(ConsumerSettings, position: UInt64)
-  /// How far it is, and what is to be reported as a gap next.
+  /// The position of the consumer, and the gap that it reports next.
   case moved(ConsumerProgress)
   /// A push was leased to a worker, or its lease was extended.
   case leased(Lease, end: JournalDeadline)
-  /// A lease of a push ended without an acknowledgement. `attempts`: number of deliveries; 0 as if it had not been handed out. `end`: when it can be
-  /// handed out again.
+  /// A lease of a push ended without an acknowledgement. `attempts`: the number of deliveries; 0 if it counts as never
+  /// delivered. `end`: when the push can be delivered again.
   case released(number: UInt64, attempts: UInt32, end: JournalDeadline)
-  /// These pushes are not to be handed out again: they were acknowledged, do not match the topics, or are part of a gap.
+  /// These pushes are not to be delivered again: they were acknowledged, do not match the topics, or are part of a gap.
   case settled(first: UInt64, last: UInt64)
   /// A push became a dead letter, and is settled.
   case buried(StoredDeadLetter)
@@ -21,13 +22,13 @@ package enum ConsumerChange: Equatable, Sendable {
   case deadDropped(number: UInt64)
   /// A client removed all dead letters.
   case deadRemoved
-  /// All dead letters are handed out again.
+  /// All dead letters are delivered again.
   case deadRetried
-  /// The time of the last use, if nothing else changed.
+  /// Only the time of the last use has changed.
   case used(at: Int64)
   case removed
 
-  /// Bytes of what it refers to.
+  /// The size of the push or topics that it refers to, in bytes; otherwise 0.
   package var size: Int {
     switch self {
     case .buried(let letter): letter.push.rendered.count
@@ -37,11 +38,11 @@ package enum ConsumerChange: Equatable, Sendable {
   }
 }
 
-/// How far a consumer is, and the gap that its next response reports. Positions are those of `Cursor.position`.
+/// The position of a consumer, and the gap that its next response reports. Positions are values of `Cursor.position`.
 package struct ConsumerProgress: Hashable, Sendable {
-  /// Everything up to it is settled.
+  /// Every push up to it is settled.
   package var position: UInt64
-  /// Everything up to it was examined: what is not settled is to be handed out.
+  /// Every push up to it was examined. The pushes among these that are not settled are to be delivered.
   package var frontier: UInt64
   package var missed: UInt64 = 0
   /// Number of all pushes that retention has removed before they were settled.
@@ -137,7 +138,7 @@ extension ConsumerChange {
 }
 
 extension ConsumerSettings: JournalRecord {
-  /// What this version does not understand is left out.
+  /// A value that this version does not understand is left out.
   package init(_ settings: Self?, _ coder: inout JournalCoder) {
     self.init()
     isShared = coder.flag(settings?.isShared)
@@ -181,7 +182,7 @@ extension StoredDeadLetter: JournalRecord {
 }
 
 extension JournalCoder {
-  /// How often a push was delivered, or may be.
+  /// Reads or writes a number of deliveries.
   fileprivate mutating func attempts(_ value: UInt32?) -> UInt32 {
     UInt32(varint(value.map { UInt64($0) }, through: Self.maximumAttempts))
   }

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Names of consumers, as used in paths of the API and, of webhooks, in the configuration.
+/// Names of consumers, as used in paths of the API, and for webhooks in the configuration.
 package enum ConsumerName {
   /// Maximum bytes of a name.
   package static let maximumLength = 64
@@ -13,7 +13,7 @@ package enum ConsumerName {
     // Clients and proxies remove `.` and `..` from a path (RFC 3986, section 5.2.4).
     var isOnlyDots = true
     for index in name.indices {
-      // All unreserved characters but the tilde.
+      // All unreserved characters except the tilde.
       guard ASCII.isUnreserved(name[index]), name[index] != UInt8(ascii: "~") else { return false }
       if name[index] != UInt8(ascii: ".") { isOnlyDots = false }
     }

@@ -2,34 +2,37 @@ import ByteStreams
 import Inbox
 import JSONCodec
 
-/// What a client has requested of a consumer.
+/// The settings of a consumer, as a client has requested them.
 package struct ConsumerSettings: Equatable, Sendable {
-  /// Whether several workers share the pushes, each push to one of them.
+  /// Whether it is a work-sharing consumer, which delivers each push to one of several workers.
   package var isShared = false
   /// How long a lease lasts.
   package var visibility = TimeSpan.seconds(30)
-  /// After this many deliveries without an acknowledgement a push becomes a dead letter.
+  /// After this many deliveries without an acknowledgement, a push becomes a dead letter.
   package var maximumDeliveries: UInt32 = 5
-  /// nil: pushes are independent of each other.
+  /// nil if pushes are independent of each other.
   package var order: ConsumerOrder?
   /// The topics as the client wrote them; empty for all.
   package private(set) var topics: [String] = []
   package private(set) var filter: TopicFilter?
   /// A consumer that is not used for this long is removed.
   package var idle = TimeSpan.hours(24 * 7)
-  /// Whether the worker is the gateway. A push that it has begun to deliver becomes a dead letter when retention removes it. Not stored.
+  /// Whether the worker is the gateway. A push that the gateway has begun to deliver becomes a dead letter when
+  /// retention removes it. Not stored.
   package var isWebhook = false
 
-  /// Long enough for a worker's response to arrive, and short enough that a push is not withheld for days by a worker that died.
+  /// Long enough for a response to reach the worker, and short enough that a worker that died does not withhold a push
+  /// for days.
   package static let visibilities = TimeSpan.milliseconds(100)...TimeSpan.hours(12)
   package static let deliveries: ClosedRange<UInt32> = 1...1_000
   package static let idleTimes = TimeSpan.seconds(1)...TimeSpan.hours(24 * 365)
-  /// How long a released push can be withheld.
+  /// How long a push can be withheld after its release.
   package static let delays = TimeSpan.zero...TimeSpan.hours(24)
 
   package init() {}
 
-  /// Memory of a consumer with these settings, in bytes, besides its name and its records above those that it may have in any case.
+  /// Memory of a consumer with these settings, in bytes, without its name and without records above
+  /// `guaranteedRecords`.
   var memory: Int {
     // Each topic is kept as text and as a pattern.
     topics.reduce(512 + (isShared ? LeaseQueue.guaranteedRecords * LeaseQueue.recordBytes : 0)) {
@@ -37,7 +40,8 @@ package struct ConsumerSettings: Equatable, Sendable {
     }
   }
 
-  /// Adds a topic, or with a final `*` all that begin so. Returns false if `TopicFilter` does not accept it.
+  /// Adds a topic, or with a final `*` all topics that begin with the text before it. Returns false if `TopicFilter`
+  /// does not accept it.
   package mutating func add(topic: [UInt8]) -> Bool {
     var changed = filter ?? TopicFilter()
     guard changed.add(topic.span) else { return false }
@@ -47,13 +51,13 @@ package struct ConsumerSettings: Equatable, Sendable {
   }
 }
 
-/// What pushes must be handled one after another.
+/// Which pushes must be handled one after another.
 package enum ConsumerOrder: Equatable, Sendable {
-  /// All of them.
+  /// All pushes.
   case all
-  /// Those with the same topic.
+  /// Pushes with the same topic.
   case topic
-  /// Those with the same value at this place of their JSON.
+  /// Pushes with the same value at this place in their JSON.
   case pointer(JSONPointer)
 
   /// `all`, `topic`, or a JSON pointer that begins with `/`.
@@ -75,11 +79,11 @@ package enum ConsumerOrder: Equatable, Sendable {
     }
   }
 
-  /// Whether a key is searched for in the payload.
+  /// Whether the key must be searched for in the payload.
   var readsPayloads: Bool { if case .pointer = self { true } else { false } }
 
-  /// The key of a push, as a keyed hash; nil if the push has none and is independent of all others. Pushes whose hashes are equal by
-  /// chance are handled one after another, which delays them and breaks nothing.
+  /// The key of a push, as a keyed hash; nil if the push has no key, so that it is independent of all others. Pushes
+  /// whose hashes are equal by chance are handled one after another. This delays them, and has no other effect.
   func key(of message: RetainedMessage) -> UInt64? {
     var hasher = Hasher()
     switch self {

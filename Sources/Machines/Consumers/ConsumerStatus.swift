@@ -5,7 +5,7 @@ import Inbox
 package struct ConsumerStatus: Sendable {
   package let name: String
   package let settings: ConsumerSettings
-  /// Everything up to it is handled, or was reported as missing.
+  /// Every push up to it is handled, or was reported as missing.
   package let position: Cursor
   /// Number of pushes after the position, of all topics.
   package let lag: UInt64
@@ -14,9 +14,10 @@ package struct ConsumerStatus: Sendable {
   package let deadBytes: Int
   /// Number of dead letters that were dropped to stay within the limits.
   package let droppedDeadLetters: UInt64
-  /// Number of pushes that retention removed before a worker handled them. nil if the consumer is not shared.
+  /// Number of pushes that retention removed before a worker handled them; nil if the consumer is not work-sharing.
   package let missed: UInt64?
-  /// When the first of the pushes that were released with a delay is delivered again; nil if there is none, or the consumer is no webhook.
+  /// When the next push that was released with a delay is delivered again; nil if there is none, or if the consumer is
+  /// not a webhook.
   package let nextDelivery: MonotonicTime?
 
   init(_ name: String, _ consumer: ConsumerTable.Consumer, _ latest: Cursor) {
@@ -46,10 +47,10 @@ package struct ConsumerSummary: Sendable {
   package var consumers = 0
   package var leases = 0
   package var deadLetters = 0
-  /// Numbers that only increase, also of consumers that were removed.
+  /// Both numbers only increase. They include consumers that were removed.
   package var addedDeadLetters: UInt64 = 0
   package var droppedDeadLetters: UInt64 = 0
-  /// Of the consumer that is furthest behind.
+  /// The lag of the consumer that is furthest behind.
   package var lag: UInt64 = 0
 
   package init() {}
@@ -67,12 +68,12 @@ package struct ConsumerPage: Sendable {
   }
 }
 
-/// A receive of a consumer, from its request to its response.
+/// A request of a client to receive pushes, from the request to its response.
 package struct ReceiveTurn: Sendable {
   let consumer: UInt64
-  /// nil if the consumer is shared.
+  /// nil for a work-sharing consumer.
   let receiver: UInt64?
-  /// Where the pushes of a consumer that is not shared begin, and which of them it reads.
+  /// For other consumers: the position where the pushes begin, and the topics to read.
   package var start: ReadStart?
   package let filter: TopicFilter?
 
@@ -84,20 +85,20 @@ package struct ReceiveTurn: Sendable {
   }
 }
 
-/// Why a consumer does not do what a client requests.
+/// Why the request of a client to a consumer is refused.
 package enum ConsumerRefusal: Error, Equatable, Sendable {
   /// There is no consumer of this name.
   case unknown
-  /// The existing consumer has another `share` or `order_by`.
+  /// The existing consumer has a different `share` or `order_by`.
   case differs(ConsumerSettings)
   case tooMany
-  /// The consumers of all sessions that clients create have no more memory.
+  /// No memory is left for the consumers of all created sessions.
   case outOfMemory
-  /// The request is for a consumer that is not shared.
+  /// The request requires a consumer that is not work-sharing.
   case isShared
-  /// The request is for a shared consumer.
+  /// The request requires a work-sharing consumer.
   case isExclusive
-  /// A later receive has taken over.
+  /// A later receive has replaced it.
   case superseded
   /// The change cannot be stored.
   case notStored

@@ -3,7 +3,8 @@ import Inbox
 import JournalCoding
 import Totals
 
-/// The consumers of a session that is stored. Each call that changes them is followed by `takeChanges`, and the changes are submitted in order.
+/// The consumers of a session with a store. After each call that changes them, `takeChanges` is called, and the changes
+/// are submitted in order.
 extension ConsumerTable {
   struct Unstored: Sendable {
     let epoch: Epoch
@@ -13,14 +14,14 @@ extension ConsumerTable {
     var names: Set<String> = []
   }
 
-  /// What was submitted last of a consumer, and when it had been used.
+  /// The progress of a consumer that was submitted last, and the last use that it includes.
   struct StoredProgress: Sendable {
     let progress: ConsumerProgress
     let use: MonotonicTime
   }
 
-  /// The last use of a consumer by an earlier process, and when it is idle unless it is used again. The clock of this process may have started
-  /// after that use.
+  /// The last use of a consumer by an earlier process, and when the consumer is idle unless it is used again. The clock
+  /// of this process may have started after this use.
   struct Restored: Sendable {
     let use: MonotonicTime
     let idleEnd: MonotonicTime
@@ -29,18 +30,21 @@ extension ConsumerTable {
       _ stored: StoredConsumer, _ settings: ConsumerSettings, use: MonotonicTime, at clock: JournalClock
     ) {
       self.use = use
-      // A clock that was set back does not make it longer.
+      // If the wall clock was set back, the time until then does not become longer.
       let unused = max(0, clock.wallClock.subtractingReportingOverflow(stored.progress.time).partialValue)
       idleEnd = clock.now + max(settings.idle - .milliseconds(unused), min(settings.idle, ConsumerTable.graceTime))
     }
   }
 
-  /// A use is stored if the last stored one is older than this part of `idle`, so that receives without messages cost few entries.
+  /// A use is stored if the last stored use is older than this fraction of `idle`, so that receives without messages
+  /// cost few entries.
   fileprivate static var useFraction: Int64 { 16 }
-  /// After a start, clients have this time to come back to a consumer that would have been removed meanwhile; its `idle` if that is shorter.
+  /// After a start, clients have this much time to return to a consumer that would have been removed meanwhile, or its
+  /// `idle` if that is shorter.
   fileprivate static var graceTime: TimeSpan { .minutes(1) }
 
-  /// The consumers as they were stored. Leases continue until their deadlines, and so does the time until idle consumers are removed.
+  /// Restores stored consumers. Leases continue until their deadlines. The time until idle consumers are removed
+  /// continues, too.
   package init(restoring restored: StoredConsumers, from source: some PushSource, at clock: JournalClock) {
     self.init()
     unstored = Unstored(epoch: source.latest.epoch)
@@ -61,7 +65,8 @@ extension ConsumerTable {
     }
   }
 
-  /// Of a consumer that is not shared. A reader that has acknowledged nothing since it started at a foreign position gets that gap again.
+  /// The position of a consumer that is not work-sharing. If its reader started at a position of another log and has
+  /// acknowledged nothing since, it gets the gap `restart` again.
   private static func position(of stored: StoredConsumer, _ source: some PushSource) -> Cursor {
     guard stored.progress.reasons.contains(.restart) else {
       return source.cursor(restoring: stored.progress.position)
@@ -112,7 +117,7 @@ extension ConsumerTable.Consumer {
     }
     present.time = clock.wallClock(of: lastUse)
     stored = ConsumerTable.StoredProgress(progress: present, use: lastUse)
-    // First, so that what is settled up to the position need not be kept.
+    // The position comes first: pushes that are settled before it need not be kept.
     return [isMoved ? .moved(present) : .used(at: present.time)] + changes
   }
 
@@ -133,7 +138,7 @@ extension ConsumerTable.Consumer {
 }
 
 extension ConsumerSettings {
-  /// The stored settings may be those of a version with other limits.
+  /// The stored settings may come from a version with other limits.
   fileprivate var withinLimits: ConsumerSettings {
     var settings = self
     settings.visibility = visibility.clamped(to: Self.visibilities)

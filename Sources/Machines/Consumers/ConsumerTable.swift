@@ -2,23 +2,25 @@ import ByteStreams
 import Inbox
 import Totals
 
-/// The consumers of a session: named readers whose positions the server keeps.
+/// The consumers of a session: named readers whose positions the gateway keeps.
 ///
-/// Has no clock, no randomness and no socket. A consumer that shares its pushes among workers has a `LeaseQueue`. Any other is one reader: it
-/// receives what follows its acknowledged position, again and again, until it acknowledges a later one.
+/// A pure value, without clock, randomness or socket. A work-sharing consumer has a `LeaseQueue`. Any other consumer is
+/// one reader: it receives the pushes after its acknowledged position, repeatedly, until it acknowledges a later
+/// position.
 package struct ConsumerTable: Sendable {
-  /// Names are chosen by clients, so their number needs a limit. One client may have so many (`ReservedTotal`).
+  /// Clients choose the names, so their number needs a limit. One client may have this many (`ReservedTotal`).
   package static var maximumConsumers: Int { 1_000 }
-  /// Those that the configuration requires exceed the other limit, also while they are idle after it has dropped them.
+  /// Consumers that the configuration requires may exceed the limit above. When the configuration drops them, they
+  /// still count until they are idle.
   static var maximumRestored: Int { 2 * maximumConsumers }
   /// Maximum bytes of the dead letters of all consumers. Beyond it, the consumer with the most drops its oldest.
   package static var maximumDeadBytes: Int { 256 << 20 }
-  /// Maximum number of records of all consumers, which are about 120 bytes each. Beyond it, a consumer examines new pushes only while it has
-  /// fewer than `LeaseQueue.guaranteedRecords`.
+  /// Maximum number of records of all consumers. A record takes about 120 bytes. Above it, a consumer examines new
+  /// pushes only while it has fewer than `LeaseQueue.guaranteedRecords`.
   package static var maximumRecords: Int { 1_000_000 }
 
   struct Consumer: Sendable {
-    /// Distinguishes a consumer from one that had its name before.
+    /// Distinguishes a consumer from an earlier consumer with the same name.
     var id: UInt64
     var settings: ConsumerSettings
     /// The acknowledged position. Not used if there is a queue.
@@ -26,14 +28,14 @@ package struct ConsumerTable: Sendable {
     /// The number of the latest receive. A receive with another number is superseded. Not used if there is a queue.
     var receiver: UInt64 = 0
     var queue: LeaseQueue?
-    /// The client that has created it; 0 if it is not known, or nobody's.
+    /// The client that has created it; 0 if the client is unknown, or if the configuration created it.
     var owner: UInt64 = 0
     var lastUse: MonotonicTime
     /// Number of held receives.
     var held = 0
-    /// What was submitted last; nil: nothing.
+    /// The progress that was submitted last; nil if nothing was submitted.
     var stored: StoredProgress?
-    /// nil: it was created by this process.
+    /// nil if this process created the consumer.
     var restored: Restored?
 
     func idleEnd() -> MonotonicTime {
@@ -44,19 +46,19 @@ package struct ConsumerTable: Sendable {
   }
 
   var consumers: [String: Consumer] = [:]
-  /// Their owners.
+  /// The number of consumers of each owner.
   var owners = ReservedTotal(limit: Self.maximumConsumers)
   /// Memory of the settings of all consumers, in bytes.
   var settingsBytes = 0
   var lastID: UInt64 = 0
   /// Number of records of all consumers.
   var recordCount = 0
-  /// Of the consumers that were removed.
+  /// The numbers of dead letters of consumers that were removed.
   private var formerDeadLetters: (added: UInt64, dropped: UInt64) = (0, 0)
-  /// What is not submitted to the store yet; nil: the session is not stored.
+  /// The changes that were not submitted to the store yet; nil if the session is not stored.
   var unstored: Unstored?
   private let maximumRecords: Int
-  /// Whether there is memory for more records than each consumer may have in any case.
+  /// Whether there is memory for more than `LeaseQueue.guaranteedRecords` records per consumer.
   package var mayGrow = true
 
   package init() { self.init(maximumRecords: Self.maximumRecords) }
@@ -74,8 +76,8 @@ package struct ConsumerTable: Sendable {
   ///
   /// - Parameters:
   ///   - start: where a new consumer starts.
-  ///   - owner: the client that creates it; 0 if clients cannot be told apart.
-  ///   - hasMemory: whether consumers may have so many bytes more.
+  /// - owner: the client that creates it; 0 if clients cannot be distinguished.
+  /// - hasMemory: whether consumers may use this many bytes more.
   package mutating func put(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, by owner: UInt64 = 0, now: MonotonicTime,
     hasMemory: (Int) -> Bool = { _ in true }
@@ -96,17 +98,19 @@ package struct ConsumerTable: Sendable {
     return true
   }
 
-  /// Creates a consumer that the configuration requires, or changes an existing one to it. There is always room for it.
+  /// Creates a consumer that the configuration requires, or changes an existing consumer to match. There is always room
+  /// for it.
   ///
-  /// A change of the order applies to all pushes that are not leased. An existing consumer that is not shared is replaced by one at its position.
+  /// A change of the order applies to all pushes that are not leased. An existing consumer that is not work-sharing is
+  /// replaced by a new consumer at its position.
   ///
-  /// - Parameter isNewWorker: whether those that have leases of it have ended. Their deliveries do not count.
+  /// - Parameter isNewWorker: whether the workers that have its leases have ended. These deliveries do not count.
   package mutating func take(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, isNewWorker: Bool, now: MonotonicTime,
     _ source: some PushSource
   ) {
     if let existing = consumers[name]?.settings, existing.isShared == settings.isShared {
-      // Receives of clients end.
+      // Invalidates the receives of clients.
       lastID += 1
       consumers[name]?.id = lastID
       consumers[name]?.held = 0
@@ -144,7 +148,7 @@ package struct ConsumerTable: Sendable {
     noteSettings(of: name)
   }
 
-  /// Returns false if there is none of this name.
+  /// Returns false if no consumer has this name.
   package mutating func remove(_ name: String) -> Bool {
     guard let removed = consumers.removeValue(forKey: name) else { return false }
     owners.remove(by: removed.owner)
@@ -156,7 +160,7 @@ package struct ConsumerTable: Sendable {
     return true
   }
 
-  /// Calls `body` with the queue of a consumer. Returns nil if it has none.
+  /// Calls `body` with the queue of a consumer. Returns nil if the consumer has no queue.
   @discardableResult
   private mutating func withQueue<Result>(of name: String, _ body: (inout LeaseQueue) -> Result) -> Result? {
     noteChange(of: name)
@@ -214,10 +218,11 @@ package struct ConsumerTable: Sendable {
 
   // MARK: Receiving
 
-  /// Begins a receive. If the consumer is one reader, this supersedes the receive before.
+  /// Begins a receive. If the consumer is not work-sharing, the receive supersedes the earlier receive.
   ///
-  /// - Parameter acknowledged: the position up to which the reader has handled everything, as the log has resolved it. An earlier position than
-  ///   the acknowledged one changes nothing. One of another epoch, or one that the store has lost, is reported as a gap.
+  /// - Parameter acknowledged: the position up to which the reader has handled all pushes, as the log has resolved it.
+  ///   Changes nothing if it is before the acknowledged position. A position of another epoch, or a position that the
+  ///   store has lost, is reported as a gap.
   package mutating func beginReceive(
     _ name: String, acknowledging acknowledged: ReadStart? = nil, now: MonotonicTime, _ source: some PushSource
   ) throws(ConsumerRefusal) -> ReceiveTurn {
@@ -244,13 +249,13 @@ package struct ConsumerTable: Sendable {
       filter: consumers[name]?.settings.filter)
   }
 
-  /// Throws if the receive has been superseded, or its consumer is gone.
+  /// Throws if the receive was superseded, or if its consumer does not exist any more.
   package func check(_ turn: ReceiveTurn, of name: String) throws(ConsumerRefusal) {
     guard let consumer = consumers[name], consumer.id == turn.consumer else { throw .unknown }
     if let receiver = turn.receiver, receiver != consumer.receiver { throw .superseded }
   }
 
-  /// The next pushes for a worker. The consumer must be shared.
+  /// The next pushes for a worker. The consumer must be work-sharing.
   package mutating func receive(
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int, now: MonotonicTime,
     from source: some PushSource, using generator: inout some RandomNumberGenerator
@@ -265,13 +270,14 @@ package struct ConsumerTable: Sendable {
     return batch
   }
 
-  /// Whether a receive of a shared consumer would return something. Examines new pushes.
+  /// Whether a receive of a work-sharing consumer would return anything. Examines new pushes.
   package mutating func hasNews(_ turn: ReceiveTurn, of name: String, _ source: some PushSource) -> Bool {
     guard consumers[name]?.id == turn.consumer else { return true }
     return withQueue(of: name) { $0.hasNews(source) } ?? true
   }
 
-  /// A receive is held, or no longer. Until then its consumer is in use. Returns when the consumer will be idle; `distantFuture` while it is in use.
+  /// Records that a receive is held (`change` 1), or not held any more (-1). While a receive is held, the consumer is
+  /// in use. Returns when the consumer will be idle; `distantFuture` while it is in use.
   @discardableResult
   package mutating func hold(
     _ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime
@@ -299,21 +305,21 @@ package struct ConsumerTable: Sendable {
     return outcomes
   }
 
-  /// The leases of a receive do not expire until `begin` or `withdraw` is called. Its response is sent when they are stored, which may take
-  /// longer than a lease.
+  /// Suspends the expiry of the leases of a receive until `begin` or `withdraw`. The response is sent when the leases
+  /// are stored, which may take longer than a lease lasts.
   package mutating func suspend(_ batch: LeasedBatch, of name: String) {
     withQueue(of: name) { queue in for message in batch.messages { queue.setEnd(.distantFuture, of: message.lease) } }
   }
 
-  /// The response of a receive is sent now. Returns when its leases expire; nil if there is no such consumer any more. The end that is stored is
-  /// earlier, by the time of a commit.
+  /// The response of a receive is sent now. Returns when its leases expire; nil if the consumer does not exist any
+  /// more. The stored deadlines are earlier, by the duration of a commit.
   package mutating func begin(_ leases: [Lease], of name: String, now: MonotonicTime) -> MonotonicTime? {
     guard let end = consumers[name].map({ now + $0.settings.visibility }) else { return nil }
     withQueue(of: name) { queue in for lease in leases { queue.setEnd(end, of: lease) } }
     return end
   }
 
-  /// Takes back what a receive has handed out, since its response is not sent.
+  /// Takes back the leases and the gap of a receive whose response is not sent.
   package mutating func withdraw(_ batch: LeasedBatch, of name: String, now: MonotonicTime, _ source: some PushSource) {
     withQueue(of: name) { queue in
       for message in batch.messages { queue.withdraw(message.lease, now: now, source) }
@@ -321,10 +327,10 @@ package struct ConsumerTable: Sendable {
     }
   }
 
-  /// Bytes of the dead letters of all consumers, and of those that are delivered again.
+  /// Bytes of the dead letters of all consumers, including dead letters that are being delivered again.
   package var deadBytes: Int { consumers.values.reduce(0) { $0 + ($1.queue?.keptBytes ?? 0) } }
 
-  /// Drops the oldest dead letters of the consumers with the most, until all have at most `limit` bytes.
+  /// Drops the oldest dead letters of the consumers with the most bytes, until all together have at most `limit` bytes.
   package mutating func dropDeadLetters(beyond limit: Int) {
     var excess = deadBytes - limit
     while excess > 0 {
@@ -343,7 +349,7 @@ package struct ConsumerTable: Sendable {
     return (queue.dead.letters, queue.dead.dropped)
   }
 
-  /// - Parameter isAllowed: whether the client may receive a dead letter. Others stay.
+  /// - Parameter isAllowed: whether the client may receive a dead letter. Other dead letters stay.
   package mutating func removeDeadLetters(
     of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
   ) throws(ConsumerRefusal) -> Int {
@@ -351,7 +357,7 @@ package struct ConsumerTable: Sendable {
     return withQueue(of: name) { $0.removeDeadLetters(isAllowed) } ?? 0
   }
 
-  /// - Parameter isAllowed: as for `removeDeadLetters`.
+  /// - Parameter isAllowed: as in `removeDeadLetters`.
   package mutating func retryDeadLetters(
     of name: String, allowing isAllowed: (RetainedMessage) -> Bool = { _ in true }, now: MonotonicTime
   ) throws(ConsumerRefusal) -> Int {
@@ -359,7 +365,7 @@ package struct ConsumerTable: Sendable {
     return withQueue(of: name) { $0.retryDeadLetters(isAllowed, now: now) } ?? 0
   }
 
-  /// A client uses a consumer, and its request is refused.
+  /// Records the use of a consumer by a request that is refused.
   package mutating func noteUse(of name: String, at now: MonotonicTime) { consumers[name]?.lastUse = now }
 
   private mutating func use(_ name: String, now: MonotonicTime) throws(ConsumerRefusal) {
@@ -371,19 +377,19 @@ package struct ConsumerTable: Sendable {
 
   // MARK: Time
 
-  /// Ends leases and delays whose time is over, and removes idle consumers. Returns whether a held receive may have news.
+  /// Ends leases and delays that are due, and removes idle consumers. Returns whether a held receive may have news.
   package mutating func expire(now: MonotonicTime, _ source: some PushSource) -> Bool {
     var hasChanged = false
     for name in Array(consumers.keys) {
       if withQueue(of: name, { $0.refresh(now: now, source) }) == true { hasChanged = true }
-      // Its records make room for those of others.
+      // The records of removed consumers make room for the records of others.
       if let consumer = consumers[name], consumer.idleEnd() <= now, remove(name) { hasChanged = true }
     }
     if hasChanged { dropDeadLetters(beyond: Self.maximumDeadBytes) }
     return hasChanged
   }
 
-  /// When `expire` has something to do; nil if never.
+  /// The next time at which `expire` is due; nil if never.
   package mutating func nextDeadline() -> MonotonicTime? {
     var next = MonotonicTime.distantFuture
     for name in Array(consumers.keys) {

@@ -15,9 +15,10 @@ package struct DeadLetter: Sendable {
   package let deliveries: UInt32
 }
 
-/// The dead letters of a consumer, oldest first. The bytes are shared with the push log as long as that keeps them.
+/// The dead letters of a consumer, oldest first. Their bytes take no memory of their own while the push log keeps the
+/// pushes.
 struct DeadLetters: Sendable {
-  /// Enough to find out what is wrong with the messages of a broken worker.
+  /// Enough to diagnose the messages that a broken worker could not handle.
   static var maximumCount: Int { 1_000 }
   /// Rendered bytes and `RetainedMessage.overhead` for each message.
   static var maximumBytes: Int { 16 << 20 }
@@ -32,9 +33,11 @@ struct DeadLetters: Sendable {
 
   func contains(_ number: UInt64) -> Bool { numbers.contains(number) }
 
-  /// Drops the oldest if there are too many. The newest stays, whatever its size, if there is no other. Returns those that were dropped.
+  /// Adds a dead letter, and drops the oldest if there are too many. The newest stays, whatever its size, if it is the
+  /// only one. Returns the numbers of the dropped dead letters.
   ///
-  /// - Parameter retried: number and size of the copies that are being delivered again. They count towards the limits.
+  /// - Parameter retried: number and size of the dead letters that are being delivered again. They count towards the
+  ///   limits.
   mutating func append(_ letter: DeadLetter, besides retried: (count: Int, bytes: Int)) -> [UInt64] {
     letters.append(letter)
     added += 1
@@ -54,7 +57,7 @@ struct DeadLetters: Sendable {
     return numbers
   }
 
-  /// Continues with those that were stored.
+  /// Restores stored dead letters.
   init(restoring letters: [DeadLetter], dropped: UInt64) {
     self.letters = letters
     numbers = Set(letters.map(\.message.sequence))
@@ -64,7 +67,7 @@ struct DeadLetters: Sendable {
 
   init() {}
 
-  /// Returns its number; nil if there is none.
+  /// Returns the number of the dropped dead letter; nil if there is none.
   mutating func dropOldest() -> UInt64? {
     guard let oldest = letters.first?.message else { return nil }
     letters.removeFirst()
@@ -74,7 +77,7 @@ struct DeadLetters: Sendable {
     return oldest.sequence
   }
 
-  /// Removes and returns those that a client may receive.
+  /// Removes and returns the dead letters that a client may receive.
   mutating func take(_ isAllowed: (RetainedMessage) -> Bool) -> [DeadLetter] {
     let taken = letters.filter { isAllowed($0.message) }
     self = DeadLetters(keeping: letters.filter { !isAllowed($0.message) }, of: self)

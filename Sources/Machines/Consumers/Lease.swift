@@ -1,12 +1,14 @@
 import ByteStreams
 
-/// The right of one worker to handle one push, until it expires. Written `l-number.attempt.bits`; clients treat it as opaque.
+/// The right of one worker to handle one push, until the lease expires. Written `l-number.attempt.bits`; clients treat
+/// it as opaque.
 package struct Lease: Hashable, Sendable {
   /// The number of the push.
   package let number: UInt64
   /// The number of this delivery, counted from 1.
   package let attempt: UInt32
-  /// 64 random bits, so that a lease cannot be guessed, and that of a removed consumer of the same name is not valid.
+  /// 64 random bits: a lease cannot be guessed, and a lease of a removed consumer is not valid for a later consumer
+  /// with the same name.
   package let bits: UInt64
 
   package init(number: UInt64, attempt: UInt32, bits: UInt64) {
@@ -42,7 +44,7 @@ package struct Lease: Hashable, Sendable {
     var bits: UInt64 = 0
     for index in secondDot + 1..<text.count {
       let byte = text[index]
-      // Lower case only, as written: one lease has one text.
+      // Only lower case, as it is written, so that each lease has exactly one text.
       guard let digit = ASCII.hexValue(byte), ASCII.lowercased(byte) == byte else { return nil }
       bits = bits << 4 | UInt64(digit)
     }

@@ -1,9 +1,10 @@
 import ByteStreams
 import Inbox
 
-/// What time and retention do to the pushes of a consumer, and the gaps that report it.
+/// The effects of time and retention on the pushes of a consumer, and the gaps that report them.
 extension LeaseQueue {
-  /// Ends leases and delays whose time is over, and accounts for pushes that retention has removed. Returns whether anything changed.
+  /// Ends leases and delays that are due, and accounts for pushes that retention has removed. Returns whether anything
+  /// changed.
   @discardableResult
   mutating func refresh(now: MonotonicTime, _ source: some PushSource) -> Bool {
     var hasChanged = false
@@ -28,8 +29,8 @@ extension LeaseQueue {
     return nil
   }
 
-  /// Accounts for the pushes before `first`, which retention has removed. Each push is visited once. Leases of removed pushes stay valid:
-  /// they can be acknowledged, but not delivered again.
+  /// Accounts for the pushes before `first`, which retention has removed. Each push is visited once. Leases of removed
+  /// pushes stay valid: the pushes can be acknowledged, but not delivered again.
   mutating func sweep(before first: UInt64) {
     let end = min(first, frontier.sequence + 1)
     while swept < end {
@@ -43,7 +44,7 @@ extension LeaseQueue {
         switch record.state {
         case .ready, .delayed: giveUp(swept)
         case .queued:
-          // Attempted only if the order was changed since.
+          // A queued push was attempted only if the order was changed since then.
           if let message = attempted.removeValue(forKey: swept) {
             addDeadLetter(message, .rejected, deliveries: record.attempts)
           } else {
@@ -58,14 +59,16 @@ extension LeaseQueue {
     }
   }
 
-  /// The push log does not keep the push any more.
+  /// The push log no longer keeps this push, which can be delivered. It becomes a dead letter if it was attempted, and
+  /// otherwise part of a gap.
   mutating func giveUp(_ number: UInt64) {
     guard let message = attempted[number] else { return lose(number) }
     hasFreed = true
     bury(message, .rejected)
   }
 
-  /// The gateway is the worker now. From then on a push that it has attempted is not lost with the push log, also one of an earlier process.
+  /// The gateway becomes the worker. A push that was attempted, even by an earlier process, is no longer lost when the
+  /// push log drops it.
   mutating func keepAttempted(_ source: some PushSource) {
     for (number, record) in records where record.attempts > 0 && record.state != .missing {
       attempted[number] = payload(of: number, source)
@@ -94,7 +97,7 @@ extension LeaseQueue {
     gapReasons.formUnion(GapMarks(gap.reasons))
   }
 
-  /// A gap whose response was not sent. Its pushes are counted already.
+  /// Reports a gap again, since its response was not sent. Its pushes are counted already.
   mutating func reportAgain(_ gap: Gap) {
     missed += gap.missed ?? 0
     gapReasons.formUnion(GapMarks(gap.reasons))
@@ -103,7 +106,7 @@ extension LeaseQueue {
   mutating func takeGap() -> Gap? {
     guard !gapReasons.isEmpty else { return nil }
     defer { (missed, gapReasons) = (0, []) }
-    // As in a poll: a number only if it is known.
+    // As in a poll, the gap has a number only if it is known.
     let isKnown = missed > 0 && !gapReasons.contains(.restart)
     return Gap(missed: isKnown ? missed : nil, reasons: gapReasons.reasons)
   }

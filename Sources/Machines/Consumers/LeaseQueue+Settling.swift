@@ -1,16 +1,16 @@
 import ByteStreams
 import Inbox
 
-/// What workers do with their leases, and what becomes of pushes that no worker handles.
+/// How workers settle their leases, and the handling of pushes that no worker handles.
 extension LeaseQueue {
-  /// `refresh` must have been called for this time.
+  /// Settles a lease. `refresh` must have been called for `now`.
   mutating func settle(
     _ lease: Lease, _ settlement: Settlement, now: MonotonicTime, _ source: some PushSource
   ) -> SettlementOutcome {
     let number = lease.number
     guard let record = records[number] else {
-      // An acknowledgement can be repeated, since its response may have been lost. How a push was settled is not remembered: one that
-      // retention removed, or a dead letter that was removed, is acknowledged as well.
+      // An acknowledgement may be repeated, since its response may have been lost. How a push was settled is not
+      // remembered. So acknowledging a push that retention removed, or a dead letter that was removed, succeeds, too.
       let wasExamined = frontier.epoch == source.latest.epoch && number > startSequence && number <= frontier.sequence
       let isSettled = wasExamined && !dead.contains(number)
       return settlement == .acknowledge && isSettled ? .acknowledged : .leaseLost
@@ -33,7 +33,8 @@ extension LeaseQueue {
     }
   }
 
-  /// Ends a lease without an acknowledgement. The push can be handed out again at `time`. Returns whether it became a dead letter.
+  /// Ends a lease without an acknowledgement. The push can be delivered again at `time`. Returns whether it became a
+  /// dead letter.
   @discardableResult
   mutating func end(
     _ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource
@@ -46,19 +47,20 @@ extension LeaseQueue {
     return free(number, at: time, now: now, source)
   }
 
-  /// Sets the end of a lease that a worker has not got yet. With `distantFuture` it does not end before that is set again.
+  /// Sets the end of a lease whose worker does not have it yet. With `distantFuture`, the lease does not expire until
+  /// its end is set again.
   mutating func setEnd(_ end: MonotonicTime, of lease: Lease) {
     guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
     set(record.state, until: end, of: lease.number)
   }
 
-  /// Takes back a lease whose worker has not got it, as if the push had not been handed out.
+  /// Takes back a lease whose worker does not have it yet, as if the push had not been delivered.
   mutating func withdraw(_ lease: Lease, now: MonotonicTime, _ source: some PushSource) {
     guard let record = records[lease.number], record.state == .leased(bits: lease.bits) else { return }
     withdraw(lease.number, record, now: now, source)
   }
 
-  /// The same for all leases.
+  /// Takes back all leases, as if their pushes had not been delivered.
   mutating func withdrawAll(now: MonotonicTime, _ source: some PushSource) {
     for (number, record) in records {
       if case .leased = record.state { withdraw(number, record, now: now, source) }
@@ -66,12 +68,13 @@ extension LeaseQueue {
   }
 
   private mutating func withdraw(_ number: UInt64, _ record: Record, now: MonotonicTime, _ source: some PushSource) {
-    // 0 if a store is damaged.
+    // The number is 0 if a store is damaged.
     records[number]?.attempts = max(record.attempts, 1) - 1
     free(number, at: now, now: now, source)
   }
 
-  /// The push can be handed out again at `time`, unless retention has removed it. Returns whether it became a dead letter.
+  /// The push can be delivered again at `time`, unless retention has removed it. Returns whether it became a dead
+  /// letter.
   @discardableResult
   private mutating func free(
     _ number: UInt64, at time: MonotonicTime, now: MonotonicTime, _ source: some PushSource
@@ -85,7 +88,8 @@ extension LeaseQueue {
     return false
   }
 
-  /// Hands out what was examined in another order. What is with workers stays there, and is independent of all others.
+  /// Changes the order in which examined pushes are delivered. Leased pushes stay leased, and become independent of all
+  /// others.
   mutating func reorder(_ order: ConsumerOrder?, _ source: some PushSource) {
     settings.order = order
     let old = records
@@ -145,8 +149,8 @@ extension LeaseQueue {
     return letters.count
   }
 
-  /// Delivers again the dead letters that a client may receive, as if they had not been delivered before. With an order, each is handled after
-  /// the pushes of its key that were examined before. Returns their number.
+  /// Delivers the dead letters again that a client may receive, as if they had never been delivered. With an order,
+  /// each is handled after the pushes of its key that were examined before. Returns their number.
   mutating func retryDeadLetters(_ isAllowed: (RetainedMessage) -> Bool, now: MonotonicTime) -> Int {
     let letters = dead.take(isAllowed)
     noteTaken(letters, .retried)
@@ -158,7 +162,7 @@ extension LeaseQueue {
     return letters.count
   }
 
-  /// A stored removal or retry is one of all dead letters. Those that stay follow it.
+  /// A stored removal or retry applies to all dead letters. The dead letters that stay are stored again after it.
   private mutating func noteTaken(_ letters: [DeadLetter], _ change: DeadChange) {
     if letters.isEmpty { return }
     note(change)

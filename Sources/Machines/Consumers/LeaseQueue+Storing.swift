@@ -2,12 +2,12 @@ import ByteStreams
 import Inbox
 import JournalCoding
 
-/// What of a queue is stored: which pushes are settled, which are with workers, and the dead letters.
+/// The stored part of a queue: which pushes are settled, which are leased, and the dead letters.
 extension LeaseQueue {
-  /// Changes since entries were taken the last time. Of pushes only the numbers: the state at the end counts.
+  /// The changes since the last `takeChanges`. For pushes, only the numbers: their state at that time is stored.
   struct Changes: Sendable {
     var numbers: [UInt64] = []
-    /// Pushes that were examined and are not handed out: those of other topics, and those that are missing.
+    /// Examined pushes that are not delivered: pushes of other topics, and missing pushes.
     var passed = NumberRanges()
     var dead: [DeadChange] = []
 
@@ -25,7 +25,7 @@ extension LeaseQueue {
 
   mutating func note(_ change: DeadChange) { changes?.dead.append(change) }
 
-  /// To be called before the frontier moves to the end of what was read.
+  /// Records the pushes that a read has passed. To be called before the frontier moves to the end of the read.
   mutating func notePassed(_ result: ReadResult) {
     guard changes != nil else { return }
     var next = (frontier.epoch == result.cursor.epoch ? frontier.sequence : 0) + 1
@@ -55,10 +55,12 @@ extension LeaseQueue {
 
   // MARK: Restoring
 
-  /// The pushes that a damaged store may have between the position and the frontier: what a search leaves behind at most.
+  /// How many pushes between the position and the frontier are restored, so that a damaged store cannot require more.
+  /// The most that a search leaves behind.
   private static var restoredLimit: Int { searchLimit + 2 * PushLog.searchLimit }
 
-  /// Continues with what an earlier process has stored. Leases that have expired meanwhile end with the next `refresh`.
+  /// Restores the queue that an earlier process has stored. Leases that have expired meanwhile end with the next
+  /// `refresh`.
   init(
     restoring stored: StoredConsumer, _ settings: ConsumerSettings, from source: some PushSource,
     at clock: JournalClock
@@ -76,7 +78,7 @@ extension LeaseQueue {
       copies[message.sequence] = message
       copiedBytes += message.cost
     }
-    // Only the first push of a key is handed out, so these are before all others of their keys.
+    // Only the first push of a key is delivered, so these pushes precede all others of their keys.
     for (number, push) in stored.pushes.sorted(by: { $0.key < $1.key }) where number <= frontier.sequence {
       insert(number, source)
       restore(number, push, source, at: clock)
@@ -96,7 +98,7 @@ extension LeaseQueue {
     for message in copied where records[message.sequence] == nil { insert(message) }
   }
 
-  /// A push that retention has removed is accounted for by the next `refresh`.
+  /// Inserts a push. If retention has removed it, the next `refresh` accounts for it.
   private mutating func insert(_ number: UInt64, _ source: some PushSource) {
     if let message = payload(of: number, source) { return insert(message) }
     records[number] = Record(key: nil, state: .queued)
@@ -108,7 +110,7 @@ extension LeaseQueue {
     _ number: UInt64, _ push: StoredConsumer.Push, _ source: some PushSource, at clock: JournalClock
   ) {
     records[number]?.attempts = push.attempts
-    // Behind another of its key, since the order was changed: it waits for that.
+    // If the order was changed, the push may be behind another push of its key. Then it waits for that push.
     guard records[number]?.state == .ready else { return }
     let deadline = clock.time(of: push.end)
     if let bits = push.bits {
@@ -151,7 +153,8 @@ extension DeadLetter {
 }
 
 extension PushSource {
-  /// A position of an earlier process. The gap after the last push may have got another reason at the start, so it is before that.
+  /// A position of an earlier process. At the start, the gap after the last push may have got a further reason, so a
+  /// position after this gap moves before it.
   func cursor(restoring position: UInt64) -> Cursor {
     let end = latest
     let position = position >> 1 < end.sequence ? position : end.sequence << 1

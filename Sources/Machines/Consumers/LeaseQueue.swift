@@ -1,30 +1,32 @@
 import ByteStreams
 import Inbox
 
-/// The pushes of a consumer whose workers share them: each push is leased to one worker until it acknowledges it.
+/// The pushes of a work-sharing consumer: each push is leased to one worker until the worker acknowledges it.
 ///
-/// Every push up to `frontier` was examined once. Those that match the consumer's topics and are not settled have a record. A push without a
-/// record that was examined is settled, so acknowledgements out of order need no memory of their own. With an order, the pushes of
-/// a key form a list, and only the first of it can be handed out. All operations cost a few dictionary accesses per push.
+/// Every push up to `frontier` was examined once. A push that matches the consumer's topics and is not settled has a
+/// record. An examined push without a record is settled, so acknowledgements out of order need no memory of their own.
+/// With an order, the pushes of a key form a list, and only the first push of the list can be delivered. Each operation
+/// costs a few dictionary accesses per push.
 struct LeaseQueue: Sendable {
   /// Maximum number of leases at a time.
   static var maximumLeases: Int { 1_000 }
-  /// Maximum number of pushes that are examined beyond the oldest one that is not settled: this limits the memory of a consumer.
+  /// Maximum number of pushes that are examined beyond the oldest push that is not settled. This limits the memory of a
+  /// consumer.
   static var searchLimit: Int { 10_000 }
-  /// A consumer may have so many records however many the others have, so that it can always continue.
+  /// How many records a consumer may have, however many the others have, so that it can always continue.
   static var guaranteedRecords: Int { 100 }
-  /// Memory of a record.
+  /// Memory of a record, in bytes.
   static var recordBytes: Int { 120 }
-  /// With an order, pushes are read in groups, since most may be behind others of their keys.
+  /// With an order, pushes are read in groups, since most of them may be behind others of their keys.
   static var groupSize: Int { 32 }
 
-  /// How much one call examines, since others wait for the lock meanwhile.
+  /// How much one call examines. Other threads wait for the lock meanwhile.
   struct SearchBudget {
-    /// Pushes with a topic of the consumer, each of which gets a record. As many as there can be leases: enough for the largest batch
-    /// without an order.
+    /// Pushes with a topic of the consumer, each of which gets a record. The maximum number of leases: enough for the
+    /// largest batch without an order.
     var pushes = LeaseQueue.maximumLeases
-    /// Comparisons of the other pushes with a topic, about 10 ns each. Enough for all that the default retention keeps if the consumer has one
-    /// topic, and for `pushes` if it has as many as possible.
+    /// Comparisons of other pushes with a topic, about 10 ns each. With one topic, enough for all pushes of the default
+    /// retention. With the maximum number of topics, enough for `pushes`.
     var comparisons = TopicFilter.maximumPatterns * LeaseQueue.maximumLeases
     /// Payload bytes that are searched for keys.
     var bytes = 1 << 20
@@ -33,13 +35,14 @@ struct LeaseQueue: Sendable {
   enum State: Equatable, Sendable {
     /// Behind another push of its key.
     case queued
-    /// Can be handed out.
+    /// It can be delivered.
     case ready
-    /// Released, and to be handed out after the record's deadline.
+    /// Released, and to be delivered after the record's deadline.
     case delayed
     /// Leased until the record's deadline.
     case leased(bits: UInt64)
-    /// Retention has removed it while it was queued. It is part of a gap, and is removed with the push before it.
+    /// Retention has removed it while it was queued. It is part of a gap. Its record is removed after the push before
+    /// it.
     case missing
   }
 
@@ -74,17 +77,17 @@ struct LeaseQueue: Sendable {
   /// The dead letters that are delivered again, which the push log may no longer keep.
   var copies: [UInt64: RetainedMessage] = [:]
   var copiedBytes = 0
-  /// The pushes that the gateway has begun to deliver, if it is the worker. The bytes are shared with the push log as long as that keeps them,
-  /// and then become those of a dead letter.
+  /// The pushes that the gateway has begun to deliver, if it is the worker. Their bytes take no memory of their own
+  /// while the push log keeps the pushes. Later they become dead letters.
   var attempted: [UInt64: RetainedMessage] = [:]
-  /// The examined pushes in order, from the oldest that is not settled. Those without a record are settled.
+  /// The examined pushes in order, from the oldest that is not settled. A push without a record is settled.
   var examined = RingDeque<UInt64>(filler: 0)
   /// The last push of each key.
   var tails: [UInt64: UInt64] = [:]
-  /// Leased pushes of earlier processes that retention has removed. Their keys are not known, so with an order nothing is handed out until their
-  /// leases end.
+  /// Leased pushes of earlier processes that retention has removed. Their keys are not known. So with an order, nothing
+  /// is delivered until their leases end.
   var unknownKeys: Set<UInt64> = []
-  /// The pushes in the state `ready`, and some that no longer are.
+  /// The pushes in the state `ready`, and some that have left it.
   var ready = MinimumHeap<UInt64>()
   /// The deadlines of leases and delays, and some that are no longer valid.
   var deadlines = MinimumHeap<Deadline>()
@@ -92,23 +95,23 @@ struct LeaseQueue: Sendable {
   var readyCount = 0
   var delayedCount = 0
   var queuedCount = 0
-  /// Every push before this number that retention has removed is accounted for.
+  /// All pushes before this number that retention has removed are accounted for.
   var swept: UInt64 = 1
-  /// Every push up to this number was before the consumer.
+  /// The consumer starts after the push with this number.
   var startSequence: UInt64
-  /// Maximum number of records, considering those of the session's other consumers.
+  /// Maximum number of records, given the records of the session's other consumers.
   private var recordLimit = LeaseQueue.searchLimit
   /// Whether time or retention has made pushes ready since the last `receive`.
   var hasFreed = false
   var dead = DeadLetters()
 
-  /// What the next response reports as a gap.
+  /// The gap that the next response reports.
   var missed: UInt64 = 0
   var gapReasons: GapMarks = []
   /// Number of pushes that retention removed before they were settled.
   var missedTotal: UInt64 = 0
 
-  /// What is not submitted to the store yet; nil: the consumer is not stored.
+  /// The changes that were not submitted to the store yet; nil if the consumer is not stored.
   var changes: Changes?
 
   init(_ settings: ConsumerSettings, after start: Cursor) {
@@ -117,7 +120,7 @@ struct LeaseQueue: Sendable {
     startSequence = start.sequence
   }
 
-  /// Calls `body` and keeps `total` current, the number of records of all consumers of a session.
+  /// Calls `body`, and updates `total`, the number of records of all consumers of a session.
   mutating func counting<Result>(
     _ total: inout Int, limit: Int, _ body: (inout LeaseQueue) -> Result
   ) -> Result {
@@ -127,13 +130,14 @@ struct LeaseQueue: Sendable {
     return body(&self)
   }
 
-  /// The position before the oldest push that is not settled. Dead letters that are delivered again do not move it back.
+  /// The position before the oldest push that is not settled. Dead letters that are delivered again do not move it
+  /// back.
   var position: Cursor {
     guard !examined.isEmpty else { return frontier }
     return Cursor(epoch: frontier.epoch, term: frontier.term, sequence: examined[examined.front] - 1)
   }
 
-  /// When the first of the released pushes is ready again; nil if there is none.
+  /// When the next released push is ready again; nil if there is none.
   var nextDelayed: MonotonicTime? {
     guard delayedCount > 0 else { return nil }
     return records.values.lazy.filter { $0.state == .delayed }.map(\.deadline).min()
@@ -141,7 +145,7 @@ struct LeaseQueue: Sendable {
 
   // MARK: Receiving
 
-  /// Leases up to `limit` pushes whose rendered bytes do not exceed `maxBytes`, but at least one if there is one.
+  /// Leases up to `limit` pushes whose rendered bytes do not exceed `maxBytes`, but at least one push if any is ready.
   mutating func receive(
     limit: Int, maxBytes: Int, now: MonotonicTime, from source: some PushSource,
     using generator: inout some RandomNumberGenerator
@@ -173,7 +177,7 @@ struct LeaseQueue: Sendable {
       leavesFreed: hasFreed && mayContinue)
   }
 
-  /// Whether `receive` would return something. Examines new pushes, each once.
+  /// Whether `receive` would return anything. Examines new pushes, each once.
   mutating func hasNews(_ source: some PushSource) -> Bool {
     sweep(before: source.firstRetained)
     var budget = SearchBudget()
@@ -196,7 +200,7 @@ struct LeaseQueue: Sendable {
     min(Self.searchLimit - Int(frontier.sequence - position.sequence), recordLimit - records.count)
   }
 
-  /// Examines pushes until `count` can be handed out, or a group more with an order.
+  /// Examines pushes until `count` can be delivered. With an order, may examine up to a group more.
   mutating func search(for count: Int, _ budget: inout SearchBudget, _ source: some PushSource) {
     let readsPayloads = settings.order?.readsPayloads == true
     while readyCount < count, budget.pushes > 0, budget.comparisons > 0, budget.bytes > 0, canSearch(source) {
@@ -243,7 +247,7 @@ struct LeaseQueue: Sendable {
     return nil
   }
 
-  /// Leases the first of the pushes that are ready.
+  /// Leases the first ready push.
   mutating func lease(_ message: RetainedMessage, until end: MonotonicTime, bits: UInt64) -> LeasedMessage {
     let number = message.sequence
     ready.removeFirst()
@@ -274,7 +278,7 @@ struct LeaseQueue: Sendable {
     records[number]?.deadline = deadline
     guard deadline < .distantFuture else { return }
     deadlines.insert(Deadline(time: deadline, number: number))
-    // Each extension leaves an invalid deadline behind, and nothing limits their number.
+    // Each extension leaves an invalid deadline behind, and the number of extensions has no limit.
     if deadlines.count > 2 * (leaseCount + delayedCount) + 64 {
       deadlines = MinimumHeap(
         records.lazy.filter { $0.value.deadline < .distantFuture }.map {
@@ -293,7 +297,7 @@ struct LeaseQueue: Sendable {
     }
   }
 
-  /// Removes a push, and makes the next one of its key ready.
+  /// Removes a push, and makes the next push of its key ready.
   mutating func remove(_ number: UInt64) {
     guard let record = records.removeValue(forKey: number) else { return }
     count(record.state, -1)

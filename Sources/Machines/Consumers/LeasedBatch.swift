@@ -8,38 +8,38 @@ package struct LeasedMessage: Sendable {
   package let message: RetainedMessage
 }
 
-/// What a worker receives.
+/// The result of a receive of a worker.
 package struct LeasedBatch: Sendable {
   package let messages: [LeasedMessage]
-  /// Pushes that are missing, and were never handed out or cannot be handed out again.
+  /// The missing pushes: they were never delivered, or cannot be delivered again.
   package let gap: Gap?
   /// Whether there may be more to receive now.
   package let more: Bool
-  /// Whether there are pushes that cannot be handed out before leases or delays end.
+  /// Whether pushes wait for leases or delays to end.
   package let isBlocked: Bool
-  /// Whether other workers can receive what time or retention has freed.
+  /// Whether other workers can receive pushes that time or retention has freed.
   package let leavesFreed: Bool
 }
 
-/// What a worker does with a lease.
+/// A worker's instruction for a lease.
 package enum Settlement: Equatable, Sendable {
-  /// The push is handled. Repeated for a push that is settled, it needs no valid lease.
+  /// The push is handled. If the push is settled already, this needs no valid lease, so that it can be repeated.
   case acknowledge
   /// The push is to be delivered again after this time.
   case release(TimeSpan)
-  /// The push cannot be handled by any worker.
+  /// No worker can handle the push.
   case reject
-  /// The worker needs as much time again.
+  /// The worker needs the lease for the same duration again.
   case extend
 }
 
-/// What became of a lease.
+/// The result of a settlement.
 package enum SettlementOutcome: Equatable, Sendable {
   case acknowledged
   case released
   /// The push is a dead letter. If retention has removed the push, no copy is left, and a gap reports it instead.
   case dead
   case extended(until: MonotonicTime)
-  /// The lease has expired or never existed, or the push was settled otherwise.
+  /// The lease has expired or never existed, or the push was settled in another way.
   case leaseLost
 }

@@ -22,7 +22,7 @@ struct MinimumHeap<Element: Comparable & Sendable>: Sendable {
     }
   }
 
-  /// There must be one.
+  /// Removes the smallest element, which must exist.
   mutating func removeFirst() {
     elements.swapAt(0, elements.count - 1)
     elements.removeLast()

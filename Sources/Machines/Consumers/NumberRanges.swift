@@ -1,4 +1,4 @@
-/// A set of numbers, as the fewest possible ranges in order.
+/// A set of numbers, stored as ranges in order. Adjacent ranges are merged.
 struct NumberRanges: Hashable, Sendable {
   private(set) var ranges: [ClosedRange<UInt64>] = []
 
@@ -8,7 +8,7 @@ struct NumberRanges: Hashable, Sendable {
   }
 
   mutating func insert(_ added: ClosedRange<UInt64>) {
-    // Neighbours merge as well.
+    // Adjacent ranges are merged, too.
     let start = firstIndex(endingAtOrAfter: max(added.lowerBound, 1) - 1)
     var end = start
     var (lower, upper) = (added.lowerBound, added.upperBound)

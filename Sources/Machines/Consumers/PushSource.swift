@@ -2,7 +2,7 @@ import Inbox
 
 /// The pushes that consumers read, by number.
 package protocol PushSource {
-  /// The number of the oldest push that is kept, or of the next one if none is.
+  /// The number of the oldest push that is kept, or of the next push if none is kept.
   var firstRetained: UInt64 { get }
   /// The position after the newest push or gap.
   var latest: Cursor { get }

@@ -8,7 +8,7 @@ package struct StoredConsumers: Equatable, Sendable {
 
   package init() {}
 
-  /// Returns false, without a change, if the change cannot follow those before.
+  /// Applies a change. Returns false, and changes nothing, if the change cannot follow the earlier changes.
   package mutating func apply(_ change: ConsumerChange, to name: String) -> Bool {
     switch change {
     case .removed: byName[name] = nil
@@ -19,7 +19,7 @@ package struct StoredConsumers: Equatable, Sendable {
     return true
   }
 
-  /// What leads from nothing to this.
+  /// The changes that create these consumers.
   package var changes: [(name: String, change: ConsumerChange)] {
     byName.sorted { $0.key < $1.key }.flatMap { name, consumer in consumer.changes.map { (name, $0) } }
   }
@@ -27,26 +27,27 @@ package struct StoredConsumers: Equatable, Sendable {
 
 /// A consumer as it is stored.
 package struct StoredConsumer: Equatable, Sendable {
-  /// A push that was handed out and is not settled.
+  /// A push that was delivered and is not settled.
   package struct Push: Hashable, Sendable {
     package let attempts: UInt32
     /// The random bits of the latest lease; nil if the lease ended.
     package let bits: UInt64?
-    /// When the lease ends, or the push can be handed out again.
+    /// When the lease ends, or when the push can be delivered again.
     package let end: JournalDeadline
   }
 
   package private(set) var settings: ConsumerSettings
-  /// Where it started, as `Cursor.position`.
+  /// Where the consumer started, as `Cursor.position`.
   package let start: UInt64
   package private(set) var progress: ConsumerProgress
-  /// By number.
+  /// The delivered pushes that are not settled, by number.
   package private(set) var pushes: [UInt64: Push] = [:]
   /// The numbers after the position that are settled.
   private(set) var settled = NumberRanges()
-  /// Oldest first.
+  /// The dead letters, oldest first.
   package private(set) var dead: [StoredDeadLetter] = []
-  /// Dead letters that are handed out again, in the order of the retries. Their numbers may be before the position.
+  /// Dead letters that are being delivered again, in the order of the retries. Their numbers may be before the
+  /// position.
   private(set) var retried: [StoredPush] = []
 
   fileprivate init(_ settings: ConsumerSettings, start: UInt64) {
@@ -88,7 +89,8 @@ package struct StoredConsumer: Equatable, Sendable {
     if !retried.isEmpty { retried.removeAll { numbers.contains($0.number) } }
   }
 
-  /// Positions only move forward. What is before the position is settled, except dead letters that are handed out again.
+  /// Positions only move forward. Pushes before the position are settled, except dead letters that are being delivered
+  /// again.
   private mutating func move(_ moved: ConsumerProgress) {
     let before = progress
     progress = moved

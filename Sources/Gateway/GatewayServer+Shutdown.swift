@@ -20,6 +20,8 @@ extension GatewayServer {
   /// of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A request
   /// that one of them sends later is not read, and may have to count as executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
+  /// Interval of log lines that say what a step still waits for.
+  private static var progressInterval: TimeSpan { .seconds(2) }
   /// Timeout for writing the last log lines: a pipe without a reader must not prevent the process from exiting.
   package static var logFlushTimeout: TimeSpan { .seconds(2) }
 
@@ -44,7 +46,13 @@ extension GatewayServer {
     var result = WaitResult.reached
     if limits.pause > .zero {
       logger.info("readiness fails, requests are served", [.fraction("seconds", limits.pause.seconds)])
-      result = wait(atMost: limits.pause) { false }
+      result = wait(
+        atMost: limits.pause,
+        reporting: { rest in
+          logger.info(
+            "requests are still served",
+            [.number("connections", server.clientConnections), .fraction("seconds_left", rest.seconds)])
+        }, until: { false })
     }
     // The clients' listeners close with the drain. Afterwards their socket files may belong to the next process.
     var files = clientSocketFiles + managementSocketFiles
@@ -80,7 +88,16 @@ extension GatewayServer {
     let spread = min(limit / 2, Self.releaseInterval * Int64(connections))
     server.drain(loops, releasingOver: spread) { [events] in events.wake() }
     sessions.stopWebhooks { [events] in events.wake() }
-    return wait(atMost: limit) { server.isDrained && sessions.webhooksAreIdle }
+    return wait(
+      atMost: limit,
+      reporting: { rest in
+        logger.info(
+          "waiting for clients",
+          [
+            .number("connections", server.clientConnections), .number("calls", sessions.callCount),
+            .flag("webhooks", !sessions.webhooksAreIdle), .fraction("seconds_left", rest.seconds),
+          ])
+      }, until: { server.isDrained && sessions.webhooksAreIdle })
   }
 
   private func flush(within limit: TimeSpan, closing: TimeSpan) -> WaitResult {
@@ -90,7 +107,16 @@ extension GatewayServer {
     peers?.whenHoldingEnds { [events] in events.wake() }
     replicas?.leave()
     sessions.shutDown(flushWithin: limit) { [events] in events.wake() }
-    return wait(atMost: limit + closing) { sessions.haveEnded }
+    return wait(
+      atMost: limit + closing,
+      reporting: { rest in
+        logger.info(
+          "waiting for upstreams",
+          [
+            .number("sessions", sessions.endingCount), .number("messages", sessions.sums.queuedMessages),
+            .fraction("seconds_left", rest.seconds),
+          ])
+      }, until: { sessions.haveEnded })
   }
 
   /// Whether the requests of other gateways that waited here are on their way to the next holders.
@@ -125,12 +151,19 @@ extension GatewayServer {
   private enum WaitResult { case reached, timedOut, interrupted }
 
   /// Waits until `isReached` returns true (checked after each wake-up), the limit expires, or a shutdown signal
-  /// arrives.
-  private func wait(atMost limit: TimeSpan, until isReached: () -> Bool) -> WaitResult {
+  /// arrives. Calls `report` with the time that is left every `progressInterval`.
+  private func wait(
+    atMost limit: TimeSpan, reporting report: (TimeSpan) -> Void = { _ in }, until isReached: () -> Bool
+  ) -> WaitResult {
     let deadline = ProcessInformation.monotonicTime() + limit
+    var nextReport = ProcessInformation.monotonicTime() + Self.progressInterval
     while !isReached() {
-      switch events.wait(until: deadline) {
-      case .deadline: return isReached() ? .reached : .timedOut
+      switch events.wait(until: min(deadline, nextReport)) {
+      case .deadline:
+        let now = ProcessInformation.monotonicTime()
+        guard now < deadline else { return isReached() ? .reached : .timedOut }
+        report(deadline - now)
+        nextReport = now + Self.progressInterval
       case .signal(Self.reloadSignal):
         logger.info("the gateway is shutting down: the configuration is not reloaded", [])
       case .signal: return .interrupted

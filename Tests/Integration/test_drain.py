@@ -42,6 +42,37 @@ async def test_each_step_is_logged_in_its_order(upstream, gateway_for):
     assert [message for message in messages if message in STEPS] == STEPS
 
 
+async def test_the_log_says_what_each_step_waits_for(raw_upstream, gateway_for):
+    """A client that has sent half of its request, and then a message for an upstream that reads nothing."""
+
+    async def deaf(reader, writer):
+        await upgrade(reader, writer)
+        await asyncio.Event().wait()
+
+    settings = {f"DRAWBRIDGE_SHUTDOWN_{step}": "10m" for step in ("PAUSE", "DRAIN", "FLUSH")}
+    gateway = await gateway_for(await raw_upstream(deaf), env={**settings, "DRAWBRIDGE_SHUTDOWN_PAUSE": "2500ms"})
+    size = 8 << 20
+    assert (await gateway.client().send("x" * size)).status == 202
+    assert (await gateway.client().send("y" * size)).status == 202
+    _, writer = await asyncio.open_connection(*gateway.address())
+    writer.write(HALF_A_POST)
+    await eventually(lambda: has_half_a_body(gateway), what="half of the post has arrived")
+    gateway.signal()
+    served = await gateway.logs(lambda record: record["message"] == "requests are still served", what="the pause")
+    assert served["connections"] >= 1
+    clients = await gateway.logs(lambda record: record["message"] == "waiting for clients", what="the drain")
+    assert clients["connections"] == 1
+    assert clients["calls"] == 0
+    assert 0 < clients["seconds_left"] < 600
+    writer.write(b"te")
+    upstreams = await gateway.logs(lambda record: record["message"] == "waiting for upstreams", what="the flush")
+    assert upstreams["sessions"] == 1
+    assert upstreams["messages"] >= 1
+    writer.close()
+    gateway.signal()
+    assert await gateway.exit_status() == 0
+
+
 async def test_probes_are_served_and_a_late_post_is_sent_while_it_drains(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
     reader, writer = await asyncio.open_connection(*gateway.address())

@@ -221,6 +221,8 @@ package final class SessionDirectory: Sendable {
   }
 
   package var haveEnded: Bool { everySession.allSatisfy { $0.upstream.hasEnded } }
+  /// Number of sessions that have not ended.
+  package var endingCount: Int { everySession.count { !$0.upstream.hasEnded } }
 
   /// Refuses every message from now on.
   package func refuseMessages() {

@@ -72,6 +72,10 @@ package final class Store: Journal {
       logger.info(
         "the store was not closed in order; checking it", [.text("path", path), .number("bytes", bytes)])
     }
+    environment.isChecking = { path, read, bytes in
+      logger.info(
+        "checking the store", [.text("path", path), .number("bytes_read", read), .number("bytes", bytes)])
+    }
     environment.isReading = { path, read, bytes in
       logger.info(
         "reading the store", [.text("path", path), .number("bytes_read", read), .number("bytes", bytes)])

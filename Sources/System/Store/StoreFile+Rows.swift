@@ -209,14 +209,14 @@ private struct ReadingProgress {
 
   init(_ file: StoreFile) {
     self.file = file
-    next = ProcessInformation.monotonicTime() + file.environment.readingInterval
+    next = ProcessInformation.monotonicTime() + file.environment.progressInterval
   }
 
   mutating func add(_ count: Int) {
     bytes += count
     let now = ProcessInformation.monotonicTime()
     guard now >= next else { return }
-    next = now + file.environment.readingInterval
+    next = now + file.environment.progressInterval
     file.environment.isReading(file.path, bytes, file.bytes)
   }
 }

@@ -29,10 +29,12 @@ final class StoreFile {
     var noteDelay = SubmissionQueue.noteDelay
     /// Called before a file of this size is checked, which takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
+    /// Called while a large file is checked, with the bytes that were read so far and those of the file.
+    var isChecking: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
     /// Called while the sessions of a large file are read, with the bytes of entries so far and those of the file.
     var isReading: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
-    /// How long after the last such call, or the beginning.
-    var readingInterval = TimeSpan.seconds(2)
+    /// How long after the last of these two calls, or the beginning.
+    var progressInterval = TimeSpan.seconds(2)
   }
 
   /// What was found in the file when it was opened.
@@ -155,7 +157,14 @@ final class StoreFile {
 
   /// - Parameter kind: `quick_check` or `integrity_check`.
   func check(_ kind: String) throws(SQLiteDatabase.Failure) {
-    let result = try database.text("PRAGMA \(kind)(1)") ?? "no result"
+    let (path, bytes, isChecking) = (path, bytes, environment.isChecking)
+    let counter = ReadCounter()
+    let result = try ProgressReports.during(environment.progressInterval) {
+      // Some pages are read twice.
+      if let read = counter.bytes { isChecking(path, min(read, bytes), bytes) }
+    } _: { () throws(SQLiteDatabase.Failure) in
+      try database.text("PRAGMA \(kind)(1)") ?? "no result"
+    }
     guard result == "ok" else { throw .refused(.damaged(result)) }
   }
 

@@ -61,12 +61,24 @@ package enum StoreInspection {
     package let sessions: [Session]?
   }
 
+  /// What takes long in a large file.
+  package enum Activity: Sendable {
+    case checking, reading, copying
+  }
+
+  /// Is called about every two seconds, with the bytes so far and those of the file.
+  package typealias Progress = @Sendable (Activity, Int, Int) -> Void
+
   /// Checks everything in the file, and returns what it contains. Changes nothing.
-  package static func check(_ path: String) throws(StoreError) -> Summary {
+  package static func check(_ path: String, progress: @escaping Progress = { _, _, _ in }) throws(StoreError) -> Summary
+  {
     let lock = try take(path)
     let used = try StoreFile.fileToUse(path)
     try StorePlace.check(used)
-    let file = try StoreFile.inspect(used, lock)
+    var environment = StoreFile.Environment()
+    environment.isChecking = { progress(.checking, $1, $2) }
+    environment.isReading = { progress(.reading, $1, $2) }
+    let file = try StoreFile.inspect(used, lock, environment)
     do throws(SQLiteDatabase.Failure) {
       try file.check("integrity_check")
     } catch {
@@ -82,11 +94,20 @@ package enum StoreInspection {
 
   /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy continues with other numbers than the
   /// original, and tells its readers that what came later is missing.
-  package static func backUp(_ path: String, to target: String) throws(StoreError) {
+  package static func backUp(
+    _ path: String, to target: String, progress: @escaping Progress = { _, _, _ in }
+  ) throws(StoreError) {
     let lock = try take(path)
     let used = try StoreFile.fileToUse(path)
     try StorePlace.check(used)
-    if let reason = try StoreFile.inspect(used, lock).backUp(to: target) {
+    let file = try StoreFile.inspect(used, lock)
+    let bytes = file.bytes
+    let reason = ProgressReports.during(file.environment.progressInterval) {
+      progress(.copying, StorePlace.size(of: target + StoreFile.partialSuffix), bytes)
+    } _: {
+      file.backUp(to: target)
+    }
+    if let reason {
       throw .failed(path: path, reason: "no backup was made (\(reason))")
     }
   }

@@ -63,12 +63,21 @@ extension StoreWriter {
     // The request for this backup has timed out, and its client has the error.
     guard !cancellation.isOver else { return StoreFile.backupTimeout }
     let start = ProcessInformation.monotonicTime()
-    let reason = file.backUp(to: path, unless: cancellation)
+    let (logger, bytes) = (store.logger, file.bytes)
+    let reason = ProgressReports.during(environment.progressInterval) {
+      let written = StorePlace.size(of: path + StoreFile.partialSuffix)
+      logger.info(
+        "backing up the store", [.text("backup", path), .number("bytes_written", written), .number("bytes", bytes)])
+    } _: {
+      file.backUp(to: path, unless: cancellation)
+    }
     let seconds = (ProcessInformation.monotonicTime() - start).seconds
     if let reason {
       store.logger.error("the store was not backed up", [.text("backup", path), .text("reason", reason)])
     } else {
-      store.logger.info("the store was backed up", [.text("backup", path), .fraction("seconds", seconds)])
+      store.logger.info(
+        "the store was backed up",
+        [.text("backup", path), .number("bytes", StorePlace.size(of: path)), .fraction("seconds", seconds)])
     }
     return reason
   }

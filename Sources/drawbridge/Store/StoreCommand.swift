@@ -57,7 +57,7 @@ enum StoreCommand {
   }
 
   /// Time between two lines about the progress of a long operation.
-  private static let progressInterval = TimeSpan.seconds(5)
+  private static let progressInterval = TimeSpan.seconds(2)
 
   private static func run(_ arguments: Arguments) throws(UsageError) -> Int32 {
     guard let word = arguments.operands.first else {
@@ -91,6 +91,16 @@ enum StoreCommand {
     }
   }
 
+  @Sendable private static func printProgress(_ activity: StoreInspection.Activity, _ done: Int, _ total: Int) {
+    let verb =
+      switch activity {
+      case .checking: "checked"
+      case .reading: "read"
+      case .copying: "copied"
+      }
+    Terminal.printError("drawbridge: \(done >> 20) of at most \(total >> 20) MiB are \(verb)")
+  }
+
   private static func refuse(_ error: StoreError) -> Int32 {
     Terminal.printError("drawbridge: \(error)")
     return error.concernsFile ? ExitCode.configuration : ExitCode.unavailable
@@ -99,7 +109,7 @@ enum StoreCommand {
   // MARK: Check
 
   private static func check(_ path: String) throws(StoreError) -> Int32 {
-    let summary = try StoreInspection.check(path)
+    let summary = try StoreInspection.check(path, progress: printProgress)
     Terminal.print(
       "store '\(path)' is sound: schema \(summary.schema), \(summary.bytes) bytes, term \(summary.term)")
     if summary.endedUncleanly { Terminal.print("the last run did not end in order; nothing needs to be done") }
@@ -133,14 +143,15 @@ enum StoreCommand {
 
   private static func export(_ path: String) throws(StoreError) -> Int32 {
     var output = Output()
-    var lines = 0
+    var (lines, bytes) = (0, 0)
     var next = ProcessInformation.monotonicTime() + progressInterval
     let unreadable = try StoreInspection.export(path) { line in
       output.append(line)
       lines += 1
-      guard lines % 1024 == 0, ProcessInformation.monotonicTime() >= next else { return }
+      bytes += line.count
+      guard ProcessInformation.monotonicTime() >= next else { return }
       next = ProcessInformation.monotonicTime() + progressInterval
-      Terminal.printError("drawbridge: \(lines) lines")
+      Terminal.printError("drawbridge: \(counted(lines, "line")) (\(bytes >> 20) MiB) are written")
     }
     output.flush()
     guard unreadable > 0 else { return ExitCode.ok }
@@ -181,14 +192,14 @@ enum StoreCommand {
       throw .failed(path: path, reason: "no backup was made (the name of the copy has a line break)")
     }
     do throws(StoreError) {
-      try StoreInspection.backUp(path, to: target)
+      try StoreInspection.backUp(path, to: target, progress: printProgress)
     } catch {
       guard case .inUse = error else { throw error }
       var next = ProcessInformation.monotonicTime() + progressInterval
       let reason = try BackupRequest.send(path, target: target) { written, total in
         guard ProcessInformation.monotonicTime() >= next else { return }
         next = ProcessInformation.monotonicTime() + progressInterval
-        Terminal.printError("drawbridge: \(written >> 20) of at most \(total >> 20) MiB are copied")
+        printProgress(.copying, written, total)
       }
       if let reason {
         Terminal.printError("drawbridge: no backup of store '\(path)' was made: \(reason)")

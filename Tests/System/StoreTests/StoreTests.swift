@@ -350,10 +350,55 @@ import UpstreamProtocol
     }
     _ = try StoreFile.open(folder.file, environment).sessions()
     #expect(reports.value.withLock { $0 }.isEmpty)
-    environment.readingInterval = .zero
+    environment.progressInterval = .zero
     _ = try StoreFile.open(folder.file, environment).sessions()
     let read = reports.value.withLock { $0 }
     #expect(read.count > 50 && read == read.sorted() && read.last ?? 0 > 300_000)
+  }
+
+  @Test func aCheckReportsWhatItHasRead() throws {
+    let folder = try TestFolder()
+    let store = try TestStore(folder.file)
+    for number in 1...20 as ClosedRange<UInt64> {
+      try store.submitAndWait([.push(RandomSession.push(number, size: 200_000))])
+    }
+    try store.close()
+    let reports = Box(Locked<[Int]>([]))
+    var environment = StoreFile.Environment()
+    let file = folder.file
+    environment.isChecking = { path, read, bytes in
+      #expect(path == file && (0...bytes).contains(read) && bytes > 4_000_000)
+      reports.value.withLock { $0.append(read) }
+    }
+    func check() throws { try StoreFile.open(folder.file, environment).check("quick_check") }
+    try check()
+    #expect(reports.value.withLock { $0 }.isEmpty)
+    environment.progressInterval = .zero
+    try eventually("a check reports what it has read") {
+      try check()
+      return reports.value.withLock { $0 }.contains { $0 > 0 }
+    }
+  }
+
+  @Test func progressIsReportedUntilTheWorkIsDone() throws {
+    let reports = Box(Locked<Int>(0))
+    let counter = ReadCounter()
+    let read = Box(Locked<Int>(0))
+    func report() -> @Sendable () -> Void {
+      {
+        reports.value.withLock { $0 += 1 }
+        if let bytes = counter.bytes { read.value.withLock { $0 = bytes } }
+      }
+    }
+    try ProgressReports.during(.milliseconds(1), report: report()) {
+      _ = try Data(contentsOf: URL(fileURLWithPath: #filePath))
+      try eventually("there are reports of what this thread has read") {
+        reports.value.withLock { $0 } >= 3 && read.value.withLock { $0 } > 10_000
+      }
+    }
+    let last = reports.value.withLock { $0 }
+    usleep(5_000)
+    #expect(reports.value.withLock { $0 } == last)
   }
 
   // MARK: Entries that nobody waits for

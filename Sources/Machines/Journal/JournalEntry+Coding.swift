@@ -6,8 +6,8 @@ import JournalCoding
 import Outbox
 import UpstreamProtocol
 
-/// The bytes of entries, as the store keeps them: a sequence of entries, each with a tag. The tags never change their meaning; a newer schema of the
-/// store adds tags.
+/// The bytes of entries in a store: a sequence of entries, each with a tag. A tag never changes its meaning. A newer
+/// schema of the store adds tags.
 extension JournalEntry {
   package func append(to output: inout ByteQueue) {
     var coder = JournalCoder(appendingTo: output)
@@ -15,7 +15,7 @@ extension JournalEntry {
     output = coder.finish()
   }
 
-  /// Calls `body` with each entry. Returns false if the bytes are damaged, or `body` did.
+  /// Calls `body` with each entry. Returns false if the bytes are damaged, or `body` returned false.
   package static func read(_ bytes: Span<UInt8>, _ body: (JournalEntry) -> Bool) -> Bool {
     var coder = JournalCoder(reading: bytes)
     while coder.rest > 0 {

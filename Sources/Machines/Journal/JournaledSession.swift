@@ -2,12 +2,13 @@ import ByteStreams
 import Inbox
 import Outbox
 
-/// A session as a store has it in memory: its state, and the bytes of the entries that are to be written next.
+/// A session in the memory of its store: its state, and the bytes of the entries for the next write.
 ///
-/// The state is that after all entries that were taken, whether they are stored or not. If what is stored is lost, it is written anew from here.
-/// Pushes and payloads are shared with the session, so this costs references only.
+/// The state includes all entries that were taken, whether they are stored or not. If stored data is lost, the store
+/// writes it again from this state. Pushes and payloads are the session's own objects, so the state costs references
+/// only.
 package struct JournaledSession: ~Copyable {
-  /// Where a row of pushes begins: its offset, and the number of the first push at or after it.
+  /// The beginning of a row of pushes: its offset, and the number of the first push at or after it.
   private struct PushRow {
     let offset: Int
     let first: UInt64
@@ -16,35 +17,35 @@ package struct JournaledSession: ~Copyable {
   package var state: RestoredSession
   /// Whether the session has ended for good.
   package private(set) var isClosed = false
-  /// Whether the next write is that of the whole state, so that entries need not be encoded.
+  /// Whether the next write contains the whole state. Entries are then not encoded.
   package var isBehind = false
 
-  /// The entries of pushes and gaps.
+  /// The encoded pushes and gaps.
   private var pushEntries = ByteQueue()
-  /// Where rows begin in them.
+  /// The beginnings of rows in `pushEntries`.
   private var pushRows: [PushRow] = []
-  /// The other entries.
+  /// The other encoded entries.
   private var changeEntries = ByteQueue()
-  /// Where rows begin in them.
+  /// The beginnings of rows in `changeEntries`.
   private var changeRows: [Int] = []
 
-  /// A row ends after the entry with which it has this size. SQLite's limit is 10⁹ bytes.
+  /// A row ends after the entry with which it reaches this size. SQLite's limit is 10⁹ bytes.
   static var rowBytes: Int { 1 << 20 }
-  /// What a row costs besides its entries, so that many small rows are replaced by the state too.
+  /// The cost of a row in addition to its entries, so that many small rows also cause a compaction.
   package static var rowOverhead: Int { 32 }
-  /// A state is at most written anew after this many bytes of changes, so that both together cost little.
+  /// A state is written again after this many bytes of changes at the earliest, so that both together cost little.
   private static var minimumChangeBytes: Int { 4 << 20 }
-  /// A larger buffer was needed by an exceptional write only.
+  /// A larger buffer is freed after the write that needed it, since such a write is rare.
   private static var keptCapacity: Int { 1 << 20 }
 
   package init(_ state: RestoredSession) { self.state = state }
 
   // MARK: Entries
 
-  /// Whether there are entries to be written.
+  /// Whether there are entries to write.
   package var hasEntries: Bool { !pushEntries.isEmpty || !changeEntries.isEmpty }
 
-  /// Returns false if the entry cannot follow those before, which is a fault of the program.
+  /// Returns false if the entry does not follow the entries before it, which is a bug.
   package mutating func apply(_ entry: JournalEntry) -> Bool {
     switch entry {
     case .log(.push), .log(.gap):
@@ -71,8 +72,9 @@ package struct JournaledSession: ~Copyable {
     entry.append(to: &changeEntries)
   }
 
-  /// Begins a term. What the upstream has sent since the end of the last one is missing, unless it may restore the state of the last
-  /// connection: then the session records the gap when the upstream has said that it does not.
+  /// Begins a term. The upstream's messages since the end of the last term are missing, so a gap is recorded. The
+  /// exception is an upstream that may restore the state of the last connection: the session then records the gap if
+  /// the upstream reports that it has not restored it.
   package mutating func begin(term: UInt64, mayHaveLostEntries: Bool) -> Bool {
     let isNew = state.terms.isEmpty
     let start = JournalTerm(term: term, firstPush: state.log.nextPush, firstDelivery: state.outbox.nextDelivery)
@@ -81,7 +83,7 @@ package struct JournaledSession: ~Copyable {
     return isNew || state.mayBeContinued || apply(.log(.gap(mayHaveLostEntries ? [.upstream, .store] : .upstream)))
   }
 
-  /// Forgets the entries that are to be written.
+  /// Forgets the entries for the next write.
   package mutating func clear() {
     pushEntries.removeAll()
     pushRows.removeAll(keepingCapacity: true)
@@ -94,16 +96,15 @@ package struct JournaledSession: ~Copyable {
 
   // MARK: Writing
 
-  /// Whether the entries of the state take the place of all others: there are too many of those.
+  /// Whether the entries of the state should replace all stored changes, because these are too many.
   ///
-  /// - Parameters:
-  ///   - changeBytes: of the stored rows of changes.
-  ///   - stateBytes: of the stored state that they follow.
+  /// - Parameters: - changeBytes: the bytes of the stored rows of changes. - stateBytes: the bytes of the stored state
+  ///   before those changes.
   package func needsCompaction(changeBytes: Int, stateBytes: Int) -> Bool {
     isBehind || changeBytes + changeEntries.count > max(Self.minimumChangeBytes, 2 * stateBytes)
   }
 
-  /// Calls `body` with the rows of pushes that are to be written, and with their first and last numbers.
+  /// Calls `body` with the rows of pushes to write, and their first and last numbers.
   package func forEachPushRow<Failure>(
     _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void
   ) throws(Failure) {
@@ -115,7 +116,7 @@ package struct JournaledSession: ~Copyable {
     }
   }
 
-  /// Calls `body` with the rows of changes that are to be written.
+  /// Calls `body` with the rows of changes to write.
   package func forEachChangeRow<Failure>(
     _ body: (borrowing ByteQueue, Range<Int>) throws(Failure) -> Void
   ) throws(Failure) {
@@ -124,10 +125,10 @@ package struct JournaledSession: ~Copyable {
     }
   }
 
-  /// Calls `body` with rows of all pushes and gaps after push `stored`, made from the state.
+  /// Calls `body` with rows of all pushes and gaps after push `stored`, encoded from the state.
   ///
-  /// - Parameter notesRetention: whether the first row begins with `retained` if pushes after `stored` were dropped. Then the rows follow what is
-  ///   stored also for those who read no changes, and their end is that of the log.
+  /// - Parameter notesRetention: whether the first row begins with `retained` if pushes after `stored` were dropped. A
+  ///   reader that reads no changes can then follow the rows.
   package func forEachPushRow<Failure>(
     after stored: UInt64, notesRetention: Bool = false,
     _ body: (borrowing ByteQueue, Range<Int>, _ first: UInt64, _ last: UInt64) throws(Failure) -> Void
@@ -145,7 +146,7 @@ package struct JournaledSession: ~Copyable {
           continue
         }
       } else if next <= stored {
-        // A gap after the last stored push may have got another reason, so it is written again.
+        // A gap after the last stored push may have new reasons, so it is written again.
         continue
       }
       if bytes.count >= Self.rowBytes {
@@ -159,7 +160,7 @@ package struct JournaledSession: ~Copyable {
     if !bytes.isEmpty { try body(bytes, 0..<bytes.count, first, state.log.nextPush - 1) }
   }
 
-  /// Calls `body` with the rows of the state without its pushes, which take the place of all changes that led to it.
+  /// Calls `body` with the rows of the state without its pushes. These rows replace all changes before.
   package func forEachStateRow<Failure>(_ body: (borrowing ByteQueue) throws(Failure) -> Void) throws(Failure) {
     var bytes = ByteQueue()
     for entry in state.stateEntries {

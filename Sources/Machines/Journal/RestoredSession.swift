@@ -6,23 +6,23 @@ import Inbox
 import Outbox
 import UpstreamProtocol
 
-/// What a session was when its last entry was stored.
+/// The state of a session after its stored entries.
 ///
-/// `apply` is the definition of the journal: the state is that after all stored entries. Every value that `apply` accepts is within
-/// limits of its own, since a damaged file must not exhaust the memory.
+/// `apply` defines the meaning of entries. Each value that `apply` accepts has a limit of its own, since a damaged file
+/// must not exhaust the memory.
 package struct RestoredSession: Equatable, Sendable {
-  /// The latest terms that are kept. A cursor of an older term is before the oldest of these.
+  /// The number of terms that are kept, the latest. A cursor of an older term is before the oldest of them.
   package static var maximumTerms: Int { 64 }
 
-  /// Drawn at random when the session was first opened.
+  /// Random, drawn when the session was first opened.
   package let epoch: UInt64
-  /// Oldest first. The last one is the present. Empty: the session was never opened.
+  /// Sorted, the oldest first. The last is the present term. Empty if the session was never opened.
   package private(set) var terms: [JournalTerm] = []
-  /// Whether entries at the end may be missing, because the machine failed or the store was restored from a backup. The store appends a gap
-  /// then. This is not part of the journal.
+  /// Whether the last entries may be missing, because the machine failed or the store was restored from a backup. The
+  /// store then appends a gap. Not part of the journal.
   package var mayHaveLostEntries = false
 
-  /// Whether an earlier process had this session.
+  /// Whether an earlier process has used this session.
   package var isContinued: Bool { terms.count > 1 }
 
   package private(set) var log = StoredLog()
@@ -35,15 +35,17 @@ package struct RestoredSession: Equatable, Sendable {
 
   package init(epoch: UInt64) { self.epoch = epoch }
 
-  /// When the newest push or message of which something is known arrived; nil if nothing is.
+  /// The arrival of the newest known push or message; nil if none is known.
   package var newestTime: Int64? { [log.newestTime, outbox.newestTime].compactMap(\.self).max() }
 
-  /// Whether no push is missing if the upstream restores the state of its last connection, which the next one asks for.
+  /// Whether no push is missing if the upstream restores the state of its last connection, as the next connection will
+  /// request.
   package var mayBeContinued: Bool { !mayHaveLostEntries && memory.continuations.values.areComplete }
 
   // MARK: Applying
 
-  /// Applies the next entry. Returns false, without a change, if it cannot follow those before: the file is damaged.
+  /// Applies the next entry. Returns false, without a change, if the entry does not follow the entries before it: the
+  /// file is damaged.
   package mutating func apply(_ entry: JournalEntry) -> Bool {
     switch entry {
     case .opened(let term): return open(term)
@@ -71,8 +73,8 @@ package struct RestoredSession: Equatable, Sendable {
   /// The retained pushes and the gaps between them, in order.
   package var pushEntries: [JournalEntry] { log.changes.map { .log($0) } }
 
-  /// All other entries, which the store keeps in place of all that were ever submitted. They and `pushEntries`
-  /// are independent of each other, except that `retained`, the first of these, comes before both.
+  /// All other entries. The store keeps them instead of all changes that were ever submitted. They and `pushEntries`
+  /// can be applied in any order, except for `retained`, the first entry, which must precede both.
   package var stateEntries: [JournalEntry] {
     var result: [JournalEntry] = [.log(.retained(log.retention))]
     result += outbox.changes.map { .outbox($0) }

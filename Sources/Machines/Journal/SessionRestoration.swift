@@ -1,13 +1,14 @@
 import ByteStreams
 import Inbox
 
-/// Restores a session from the rows that a store has kept of it: all rows of changes are examined, then all rows of pushes are added, and then the changes
-/// are applied, which refer to pushes. Kept from the first reading, the changes would need several times the memory of the state that they lead to.
+/// Restores a session from its stored rows. First all rows of changes are examined, then all rows of pushes are added,
+/// and then the changes, which refer to pushes, are read again and applied. To keep the changes from the first reading
+/// would need several times the memory of the final state.
 ///
-/// The rows may be damaged: then a method returns false, and nothing in them can stop the program.
+/// The rows may be damaged. A method then returns false; damaged rows cannot stop the program.
 package struct SessionRestoration {
   package private(set) var state: RestoredSession
-  /// The last one. Without what is known of dropped pushes, the first push would not follow.
+  /// The last `retained` entry. Without it, the first push would not follow, because the pushes before it were dropped.
   private var retained: JournalEntry?
 
   package init(epoch: UInt64) { state = RestoredSession(epoch: epoch) }
@@ -19,9 +20,9 @@ package struct SessionRestoration {
     }
   }
 
-  /// Adds the entries of a row of pushes, except those that retention had dropped.
+  /// Adds the entries of a row of pushes, except the entries that retention had dropped.
   ///
-  /// - Parameter first: the number of the first push at or after it.
+  /// - Parameter first: the number of the first push in the row or after it.
   package mutating func add(pushes bytes: Span<UInt8>, from first: UInt64) -> Bool {
     beginPushes()
     var next = first
@@ -42,9 +43,9 @@ package struct SessionRestoration {
     }
   }
 
-  /// As above, for a row of which it is not known where it begins.
+  /// Adds the entries of a row of pushes whose first number is not known.
   ///
-  /// - Parameter last: the number of the last push up to its end.
+  /// - Parameter last: the number of the last push in the row or before its end.
   package mutating func add(pushes bytes: Span<UInt8>, through last: UInt64) -> Bool {
     var first: UInt64?
     _ = JournalEntry.read(bytes) { entry in

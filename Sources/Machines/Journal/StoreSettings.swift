@@ -1,9 +1,9 @@
 import ByteStreams
 
-/// Where sessions are stored.
+/// The settings of the store.
 package struct StoreSettings: Hashable, Sendable {
   package enum Engine: String, CaseIterable, Sendable {
-    /// Nowhere: they end with the process.
+    /// Without a store: sessions end with the process.
     case memory
     /// In an SQLite database.
     case sqlite
@@ -14,27 +14,28 @@ package struct StoreSettings: Hashable, Sendable {
   package enum Sync: String, CaseIterable, Sendable {
     /// The file is synchronised one second after a change. A power failure loses the last second.
     case interval
-    /// The file is synchronised before anything is acknowledged.
+    /// The file is synchronised before a change is acknowledged.
     case always
   }
 
   package var engine: Engine = .memory
-  /// The file.
+  /// The path of the file.
   package var path = "drawbridge.db"
   package var sync: Sync = .interval
-  /// Maximum bytes that wait to be stored: at 100 MB/s, more than half a second of pushes.
+  /// Maximum bytes of pending entries: more than half a second of pushes at 100 MB/s.
   package var pendingBytes = 64 << 20
-  /// How long a session is kept that the configuration does not have: long enough to notice a session that was removed by mistake.
+  /// How long a session stays stored after it was removed from the configuration. Long enough to notice a removal by
+  /// mistake.
   package var keepUnused = TimeSpan.hours(24 * 30)
 
   package init() {}
 }
 
-/// Whether the store works.
+/// Whether the store works, and if not, why.
 package struct StoreState: Equatable, Sendable {
-  /// Why a store in Redis does not work, for those who may not read the reason in full.
+  /// The kind of failure of a store in Redis, for clients that may not read the reason in full.
   package enum Cause: Sendable {
-    /// No attempt to connect has ended since the start.
+    /// No connection attempt has ended since the start.
     case notTried
     case unreachable
     /// Redis, or a Sentinel, does not accept the user or the password.
@@ -44,14 +45,15 @@ package struct StoreState: Equatable, Sendable {
     case tooFewReplicas
   }
 
-  /// Why it does not; nil: it does.
+  /// Why the store does not work; nil if it works.
   package var failure: String?
   package var cause = Cause.unreachable
-  /// Since when, in milliseconds of UNIX time.
+  /// The time of the last change between working and not working, in milliseconds since 1970.
   package var since: Int64
-  /// Which session cannot be used because what is stored of it is damaged, the last one that was found; nil: none. All others work.
+  /// The session whose stored data was last found damaged, so that it cannot be used; nil if there is none. All other
+  /// sessions work.
   package var damage: String?
-  /// Whether other gateways live, and none of them has ever reached this one.
+  /// Whether other gateways are alive, and none of them has ever reached this gateway.
   package var isUnreachable = false
   /// A session that another gateway with the same store connects to another host; nil if there is none.
   package var otherUpstream: (session: String, own: String, other: String)?

@@ -1,9 +1,10 @@
 import ByteStreams
 
-/// Both clocks at one moment: that of the process, which starts anew with the machine, and that of the wall, which entries have.
+/// Both clocks at one moment: the monotonic clock of the process, which restarts with the machine, and the wall clock,
+/// which entries use.
 package struct JournalClock: Sendable {
   package let now: MonotonicTime
-  /// In milliseconds of UNIX time.
+  /// In milliseconds since 1970.
   package let wallClock: Int64
 
   package init(now: MonotonicTime, wallClock: Int64) {
@@ -18,23 +19,23 @@ package struct JournalClock: Sendable {
     return JournalDeadline(time: wallClock + rest, rest: rest)
   }
 
-  /// A time before the start of the machine is that start.
+  /// Converts a wall-clock time. A time before the start of the machine becomes that start.
   package func time(of wallClock: Int64) -> MonotonicTime {
     let (age, overflows) = self.wallClock.subtractingReportingOverflow(wallClock)
     return now - .milliseconds(overflows ? 0 : max(0, age))
   }
 
-  /// The deadline on the clock of this process; `now` if it has passed.
+  /// Converts a deadline to the clock of this process. Returns `now` if it has passed.
   package func time(of deadline: JournalDeadline) -> MonotonicTime {
     let (left, overflows) = deadline.time.subtractingReportingOverflow(wallClock)
     return now + .milliseconds(max(0, min(overflows ? 0 : left, deadline.rest)))
   }
 }
 
-/// The end of a span of time that survives the process. A clock that is set back does not make the span longer.
+/// A deadline that survives the process. A clock that is set back does not delay it.
 package struct JournalDeadline: Hashable, Sendable {
   package let time: Int64
-  /// Milliseconds that were left when it was stored.
+  /// The milliseconds that were left when the deadline was stored.
   package let rest: Int64
 
   package init(time: Int64, rest: Int64) {

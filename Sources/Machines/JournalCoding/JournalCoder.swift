@@ -1,10 +1,10 @@
 import ByteStreams
 
-/// Writes or reads the bytes of what is stored. One description of a value serves both: a method gets the value to write, and returns the value that was
-/// written or read. While the coder reads, what a method gets is nil or ignored.
+/// Writes or reads stored bytes. One description of a value serves both: a method takes the value to write, and returns
+/// the value that it has written or read. While the coder reads, the argument is nil or ignored.
 ///
-/// Integers are written in groups of seven bits, the lowest first. The bytes to read may be damaged: nothing in them can stop the program or
-/// allocate more than they are long. After damage, everything reads as zero or empty.
+/// Integers are written in groups of seven bits, the lowest first. The input may be damaged. It cannot stop the
+/// program, and cannot cause allocations larger than itself. After damage, every value reads as zero or empty.
 package struct JournalCoder: ~Copyable, ~Escapable {
   private var output = ByteQueue()
   private let input: Span<UInt8>
@@ -12,7 +12,7 @@ package struct JournalCoder: ~Copyable, ~Escapable {
   private let isReading: Bool
   package private(set) var isDamaged = false
 
-  /// Writes behind `output`, which `finish` returns.
+  /// Appends to `output`, which `finish` returns.
   @_lifetime(immortal)
   package init(appendingTo output: consuming ByteQueue) {
     self.output = output
@@ -28,10 +28,10 @@ package struct JournalCoder: ~Copyable, ~Escapable {
 
   package consuming func finish() -> ByteQueue { output }
 
-  /// Number of the bytes that are left to read.
+  /// The number of bytes that are left to read.
   package var rest: Int { input.count - offset }
 
-  /// What was read is not what a program has written, unless it has this property.
+  /// Marks the input as damaged if a value that was read does not have this property, which every written value has.
   package mutating func require(_ isValid: Bool) {
     guard isReading, !isValid else { return }
     isDamaged = true
@@ -83,26 +83,26 @@ package struct JournalCoder: ~Copyable, ~Escapable {
     return isDamaged ? 0 : result
   }
 
-  /// A number, or how many there are. There is room to count further.
+  /// A number or a count, below 2^62 so that it can be incremented.
   package mutating func count(_ value: UInt64?) -> UInt64 { varint(value, through: 1 << 62 - 1) }
 
-  /// Numbers of pushes and messages, twice of which must fit into 63 bits.
+  /// The number of a push or message. Twice the number fits into 63 bits.
   package mutating func number(_ value: UInt64?) -> UInt64 {
     let number = count(value)
     require(number > 0)
     return number
   }
 
-  /// Twice the number of a push, and one more after a gap.
+  /// Twice the number of a push; one more after a gap.
   package mutating func position(_ value: UInt64?) -> UInt64 { varint(value, through: 1 << 63 - 1) }
 
-  /// Small magnitudes are short, whatever their sign.
+  /// A signed integer. Numbers near zero are short, whatever their sign.
   package mutating func signed(_ value: Int64?) -> Int64 {
     let bits = varint(value.map { UInt64(bitPattern: $0 << 1 ^ $0 >> 63) })
     return Int64(bitPattern: bits >> 1) ^ -Int64(bitPattern: bits & 1)
   }
 
-  /// Eight bytes.
+  /// An integer in eight bytes.
   package mutating func fixed(_ value: UInt64?) -> UInt64 {
     var result: UInt64 = 0
     for shift in stride(from: 0 as UInt64, to: 64, by: 8) {
@@ -111,16 +111,16 @@ package struct JournalCoder: ~Copyable, ~Escapable {
     return result
   }
 
-  // MARK: Others
+  // MARK: Other values
 
-  /// - Parameter other: what a damaged value becomes.
+  /// - Parameter other: the result for a damaged value.
   package mutating func raw<Value: RawRepresentable<UInt8>>(_ value: Value?, or other: Value) -> Value {
     let value = Value(rawValue: byte(value?.rawValue))
     require(value != nil)
     return value ?? other
   }
 
-  /// A flag, and the value after it if there is one.
+  /// A flag, followed by the value if there is one.
   @inline(__always)
   package mutating func optional<Value>(_ value: Value?, _ code: (inout JournalCoder, Value?) -> Value) -> Value? {
     flag(value != nil) ? code(&self, value) : nil
@@ -167,8 +167,8 @@ package struct JournalCoder: ~Copyable, ~Escapable {
   }
 }
 
-/// A value with one description of its bytes.
+/// A value whose initialiser both writes and reads it.
 package protocol JournalRecord {
-  /// Writes `value` and returns it, or reads one: then `value` is nil.
+  /// Writes `value` and copies it, or reads a value if `value` is nil.
   init(_ value: Self?, _ coder: inout JournalCoder)
 }

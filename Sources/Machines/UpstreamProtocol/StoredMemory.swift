@@ -19,22 +19,23 @@ package struct StoredSubscription: Equatable, Sendable {
   }
 }
 
-/// A change of what outlives a connection (`ProtocolMemory`), and is to survive the process.
+/// A change of the protocol's memory (`ProtocolMemory`) that survives the process.
 package enum MemoryChange: Equatable, Sendable {
-  /// A subscription was made or replaced. It becomes the latest.
+  /// A subscription was made or replaced. It is now the latest.
   case subscribed(StoredSubscription)
   /// The subscription with this key has ended.
   case unsubscribed(key: [UInt8])
-  /// The value of `${cursor}`; nil if there is none any more.
+  /// The value of `${cursor}`; nil if it has none any more.
   case cursor([UInt8]?)
-  /// What the upstream needs to restore the state of this namespace. It is submitted together with the push that it follows.
+  /// The data that the upstream needs to restore the state of this namespace. Submitted together with the push before
+  /// it.
   case continued(namespace: String, Continuation)
-  /// What `continued` has stored so far is of no use any more. It is submitted together with what takes its place.
+  /// The data of all earlier `continued` is void. Submitted together with the data that replaces it.
   case discontinued
-  /// The upstream is of this kind from now on. What another one needs to resume is forgotten.
+  /// The upstream uses this protocol from now on. The data that another protocol needs to resume is forgotten.
   case speaks(UpstreamKind)
 
-  /// Bytes of what it refers to.
+  /// The bytes of the payloads that the change refers to.
   package var size: Int {
     switch self {
     case .subscribed(let subscription): subscription.payload.count + subscription.key.count
@@ -46,7 +47,7 @@ package enum MemoryChange: Equatable, Sendable {
 }
 
 extension SubscriptionLedger {
-  /// What is to be stored of a change that has just been made.
+  /// Returns the change to store after this effect.
   package func change(after effect: Effect) -> MemoryChange? {
     switch effect {
     case .none: nil
@@ -57,9 +58,9 @@ extension SubscriptionLedger {
   }
 }
 
-/// What outlives the connections to an upstream, as it is stored.
+/// The stored form of a protocol's memory, which survives connections to the upstream.
 package struct StoredMemory: Equatable, Sendable {
-  /// There may be a million, and each change is about one.
+  /// A dictionary, because there may be a million subscriptions and a change concerns one of them.
   private var byKey: [[UInt8]: (order: UInt64, subscription: StoredSubscription)] = [:]
   private var nextOrder: UInt64 = 0
   package private(set) var cursor: [UInt8]?
@@ -69,7 +70,7 @@ package struct StoredMemory: Equatable, Sendable {
 
   package init() {}
 
-  /// In the order in which they were made.
+  /// Sorted by the order in which they were made.
   package var subscriptions: [StoredSubscription] {
     byKey.values.sorted { $0.order < $1.order }.map(\.subscription)
   }
@@ -83,7 +84,7 @@ package struct StoredMemory: Equatable, Sendable {
     case .cursor(let value): cursor = value
     case .continued(let namespace, let continuation): continuations[namespace] = continuation
     case .discontinued: continuations = [:]
-    // Messages that another protocol understands have ended before.
+    // Messages of the other protocol have ended before.
     case .speaks(let kind) where kind != self.kind:
       self = StoredMemory()
       self.kind = kind
@@ -91,9 +92,9 @@ package struct StoredMemory: Equatable, Sendable {
     }
   }
 
-  /// What leads from nothing to this.
+  /// The changes that lead from an empty memory to this memory.
   package var changes: [MemoryChange] {
-    // Before what it would forget.
+    // First, because it would clear the other data.
     var result: [MemoryChange] = kind == .websocket ? [] : [.speaks(kind)]
     result += subscriptions.map { .subscribed($0) }
     if let cursor { result.append(.cursor(cursor)) }
@@ -128,7 +129,7 @@ extension MemoryChange {
     }
   }
 
-  /// Returns nil if the tag belongs to others.
+  /// Returns nil if the tag does not belong to a change of the memory.
   package init?(tag: UInt8, _ coder: inout JournalCoder) {
     switch tag {
     case 10: self = .subscribed(StoredSubscription(nil, &coder))
@@ -141,7 +142,7 @@ extension MemoryChange {
     }
   }
 
-  /// The first byte is that of the only value that a connection resumes from.
+  /// The first byte is the kind of the value. 1, `${cursor}`, is the only kind.
   private static func cursor(_ value: [UInt8]?, _ coder: inout JournalCoder) -> [UInt8]? {
     coder.require(coder.byte(1) == 1)
     return coder.optional(value) { $0.bytes($1) }
@@ -163,7 +164,7 @@ extension Continuation: JournalRecord {
 }
 
 extension UpstreamKind: JournalRecord {
-  /// The order of the stored numbers.
+  /// Sorted by stored number.
   private static var stored: [UpstreamKind] { [.websocket, .socketIO] }
 
   package init(_ kind: Self?, _ coder: inout JournalCoder) {

@@ -3,29 +3,29 @@ import CSQLite
 import Host
 import Synchronization
 
-/// One connection to an SQLite database. It belongs to one thread.
+/// A connection to an SQLite database. Belongs to one thread.
 ///
-/// The thin layer over the library: every result is checked, and nothing decides here.
+/// A thin layer over the library: it checks every result, and decides nothing.
 @safe final class SQLiteDatabase {
   /// A failed call.
   struct Failure: Error, Equatable, CustomStringConvertible {
     /// The extended result code of SQLite.
     let code: Int32
-    /// `errno` of the system call that failed; 0 if none did.
+    /// The `errno` of the system call that failed; 0 if none failed.
     let systemCode: Int32
     let message: String
 
     var primaryCode: Int32 { code & 0xFF }
 
-    /// The disk or the quota is full. SQLite reports only the first. After a failed synchronisation, whatever its reason, the kernel may have
-    /// dropped what it could not write: that is not a full disk only.
+    /// The disk or the quota is full. (SQLite reports only a full disk.) A failed synchronisation does not count,
+    /// whatever its reason: the kernel may have dropped pages that it could not write, so the file is not only full.
     var isFull: Bool {
       if code == Self.failedSync || code == Self.failedFolderSync { return false }
       return primaryCode == SQLITE_FULL || (primaryCode == SQLITE_IOERR && systemCode == Self.quotaExceeded)
     }
     /// Another process has the file open.
     var isLocked: Bool { primaryCode == SQLITE_BUSY || primaryCode == SQLITE_LOCKED }
-    /// The content of the file is not what SQLite has written.
+    /// The file does not have the content that SQLite has written.
     var isDamaged: Bool { primaryCode == SQLITE_CORRUPT || primaryCode == SQLITE_NOTADB }
 
     private static var quotaExceeded: Int32 { 122 }
@@ -44,7 +44,7 @@ import Synchronization
 
   /// Opens the file, and creates it if there is none.
   ///
-  /// - Parameter fileSystem: the name of a registered one; nil: the default. Only tests have others.
+  /// - Parameter fileSystem: the name of a registered file system, for tests; nil for the default.
   init(_ path: String, isReadOnly: Bool = false, fileSystem: String? = nil) throws(Failure) {
     var opened: OpaquePointer?
     let flags = SQLITE_OPEN_NOMUTEX | (isReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)
@@ -65,9 +65,9 @@ import Synchronization
     unsafe logPages.deallocate()
   }
 
-  /// Leaves checkpoints to the caller. `pagesInLog` is current from now on.
+  /// Turns automatic checkpoints off. Makes `pagesInLog` available.
   func stopCheckpoints() {
-    // In this order, since the library has one place for the hook of both.
+    // In this order, because the library uses one hook for both.
     unsafe sqlite3_wal_autocheckpoint(handle, 0)
     unsafe csqlite_count_log_pages(handle, logPages)
   }
@@ -87,12 +87,12 @@ import Synchronization
     guard result == SQLITE_OK else { throw failure(result) }
   }
 
-  /// Executes statements that have no parameters. Results are ignored.
+  /// Executes statements without parameters. Ignores their results.
   func execute(_ sql: String) throws(Failure) {
     try check(unsafe sqlite3_exec(handle, sql, nil, nil, nil))
   }
 
-  /// Returns the first column of the first row, as text; nil if there is no row.
+  /// Returns the first column of the first row as text; nil if there is no row.
   func text(_ sql: String) throws(Failure) -> String? {
     let statement = try prepare(sql)
     defer { statement.reset() }
@@ -105,7 +105,7 @@ import Synchronization
     return try statement.step() ? statement.integer(0) : nil
   }
 
-  /// Returns a statement, which is prepared once.
+  /// Returns a prepared statement. Prepares it on the first call.
   func prepare(_ sql: String) throws(Failure) -> SQLiteStatement {
     if let statement = statements[sql] { return statement }
     var pointer: OpaquePointer?
@@ -126,7 +126,7 @@ import Synchronization
     _ = try statement.step()
   }
 
-  /// Executes a statement whose parameters are integers, and at the end a part of these bytes.
+  /// Executes a statement whose parameters are these integers, followed by the range of `bytes`.
   func run(
     _ sql: String, _ integers: Int64..., bytes: borrowing ByteQueue, in range: Range<Int>
   ) throws(Failure) {
@@ -148,7 +148,7 @@ import Synchronization
     while try statement.step() { if !body(statement) { return } }
   }
 
-  /// Calls `body` in a transaction, which is rolled back if it fails.
+  /// Calls `body` in a transaction, which is rolled back if `body` throws.
   func transaction(_ body: () throws(Failure) -> Void) throws(Failure) {
     try run("BEGIN IMMEDIATE")
     do throws(Failure) {
@@ -160,7 +160,7 @@ import Synchronization
     }
   }
 
-  /// SQLite has rolled back by itself after some errors.
+  /// Does nothing if SQLite has rolled back by itself, as it does after some errors.
   private func rollBack() {
     for statement in statements.values { statement.reset() }
     if unsafe sqlite3_get_autocommit(handle) == 0 { _ = unsafe sqlite3_exec(handle, "ROLLBACK", nil, nil, nil) }
@@ -168,7 +168,7 @@ import Synchronization
 
   enum Checkpoint {
     case passive
-    /// Also makes the file of the log empty.
+    /// Also truncates the file of the log.
     case truncating
   }
 
@@ -178,12 +178,13 @@ import Synchronization
     unsafe logPages.pointee = 0
   }
 
-  /// Whether nothing is written or removed when it is closed: the file is only inspected, or it has failed, and another may have its name then.
+  /// Sets whether closing writes and removes nothing. Used if the file is only inspected, or has failed and another
+  /// file may have its name.
   func keepLogOnClose(_ isKept: Bool) { unsafe csqlite_keep_log_on_close(handle, isKept ? 1 : 0) }
 
-  /// Calls `body`, whose statement fails once `cancellation` is set.
+  /// Calls `body`. Its statement fails once `cancellation` is set.
   func unless(_ cancellation: Cancellation, _ body: () throws(Failure) -> Void) throws(Failure) {
-    // A few rows, of which each may have a megabyte: often enough to end soon on a slow disk. `body` keeps it alive.
+    // Checked about every few rows, each of which may have a megabyte. Often enough to end soon on a slow disk.
     let context = unsafe Unmanaged.passUnretained(cancellation).toOpaque()
     unsafe sqlite3_progress_handler(
       handle, 20,
@@ -231,7 +232,7 @@ import Synchronization
     try database.check(unsafe csqlite_bind_text(pointer, index, value, Int32(value.utf8.count)))
   }
 
-  /// Binds bytes without copying them: they must stay as they are until `reset()`.
+  /// Binds bytes without copying them. They must not change until `reset()`.
   fileprivate func bind(_ index: Int32, _ bytes: Span<UInt8>) throws(SQLiteDatabase.Failure) {
     let result = unsafe bytes.withUnsafeBytes {
       unsafe csqlite_bind_static_blob(pointer, index, $0.baseAddress, UInt64($0.count))
@@ -255,7 +256,8 @@ import Synchronization
   }
 }
 
-/// Whether a long operation is to end early: it was set, another one was, or its time is over. Safe for use from any thread.
+/// Tells a long operation to end early: because it was set, another cancellation was set, or its deadline has passed.
+/// Thread-safe.
 final class Cancellation: Sendable {
   private let flag = Atomic<Bool>(false)
   private let other: Cancellation?

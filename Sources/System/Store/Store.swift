@@ -11,18 +11,19 @@ import Threading
 
 /// The store of a process, in an SQLite database.
 ///
-/// Sessions submit entries from any thread into a `SubmissionQueue`. One thread takes everything that was submitted, stores it in one transaction, and
-/// reports that to the sessions: see `StoreWriter`. While it commits, the next entries gather.
+/// Sessions submit entries from any thread into a `SubmissionQueue`. One thread takes all submitted entries, stores
+/// them in one transaction, and reports the result to the sessions (see `StoreWriter`). While it commits, the next
+/// entries gather in the queue.
 package final class Store: Journal {
   enum Command: StoreCommand {
     case open(String, @Sendable (OpenedJournal) -> Void)
-    /// Writes a copy to this path, unless the cancellation is set. Reports nil, or why it failed.
+    /// Writes a copy to this path, unless the cancellation is set. Reports nil, or the reason of a failure.
     case backUp(String, Cancellation, @Sendable (String?) -> Void)
   }
 
   private struct Condition {
     var state: StoreState
-    /// Why a session is not stored until the next start; nil: all are.
+    /// Why a session is not stored until the next start; nil if all sessions are stored.
     var fault: String?
   }
 
@@ -31,7 +32,7 @@ package final class Store: Journal {
   private let condition: Locked<Condition>
   private let ended = Locked<Bool>(false)
   private let control = Locked<StoreControl?>(nil)
-  /// Ends a backup that is being made.
+  /// Cancels a backup in progress.
   let closing = Cancellation()
   private let endSignal: Int32
 
@@ -56,12 +57,11 @@ package final class Store: Journal {
 
   // MARK: Opening and closing
 
-  /// Opens the store and begins a term. Blocks until that is done.
+  /// Opens the store and begins a term. Blocks until both are done.
   ///
-  /// - Parameters:
-  ///   - configured: the sessions of the configuration. Others are removed after `keepUnused`.
-  ///   - wait: how long to wait while another process, such as the predecessor in a hand-over, has it open.
-  ///   - isCancelled: ends this wait early.
+  /// - Parameters: - configured: the sessions of the configuration. Other sessions are removed after `keepUnused`. -
+  ///   wait: how long to wait while another process has the store open, for example the predecessor in a restart. -
+  ///   isCancelled: ends this wait early.
   package static func open(
     _ settings: StoreSettings, for configured: [String], waiting wait: TimeSpan = .zero,
     unless isCancelled: @escaping @Sendable () -> Bool = { false }, logger: Logger, metrics registry: MetricsRegistry
@@ -95,11 +95,11 @@ package final class Store: Journal {
     var settings = settings
     settings.path = StorePlace.resolved(settings.path)
     let resolved = settings
-    // The connection belongs to the thread that opens it.
+    // The connection must be opened on the thread that uses it.
     let outcome = Handover<Result<Store, StoreError>>()
     let endSignal = eventfd(0, O_CLOEXEC)
     let isStarted = DetachedThread.start(named: "store") {
-      // The file is closed, and the lock released, when this returns.
+      // When this returns, the file is closed and the lock is released.
       serve(resolved, configured, waiting: wait, unless: isCancelled, environment, logger, metrics, endSignal, outcome)?
         .end()
     }
@@ -110,7 +110,8 @@ package final class Store: Journal {
     return try outcome.wait().get()
   }
 
-  /// Opens the store, reports that, and returns it when it was closed; nil if it cannot be opened.
+  /// Opens the store, reports the result, and runs until the store is closed. Returns the closed store; nil if it could
+  /// not be opened.
   private static func serve(
     _ settings: StoreSettings, _ configured: Set<String>?, waiting wait: TimeSpan, unless isCancelled: () -> Bool,
     _ environment: StoreFile.Environment, _ logger: Logger, _ metrics: StoreMetrics, _ endSignal: Int32,
@@ -137,7 +138,7 @@ package final class Store: Journal {
     }
   }
 
-  /// Returns the lock of the store. If another process has it, the log says that this one waits.
+  /// Takes the lock of the store. Logs that it waits if another process has the lock.
   private static func take(
     _ path: String, waiting wait: TimeSpan, unless isCancelled: () -> Bool, _ logger: Logger
   ) throws(StoreError) -> StoreLock {
@@ -152,9 +153,9 @@ package final class Store: Journal {
     return try StoreLock.take(path, waiting: wait, unless: isCancelled)
   }
 
-  /// Stores everything that was submitted, and closes the file. Blocks for at most this time. Nothing may be submitted afterwards.
+  /// Stores all submitted entries and closes the file. Blocks for at most `span`. No entry may be submitted afterwards.
   ///
-  /// Returns false if it takes longer. What was acknowledged is stored all the same.
+  /// Returns false if it takes longer. Acknowledged entries are stored in any case.
   package func close(within span: TimeSpan) -> Bool {
     closing.set()
     control.withLock { $0.take() }?.stop()
@@ -174,7 +175,7 @@ package final class Store: Journal {
     control.withLock { $0 = started }
   }
 
-  /// The file was written anew. If its folder was made again, the socket for backups is missing, too.
+  /// Called after the file was written again. If its folder was created again, the socket for backups is missing, too.
   func renewControl() {
     control.withLock { control in
       guard let old = control, !closing.isSet, !old.isInPlace else { return }
@@ -195,7 +196,7 @@ package final class Store: Journal {
     _ = submissions.add(Command.open(name, then))
   }
 
-  /// Opens the journals of several sessions, and waits until their terms are stored.
+  /// Opens the journals of several sessions. Waits until the beginnings of their terms are stored.
   package func open(_ names: [String]) -> [String: OpenedJournal] {
     let openings = names.map { name in
       let opening = Handover<OpenedJournal>()
@@ -207,10 +208,11 @@ package final class Store: Journal {
     return result
   }
 
-  /// Writes a copy of everything that is stored to `path`, where there must be no file. `then` is called on the thread of the store, with the
-  /// reason if it failed.
+  /// Writes a copy of all stored data to `path`, where no file may exist. Calls `then` on the thread of the store, with
+  /// the reason if it failed.
   ///
-  /// - Parameter limit: when to give up. A system call that does not return, since its disk does not respond, is not interrupted.
+  /// - Parameter limit: when to give up. A system call that does not return, because its disk does not respond, is not
+  ///   interrupted.
   func backUp(to path: String, within limit: TimeSpan, then: @escaping @Sendable (String?) -> Void) {
     let cancellation = Cancellation(closing, at: ProcessInformation.monotonicTime() + limit)
     if !submissions.add(Command.backUp(path, cancellation, then)) { then("the store is closed") }
@@ -220,14 +222,14 @@ package final class Store: Journal {
 
   package var state: StoreState { condition.withLock { $0.state } }
 
-  /// Called by the writer. Returns whether that is a change.
+  /// Called by the writer with the reason of a failure, or nil. Returns whether this changes the state.
   func change(to failure: String?) -> Bool {
     let isChange = submissions.setFailed(failure != nil)
     report(failure)
     return isChange
   }
 
-  /// A session is not stored any more. The store works for the others.
+  /// Called when a session is not stored any more. The store works for the other sessions.
   func noteFault(of session: String) {
     condition.withLock { $0.fault = $0.fault ?? "session '\(session)' is not stored any more: restart the gateway" }
     metrics.noteFailure()
@@ -247,12 +249,12 @@ package final class Store: Journal {
 
   // MARK: The writer's sleep
 
-  /// Waits until the writer is woken, but at most until `deadline`. Returns false if that has passed. Called by the writer, after it has found nothing to do
-  /// and has set `sleepsUntil`.
+  /// Waits until the writer is woken, or `deadline` has passed; then it returns false. The writer calls it when it has
+  /// found nothing to do and has set `sleepsUntil`.
   func sleep(until deadline: MonotonicTime) -> Bool { wakeUp.wait(until: deadline) }
 }
 
-/// Ends the sleep of the writer. It outlives the store, since the journals of sessions may.
+/// Wakes the writer. Outlives the store, because the journals of sessions may.
 private final class WakeUp: Sendable {
   private let descriptor = eventfd(0, O_CLOEXEC)
 
@@ -277,7 +279,7 @@ private final class WakeUp: Sendable {
   }
 }
 
-/// A value that one thread passes to another.
+/// Passes one value from a thread to another.
 private final class Handover<Value: Sendable>: Sendable {
   private let value = Locked<Value?>(nil)
   private let signal = eventfd(0, O_CLOEXEC)

@@ -6,24 +6,25 @@ import Journal
 import Logging
 import Threading
 
-/// Accepts requests for backups on the socket `PATH.sock`, for as long as the store is open. Only the user of the gateway, and root, can
-/// connect to it.
+/// Accepts requests for backups on the socket `PATH.sock` while the store is open. Only the user of the gateway, and
+/// root, can connect to it.
 ///
-/// A connection has one request, `backup` and the path of the copy in a line, and gets lines: `progress` with the bytes that are written
-/// and those of the store, at once and about every second; at the end `done`, or `failed` with the reason. One thread serves one connection
-/// after another. A client that is gone when its turn comes gets no backup.
+/// A connection carries one request, a line with `backup` and the path of the copy. The response consists of lines:
+/// `progress` with the bytes written and the bytes of the store, at once and about every second, and at the end `done`,
+/// or `failed` with the reason. One thread serves the connections one after another. A client that has disconnected
+/// before its turn gets no backup.
 final class StoreControl: Sendable {
   static var suffix: String { ".sock" }
   /// A path has at most 4096 bytes.
   static var maximumLineBytes: Int { 4096 + 64 }
-  /// How long a client may take to send its request, or to accept a line.
+  /// How long a client may take to send its request, or to receive a line.
   private static var timeoutSeconds: Int { 5 }
   private static var progressInterval: TimeSpan { .seconds(1) }
 
   struct Limits {
-    /// How long a backup may take. Nothing else is stored meanwhile: one to a disk that is too slow must end.
+    /// How long a backup may take. Nothing else is stored meanwhile, so a backup to a slow disk must end.
     var backup = TimeSpan.minutes(10)
-    /// How long after that a disk that does not respond may prevent its end, until the client gets an error nevertheless.
+    /// How long a disk that does not respond may delay the end of a backup, until the client gets an error.
     var stall = TimeSpan.seconds(30)
   }
   private static var backlog: Int32 { 16 }
@@ -47,7 +48,7 @@ final class StoreControl: Sendable {
     _ = Glibc.close(stopSignal)
   }
 
-  /// Without a socket, the store works and cannot be backed up while it is open: the log says so.
+  /// Starts the socket. Without it, the store works, but cannot be backed up while it is open. The log then says so.
   static func start(for store: Store, _ limits: Limits = Limits()) -> StoreControl? {
     let path = store.settings.path + suffix
     do throws(SystemError) {
@@ -67,17 +68,17 @@ final class StoreControl: Sendable {
     return nil
   }
 
-  /// Whether commands find the socket. If its folder was removed and made again, they do not.
+  /// Whether commands find the socket. False if its folder was removed and created again.
   var isInPlace: Bool { file?.isInPlace == true }
 
-  /// Removes the socket. A backup that is being made continues until the store ends it.
+  /// Removes the socket. A backup in progress continues until the store cancels it.
   func stop() {
     file?.remove()
     var one: UInt64 = 1
     _ = unsafe Glibc.write(stopSignal, &one, 8)
   }
 
-  /// The next connection; nil when `stop` was called.
+  /// Returns the next connection; nil after `stop`.
   private func accept() -> Int32? {
     while true {
       var events = [
@@ -92,7 +93,7 @@ final class StoreControl: Sendable {
         _ = fcntl(connection, F_SETFL, 0)
         return connection
       }
-      // Without descriptors, or after the client has left.
+      // No descriptors are left, or the client has disconnected.
       usleep(10_000)
     }
   }
@@ -126,7 +127,7 @@ final class StoreControl: Sendable {
         StoreSocket.write(connection, "failed a disk does not respond\n")
         return
       }
-      // A client that has left meanwhile changes nothing: its backup is complete or removed at the end.
+      // If the client has disconnected, the backup continues all the same. At its end it is complete, or removed.
       _ = report()
     }
     let line = result.reason.map { reason in "failed \(String(reason.map { $0.isNewline ? " " : $0 }))\n" }
@@ -134,7 +135,7 @@ final class StoreControl: Sendable {
   }
 }
 
-/// What the writer reports of a backup.
+/// The result of a backup, which the writer reports.
 private final class BackupResult: Sendable {
   private let value = Locked<String??>(nil)
   private let signal = eventfd(0, O_CLOEXEC)
@@ -149,7 +150,7 @@ private final class BackupResult: Sendable {
     _ = unsafe Glibc.write(signal, &one, 8)
   }
 
-  /// Returns whether it has ended.
+  /// Returns whether the backup has ended.
   func wait(atMost span: TimeSpan) -> Bool {
     if value.withLock({ $0 != nil }) { return true }
     var event = pollfd(fd: signal, events: Int16(POLLIN), revents: 0)
@@ -160,11 +161,12 @@ private final class BackupResult: Sendable {
 
 /// Unix-domain sockets with blocking calls.
 enum StoreSocket {
-  /// Binds a socket to a path where only its owner can connect. A file that is left there belongs to nobody: the store is locked.
+  /// Binds a socket to a path, so that only its owner can connect. Removes a file at the path: no process uses it,
+  /// since the store is locked.
   static func listen(at path: String, backlog: Int32) throws(SystemError) -> Int32 {
     let descriptor = try make()
     do throws(SystemError) {
-      // The mode of the socket becomes that of its file.
+      // The file of the socket gets the mode of the socket.
       guard fchmod(descriptor, 0o600) == 0 else { throw SystemError("fchmod", code: errno, subject: path) }
       _ = unsafe unlink(path)
       let result = try unsafe withAddress(of: path) { unsafe bind(descriptor, $0, $1) }
@@ -189,7 +191,7 @@ enum StoreSocket {
     }
   }
 
-  /// Whether the last `readLine` has ended since nothing was received for the time of `setTimeout`.
+  /// Whether the last `readLine` ended because nothing was received within the timeout.
   static var hasTimedOut: Bool { errno == EAGAIN }
 
   private static func make() throws(SystemError) -> Int32 {
@@ -198,8 +200,8 @@ enum StoreSocket {
     return descriptor
   }
 
-  /// Calls `body` with the address of a path, which may be longer than a socket address can be: it is then one below an open folder.
-  /// Returns 0 or an errno value.
+  /// Calls `body` with the address of a path. A socket address is shorter than a path can be, so the address refers to
+  /// an open folder. Returns 0 or an errno value.
   private static func withAddress(
     of path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
   ) throws(SystemError) -> Int32 {
@@ -229,7 +231,7 @@ enum StoreSocket {
     unsafe setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &timeout, size)
   }
 
-  /// Reads a line without its end. nil: there is none, it is too long, or it is not UTF-8.
+  /// Reads a line, and returns it without its end. Returns nil if there is no line, or it is too long or not UTF-8.
   static func readLine(_ descriptor: Int32, atMost limit: Int) -> String? {
     errno = 0
     var line: [UInt8] = []
@@ -244,7 +246,7 @@ enum StoreSocket {
     return nil
   }
 
-  /// Returns false if the other end does not accept it.
+  /// Returns false if the peer does not accept the text.
   @discardableResult
   static func write(_ descriptor: Int32, _ text: String) -> Bool {
     var bytes = Array(text.utf8)[...]
@@ -260,13 +262,13 @@ enum StoreSocket {
   }
 }
 
-/// Asks the process that has a store open for a backup.
+/// Requests a backup from the process that has a store open.
 package enum BackupRequest {
-  /// How long the gateway may send nothing: it reports its progress every second.
+  /// How long the gateway may send nothing. It reports its progress every second.
   private static var silenceSeconds: Int { 30 }
 
-  /// Writes a copy to `target`, an absolute path. Calls `progress` with the bytes written and those of the store, about every second. Returns why it
-  /// failed, or nil.
+  /// Writes a copy to `target`, an absolute path. Calls `progress` about every second with the bytes written and the
+  /// bytes of the store. Returns the reason of a failure, or nil.
   package static func send(
     _ path: String, target: String, silenceSeconds: Int = silenceSeconds, progress: (Int, Int) -> Void
   ) throws(StoreError) -> String? {

@@ -1,17 +1,17 @@
 /// Why a store cannot be opened.
 package enum StoreError: Error, Equatable, CustomStringConvertible {
-  /// Another process has opened it.
+  /// Another process has the store open.
   case inUse(path: String)
-  /// It was written by a newer program.
+  /// A newer program has written the store.
   case newerSchema(path: String, found: Int, known: Int)
-  /// It is an SQLite database of another program.
+  /// The file is an SQLite database of another program.
   case foreign(path: String)
-  /// Its content is not what was written.
+  /// The file does not have the content that was written.
   case damaged(path: String, reason: String)
-  /// The system refuses.
+  /// A system call failed.
   case failed(path: String, reason: String)
 
-  /// Whether the file itself must be replaced before a start can succeed.
+  /// Whether a start can succeed only after the file itself was replaced.
   package var concernsFile: Bool {
     switch self {
     case .inUse, .failed: false
@@ -19,7 +19,7 @@ package enum StoreError: Error, Equatable, CustomStringConvertible {
     }
   }
 
-  /// The part of the description that is not about the place.
+  /// The part of the description without the path.
   var reason: String {
     switch self {
     case .damaged(_, let reason), .failed(_, let reason): reason

@@ -1,22 +1,26 @@
 import Glibc
 import Host
 
-/// A new file takes the place of one that has failed. Both exist until it has, so an end of the process at any moment loses neither.
+/// Replaces a failed file by a new file, and makes backups. Until the replacement is complete, both files exist, so the
+/// process can end at any moment without a loss.
 extension StoreFile {
-  /// Of the file that is being written. When it was closed in order, it is complete, and the file without the suffix is not used again.
+  /// The suffix of a new file while it is being written. A new file that was closed in order is complete, and the file
+  /// without the suffix is not used any more.
   static var newSuffix: String { ".new" }
-  /// Failed files that are kept: the oldest, which has what was lost first, and the last ones. A disk that fails again and again is not filled.
+  /// The number of failed files that are kept: the oldest, which has the data that was lost first, and the latest. So a
+  /// disk that fails repeatedly is not filled.
   private static var keptFiles: Int { 3 }
 
-  /// Puts a complete file in the place of the one at `path`, which is kept under another name. Returns that.
+  /// Puts a complete file in place of the file at `path`, which is kept under another name. Returns this name.
   static func putInPlace(_ new: String, of path: String) throws(SQLiteDatabase.Failure) -> String {
     let failed = unusedName("\(path).failed-\(ProcessInformation.wallClockSeconds())")
-    // A second name, so that there is always a file of the first. File systems without such names are no reason to stop.
+    // Creates a second name, so that there is a file at `path` all the time. Renames the file on a file system without
+    // such links.
     if unsafe link(path, failed) != 0 { try rename(path, failed) }
-    // The failed file is of no use without its log, and the log must not be applied to the new one.
+    // The failed file is useless without its log, and the log must not be applied to the new file.
     try rename(path + "-wal", failed + "-wal")
     try rename(new, path)
-    // Empty.
+    // This log is empty.
     _ = unsafe unlink(new + "-wal")
     let result = synchroniseFolder(of: path)
     guard result == 0 else { throw failure("the folder cannot be synchronised", result) }
@@ -34,7 +38,7 @@ extension StoreFile {
     return result
   }
 
-  /// If the process ended while it replaced this file, completes that, or removes the file that is not complete.
+  /// Completes the replacement of a file that the end of a process has interrupted, or removes an incomplete new file.
   static func completeReplacement(of path: String, _ environment: Environment) throws(StoreError) {
     let name = path + newSuffix
     guard unsafe access(name, F_OK) != 0 || !isBackup(name, environment) else {
@@ -49,7 +53,7 @@ extension StoreFile {
     }
   }
 
-  /// The file that the next start uses: a replacement that was not completed takes the place of the file at `path`.
+  /// The file that the next start will use: the new file if a replacement was interrupted, else the file at `path`.
   static func fileToUse(_ path: String) throws(StoreError) -> String {
     do throws(SQLiteDatabase.Failure) {
       let new = path + newSuffix
@@ -61,7 +65,7 @@ extension StoreFile {
     }
   }
 
-  /// Whether the file is a backup, which must be neither removed nor used in place of another.
+  /// Whether the file is a backup, which must be neither removed nor used as a replacement.
   private static func isBackup(_ path: String, _ environment: Environment) -> Bool {
     do throws(SQLiteDatabase.Failure) {
       let database = try SQLiteDatabase(path, fileSystem: environment.fileSystem)
@@ -73,7 +77,7 @@ extension StoreFile {
     }
   }
 
-  /// - Parameter emptiesLog: whether its log is copied to it, which must be done before it gets another name.
+  /// - Parameter emptiesLog: whether to copy the log to the file. This is necessary before the file is renamed.
   private static func isComplete(
     _ path: String, _ environment: Environment, emptyingLog emptiesLog: Bool
   ) throws(SQLiteDatabase.Failure) -> Bool {
@@ -85,7 +89,7 @@ extension StoreFile {
       if result, emptiesLog { try database.checkpoint(.truncating) }
       return result
     } catch {
-      // It has no tables yet, or is not readable.
+      // The file has no tables yet, or cannot be read.
       if error.primaryCode == 1 || error.isDamaged { return false }
       throw error
     }
@@ -93,7 +97,7 @@ extension StoreFile {
 
   /// Whether the store at `path` creates, replaces or removes a file of this name.
   private static func isReserved(_ target: String, of path: String) -> Bool {
-    // The target does not exist, so links are followed in its folder.
+    // The target does not exist, so only the links of its folder are followed.
     let name = target.lastIndex(of: "/").map { target[target.index(after: $0)...] } ?? target[...]
     let target = "\(StorePlace.resolved(StorePlace.folder(of: target)))/\(name)"
     let path = StorePlace.resolved(path)
@@ -101,16 +105,17 @@ extension StoreFile {
     return target.hasPrefix(path + ".failed-") || suffixes.contains { target == path + $0 }
   }
 
-  /// While a copy is being written, it has this suffix.
+  /// The suffix of a copy while it is being written.
   static var partialSuffix: String { ".partial" }
 
-  /// Writes a copy to `path`, where there must be no file, and marks it as a backup. Returns why it failed, or nil.
+  /// Writes a copy to `path`, where no file may exist, and marks it as a backup. Returns the reason of a failure, or
+  /// nil.
   func backUp(to path: String, unless cancellation: Cancellation = Cancellation()) -> String? {
     guard !Self.isReserved(path, of: self.path) else {
       return "'\(path)' is a name that the store uses itself: use another name"
     }
     guard unsafe access(path, F_OK) != 0 else { return "'\(path)' exists" }
-    // The name of a backup belongs to a complete one only.
+    // Only a complete copy gets the final name.
     let partial = path + Self.partialSuffix
     guard unsafe access(partial, F_OK) != 0 else {
       return "'\(partial)' exists: it is the rest of a backup that was not completed. Remove it"
@@ -131,7 +136,7 @@ extension StoreFile {
         try copy.execute("INSERT OR REPLACE INTO meta VALUES ('\(StoreSchema.Meta.isBackup)', '1')")
       }
       try Self.synchronise(partial)
-      // Unlike a renaming, this does not replace a file that has appeared meanwhile.
+      // Unlike a renaming, a link does not replace a file that has appeared meanwhile.
       if unsafe link(partial, path) == 0 {
         _ = unsafe unlink(partial)
       } else if errno == EEXIST {
@@ -189,7 +194,7 @@ extension StoreFile {
   private static func rename(_ old: String, _ new: String) throws(SQLiteDatabase.Failure) {
     guard unsafe Glibc.rename(old, new) != 0 else { return }
     let code = errno
-    // A file that is gone need not be kept.
+    // A file that does not exist needs no other name.
     if code != ENOENT { throw failure("'\(old)' cannot be renamed", code) }
   }
 

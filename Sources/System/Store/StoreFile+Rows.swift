@@ -3,27 +3,27 @@ import Host
 import Inbox
 import Journal
 
-/// Sessions as rows.
+/// Reads sessions from rows, and writes them.
 extension StoreFile {
   private typealias Failure = SQLiteDatabase.Failure
 
-  /// What a transaction has changed, to be applied to the session once it is committed.
+  /// The rows that a transaction has changed. Applied to the session after the commit.
   struct Changes {
     var chunks: [StoredSession.Chunk] = []
     var droppedChunks = 0
-    /// The new rows of `changes`.
+    /// The new rows in `changes`.
     var rows: [Int64] = []
-    /// Bytes of all new rows, and of those of `changes`.
+    /// The bytes of all new rows, and of the new rows in `changes`.
     var bytes = 0
     var changeBytes = 0
-    /// Whether the rows take the place of all others.
+    /// Whether the new rows replace all other rows in `changes`.
     var isState = false
     var storedPosition: UInt64 = 0
   }
 
   // MARK: Reading
 
-  /// All sessions, as they were stored.
+  /// Returns all stored sessions.
   func sessions() throws(StoreError) -> [StoredSession] {
     do throws(Failure) {
       var found: [StoredSession] = []
@@ -58,7 +58,7 @@ extension StoreFile {
       }
       let isWhole = row.withBytes(2) { bytes in
         session.changes.append(row.integer(0))
-        // Counted when it is applied.
+        // Its bytes are counted when the row is applied.
         progress.add(0)
         let cost = bytes.count + JournaledSession.rowOverhead
         if row.integer(0) <= session.lastStateRow { session.stateBytes += cost } else { session.changeBytes += cost }
@@ -110,7 +110,7 @@ extension StoreFile {
 
   // MARK: Writing
 
-  /// Writes what a session has submitted. Called within a transaction.
+  /// Writes the submitted entries of a session. Called within a transaction.
   func write(_ session: StoredSession) throws(SQLiteDatabase.Failure) -> Changes {
     var result = Changes()
     if session.isClosed {
@@ -150,13 +150,13 @@ extension StoreFile {
     return result
   }
 
-  /// Writes whether the configuration has a session.
+  /// Writes since when the configuration lacks the session, if it does.
   func writeUse(of session: StoredSession) throws(SQLiteDatabase.Failure) {
     let name = StoreSchema.Meta.unusedSince(session.id)
     if let time = session.unusedSince { try set(name, to: String(time)) } else { try removeMeta(name) }
   }
 
-  /// Writes the state in place of all changes that led to it.
+  /// Writes the state. It replaces all stored changes.
   private func writeState(of session: StoredSession, _ result: inout Changes) throws(SQLiteDatabase.Failure) {
     result.isState = true
     try session.content.forEachStateRow { bytes throws(Failure) in
@@ -201,7 +201,7 @@ extension StoreFile {
   }
 }
 
-/// Reports the progress of a start that takes long.
+/// Reports the progress of a long start.
 private struct ReadingProgress {
   private let file: StoreFile
   private var bytes = 0
@@ -222,7 +222,7 @@ private struct ReadingProgress {
 }
 
 extension StoredSession {
-  /// The transaction is committed.
+  /// Called after the transaction was committed.
   func apply(_ changes: StoreFile.Changes) {
     isKnown = true
     content.isBehind = false
@@ -240,7 +240,7 @@ extension StoredSession {
     storedPosition = changes.storedPosition
   }
 
-  /// Its rows are deleted.
+  /// Called after its rows were deleted.
   private func forget() {
     state = RestoredSession(epoch: state.epoch)
     chunks = RingDeque(filler: Chunk(row: 0, last: 0))

@@ -4,47 +4,48 @@ import Host
 import Journal
 import Submissions
 
-/// The database of a store: its opening and its rows. Belongs to the thread of the store.
+/// The database of a store: how it is opened, and its rows. Belongs to the thread of the store.
 final class StoreFile {
-  /// Pages of the database have this size, SQLite's default.
+  /// The size of the database's pages, SQLite's default.
   static var pageSize: Int { 4096 }
-  /// Size to which the write-ahead log is cut after a checkpoint.
+  /// The size to which the write-ahead log is cut after a checkpoint.
   private static var logBytes: Int { 16 << 20 }
 
-  /// What only tests change.
+  /// Dependencies that only tests change.
   struct Environment: Sendable {
     /// The steps of the schema.
     var steps = StoreSchema.steps
-    /// The file system of SQLite; nil: the real one.
+    /// The file system of SQLite; nil for the real file system.
     var fileSystem: String?
-    /// Identifies the running of the machine.
+    /// Identifies the present run of the machine.
     var boot = StoreFile.bootID
     /// The random bits of a term.
     var termBits: @Sendable () -> UInt32 = { .random(in: 0 ... .max) }
-    /// In milliseconds of UNIX time.
+    /// In milliseconds since 1970.
     var wallClock: @Sendable () -> Int64 = { ProcessInformation.wallClockMilliseconds() }
     /// How long to wait after a failure before the next attempt.
     var retryInterval = StoreWriter.retryInterval
-    /// Maximum delay of entries that are not awaited.
+    /// Maximum delay of entries that no request awaits.
     var noteDelay = SubmissionQueue.noteDelay
     /// Called before a file of this size is checked, which takes time.
     var willCheck: @Sendable (String, Int) -> Void = { _, _ in }
-    /// Called while a large file is checked, with the bytes that were read so far and those of the file.
+    /// Called while a large file is checked, with the bytes read so far, and the bytes of the file.
     var isChecking: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
-    /// Called while the sessions of a large file are read, with the bytes of entries so far and those of the file.
+    /// Called while the sessions of a large file are read, with the bytes of entries read so far, and the bytes of the
+    /// file.
     var isReading: @Sendable (String, Int, Int) -> Void = { _, _, _ in }
-    /// How long after the last of these two calls, or the beginning.
+    /// The time between two such calls, and before the first.
     var progressInterval = TimeSpan.seconds(2)
   }
 
-  /// What was found in the file when it was opened.
+  /// The state of the file when it was opened.
   struct Condition: Equatable {
-    /// The term of the last run; 0: none.
+    /// The term of the last run; 0 if there was none.
     var term: UInt64 = 0
     var schema = 0
     /// Whether the last run did not end in order.
     var endedUncleanly = false
-    /// Whether what was stored last may be missing.
+    /// Whether the entries that were stored last may be missing.
     var mayHaveLostEntries = false
     var isBackup = false
   }
@@ -54,13 +55,14 @@ final class StoreFile {
   let lock: StoreLock
   let database: SQLiteDatabase
   private(set) var condition = Condition()
-  /// The time of the wall at the start of the machine, in milliseconds, by the clock at the first opening since then. Setting the clock does not change it.
+  /// The wall-clock time at the start of the machine, in milliseconds, by the clock at the first opening since that
+  /// start. It does not change when the clock is set.
   var machineStart: Int64
-  /// Whether commits are synchronised now. SQLite changes this between transactions only.
+  /// Whether commits are synchronised at present. SQLite can change this between transactions only.
   private var isSynchronising = true
-  /// The file that has the name of the store as long as nobody removes or replaces it.
+  /// The identity of the open file. If it differs from the file at `path`, the file was removed or replaced.
   private var identity: StorePlace.Identity?
-  /// The same of its log, which exists from the first transaction until the file is closed.
+  /// The identity of the file's log, which exists from the first transaction until the file is closed.
   private var logIdentity: StorePlace.Identity?
 
   private init(_ path: String, _ environment: Environment, _ lock: StoreLock, _ database: SQLiteDatabase) {
@@ -75,7 +77,8 @@ final class StoreFile {
 
   /// Opens a store for writing, and creates it if there is none. A file that is refused is not changed.
   ///
-  /// - Parameter lock: from `StoreLock.take`. It must be kept after the file was closed, if another is to take its place.
+  /// - Parameter lock: the lock from `StoreLock.take`. The caller must keep it after the file is closed if another file
+  ///   will replace it.
   static func open(
     _ path: String, _ lock: StoreLock, _ environment: Environment = Environment()
   ) throws(StoreError) -> StoreFile {
@@ -92,14 +95,16 @@ final class StoreFile {
     }
   }
 
-  /// Opens a store, and reads what the last run left. Nothing in the file changes, neither now nor when it is closed.
+  /// Opens a store, and reads the state that the last run has left. Changes nothing in the file, neither now nor when
+  /// it is closed.
   static func inspect(
     _ path: String, _ lock: StoreLock, _ environment: Environment = Environment()
   ) throws(StoreError) -> StoreFile {
     do throws(SQLiteDatabase.Failure) {
       let file = StoreFile(path, environment, lock, try SQLiteDatabase(path, fileSystem: environment.fileSystem))
       file.database.keepLogOnClose(true)
-      // Before the first access: then the index of the log is in memory, and no file is shared with anybody.
+      // Must precede the first access. The index of the log is then in memory, and no file is accessible to another
+      // process.
       try file.database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
       try file.readCondition()
       file.identity = StorePlace.Identity(path)
@@ -115,7 +120,7 @@ final class StoreFile {
     return failure.isDamaged ? .damaged(path: path, reason: "\(failure)") : .failed(path: path, reason: "\(failure)")
   }
 
-  /// Creates the file for its owner only. SQLite gives its other files the same permissions.
+  /// Creates the file with permissions for its owner only. SQLite gives its other files the same permissions.
   static func create(_ path: String) throws(StoreError) {
     let descriptor = unsafe Glibc.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else {
@@ -123,7 +128,7 @@ final class StoreFile {
       throw StorePlace.refusal(of: errno, creating: path, for: path)
     }
     _ = Glibc.close(descriptor)
-    // Otherwise a power failure could remove the file that was synchronised.
+    // Without this, a power failure could remove a file whose content was synchronised.
     let result = synchroniseFolder(of: path)
     guard result == 0 else {
       throw .failed(path: path, reason: "its folder cannot be synchronised (\(SystemError.reason(of: result)))")
@@ -168,7 +173,7 @@ final class StoreFile {
     guard result == "ok" else { throw .refused(.damaged(result)) }
   }
 
-  /// Bytes of the database and of its log.
+  /// The bytes of the database and its log.
   var bytes: Int { StorePlace.size(of: path) + StorePlace.size(of: path + "-wal") }
 
   /// Creates or migrates the tables in one transaction.
@@ -177,7 +182,7 @@ final class StoreFile {
     guard try database.text("PRAGMA journal_mode=WAL") == "wal" else {
       throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "its file system cannot hold a write-ahead log")
     }
-    // An exceptional commit must not leave a large log behind.
+    // Bounds the log after an exceptionally large commit.
     try database.execute("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=\(Self.logBytes)")
     database.stopCheckpoints()
     let steps = environment.steps
@@ -189,7 +194,7 @@ final class StoreFile {
     }
   }
 
-  /// Whether the file and its log still have their names. If not, what is written to them is lost.
+  /// Whether the file and its log still have their names. If not, written data is lost.
   var isInPlace: Bool {
     StorePlace.Identity(path) == identity && StorePlace.Identity(path + "-wal") == logIdentity
   }
@@ -233,7 +238,8 @@ final class StoreFile {
     }
   }
 
-  /// Begins a term, together with what `body` writes. It is synchronised when this returns. To be called before any number of it is issued.
+  /// Begins a term, in one transaction with the writes of `body`, which is synchronised. Must be called before a number
+  /// of the term is issued.
   func begin(
     term: UInt64, _ sync: StoreSettings.Sync, _ body: () throws(SQLiteDatabase.Failure) -> Void = {}
   ) throws(SQLiteDatabase.Failure) {
@@ -244,16 +250,16 @@ final class StoreFile {
       try set(StoreSchema.Meta.isBackup, to: "0")
       try set(StoreSchema.Meta.boot, to: environment.boot)
       try set(StoreSchema.Meta.start, to: String(machineStart))
-      // Until the next run begins, the weakest level of both counts.
+      // Until the next run begins, the weaker level of this run and the last counts.
       try set(StoreSchema.Meta.sync, to: sync.rawValue)
       try body()
     }
     logIdentity = StorePlace.Identity(path + "-wal")
-    // From now on it is used.
+    // From now on the file is in use, so that closing it copies the log.
     database.keepLogOnClose(false)
   }
 
-  /// Whether the next transactions are synchronised. May be called between transactions only.
+  /// Sets whether the next transactions are synchronised. May be called between transactions only.
   func synchronise(_ isOn: Bool) throws(SQLiteDatabase.Failure) {
     guard isOn != isSynchronising else { return }
     try database.execute(isOn ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL")
@@ -279,7 +285,7 @@ extension SQLiteDatabase.Failure {
   private static var newerCode: Int32 { -2 }
   private static var damagedCode: Int32 { -3 }
 
-  /// The file was read, and is not to be used.
+  /// The file could be read, but must not be used.
   static func refused(_ refusal: Refusal) -> SQLiteDatabase.Failure {
     switch refusal {
     case .foreign: SQLiteDatabase.Failure(code: foreignCode, systemCode: 0, message: "")

@@ -9,18 +9,19 @@ import JSONCodec
 import Outbox
 import UpstreamProtocol
 
-/// A store that no gateway has open: for the commands `drawbridge store check` and `export`.
+/// Reads a store that no gateway has open. For the commands `drawbridge store check`, `export` and `backup`.
 package enum StoreInspection {
-  /// What a store contains.
+  /// The contents of a store.
   package struct Summary: Sendable {
     package struct Session: Sendable {
       package let name: String
       package let pushes: Int
       package let nextPush: UInt64
       package let queued: Int
-      /// By name.
+      /// Sorted by name.
       package let consumers: [Consumer]
-      /// When a start first found that the configuration does not have it, in milliseconds of UNIX time; nil: it had it at the last start.
+      /// When a start first found that the configuration lacks the session, in milliseconds since 1970. nil if the
+      /// configuration had it at the last start.
       package let unusedSince: Int64?
 
       init(_ session: StoredSession) {
@@ -36,9 +37,9 @@ package enum StoreInspection {
     package struct Consumer: Equatable, Sendable {
       package let name: String
       package let isShared: Bool
-      /// The number of the last push up to which everything is settled.
+      /// The number of the last push up to which all pushes are settled.
       package let position: UInt64
-      /// Pushes that were with workers, whether or not their leases have expired.
+      /// The number of leased pushes, including expired leases.
       package let leases: Int
       package let deadLetters: Int
 
@@ -53,23 +54,23 @@ package enum StoreInspection {
 
     package let term: UInt64
     package let schema: Int
-    /// Bytes of the database and its log.
+    /// The bytes of the database and its log.
     package let bytes: Int
     package let endedUncleanly: Bool
     package let isBackup: Bool
-    /// nil: it has an older schema.
+    /// nil if the store has an older schema.
     package let sessions: [Session]?
   }
 
-  /// What takes long in a large file.
+  /// An operation that takes long in a large file.
   package enum Activity: Sendable {
     case checking, reading, copying
   }
 
-  /// Is called about every two seconds, with the bytes so far and those of the file.
+  /// Called about every two seconds, with the bytes processed so far, and the bytes of the file.
   package typealias Progress = @Sendable (Activity, Int, Int) -> Void
 
-  /// Checks everything in the file, and returns what it contains. Changes nothing.
+  /// Checks the whole file, and returns a summary of its contents. Changes nothing.
   package static func check(_ path: String, progress: @escaping Progress = { _, _, _ in }) throws(StoreError) -> Summary
   {
     let lock = try take(path)
@@ -92,8 +93,8 @@ package enum StoreInspection {
       isBackup: condition.isBackup, sessions: sessions)
   }
 
-  /// Writes a copy of a store to `target`, where there must be no file. A gateway that opens the copy continues with other numbers than the
-  /// original, and tells its readers that what came later is missing.
+  /// Writes a copy of a store to `target`, where no file may exist. A gateway that opens the copy begins terms that
+  /// differ from the terms of the original. It reports to readers that later pushes are missing.
   package static func backUp(
     _ path: String, to target: String, progress: @escaping Progress = { _, _, _ in }
   ) throws(StoreError) {
@@ -117,20 +118,21 @@ package enum StoreInspection {
     return try StoreLock.take(StorePlace.resolved(path))
   }
 
-  /// Without this, an empty store would be created.
+  /// Without this check, an empty store would be created.
   private static func require(_ path: String) throws(StoreError) {
     guard unsafe access(path, R_OK) == 0 else { throw .failed(path: path, reason: SystemError.reason(of: errno)) }
   }
 
-  /// Passes what is readable to `write`, as lines of JSON: the pushes of each session, then its messages without a final state, then its
-  /// consumers with their dead letters. Returns how many rows are not readable. Changes nothing in the tables.
+  /// Passes all readable contents to `write` as lines of JSON: the pushes of each session, then its messages without a
+  /// final state, then its consumers with their dead letters. Returns the number of unreadable rows. Changes nothing in
+  /// the tables.
   package static func export(_ path: String, _ write: (borrowing ByteQueue) -> Void) throws(StoreError) -> Int {
     let lock = try take(path)
     defer { withExtendedLifetime(lock) {} }
     let used = try StoreFile.fileToUse(path)
     do throws(SQLiteDatabase.Failure) {
       let database = try SQLiteDatabase(used)
-      // Its checkpoint could write to a damaged file.
+      // A checkpoint could write to a damaged file.
       database.keepLogOnClose(true)
       try database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; PRAGMA query_only=ON")
       var names: [Int64: String] = [:]
@@ -144,7 +146,7 @@ package enum StoreInspection {
     }
   }
 
-  /// Reads a table from its beginning to the first damaged page, and then from its end.
+  /// Reads a table from its beginning to the first damaged page, and then backwards from its end.
   private static func readRows(
     _ table: String, _ columns: String, in database: SQLiteDatabase, _ unreadable: inout Int,
     _ body: (SQLiteStatement) -> Void
@@ -197,7 +199,7 @@ package enum StoreInspection {
     readRows("changes", "id, session, entries", in: database, &unreadable) { row in
       let isWhole = row.withBytes(2) { bytes in
         JournalEntry.read(bytes) {
-          // What does not follow is behind a damaged row.
+          // Ignores an entry that does not follow, which happens after a damaged row.
           _ = states[row.integer(1), default: RestoredSession(epoch: 0)].apply($0)
           return true
         }
@@ -279,7 +281,7 @@ package enum StoreInspection {
     line.append("}}\n" as StaticString)
   }
 
-  /// As in the envelope of `POST /v1/messages`.
+  /// In the form of the envelope of `POST /v1/messages`.
   private static func append(_ event: EventRecord, to line: inout ByteQueue) {
     line.append(",\"event\":" as StaticString)
     line.append(jsonString: event.name)

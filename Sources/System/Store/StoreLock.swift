@@ -2,13 +2,14 @@ import ByteStreams
 import Glibc
 import Host
 
-/// The right to use a store, which one process at a time has: a lock of the file `PATH.lock`.
+/// The right to use a store, which one process has at a time: a lock on the file `PATH.lock`.
 ///
-/// SQLite's own lock ends when a file that has failed is closed, before another takes its place. This one lasts until it is released.
-/// The file is never removed: a process could otherwise lock a file that has no name any more. If its folder was made again, it has none, and the lock must
+/// SQLite's own lock ends when a failed file is closed, before another file replaces it. This lock lasts until it is
+/// released. The file is never removed, because a process could otherwise lock a file without a name. If the folder was
+/// created again, the file has lost its name, and the lock must be taken again.
 /// be taken anew.
 final class StoreLock {
-  /// How long to wait between two attempts.
+  /// The time between two attempts, in microseconds.
   private static var pollInterval: UInt32 { 20_000 }
 
   let descriptor: Int32
@@ -20,7 +21,8 @@ final class StoreLock {
   }
 
   deinit {
-    // To close the descriptor is not enough: a child process has a copy between its fork and its exec.
+    // Closing the descriptor does not release the lock while a child process has a copy of it, between its fork and its
+    // exec.
     _ = flock(descriptor, LOCK_UN)
     _ = Glibc.close(descriptor)
   }
@@ -30,9 +32,7 @@ final class StoreLock {
     StorePlace.Identity(descriptor: descriptor).map { $0 == StorePlace.Identity(file) } ?? false
   }
 
-  /// - Parameters:
-  ///   - wait: how long to wait while another process has it.
-  ///   - isCancelled: ends the wait early.
+  /// - Parameters: - wait: how long to wait while another process has the lock. - isCancelled: ends the wait early.
   static func take(
     _ path: String, waiting wait: TimeSpan = .zero, unless isCancelled: () -> Bool = { false }
   ) throws(StoreError) -> StoreLock {
@@ -54,9 +54,10 @@ final class StoreLock {
   }
 }
 
-/// What is at the path of a store, before SQLite opens it.
+/// Checks the files at the path of a store, before SQLite opens it.
 enum StorePlace {
-  /// The path with symbolic links followed, so that one file has one lock, and is not replaced at the place of a link.
+  /// The path with symbolic links followed. So a file has one lock, however it is named, and a replacement does not
+  /// replace a link.
   static func resolved(_ path: String) -> String {
     guard let resolved = unsafe realpath(path, nil) else { return path }
     defer { unsafe free(resolved) }
@@ -65,7 +66,7 @@ enum StorePlace {
 
   private static var smallestPage: off_t { 512 }
 
-  /// Throws what SQLite would report less clearly, or would overwrite.
+  /// Throws errors that SQLite would report less clearly, or would answer by overwriting the file.
   static func check(_ path: String) throws(StoreError) {
     var status = stat()
     guard unsafe stat(path, &status) == 0 else {
@@ -85,7 +86,7 @@ enum StorePlace {
       throw .failed(
         path: path, reason: "user \(geteuid()) may not read and write it (\(SystemError.reason(of: errno)))")
     }
-    // SQLite takes a file without a whole header for an empty one.
+    // SQLite treats a file without a complete header as an empty file.
     if status.st_size > 0, status.st_size < smallestPage {
       throw .damaged(path: path, reason: "it is cut to \(status.st_size) bytes")
     }
@@ -95,7 +96,7 @@ enum StorePlace {
     }
   }
 
-  /// Why a file beside the store cannot be created.
+  /// Explains why a file beside the store cannot be created.
   static func refusal(of code: Int32, creating file: String, for path: String) -> StoreError {
     let folder = folder(of: path)
     let reason =
@@ -113,18 +114,18 @@ enum StorePlace {
     path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
   }
 
-  /// Size of a file; 0 if there is none.
+  /// The size of a file; 0 if there is none.
   static func size(of path: String) -> Int {
     var status = stat()
     return unsafe stat(path, &status) == 0 ? Int(status.st_size) : 0
   }
 
-  /// Identifies a file, whatever its name is.
+  /// Identifies a file independently of its name.
   struct Identity: Equatable {
     private let device: dev_t
     private let inode: ino_t
 
-    /// nil if there is no file.
+    /// Returns nil if there is no file.
     init?(_ path: String) {
       var status = stat()
       guard unsafe stat(path, &status) == 0 else { return nil }

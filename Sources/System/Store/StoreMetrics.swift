@@ -13,7 +13,7 @@ package final class StoreMetrics: Sendable {
   private let failed: Gauge
   private let unusedSessions: Gauge
   private let failures: Counter
-  /// When the write in progress began, in nanoseconds of `MonotonicTime`; 0 while there is none.
+  /// When the write in progress began, in nanoseconds of `MonotonicTime`. 0 if there is none.
   private let writeStart = Atomic<UInt64>(0)
 
   package init(_ registry: MetricsRegistry) {
@@ -40,7 +40,7 @@ package final class StoreMetrics: Sendable {
     ) { [weak store] in store?.metrics.writeAge.seconds ?? 0 }
   }
 
-  /// The store writes from now on, which may block.
+  /// Called before the store writes, which may block.
   func beginWriting(at now: MonotonicTime) { writeStart.store(now.nanoseconds, ordering: .relaxed) }
   func endWriting() { writeStart.store(0, ordering: .relaxed) }
 

@@ -3,24 +3,25 @@ import Host
 import Journal
 import Logging
 
-/// What is done with the sessions of a store when it is opened.
+/// Begins the terms of the stored sessions when a store is opened, and decides which sessions are removed.
 struct StoreOpening {
-  /// The distance of the terms if what is missing is known to have had terms of its own: these are before the next one.
+  /// The distance of a term from the last term in a backup. The original has begun terms after the backup, whose
+  /// counters are most likely smaller than the next one.
   private static var branchDistance: UInt64 { 1 << 10 }
 
   let term: UInt64
-  /// Those that were stored, without those in `removed`.
+  /// The stored sessions, without the removed sessions.
   private(set) var sessions: [StoredSession] = []
-  /// Those that the configuration does not have.
+  /// The sessions that the configuration lacks.
   private(set) var unused: [StoredSession] = []
-  /// Those of them whose time is over, with what they had.
+  /// The sessions whose retention has ended, with their contents.
   private(set) var removed: [StoreInspection.Summary.Session] = []
   private let time: Int64
 
-  /// Begins the term after the last, for all sessions: if entries may be missing, every one of them must say so, also one that is not running
-  /// now. It is synchronised when this returns.
+  /// Begins a term for all sessions. If entries may be missing, each session must report a gap, even if it is not
+  /// running now. The term is synchronised when this returns.
   ///
-  /// - Parameter configured: the sessions of the configuration; nil: all that are stored.
+  /// - Parameter configured: the sessions of the configuration; nil for all that are stored.
   init(_ file: StoreFile, _ settings: StoreSettings, configured: Set<String>?) throws(StoreError) {
     let distance = file.condition.isBackup ? Self.branchDistance : 1
     let term = JournalTerm.number(after: file.condition.term, distance: distance, random: file.environment.termBits())
@@ -57,8 +58,8 @@ struct StoreOpening {
       session.unusedSince = nil
       return
     }
-    // At a start, the clock may be far behind until it is synchronised. So a stored time is not changed, and a new one is not before the
-    // newest push or message.
+    // At a start, the clock may be far behind until it is synchronised. So a stored time is never changed, and a new
+    // time is not before the newest push or message.
     let since = session.unusedSince ?? max(time, session.state.newestTime ?? time)
     session.unusedSince = since
     if max(0, time - since) >= settings.keepUnused.millisecondsRoundedUp {

@@ -1,14 +1,15 @@
 /// The tables of a store.
 ///
-///     meta      one row for each fact about the whole store
-///     sessions  their names and epochs, and the last row of `changes` that is of a state
+///     meta      facts about the whole store, one per row
+///     sessions  their names and epochs, and the last row of `changes` that belongs to a state
 ///     pushes    the pushes of one commit of a session, and the gaps between them
-///     changes   the other entries of one commit of a session; from time to time all are replaced by those of its state
+///     changes   the other entries of one commit of a session; at times, the rows of a state replace all others
 ///
-/// The rows of `pushes` are deleted when retention has dropped all their pushes. `first` and `last` are the numbers of the first push at or
-/// after, and the last push at or before the row. The bytes in `entries` are those of `JournalCoder`.
+/// A row of `pushes` is deleted when retention has dropped all of its pushes. `first` is the number of the first push
+/// in the row or after it, `last` of the last push in the row or before it. `JournalCoder` defines the bytes in
+/// `entries`.
 enum StoreSchema {
-  /// In `PRAGMA application_id`: "Drwb".
+  /// The value of `PRAGMA application_id`: "Drwb".
   static var applicationID: Int64 { 0x4472_7762 }
 
   /// Each step leads from one schema to the next. A released step never changes.
@@ -25,22 +26,22 @@ enum StoreSchema {
     ]
   }
 
-  /// Rows of `meta`.
+  /// The names of rows in `meta`.
   enum Meta {
     static var term: String { "term" }
     /// 1 after an orderly end, 0 while the store is open.
     static var isClean: String { "clean" }
-    /// Identifies the running of the machine in which the store was open last.
+    /// Identifies the run of the machine in which the store was last open.
     static var boot: String { "boot" }
-    /// The time of the wall in milliseconds at the start of the machine that `boot` identifies.
+    /// The wall-clock time at the start of the machine run in `boot`, in milliseconds.
     static var start: String { "start" }
     /// The level of synchronisation of the last run.
     static var sync: String { "sync" }
-    /// 1 in a backup until it is opened.
+    /// 1 in a backup until a gateway opens it.
     static var isBackup: String { "backup" }
-    /// Changed in a commit that is synchronised, for that purpose.
+    /// Changed only so that a commit has a change to synchronise.
     static var synced: String { "synced" }
-    /// When a start first found that the configuration does not have the session with this id, in milliseconds of UNIX time.
+    /// When a start first found that the configuration lacks the session with this id, in milliseconds since 1970.
     static func unusedSince(_ session: Int64) -> String { "unused \(session)" }
   }
 }

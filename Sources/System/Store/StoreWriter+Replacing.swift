@@ -4,19 +4,21 @@ import Host
 import Journal
 import Logging
 
-/// A new file in place of one that has failed, and copies.
+/// Replaces a failed file, and makes backups.
 extension StoreWriter {
-  /// Writes the state of all sessions to a new file, and puts it in the place of the one that failed. That one is kept under another name.
+  /// Writes the state of all sessions to a new file, and puts it in place of the failed file, which is kept under
+  /// another name.
   func replaceFile() throws(SQLiteDatabase.Failure) -> StoreFile {
     let path = store.settings.path
     let new = path + StoreFile.newSuffix
     try renewLock(of: path)
     StoreFile.remove(new)
-    // Closed at the end of this function: SQLite finds the write-ahead log by the name that the file had when it was opened.
+    // The new file is closed at the end of this block, because SQLite finds a write-ahead log by the name of the file
+    // when it was opened.
     do throws(SQLiteDatabase.Failure) {
       try writeAll(to: new)
     } catch {
-      // If the disk is full, an unfinished file must not occupy the space that is left.
+      // On a full disk, an incomplete file must not use the remaining space.
       StoreFile.remove(new)
       throw error
     }
@@ -29,7 +31,8 @@ extension StoreWriter {
     return file
   }
 
-  /// If the folder was made again, the file that is locked has no name. A store that another process has opened there since then is not replaced.
+  /// If the folder was created again, the locked file has no name. Does not replace a store that another process has
+  /// opened there since.
   private func renewLock(of path: String) throws(SQLiteDatabase.Failure) {
     guard !lock.isInPlace else { return }
     do throws(StoreError) {
@@ -57,10 +60,10 @@ extension StoreWriter {
     try file.end()
   }
 
-  /// Writes a copy of what is stored to `path`. Returns why it failed, or nil.
+  /// Writes a copy of the stored data to `path`. Returns the reason of a failure, or nil.
   func backUp(to path: String, unless cancellation: Cancellation) -> String? {
     guard let file, retryAt == nil else { return "the store does not work at present" }
-    // The request for this backup has timed out, and its client has the error.
+    // The request has timed out, and its client has got the error.
     guard !cancellation.isOver else { return StoreFile.backupTimeout }
     let start = ProcessInformation.monotonicTime()
     let (logger, bytes) = (store.logger, file.bytes)
@@ -84,7 +87,7 @@ extension StoreWriter {
 }
 
 extension StoredSession {
-  /// It is to be written to another file.
+  /// The session will be written to a new file.
   fileprivate func forgetRows() {
     setBehind()
     isKnown = false

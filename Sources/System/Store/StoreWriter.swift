@@ -9,30 +9,32 @@ import Submissions
 import Synchronization
 import Threading
 
-/// Stores what sessions submit. It runs on the thread of the store, and alone uses the file.
+/// Stores the submitted entries. Runs on the thread of the store, which alone uses the file.
 final class StoreWriter {
-  /// Bytes of the write-ahead log at which its pages are copied to the database: a copy then takes some 10 ms.
+  /// The pages of the write-ahead log are copied to the database when they have this many bytes. A copy then takes some
+  /// 10 ms.
   private static var checkpointBytes: Int { 4 << 20 }
-  /// After this time without entries, the rest is copied, so that the log is empty when the process is killed.
+  /// The log is copied after this time without entries, so that it is empty if the process is killed later.
   private static var idleTime: TimeSpan { .seconds(1) }
-  /// How long a commit may remain unsynchronised with `sync: interval`.
+  /// The longest time that a commit stays unsynchronised with `sync: interval`.
   private static var syncInterval: TimeSpan { .seconds(1) }
   /// How long to wait after a failure before the next attempt.
   static var retryInterval: TimeSpan { .seconds(5) }
-  /// Synchronisations for fewer clients do not wait for more: the delay would be noticed more than the saving.
+  /// With fewer clients, a synchronisation does not wait for more, since they would notice the delay more than the
+  /// saving.
   private static var minimumCompany: Int { 8 }
-  /// The longest of these waits, also with a slow disk.
+  /// The limit of such a wait, even with a slow disk.
   private static var companyWait: TimeSpan { .milliseconds(2) }
 
   let store: Store
   var file: StoreFile?
-  /// By the numbers that their items have: all sessions but those whose end is stored.
+  /// All sessions except those whose end is stored, by the numbers in their items.
   private(set) var sessions: [Int32: StoredSession] = [:]
   private var named: [String: StoredSession] = [:]
   private var nextNumber: Int32 = 0
   private var nextID: Int64
   let term: UInt64
-  /// As of the file that was opened first.
+  /// Taken from the file that was opened first.
   let machineStart: Int64
   let environment: StoreFile.Environment
   /// Kept while a failed file is replaced.
@@ -40,22 +42,24 @@ final class StoreWriter {
 
   private let batch = SubmissionBatch()
   private var touched: [StoredSession] = []
-  /// All entries up to this one are stored.
+  /// All entries up to this ticket are stored.
   private var published: UInt64 = 0
   private var unsyncedSince: MonotonicTime?
   private var idleSince: MonotonicTime?
-  /// Until then, the writer checks the queue by itself, so that no loop must wake it for entries that are not awaited.
+  /// Until this time the writer checks the queue by itself, so that no loop must wake it for entries that no request
+  /// awaits.
   private var attentiveUntil = MonotonicTime.zero
   private(set) var retryAt: MonotonicTime?
-  /// No copy before this time, since there was no room for the last.
+  /// The log is not copied before this time, because the last copy found no room.
   private var nextCheckpoint = MonotonicTime.zero
   private var syncCount = 0
-  /// The last synchronisation with `sync: always`, if it has just ended, and how many waited then: for it, and for the next.
+  /// The last synchronisation with `sync: always`, if it has just ended, and the number of clients that waited then,
+  /// for it or for the next.
   private var lastSync: (end: MonotonicTime, duration: TimeSpan, waiters: Int)?
 
-  /// What a failure requires.
+  /// The kind of a failure, which decides how to recover.
   enum Failure: Error {
-    /// The disk is full. The file is as it was.
+    /// The disk is full. The file has not changed.
     case full(SQLiteDatabase.Failure)
     /// The content of the file is unknown.
     case broken(SQLiteDatabase.Failure)
@@ -76,7 +80,7 @@ final class StoreWriter {
 
   // MARK: The loop
 
-  /// Returns when the store is closed.
+  /// Runs until the store is closed.
   func run() {
     var isAwake = true
     while true {
@@ -103,8 +107,9 @@ final class StoreWriter {
     }
   }
 
-  /// Waits a moment if fewer clients wait than there were at the last synchronisation: those that it has served submit again now. Otherwise clients that are
-  /// in two groups by chance stay in them, and each group has synchronisations of its own.
+  /// Waits a moment if fewer clients wait than at the last synchronisation, since the clients that it has served are
+  /// about to submit again. Without this, clients that happen to form two groups stay in them, and each group needs
+  /// synchronisations of its own.
   private func waitForCompany() {
     guard let sync = lastSync.take(), sync.waiters >= Self.minimumCompany else { return }
     let count = store.submissions.awaited
@@ -117,7 +122,7 @@ final class StoreWriter {
   }
 
   private func nextDeadline() -> MonotonicTime {
-    // Nothing else is done before.
+    // Nothing else is done before the retry.
     if let retryAt { return retryAt }
     var next = MonotonicTime.distantFuture
     if let unsyncedSince { next = min(next, unsyncedSince + Self.syncInterval) }
@@ -127,7 +132,7 @@ final class StoreWriter {
     return next
   }
 
-  /// What is due while nothing is submitted. A busy store does it with its commits.
+  /// Does the work that is due while no entries are submitted. A busy store does it with its commits.
   private func performDueWork() {
     let now = ProcessInformation.monotonicTime()
     guard let file, retryAt == nil else { return }
@@ -142,7 +147,7 @@ final class StoreWriter {
     }
   }
 
-  /// An empty transaction synchronises nothing, so this one has a change.
+  /// The transaction has a change, because SQLite synchronises nothing for an empty transaction.
   private func synchronise(_ file: StoreFile) throws(SQLiteDatabase.Failure) {
     try file.synchronise(true)
     syncCount += 1
@@ -165,7 +170,7 @@ final class StoreWriter {
       ticket += 1
       if let session = sessions[item.session] { apply(item.entry, ticket, to: session) }
     }
-    // A session is synchronised before its numbers are issued.
+    // The term of a new session is synchronised before its numbers are issued.
     var synchronises = false
     var openings: [(session: StoredSession, then: @Sendable (OpenedJournal) -> Void)] = []
     var backups: [(path: String, cancellation: Cancellation, then: @Sendable (String?) -> Void)] = []
@@ -186,7 +191,7 @@ final class StoreWriter {
     } else {
       commit(ProcessInformation.monotonicTime(), isSynchronised: synchronises)
     }
-    // Only here it becomes smaller, so every session that pauses finds this after it has recorded that.
+    // Pending bytes decrease only here. So a session that has just paused reading is notified here.
     let mayReadAgain = store.submissions.release(bytes: bytes)
     for session in touched { session.clear() }
     batch.clear()
@@ -203,8 +208,9 @@ final class StoreWriter {
     if !session.content.apply(entry) { stopStoring(session, from: ticket) }
   }
 
-  /// An entry does not follow those before. What was submitted before it is stored and acknowledged, and it and what is submitted after it is
-  /// not: these tickets have failed. The next process continues from what is stored. The other sessions are not concerned.
+  /// Called when an entry does not follow the entries before it. Earlier entries are stored and acknowledged. This
+  /// entry and later ones are not, and their tickets have failed. The next process continues from the stored entries.
+  /// Other sessions are not affected.
   private func stopStoring(_ session: StoredSession, from ticket: UInt64) {
     session.isFaulty = true
     session.progress.lose(from: ticket)
@@ -227,7 +233,7 @@ final class StoreWriter {
     named[session.name] = session
   }
 
-  /// Its end is stored. What is submitted after it is not stored, and nobody waits for it.
+  /// Called when the end of the session is stored. Entries after it are not stored, and no request waits for them.
   private func forget(_ session: StoredSession) {
     sessions[session.number] = nil
     if named[session.name] === session { named[session.name] = nil }
@@ -292,7 +298,7 @@ final class StoreWriter {
     }
   }
 
-  /// Everything that was taken is stored, of these sessions.
+  /// Reports that all entries which were taken from these sessions are stored.
   private func publish(_ changed: some Sequence<StoredSession>) {
     published = batch.last
     for session in changed {
@@ -301,7 +307,8 @@ final class StoreWriter {
     }
   }
 
-  /// The sessions for which `condition` holds, in the order of their beginnings: one may end and another begin with its name.
+  /// The sessions for which `condition` returns true, in the order in which they began: one may have ended before
+  /// another of its name began.
   func sessions(where condition: (StoredSession) -> Bool) -> [StoredSession] {
     sessions.values.filter(condition).sorted { $0.id < $1.id }
   }
@@ -317,7 +324,7 @@ final class StoreWriter {
     try copyLog(file, now)
   }
 
-  /// The log is valid as it is: while there is no room for the copy, it only grows.
+  /// Copies the log to the database. Without room for the copy, the log stays valid and grows.
   private func copyLog(_ file: StoreFile, _ now: MonotonicTime) throws(SQLiteDatabase.Failure) {
     do throws(SQLiteDatabase.Failure) {
       guard file.isInPlace else { throw Self.misplaced }
@@ -332,25 +339,26 @@ final class StoreWriter {
 
   // MARK: Failures
 
-  /// What is written to a file without a name is lost.
+  /// Data that is written to a file without a name is lost.
   private static var misplaced: SQLiteDatabase.Failure {
     SQLiteDatabase.Failure(
       code: 1, systemCode: 0, message: "the file or its log was removed or replaced while it was open")
   }
 
   private func fail(_ failure: Failure) {
-    // Nothing after the last commit is known to be in the file.
+    // Only the last commit is known to be in the file.
     for session in touched { session.setBehind() }
     switch failure {
     case .full(let reason): report("\(reason)")
     case .broken(let reason):
       unsyncedSince = nil
-      // Linux may have dropped the pages that it could not write, and would report success the next time.
+      // Linux may have dropped the pages that it could not write, and would report success for the next
+      // synchronisation.
       abandonFile()
       for session in sessions.values { session.setBehind() }
       report("\(reason)")
     }
-    // A new file is written at once, but not from here: callers still have the failed one open.
+    // A new file is written at once, but not here, since the callers still have the failed file open.
     retryAt = ProcessInformation.monotonicTime() + (file == nil ? .zero : environment.retryInterval)
   }
 
@@ -368,13 +376,14 @@ final class StoreWriter {
     notifyAll()
   }
 
-  /// Stores everything that was taken. A client whose message was withdrawn before has an error, and the message is not stored without that.
+  /// Stores all entries that were taken. If a message was withdrawn before, its client has got an error, and the
+  /// message is stored only together with its withdrawal.
   private func recover() {
     do throws(SQLiteDatabase.Failure) {
       if let file {
         try file.synchronise(true)
         try store(sessions(where: \.isBehind), in: file)
-        // It writes something even if no session has changed, and synchronises what was committed before the failure.
+        // Writes something even if no session has changed, and so synchronises the commits before the failure.
         try synchronise(file)
         try file.synchronise(store.settings.sync == .always)
       } else {
@@ -390,7 +399,7 @@ final class StoreWriter {
       if file == nil { for session in sessions.values { session.setBehind() } }
       report("\(error)")
       retryAt = ProcessInformation.monotonicTime() + environment.retryInterval
-      // What was submitted meanwhile has failed only now.
+      // Entries that were submitted meanwhile fail only now.
       notifyAll()
     }
   }
@@ -401,12 +410,12 @@ final class StoreWriter {
     notifyAll()
   }
 
-  /// The last entries were stored before.
+  /// Called after the last entries were processed.
   private func end() {
     if retryAt == nil, file?.isInPlace == false { fail(.broken(Self.misplaced)) }
     if retryAt != nil { recover() }
     guard let file, retryAt == nil else {
-      // Not marked as closed in order, since entries are missing.
+      // The store is not marked as closed in order, because entries are missing.
       return store.logger.error("the store is closed with changes that are not stored")
     }
     do throws(SQLiteDatabase.Failure) {

@@ -3,7 +3,7 @@ import Inbox
 import Journal
 import Submissions
 
-/// A session in the store: its state in memory, and which rows represent it. Belongs to the thread of the store.
+/// A session in the store: its state in memory, and the rows that represent it. Belongs to the thread of the store.
 final class StoredSession {
   /// A row of `pushes`.
   struct Chunk {
@@ -13,7 +13,7 @@ final class StoredSession {
 
   let id: Int64
   let name: String
-  /// As in the items of the session. Set by the writer.
+  /// The number in the items of the session. Set by the writer.
   var number: Int32 = 0
   var content: JournaledSession
   var state: RestoredSession {
@@ -23,7 +23,8 @@ final class StoredSession {
   /// nil while no session of this name is running.
   weak var journal: QueuedJournal?
   let progress = JournalProgress(position: 0)
-  /// When a start first found that the configuration does not have the session, in milliseconds of UNIX time; nil: it had it at the last start.
+  /// When a start first found that the configuration lacks the session, in milliseconds since 1970. nil if the
+  /// configuration had it at the last start.
   var unusedSince: Int64?
 
   // MARK: What is stored
@@ -31,19 +32,19 @@ final class StoredSession {
   /// Whether the row of `sessions` is stored.
   var isKnown = false
   var chunks = RingDeque(filler: Chunk(row: 0, last: 0))
-  /// The rows of `changes`. The first ones, of `stateBytes`, are those of a state, and the others have `changeBytes`.
+  /// The rows of `changes`. The first ones represent a state and have `stateBytes`; the others have `changeBytes`.
   var changes: [Int64] = []
-  /// As it was read.
+  /// The column `state` as it was read.
   var lastStateRow: Int64 = 0
   var changeBytes = 0
   var stateBytes = 0
-  /// The position after the last push or gap that is stored.
+  /// The position after the last stored push or gap.
   var storedPosition: UInt64 = 0
-  /// Whether the rows do not represent the state before the present commit: a commit has failed.
+  /// Whether the rows do not represent the state before the present commit, because a commit has failed.
   var isBehind: Bool { content.isBehind }
-  /// Whether an entry did not follow those before, which is a fault of the program. Nothing after it is stored.
+  /// Whether an entry did not follow the entries before it, which is a bug. Later entries are not stored.
   var isFaulty = false
-  /// Whether it is part of the present commit.
+  /// Whether the session is part of the present commit.
   var isTouched = false
   var isClosed: Bool { content.isClosed }
 
@@ -53,7 +54,7 @@ final class StoredSession {
     content = JournaledSession(state)
   }
 
-  /// The number of rows of `pushes` whose pushes retention has dropped, and the gaps after them.
+  /// The number of rows of `pushes` whose pushes retention has dropped, with the gaps after them.
   var droppedChunks: Int {
     var count = 0
     while count < chunks.count, chunks[chunks.front + count].last + 1 < state.log.firstRetained { count += 1 }
@@ -62,7 +63,7 @@ final class StoredSession {
 
   var needsCompaction: Bool { content.needsCompaction(changeBytes: changeBytes, stateBytes: stateBytes) }
 
-  /// The rows do not represent the state any more.
+  /// Called when the rows do not represent the state any more.
   func setBehind() {
     content.isBehind = true
     clear()

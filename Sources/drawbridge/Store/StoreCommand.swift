@@ -185,7 +185,7 @@ enum StoreCommand {
 
   // MARK: Backup
 
-  /// If the gateway is running, it makes the copy; otherwise this process does.
+  /// Asks a running gateway to make the copy. Without a running gateway, this process makes it.
   private static func backUp(_ path: String, to copy: String) throws(StoreError) -> Int32 {
     let target = absolute(copy)
     guard !target.utf8.contains(UInt8(ascii: "\n")) else {
@@ -210,7 +210,7 @@ enum StoreCommand {
     return ExitCode.ok
   }
 
-  /// The gateway may have another working directory.
+  /// The path must be absolute, since the gateway may have another working directory.
   private static func absolute(_ path: String) -> String {
     guard !path.hasPrefix("/"), let folder = unsafe getcwd(nil, 0) else { return path }
     defer { unsafe free(folder) }

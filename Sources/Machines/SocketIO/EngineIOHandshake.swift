@@ -1,12 +1,12 @@
 import ByteStreams
 import JSONCodec
 
-/// What Engine.IO's open packet announces.
+/// The announcements in Engine.IO's open packet.
 package struct EngineIOHandshake: Equatable, Sendable {
   package let sessionID: [UInt8]
   package let pingInterval: TimeSpan
   package let pingTimeout: TimeSpan
-  /// Maximum size of a message that the server accepts, in bytes; nil: not announced.
+  /// Maximum size of a message that the server accepts, in bytes; nil if not announced.
   package let maximumPayload: Int?
 
   /// Parses the content of an open packet.
@@ -41,7 +41,7 @@ package struct EngineIOHandshake: Equatable, Sendable {
     return span
   }
 
-  /// A number without its fraction. nil: it is not a number, is negative, or has an exponent.
+  /// A number without its fraction; nil if the token is not a number, is negative, or has an exponent.
   private static func whole(_ token: Span<UInt8>) -> Int? {
     let end = token.firstIndex(of: UInt8(ascii: ".")) ?? token.count
     for index in end..<token.count where index > end && !ASCII.isDigit(token[index]) { return nil }
@@ -49,7 +49,7 @@ package struct EngineIOHandshake: Equatable, Sendable {
   }
 }
 
-/// Who sends Engine.IO's heartbeats, and when the connection is dead.
+/// Which side sends Engine.IO's heartbeats, and when the connection counts as dead.
 package enum EngineIOHeartbeat: Equatable, Sendable {
   /// The server sends a ping at least this often (version 4).
   case fromServer(within: TimeSpan)
@@ -59,7 +59,7 @@ package enum EngineIOHeartbeat: Equatable, Sendable {
   package init(_ handshake: EngineIOHandshake, _ version: EngineIOVersion) {
     switch version {
     case .four: self = .fromServer(within: handshake.pingInterval + handshake.pingTimeout)
-    // A tenth earlier than announced: the server expects a ping within interval + timeout, however late the loop is.
+    // A tenth earlier than announced, since the loop may be late. The server expects a ping within interval + timeout.
     case .three: self = .fromClient(interval: handshake.pingInterval * 9 / 10, timeout: handshake.pingTimeout)
     }
   }

@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// The revision of the Engine.IO protocol, and so of Socket.IO's above it. The configuration states it: servers refuse the wrong one.
+/// The revision of the Engine.IO protocol, which also decides the revision of Socket.IO above it. It is configured,
+/// since servers refuse the wrong version.
 package enum EngineIOVersion: Int, CaseIterable, Sendable {
   /// Socket.IO 1 and 2 (Socket.IO protocol 4).
   case three = 3
@@ -17,12 +18,12 @@ package struct EngineIOPacket: Equatable, Sendable {
   package enum Encoding: Sendable {
     case text
     case binary
-    /// Binary data as base64 text. Servers send it to clients that announce no support for binary messages.
+    /// Binary data as base64 text. Servers send it to clients that do not announce support for binary messages.
     case base64
   }
 
   package let kind: Kind
-  /// Only a `message` has another encoding than text.
+  /// Only a `message` can have an encoding other than text.
   package let encoding: Encoding
   /// The range of the content in the WebSocket message.
   package let content: Range<Int>
@@ -42,7 +43,7 @@ package struct EngineIOPacket: Equatable, Sendable {
     guard !text.isEmpty else { throw .unknownEnginePacket }
     if text[0] == UInt8(ascii: "b") {
       var start = 1
-      // Version 3 has the type of the packet, too.
+      // Version 3 also has the type of the packet.
       if version == .three {
         guard text.count > 1, text[1] == UInt8(ascii: "4") else { throw .unknownEnginePacket }
         start = 2
@@ -52,7 +53,7 @@ package struct EngineIOPacket: Equatable, Sendable {
       content = start..<text.count
       return
     }
-    // A byte below "0" wraps around to a value without a kind.
+    // A byte below "0" wraps around to a number that is not a kind.
     guard let kind = Kind(rawValue: text[0] &- 0x30) else { throw .unknownEnginePacket }
     self.kind = kind
     encoding = .text
@@ -61,7 +62,7 @@ package struct EngineIOPacket: Equatable, Sendable {
 
   private init(binary: Span<UInt8>, _ version: EngineIOVersion) throws(SocketIOViolation) {
     var start = 0
-    // Version 3 has the type of the packet as a number, not as a digit.
+    // Version 3 has the type of the packet, as a number and not as a digit.
     if version == .three {
       guard !binary.isEmpty, binary[0] == Kind.message.rawValue else { throw .unknownEnginePacket }
       start = 1

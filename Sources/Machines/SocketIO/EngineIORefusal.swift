@@ -1,16 +1,17 @@
 import ByteStreams
 import JSONCodec
 
-/// What a server's HTTP response to the opening request means, if it is not an upgrade.
+/// The meaning of a server's HTTP response to the opening request, if it is not an upgrade.
 package enum EngineIORefusal: Equatable, Sendable {
-  /// There is no WebSocket at this server or path.
+  /// There is no WebSocket transport at this server or path.
   case noWebSocket
-  /// The server speaks another version than the configured one.
+  /// The server speaks another version than configured.
   case wrongVersion
   /// Another reason: `allowRequest` of the official server, or an origin that is not accepted.
   case refused
 
-  /// Reads the content of a response with status 400. The official server sends JSON with a code, python-engineio a JSON string.
+  /// Reads the content of a response with status 400. The official server sends JSON with a code; python-engineio sends
+  /// a JSON string.
   package init(content: Span<UInt8>) {
     let text = Self.text(content)
     if Self.code(content) == 0 || Self.starts(text, "invalid transport") {
@@ -24,17 +25,18 @@ package enum EngineIORefusal: Equatable, Sendable {
     }
   }
 
-  /// The beginning of what the official server sends as frames after it has accepted the upgrade and then refuses it.
+  /// The beginning of the HTTP response that the official server sends in place of frames when it refuses a request
+  /// after it has accepted the upgrade.
   package static let prefixAfterUpgrade = Array("HTTP/1.1 400".utf8)
 
-  /// Whether the first bytes after an upgrade are an HTTP response; nil: too few bytes yet.
+  /// Whether the first bytes after an upgrade are an HTTP response; nil if there are too few bytes yet.
   package static func isResponse(_ bytes: Span<UInt8>) -> Bool? {
     let count = min(bytes.count, prefixAfterUpgrade.count)
     for index in 0..<count where bytes[index] != prefixAfterUpgrade[index] { return false }
     return bytes.count >= prefixAfterUpgrade.count ? true : nil
   }
 
-  /// What the operator can do, for the session's failure.
+  /// Advice for the operator, for the session's failure.
   package func advice(_ version: EngineIOVersion) -> String {
     let other: EngineIOVersion = version == .four ? .three : .four
     return switch self {

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// Walks over valid JSON without allocating. Every index stays inside the text also if it is not valid.
+/// Walks over valid JSON without allocating. For invalid JSON, too, every index stays inside the text.
 struct JSONText {
   private(set) var index: Int
   private let end: Int
@@ -87,7 +87,7 @@ struct JSONText {
 
 /// The elements of an array.
 package struct ArrayElements: Equatable, Sendable {
-  /// nil: the array is empty.
+  /// nil if the array is empty.
   package let first: Range<Int>?
   package let last: Range<Int>?
   package let count: Int
@@ -96,7 +96,7 @@ package struct ArrayElements: Equatable, Sendable {
   /// From the second element to the end of the last.
   package let rest: Range<Int>
 
-  /// The elements of the array at `range`, which must be valid JSON. nil: it is not an array.
+  /// The elements of the array at `range`, which must be valid JSON; nil if it is not an array.
   init?(_ text: Span<UInt8>, _ range: Range<Int>) {
     var walk = JSONText(range)
     guard walk.skip(UInt8(ascii: "["), text) else { return nil }

@@ -1,26 +1,27 @@
 import ByteStreams
 import JSONCodec
 
-/// The placeholders of a binary packet: `{"_placeholder":true,"num":0}` wherever an attachment belongs.
+/// The placeholders of a binary packet: `{"_placeholder":true,"num":0}` in the place of each attachment.
 enum Placeholders {
   /// An object or an array around the current token.
   private struct Level {
     let isObject: Bool
     var isPlaceholder = false
     var number: Int?
-    /// Invalid placeholders found before this level. What is inside a placeholder counts for nothing.
+    /// Invalid placeholders found before this level. Placeholders inside a placeholder do not count.
     let invalidBefore: Int
   }
 
   private enum Name { case placeholder, number, other }
 
-  /// Whether every placeholder at `range`, which must be valid JSON, has the number of an attachment. As the official parser reads them:
-  /// members in any order, others ignored, the last one of a name counts.
+  /// Whether every placeholder at `range`, which must be valid JSON, has the number of an attachment. Reads them as the
+  /// official parser does: members in any order, other members ignored, the last of several members with the same name
+  /// counts.
   static func areValid(_ text: Span<UInt8>, _ range: Range<Int>, attachments: Int) -> Bool {
     used(text, range, attachments: attachments) != nil
   }
 
-  /// Which attachments have a placeholder; nil if a placeholder has no number of an attachment.
+  /// Which attachments have a placeholder; nil if a placeholder does not have the number of an attachment.
   static func used(_ text: Span<UInt8>, _ range: Range<Int>, attachments: Int) -> [Bool]? {
     var used = [Bool](repeating: false, count: attachments)
     var walk = JSONText(range)

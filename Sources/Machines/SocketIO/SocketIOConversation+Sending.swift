@@ -3,8 +3,9 @@ import Continuity
 import JSONCodec
 
 extension SocketIOConversation {
-  /// Writes a CONNECT. `credentials`: in version 4 a JSON object, in version 3 parameters of a query; empty: none. Version 3 needs none
-  /// for the default namespace, and nothing is written. Returns false if `credentials` are not an object.
+  /// Writes a CONNECT. `credentials` is a JSON object in version 4 and the parameters of a query in version 3; empty if
+  /// there are none. In version 3, the default namespace needs no CONNECT without credentials, and nothing is written.
+  /// Returns false if `credentials` is not an object.
   package mutating func connect(
     _ namespace: Int, credentials: Span<UInt8> = Span(), into output: inout ByteQueue
   ) -> Bool {
@@ -47,7 +48,7 @@ extension SocketIOConversation {
     return true
   }
 
-  /// What is between the braces of an object, without the whitespace around it.
+  /// The content between the braces of an object, without the whitespace around it.
   @_lifetime(copy object)
   private static func inside(_ object: Span<UInt8>) -> Span<UInt8> {
     var start = 0
@@ -66,7 +67,7 @@ extension SocketIOConversation {
     EngineIOPacket.write(.pong, content: content, into: &output)
   }
 
-  /// Writes an event. With an id, its acknowledgement is expected. Its attachments follow as binary messages.
+  /// Writes an event. With an id, its acknowledgement is expected. Its attachments follow in binary messages.
   package mutating func writeEvent(
     name: Span<UInt8>, arguments: Span<UInt8>, attachments: Int, namespace: Int, id: UInt64? = nil,
     into output: inout ByteQueue
@@ -79,7 +80,8 @@ extension SocketIOConversation {
       into: &output)
   }
 
-  /// Writes an acknowledgement that `takeOwed` was asked about before. It may be written again after its bytes were taken back.
+  /// Writes an acknowledgement without checking `owed`: the caller has removed it with `takeOwed` or `settle`. It may
+  /// be written again after its bytes were taken back from the output.
   package func writeAcknowledgementAgain(
     _ id: UInt64, arguments: Span<UInt8>, attachments: Int, namespace: Int, into output: inout ByteQueue
   ) {
@@ -89,7 +91,8 @@ extension SocketIOConversation {
       id, arguments: arguments, attachments: attachments, namespace: space.span, into: &output)
   }
 
-  /// Writes the acknowledgement that the server has requested, once. Returns false if it has not, or has been sent one already.
+  /// Writes an acknowledgement that the server has requested, once. Returns false if the server has not requested it,
+  /// or if it was sent already.
   package mutating func writeAcknowledgement(
     _ id: UInt64, arguments: Span<UInt8> = Span(), attachments: Int = 0, namespace: Int, into output: inout ByteQueue
   ) -> Bool {

@@ -2,10 +2,11 @@ import ByteStreams
 import Continuity
 import JSONCodec
 
-/// What Socket.IO's packets mean on one connection: a pure state machine, from the WebSocket upgrade to the end of the connection.
+/// The meaning of Socket.IO's packets on one connection: a pure state machine, from the WebSocket upgrade to the end of
+/// the connection.
 ///
-/// It owns the state of the namespaces, the packet whose attachments are being gathered, the ids of the acknowledgements that are
-/// expected and owed, and what is needed to recover the connection's state.
+/// It owns the state of the namespaces, the packet whose attachments are being gathered, the ids of acknowledgements
+/// that are expected from the server or owed to it, and the data for recovering the connection's state.
 package struct SocketIOConversation: Sendable {
   enum State: Equatable {
     case idle, connecting, connected, ended
@@ -14,7 +15,7 @@ package struct SocketIOConversation: Sendable {
   struct Namespace {
     let name: [UInt8]
     var state = State.idle
-    /// Of this connection, or of the previous one until the server answers.
+    /// The data for recovery: from this connection, or from the previous connection until the server has responded.
     var recovery: Continuation?
   }
 
@@ -35,7 +36,7 @@ package struct SocketIOConversation: Sendable {
   /// Acknowledgements that the server has requested and that have not been sent.
   private var owed: PendingAcknowledgements
 
-  /// `recoveries`: what the previous connection has left of each namespace.
+  /// `recoveries`: the data of the previous connection for each namespace.
   package init(
     _ version: EngineIOVersion, namespaces: [String], recoveries: [Continuation?] = [], _ limits: SocketIOLimits
   ) {
@@ -61,12 +62,12 @@ package struct SocketIOConversation: Sendable {
 
   package func isConnected(_ namespace: Int) -> Bool { namespaces[namespace].state == .connected }
 
-  /// Sets what the previous connection has left of each namespace. Before the first CONNECT.
+  /// Sets the data of the previous connection for a namespace. Called before the first CONNECT.
   package mutating func setRecovery(_ recovery: Continuation?, of namespace: Int) {
     namespaces[namespace].recovery = recovery
   }
 
-  /// What the next connection needs; nil: the server does not restore the state of this namespace.
+  /// The data that the next connection needs; nil if the server does not restore the state of this namespace.
   package func recovery(_ namespace: Int) -> Continuation? { namespaces[namespace].recovery }
 
   /// Bytes of the packet that is being gathered.
@@ -74,7 +75,8 @@ package struct SocketIOConversation: Sendable {
 
   // MARK: From the server
 
-  /// Reads one WebSocket message. Text must be UTF-8. The ranges in the event refer to `message`, unless the event has a text.
+  /// Reads one WebSocket message. Text must be UTF-8. The ranges in the event refer to `message`, unless the event has
+  /// a text of its own.
   package mutating func receive(
     _ message: Span<UInt8>, _ kind: MessageKind
   ) throws(SocketIOViolation) -> SocketIOEvent {
@@ -130,7 +132,8 @@ package struct SocketIOConversation: Sendable {
     _ packet: SocketIOPacket, _ text: Span<UInt8>, _ kept: [UInt8]?, _ attachments: [[UInt8]]
   ) -> SocketIOEvent {
     guard let namespace = namespace(packet, text) else {
-      // A server of version 3 connects the default namespace unasked. One that has connected another namespace speaks version 4.
+      // A server of version 3 connects the default namespace without a request. A server that has connected another
+      // namespace speaks version 4.
       let isUnasked = packet.kind == .connect && packet.namespace.isEmpty && version == .four
       guard isUnasked, !namespaces.isEmpty, !hasConnected, Self.member("sid", of: text.extracting(packet.data)) == nil
       else {
@@ -151,7 +154,8 @@ package struct SocketIOConversation: Sendable {
         return .ignored(.namespace)
       }
       if let id = packet.id { owed.insert(AcknowledgementID(namespace: namespace, id: id)) }
-      // Applications send events while they decide about a CONNECT. Clients get them after the answer.
+      // Applications send events while they decide about a CONNECT. Clients get these events after the server's
+      // response.
       guard !isEarly else {
         let text = kept ?? [UInt8](copying: text)
         var early = content(packet, namespace, text, name: name, arguments: elements.rest, attachments)
@@ -182,7 +186,7 @@ package struct SocketIOConversation: Sendable {
   /// The configured namespace of a packet.
   private func namespace(_ packet: SocketIOPacket, _ text: Span<UInt8>) -> Int? {
     var name = text.extracting(packet.namespace)
-    // Version 3 has parameters of a CONNECT in the name, and some servers repeat them.
+    // In version 3, the name contains the parameters of a CONNECT, and some servers repeat them.
     if version == .three, let query = name.firstIndex(of: UInt8(ascii: "?")) { name = name.extracting(first: query) }
     for index in namespaces.indices {
       let configured = namespaces[index].name
@@ -198,7 +202,7 @@ package struct SocketIOConversation: Sendable {
   private mutating func connected(_ namespace: Int, _ data: Span<UInt8>) -> SocketIOEvent {
     let state = namespaces[namespace].state
     guard state == .idle || state == .connecting else { return .ignored(.repeated) }
-    // A server of version 3 connects the default namespace unasked, also if version 4 is expected.
+    // A server of version 3 connects the default namespace without a request, even if version 4 is expected.
     guard version == .three || Self.member("sid", of: data) != nil else {
       return hasConnected ? .ignored(.namespace) : refusedVersion(namespace)
     }
@@ -231,7 +235,8 @@ package struct SocketIOConversation: Sendable {
     return .refused(namespace: namespace, refusal)
   }
 
-  /// The content of a string in a CONNECT's object; nil if there is none, or a longer one than an identifier.
+  /// The content of a string in the object of a CONNECT; nil if there is no such string, or if it is longer than an
+  /// identifier may be.
   private static func member(_ name: String, of data: Span<UInt8>) -> [UInt8]? {
     guard !data.isEmpty, let object = JSONObject(data),
       let member = object.members.last(where: { JSONString.equals(data.extracting($0.name), Array(name.utf8)) }),
@@ -241,15 +246,16 @@ package struct SocketIOConversation: Sendable {
     return content
   }
 
-  /// The last argument of an event is its offset, if it is a string. The server adds none to an event that it wants acknowledged.
+  /// The last argument of an event is its offset, if it is a string. The server adds no offset to an event that
+  /// requests an acknowledgement.
   private static func offset(_ packet: SocketIOPacket, _ elements: ArrayElements, _ text: Span<UInt8>) -> [UInt8]? {
     guard packet.id == nil, elements.count > 1, let last = elements.last, last.count <= SocketIOLimits.identifierBytes
     else { return nil }
     return JSONString.content(of: text.extracting(last))
   }
 
-  /// An early event is passed on. The official server sends the events that were missed before its answer to CONNECT, so their offsets count
-  /// too. Otherwise the next recovery would repeat them.
+  /// An early event is passed on, so its offset counts. The official server sends missed events before its response to
+  /// CONNECT. Without their offsets, the next recovery would repeat these events.
   package mutating func keepOffset(of early: SocketIOContent) {
     guard let offset = early.offset else { return }
     namespaces[early.namespace].recovery?.offset = offset
@@ -257,20 +263,20 @@ package struct SocketIOConversation: Sendable {
 
   // MARK: Acknowledgements
 
-  /// Returns whether the acknowledgement is owed, and no longer is.
+  /// Removes an acknowledgement that is owed. Returns whether it was owed.
   mutating func takeOwed(_ id: AcknowledgementID) -> Bool { owed.remove(id) }
 
-  /// The acknowledgement that the server has requested is being sent.
+  /// Records that an acknowledgement that the server has requested is being sent.
   package mutating func settle(_ id: UInt64, namespace: Int) {
     owed.remove(AcknowledgementID(namespace: namespace, id: id))
   }
 
-  /// An event with this id was sent: its acknowledgement is passed on.
+  /// Records that an event with this id was sent, so that its acknowledgement is passed on.
   package mutating func expectAcknowledgement(_ id: UInt64, namespace: Int) {
     expected.insert(AcknowledgementID(namespace: namespace, id: id))
   }
 
-  /// Removes and returns the ids of the acknowledgements that a namespace still owes us, lowest first.
+  /// Removes and returns the ids of the acknowledgements that are still expected from a namespace, lowest first.
   package mutating func takeExpected(namespace: Int) -> [UInt64] {
     expected.removeAll(of: namespace)
   }

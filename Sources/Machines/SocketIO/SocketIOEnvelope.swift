@@ -5,7 +5,7 @@ import JSONCodec
 /// Reads an envelope: `{"event":"chat","args":[…],"namespace":"/","attachments":["AQID"]}` or `{"ack":"…","args":[…]}`.
 extension EventEnvelope {
   private static var members: [String] { ["event", "args", "namespace", "attachments", "ack"] }
-  /// Size of an event's name, in bytes.
+  /// Maximum size of an event's name, in bytes.
   private static var nameLimit: Int { 1_024 }
 
   /// - Parameter attachmentLimit: maximum number of attachments.
@@ -68,7 +68,7 @@ extension EventEnvelope {
     }
   }
 
-  /// Throws if no event may have this name.
+  /// Throws if an event cannot have this name.
   package static func check(name: [UInt8]) throws(EventFormatError) {
     guard !name.isEmpty, name.count <= nameLimit else {
       throw EventFormatError("the name of an event has 1 to \(nameLimit) bytes")
@@ -104,7 +104,7 @@ extension EventEnvelope {
 }
 
 extension EventParts {
-  /// Throws if an attachment has no place among the arguments, or a placeholder no attachment.
+  /// Throws if an attachment has no placeholder among the arguments, or a placeholder has no attachment.
   func checkPlaceholders() throws(EventFormatError) {
     guard !attachments.isEmpty else { return }
     var array: [UInt8] = [UInt8(ascii: "[")]
@@ -124,7 +124,7 @@ extension EventParts {
 extension EventParts {
   /// The size of the largest WebSocket message that the record becomes, in bytes.
   package func largestFrame(_ version: EngineIOVersion) -> Int {
-    // All but the arguments.
+    // The text without the arguments.
     var text = ByteQueue()
     text.append(UInt8(ascii: "4"))
     var size = arguments.count

@@ -1,18 +1,19 @@
 import ByteStreams
 
-/// What a WebSocket message of the server means.
+/// The meaning of a WebSocket message of the server.
 package enum SocketIOEvent: Equatable, Sendable {
   case opened(EngineIOHandshake)
   /// The server expects a pong with this content, which is a range of the message.
   case ping(Range<Int>)
   case pong
-  /// The server has connected us to a namespace. `isRecovered`: it has restored the state of the previous connection, so that no event is
-  /// missing.
+  /// The server has connected us to a namespace. `isRecovered`: it has restored the state of the previous connection,
+  /// so no event is missing.
   case connected(namespace: Int, isRecovered: Bool)
   case refused(namespace: Int, SocketIORefusal)
   /// An event of a namespace to which we are connected.
   case push(SocketIOContent)
-  /// An event of a namespace that has not answered our CONNECT. It is to be kept until then, and dropped if the namespace refuses.
+  /// An event of a namespace whose server has not responded to our CONNECT. It must be kept until then, and dropped if
+  /// the namespace is refused.
   case early(SocketIOContent)
   /// The reply to an event that we sent with an id.
   case acknowledged(SocketIOContent)
@@ -25,22 +26,22 @@ package enum SocketIOEvent: Equatable, Sendable {
   case ignored(SocketIOIgnored)
 }
 
-/// Why a packet means nothing to us. Each is counted.
+/// Why a packet is ignored. Each reason is counted.
 package enum SocketIOIgnored: Hashable, Sendable {
-  /// Packets of Engine.IO for other transports, and pongs that nobody waits for.
+  /// A packet of Engine.IO for another transport, or a pong without a pending ping.
   case engine
   /// A namespace that we have not joined.
   case namespace
-  /// An acknowledgement that nobody waits for.
+  /// An acknowledgement that is not expected.
   case acknowledgement
   /// A second CONNECT, or an error of a namespace that stays connected (version 3).
   case repeated
 }
 
-/// A namespace is refused.
+/// The refusal of a namespace.
 package struct SocketIORefusal: Equatable, Sendable {
   package enum Reason: Equatable, Sendable {
-    /// The server says so, with CONNECT_ERROR.
+    /// The server refuses with CONNECT_ERROR.
     case byServer
     /// A CONNECT without `sid`: the server speaks Engine.IO 3 and ignores the version in the URL.
     case wrongVersion
@@ -55,9 +56,10 @@ package struct SocketIORefusal: Equatable, Sendable {
 /// An event or an acknowledgement with its attachments.
 package struct SocketIOContent: Equatable, Sendable {
   package let namespace: Int
-  /// The id of an acknowledgement, or the one that the server wants for its event.
+  /// The id of an acknowledgement, or the id of the acknowledgement that the server requests for its event.
   package let id: UInt64?
-  /// The text of the packet, if it arrived with an earlier message than the last attachment; nil: it is the received message.
+  /// The text of the packet, if it arrived in an earlier message than the last attachment; nil if the received message
+  /// is the text.
   package let text: [UInt8]?
   /// The event's name: a string or a number; empty for an acknowledgement.
   package let name: Range<Int>
@@ -65,6 +67,6 @@ package struct SocketIOContent: Equatable, Sendable {
   package let arguments: Range<Int>
   package let attachments: [[UInt8]]
   package let hasUnpairedSurrogates: Bool
-  /// The offset of an early event. It counts once the event is passed on (`keepOffset`).
+  /// The offset of an early event. It counts when the event is passed on (`keepOffset`).
   package var offset: [UInt8]?
 }

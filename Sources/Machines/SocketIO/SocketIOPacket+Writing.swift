@@ -20,8 +20,8 @@ extension SocketIOPacket {
 
   /// Writes an event. `arguments` are JSON values with commas between them, or empty.
   ///
-  /// Without attachments it is an EVENT, never a BINARY_EVENT: parsers before 4.2.2 fail on the packet after a binary one without
-  /// attachments (CVE-2026-69185).
+  /// Without attachments, it writes an EVENT and never a BINARY_EVENT. Parsers before 4.2.2 fail on the packet after a
+  /// BINARY_EVENT without attachments (CVE-2026-69185).
   package static func writeEvent(
     name: Span<UInt8>, arguments: Span<UInt8>, attachments: Int, namespace: Span<UInt8>, id: UInt64? = nil,
     into output: inout ByteQueue
@@ -46,7 +46,8 @@ extension SocketIOPacket {
     output.append(UInt8(ascii: "]"))
   }
 
-  /// The names that the libraries use themselves. A server's parser closes the connection, with all its namespaces, for such an event.
+  /// Whether the libraries use the name themselves. For an event with such a name, a server's parser closes the
+  /// connection with all its namespaces.
   package static func isReservedEventName(_ name: Span<UInt8>) -> Bool {
     name.equals("connect") || name.equals("connect_error") || name.equals("disconnect") || name.equals("disconnecting")
       || name.equals("newListener") || name.equals("removeListener")

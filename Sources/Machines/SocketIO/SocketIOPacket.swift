@@ -12,17 +12,17 @@ package struct SocketIOPacket: Equatable, Sendable {
   package let kind: Kind
   /// The number of binary messages that follow.
   package let attachments: Int
-  /// Empty: the default namespace.
+  /// Empty for the default namespace.
   package let namespace: Range<Int>
   package let id: UInt64?
-  /// Empty: there is none.
+  /// Empty if there is no data.
   package let data: Range<Int>
   /// The elements of `data`, for events and acknowledgements.
   package let elements: ArrayElements?
-  /// Whether a string of `data` has half of a surrogate pair. The grammar allows it, and many parsers refuse it.
+  /// Whether a string of `data` has half of a surrogate pair. The grammar allows it, but many parsers refuse it.
   package let hasUnpairedSurrogates: Bool
 
-  /// Maximum digits of an id: all numbers of 64 bits with so many digits exist.
+  /// Maximum digits of an id: every number of 19 digits fits into 64 bits.
   private static var idDigits: Int { 19 }
 
   /// Parses the packet from byte `start` on. `text` must be UTF-8.
@@ -57,7 +57,7 @@ package struct SocketIOPacket: Equatable, Sendable {
     let start = index
     while index < text.count, ASCII.isDigit(text[index]) { index &+= 1 }
     guard index > start, index < text.count, text[index] == UInt8(ascii: "-") else { throw .invalidAttachmentCount }
-    // No value: more digits than any limit has.
+    // If there are too many digits for a number, the count is above any limit.
     let count = text.extracting(start..<index).decimalValue() ?? .max
     guard count <= limits.attachments else { throw .tooManyAttachments(limit: limits.attachments) }
     index &+= 1
@@ -87,7 +87,7 @@ package struct SocketIOPacket: Equatable, Sendable {
   private static func elements(
     _ kind: Kind, _ text: Span<UInt8>, _ data: Range<Int>
   ) throws(SocketIOViolation) -> ArrayElements? {
-    // JSON may begin with whitespace. The official parser reads it as the id 0, and no server sends it.
+    // JSON may begin with whitespace. The official parser reads it as the id 0, and servers do not send it.
     let first = data.isEmpty ? 0 : text[data.lowerBound]
     switch kind {
     case .disconnect:

@@ -1,13 +1,13 @@
 import ByteStreams
 import JSONCodec
 
-/// Where the requests and the replies of an upstream contain the id that relates them, and which messages are replies.
+/// The locations of the id that relates requests and replies of an upstream, and which messages are replies.
 package struct Correlation: Hashable, Sendable {
-  /// What a message with the id of a request must be like to be its reply.
+  /// The condition under which a message with the id of a request is its reply.
   package enum ReplyShape: Hashable, Sendable {
     case any
     case matching(Matcher)
-    /// JSON-RPC 2.0 §5: an object with `result` or `error`. One with `method` is a request of the upstream.
+    /// JSON-RPC 2.0 §5: an object with `result` or `error`. An object with `method` is a request of the upstream.
     case jsonRPC
   }
 
@@ -34,11 +34,11 @@ package struct Correlation: Hashable, Sendable {
 
   // MARK: Requests
 
-  /// Why a request has no id that its reply could repeat.
+  /// Why a request has no id that a reply could repeat.
   package enum RequestError: Error, Equatable {
-    /// There is no value at the pointer, or it is null: the upstream would not reply.
+    /// There is no value at the pointer, or the value is null: the upstream would not reply.
     case absent
-    /// An array with objects in it, which may have ids of their own.
+    /// The request is an array with objects, which may have ids of their own.
     case batch
     /// The id is neither a string nor a number.
     case neitherStringNorNumber
@@ -64,7 +64,7 @@ package struct Correlation: Hashable, Sendable {
 
   // MARK: Replies
 
-  /// Returns the range of the id in a message of the upstream, or nil if it has none.
+  /// Returns the range of the id in a message of the upstream; nil if it has no id.
   package func identifier(ofReply message: Span<UInt8>) -> Range<Int>? { reply.find(in: message) }
 
   /// Whether a message with the id of a request is its reply.

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The source of the session's credential, and where in the opening handshake it is sent.
+/// The source of the session's credential, and the part of the opening handshake that contains it.
 package struct CredentialUse: Hashable, Sendable {
   /// At most one of `environmentVariable`, `file` and `command` is set.
   package var environmentVariable = ""
@@ -11,7 +11,7 @@ package struct CredentialUse: Hashable, Sendable {
   package var timeout = TimeSpan.seconds(10)
   /// A header field of the opening request, such as `Authorization: Bearer ${credential}`.
   package var header: Template?
-  /// The name of a query parameter of the upstream's URL; empty: none.
+  /// The name of a query parameter of the upstream's URL; empty if there is none.
   package var query = ""
 
   package init() {}
@@ -25,7 +25,7 @@ package struct CredentialUse: Hashable, Sendable {
     case command([String], within: TimeSpan)
   }
 
-  /// nil: no credential is configured.
+  /// nil if no credential is configured.
   package var source: Source? {
     if !environmentVariable.isEmpty { return .environment(environmentVariable) }
     if !file.isEmpty { return .file(file) }
@@ -36,7 +36,8 @@ package struct CredentialUse: Hashable, Sendable {
 }
 
 extension UpstreamConventions {
-  /// Conflicts between settings that are each valid alone, with what is accepted. The keys are paths below `upstream`.
+  /// Conflicts between settings that are each valid on their own, with what is accepted. The keys are paths below
+  /// `upstream`.
   package var problems: [(key: String, reason: String)] {
     credentialProblems + subscriptionProblems + heartbeatProblems + protocolProblems
   }

@@ -6,7 +6,8 @@ package enum GraphQLOperation: String, CaseIterable, Sendable {
 
   /// Whether the operations of a document have this type, and there is at least one. The document may have fragments.
   ///
-  /// It finds where the definitions begin, and validates nothing: what is not a document for the upstream is not executed either.
+  /// It finds the beginnings of the definitions, and validates nothing: the upstream does not execute a text that is
+  /// not a valid document.
   package func isOnlyOne(in document: Span<UInt8>) -> Bool {
     var scanner = GraphQLScanner(document)
     var count = 0
@@ -34,7 +35,8 @@ private struct GraphQLScanner: ~Escapable {
   /// Whether the last definition has ended.
   var isComplete: Bool { isAtDefinition && depth == 0 }
 
-  /// Returns the keyword of the next definition, `query` for one that begins with its selection set; nil at the end.
+  /// Returns the keyword of the next definition; nil at the end. The keyword of a definition that begins with its
+  /// selection set is `query`.
   mutating func nextDefinition() -> String? {
     while position < text.count {
       let byte = text[position]

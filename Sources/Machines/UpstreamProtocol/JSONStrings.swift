@@ -2,7 +2,7 @@ import ByteStreams
 import JSONCodec
 
 enum JSONStrings {
-  /// The contents of all strings of a JSON text that are no names. Empty if it is not valid.
+  /// The contents of all strings of a JSON text except member names. Empty if the text is not valid.
   static func contents(of text: [UInt8]) -> [[UInt8]] {
     guard JSONValidator.isValid(text.span) else { return [] }
     var result: [[UInt8]] = []

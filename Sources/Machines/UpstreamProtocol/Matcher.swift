@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// A test of a message's payload. All conditions of at least one alternative must hold.
+/// A test of a message's payload. It matches if all conditions of at least one alternative are met.
 package struct Matcher: Hashable, Sendable {
   package enum Condition: Hashable, Sendable {
     /// The whole payload equals this text.
@@ -10,15 +10,15 @@ package struct Matcher: Hashable, Sendable {
     case prefix(String)
     /// The JSON value at the pointer is a string with this content, or another value with this JSON text.
     case value(JSONPointer, String)
-    /// As `value`, but only the beginning is compared.
+    /// Like `value`, but compares only the beginning.
     case valuePrefix(JSONPointer, String)
     /// There is a JSON value at the pointer.
     case present(JSONPointer)
-    /// The JSON string at the pointer is a GraphQL document that has operations of this type only.
+    /// The JSON string at the pointer is a GraphQL document whose operations all have this type.
     case graphQL(JSONPointer, GraphQLOperation)
   }
 
-  /// Never empty, and none of them is.
+  /// Never empty, and no alternative is empty.
   package let alternatives: [[Condition]]
 
   package init(_ conditions: [Condition]) { self.init(anyOf: [conditions]) }

@@ -1,7 +1,7 @@
 import ByteStreams
 import JSONCodec
 
-/// How the session classifies a message of the upstream. Only pushes are passed to clients.
+/// The session's classification of a message from the upstream. Only pushes are passed to clients.
 package enum MessageMeaning: Equatable, Sendable {
   case push
   /// The response that completes the pending setup step.
@@ -10,7 +10,7 @@ package enum MessageMeaning: Equatable, Sendable {
   case refusal
   /// A heartbeat sent by the upstream.
   case heartbeat
-  /// The response to a heartbeat that we sent.
+  /// The response to a heartbeat that the gateway sent.
   case heartbeatResponse
 }
 
@@ -27,7 +27,7 @@ extension UpstreamConventions {
     return .push
   }
 
-  /// The cursor in a push; nil if it has none, or one longer than `CursorSource.maximumBytes`.
+  /// The cursor in a push; nil if it has none, or if it is longer than `CursorSource.maximumBytes`.
   package func cursor(in payload: Span<UInt8>) -> [UInt8]? {
     guard let pointer = cursor.pointer else { return nil }
     if let match = cursor.match, !match.matches(payload) { return nil }

@@ -19,8 +19,8 @@ package struct PayloadDecoder: ~Copyable {
     case notCompressed
     /// The decompressed payload is in `decompressed`.
     case decompressed
-    /// The payload does not have the format of the codec, or is truncated. It is passed on unchanged, so that no data is lost
-    /// silently.
+    /// The payload does not have the format of the codec, or is truncated. It is passed on unchanged, so that no data
+    /// is lost silently.
     case malformed
     /// The decompressed payload would exceed the limit.
     case tooLarge
@@ -32,7 +32,7 @@ package struct PayloadDecoder: ~Copyable {
   private var bare = Inflater(.raw(windowBits: 15))
   private var output = ByteQueue()
 
-  /// Storage kept between messages, in bytes: one large message must not keep its memory allocated.
+  /// Storage kept between messages, in bytes: a single large message must not keep its memory allocated.
   private static var storageKept: Int { 256 << 10 }
 
   /// `limit`: maximum decompressed size of a message, in bytes.

@@ -1,8 +1,9 @@
 import ByteStreams
 
-/// Passes messages through unchanged, and adds those of the configuration (`upstream.on_open`, `.heartbeat`, `.cursor`).
+/// Passes messages on unchanged, and adds the messages of the configuration (`upstream.on_open`, `.heartbeat`,
+/// `.cursor`).
 package struct PlainProtocol: UpstreamProtocol {
-  /// Maximum bytes reported of a message that rejects the credentials: enough for a sentence.
+  /// Maximum bytes that are reported of a message that rejects the credentials: enough for a sentence.
   private static var refusalTextLimit: Int { 256 }
 
   private let conventions: UpstreamConventions

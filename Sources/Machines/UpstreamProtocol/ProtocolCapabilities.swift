@@ -1,4 +1,4 @@
-/// What an application protocol can do. The rest of the program asks for a capability, and never for a protocol.
+/// The capabilities of an application protocol. Other code tests for a capability, and never for a protocol.
 package struct ProtocolCapabilities: OptionSet, Sendable {
   package let rawValue: UInt16
 
@@ -10,15 +10,15 @@ package struct ProtocolCapabilities: OptionSet, Sendable {
   package static let severalMeanings = ProtocolCapabilities(rawValue: 1 << 1)
   /// Any message of the upstream counts as its heartbeat.
   package static let anyMessageIsHeartbeat = ProtocolCapabilities(rawValue: 1 << 2)
-  /// The upstream announces heartbeats when a connection opens. They show whether it is alive, and pings do not.
+  /// The upstream announces heartbeats when a connection opens. They show whether it is alive; pings do not.
   package static let announcedHeartbeats = ProtocolCapabilities(rawValue: 1 << 3)
-  /// A ping is a message of the protocol (`ping`). Otherwise it is one of WebSocket (RFC 6455 §5.5.2).
+  /// A ping is a message of the protocol (`ping`). Otherwise it is a WebSocket ping (RFC 6455 §5.5.2).
   package static let messagePings = ProtocolCapabilities(rawValue: 1 << 4)
   /// Outgoing messages must be passed to `encode`. Otherwise they are sent unchanged.
   package static let encoding = ProtocolCapabilities(rawValue: 1 << 5)
-  /// Pushes and outgoing messages are events, and a call is the event whose acknowledgement is its reply. Otherwise `upstream.correlation` finds
-  /// replies.
+  /// Pushes and outgoing messages are events, and a call is an event whose acknowledgement is the reply. Otherwise
+  /// `upstream.correlation` finds replies.
   package static let events = ProtocolCapabilities(rawValue: 1 << 6)
-  /// The upstream may restore on a new connection what it knew of the last one (`continuations`).
+  /// The upstream may restore the state of the last connection on a new connection (`continuations`).
   package static let continuations = ProtocolCapabilities(rawValue: 1 << 7)
 }

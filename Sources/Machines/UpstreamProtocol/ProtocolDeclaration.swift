@@ -1,10 +1,11 @@
 import ByteStreams
 import Events
 
-/// The settings of an application protocol, which declare what it can do, what the opening of its connections needs, and how to make its value
-/// for a connection.
+/// The settings of an application protocol. They declare its capabilities and what the opening of its connections
+/// requires, and make the `UpstreamProtocol` of each connection.
 ///
-/// Plain WebSocket messages have no declaration: nil costs one branch per message. Everything but the first three has a default.
+/// Plain WebSocket messages have no declaration (nil), which costs one branch per message. All requirements except the
+/// first three have a default.
 package protocol ProtocolDeclaration: Sendable {
   /// Its name, in texts for operators.
   var name: String { get }
@@ -12,31 +13,35 @@ package protocol ProtocolDeclaration: Sendable {
   /// The protocol of one connection. `messageBytes`: maximum size of a message of the upstream.
   func makeProtocol(_ conventions: UpstreamConventions, messageBytes: Int) -> any UpstreamProtocol
 
-  /// The section of its settings, with `upstream.` before it.
+  /// The section of its settings, with the prefix `upstream.`.
   var section: String { get }
-  /// Its setup steps, which precede those of `upstream.on_open`.
+  /// Its setup steps, which precede the steps of `upstream.on_open`.
   var steps: [ProtocolStep] { get }
   /// The templates that are rendered for each connection.
   var templates: [Template] { get }
-  /// Conflicts between its settings and others, if the upstream speaks it. The keys are paths below `upstream`.
+  /// Conflicts between its settings and others, if the upstream speaks this protocol. The keys are paths below
+  /// `upstream`.
   func problems(with conventions: UpstreamConventions) -> [(key: String, reason: String)]
   /// How clients write its events; nil without `ProtocolCapabilities.events`.
   var eventFormat: (any EventFormat)? { get }
 
   // The opening request.
 
-  /// The target of the opening request. `values`: of the templates; nil without secrets, for an origin that is not configured.
+  /// The target of the opening request. `values`: the values of the templates; nil leaves out the secrets, for an
+  /// origin that is not configured.
   func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String
-  /// What the templates send, as the upstream may repeat it.
+  /// The secrets that the templates send, in the form in which the upstream may repeat them.
   func secrets(_ values: TemplateValues) -> [[UInt8]]
-  /// What an HTTP response other than 101 means; empty if it is not known.
+  /// The meaning of an HTTP response with another status than 101, as an addition to an error message; empty if it is
+  /// not known.
   func hint(status: Int, body: String) -> String
-  /// What the end of the connection without a response may mean.
+  /// The possible reason if the connection ends without a response, as an addition to an error message.
   var hintForEnd: String { get }
-  /// Whether the first bytes after an upgrade are an HTTP response that refuses it; nil: too few bytes yet.
+  /// Whether the first bytes after an upgrade are an HTTP response that refuses it; nil if there are too few bytes yet.
   func isRefusal(afterUpgrade bytes: Span<UInt8>) -> Bool?
 
-  /// Whether the upstream cannot tell connections with these settings from those with the others.
+  /// Whether the upstream could not distinguish connections with these settings from connections with the other
+  /// settings.
   func isEqual(to other: any ProtocolDeclaration) -> Bool
 }
 
@@ -57,17 +62,17 @@ extension ProtocolDeclaration where Self: Equatable {
   package func isEqual(to other: any ProtocolDeclaration) -> Bool { (other as? Self) == self }
 }
 
-/// A setup step of a protocol. It expects a response.
+/// A setup step of a protocol, which expects a response.
 package struct ProtocolStep: Equatable, Sendable {
   /// Its name, in texts for operators.
   package let name: String
-  /// What has not arrived if its time is up.
+  /// The sentence for an error message if the response does not arrive in time.
   package let missing: String
-  /// What an operator can check then.
+  /// Advice for the operator in this case, appended to the sentence.
   package var hint = ""
-  /// Whether the connection is of use without its response.
+  /// Whether the connection is usable without the response.
   package var isOptional = false
-  /// The setting of its own timeout; nil: only `upstream.timeouts.on_open` applies.
+  /// The setting of its own timeout; nil if only `upstream.timeouts.on_open` applies.
   package var timeoutKey: String?
 
   package init(name: String, missing: String) {
@@ -75,7 +80,7 @@ package struct ProtocolStep: Equatable, Sendable {
     self.missing = missing
   }
 
-  /// Those of the protocol come first, then those of `upstream.on_open`.
+  /// Steps are counted first in the protocol, then in `upstream.on_open`.
   package init(_ step: Int, of declaration: (any ProtocolDeclaration)?) {
     let steps = declaration?.steps ?? []
     if step < steps.count {

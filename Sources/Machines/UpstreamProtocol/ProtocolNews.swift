@@ -3,11 +3,11 @@ import Continuity
 
 /// An event for clients.
 package struct ProtocolPush: Equatable, Sendable {
-  /// A `EventRecord`.
+  /// An `EventRecord`.
   package let record: SharedBytes
-  /// The message that acknowledges the event, to be sent once the push is stored; nil: none.
+  /// The message that acknowledges the event, to be sent when the push is stored; nil if there is none.
   package let acknowledgement: SharedBytes?
-  /// What continues after this event, if the server can restore the state of its namespace.
+  /// The continuation after this event, if the server can restore the state of its namespace.
   package let recovery: Continuation?
 
   package init(record: SharedBytes, acknowledgement: SharedBytes?, recovery: Continuation? = nil) {
@@ -24,9 +24,9 @@ package struct ProtocolPush: Equatable, Sendable {
 /// The reply to an event that was sent with an id.
 package struct ProtocolReply: Equatable, Sendable {
   package let id: UInt64
-  /// `{"args":[…],"attachments":[…]}`.
+  /// `{"args":[…],"attachments":[…]}`
   package let document: SharedBytes
-  /// Whether other documents can contain it.
+  /// Whether the document can be embedded in other documents.
   package let isEmbeddable: Bool
 
   package static func == (left: ProtocolReply, right: ProtocolReply) -> Bool {
@@ -34,7 +34,7 @@ package struct ProtocolReply: Equatable, Sendable {
   }
 }
 
-/// One WebSocket message of the session itself.
+/// A WebSocket message that the session itself sends.
 package struct ProtocolFrame: Sendable {
   package let payload: SharedBytes
   package let kind: MessageKind
@@ -45,14 +45,14 @@ package struct ProtocolFrame: Sendable {
   }
 }
 
-/// The state of a namespace, a part of a connection that the upstream accepts and ends by itself.
+/// The state of a namespace, which is a part of a connection. The upstream accepts and ends each namespace separately.
 package struct NamespaceStatus: Equatable, Sendable {
   package enum State: String, Sendable { case connecting, connected, refused, disconnected }
 
   package let name: String
   package let isRequired: Bool
   package var state: State
-  /// The server's reason of a refusal.
+  /// The reason that the server gives for a refusal.
   package var reason: String?
 
   package init(name: String, isRequired: Bool, state: State, reason: String? = nil) {
@@ -63,9 +63,9 @@ package struct NamespaceStatus: Equatable, Sendable {
   }
 }
 
-/// What a protocol reports beside the meaning of a message.
+/// Changes that a protocol reports in addition to the meaning of a message.
 package struct ProtocolNews: Equatable, Sendable {
-  /// The heartbeats that the server has announced, in place of the configured ones.
+  /// The heartbeats that the server has announced. They replace the configured heartbeats.
   package struct Heartbeats: Equatable, Sendable {
     /// As in `HeartbeatSettings`.
     package var interval: TimeSpan?
@@ -80,9 +80,9 @@ package struct ProtocolNews: Equatable, Sendable {
   }
 
   package var heartbeats: Heartbeats?
-  /// Maximum size of a message that the server accepts; nil: not announced, or no news.
+  /// Maximum size of a message that the server accepts; nil if not announced, or unchanged.
   package var maximumPayload: Int?
-  /// All namespaces, if the state of one has changed.
+  /// The states of all namespaces, if any has changed.
   package var namespaces: [NamespaceStatus]?
   /// A namespace is connected, and the server has not restored its state: pushes may be missing.
   package var isStateLost = false
@@ -103,18 +103,18 @@ package struct ProtocolNews: Equatable, Sendable {
   }
 }
 
-/// What became of an outgoing message.
+/// The result of encoding an outgoing message.
 package enum EncodingResult: Equatable, Sendable {
   case written
-  /// The connection cannot carry it: its namespace is not connected, or it belongs to another connection.
+  /// The connection cannot send it: its namespace is not connected, or it belongs to another connection.
   case notConnected
   /// The server does not accept messages of this size.
   case tooLarge
 }
 
-/// The server refuses what the setup needs.
+/// The refusal of a server during the setup.
 package struct ProtocolRefusal: Equatable, Sendable {
-  /// Whether it speaks another version. Otherwise it rejects the credentials.
+  /// Whether the server speaks another version. Otherwise it rejects the credentials.
   package let isWrongVersion: Bool
   package let sentence: String
   /// The beginning of the server's own text.

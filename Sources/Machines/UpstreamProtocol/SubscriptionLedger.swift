@@ -2,7 +2,7 @@ import ByteStreams
 import JSONCodec
 import Totals
 
-/// How messages that create or end subscriptions are recognised.
+/// How the gateway recognises messages that create or end subscriptions.
 package struct SubscriptionRules: Hashable, Sendable {
   /// Matches one kind of message, and locates the key that identifies the subscription.
   package struct Rule: Hashable, Sendable {
@@ -22,9 +22,9 @@ package struct SubscriptionRules: Hashable, Sendable {
   package var add = Rule()
   /// A client's message that ends a subscription.
   package var remove = Rule()
-  /// An upstream's message that reports the end of a subscription.
+  /// A message of the upstream that reports the end of a subscription.
   package var ended = Rule()
-  /// Maximum number of subscriptions stored of one client (`Reserve`).
+  /// Maximum number of stored subscriptions of one client (`Reserve`).
   package var entries = 1_024
   /// Maximum total size of their messages and keys, in bytes.
   package var bytes = 1 << 20
@@ -35,15 +35,16 @@ package struct SubscriptionRules: Hashable, Sendable {
   var byteReserve: Reserve { Reserve(limit: bytes) }
 }
 
-/// The subscriptions that clients have made, by key. An upstream forgets them when the connection ends, so they are sent again on
-/// the next one. A new message with a known key replaces the stored one.
+/// The subscriptions of clients, by key. An upstream forgets them when the connection ends, so they are sent again on
+/// the next connection. A new message with a known key replaces the stored message.
 package struct SubscriptionLedger: Sendable {
   /// The effect of a message on the ledger.
   package enum Effect: Equatable, Sendable {
     case none
     case stored
     case removed
-    /// The message creates a subscription, but the ledger is full: the subscription is not made again on the next connection.
+    /// The message creates a subscription, but the ledger is full, so the subscription is not sent on the next
+    /// connection.
     case full(SubscriptionRefusal)
   }
 
@@ -51,9 +52,9 @@ package struct SubscriptionLedger: Sendable {
     package let kind: MessageKind
     package let payload: SharedBytes
     package let key: [UInt8]
-    /// The number of the client's message; nil if it is of an earlier process.
+    /// The number of the client's message; nil if an earlier process accepted it.
     package let message: UInt64?
-    /// By whom it is counted; 0 if that is not known.
+    /// The client for which it counts; 0 if unknown.
     fileprivate let client: UInt64
     /// Position in the order of creation.
     fileprivate let sequence: UInt64
@@ -61,7 +62,7 @@ package struct SubscriptionLedger: Sendable {
     fileprivate var size: Int { payload.count + key.count }
   }
 
-  /// A larger message is not examined, since that would take 3 ms for each MiB. It is no subscription.
+  /// A larger message is not examined, since that takes 3 ms for each MiB. It is not stored as a subscription.
   private static var largestExamined: Int { 1 << 20 }
 
   package private(set) var rules: SubscriptionRules
@@ -79,11 +80,12 @@ package struct SubscriptionLedger: Sendable {
 
   package func entry(_ key: [UInt8]) -> Entry? { entries[key] }
 
-  /// Adds a subscription of an earlier process. Returns false if it is dropped: it is beyond the limits, or would not be recognised now.
+  /// Adds a subscription of an earlier process. Returns false if it is not added, since it is beyond the limits or
+  /// would not be recognised now.
   package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) -> Bool {
     lastSequence += 1
     let entry = Entry(kind: kind, payload: payload, key: key, message: nil, client: 0, sequence: lastSequence)
-    // Its client is not known any more, and may have had the reserve.
+    // Its client is not known any more, and may have used the reserve.
     guard isRecognised(entry), entries[key] == nil, entries.count < rules.entryReserve.maximum,
       bytes + entry.size <= rules.byteReserve.maximum
     else { return false }
@@ -91,7 +93,8 @@ package struct SubscriptionLedger: Sendable {
     return true
   }
 
-  /// Applies other rules from the next message on. Returns the keys of the subscriptions that are dropped, since they would not be recognised now.
+  /// Applies other rules from the next message on. Returns the keys of the dropped subscriptions, which would not be
+  /// recognised now.
   package mutating func change(_ rules: SubscriptionRules) -> [[UInt8]] {
     guard rules != self.rules else { return [] }
     self.rules = rules
@@ -102,16 +105,17 @@ package struct SubscriptionLedger: Sendable {
 
   private func isRecognised(_ entry: Entry) -> Bool { rules.add.key(in: entry.payload.bytes) == entry.key }
 
-  /// The messages to send on a new connection, in the order in which they were stored; a replacement counts as new.
+  /// The messages to send on a new connection, in the order in which they were stored. A replaced message moves to the
+  /// end.
   package var messages: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
 
   /// Called for each client message that is sent to the upstream.
   ///
   /// - Parameters:
-  ///   - message: its number.
-  ///   - client: by whom it is counted; 0 if clients cannot be told apart.
-  ///   - callID: where a call has its id; nil if the message is not a call. The gateway has drawn that id, so a subscription with it as its key is
-  ///     not kept: no client could remove it.
+  /// - message: the number of the message.
+  /// - client: the client for which it counts; 0 if clients cannot be distinguished.
+  /// - callID: the location of the id of a call; nil if the message is not a call. The gateway made that id. A
+  ///   subscription whose key is that id is not stored, since no client could remove it.
   package mutating func sent(
     _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
     callID: JSONPointer? = nil
@@ -122,7 +126,7 @@ package struct SubscriptionLedger: Sendable {
     lastSequence += 1
     let entry = Entry(
       kind: kind, payload: payload.standalone, key: key, message: message, client: client, sequence: lastSequence)
-    // The replaced entry is out of date, even if the new one does not fit.
+    // The replaced entry is out of date, even if the new entry does not fit.
     remove(key)
     lastKey = key
     if let refusal = refusal(of: entry) { return .full(refusal) }
@@ -167,12 +171,12 @@ package struct SubscriptionLedger: Sendable {
   }
 }
 
-/// Why a subscription is not kept.
+/// Why a subscription is not stored.
 package struct SubscriptionRefusal: Equatable, Sendable {
   package enum Limit: String, Sendable { case entries, bytes }
 
   package let limit: Limit
-  /// Whether its client has its share. If not, all clients together have used up the limit and what is kept for those that have little.
+  /// Whether its client has used up its share. If not, all clients together have used up the limit and the reserve.
   package let isOfClient: Bool
 
   init(_ limit: Limit, isOfClient: Bool) {

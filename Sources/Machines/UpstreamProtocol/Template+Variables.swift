@@ -3,19 +3,20 @@ import JSONCodec
 
 /// Variables of a profile in a message: `{"subscribe":"{symbol}"}`.
 extension Template {
-  /// Replaces the placeholders of variables in the template's own text, and in no value that another placeholder inserts.
+  /// Replaces the placeholders of variables in the template's own text. Text that other placeholders insert is not
+  /// changed.
   ///
-  /// Inside a string of a JSON message, a value is escaped. Elsewhere in a JSON message it must be a number, `true`, `false` or `null`. In another
-  /// message it is inserted as it is, if the message has no strings. If it has some, a value is escaped inside of them, and begins and ends
-  /// none elsewhere.
+  /// Inside a string of a JSON message, a value is escaped. Elsewhere in a JSON message, it must be a number, `true`,
+  /// `false` or `null`. In a message that is not JSON and contains no strings, a value is inserted unchanged. If such a
+  /// message contains strings, a value is escaped inside them, and may not begin or end a string elsewhere.
   ///
-  /// - Parameter values: by name. Other braces are text.
+  /// - Parameter values: the values by name. Other text in braces is left unchanged.
   package func replacing(_ values: [String: String]) throws(TemplateVariableError) -> Template {
     guard !values.isEmpty else { return self }
     var scanner = TextScanner(values: values, form: form)
     var pieces: [Piece] = []
     for piece in self.pieces {
-      // Another placeholder contains no variable, whose brace would end it.
+      // Other placeholders contain no variables, since the brace of a variable would end them.
       if case .text(let bytes) = piece {
         pieces.append(.text(try scanner.replace(bytes)))
       } else {
@@ -26,9 +27,9 @@ extension Template {
   }
 
   fileprivate enum Form {
-    /// An object or an array, possibly after the digits with which messages of Socket.IO begin.
+    /// An object or an array, possibly after the digits at the beginning of Socket.IO messages.
     case json
-    /// Another text with quotation marks, such as one that begins with a placeholder.
+    /// Another text with quotation marks, such as a text that begins with a placeholder.
     case quoted
     case plain
   }
@@ -41,13 +42,13 @@ extension Template {
     guard case .text(let bytes)? = pieces.first else { return other }
     let first = bytes.first { $0 > 0x20 && !ASCII.isDigit($0) }
     guard let first, first == UInt8(ascii: "{") || first == UInt8(ascii: "[") else { return other }
-    // `{symbol} …` is a placeholder at the beginning of another text.
+    // `{symbol} …` is a placeholder at the beginning of a text that is not JSON.
     let isPlaceholder = pieces.count == 1 && !hasQuotes && first == UInt8(ascii: "{")
     return isPlaceholder ? .plain : .json
   }
 }
 
-/// A value is not valid where a template has its variable.
+/// A value is not valid in the place where a template has its variable.
 package struct TemplateVariableError: Error, Hashable, Sendable {
   package let variable: String
   /// What is accepted there.
@@ -57,7 +58,7 @@ package struct TemplateVariableError: Error, Hashable, Sendable {
 private struct TextScanner {
   let values: [String: String]
   let form: Template.Form
-  /// Whether the position is inside a JSON string. Another placeholder does not change that.
+  /// Whether the position is inside a JSON string. Other placeholders do not change this.
   private var isInString = false
   private var isEscaped = false
 

@@ -11,7 +11,7 @@ import JSONCodec
 /// | `${credential}` | the credential of this connection attempt (`upstream.credential`) |
 /// | `${cursor}` | the position in the upstream's pushes (`upstream.cursor`) |
 /// | `${now}`, `${now:seconds}` | milliseconds, or seconds, of UNIX time |
-/// | `${counter}` | 1, 2, 3 …: number of heartbeats sent on this connection, including this one |
+/// | `${counter}` | 1, 2, 3 …: number of heartbeats sent on this connection, including this heartbeat |
 /// | `${raw:POINTER}` | a value of the message to which this one responds, copied verbatim (RFC 6901 pointer) |
 /// | `${string:POINTER}` | the same; the content if the value is a string |
 /// | `${json:…}` | the text inside, escaped for a JSON string |
@@ -40,17 +40,17 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     case digest([Piece])
   }
 
-  /// Where a template is used, which decides the placeholders that it may contain.
+  /// The use of a template, which decides the placeholders that it may contain.
   package enum Context: Sendable {
     /// A setup message. It may respond to the message that an earlier step expected.
     case opening
-    /// A heartbeat that we send.
+    /// A heartbeat that the gateway sends.
     case heartbeat
     /// A response to the upstream's heartbeat.
     case reply
     /// A header field of the opening request.
     case field
-    /// A value that depends on no connection: the initial cursor.
+    /// A value that does not depend on a connection: the initial cursor.
     case value
   }
 
@@ -98,7 +98,7 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
     return output.copyBytes()
   }
 
-  /// As `rendered`, with the values of placeholders percent-encoded.
+  /// Like `rendered`, with the values of placeholders percent-encoded.
   package func renderedForQuery(with values: TemplateValues) throws(TemplateError) -> [UInt8] {
     var output = ByteQueue()
     for piece in pieces {
@@ -156,14 +156,14 @@ package struct Template: Hashable, Sendable, CustomStringConvertible {
 /// The values of a template's placeholders.
 package struct TemplateValues: Sendable {
   package var files: [String: [UInt8]] = [:]
-  /// nil: none is configured.
+  /// nil if none is configured.
   package var credential: [UInt8]?
-  /// nil: no cursor is known yet, and no initial one is configured.
+  /// nil if no cursor is known yet and no initial cursor is configured.
   package var cursor: [UInt8]?
   /// Milliseconds of UNIX time.
   package var now: Int64 = 0
   package var counter: UInt64 = 0
-  /// The message to which the rendered one responds.
+  /// The message to which the rendered message responds.
   package var triggeringMessage: [UInt8] = []
 
   package init() {}
@@ -176,11 +176,11 @@ package enum TemplateError: Error, Hashable, Sendable, CustomStringConvertible {
   case noCredential
   case noValue(at: JSONPointer)
   case notUTF8
-  /// The `auth` of a namespace.
+  /// The `auth` of a namespace is not a JSON object.
   case notObject
-  /// As `notObject`, in version 3.
+  /// The `auth` of a namespace in version 3 is not a query.
   case notQuery
-  /// A message to a Socket.IO upstream is no envelope.
+  /// A message to a Socket.IO upstream is not a valid envelope.
   case envelope(String)
 
   package var description: String {

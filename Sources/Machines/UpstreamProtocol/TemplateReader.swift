@@ -11,7 +11,7 @@ extension Template {
   }
 }
 
-/// What is wrong with a template, and what is accepted.
+/// The fault of a template, and what is accepted instead.
 package struct TemplateSyntaxError: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
 }

@@ -9,7 +9,7 @@ package struct UpstreamConventions: Equatable, Sendable {
   package var codec = PayloadCodec.raw
   package var cursor = CursorSource()
   package var topics = TopicSource()
-  /// nil: no calls.
+  /// nil if there are no calls.
   package var correlation: Correlation?
   package var subscriptions = SubscriptionRules()
   package var credential = CredentialUse()
@@ -20,9 +20,9 @@ package struct UpstreamConventions: Equatable, Sendable {
 
   /// A setup step: a message to send, a response to expect, or both.
   package struct OpeningMessage: Hashable, Sendable {
-    /// nil: the step sends nothing.
+    /// nil if the step sends nothing.
     package var send: Template?
-    /// The message that completes the step; nil: no response is expected.
+    /// The message that completes the step; nil if no response is expected.
     package var expect: Matcher?
     /// The message by which the upstream rejects the credentials.
     package var refuse: Matcher?
@@ -31,12 +31,12 @@ package struct UpstreamConventions: Equatable, Sendable {
     package init() {}
   }
 
-  /// A heartbeat that we send.
+  /// A heartbeat that the gateway sends.
   package struct ClientHeartbeat: Hashable, Sendable {
-    /// nil: none is sent.
+    /// nil if the gateway sends no heartbeats.
     package var message: Template?
     package var interval = TimeSpan.seconds(30)
-    /// The response, which is not passed to clients; nil: none is expected.
+    /// The response, which is not passed to clients; nil if none is expected.
     package var expect: Matcher?
     package var timeout = TimeSpan.seconds(10)
 
@@ -47,9 +47,9 @@ package struct UpstreamConventions: Equatable, Sendable {
   package struct ServerHeartbeat: Hashable, Sendable {
     /// Recognises the heartbeat, which is not passed to clients.
     package var match: Matcher?
-    /// nil: no response is sent.
+    /// nil if no response is sent.
     package var reply: Template?
-    /// Maximum time between two heartbeats, or between any two messages if `match` is nil; zero: not checked.
+    /// Maximum time between two heartbeats, or between any two messages if `match` is nil; zero if this is not checked.
     package var within = TimeSpan.zero
 
     package init() {}
@@ -57,9 +57,9 @@ package struct UpstreamConventions: Equatable, Sendable {
 
   /// The source of `${cursor}`.
   package struct CursorSource: Hashable, Sendable {
-    /// Where a push contains the cursor; nil: there is none.
+    /// The location of the cursor in a push; nil if pushes have no cursor.
     package var pointer: JSONPointer?
-    /// Which pushes contain it; nil: all that have a value at `pointer`.
+    /// Which pushes contain it; nil if all pushes with a value at `pointer` do.
     package var match: Matcher?
     /// The cursor before the first push.
     package var initial: Template?

@@ -1,31 +1,32 @@
 import ByteStreams
 import Continuity
 
-/// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for clients, sends
-/// messages of its own, and encodes clients' messages.
+/// The application protocol of one connection, above WebSocket. It decides which messages of the upstream are for
+/// clients, sends messages of its own, and encodes clients' messages.
 ///
-/// A pure state machine, one value per connection. State that outlives connections is in `ProtocolMemory`. The settings hold a
-/// prototype that every connection copies. What belongs to a capability is not called without it.
+/// A pure state machine, one value per connection. State that outlives connections is in `ProtocolMemory`. The settings
+/// contain a prototype, which is copied for each connection. A function that belongs to a capability is called only
+/// with that capability.
 package protocol UpstreamProtocol: Sendable {
   var capabilities: ProtocolCapabilities { get }
 
-  /// The attempt begins: the number of the connection, and the files and the credential that were read for it.
+  /// An attempt begins. Passes the number of the connection, and the files and the credential that were read for it.
   mutating func begin(connection: UInt64, _ secrets: TemplateValues)
 
   /// Renders the setup messages from step `first` on, up to the first step that expects a response.
   mutating func prepareSetup(from first: Int, _ memory: ProtocolMemory, now: Int64) throws(SetupError)
 
-  /// Returns what a setup step sends. Its response is expected from now on.
+  /// Returns the messages of a setup step, whose response is expected from now on.
   mutating func beginSetup(step: Int) -> [ProtocolFrame]
 
-  /// The response to an optional setup step is not expected any more. Returns what has changed.
+  /// Stops expecting the response to an optional setup step. Returns the changes.
   mutating func skipSetup(step: Int) -> ProtocolEvent
 
   /// Classifies a message that arrived from the upstream, and updates `memory`.
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent
 
-  /// The next meaning of the last message or setup step, once the driver has acted on the one before it; nil: there is none
-  /// (`ProtocolCapabilities.severalMeanings`).
+  /// The next meaning of the last message or setup step, called after the driver has acted on the one before; nil if
+  /// there is none (`ProtocolCapabilities.severalMeanings`).
   mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent?
 
   /// The heartbeat message with this number, counted from 1; nil if none is configured.
@@ -36,17 +37,18 @@ package protocol UpstreamProtocol: Sendable {
   /// The response to the heartbeat that `receive` reported last; nil if none is configured.
   mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes?
 
-  /// The text message that is a ping with this counter, or a heartbeat (nil). nil: none can be sent now, since too many have no pong
-  /// (`ProtocolCapabilities.messagePings`).
+  /// The text message that is a ping with this counter, or a heartbeat if the counter is nil. Returns nil if no ping
+  /// can be sent now, since too many pings have no pong (`ProtocolCapabilities.messagePings`).
   mutating func ping(_ counter: UInt64?) -> StaticString?
 
-  /// Passes the WebSocket messages that carry one outgoing message to `write`, in order (`ProtocolCapabilities.encoding`).
+  /// Encodes an outgoing message, and passes the resulting WebSocket messages to `write`, in order
+  /// (`ProtocolCapabilities.encoding`).
   mutating func encode(
     _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
   ) -> EncodingResult
 
-  /// What another connection needs to have the state of this one restored, by namespace. Without an offset, a namespace cannot be restored
-  /// (`ProtocolCapabilities.continuations`).
+  /// The data that the next connection needs to restore the state of this connection, by namespace. A namespace without
+  /// an offset cannot be restored (`ProtocolCapabilities.continuations`).
   var continuations: [String: Continuation] { get }
 }
 
@@ -90,31 +92,32 @@ package enum ProtocolEvent: Equatable, Sendable {
   case event(ProtocolPush)
   /// The reply to a call.
   case acknowledged(ProtocolReply)
-  /// The pong to a ping that was sent as a message; nil: of a heartbeat.
+  /// The pong to a ping that was sent as a message; nil if the ping was a heartbeat.
   case pong(UInt64?)
-  /// What has changed, beside the meaning that follows.
+  /// Changes to report. The meaning of the message follows.
   indirect case news(ProtocolNews)
   /// The server refuses the setup.
   indirect case denied(ProtocolRefusal)
-  /// The server ends the connection in order, or what it is needed for.
+  /// The server ends the connection in order, or ends a namespace that is required.
   indirect case ended(String)
-  /// These calls get no reply any more.
+  /// These calls cannot get a reply any more.
   case callsEnded([UInt64])
   /// A violation of the protocol: the connection is closed with 1002.
   indirect case violation(String)
-  /// Nothing for the session.
+  /// The message needs no action of the session.
   case none
-  /// A packet that has no meaning here.
+  /// A packet without a meaning in this state.
   case ignored
 }
 
 /// The state of an upstream that outlives a connection.
 package struct ProtocolMemory: Sendable {
-  /// What clients have subscribed to.
+  /// The subscriptions of clients.
   package var subscriptions: SubscriptionLedger
   /// The cursor of the last push that had one.
   package var cursor: [UInt8]?
-  /// By namespace, what the upstream needs to restore the state of the last connection. Empty while a connection sends.
+  /// The data that the upstream needs to restore the state of the last connection, by namespace. Empty while a
+  /// connection sends.
   package var recoveries: [String: Continuation] = [:]
   /// A random number of the session.
   package let salt: UInt64

@@ -3,7 +3,7 @@ import Continuity
 import JSONCodec
 import SocketIO
 
-/// What a call and the next connection get from a Socket.IO server.
+/// Data from a Socket.IO server for calls, and for the next connection.
 extension SocketIOProtocol {
   func acknowledged(_ content: SocketIOContent, _ text: Span<UInt8>) -> ProtocolEvent {
     guard let id = content.id else { return .ignored }
@@ -40,6 +40,6 @@ extension SocketIOProtocol {
 }
 
 extension SocketIOContent {
-  /// Bytes of memory, about.
+  /// Approximate memory, in bytes.
   var size: Int { attachments.reduce((text?.count ?? 0) + 64) { $0 + $1.count } }
 }

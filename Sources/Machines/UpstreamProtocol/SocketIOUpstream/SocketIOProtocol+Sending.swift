@@ -2,9 +2,9 @@ import ByteStreams
 import Events
 import SocketIO
 
-/// What is sent to a Socket.IO server: records of the outbox, envelopes of the configuration, and heartbeats.
+/// Sends to a Socket.IO server: records of the outbox, envelopes of the configuration, and heartbeats.
 extension SocketIOProtocol {
-  /// Pings of Engine.IO 3 without a pong. Barriers have a lower limit.
+  /// Maximum pings of Engine.IO 3 without a pong. Barriers have a lower limit.
   private static var pingLimit: Int { 1_024 }
 
   package mutating func encode(

@@ -6,15 +6,16 @@ import SocketIO
 
 /// Engine.IO and Socket.IO over one WebSocket connection. Outgoing messages are `EventRecord`s.
 ///
-/// Its setup steps are the open packet and the CONNECT of each namespace. Those of `upstream.on_open` follow. The messages of the
-/// configuration are envelopes (`EventEnvelope`), and its matchers and pointers read the array of an event: `["chat","hi"]`.
+/// Its setup steps are the open packet and the CONNECT of each namespace. The steps of `upstream.on_open` follow. The
+/// messages of the configuration are envelopes (`EventEnvelope`), and its matchers and pointers read the array of an
+/// event: `["chat","hi"]`.
 package struct SocketIOProtocol: UpstreamProtocol {
-  /// Events that arrive before the answer to CONNECT. Applications send a few.
+  /// Maximum number of events that arrive before the response to a CONNECT. Applications send a few.
   private static var earlyLimit: Int { 1_000 }
-  /// As `earlyLimit`, if the CONNECT requests the events of an outage: a server remembers two minutes of them. This is also the limit of the
-  /// early events of all namespaces together.
+  /// Like `earlyLimit`, if the CONNECT requests the events of an outage: a server remembers the events of two minutes.
+  /// This is also the limit for the early events of all namespaces together.
   private static var recoveredLimit: Int { 65_536 }
-  /// Size of these events, as a multiple of the largest message.
+  /// Maximum size of these events, as a multiple of the largest message.
   private static var recoveredMessages: Int { 4 }
 
   let settings: SocketIOSettings
@@ -34,17 +35,18 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// Early events whose namespace is connected, in their order, from `nextReleased` on.
   private var released: [SocketIOContent] = []
   private var nextReleased = 0
-  /// The server has violated the protocol before all namespaces had answered. What it would restore may be the reason.
+  /// Whether the server has violated the protocol before it had responded to all namespaces. The events that it
+  /// restores may be the reason.
   private(set) var isBroken = false
   private(set) var pingContent: [UInt8] = []
-  /// The pings of Engine.IO 3 without a pong, oldest first. nil: a heartbeat.
+  /// The pings of Engine.IO 3 without a pong, oldest first; nil for a heartbeat.
   var pings = RingDeque<UInt64?>(filler: nil)
   private var news: ProtocolNews?
   /// The meaning that follows the last news, or the outcome of a setup step that was not sent.
   private var pending: ProtocolEvent?
   /// The number of the connection.
   private(set) var connection: UInt64 = 0
-  /// Makes tokens of one session differ from those of others.
+  /// Distinguishes the tokens of this session from the tokens of other sessions.
   private var salt: UInt64 = 0
 
   /// - Parameter messageBytes: maximum size of an event with its attachments.
@@ -64,7 +66,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   package var capabilities: ProtocolCapabilities { settings.capabilities }
   /// The setup step whose response is pending, if any.
   var awaitedStep: Int? { awaited ?? own.awaitedStep.map { $0 + setupSteps } }
-  /// Setup steps before those of `upstream.on_open`.
+  /// The number of setup steps before the steps of `upstream.on_open`.
   private var setupSteps: Int { 1 + joined.count }
 
   package mutating func begin(connection: UInt64, _ secrets: TemplateValues) {
@@ -134,7 +136,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return output.isEmpty ? [] : [ProtocolFrame(SharedBytes(copying: output.bytes))]
   }
 
-  /// An optional namespace has not answered in time. It may answer later.
+  /// Skips an optional namespace whose response has not arrived in time. It may arrive later.
   package mutating func skipSetup(step: Int) -> ProtocolEvent {
     guard awaited == step, step > 0 else { return .none }
     awaited = nil
@@ -150,7 +152,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     switch result {
     case .written: break
     case .notConnected:
-      // An optional namespace that is not connected sends no response either.
+      // An optional namespace that is not connected will not send the response of this step.
       if awaitedStep != nil { pending = .setupResponse }
     case .tooLarge:
       pending = .denied(
@@ -163,7 +165,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return frames
   }
 
-  /// What the server owes us when a namespace has answered or ended.
+  /// Whether the response of a namespace, which has now arrived or become impossible, is the pending setup step. If so,
+  /// it is not pending any more.
   private mutating func isAwaited(_ namespace: Int) -> Bool {
     guard awaited == namespace + 1 else { return false }
     awaited = nil
@@ -178,7 +181,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     precededByNews(examine(payload, kind, &memory))
   }
 
-  /// News precede the meaning of the message that has brought them.
+  /// News precede the meaning of the message that has caused them.
   private mutating func precededByNews(_ event: ProtocolEvent) -> ProtocolEvent {
     guard let news = takeNews() else { return event }
     pending = event
@@ -311,7 +314,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
       array.append(UInt8(ascii: "]"))
       let meaning = own.receive(array.bytes, kind: .text, &memory)
       if meaning != .push {
-        // No client sees it, so the gateway acknowledges it in any case.
+        // No client sees the event, so the gateway always acknowledges it.
         if let acknowledgement = acknowledgement(content) { update { $0.acknowledgement = acknowledgement } }
         return meaning
       }
@@ -319,7 +322,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .event(push(content, text))
   }
 
-  /// An early event is held until its namespace is connected and the next setup step has begun, which it may answer.
+  /// Keeps an early event until its namespace is connected and the next setup step has begun, since it may be the
+  /// response to that step.
   private mutating func receivedEarly(_ content: SocketIOContent, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     let namespace = content.namespace
     earlySizes[namespace].count += 1
@@ -338,7 +342,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return .none
   }
 
-  /// What was held back during the setup follows the message that releases it.
+  /// Events that were kept during the setup follow the message that releases them.
   package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? {
     if let event = pending {
       pending = nil
@@ -355,12 +359,13 @@ package struct SocketIOProtocol: UpstreamProtocol {
     return precededByNews(received(content, text.span, &memory))
   }
 
-  /// Whether the server has been asked to restore the state of a namespace, and has not answered.
+  /// Whether the server was requested to restore the state of a namespace, and has not responded.
   private func isRecovering(_ namespace: Int) -> Bool {
     statuses[namespace].state == .connecting && conversation.recovery(namespace)?.offset != nil
   }
 
-  /// A violation during a recovery would be repeated if the next connection asked for the same events again.
+  /// Handles a violation. During a recovery, the next connection would repeat the violation if it requested the same
+  /// events again, so the data for recovery is removed.
   private mutating func violated(_ reason: String, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     if statuses.indices.contains(where: isRecovering) {
       isBroken = true
@@ -396,7 +401,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
       recovery: recovery?.offset == nil ? nil : recovery)
   }
 
-  /// The empty acknowledgement of an event that wants one.
+  /// The empty acknowledgement of an event that requests an acknowledgement.
   private mutating func acknowledgement(_ content: SocketIOContent) -> SharedBytes? {
     guard settings.acknowledgements != .off, let id = content.id else { return nil }
     conversation.settle(id, namespace: content.namespace)

@@ -2,7 +2,7 @@ import ByteStreams
 import Events
 import SocketIO
 
-/// What a Socket.IO upstream declares.
+/// The declaration of a Socket.IO upstream.
 extension SocketIOSettings {
   package var name: String { "Socket.IO" }
   package var section: String { "upstream.socketio" }
@@ -18,7 +18,7 @@ extension SocketIOSettings {
     SocketIOProtocol(conventions, messageBytes: messageBytes)
   }
 
-  /// The open packet, and the CONNECT of each namespace.
+  /// The steps are the open packet, and the CONNECT of each namespace.
   package var steps: [ProtocolStep] {
     var opening = ProtocolStep(
       name: "the open packet of Engine.IO", missing: "the upstream sent no open packet of Engine.IO")
@@ -59,8 +59,8 @@ extension SocketIOSettings {
     ": the server may handle no upgrades at this path; check the path of 'upstream.url'"
   }
 
-  /// The official server accepts the upgrade before it checks the version and the session, and then sends an HTTP response as if there were
-  /// no WebSocket.
+  /// The official server accepts the upgrade before it checks the version and the session, and then sends an HTTP
+  /// response in place of frames.
   package func isRefusal(afterUpgrade bytes: Span<UInt8>) -> Bool? { EngineIORefusal.isResponse(bytes) }
 
   // MARK: Profiles

@@ -19,7 +19,7 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
     package var name: String
     /// The payload of CONNECT: a JSON object, or in version 3 parameters of a query.
     package var auth: Template?
-    /// Whether the connection is of no use without it.
+    /// Whether the connection is useless without this namespace.
     package var isRequired = true
 
     package init(name: String) { self.name = name }
@@ -27,17 +27,17 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
 
   /// What happens to the acknowledgements that the server requests.
   package enum Acknowledgements: String, CaseIterable, Sendable {
-    /// They are sent, empty, once the push is stored.
+    /// The gateway sends them, empty, when the push is stored.
     case stored
     /// Clients send them.
     case client
-    /// None is sent.
+    /// None are sent.
     case off
   }
 
   package var version = EngineIOVersion.four
   package var query: [Parameter] = []
-  /// Empty: the default namespace only.
+  /// Empty for the default namespace only.
   package var namespaces: [Namespace] = []
   package var acknowledgements = Acknowledgements.stored
   /// Maximum number of attachments of a packet.
@@ -45,7 +45,7 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
 
   package init() {}
 
-  /// The namespaces to join, the default one first: a server of version 3 joins it unasked.
+  /// The namespaces to join, the default namespace first: a server of version 3 joins it without a request.
   package var joined: [Namespace] {
     guard !namespaces.isEmpty else { return [Namespace(name: "/")] }
     return namespaces.filter { $0.name == "/" } + namespaces.filter { $0.name != "/" }
@@ -53,7 +53,7 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
 
   package var templates: [Template] { query.map(\.value) + namespaces.compactMap(\.auth) }
 
-  /// Why a name is none of a namespace; nil: it is one.
+  /// Why `name` is not a valid namespace; nil if it is.
   package static func problem(ofNamespace name: String) -> String? {
     guard name.hasPrefix("/") else { return "a namespace begins with '/': write '/\(name)'" }
     let isPlain = name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F && !#",?"\"#.utf8.contains($0) }
@@ -63,14 +63,14 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
     return nil
   }
 
-  /// Size of a namespace's name, in bytes.
+  /// Maximum size of a namespace's name, in bytes.
   private static var namespaceBytes: Int { 128 }
 
   package func target(_ target: String, _ values: TemplateValues?) throws(TemplateError) -> String {
     let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
     let path = parts[0] == "/" ? "/socket.io/" : String(parts[0])
     var parameters = parts.count > 1 ? parts[1].split(separator: "&").map(String.init) : []
-    // A redirection may lead to a URL that has them already.
+    // The URL of a redirection may have these parameters already.
     parameters.removeAll { $0.hasPrefix("EIO=") || $0.hasPrefix("transport=") }
     if let values {
       for parameter in query {
@@ -83,8 +83,8 @@ package struct SocketIOSettings: Hashable, ProtocolDeclaration, EventFormat {
     return path + "?" + parameters.joined(separator: "&")
   }
 
-  /// What the CONNECT of a namespace sends. In version 3 the values of placeholders are percent-encoded: the server reads a query, and a
-  /// comma ends the name of the namespace.
+  /// The credentials in the CONNECT of a namespace. In version 3, the values of placeholders are percent-encoded: the
+  /// server reads a query, and a comma would end the name of the namespace.
   func credentials(of namespace: Namespace, _ values: TemplateValues) throws(TemplateError) -> [UInt8] {
     guard let auth = namespace.auth else { return [] }
     guard version == .three else { return try auth.rendered(with: values) }

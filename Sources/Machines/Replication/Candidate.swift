@@ -1,48 +1,48 @@
 import ByteStreams
 
-/// A session that this gateway does not hold: when to acquire it.
+/// A session whose holder is not this gateway. Decides when to acquire it.
 ///
-/// The driver calls `next` after each report and at each heartbeat, with a heartbeat that was checked at that time. It carries out one command at a time, and reports its outcome. What a lost
-/// reply has done is read.
+/// The driver calls `next` after each report and at each heartbeat, right after a check of the heartbeat. It executes
+/// one command at a time, and reports the outcome. If a reply is lost, the record is read to find the outcome.
 package struct Candidate: Sendable {
   package enum Command: Hashable, Sendable {
     case none
-    /// Read the record, all of it at one moment, and report `observed`.
+    /// Read the whole record at one moment, then report `observed`.
     case read
     /// Run the script and load the journal, then report `acquired` or `failed`.
     case acquire(Acquisition)
-    /// It could be acquired, but this gateway is busy: call `next` when it is not.
+    /// The session could be acquired, but this gateway is busy. Call `next` again when it is not.
     case wait
   }
 
-  /// Whether this gateway may hold the session. If not, it only reads who does.
+  /// Whether this gateway may be the holder. If not, it only reads which gateway is.
   package var mayAcquire = true
   private let session: String
-  /// nil: not known, or it has changed.
+  /// The record as it was read last; nil if it is not known, or has changed since.
   private var record: SharedRecord?
   private var pending: Acquisition?
-  /// `Heartbeat.lapses` when it was decided.
+  /// `Heartbeat.lapses` at the time of the pending acquisition.
   private var lapses: UInt64 = 0
   private var isReading = false
   /// Whether the record has changed since the read was sent.
   private var isStale = false
-  /// Since when the session could be acquired, and `HistoryWatch.readings` then.
+  /// Since when the session is free to acquire, and `HistoryWatch.readings` at that time.
   private var free: (since: MonotonicTime, readings: UInt64)?
   private var notBefore = MonotonicTime.zero
-  /// The largest counter of a term that this process has seen of the session. Redis may have lost it.
+  /// The greatest counter of the session's terms that this process has seen. Redis may have lost that term.
   private var counter: UInt32
 
-  /// - Parameter counter: of a term that this process held before.
+  /// - Parameter counter: the counter of the last term in which this process was the holder.
   package init(session: String, counter: UInt32 = 0) {
     self.session = session
     self.counter = counter
   }
 
-  /// A step of the order in which gateways try: longer than the script takes.
+  /// The delay between two ranks in the order in which gateways try to acquire. Longer than the script takes.
   private static let step = TimeSpan.milliseconds(100)
-  /// Before anything is tried again that was refused.
+  /// The pause before a refused command is repeated.
   static let pause = TimeSpan.milliseconds(250)
-  /// How long all others leave a released session to its successor.
+  /// How long the other gateways leave a released session to its successor.
   static let successorTime = TimeSpan.milliseconds(500)
 
   // MARK: Reports
@@ -55,27 +55,28 @@ package struct Candidate: Sendable {
     if self.record == nil { free = nil }
   }
 
-  /// Another gateway has changed the record. What was sent goes on.
+  /// Called when another gateway has changed the record. A command in progress continues.
   package mutating func changed() {
     record = nil
     isStale = isReading
     free = nil
   }
 
-  /// The connection was lost, or the history is another one. The outcome of what was sent is never known.
+  /// Called when the connection was lost, or the history has changed. The outcome of a command in progress stays
+  /// unknown.
   package mutating func disconnected() {
     pending = nil
     isReading = false
     changed()
   }
 
-  /// The script has refused, or loading the journal failed.
+  /// Called when the script has refused the acquisition, or the journal could not be loaded.
   package mutating func failed(now: MonotonicTime) {
     disconnected()
     notBefore = now + Self.pause
   }
 
-  /// The script has succeeded, and the journal is loaded. Returns nil if the connection was lost in between.
+  /// Called when the script has succeeded and the journal is loaded. Returns nil if the connection was lost in between.
   package mutating func acquired() -> Holding? {
     guard let acquisition = pending else { return nil }
     disconnected()
@@ -84,10 +85,9 @@ package struct Candidate: Sendable {
 
   // MARK: Decision
 
-  /// - Parameters:
-  ///   - isDraining: whether this gateway ends: it only reads who has the session. What it has itself without knowing it, since a reply was
-  ///     lost, it acquires to release it.
-  ///   - isBusy: whether this gateway is acquiring as many sessions as it can at a time.
+  /// - Parameters: - isDraining: whether this gateway is about to end, and only reads which gateway is the holder.
+  ///   Because of a lost reply, it may be the holder without knowing it; it then acquires the session in order to
+  ///   release it. - isBusy: whether this gateway already acquires as many sessions as it can at a time.
   package mutating func next(
     isDraining: Bool, isBusy: Bool = false, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -117,9 +117,9 @@ package struct Candidate: Sendable {
 
   private func isFree(_ record: SharedRecord, _ watch: HistoryWatch, now: MonotonicTime) -> Bool {
     guard record.format <= SharedRecord.newestFormat else { return false }
-    // What a client has just created here is not older than the loss.
+    // A new session whose client has asked this gateway is not a lost session, since it was created after the loss.
     if record.isNew { return record.successor == watch.own || !watch.mayHaveLostSessions(now: now) }
-    // Not stamped: a gateway that has more of the session than Redis acquires it first.
+    // The record is not stamped. A gateway that has newer entries than Redis must be able to acquire the session first.
     if record.history != watch.history, !watch.haveOthersSettled(now: now) { return false }
     guard let owner = record.token?.gateway, owner != watch.own else { return true }
     return watch.isGone(owner, now: now)

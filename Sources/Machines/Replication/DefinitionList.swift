@@ -1,25 +1,26 @@
 import ByteStreams
 
-/// The sessions that clients have created, as a gateway knows them: a copy of the hash `sessions`.
+/// A gateway's copy of the list of created sessions, the hash `sessions`.
 ///
-/// The driver subscribes to the changes first, and then reads the hash in pages. A change says which version of the list it makes, so the copy notices
-/// when one is missing, and is read again.
+/// The driver first subscribes to the changes, and then reads the hash in pages. Each change has the version of the
+/// list after it. So the copy notices when a change is missing, and is read again.
 ///
-/// A failover may bring a session back whose removal was confirmed: the new primary did not have it yet. Such a session is not in the copy, and its
-/// removal is repeated (`returned`).
+/// A failover may restore a session whose removal was confirmed, because the new primary did not have the removal yet.
+/// The copy knows that the session was removed, and its removal is repeated (`returned`).
 package struct DefinitionList: Sendable {
   package enum Change: Hashable, Sendable {
     case defined(name: String, SessionDefinition)
-    /// - code: with which the connection to the upstream is closed.
+    /// - code: the close code for the upstream.
     case removed(name: String, SessionDefinition, code: UInt16)
   }
 
-  /// The version of the list. It counts the changes since the list was begun; the id is another one when Redis has lost it.
+  /// The version of the list: an id, and the number of changes since the list was begun. A list that replaces a lost
+  /// list has a new id.
   package struct Version: Hashable, Sendable {
     package let id: [UInt8]
     package let count: UInt64
 
-    /// Of a hash that does not exist.
+    /// The version of a missing hash.
     static let none = Version(id: [], count: 0)
 
     private init(id: [UInt8], count: UInt64) {
@@ -27,7 +28,7 @@ package struct DefinitionList: Sendable {
       self.count = count
     }
 
-    /// `id count`.
+    /// Reads `id count`.
     package init?(_ text: Span<UInt8>) {
       guard let space = text.firstIndex(of: UInt8(ascii: " ")), space > 0,
         let count = text.extracting(space + 1..<text.count).decimalValue(), count > 0
@@ -35,7 +36,7 @@ package struct DefinitionList: Sendable {
       self.init(id: [UInt8](copying: text.extracting(first: space)), count: UInt64(count))
     }
 
-    /// Whether `next` is made by one change.
+    /// Whether `next` is the version after one more change.
     func isFollowed(by next: Version) -> Bool { next.count == count + 1 && (id == next.id || self == .none) }
   }
 
@@ -76,54 +77,55 @@ package struct DefinitionList: Sendable {
 
   private struct Entry {
     var definition: SessionDefinition
-    /// When it is removed unless it is defined again; nil: Redis has it.
+    /// When the session is removed unless it is defined again. nil if Redis has the session.
     var end: MonotonicTime?
   }
 
   /// A hash that is being read.
   private struct Reading {
-    /// Before the first page.
+    /// The version before the first page was read.
     var version = Version.none
     var seen: Set<String> = []
-    /// What was notified meanwhile.
+    /// The changes that were notified meanwhile.
     var notices: [Notice] = []
-    /// Whether there was too much of that. The page that is on its way is of no use, and then everything is read again.
+    /// Whether there were too many changes. The page that is on its way is then ignored, and the hash is read again.
     var isOverrun = false
   }
 
   private enum State {
-    /// Nothing is notified.
+    /// Changes are not notified, because the gateway has not subscribed.
     case unknown
     case reading(Reading)
     case complete(Version)
   }
 
-  /// Changes that are kept while the hash is read, or as many as sessions were read. With more, it is read again.
+  /// Maximum number of changes that are kept while the hash is read. If more sessions than this were read, as many
+  /// changes as sessions are kept. With more changes, the hash is read again.
   private static var noticeLimit: Int { 4_096 }
 
-  /// How long a session is kept that Redis has lost: the holder has the lease to define it again.
+  /// How long the copy keeps a session that Redis has lost. The holder has the time of the lease to define it again.
   private let patience: TimeSpan
   private var entries: [String: Entry] = [:]
-  /// Whether an entry may have an end: there are many, and few of them ever have one.
+  /// Whether an entry may have an end. Avoids a search, since there are many entries and few of them ever have an end.
   private var mayLackEntries = false
   private var state = State.unknown
-  /// The versions that this gateway has made of the list, by the names that it has changed, until they are notified: older changes of these names are
-  /// void.
+  /// The versions that changes of this gateway have made, by the changed names, until they are notified. Older changes
+  /// of these names are ignored.
   private var adopted: [String: Version] = [:]
-  /// What a comparison has found.
+  /// The versions that differed in the last comparison.
   private var difference: (own: Version, other: Version)?
-  /// Where the next page begins; nil: none is to be read.
+  /// Where the next page begins; nil if no page must be read.
   private var next: [UInt8]?
   private var removed = RemovedIncarnations()
-  /// Removed sessions that Redis has again, by their names, with their close codes: they are to be removed again, before anything else is done with
-  /// these names. An entry stays until Redis has removed the session, or the hash is read again.
+  /// Removed sessions that Redis has again, by name, with their close codes. They must be removed again before any
+  /// other change of these names. An entry stays until Redis has removed the session, or the hash is read again.
   package private(set) var returned: [String: (definition: SessionDefinition, code: UInt16)] = [:]
 
   package init(patience: TimeSpan) { self.patience = patience }
 
   // MARK: State
 
-  /// Whether the list has everything that Redis had when it last reported a change.
+  /// Whether the copy has all changes that Redis has notified.
   package var isComplete: Bool {
     if case .complete = state { true } else { false }
   }
@@ -132,21 +134,23 @@ package struct DefinitionList: Sendable {
 
   package var count: Int { entries.count }
 
-  /// Whether this session was removed, and can only be in Redis because a removal was lost.
+  /// Whether this session was removed. If Redis has it, then only because Redis has lost the removal.
   package func hasRemoved(_ definition: SessionDefinition) -> Bool { removed.code(of: definition.incarnation) != nil }
 
-  /// What Redis does not have any more, and has not reported why. The holder defines it again. If nobody does, it is removed.
+  /// The sessions that Redis has lost. Their holders define them again. A session that no gateway defines again is
+  /// removed.
   package var missing: [(name: String, definition: SessionDefinition)] {
     guard mayLackEntries else { return [] }
     return entries.compactMap { name, entry in entry.end == nil ? nil : (name, entry.definition) }
   }
 
-  /// The definition of a session that is missing.
+  /// The definition of a missing session.
   package func missingDefinition(of name: String) -> SessionDefinition? {
     entries[name].flatMap { $0.end == nil ? nil : $0.definition }
   }
 
-  /// Where the next page begins, once; nil: none is to be read. The version is to be read before the first one.
+  /// Returns where the next page begins, once; nil if no page must be read. The version must be read before the first
+  /// page.
   package mutating func takePage() -> (cursor: [UInt8], isFirst: Bool)? {
     guard let cursor = next else { return nil }
     next = nil
@@ -157,30 +161,30 @@ package struct DefinitionList: Sendable {
 
   // MARK: Reports
 
-  /// From now on changes are notified. The hash is read.
+  /// Called when changes are notified from now on. The hash is then read.
   package mutating func subscribed() {
     state = .reading(Reading())
     next = Self.start
     returned = [:]
   }
 
-  /// Nothing is notified any more. What is known stays.
+  /// Called when changes are not notified any more. The copy stays.
   package mutating func disconnected() {
     (state, next, difference) = (.unknown, nil, nil)
     (adopted, returned) = ([:], [:])
   }
 
-  /// The version before the first page; nil: Redis has no list.
+  /// Called with the version before the first page; nil if Redis has no list.
   package mutating func began(at version: [UInt8]?) {
     guard case .reading(var reading) = state else { return }
     reading.version = version.flatMap { Version($0.span) } ?? .none
     state = .reading(reading)
   }
 
-  /// A page was read.
+  /// Adds a page that was read.
   ///
-  /// - Parameter cursor: where the next one begins; `0` after the last one.
-  /// - Returns: what has changed, and the names of definitions that cannot be read.
+  /// - Parameter cursor: where the next page begins; `0` after the last page.
+  /// - Returns: the changes of the copy, and the names of the definitions that cannot be read.
   package mutating func add(
     _ page: [(name: [UInt8], text: [UInt8])], next cursor: [UInt8], now: MonotonicTime
   ) -> (changes: [Change], unreadable: [String]) {
@@ -194,7 +198,7 @@ package struct DefinitionList: Sendable {
     for (name, text) in page where !name.isEmpty {
       let name = name.span.text()
       let definition = SessionDefinition(text.span)
-      // A removed session may hide the next one of its name, which Redis has lost.
+      // Not marked as seen if it was removed: it may hide a later session of this name, which Redis has lost.
       if definition.map(hasRemoved) != true { reading.seen.insert(name) }
       if let definition {
         changes += define(name, definition)
@@ -207,7 +211,7 @@ package struct DefinitionList: Sendable {
       next = cursor
       return (changes, unreadable)
     }
-    // What is left is known at a later version than what was read.
+    // Keeps the versions that are later than the version that was read.
     adopted = adopted.filter { $0.value.id == reading.version.id && $0.value.count > reading.version.count }
     for (name, entry) in entries
     where entry.end == nil && !reading.seen.contains(name) && adopted[name] == nil {
@@ -219,13 +223,13 @@ package struct DefinitionList: Sendable {
     return (changes, unreadable)
   }
 
-  /// The page could not be read, or may be that of another list: everything is read again.
+  /// Called when a page could not be read, or may belong to another list. The hash is read again.
   package mutating func failed() {
     if case .unknown = state { return }
     subscribed()
   }
 
-  /// A change was notified.
+  /// Called when a change was notified.
   package mutating func notified(_ text: Span<UInt8>) -> [Change] {
     guard let notice = Notice(text) else { return [] }
     guard case .reading(var reading) = state else { return apply(notice) }
@@ -238,11 +242,11 @@ package struct DefinitionList: Sendable {
   }
 
   private mutating func apply(_ notice: Notice) -> [Change] {
-    // Also if the copy has a later version: this says more than the absence of the session.
+    // Recorded even if the copy has a later version, because a removal is more than the absence of the session.
     if case .removed(let code, let incarnation) = notice.change {
       noteRemoval(of: notice.name, incarnation, code: code)
     }
-    // After a gap the hash is read, and this change is in it.
+    // After a missing change the hash is read again, which includes this change.
     guard case .complete(let version) = state else { return [] }
     if version.id == notice.version.id, notice.version.count <= version.count { return [] }
     guard version.isFollowed(by: notice.version) else {
@@ -261,22 +265,23 @@ package struct DefinitionList: Sendable {
       }
       return define(notice.name, definition)
     case .removed(let code, let incarnation):
-      // The copy may have the next session of this name already: from a page, or since this gateway has defined it.
+      // The copy may already have the next session of this name, from a page or because this gateway has defined it.
       guard entries[notice.name]?.definition.incarnation == incarnation else { return [] }
       return remove(notice.name, code: code)
     }
   }
 
-  /// This gateway has defined the session, which made the list this version. It is notified as well, before or after.
+  /// Called when this gateway has defined the session, which has led to this version of the list. The same change is
+  /// also notified, before or after.
   package mutating func adopt(_ name: String, _ definition: SessionDefinition, at version: [UInt8]?) -> [Change] {
     if isKnown(version) { return [] }
     note(version, of: name)
     return define(name, definition)
   }
 
-  /// This gateway has removed the session, or found that it was removed.
+  /// Called when this gateway has removed the session, or has found that it was removed.
   ///
-  /// - Parameter version: nil: the list has it for longer.
+  /// - Parameter version: the version after the removal; nil if the session was removed earlier.
   package mutating func adopt(
     removalOf name: String, _ definition: SessionDefinition, code: UInt16, at version: [UInt8]?
   ) -> [Change] {
@@ -297,7 +302,8 @@ package struct DefinitionList: Sendable {
     return own.id == version.id && version.count <= own.count
   }
 
-  /// What Redis says that the version is. If the copy has another one for two comparisons, a change was lost: everything is read again.
+  /// Compares the version with the version in Redis. If they differ in two consecutive comparisons, a change was lost,
+  /// and the hash is read again.
   package mutating func compare(_ text: [UInt8]?) {
     guard case .complete(let own) = state else { return }
     let other = text.flatMap { Version($0.span) } ?? .none
@@ -310,9 +316,10 @@ package struct DefinitionList: Sendable {
     if isOld { subscribed() }
   }
 
-  /// Removes what nobody has defined again.
+  /// Removes lost sessions that no gateway has defined again in time.
   ///
-  /// - Parameter isHeld: whether this gateway holds the session. It defines it again until Redis accepts that.
+  /// - Parameter isHeld: whether this gateway is the holder of a session, which it then defines again until Redis
+  ///   accepts that.
   package mutating func expire(
     now: MonotonicTime, unless isHeld: (_ name: String, SessionDefinition) -> Bool
   ) -> [Change] {

@@ -1,24 +1,24 @@
 import ByteStreams
 
-/// What a gateway says about itself in the hash `gateways`: `name=value` in turn, with spaces in between.
+/// The entry of a gateway in the hash `gateways`: `name=value` pairs, separated by spaces.
 ///
-/// Versions may run side by side, so fields with other names are ignored.
+/// Versions may run side by side, so unknown names are ignored.
 package struct GatewayEntry: Hashable, Sendable {
-  /// Incremented with each heartbeat, so that an entry that does not change is that of a gateway that does not live.
+  /// Incremented with each heartbeat. A gateway whose entry does not change is not alive.
   package var beat: UInt64
-  /// The history in which each session that this gateway holds has its turn behind it: it is stamped, or was given up.
+  /// The latest history in which all sessions of this gateway are settled: each one was stamped or given up.
   package var history: String
-  /// How long it keeps its sessions when it is not heard of.
+  /// How long the gateway keeps its sessions without a heartbeat.
   package var lease: TimeSpan
-  /// The newest format of the store that it reads.
+  /// The newest format of the store that the gateway reads.
   package var format: UInt32
-  /// It will end, and acquires nothing.
+  /// Whether the gateway is about to end, and acquires no sessions.
   package var isDraining: Bool
-  /// Where other gateways reach it, `host:port`.
+  /// The address at which other gateways reach it, `host:port`.
   package var address: String
-  /// Of the settings that must be the same everywhere.
+  /// A digest of the settings that must be the same at all gateways.
   package var configuration: String
-  /// Other gateways that this one has never reached at their addresses.
+  /// Gateways that this gateway has never reached at their addresses.
   package var unreachable: [GatewayID]
 
   package init(
@@ -36,7 +36,8 @@ package struct GatewayEntry: Hashable, Sendable {
     self.unreachable = unreachable
   }
 
-  /// Maximum bytes. An address is the largest part, and a URL with a host name has at most 300. The rest is for fields of later versions.
+  /// Maximum bytes. The address is the largest part: a URL with a host name has at most 300. The rest is for fields of
+  /// later versions.
   package static let maximumTextLength = 1024
 
   /// No value contains a space.
@@ -53,7 +54,7 @@ package struct GatewayEntry: Hashable, Sendable {
     }
   }
 
-  /// Returns nil if the text is too long, or a field is malformed or missing that every version writes.
+  /// Returns nil if the text is too long, a field is malformed, or a field that every version writes is missing.
   package init?(_ text: Span<UInt8>) {
     guard text.count <= Self.maximumTextLength else { return nil }
     var beat: UInt64?
@@ -102,7 +103,7 @@ package struct GatewayEntry: Hashable, Sendable {
 }
 
 extension Span<UInt8> {
-  /// Whether it consists of visible ASCII.
+  /// Whether all bytes are visible ASCII.
   var isPrintable: Bool {
     for index in indices where self[index] <= 0x20 || self[index] > 0x7E { return false }
     return true

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// A process of Drawbridge: 48 random bits that it draws at its start, written as twelve hexadecimal digits.
+/// The id of a gateway: 48 random bits, drawn at its start, written as twelve hexadecimal digits.
 package struct GatewayID: Hashable, Comparable, Sendable {
   package let value: UInt64
 
@@ -12,7 +12,7 @@ package struct GatewayID: Hashable, Comparable, Sendable {
 
   package func write(into output: inout ByteQueue) { output.append(hexadecimal: value, digits: Self.textLength) }
 
-  /// Returns nil if the text is not exactly what `write` produces.
+  /// Returns nil if the text is not in the form that `write` produces.
   package init?(_ text: Span<UInt8>) {
     guard text.count == Self.textLength, let value = text.hexadecimalValue() else { return nil }
     self.value = value
@@ -20,8 +20,8 @@ package struct GatewayID: Hashable, Comparable, Sendable {
 
   package static func < (left: GatewayID, right: GatewayID) -> Bool { left.value < right.value }
 
-  /// The gateways in the order in which they try to acquire a session: another one for each session (rendezvous hashing). So the sessions of
-  /// a gateway that has ended are spread over all others, which agree on it without a message.
+  /// The order in which the gateways try to acquire a session. It differs per session (rendezvous hashing), so that the
+  /// sessions of a gateway that has ended are spread over the others. They agree on the order without a message.
   package static func order(of gateways: some Sequence<GatewayID>, for session: String) -> [GatewayID] {
     // FNV-1a over the name, then the finaliser of MurmurHash3 with the id.
     let name = session.utf8Span.span.fnv1aHash()

@@ -1,43 +1,44 @@
 import ByteStreams
 
-/// The present history of Redis, and the gateways that are seen in it.
+/// The present history of Redis, and the gateways that have entries in it.
 ///
-/// A history is `master_replid` of the primary. It changes with each promotion and each restart, which may have lost the last writes. A session is
-/// stamped with the history in which its holder has found it complete.
+/// The id of a history is `master_replid` of the primary. It changes with each promotion and each restart, which may
+/// have lost the last writes. A session is stamped with the history in which its holder has found it complete.
 package struct HistoryWatch: Sendable {
   private struct Seen {
-    /// nil: Redis has no entry of this gateway.
+    /// nil if Redis has no entry of this gateway.
     var text: [UInt8]?
     var entry: GatewayEntry?
-    /// Of the last entry that it had; nil: none could be read.
+    /// The lease in the last readable entry; nil if no entry was readable.
     var lease: TimeSpan?
-    /// When a reply had this text first, in the present history.
+    /// When a reply first had this text, in the present history.
     var since: MonotonicTime
-    /// Whether this process has seen it change: the gateway lives, or has lived since.
+    /// Whether this process has seen the entry change, which means that the gateway was alive.
     var hasChanged = false
   }
 
   package let own: GatewayID
   private let times: LeaseTimes
-  /// Empty: never connected.
+  /// Empty before the first connection.
   package private(set) var history = ""
-  /// When this process saw it first.
+  /// When this process first saw the present history.
   private var since = MonotonicTime.zero
   /// Whether the entries were read in the present history.
   private var hasEntries = false
-  /// How often the entries were read.
+  /// The number of times that the entries were read.
   package private(set) var readings: UInt64 = 0
-  /// When this process found another history, or that Redis had lost its entry; nil: never.
+  /// When this process last found a new history, or the loss of its own entry; nil if never.
   private var lossTime: MonotonicTime?
   private var gateways: [GatewayID: Seen] = [:]
-  /// The longest lease of all gateways that were seen. It counts for those of which nothing is known.
+  /// The longest lease of all gateways that were seen. Assumed for gateways whose lease is not known.
   private var longestLease: TimeSpan
-  /// The latest history in which each session of this gateway has had its turn. The gateway's entry has it.
+  /// The latest history in which all sessions of this gateway were settled. Stated in the gateway's entry.
   package private(set) var settledHistory = ""
-  /// Whether there are more than `maximumGateways`.
+  /// Whether there are more than `maximumGateways` entries.
   private var isOverfull = false
 
-  /// Maximum number of entries that are looked at: far more than one Redis carries. With more, nothing is acquired that needs all of them.
+  /// Maximum number of entries that are considered, far more than Redis can serve. With more entries, sessions whose
+  /// acquisition needs all entries are not acquired.
   package static let maximumGateways = 1024
 
   package init(own: GatewayID, _ times: LeaseTimes = LeaseTimes()) {
@@ -46,21 +47,21 @@ package struct HistoryWatch: Sendable {
     longestLease = times.lease
   }
 
-  /// To be called with `INFO replication` of each new connection, and of each heartbeat. Returns whether the history is another one than before:
-  /// each session is to be read again.
+  /// Must be called with the history of each new connection and each heartbeat (`INFO replication`). Returns whether
+  /// the history has changed, so that all sessions must be read again.
   package mutating func connected(to history: String, now: MonotonicTime) -> Bool {
     guard history != self.history else { return false }
     if !self.history.isEmpty { lossTime = now }
     self.history = history
     since = now
     hasEntries = false
-    // A gateway of the last history is expected in this one, even if its entry was lost.
+    // A gateway of the last history may appear in this history, too, even if its entry was lost.
     for gateway in gateways.keys { gateways[gateway]?.since = now }
     return true
   }
 
-  /// The entries in the reply to a heartbeat: those before it. Returns whether Redis has lost data in the present history, by FLUSHALL: each
-  /// session is to be read again.
+  /// Takes the entries before this heartbeat, from the reply to it. Returns whether Redis has lost data in the present
+  /// history, by FLUSHALL, so that all sessions must be read again.
   @discardableResult
   package mutating func received(_ entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
     let hasLoss = hasEntries && isOwnMissing(from: entries, now: now)
@@ -88,33 +89,34 @@ package struct HistoryWatch: Sendable {
     return hasLoss
   }
 
-  /// Whether the entry of this gateway is missing, which was there, and which nobody has deleted yet.
+  /// Whether the entry of this gateway is missing, although it was there and is too young for other gateways to delete
+  /// it.
   private func isOwnMissing(from entries: [(gateway: GatewayID, text: [UInt8])], now: MonotonicTime) -> Bool {
     guard let last = gateways[own], last.text != nil, now < last.since + Self.keptGone else { return false }
     return !entries.contains { $0.gateway == own }
   }
 
-  /// Each session that this gateway holds is settled now (`Holding.isSettled`). It acquires no other one of before this history without the
-  /// comparisons that hold for everybody.
+  /// Called when all sessions of this gateway are settled (`Holding.isSettled`). From then on, it acquires sessions of
+  /// earlier histories under the same conditions as all other gateways.
   package mutating func allAreSettled() { settledHistory = history }
 
-  /// The entry of a gateway as it was read last.
+  /// The text of a gateway's entry as it was read last.
   package func text(of gateway: GatewayID) -> [UInt8]? { gateways[gateway]?.text }
 
   package func entry(of gateway: GatewayID) -> GatewayEntry? { gateways[gateway]?.entry }
 
-  /// Where the gateways are reached that are not gone.
+  /// The addresses of the gateways that are not gone.
   package func addresses(now: MonotonicTime) -> [GatewayID: String] {
     gateways.compactMapValues(\.entry?.address).filter { !$0.value.isEmpty && !isGone($0.key, now: now) }
   }
 
-  /// Where the other gateways are reached whose heartbeats have arrived just now. A killed gateway is not among them, although it keeps its
-  /// sessions for a lease.
+  /// The addresses of the other gateways whose heartbeats have arrived just now. A killed gateway is not among them,
+  /// although it remains the holder of its sessions for the lease.
   package func freshAddresses(now: MonotonicTime) -> [GatewayID: String] {
     fresh(now: now).compactMapValues { $0.address.isEmpty ? nil : $0.address }
   }
 
-  /// Whether there are such gateways, and each of them has never reached this one.
+  /// Whether there are other gateways with fresh heartbeats, and none of them has ever reached this gateway.
   package func isUnreachable(now: MonotonicTime) -> Bool {
     let others = fresh(now: now)
     return !others.isEmpty && others.values.allSatisfy { $0.unreachable.contains(own) }
@@ -128,7 +130,7 @@ package struct HistoryWatch: Sendable {
   /// Four heartbeats.
   private static let freshTime = TimeSpan.seconds(1)
 
-  /// The digests of the settings of other gateways that are not gone, and say it.
+  /// The digests of the settings of other gateways that state them and are not gone.
   package func otherConfigurations(now: MonotonicTime) -> [GatewayID: (configuration: String, address: String)] {
     var result: [GatewayID: (configuration: String, address: String)] = [:]
     for (gateway, seen) in gateways where gateway != own && !isGone(gateway, now: now) {
@@ -138,42 +140,45 @@ package struct HistoryWatch: Sendable {
     return result
   }
 
-  /// Whether the entry of a gateway has not changed for its lease and that of this gateway, in the present history. It has no valid deadline then.
+  /// Whether the entry of a gateway has not changed in the present history for its lease and for the lease of this
+  /// gateway. Such a gateway has no valid deadline.
   package func isGone(_ gateway: GatewayID, now: MonotonicTime) -> Bool {
     let seen = gateways[gateway]
     return hasEntries && now >= (seen?.since ?? since) + max(times.lease, seen?.lease ?? longestLease)
   }
 
-  /// Whether each other gateway has had its turn to stamp what it holds, or is gone.
+  /// Whether each other gateway has settled its sessions in the present history, or is gone.
   package func haveOthersSettled(now: MonotonicTime) -> Bool {
     hasEntries && !isOverfull && gateways.allSatisfy { hasReported($0.key, $0.value) || isGone($0.key, now: now) }
   }
 
-  /// Whether each other gateway has had its turn to stamp what it holds. None is lost with something that it alone had.
+  /// Whether each other gateway has settled its sessions in the present history. Then no entries that only one gateway
+  /// had are lost.
   package var haveOthersReported: Bool { hasEntries && !isOverfull && gateways.allSatisfy(hasReported) }
 
   private func hasReported(_ gateway: GatewayID, _ seen: Seen) -> Bool {
     gateway == own || seen.entry?.history == history
   }
 
-  /// Whether a session that Redis does not have may be one that it has lost, and whose holder has not had its turn.
+  /// Whether a session that Redis lacks may be a lost session, whose holder has not defined it again yet.
   package func mayHaveLostSessions(now: MonotonicTime) -> Bool {
     lossTime.map { now < $0 + longestLease } ?? false
   }
 
-  /// Whether each holder whose session Redis had lost has had its turn since `readings` was this number.
+  /// Whether the entries were read often enough since `readings` that each holder of a lost session has defined it
+  /// again.
   package func wereHoldersSeen(since readings: UInt64) -> Bool {
     self.readings >= readings + times.readingsBeforeCreation
   }
 
-  /// The place of this gateway among those that can acquire a session, from 0.
+  /// The rank of this gateway among the gateways that can acquire a session, from 0.
   package func rank(for session: String, now: MonotonicTime) -> Int {
     var candidates = gateways.filter { $0.value.entry?.isDraining == false && !isGone($0.key, now: now) }.map(\.key)
     if !candidates.contains(own) { candidates.append(own) }
     return GatewayID.order(of: candidates, for: session).firstIndex(of: own) ?? 0
   }
 
-  /// The gateway that a session is released to; nil: there is no other one.
+  /// The gateway that a session is released to; nil if there is no other gateway.
   package func successor(for session: String, now: MonotonicTime) -> GatewayID? {
     let candidates = gateways.filter {
       $0.key != own && $0.value.entry?.isDraining == false && !isGone($0.key, now: now)
@@ -181,7 +186,7 @@ package struct HistoryWatch: Sendable {
     return GatewayID.order(of: candidates.keys, for: session).first
   }
 
-  /// Entries to be deleted, each if it is still this text: those of gateways that ended long ago.
+  /// The entries of gateways that ended long ago. They should be deleted unless their texts have changed.
   package func forgettable(now: MonotonicTime) -> [(gateway: GatewayID, text: [UInt8])] {
     gateways.compactMap { gateway, seen in
       guard gateway != own, let text = seen.text, isGone(gateway, now: now),
@@ -191,8 +196,9 @@ package struct HistoryWatch: Sendable {
     }.prefix(Self.maximumForgotten).map(\.self)
   }
 
-  /// An entry is kept for so long after its lease, so that an operator sees which gateway has ended. While it has sessions, others must know its lease.
+  /// How long an entry is kept after its lease, so that an operator sees that the gateway has ended. During the lease,
+  /// other gateways need it.
   private static let keptGone = TimeSpan.seconds(25)
-  /// Per heartbeat, so that no script takes long.
+  /// Maximum number per heartbeat, so that no script takes long.
   private static let maximumForgotten = 16
 }

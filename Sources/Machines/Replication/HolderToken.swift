@@ -2,12 +2,12 @@ import ByteStreams
 
 /// The number of a term: a counter above 32 random bits.
 ///
-/// Two gateways may begin a term after the same one, if Redis has lost the first of the two. The random bits distinguish these terms, so a push
-/// id of the one is never a push id of the other.
+/// If Redis has lost a term, another gateway may begin a term with the same counter. The random bits distinguish the
+/// two terms, so that no push id of one equals a push id of the other.
 package struct ShareTerm: Hashable, Comparable, Sendable {
   package let value: UInt64
 
-  /// The counter begins at 1 and has 30 bits: numbers in a journal have at most 62.
+  /// The counter is from 1 and has 30 bits, since numbers in a journal have at most 62.
   package init(counter: UInt32, random: UInt32) {
     value = UInt64(min(max(counter, 1), 1 << 30 - 1)) << 32 | UInt64(random)
   }
@@ -18,7 +18,7 @@ package struct ShareTerm: Hashable, Comparable, Sendable {
 
   package func write(into output: inout ByteQueue) { output.append(hexadecimal: value, digits: Self.textLength) }
 
-  /// Returns nil if the text is not exactly what `write` produces.
+  /// Returns nil if the text is not in the form that `write` produces.
   package init?(_ text: Span<UInt8>) {
     guard text.count == Self.textLength, let value = text.hexadecimalValue(), value >> 32 > 0, value >> 62 == 0 else {
       return nil
@@ -29,11 +29,12 @@ package struct ShareTerm: Hashable, Comparable, Sendable {
   package static func < (left: ShareTerm, right: ShareTerm) -> Bool { left.value < right.value }
 }
 
-/// What the holder of a session stores, and all its scripts compare, whole: `term:gateway:64 random bits`.
+/// The identity of a tenure, which the holder stores in the record and all of its scripts compare: `term:gateway:64
+/// random bits`.
 package struct HolderToken: Hashable, Sendable {
   package let term: ShareTerm
   package let gateway: GatewayID
-  /// Distinguish two attempts of one gateway, whose replies may be lost.
+  /// Random bits that distinguish two attempts of one gateway, since replies may be lost.
   package let bits: UInt64
 
   package init(term: ShareTerm, gateway: GatewayID, bits: UInt64) {
@@ -52,7 +53,7 @@ package struct HolderToken: Hashable, Sendable {
     output.append(hexadecimal: bits, digits: 16)
   }
 
-  /// Returns nil if the text is not exactly what `write` produces.
+  /// Returns nil if the text is not in the form that `write` produces.
   package init?(_ text: Span<UInt8>) {
     let first = ShareTerm.textLength
     let second = first + 1 + GatewayID.textLength
@@ -65,7 +66,8 @@ package struct HolderToken: Hashable, Sendable {
   }
 }
 
-/// The terms of a shared session with the numbers of their first pushes, oldest first, as `m` has them: `term@number term@number`.
+/// The terms of a session that gateways share, with the numbers of their first pushes, the oldest first. The field of
+/// the record in `m` has the form `term@number term@number`.
 package struct ShareTerms: Hashable, Sendable {
   package struct Begin: Hashable, Sendable {
     package let term: ShareTerm
@@ -77,7 +79,7 @@ package struct ShareTerms: Hashable, Sendable {
     }
   }
 
-  /// The latest terms that are kept, as many as a journal keeps.
+  /// The number of terms that are kept, the latest. A journal keeps as many.
   package static let maximum = 64
 
   package private(set) var begins: [Begin] = []
@@ -86,7 +88,8 @@ package struct ShareTerms: Hashable, Sendable {
 
   package var last: Begin? { begins.last }
 
-  /// A term that begins later has stored no push: its gateway was lost while it brought the session up to date.
+  /// Appends a term. Removes terms that begin at a later push: they have stored no push, because their gateway was lost
+  /// while it brought the session up to date.
   package mutating func append(_ begin: Begin) {
     while let last, last.firstPush > begin.firstPush { begins.removeLast() }
     begins.append(begin)
@@ -99,8 +102,8 @@ package struct ShareTerms: Hashable, Sendable {
     return result
   }
 
-  /// Whether a session with these terms has everything that a session with `other` terms has, whose last push has the number `end`: the last
-  /// term of the other is one of these, and has ended here no earlier than there.
+  /// Whether a session with these terms has all entries of a session with `other` terms, whose last push has the number
+  /// `end`. True if the last of the other terms is among these terms, and has not ended here before `end`.
   package func extend(_ other: ShareTerms, endingAt end: UInt64) -> Bool {
     guard let last = other.last else { return true }
     guard let index = begins.firstIndex(where: { $0.term == last.term }) else { return false }
@@ -116,7 +119,7 @@ package struct ShareTerms: Hashable, Sendable {
     }
   }
 
-  /// Returns nil if the text is malformed, the terms are not in their order, or they are more than `maximum`.
+  /// Returns nil if the text is malformed, the terms are not in order, or there are more than `maximum`.
   package init?(_ text: Span<UInt8>) {
     var start = 0
     while start < text.count {

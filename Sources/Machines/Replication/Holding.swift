@@ -1,13 +1,13 @@
 import ByteStreams
 
-/// A session that this gateway holds: what is stored of it, and what to do next so that all of it is.
+/// A session whose holder is this gateway. Decides the next command, so that all entries become stored.
 ///
-/// The driver calls `next` after each report and at each heartbeat, carries out one command at a time, and reports its outcome. The decision
-/// depends only on what Redis has and what this gateway has, so nothing else needs to be known about what happened before: a lost reply, a
-/// failover or a stop of the process.
+/// The driver calls `next` after each report and at each heartbeat, executes one command at a time, and reports the
+/// outcome. The decision depends only on the record in Redis and the state of this gateway. So the past need not be
+/// known: a lost reply, a failover or a stop of the process.
 ///
-/// A *write* is a batch of entries or a whole state. Each has a number, larger than all before. One that is sent again has the same number and the
-/// same content, since the first one may still arrive.
+/// A *write* is a batch of entries or a whole state. Its number is greater than all numbers before. A write that is
+/// sent again has the same number and the same content, since the first one may still arrive.
 package struct Holding: Sendable {
   package enum Command: Hashable, Sendable {
     case none
@@ -15,43 +15,43 @@ package struct Holding: Sendable {
     case read
     /// Append the entries of write `number`; report `stored` or `failed`.
     case append(number: UInt64, expected: UInt64, history: String)
-    /// Append the pushes that Redis lacks, and put the whole state, with everything that is submitted by now, in the place of the stored one, as
-    /// write `number`; report `stored` or `failed`.
+    /// Append the pushes that Redis lacks, and replace the stored state by the whole present state, as write `number`;
+    /// report `stored` or `failed`. The state includes all entries that are submitted by then.
     case replace(number: UInt64, over: SharedRecord)
-    /// Run the script, and report `acquired` or `failed`. Unless the token is the present one, submit the beginning of a term.
+    /// Run the script; report `acquired` or `failed`. If the token is a new one, submit the beginning of a term.
     case acquire(Acquisition)
-    /// The session continues in the present history; report `stamped` or `failed`.
+    /// Stamp the session with the present history; report `stamped` or `failed`.
     case stamp(from: String, to: String, counter: UInt32)
     /// Give the session up and name the next holder; report `released` or `failed`.
     case release(history: String, expected: UInt64, to: GatewayID?)
-    /// Another gateway has the session. Close the socket and forget it.
+    /// Another gateway is the holder. Close the socket and forget the session.
     case giveUp
   }
 
   package private(set) var token: HolderToken
   private var terms: ShareTerms
   private let epoch: UInt64
-  /// The number of the last write that is stored.
+  /// The number of the last stored write.
   package private(set) var sequence: UInt64
-  /// The number of the last write that is stored so that a failover does not lose it.
+  /// The number of the last write that a failover cannot lose.
   package private(set) var confirmed: UInt64 = 0
   /// The number of the last write.
   private var newest: UInt64
-  /// A write whose outcome is not known.
+  /// The number of a write whose outcome is not known.
   private var uncertain: UInt64?
-  /// Whether Redis may have a write of this number that is another one, since this gateway's own acquisition was lost.
+  /// Whether Redis may have a different write of this number, because it has lost this gateway's own acquisition.
   private var mustReplace = false
-  /// What Redis has; nil: not known.
+  /// The record in Redis; nil if it is not known.
   private var record: SharedRecord?
   private var pending: Command?
   private var notBefore = MonotonicTime.zero
   /// `Heartbeat.lapses` when the token was stored.
   private var lapses: UInt64
-  /// The same when the pending command was decided.
+  /// `Heartbeat.lapses` when the pending command was decided.
   private var lapsesThen: UInt64 = 0
-  /// The write that begins the term; nil: not written.
+  /// The number of the write that begins the term; nil if it was not sent.
   private var opening: UInt64?
-  /// Whether the session was stamped and its term confirmed since the token was stored.
+  /// Whether the session was stamped, and the beginning of its term confirmed, since the token was stored.
   private var hasBegun = false
   private var release: (to: GatewayID?, isWanted: Bool) = (nil, false)
 
@@ -68,7 +68,7 @@ package struct Holding: Sendable {
 
   // MARK: Reports
 
-  /// - Parameter isConfirmed: whether WAIT has succeeded after the record was read: it counts for everything before.
+  /// - Parameter isConfirmed: whether a WAIT after the read has succeeded. It confirms all earlier writes.
   package mutating func observed(_ record: SharedRecord, isConfirmed: Bool) {
     pending = nil
     self.record = record
@@ -80,9 +80,9 @@ package struct Holding: Sendable {
     if isConfirmed, record.sequence == sequence { confirm() }
   }
 
-  /// The write succeeded.
+  /// Called when the write has succeeded.
   ///
-  /// - Parameter last: the last entry of `p` now.
+  /// - Parameter last: the last entry of `p` after the write.
   package mutating func stored(isConfirmed: Bool, last: PushEntryID) {
     switch pending {
     case .append(let number, _, _), .replace(let number, _): sequence = number
@@ -119,22 +119,24 @@ package struct Holding: Sendable {
     noteBeginning()
   }
 
-  /// The script has refused, or Redis is full. The record is read next.
+  /// Called when the script has refused, or Redis is full. The record is read next.
   package mutating func failed(now: MonotonicTime) {
     disconnected()
     notBefore = now + Candidate.pause
   }
 
-  /// The connection was lost, or the history is another one. The outcome of what was sent is not known until the record is read.
+  /// Called when the connection was lost, or the history has changed. The outcome of the pending command is not known
+  /// until the record is read.
   package mutating func disconnected() {
     pending = nil
     record = nil
   }
 
-  /// The gateway ends, and its socket is closed: the session is released as soon as everything is stored.
+  /// Called when the gateway is about to end and has closed the socket. The session is released as soon as all entries
+  /// are stored.
   package mutating func releaseSoon(to successor: GatewayID?) { release = (successor, true) }
 
-  /// The changes that are stored are much more than the state: the next write is the whole state.
+  /// Called when the stored changes are much larger than the state. The next write is then the whole state.
   package mutating func replaceSoon() { mustReplace = true }
 
   private mutating func confirm() {
@@ -149,20 +151,22 @@ package struct Holding: Sendable {
 
   // MARK: State
 
-  /// The history as of the last call of `next`.
+  /// The history at the last call of `next`.
   private var history = ""
 
   private func isStamped(_ record: SharedRecord) -> Bool { record.history == history }
 
-  /// Whether the deadline has passed since the token was stored: the session is to be acquired again before anything is written.
+  /// Whether the deadline has passed since the token was stored. The session must then be acquired again before further
+  /// writes.
   package func hasLapsed(_ heartbeat: Heartbeat) -> Bool { heartbeat.lapses != lapses }
 
-  /// Whether this gateway may have a connection to the upstream, and write to it now.
+  /// Whether this gateway may now have a connection to the upstream, and write to it.
   package func mayWrite(_ heartbeat: Heartbeat, now: MonotonicTime) -> Bool {
     hasBegun && !release.isWanted && !hasLapsed(heartbeat) && heartbeat.isValid(now: now)
   }
 
-  /// Whether this session has had its turn in the present history. A gateway reports a history when all its sessions have.
+  /// Whether this session is settled in the present history. A gateway states a history in its entry when all of its
+  /// sessions are settled.
   package func isSettled(_ watch: HistoryWatch, _ heartbeat: Heartbeat) -> Bool {
     guard let record, record.token == token else { return false }
     return record.history == watch.history || hasLapsed(heartbeat)
@@ -170,7 +174,7 @@ package struct Holding: Sendable {
 
   // MARK: Decision
 
-  /// - Parameter hasEntries: whether entries were submitted that are in no write yet.
+  /// - Parameter hasEntries: whether there are submitted entries that no write contains yet.
   package mutating func next(
     hasEntries: Bool, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator
@@ -186,7 +190,7 @@ package struct Holding: Sendable {
       if opening == nil { opening = number }
     default: break
     }
-    // A WAIT that was short is repeated with the next heartbeat.
+    // A WAIT with too few replicas is repeated with the next heartbeat.
     if command == .read { notBefore = now + Candidate.pause }
     pending = command
     lapsesThen = heartbeat.lapses
@@ -199,16 +203,16 @@ package struct Holding: Sendable {
   ) -> Command {
     guard let record else { return now >= notBefore ? .read : .none }
     guard record.token == token else {
-      // What was lost may be this gateway's own acquisition.
+      // Redis may have lost this gateway's own acquisition.
       guard !isStamped(record), terms.extend(record.terms, endingAt: record.last.push) else { return .giveUp }
       return .acquire(adoption(of: record))
     }
     let isLapsed = hasLapsed(heartbeat)
     if isLapsed, !isStamped(record) {
-      // Another gateway may have held the session since, and Redis may have lost that.
+      // Another gateway may have been the holder since, and Redis may have lost its writes.
       guard watch.haveOthersSettled(now: now) else { return .none }
       guard watch.haveOthersReported else {
-        // Redis may have lost the last writes. Who acquires the session notes that.
+        // Redis may have lost the last writes. The next holder records that as a gap.
         return release.isWanted
           ? .release(history: record.history, expected: record.sequence, to: nil) : .giveUp
       }
@@ -217,7 +221,7 @@ package struct Holding: Sendable {
     if let uncertain { return .append(number: uncertain, expected: sequence, history: record.history) }
     let append = Command.append(number: newest + 1, expected: sequence, history: record.history)
     if isLapsed {
-      // What belongs to the present term is stored first.
+      // The entries of the present term are stored first.
       if hasEntries { return append }
       guard heartbeat.isValid(now: now) else { return .none }
       return .acquire(renewal(of: record, watch, using: &generator))
@@ -232,14 +236,14 @@ package struct Holding: Sendable {
     return confirmed < sequence && now >= notBefore ? .read : .none
   }
 
-  /// The same token and the same terms again.
+  /// Acquires the session again with the same token and the same terms.
   private func adoption(of record: SharedRecord) -> Acquisition {
     Acquisition(
       expected: record, owner: nil, entry: nil, token: token, terms: terms, epoch: epoch, history: record.history,
       mayHaveLostEntries: false)
   }
 
-  /// Another term of the same gateway.
+  /// Acquires the session for a new term of this gateway.
   private func renewal(
     of record: SharedRecord, _ watch: HistoryWatch, using generator: inout some RandomNumberGenerator
   ) -> Acquisition {

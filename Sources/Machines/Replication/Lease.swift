@@ -1,21 +1,26 @@
 import ByteStreams
 
-/// How long a gateway that is not heard of keeps its sessions. Its entry has `lease`, so gateways with different times may run side by side.
+/// The duration of a gateway's tenure without a heartbeat, and the times that follow from it. A gateway's entry has its
+/// `lease`, so gateways with different settings may run side by side.
 package struct LeaseTimes: Hashable, Sendable {
-  /// Others take the sessions of a gateway whose entry has not changed for so long, or for as long as their own lease if that is longer.
+  /// Other gateways acquire the sessions of a gateway whose entry has not changed for this time, or for their own lease
+  /// if that is longer.
   package var lease: TimeSpan
-  /// A gateway stops so much earlier. With a fifth of the lease, each clock may run 11 % too fast or too slow (margin / (2 × lease − margin)).
+  /// A gateway stops this much earlier. With a fifth of the lease, each clock may be wrong by 11 % (margin / (2 × lease
+  /// − margin)).
   package var margin: TimeSpan
-  /// Between two heartbeats.
+  /// The time between two heartbeats.
   package var interval: TimeSpan
-  /// How often the entries of gateways are read before a session is created that nobody was to create first. Redis may have lost one whose holder
-  /// has not noticed it, and does with its next heartbeat.
+  /// The number of times that the entries of all gateways are read before a new session without a successor is created.
+  /// Redis may have lost a session, and its holder notices that with its next heartbeat.
   package var readingsBeforeCreation: UInt64 = 3
 
-  /// The longest lease of another gateway that counts, so that a wrong entry does not keep sessions for ever.
+  /// The longest lease that is accepted in another gateway's entry, so that a wrong entry does not block sessions for
+  /// ever.
   package static let maximumLease = TimeSpan.seconds(600)
 
-  /// - Parameter margin: nil: a fifth of the lease, and at least a second, since the socket must be closed within it too.
+  /// - Parameter margin: nil for a fifth of the lease, but at least a second, since the socket must be closed within
+  ///   it.
   package init(
     lease: TimeSpan = .seconds(5), margin: TimeSpan? = nil, interval: TimeSpan = .milliseconds(250)
   ) {
@@ -25,26 +30,27 @@ package struct LeaseTimes: Hashable, Sendable {
   }
 }
 
-/// The heartbeat of this gateway, and its deadline: until then no other gateway acquires a session that it holds, and it may write to upstreams.
+/// The heartbeat of this gateway, and its deadline. Before the deadline, no other gateway acquires its sessions, and it
+/// may write to upstreams.
 package struct Heartbeat: Sendable {
   package let times: LeaseTimes
-  /// Until when this gateway may write.
+  /// The time until which this gateway may write.
   package private(set) var deadline = MonotonicTime.zero
-  /// How often a deadline has passed. What was held before it has to be acquired again.
+  /// The number of deadlines that have passed. A session that was held before such a deadline must be acquired again.
   package private(set) var lapses: UInt64 = 0
   /// The number of the last heartbeat that was sent.
   package private(set) var beat: UInt64 = 0
   private var isLapsed = true
   private var next = MonotonicTime.zero
-  /// When the heartbeat was sent whose outcome is not known.
+  /// When the pending heartbeat was sent; nil if none is pending.
   private var sent: MonotonicTime?
 
   package init(_ times: LeaseTimes = LeaseTimes()) { self.times = times }
 
-  /// When to call `send`; nil: after the outcome of the last one.
+  /// When to call `send`; nil while a heartbeat is pending.
   package var nextTime: MonotonicTime? { sent == nil ? next : nil }
 
-  /// The next heartbeat is sent now. Returns its number.
+  /// Called when a heartbeat is sent. Returns its number.
   package mutating func send(now: MonotonicTime) -> UInt64 {
     sent = now
     next = now + times.interval
@@ -52,14 +58,16 @@ package struct Heartbeat: Sendable {
     return beat
   }
 
-  /// The entry has changed: the next heartbeat is due at once, or after the outcome of the last one.
+  /// Called when the entry has changed. Makes the next heartbeat due at once, or after the outcome of the pending
+  /// heartbeat.
   package mutating func hasten() { next = .zero }
 
-  /// The reply to the last heartbeat.
+  /// Called with the outcome of the last heartbeat.
   ///
-  /// - Parameter isConfirmed: whether the script and WAIT have succeeded. The time counts from when it was sent.
+  /// - Parameter isConfirmed: whether the script and WAIT have succeeded. The new deadline counts from the time of
+  ///   sending.
   package mutating func finished(isConfirmed: Bool, now: MonotonicTime) {
-    // First, since this process may have been stopped for longer than its lease.
+    // Checked first, since this process may have been stopped for longer than its lease.
     check(now: now)
     guard let sent else { return }
     self.sent = nil
@@ -68,11 +76,11 @@ package struct Heartbeat: Sendable {
     isLapsed = now >= deadline
   }
 
-  /// The connection was lost: the outcome of the last heartbeat is never known.
+  /// Called when the connection was lost. The outcome of the pending heartbeat stays unknown.
   package mutating func disconnected() { sent = nil }
 
-  /// To be called at `deadline`, and before anything is decided. Returns whether the deadline has passed since the last call: every upstream
-  /// socket is closed at once.
+  /// Must be called at `deadline`, and before each decision. Returns whether the deadline has passed since the last
+  /// call. All upstream sockets must then be closed at once.
   @discardableResult
   package mutating func check(now: MonotonicTime) -> Bool {
     guard !isLapsed, now >= deadline else { return false }
@@ -81,6 +89,6 @@ package struct Heartbeat: Sendable {
     return true
   }
 
-  /// Whether this gateway is before its deadline.
+  /// Whether the deadline of this gateway has not passed.
   package func isValid(now: MonotonicTime) -> Bool { !isLapsed && now < deadline }
 }

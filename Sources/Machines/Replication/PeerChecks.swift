@@ -1,30 +1,31 @@
 import ByteStreams
 
-/// Whether this gateway can reach the others at the addresses that they state, tried once for each address.
+/// Checks whether this gateway can reach the other gateways at the addresses that they state.
 ///
-/// A wrong `listeners.peer_address` is noticed only when a request is forwarded, and then as a session without a holder. So each gateway tries each
-/// other one when it appears, and states in its own entry which ones it has never reached. What was reached once is not tried again: a later fault of
-/// the network is not a fault of the settings.
+/// A wrong `listeners.peer_address` would be noticed only when a request is forwarded, and then look like a session
+/// without a holder. So each gateway tries to connect to each other gateway when it appears, and states in its own
+/// entry which gateways it has never reached. A gateway that was reached once is not tried again, since a later fault
+/// of the network is not a fault of the settings.
 package struct PeerChecks: Sendable {
   private struct Check: Sendable {
     let address: String
     /// nil while an attempt is in progress.
     var nextAttempt: MonotonicTime?
-    /// Why the last attempt failed; nil before an attempt has ended.
+    /// Why the last attempt failed; nil before the end of the first attempt.
     var failure: String?
     var wasReached = false
   }
 
-  /// Between the end of a failed attempt and the next one.
+  /// Time between the end of a failed attempt and the next attempt.
   package static let interval = TimeSpan.seconds(2)
-  /// Maximum gateways that an entry names, so that it has room for its other fields.
+  /// Maximum number of gateways in an entry, which needs room for its other fields.
   package static let maximumNamed = 16
 
   private var checks: [GatewayID: Check] = [:]
 
   package init() {}
 
-  /// Returns the gateways to be tried now, each with its address. Report each outcome with `ended`.
+  /// Returns the gateways to try now, with their addresses. Each outcome must be reported with `ended`.
   ///
   /// - Parameter others: the addresses of the other gateways whose heartbeats arrive.
   package mutating func due(_ others: [GatewayID: String], now: MonotonicTime) -> [(
@@ -60,6 +61,6 @@ package struct PeerChecks: Sendable {
     return result
   }
 
-  /// For the entry of this gateway, in a fixed order.
+  /// The unreachable gateways for the entry of this gateway, sorted.
   package var named: [GatewayID] { Array(unreachable.keys.sorted { $0.value < $1.value }.prefix(Self.maximumNamed)) }
 }

@@ -1,21 +1,22 @@
 import ByteStreams
 
-/// The sessions that were removed last, by their incarnations, with the codes with which they were closed. A removal is final, and an incarnation is
-/// never used again.
+/// The incarnations of the sessions that were removed last, with their close codes. A removal is final, and an
+/// incarnation is never used again.
 package struct RemovedIncarnations: Sendable {
-  /// As many as Redis keeps in `sessions:removed` (about 1 MiB there, half of that here). Stops: memory that grows with each session that clients create
-  /// and close. Each of them can return with a failover only if so many others were not removed since.
+  /// Maximum number, as in `sessions:removed` of Redis (about 1 MiB there, and half of it here). Bounds the memory
+  /// while clients create and close sessions. A removed session can only return with a failover if this many others
+  /// were removed since.
   package static var limit: Int { 10_000 }
 
   private var codes: [UInt64: UInt16] = [:]
-  /// The oldest one is first.
+  /// The oldest incarnation is first.
   private var order = RingDeque(filler: UInt64(0))
 
   package init() {}
 
   package var count: Int { order.count }
 
-  /// The close code; nil if the session was not removed, or long ago.
+  /// The close code of a removed session; nil if the session was not removed, or too long ago.
   package func code(of incarnation: UInt64) -> UInt16? { codes[incarnation] }
 
   package mutating func insert(_ incarnation: UInt64, code: UInt16) {

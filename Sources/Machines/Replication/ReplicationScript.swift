@@ -1,11 +1,12 @@
 import RedisProtocol
 
-/// A script of the protocol. It runs in Redis as one step, and compares before its first write.
+/// A script of the protocol. Redis executes it in one step. It checks its conditions before the first write.
 ///
-/// A script never changes its meaning: gateways of several versions run side by side, and each loads its own.
+/// The meaning of a script never changes, because gateways of several versions run side by side, each with its own
+/// scripts.
 package struct ReplicationScript: Sendable {
   package let script: RedisScript
-  /// The number of keys; the other arguments follow.
+  /// The number of keys. They precede the other arguments.
   package let keyCount: Int
 
   private init(_ text: [UInt8], keys: Int) {

@@ -1,17 +1,18 @@
 import ByteStreams
 import JSONCodec
 
-/// How a client has created a session that gateways share, as the hash `sessions` has it: the incarnation in 16 hexadecimal digits, a space, and an
-/// object of JSON. Versions may run side by side, so members with other names are ignored.
+/// The definition of a created session that gateways share, as in the hash `sessions`: the incarnation in 16
+/// hexadecimal digits, a space, and a JSON object. Versions may run side by side, so unknown members are ignored.
 package struct SessionDefinition: Hashable, Sendable {
-  /// Random bits: a session that is deleted and created again under the same name is another one. Its keys have other names, too.
+  /// Random bits. They distinguish a session from a later session of the same name, also in the names of the keys in
+  /// Redis.
   package let incarnation: UInt64
   package let profile: String
   /// The values of all variables of the profile, by name.
   package let variables: [String: String]
   /// The principal of the client.
   package let owner: String
-  /// In milliseconds since 1970, on the clock of the gateway that has created it.
+  /// When it was created, in milliseconds since 1970, by the clock of the creating gateway.
   package let time: Int64
   /// How long the session may be idle before it is closed.
   package let idleLimit: TimeSpan
@@ -27,12 +28,13 @@ package struct SessionDefinition: Hashable, Sendable {
     self.idleLimit = idleLimit
   }
 
-  /// Maximum bytes of the text. With it, the largest number of sessions that can be configured is read in pages that a connection accepts. The
-  /// variables of a profile are parts of a URL and of header fields, which have less.
+  /// Maximum bytes of the text. It is larger than the texts of variables can be, since these become parts of a URL and
+  /// of header fields. It also bounds a page of the list, with the largest number of sessions that can be configured.
   package static let maximumTextLength = 16_384
   static let incarnationLength = 16
 
-  /// The name by which the store knows the session: that of the client, `~` and the incarnation. The name of a configured session has no `~`.
+  /// The name of the session in the store: the client's name, `~` and the incarnation. The name of a configured session
+  /// contains no `~`.
   package func storedName(_ name: String) -> String {
     var text = ByteQueue()
     text.append("\(name)~")
@@ -40,7 +42,7 @@ package struct SessionDefinition: Hashable, Sendable {
     return text.bytes.text()
   }
 
-  /// The name and the incarnation in a name of the store; nil if the session is configured.
+  /// The parts of a name in the store: the client's name and the incarnation. nil if the session is configured.
   package static func parts(of storedName: String) -> (name: Substring, incarnation: Substring)? {
     guard let mark = storedName.lastIndex(of: "~") else { return nil }
     return (storedName[..<mark], storedName[storedName.index(after: mark)...])
@@ -72,7 +74,7 @@ package struct SessionDefinition: Hashable, Sendable {
     return output.copyBytes()
   }
 
-  /// Returns nil if the text is too long, or a member is malformed or missing that every version writes.
+  /// Returns nil if the text is too long, a member is malformed, or a member that every version writes is missing.
   package init?(_ text: Span<UInt8>) {
     let length = Self.incarnationLength
     guard text.count > length, text.count <= Self.maximumTextLength, text[length] == UInt8(ascii: " "),

@@ -1,21 +1,21 @@
 import ByteStreams
 
-/// What Redis has of a session: the hash `m`, and where the stream `p` ends, read at one moment.
+/// The record of a session in Redis: the hash `m`, and the end of the stream `p`, read at one moment.
 package struct SharedRecord: Hashable, Sendable {
-  /// nil: nobody holds it.
+  /// The token of the holder; nil if there is none.
   package var token: HolderToken?
-  /// The history in which a holder has stamped it last. Empty: the session was never acquired.
+  /// The history in which a holder last stamped the session. Empty if the session was never acquired.
   package var history: String
   /// The number of the last write of a holder.
   package var sequence: UInt64
-  /// Of the cursors; 0: the session was never acquired.
+  /// The epoch of the cursors; 0 if the session was never acquired.
   package var epoch: UInt64
   package var terms: ShareTerms
-  /// No term has a larger counter, and none of a branch that Redis has lost.
+  /// No term has a greater counter, not even a term that Redis has lost.
   package var counter: UInt32
-  /// Of what the last holder has written.
+  /// The format of the last holder's writes.
   package var format: UInt32
-  /// Whom the last holder named when it released the session.
+  /// The gateway that the last holder named when it released the session.
   package var successor: GatewayID?
   /// The last entry of `p`.
   package var last: PushEntryID
@@ -36,19 +36,19 @@ package struct SharedRecord: Hashable, Sendable {
     self.last = last
   }
 
-  /// The fields of `m` that `init?(fields:lastEntry:)` reads, in its order.
+  /// The fields of `m` in the order in which `init?(fields:lastEntry:)` reads them.
   package static let fieldNames: [StaticString] = [
     "token", "history", "sequence", "epoch", "terms", "successor", "format", "counter",
   ]
 
-  /// The newest format that this program reads, and the one that it writes.
+  /// The format that this program writes, and the newest format that it reads.
   package static var newestFormat: UInt32 { 1 }
 
-  /// What is added to the counter of a session that is not stamped: more terms than a branch can have that Redis has lost. So a cursor of such a
-  /// branch is before the first term that the log has after it.
+  /// Added to the counter of a session that is not stamped. It is greater than the number of terms that Redis can have
+  /// lost. So a cursor of a lost term is before the first term after the loss.
   package static var counterDistance: UInt32 { 1 << 10 }
 
-  /// The term of the next acquisition.
+  /// The number of the next term.
   func nextTerm(in history: String, after counter: UInt32, random: UInt32) -> ShareTerm {
     let step = isNew || self.history == history ? 1 : Self.counterDistance
     return ShareTerm(counter: max(counter, self.counter) &+ step, random: random)
@@ -57,8 +57,8 @@ package struct SharedRecord: Hashable, Sendable {
   /// Whether the session was never acquired.
   package var isNew: Bool { history.isEmpty && token == nil }
 
-  /// Reads the values of `fieldNames`, and the id of the last entry of `p`; nil where Redis has none. Returns nil if one is malformed: the session
-  /// is damaged, or of another format.
+  /// Reads the values of `fieldNames`, and the id of the last entry of `p`. A value is nil if Redis has none. Returns
+  /// nil if a value is malformed, which means that the session is damaged or has another format.
   package init?(fields: [[UInt8]?], lastEntry: [UInt8]?) {
     guard fields.count == Self.fieldNames.count else { return nil }
     self.init()
@@ -101,7 +101,8 @@ package struct SharedRecord: Hashable, Sendable {
   }
 }
 
-/// The id of an entry of `p`: the number of the last push up to it, and the number of entries before it with the same.
+/// The id of an entry of `p`: the number of the last push up to its end, and the number of earlier entries with the
+/// same last push.
 package struct PushEntryID: Hashable, Comparable, Sendable {
   package let push: UInt64
   package let count: UInt64
@@ -111,7 +112,7 @@ package struct PushEntryID: Hashable, Comparable, Sendable {
     self.count = count
   }
 
-  /// Before the first entry.
+  /// The position before the first entry.
   package static let none = PushEntryID(push: 0, count: 0)
 
   package func write(into output: inout ByteQueue) {
@@ -120,7 +121,7 @@ package struct PushEntryID: Hashable, Comparable, Sendable {
     output.append(decimal: count)
   }
 
-  /// Returns nil if it is not the id of an entry of a stream.
+  /// Returns nil if the text is not the id of an entry of a stream.
   package init?(_ text: Span<UInt8>) {
     guard let dash = text.firstIndex(of: UInt8(ascii: "-")),
       let push = text.extracting(first: dash).decimalValue(),
@@ -134,25 +135,26 @@ package struct PushEntryID: Hashable, Comparable, Sendable {
   }
 }
 
-/// How a session gets another token. The script compares what was read, and the entry of the gateway that seems to have ended.
+/// An acquisition, which gives a session a new token. The script compares the record with `expected`, and the entry of
+/// the gateway that seems to have ended with `entry`.
 package struct Acquisition: Hashable, Sendable {
-  /// What the script expects: token, history, sequence and last entry.
+  /// The record that the script expects: its token, history, sequence and last entry.
   package let expected: SharedRecord
-  /// The gateway whose entry must still be `entry`; nil: not compared.
+  /// The gateway whose entry must still be `entry`; nil if no entry is compared.
   package let owner: GatewayID?
-  /// nil: the gateway has none.
+  /// nil if the gateway has no entry.
   package let entry: [UInt8]?
   package let token: HolderToken
-  /// With the term of `token` as the last.
+  /// The terms, which end with the term of `token`.
   package let terms: ShareTerms
-  /// Drawn at random if the session was never acquired.
+  /// A random number if the session was never acquired, otherwise unchanged.
   package let epoch: UInt64
-  /// Of the record afterwards: acquiring does not stamp.
+  /// The history of the record afterwards. An acquisition does not stamp.
   package let history: String
-  /// The last entries may be missing: the session is restored as after a power failure.
+  /// Whether the last entries may be missing. The session is then restored as after a power failure.
   package let mayHaveLostEntries: Bool
 
-  /// What Redis has when the script has succeeded.
+  /// The record after the script has succeeded.
   package var result: SharedRecord {
     var record = expected
     record.token = token

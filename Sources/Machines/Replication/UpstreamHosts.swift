@@ -1,7 +1,9 @@
-/// The hosts that a gateway connects its configured sessions to, as the others read them in Redis: a line for each session, `NAME HOST,HOST`.
+/// The hosts to which a gateway connects its configured sessions, as other gateways read them in Redis: a line `NAME
+/// HOST,HOST` for each session.
 ///
-/// Gateways with the same `store.prefix` share their sessions. If the hosts differ, they are probably two installations, which take each other's
-/// messages. They may also be one installation while its URL is being changed, so it is reported, and not refused.
+/// Gateways with the same `store.prefix` share their sessions. If the hosts of a session differ, the gateways probably
+/// belong to two installations, which take each other's messages. They may also belong to one installation whose URL is
+/// being changed, so the difference is reported, and not refused.
 package struct UpstreamHosts: Equatable, Sendable {
   /// A session that two gateways connect to different hosts.
   package struct Difference: Equatable, Sendable {
@@ -16,7 +18,7 @@ package struct UpstreamHosts: Equatable, Sendable {
     self.hosts = hosts.mapValues { Set($0).sorted().joined(separator: ",") }
   }
 
-  /// Lines that are no pair are ignored: a later version may write some.
+  /// Ignores lines that are not pairs, since a later version may write some.
   package init(_ text: String) {
     var hosts: [String: String] = [:]
     for line in text.split(separator: "\n") {
@@ -28,7 +30,7 @@ package struct UpstreamHosts: Equatable, Sendable {
 
   package var text: String { hosts.sorted { $0.key < $1.key }.map { "\($0) \($1)\n" }.joined() }
 
-  /// The first session, by name, that both have with different hosts; nil if there is none.
+  /// The first session, by name, that both gateways have with different hosts; nil if there is none.
   package func difference(from other: UpstreamHosts) -> Difference? {
     for (session, own) in hosts.sorted(by: { $0.key < $1.key }) {
       if let theirs = other.hosts[session], theirs != own {

@@ -3,13 +3,14 @@ import CLinux
 import Glibc
 import Threading
 
-/// Reports the progress of a call that does not do so itself: a thread of its own calls `report` at intervals until `body` returns.
+/// Reports the progress of a call that does not report it itself. A separate thread calls `report` at intervals until
+/// `body` returns.
 enum ProgressReports {
   static func during<Result, Failure: Error>(
     _ interval: TimeSpan, report: @escaping @Sendable () -> Void, _ body: () throws(Failure) -> Result
   ) throws(Failure) -> Result {
     let end = ReportsEnd()
-    // Without a thread there are no reports.
+    // Without the thread, there are no reports.
     _ = DetachedThread.start(named: "progress") { while end.wait(atMost: interval, otherwise: report) {} }
     defer { end.set() }
     return try body()
@@ -21,14 +22,14 @@ enum ProgressReports {
 
     deinit { _ = Glibc.close(signal) }
 
-    /// No report is made after this.
+    /// No report is made after this call.
     func set() {
       isSet.withLock { $0 = true }
       var one: UInt64 = 1
       _ = unsafe Glibc.write(signal, &one, 8)
     }
 
-    /// Returns false at the end, and otherwise calls `report` and returns true.
+    /// Calls `report` and returns true, or returns false at the end.
     func wait(atMost interval: TimeSpan, otherwise report: () -> Void) -> Bool {
       var event = pollfd(fd: signal, events: Int16(POLLIN), revents: 0)
       _ = unsafe poll(&event, 1, Int32(clamping: interval.millisecondsRoundedUp))
@@ -40,9 +41,9 @@ enum ProgressReports {
   }
 }
 
-/// The bytes that one thread has read from files since this was made on it. Other threads may ask.
+/// The bytes that the thread which has created this has read from files since then. Readable from any thread.
 final class ReadCounter: Sendable {
-  /// It belongs to the thread that opens it: proc_pid_io(5).
+  /// The file of the creating thread: proc_pid_io(5).
   private let descriptor = unsafe open("/proc/thread-self/io", O_RDONLY | O_CLOEXEC)
   private let start: Int
 
@@ -50,10 +51,10 @@ final class ReadCounter: Sendable {
 
   deinit { if descriptor >= 0 { _ = Glibc.close(descriptor) } }
 
-  /// nil if the kernel does not count.
+  /// nil if the kernel does not count these bytes.
   var bytes: Int? { Self.total(descriptor).map { $0 - start } }
 
-  /// The file begins with "rchar: 4292".
+  /// The first line of the file is like "rchar: 4292".
   private static func total(_ descriptor: Int32) -> Int? {
     guard descriptor >= 0 else { return nil }
     var text = [UInt8](repeating: 0, count: 256)

@@ -1,11 +1,10 @@
 """The checker of `make soak-redis`: an account with one mistake gets one fault, a correct account gets none."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
-from harness.recorder import Connection
+from harness.recorder import Connection, RecordingUpstream
 from harness.redis_chaos.clients import Clients, Posts, Reader, Workers
 from harness.redis_chaos.judge import (
     Loss,
@@ -50,7 +49,8 @@ class Account:
         self.losses = Losses(promises)
         self.pushes = Pushes()
         self.readers = []
-        self.upstream = SimpleNamespace(received=[])
+        self.upstream = RecordingUpstream()
+        self.upstream.connections.append(Connection(1, 0.0))
         self.clients = Clients(None, random.Random(1))
         self.posts = Posts(self.clients, self.upstream, random.Random(1), 0, promises, self.losses)
         self.workers = Workers(self.clients, random.Random(1), promises, self.losses)
@@ -64,7 +64,11 @@ class Account:
     def message(self, label, state, *, arrived=1, at=0.0):
         self.posts.note_accepted(label, f"d-{label}", at)
         self.posts.note_state(f"d-{label}", state)
-        self.upstream.received += [label] * arrived
+        for _ in range(arrived):
+            self.arrives(label, at)
+
+    def arrives(self, label, at=0.0):
+        self.upstream.connections[0].writes.append((at, label))
 
     def faults(self, log=(), excused=()):
         self.posts.compare()
@@ -197,7 +201,9 @@ def test_logs_that_differ_are_a_fault():
 
 def test_a_message_that_arrived_twice_is_a_fault(account):
     account.message("a", "unknown", arrived=2)
-    only(account.faults(), "a arrived 2 times")
+    only(
+        account.faults(), "a arrived 2 times: d-a accepted at 0.000, unknown; on connection 1 at 0.000; on connection 1"
+    )
 
 
 def test_a_confirmed_message_that_never_arrived_is_a_fault(account):
@@ -214,7 +220,7 @@ def test_a_message_that_was_not_sent_and_arrived_is_a_fault(account, state):
 def test_a_refused_message_that_arrived_is_a_fault(account):
     for label in ("refused", "refused and unclear", "refused and accepted"):
         account.posts.refused[label] = "store-failed"
-        account.upstream.received.append(label)
+        account.arrives(label)
     account.posts.unclear.add("refused and unclear")
     account.posts.note_accepted("refused and accepted", "d-1", 0)
     account.posts.note_state("d-1", "confirmed")

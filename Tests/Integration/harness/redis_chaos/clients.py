@@ -202,6 +202,18 @@ class Posts:
 
         await asyncio.gather(*(work() for _ in range(8)))
 
+    def _history(self, label):
+        """The ids of the message with their states, and each connection on which it arrived, with the time."""
+        ids = [id for id, other in self._ids.items() if other == label]
+        named = [f"{id} accepted at {self._times[id]:.3f}, {self.states.get(id)}" for id in ids]
+        arrivals = [
+            f"on connection {connection.number} at {at:.3f}"
+            for connection in self._upstream.connections
+            for at, text in connection.writes
+            if text == label
+        ]
+        return "; ".join([*named, *arrivals])
+
     def compare(self):
         """Compares the states with what the upstream has received."""
         arrived = collections.Counter(self._upstream.received)
@@ -215,7 +227,7 @@ class Posts:
                 self.faults.append(f"{label} ({id}) has no state")
         for label, count in arrived.items():
             if count > 1 and self._promises.has_one_holder:
-                self.faults.append(f"{label} arrived {count} times")
+                self.faults.append(f"{label} arrived {count} times: {self._history(label)}")
         clear = self.refused.keys() - self.accepted.keys() - self.unclear
         self.faults += [f"{label} got {self.refused[label]} and arrived" for label in sorted(clear) if arrived[label]]
 

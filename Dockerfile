@@ -47,7 +47,7 @@ EXPOSE 8080 9090
 VOLUME /data
 
 # https://specs.opencontainers.org/image-spec/annotations/ Set VERSION and REVISION when you publish the image.
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Drawbridge" \
       org.opencontainers.image.description="Connects HTTP-only clients to WebSocket-only services" \

@@ -1,4 +1,4 @@
 /// The version of this build.
 package enum DrawbridgeVersion {
-  package static let text = "0.1.0"
+  package static let text = "0.2.0"
 }

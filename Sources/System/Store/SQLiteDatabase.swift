@@ -256,7 +256,7 @@ import Synchronization
   }
 }
 
-/// Tells a long operation to end early: because it was set, another cancellation was set, or its deadline has passed.
+/// Ends a long operation early: because it was set, another cancellation was set, or its deadline has passed.
 /// Thread-safe.
 final class Cancellation: Sendable {
   private let flag = Atomic<Bool>(false)

@@ -1,14 +1,14 @@
 import Threading
 import Totals
 
-/// Memory of the late calls of all sessions that clients create, in bytes, by the owners of the sessions. Enough for eight times the late replies that
-/// one session keeps. Each call ends within a minute.
+/// Limits the memory of the late calls of all created sessions, in bytes, with a share for each owner of sessions. The
+/// default is enough for eight times the late replies that one session keeps. Each late call ends within a minute.
 package final class LateCallTotal: Sendable {
   private let total: Locked<ReservedTotal>
 
   package init(limit: Int = 128 << 20) { total = Locked(ReservedTotal(limit: limit)) }
 
-  /// What late calls have now.
+  /// The present memory of late calls.
   var bytes: Int { total.withLock { $0.used } }
 
   func admits(_ bytes: Int, by owner: UInt64) -> Bool { total.withLock { $0.admits(bytes, by: owner) } }
@@ -22,7 +22,7 @@ package final class LateCallTotal: Sendable {
 
 /// The part of one session.
 ///
-/// Two sessions on different threads may pass the limit together, by one reply each.
+/// Two sessions on different threads may exceed the limit together, by one reply each.
 struct LateCallShare: Sendable {
   private let total: LateCallTotal
   private let owner: UInt64
@@ -35,9 +35,9 @@ struct LateCallShare: Sendable {
 
   func admits(_ bytes: Int) -> Bool { total.admits(bytes, by: owner) }
 
-  /// Counts what the calls of the session have by now.
+  /// Counts the present memory of the session's late calls.
   ///
-  /// - Parameter counted: what is counted of them already.
+  /// - Parameter counted: the memory that was counted before.
   func count(_ memory: Int, _ counted: inout Int) {
     guard memory != counted else { return }
     total.add(memory - counted, by: owner)

@@ -9,10 +9,12 @@ import Threading
 import UpstreamProtocol
 import UpstreamSession
 
-/// Calls: requests of clients that wait for their replies. The table of calls is behind the same lock as the outbox, so a reply or the end of a
-/// connection cannot come between the registration of a call and the queueing of its request.
+/// Calls: requests of clients that wait for their replies. The table of calls is protected by the same lock as the
+/// outbox. So neither a reply nor the end of a connection can occur between the registration of a call and the queueing
+/// of its request.
 extension SessionHandle {
-  /// The limit of notifiers for calls. A reply wakes the calls of one lane, so with 4,096 calls at most 16 check whether it is theirs.
+  /// The maximum number of notifiers for calls. A reply wakes the calls of one notifier, so with 4,096 calls at most 16
+  /// check whether the reply is theirs.
   private static var callNotifierLimit: Int { 256 }
 
   /// A registered call.
@@ -40,9 +42,9 @@ extension SessionHandle {
   /// Registers a call and queues its request. Callable from any loop.
   ///
   /// - Parameters:
-  ///   - request: with the id of the call.
-  ///   - token: the client's id, as JSON.
-  ///   - timeToLive: as of `post`. It must not exceed the time that the client waits.
+  /// - request: the request, which contains the id of the call.
+  /// - token: the client's id, as JSON.
+  /// - timeToLive: as in `post`. It must not exceed the time that the client waits.
   package func call(
     _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, by client: UInt64 = 0,
     now: MonotonicTime
@@ -50,7 +52,7 @@ extension SessionHandle {
     call(token: token, timeToLive: timeToLive, by: client, now: now) { _ in (id, request) }
   }
 
-  /// - Parameter request: the id of the call and its request, for the number that its message will have.
+  /// - Parameter request: returns the id of the call and its request, given the number of the message.
   func call(
     token: SharedBytes, timeToLive: TimeSpan, by client: UInt64, now: MonotonicTime,
     _ request: (UInt64) -> (CallID, SharedSlice)
@@ -75,7 +77,8 @@ extension SessionHandle {
     return receipt
   }
 
-  /// Whether a call has an outcome that can be shown. Its client has not collected it. A call is executed while the store has failed, too.
+  /// Whether a call has an outcome that can be shown and that its client has not collected. If the store has failed,
+  /// the outcome is shown without waiting for the store.
   package func isOver(_ call: RegisteredCall) -> Bool {
     shared.withLock { shared in
       shared.calls.isOver(call.id)
@@ -83,9 +86,10 @@ extension SessionHandle {
     }
   }
 
-  /// The client collects the outcome of its call, once. Without one the call has timed out, and a late reply is for the principal `caller`.
+  /// The client collects the outcome of its call, once. A call without an outcome has timed out: a late reply is kept
+  /// for the principal `caller`.
   package func finish(_ call: RegisteredCall, for caller: String, now: MonotonicTime) -> CallTable.Outcome {
-    // A request that is still queued is not sent later, and its call ends as one that was not sent.
+    // If the request is still queued, it is not sent later, and the call ends as not sent.
     if !shared.withLock({ $0.calls.isOver(call.id) }) {
       update { shared in
         shared.outbox.expire(now: now)
@@ -97,7 +101,7 @@ extension SessionHandle {
     }
   }
 
-  /// The client of a call is gone. If the request is still queued, it is not sent later.
+  /// The client of a call has disconnected. If the request is still queued, it is not sent later.
   package func abandon(_ call: RegisteredCall) {
     end { shared in
       shared.calls.abandon(call.id)
@@ -116,10 +120,10 @@ extension SessionHandle {
     return result
   }
 
-  /// The time of the next connection attempt; nil while a connection sends, and if it is unknown.
+  /// The time of the next connection attempt; nil while a connection sends, or if the time is unknown.
   package var nextAttempt: MonotonicTime? { shared.withLock { $0.nextAttempt } }
 
-  /// The reply that arrived after the call with this request had timed out, if the principal `caller` has called.
+  /// The reply that arrived after the call with this request had timed out, if the principal `caller` made the call.
   package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
     guard mayHaveReplies.load(ordering: .relaxed) else { return nil }
     return shared.withLock { $0.calls.lateReply(to: sequence, for: caller, now: now) }
@@ -144,14 +148,14 @@ extension SessionHandle {
     lateCalls?.count(shared.calls.lateMemory, &shared.lateMemory)
   }
 
-  /// Number of calls whose clients wait.
+  /// Number of calls whose clients still wait.
   package var callCount: Int {
     mayHaveReplies.load(ordering: .relaxed) ? shared.withLock { $0.calls.count } : 0
   }
 
   // MARK: The session's loop
 
-  /// Returns whether a text message of the upstream is the reply to a call, which has then got it.
+  /// Passes a text message of the upstream to the call that it is the reply to. Returns false if there is no such call.
   func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
     guard let range = correlation.identifier(ofReply: message), let id = CallID(token: message.extracting(range)),
       shared.withLock({ $0.calls.contains(id) }), correlation.isReply(message)
@@ -189,7 +193,7 @@ extension SessionHandle {
     return isReply
   }
 
-  /// These calls get no reply any more.
+  /// Ends calls that can get no reply any more.
   func endCalls(_ ids: [CallID]) {
     let callers = shared.withLock { shared in shared.calls.end(ids).map { shared.callNotifier(ofLane: $0) } }
     for caller in callers { caller.notify() }
@@ -221,19 +225,21 @@ extension SessionHandle.Shared {
   /// Whether the session's loop still reports the ends of connections.
   private var isDriven: Bool { !hasEnded && !isAbandoned }
 
-  /// Ends the calls whose requests have ended in the queue. The others end with their connections. Returns the notifiers of their clients.
+  /// Ends the calls whose requests have ended in the queue. Other calls end with their connections. Returns the
+  /// notifiers of their clients.
   mutating func endCallsOfEndedMessages() -> [Notifier] {
     let isDriven = isDriven
     let ended = outbox.takeEnded()
     restoreAcknowledgements(ended)
     let ledger = outbox.ledger
     let lanes = calls.messagesEnded(isDriven ? ended : calls.sequences) { sequence, hasCarrier in
-      // Without a record, many messages have followed, and the reply may still come.
+      // If there is no record, many messages have followed, and the reply may still arrive.
       guard let record = ledger.record(of: sequence, now: .zero) else { return nil }
       switch record.state {
       case .queued, .written, .confirmed: return nil
       case .expired, .replaced: return .notSent
-      // During a hand-over the state may be final though the connection is open and the reply may still come. Its end ends the call.
+      // During a hand-over, the state may be final although the connection is open and the reply may still arrive. Then
+      // the end of the connection ends the call.
       case .unknown: return hasCarrier && isDriven ? nil : .upstreamClosed
       case .rejected:
         let isSent = record.reason == .connectionLost || record.reason == .tooLarge
@@ -243,12 +249,12 @@ extension SessionHandle.Shared {
     return lanes.map { callNotifier(ofLane: $0) }
   }
 
-  /// The signal that must be notified after a reply. The reply may have confirmed the last message of a connection that sent before, for which
-  /// the queued messages wait, or the last message of a shutdown.
+  /// The signal that must be notified after a reply. The reply may have confirmed the last message of an earlier
+  /// sending connection, for which queued messages wait, or it may have ended the last call of a shutdown.
   fileprivate var signalAfterReply: Signal? {
     outbox.retiringConnection != nil && outbox.hasWaiting ? signal : signalOfLastCall
   }
 
-  /// The signal that must be notified if the last call has ended during a shutdown, which waits for it.
+  /// The signal that must be notified if the last call has ended during a shutdown, which waits for the call.
   fileprivate var signalOfLastCall: Signal? { isShuttingDown && calls.pending == 0 ? signal : nil }
 }

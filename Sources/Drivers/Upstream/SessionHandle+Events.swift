@@ -16,32 +16,33 @@ struct EventState: Sendable {
     let id: UInt64
   }
 
-  /// Acknowledgements that clients may send. Above it, the oldest is forgotten. A server that requests one per event, while clients
-  /// acknowledge them seconds later, has a few hundred.
+  /// Maximum acknowledgements that clients may send. Above it, the oldest is forgotten. If a server requests an
+  /// acknowledgement for each event and clients send them seconds later, a few hundred wait.
   static var owedLimit: Int { 4_096 }
 
-  /// The connection whose namespaces these are.
+  /// The connection that has these namespaces.
   var connection = Generation.none
   var namespaces: [NamespaceStatus] = []
   /// Maximum size of a message that the server accepts; nil if it is not known.
   var maximumPayload: Int?
   var owed: [[UInt8]: Owed] = [:]
-  /// With some that have been sent.
+  /// The tokens of `owed`, oldest first, and some that have been sent.
   var order = RingDeque<[UInt8]>(filler: [])
-  /// Acknowledgements of clients that may be in the queue, by their numbers. If one ends there, it may be sent again.
+  /// Acknowledgements of clients that may be in the queue, by their numbers. If an acknowledgement ends there, it may
+  /// be sent again.
   var queued: [UInt64: (token: [UInt8], owed: Owed)] = [:]
-  /// When the ones that have left the queue are removed.
+  /// The size of `queued` at which acknowledgements that have left the queue are removed.
   var nextPurge = EventState.purgeMinimum
   static var purgeMinimum: Int { 256 }
 }
 
 extension SessionHandle {
-  /// How clients write events; nil if messages are none.
+  /// How clients write events; nil if messages are not events.
   package var eventFormat: (any EventFormat)? {
     hasEvents ? shared.withLock { $0.eventFormat } : nil
   }
 
-  /// The states of its namespaces on the newest connection.
+  /// The states of the session's namespaces on the newest connection.
   package var namespaces: [NamespaceStatus] { shared.withLock { $0.events?.namespaces ?? [] } }
 
   /// Maximum size of a message that the server of the newest connection accepts; nil if it is not known.
@@ -52,7 +53,7 @@ extension SessionHandle {
     shared.withLock { shared in
       guard shared.outbox.hasSendingConnection else { return nil }
       guard let status = shared.events?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
-        // Only the connection that will replace this one joins it.
+        // Only the connection that will replace this connection joins the namespace.
         return NamespaceStatus(
           name: String(decoding: namespace, as: UTF8.self), isRequired: true, state: .connecting)
       }
@@ -88,7 +89,8 @@ extension SessionHandle {
       guard shared.events?.owed[token] != nil, shared.events?.connection == owed.connection else {
         return (.gone, nil)
       }
-      // It reports its end. So it is not stored either: another process has other connections.
+      // The message reports its end, so it is not stored. It would be useless to another process, which has other
+      // connections.
       let result = shared.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {
@@ -102,7 +104,8 @@ extension SessionHandle {
 
   // MARK: Calls
 
-  /// Emits an event and registers a call for its acknowledgement, whose id is the number of its delivery in its term. Callable from any loop.
+  /// Emits an event and registers a call for its acknowledgement, whose id is the number of its delivery in its term.
+  /// Callable from any loop.
   package func call(
     event record: [UInt8], timeToLive: TimeSpan, by client: UInt64 = 0, now: MonotonicTime
   ) -> CallReceipt {
@@ -150,7 +153,8 @@ extension SessionHandle {
 }
 
 extension SessionHandle.Shared {
-  /// These messages have ended in the queue. A client may send its acknowledgement again, while its connection sends.
+  /// Messages have ended in the queue. If they are acknowledgements, clients may send them again while their connection
+  /// sends.
   mutating func restoreAcknowledgements(_ ended: [UInt64]) {
     guard events?.queued.isEmpty == false else { return }
     for sequence in ended {
@@ -169,14 +173,14 @@ extension EventState {
       owed[order[order.front]] = nil
       order.removeFirst()
     }
-    // An old one that is still owed must not make the order grow.
+    // An old acknowledgement that is still owed must not make `order` grow.
     guard order.count > 2 * Self.owedLimit else { return }
     var rest = RingDeque<[UInt8]>(filler: [])
     for index in order.front..<order.end where owed[order[index]] != nil { rest.append(order[index]) }
     order = rest
   }
 
-  /// The acknowledgement with this token is in the queue.
+  /// Records that the acknowledgement with this token is in the queue.
   fileprivate mutating func noteQueued(
     _ sequence: UInt64, _ token: [UInt8], _ sent: Owed, in ledger: DeliveryLedger
   ) {

@@ -11,33 +11,34 @@ import Reactor
 import Threading
 import UpstreamProtocol
 
-/// An intent to write messages, and when it is stored.
+/// An intent to write messages, and its ticket.
 struct StoredIntent: Sendable {
   let through: UInt64
   let ticket: JournalTicket
 }
 
-/// Messages that were accepted together, and when they are stored.
+/// Messages that were accepted together, and their ticket.
 struct StoredAcceptance: Sendable {
   let numbers: ClosedRange<UInt64>
   let ticket: JournalTicket
-  /// Whether others have ended for them: by their topic, or to make room.
+  /// Whether other messages have ended for these: replaced by their replacement key, or dropped to make room.
   let displacesOthers: Bool
 }
 
-/// A message that has changed the subscriptions, and when that is stored.
+/// A message that has changed the subscriptions, and the ticket of this change.
 struct WithheldConfirmation: Sendable {
   let sequence: UInt64
   let ticket: JournalTicket
 }
 
-/// What becomes of messages whose sender cannot wait until they are stored.
+/// The result for messages whose sender cannot wait until they are stored.
 package enum StoreRejection: Sendable {
-  /// They are stored by now.
+  /// They were stored in the meantime.
   case isStored
-  /// They have ended. If the ticket is not stored and they are, the next process finds them queued.
+  /// They have ended. If they are stored, but the ticket of their end is not, the next process finds them queued.
   case isRejected(JournalTicket)
-  /// They stay queued. Messages that were acknowledged have ended for them, and would be lost for nothing.
+  /// They stay queued. Acknowledged messages have ended for them, which would be lost for nothing, or another process
+  /// may have them.
   case isKept
 }
 
@@ -80,7 +81,7 @@ struct MessageToStore: Sendable {
     self.key = key
   }
 
-  /// The entries for those that were queued. `time` is wall-clock time, `keyTime` that by which keys expire.
+  /// The entries for the queued messages. `time` is wall-clock time, and `keyTime` is the time of the `KeyClock`.
   func entries(of results: [EnqueueResults], time: Int64, keyTime: Int64) -> [JournalEntry] {
     var entries: [JournalEntry] = []
     entries.reserveCapacity(payloads.count + 4)
@@ -111,20 +112,20 @@ struct MessageToStore: Sendable {
   }
 }
 
-/// What the next connection resumes from.
+/// The data from which the next connection resumes.
 struct ResumedProtocol: Sendable {
   private(set) var cursor: [UInt8]?
   private(set) var subscriptions: [StoredSubscription] = []
-  /// What the upstream needs to restore the state of the last connection, by namespace.
+  /// The data that the upstream needs to restore the state of the last connection, by namespace.
   private(set) var recoveries: [String: Continuation] = [:]
-  /// Whether no push is missing if it does.
+  /// Whether no push is missing if the upstream restores it.
   private(set) var mayBeContinued = false
-  /// The ids of events that are calls are larger than this. They differ from the ids of other terms, which a server may
-  /// still answer if it restores the connection. The number alone does not suffice, because the number of a call is not
+  /// The ids of events that are calls are larger than this number. They differ from the ids of other terms, to which a
+  /// server may still reply if it restores the connection. The number of a call alone does not suffice, since it is not
   /// always stored. JavaScript represents 20 bits above 32 exactly.
   private(set) var callIDBase: UInt64 = 0
 
-  /// Nothing of what another protocol has left is understood.
+  /// Ignores the data of another protocol, which the present protocol does not understand.
   init(_ restored: RestoredSession?, _ kind: UpstreamKind) {
     if let term = restored?.terms.last { callIDBase = term.callBits << 32 }
     guard let restored, restored.memory.kind == kind else { return }
@@ -141,15 +142,17 @@ extension JournalClock {
   }
 }
 
-/// A session that is stored: what it accepts is stored before it is acknowledged, and what it writes is intended before it is written.
+/// A session with a store. A message is stored before its acceptance is acknowledged, and the intent to write it is
+/// stored before it is written.
 extension SessionHandle {
   /// Whether messages survive the process.
   package var isStored: Bool { journal != nil }
 
-  /// Whether the journal has ended, since this gateway has lost the session. The store reports the loss right after that. Final.
+  /// Whether the journal has ended, since this gateway has lost the session. The store reports the loss right after
+  /// that. Final.
   package var hasLostJournal: Bool { journal?.hasEnded ?? false }
 
-  /// The last number of a message that was issued.
+  /// The number that was given to the last message.
   package var lastDelivery: UInt64 { shared.withLock { $0.outbox.ledger.last } }
 
   func store(
@@ -179,7 +182,8 @@ extension SessionHandle {
       var receipt = BatchReceipt(results: results, nextAttempt: shared.nextAttempt)
       guard let last else { return (receipt, signal) }
       shared.outbox.noteStored(last)
-      // With the message, so that nothing of the two is stored without the other, and they cost one commit.
+      // The changes are submitted with the message, so that neither is stored without the other and both cost one
+      // commit.
       entries += shared.takeChanges()
       if intends {
         shared.outbox.intend(through: last)
@@ -202,32 +206,34 @@ extension SessionHandle {
     return journal.isFull ? .full : nil
   }
 
-  /// What became of messages that were posted.
+  /// The outcome of storing posted messages.
   package func outcome(of ticket: JournalTicket) -> JournalOutcome { journal?.outcome(of: ticket) ?? .stored }
 
-  /// The ticket of an accepted message that is not stored yet; nil if it is. It is one of this session, which is notified when it is stored.
+  /// The ticket of an accepted message that is not stored yet; nil if it is stored. The ticket belongs to this session,
+  /// which is notified when it is stored.
   package func ticket(of sequence: UInt64) -> JournalTicket? {
     guard let journal else { return nil }
     let ticket = shared.withLock { $0.acceptance(of: sequence)?.ticket }
     return ticket.flatMap { journal.outcome(of: $0) == .stored ? nil : $0 }
   }
 
-  /// From now on, `deliveryNotifier` also notifies when something is stored. Ends with `endWaitingForStore()`.
+  /// From now on, `deliveryNotifier` also notifies when entries are stored. Ends with `endWaitingForStore()`.
   package func beginWaitingForStore() { shared.withLock { $0.storeWaiters += 1 } }
 
   package func endWaitingForStore() { shared.withLock { $0.storeWaiters -= 1 } }
 
-  /// Whether it will never be known here if the entry is stored, since another gateway continues the journal, or this one does in a new term.
+  /// Whether this gateway will never know if the entry is stored. Then another gateway continues the journal, or this
+  /// gateway continues it in a new term.
   package func isLost(_ ticket: JournalTicket) -> Bool {
     guard let journal, journal.hasEnded else { return false }
     return journal.outcome(of: ticket) != .stored
   }
 
-  /// Ends messages that were accepted together, and whose sender gets an error, because they are not stored.
+  /// Ends messages that were accepted together. They are not stored, so their sender gets an error.
   package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
     update { shared in
       guard let journal, journal.outcome(of: ticket) != .stored else { return .isStored }
-      // The next term may have the messages, and would not have their end.
+      // The next term may have the messages, and would not have their ends.
       guard !journal.hasEnded else { return .isKept }
       if let first = messages.first?.first, shared.acceptance(of: first)?.displacesOthers == true { return .isKept }
       for run in messages { shared.outbox.reject(from: run.first, count: run.count) }
@@ -235,9 +241,10 @@ extension SessionHandle {
     }
   }
 
-  /// Something of this session was stored, or the state of the store has changed. Called on the thread of the store.
+  /// Called on the thread of the store when entries of this session were stored, or when the state of the store has
+  /// changed.
   package func journalChanged() {
-    // The lock orders this with those who begin to wait: either they find what is stored, or they are counted.
+    // The lock orders this with clients that begin to wait: either they find the entry stored, or they are counted.
     let (signal, isAwaited, isChange, withholds) = shared.withLock { shared in
       let isChange = shared.outbox.storeHasFailed != (journal?.isFailed == true)
       let mustSignal =
@@ -254,7 +261,8 @@ extension SessionHandle {
 
   /// Whether one of these messages could not be stored, so that their sender got an error.
   package func wasRejectedByStore(_ acceptance: IdempotencyTable.Acceptance) -> Bool {
-    // All are rejected together, except those that had ended, as the ones that a later message of the batch has replaced.
+    // All are rejected together, except messages that had ended, for example because a later message of the batch
+    // replaced them.
     [acceptance.first, acceptance.last].contains { sequence in
       let record = deliveryRecord(sequence, now: .zero)
       return record?.state == .rejected && record?.reason == .storeFailed
@@ -263,12 +271,13 @@ extension SessionHandle {
 
   // MARK: Confirmations
 
-  /// A message was sent and has changed the subscriptions. Its confirmation, or the reply to its call, says that they survive the process, so it is not
-  /// shown before they are stored.
+  /// A message was sent and has changed the subscriptions. Its confirmation, or the reply to its call, promises that
+  /// they survive the process. So neither is shown before they are stored.
   func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
     guard let journal, journal.outcome(of: ticket) != .stored else { return }
     shared.withLock { shared in
-      // A store that has failed, or a session that is not stored any more, does not prevent calls. The state of the oldest message is forgotten by then.
+      // Neither a failed store nor a session that is not stored any more prevents calls. The state of the oldest
+      // message is forgotten by now.
       if shared.withheldConfirmations.count == shared.outbox.ledger.limit { shared.releaseConfirmation() }
       shared.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
       shared.outbox.withholdConfirmation(of: sequence)
@@ -277,7 +286,7 @@ extension SessionHandle {
     releaseConfirmations()
   }
 
-  /// Shows the confirmations of what is stored by now. A store that has failed shows them when it works again.
+  /// Shows the confirmations whose changes are stored by now. A store that has failed shows them when it works again.
   private func releaseConfirmations() {
     guard let journal else { return }
     let callers = update { shared -> [Notifier] in
@@ -305,7 +314,7 @@ extension SessionHandle {
     }
   }
 
-  /// Requests to store that the next messages are written.
+  /// Requests that the intent to write the next messages is stored.
   func requestIntent(
     _ shared: inout Shared, _ journal: any SessionJournal, messages: Int, bytes: Int, now: MonotonicTime
   ) {
@@ -315,7 +324,7 @@ extension SessionHandle {
     shared.intents.append(StoredIntent(through: last, ticket: ticket))
   }
 
-  /// Whether the upstream may not be read now. If so, the session's loop is signalled when it may be.
+  /// Whether reading from the upstream must pause. If so, the session's loop is signalled when it may resume.
   func mustPauseReading(_ journal: any SessionJournal) -> Bool {
     guard journal.mustPauseReading else { return false }
     shared.withLock { $0.isReadingPaused = true }
@@ -323,7 +332,8 @@ extension SessionHandle {
     return journal.mustPauseReading
   }
 
-  /// Records whether acknowledgements wait until events are stored. If so, the session's loop is signalled when more is stored. Returns that.
+  /// Records whether acknowledgements wait until events are stored. If so, the session's loop is signalled when more is
+  /// stored. Returns `waits`.
   func awaitsStore(_ waits: Bool) -> Bool {
     shared.withLock { $0.hasDelayedAcknowledgements = waits }
     return waits
@@ -331,13 +341,13 @@ extension SessionHandle {
 
   // MARK: Restoring
 
-  /// Continues with what an earlier process has stored.
+  /// Restores the state that an earlier process has stored.
   func restore(_ restored: RestoredSession, _ kind: UpstreamKind, in journal: any SessionJournal) {
     let isUnderstood = restored.memory.kind == kind
     let clock = JournalClock.present
     update(at: clock.now) { $0.outbox.startStoring(restored.outbox, isUnderstood: isUnderstood, at: clock) }
     guard !isUnderstood else { return }
-    // After the ends of its messages, so that the next process does not misunderstand them.
+    // Submitted after the ends of its messages, so that the next process does not misunderstand them.
     journal.submit(.memory(.speaks(kind)))
     guard restored.isContinued else { return }
     logger.warning(
@@ -360,9 +370,9 @@ extension SessionHandle.Shared {
     withheldConfirmations.removeFirst()
   }
 
-  /// The messages with which this one was accepted; nil if that is stored.
+  /// The messages that were accepted together with this message; nil if they are stored.
   fileprivate func acceptance(of sequence: UInt64) -> StoredAcceptance? {
-    // The numbers increase.
+    // A binary search: the numbers increase.
     var (low, high) = (acceptances.front, acceptances.end)
     while low < high {
       let middle = low + (high - low) / 2
@@ -372,7 +382,7 @@ extension SessionHandle.Shared {
     return acceptances[low]
   }
 
-  /// Remembers when messages are stored, and forgets that of those that are.
+  /// Remembers the ticket of accepted messages, and forgets the tickets that are stored.
   mutating func noteAcceptance(_ acceptance: StoredAcceptance, in journal: any SessionJournal) {
     while !acceptances.isEmpty, journal.outcome(of: acceptances[acceptances.front].ticket) == .stored {
       acceptances.removeFirst()
@@ -385,7 +395,7 @@ extension SessionHandle.Shared {
     guard outbox.hasUnstoredChanges else { return [] }
     var entries: [JournalEntry] = []
     outbox.takeChanges(at: .present) { entries.append(.outbox($0)) }
-    // The intents that wait to be stored are for messages that are queued again.
+    // The intents that wait to be stored are for messages that have returned to the queue.
     if case .outbox(.intended)? = entries.first { intents.removeAll() }
     return entries
   }
@@ -393,7 +403,7 @@ extension SessionHandle.Shared {
   mutating func submitChanges(to journal: any SessionJournal) {
     guard outbox.hasUnstoredChanges else { return }
     let entries = takeChanges()
-    // States are written behind: a message whose last state is missing is `unknown`, or is found to have expired once more.
+    // States may be stored late: a message whose last state is missing becomes `unknown`, or expires again.
     if case .outbox(.intended)? = entries.first {
       journal.submit(contentsOf: entries)
     } else {

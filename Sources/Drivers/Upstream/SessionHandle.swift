@@ -21,13 +21,14 @@ import WebSocketCodec
 
 /// One upstream session, as seen by other loops: they post messages, read its status, and open or close it.
 ///
-/// Thread-safe. A post holds a lock for about the time of two dictionary look-ups, and wakes the session's loop once per burst.
+/// Thread-safe. A post takes a lock for about the time of two dictionary look-ups, and wakes the session's loop once
+/// per burst.
 package final class SessionHandle: Sendable {
   /// A command to the driver.
   enum Command: Sendable {
     case open
     case close(code: UInt16)
-    /// As `close(code:)`, once everything queued has been written, or after this time at the latest.
+    /// Like `close(code:)`, but when everything queued has been written, or after this time at the latest.
     case shutDown(flushWithin: TimeSpan, code: UInt16)
     /// Closes the socket without a handshake, and ends.
     case abort
@@ -52,33 +53,34 @@ package final class SessionHandle: Sendable {
     /// Clients that wait until their messages are confirmed.
     var confirmationWaiters = 0
     var calls = CallTable()
-    /// The memory of late calls that is counted in their total.
+    /// The memory of late calls that `lateCalls` has counted for this session.
     var lateMemory = 0
-    /// Wake the clients of calls. Each serves the lanes that are equal to its index, modulo `callNotifierLimit`.
+    /// The notifiers of calls, which wake their clients. Each serves the lanes that are equal to its index, modulo
+    /// `callNotifierLimit`.
     var callNotifiers: [Notifier] = []
-    /// How calls are related to their replies, by the latest settings.
+    /// How calls are related to their replies, in the latest settings.
     var correlation: Correlation?
     /// nil unless pushes are events.
     var events: EventState?
-    /// How clients write events, by the latest settings; nil unless pushes are events.
+    /// How clients write events, in the latest settings; nil unless pushes are events.
     var eventFormat: (any EventFormat)?
-    /// Whether pings confirm messages, by the latest settings.
+    /// Whether pings confirm messages, in the latest settings.
     var confirms: Bool
-    /// The session shuts down, and ends when the last call has.
+    /// Whether the session shuts down. It ends after the last call.
     var isShuttingDown = false
     /// Called when the shutdown is complete.
     var whenEnded: (@Sendable () -> Void)?
     /// The intents to write messages that wait to be stored, in order. Empty without a store.
     var intents = RingDeque(filler: StoredIntent(through: 0, ticket: JournalTicket(0)))
-    /// The messages that were accepted last, and when they are stored: at least all that are not stored.
+    /// The messages that were accepted last, with their tickets: at least all messages that are not stored yet.
     var acceptances = RingDeque(
       filler: StoredAcceptance(numbers: 0...0, ticket: JournalTicket(0), displacesOthers: false))
-    /// The sent messages that are not shown as confirmed before what they have changed is stored, in the order of the tickets. Not more than
-    /// messages whose states are remembered.
+    /// The sent messages whose confirmations are withheld until their changes are stored, in the order of the tickets.
+    /// At most as many as messages whose states are remembered.
     var withheldConfirmations = RingDeque(filler: WithheldConfirmation(sequence: 0, ticket: JournalTicket(0)))
     /// Clients that wait until their messages are stored.
     var storeWaiters = 0
-    /// Whether a connection is not read because too much waits to be stored.
+    /// Whether reading from a connection is paused because too much waits to be stored.
     var isReadingPaused = false
     /// Whether acknowledgements for the upstream wait until events are stored.
     var hasDelayedAcknowledgements = false
@@ -99,7 +101,7 @@ package final class SessionHandle: Sendable {
   let mayHaveReplies = Atomic(false)
   /// Whether pushes and messages are events.
   package let hasEvents: Bool
-  /// Whether the upstream may restore on a new connection what it knew of the last one.
+  /// Whether the upstream may restore the state of the last connection on a new connection.
   let restoresState: Bool
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
@@ -110,19 +112,20 @@ package final class SessionHandle: Sendable {
   let attemptLimiter: SharedAttemptLimiter
   /// nil if the session is not stored.
   let journal: (any SessionJournal)?
-  /// By which stored idempotency keys expire; nil if the session is not stored.
+  /// The clock by which stored idempotency keys expire; nil if the session is not stored.
   package let keyClock: KeyClock?
-  /// Whether the session may write to its upstream. nil: at any time.
+  /// The permission to write to the upstream; nil if the session may always write.
   let permission: WritePermission?
-  /// Whether no operator has closed the session at an earlier holder.
+  /// Whether the session opens when it starts: no operator has closed it at an earlier holder.
   private let opensAtStart: Bool
-  /// What the next connection resumes from.
+  /// The data from which the next connection resumes.
   let resumed: ResumedProtocol
-  /// The client that has created the session; nil if it is configured. Attempts and look-ups of one client wait only for its own.
+  /// The client that has created the session; nil for a configured session. Attempts and look-ups for a client wait
+  /// only for other attempts and look-ups for the same client.
   private let owner: String?
-  /// Limits the late calls of the sessions that clients create; nil if this one is configured.
+  /// Limits the late calls of created sessions; nil for a configured session.
   let lateCalls: LateCallShare?
-  /// Limits the log lines of the sessions that clients create; nil if this one is configured.
+  /// Limits the log lines of created sessions; nil for a configured session.
   let lineLimiter: LogLineLimiter?
 
   private init(
@@ -179,7 +182,7 @@ package final class SessionHandle: Sendable {
 
   /// - Parameters:
   ///   - name: the value of the metrics label `session`.
-  ///   - opened: where the session is stored; nil: nowhere.
+  /// - opened: the journal of the session; nil if the session is not stored.
   package convenience init(
     _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
     attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal? = nil
@@ -191,7 +194,7 @@ package final class SessionHandle: Sendable {
     own.registerMetrics(of: self, in: metrics)
   }
 
-  /// A session that a client creates. Its creator registers its metrics, which all of them share.
+  /// A created session. The caller registers its metrics, which all created sessions use together.
   package convenience init(
     _ settings: SharedSettings, ownedBy owner: String, sink: any UpstreamSink, logger: Logger,
     sharedMetrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter,
@@ -202,11 +205,12 @@ package final class SessionHandle: Sendable {
       lineLimiter: lineLimiter, lateCalls: lateCalls)
   }
 
-  /// One of several sessions that take each other's place. Their owner registers the metrics, which all of them share.
+  /// One of several handles of a session that replace each other. Their owner registers the metrics, which all of them
+  /// use.
   ///
   /// - Parameters:
-  ///   - opened: nil: another gateway has the session. It is never started, and accepts nothing.
-  ///   - permission: of this one to write to the upstream. It ends with `abort()`.
+  ///   - opened: nil if another gateway has the session. Then the handle is never started, and accepts nothing.
+  ///   - permission: the permission of this handle to write to the upstream. It ends with `abort()`.
   package convenience init(
     _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
     attemptLimiter: SharedAttemptLimiter, ownedBy owner: String? = nil, lineLimiter: LogLineLimiter? = nil,
@@ -224,12 +228,12 @@ package final class SessionHandle: Sendable {
 
   /// Starts the session on its loop, and opens it unless an operator has closed it.
   ///
-  /// - Parameter resolver: shared by all sessions of the process, since a resolver has threads of its own.
+  /// - Parameter resolver: the resolver of all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
     start(on: loop) { [owner] in NetworkDialer(resolver: resolver, owner: owner ?? "", loop: $0) }
   }
 
-  /// What `attemptLimiter` limits the session's attempts to a server by.
+  /// The key by which `attemptLimiter` limits the session's attempts to a server.
   func attemptKey(of server: String) -> String { owner.map { "\(server) \($0)" } ?? server }
 
   /// - Parameter makeDialer: creates the dialer of the session's transports, on `loop`.
@@ -238,7 +242,8 @@ package final class SessionHandle: Sendable {
     if opensAtStart { send(.open, .up) }
   }
 
-  /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states they wait for.
+  /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states
+  /// they wait for.
   ///
   /// - Parameter now: recorded as the time of these changes.
   @inline(__always)
@@ -260,18 +265,21 @@ package final class SessionHandle: Sendable {
 
   // MARK: Messages
 
-  /// The result of a post. `nextAttempt` is nil while messages are sent at once, and if the time of the next attempt is unknown.
+  /// The result of a post. `nextAttempt` is nil while messages are sent at once, and if the time of the next attempt is
+  /// unknown.
   package struct Receipt: Sendable {
     package let result: EnqueueResult
     package let nextAttempt: MonotonicTime?
-    /// When this is stored, the message is accepted; nil if it need not be stored.
+    /// The ticket of the message, which is accepted when it is stored; nil if it need not be stored.
     package var ticket: JournalTicket?
   }
 
-  /// Queues a message. Callable from any loop. `timeToLive`: zero if the message must be sent at once or not at all, nil for no expiry.
+  /// Queues a message. Callable from any loop.
   ///
-  /// `key`: the idempotency key of the request, which is stored with its messages. `client`: by whom they are counted; 0 if clients cannot be told
-  /// apart.
+  /// - Parameters:
+  ///   - timeToLive: zero if the message must be sent at once or not at all; nil for no expiry.
+  ///   - key: the idempotency key of the request, which is stored with its messages.
+  ///   - client: the client for which the message counts; 0 if clients cannot be distinguished.
   package func post(
     _ payload: SharedBytes, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,
     by client: UInt64 = 0, now: MonotonicTime
@@ -289,7 +297,8 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Queues all messages or none. The receipt has the number of the first; the others follow it.
+  /// Queues all messages or none. The receipt has the number of the first message. The others have the following
+  /// numbers.
   package func post(
     all payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil,
     key: KeyToStore? = nil, by client: UInt64 = 0, now: MonotonicTime
@@ -324,7 +333,8 @@ package final class SessionHandle: Sendable {
     package var ticket: JournalTicket?
   }
 
-  /// Queues messages in their order, each as `post` does for one. No other message is queued between them.
+  /// Queues messages in their order, each like `post` does for a single message. No other message is queued between
+  /// them.
   package func post(
     _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
     now: MonotonicTime
@@ -365,7 +375,7 @@ package final class SessionHandle: Sendable {
     shared.withLock { $0.outbox.ledger.record(of: sequence, now: now) }
   }
 
-  /// As `deliveryRecord`, for `count` messages with consecutive numbers.
+  /// Like `deliveryRecord`, for `count` messages with consecutive numbers.
   package func deliveryRecords(from first: UInt64, count: Int, now: MonotonicTime) -> [DeliveryRecord?] {
     shared.withLock { shared in (0..<UInt64(count)).map { shared.outbox.ledger.record(of: first + $0, now: now) } }
   }
@@ -373,7 +383,8 @@ package final class SessionHandle: Sendable {
   /// Whether the state of a message is final or unknown.
   package func isSettled(_ sequence: UInt64) -> Bool { readDeliveries { $0.isSettled(sequence) } }
 
-  /// Calls `body` with the states of all deliveries, under the lock: a reader of many messages takes it once.
+  /// Calls `body` with the states of all deliveries, under the lock. A reader of many messages takes the lock only
+  /// once.
   package func readDeliveries<Result: Sendable>(_ body: (borrowing DeliveryLedger) -> Result) -> Result {
     shared.withLock { body($0.outbox.ledger) }
   }
@@ -383,14 +394,14 @@ package final class SessionHandle: Sendable {
 
   package func endWaitingForWrites() { shared.withLock { $0.writeWaiters -= 1 } }
 
-  /// From now on, every write is followed by a ping at once, so that a client that waits for a confirmation gets it after one round
-  /// trip. Ends with `endWaitingForConfirmations()`.
+  /// From now on, every write is followed by a ping at once, so that a client that waits for a confirmation gets it
+  /// after one round trip. Ends with `endWaitingForConfirmations()`.
   package func beginWaitingForConfirmations() {
     let signal = shared.withLock { shared in
       shared.confirmationWaiters += 1
       return shared.signal
     }
-    // Messages may have been written before.
+    // Messages may have been written before this.
     signal?.notify()
   }
 
@@ -402,14 +413,15 @@ package final class SessionHandle: Sendable {
   /// Whether a message posted now would be written at once.
   package var isReady: Bool { shared.withLock { $0.outbox.hasSendingConnection } }
 
-  /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not fail.
+  /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not
+  /// fail.
   package var isAvailable: Bool {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
     return shared.withLock { $0.isAvailable(isOnDemand: isOnDemand) }
   }
 
-  /// Incremented after every transition and every change of the desired state. Sequentially consistent, as the flag of a waiter: either the
-  /// waiter sees the change, or the notification sees the waiter.
+  /// Incremented after every transition and every change of the desired state. Sequentially consistent, like the flag
+  /// of a waiter: either the waiter sees the change, or the notification sees the waiter.
   package var stateRevision: UInt64 { stateChanges.load(ordering: .sequentiallyConsistent) }
 
   package func noteStateChange() {
@@ -426,7 +438,7 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// The numbers of the snapshot alone, which are cheap to read of many sessions.
+  /// Only the numbers of the snapshot, which are cheap to read for many sessions.
   package func counts() -> SessionCounts {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
     return shared.withLock { shared in
@@ -458,7 +470,7 @@ package final class SessionHandle: Sendable {
 
   /// Opens the session.
   ///
-  /// Returns what is to be stored before a client may rely on it; nil if nothing is.
+  /// Returns the ticket that must be stored before a client may rely on it; nil if nothing must be stored.
   @discardableResult
   package func open() -> JournalTicket? {
     defer { send(.open, .up) }
@@ -472,15 +484,16 @@ package final class SessionHandle: Sendable {
     return storeDesired(isOpen: false)
   }
 
-  /// For the next holder of a session that gateways share. A gateway that is started opens what it has alone.
+  /// Stores the desired state, for the next holder of a shared session. A gateway alone opens its sessions when it
+  /// starts.
   private func storeDesired(isOpen: Bool) -> JournalTicket? {
     permission == nil ? nil : journal?.submit(.desired(isOpen: isOpen))
   }
 
-  /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001, 'going away'.
-  /// `hasEnded` becomes true when it is over.
+  /// Shuts the session down. Queued messages get `flushWithin` to be sent; then the connection is closed with 1001,
+  /// 'going away'. `hasEnded` becomes true when it is over.
   ///
-  /// - Parameter end: called then, on the session's loop.
+  /// - Parameter end: called at the end, on the session's loop.
   package func close(flushWithin: TimeSpan, whenEnded end: (@Sendable () -> Void)? = nil) {
     shared.withLock { shared in
       shared.isShuttingDown = true
@@ -489,7 +502,8 @@ package final class SessionHandle: Sendable {
     send(.shutDown(flushWithin: flushWithin, code: 1001))
   }
 
-  /// Ends the session for good: refuses every post, gives queued messages their final states, and closes the connection with `code`.
+  /// Ends the session for good: refuses every post, gives queued messages their final states, and closes the connection
+  /// with `code`.
   package func end(code: UInt16) {
     update { shared in
       shared.isShuttingDown = true
@@ -498,12 +512,13 @@ package final class SessionHandle: Sendable {
     send(.shutDown(flushWithin: .zero, code: code), .down)
   }
 
-  /// Another gateway may connect to the upstream from now on: refuses every post, and closes the connection at once, without a handshake. Stored
-  /// messages stay as they are, for that gateway.
+  /// Another gateway may connect to the upstream from now on. Refuses every post, and closes the connection at once,
+  /// without a handshake. Stored messages stay as they are, for the other gateway.
   ///
-  /// - Parameter end: called on the session's loop when the connection is closed; nil: as of `close`.
+  /// - Parameter end: called on the session's loop when the connection is closed; nil keeps the function that was
+  ///   passed to `close`.
   package func abort(whenEnded end: (@Sendable () -> Void)? = nil) {
-    // First, so that the loop of the session writes nothing more in this turn.
+    // Revoked first, so that the loop of the session writes nothing more in this turn.
     permission?.revoke()
     update { shared in
       shared.isShuttingDown = true
@@ -516,7 +531,7 @@ package final class SessionHandle: Sendable {
   /// Refuses every post from now on.
   package func refuseMessages() { update { $0.outbox.close() } }
 
-  /// Called after the session's loop has ended. Gives all messages without a final state one.
+  /// Called after the session's loop has ended. Gives a final state to all messages without a final state.
   package func abandon() {
     update { shared in
       guard !shared.hasEnded else { return }
@@ -540,8 +555,8 @@ package final class SessionHandle: Sendable {
     logger.warning("messages were lost, or their delivery is unknown", fields)
   }
 
-  /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if the
-  /// settings are equal, since certificates and credentials that they refer to may have changed.
+  /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if
+  /// the settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
     shared.withLock { shared in
       shared.correlation = settings.value.conventions.correlation
@@ -551,7 +566,8 @@ package final class SessionHandle: Sendable {
     send(.reconfigure(settings, because: reason))
   }
 
-  /// Applies new settings that differ from the current ones only in their topics, from the next push on. The connection stays.
+  /// Applies new settings that differ from the current ones only in their topics, from the next push on. The connection
+  /// stays.
   package func changeTopics(_ settings: SharedSettings) { send(.changeTopics(settings)) }
 
   /// Whether the shutdown of the session is complete.
@@ -565,7 +581,7 @@ package final class SessionHandle: Sendable {
       // The requested state is shown at once, before the session's loop processes the command.
       let isNews = desired != nil && desired != shared.status.figures.desired
       if let desired { shared.status.figures.desired = desired }
-      // Nobody would take it.
+      // After the end, nothing processes commands.
       if !shared.hasEnded { shared.commands.append(command) }
       return (shared.signal, isNews)
     }

@@ -8,7 +8,7 @@ package struct SessionStatus: Sendable {
   struct Facts: Sendable {
     /// The URL in use, without credentials or query.
     var url: String
-    /// The proxy, without credentials; nil if the URL is connected to directly.
+    /// The proxy, without credentials; nil if the connection is direct.
     var proxy: String?
     var subprotocol: String?
     var isCompressed = false
@@ -16,7 +16,7 @@ package struct SessionStatus: Sendable {
     var lastFailure: String?
     var lastFailureAt: MonotonicTime?
     var lastReport: AttemptReport?
-    /// Shares the storage of the machine's history.
+    /// Uses the same storage as the machine's history.
     var transitions = TransitionHistory()
   }
 
@@ -42,7 +42,8 @@ package struct SessionStatus: Sendable {
   /// The last transitions, oldest first.
   package var history: [SessionTransition] { facts.transitions.entries }
 
-  /// - Parameter now: when the session was made. It is in its first state until its machine enters another one.
+  /// - Parameter now: when the session was made. The session is in its first state until its machine enters another
+  ///   state.
   init(url: String, at now: MonotonicTime) {
     facts = Facts(url: url)
     figures.since = now
@@ -99,7 +100,7 @@ package struct SessionCounts: Sendable {
     for index in left.messages.indices { left.messages[index] += right.messages[index] }
   }
 
-  /// What stays of a session that has ended: the values that only increase.
+  /// The values that remain of an ended session: they only increase.
   package var totals: SessionCounts {
     var totals = SessionCounts()
     totals.redeliveries = redeliveries

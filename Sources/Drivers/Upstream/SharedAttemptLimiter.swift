@@ -2,7 +2,8 @@ import ByteStreams
 import Threading
 import UpstreamSession
 
-/// `HostAttemptLimiter`, shared by sessions across loops: one for all that are configured, and one for all that clients create. Thread-safe.
+/// A thread-safe `HostAttemptLimiter` for sessions on several loops. One limits all configured sessions, and one limits
+/// all created sessions.
 package final class SharedAttemptLimiter: Sendable {
   private let limiter: Locked<HostAttemptLimiter>
 

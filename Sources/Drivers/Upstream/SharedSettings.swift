@@ -11,13 +11,13 @@ import WebSocketCodec
 
 /// One version of a session's settings, and the TLS context made from it.
 ///
-/// A reload creates a new one; a connection keeps the one with which it was started. It is a class because the settings take more
-/// than a kilobyte.
+/// A reload creates a new object; a connection keeps the object with which it was started. It is a class because the
+/// settings take more than a kilobyte.
 package final class SharedSettings: Sendable {
   package let value: UpstreamSettings
   /// nil if no URL is `wss`.
   let tlsContext: RefreshableTLSContext?
-  /// What the upstream speaks above WebSocket; nil: plain messages.
+  /// The declaration of the upstream's protocol; nil for plain messages.
   let declaration: (any ProtocolDeclaration)?
   /// Copied for each connection as its application protocol; nil if messages are sent and passed on unchanged.
   let protocolPrototype: (any UpstreamProtocol)?
@@ -64,18 +64,19 @@ package final class SharedSettings: Sendable {
     self.tlsContext = tlsContext
   }
 
-  /// What the protocol can do. Without one, messages are pushes.
+  /// The capabilities of the protocol; none for plain messages.
   var capabilities: ProtocolCapabilities { protocolPrototype?.capabilities ?? [] }
 
-  /// A setup step, in texts for operators.
+  /// The setup step with this number, for texts for operators.
   func step(_ step: Int) -> ProtocolStep {
     ProtocolStep(step, of: declaration)
   }
 
-  /// What the upstream speaks. What is stored of a session has its form.
+  /// The kind of the upstream, which decides the form of stored messages.
   package var kind: UpstreamKind { value.conventions.kind }
 
-  /// The settings of one session of a profile: these are those of the profile, whose TLS settings it has. Reads no file.
+  /// The settings of one session of a profile, with the TLS context of the profile, which is this object. Reads no
+  /// file.
   package func session(_ value: UpstreamSettings) -> SharedSettings {
     precondition(
       value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
@@ -83,7 +84,8 @@ package final class SharedSettings: Sendable {
     return SharedSettings(value, value.conventions.declaration, tlsContext)
   }
 
-  /// A copy with another queue, which a reload does not change. URLs, conventions and TLS context must be the same. Reads no file.
+  /// A copy with other settings of the queue, which a reload does not change. URLs, conventions and TLS context must be
+  /// the same. Reads no file.
   package func with(_ value: UpstreamSettings) -> SharedSettings {
     precondition(
       value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")
@@ -98,6 +100,6 @@ extension SessionHandle {
   /// Whether pings confirm messages.
   package var confirms: Bool { shared.withLock { $0.confirms } }
 
-  /// TTL of messages whose sender sets none.
+  /// TTL of messages whose sender sets no TTL.
   package var defaultTimeToLive: TimeSpan { settings.value.outbox.timeToLive }
 }

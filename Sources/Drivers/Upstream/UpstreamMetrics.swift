@@ -20,7 +20,7 @@ package final class UpstreamMetrics: Sendable {
   let malformedPayloads: Counter
   let ignoredPackets: Counter
   let subscriptions: Gauge
-  /// Of all sessions together: one for each of a thousand sessions would be twenty thousand series.
+  /// One histogram for all sessions: a histogram for each of a thousand sessions would make twenty thousand series.
   let confirmations: Histogram
 
   /// - Parameter session: the session's name, unique in `registry`.

@@ -5,14 +5,15 @@ import Journal
 
 /// Receives the pushes of a session. Called on the session's loop.
 package protocol UpstreamSink: AnyObject, Sendable {
-  /// A push has arrived. `payload` and `topic` are valid during the call only. `topic` is empty if there is none. `now` is wall-clock
-  /// time in milliseconds.
+  /// A push has arrived. `payload` and `topic` are valid only during the call. `topic` is empty if there is none. `now`
+  /// is wall-clock time in milliseconds.
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64)
-  /// An event has arrived. `event` is valid during the call only.
+  /// An event has arrived. `event` is valid only during the call.
   ///
-  /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
+  /// - Parameter continuation: the data from which another process would continue after this event; nil if the session
+  ///   is not stored.
   func received(_ event: EventRecord, _ continuation: Continuation?, now: Int64)
-  /// When everything that was received so far is stored; nil if it need not be stored.
+  /// The ticket of everything that was received so far; nil if it need not be stored.
   var lastTicket: JournalTicket? { get }
   /// From the next push on, a new connection resumes from this value. Called only if the session is stored.
   func resumes(from cursor: [UInt8])
@@ -24,8 +25,8 @@ package protocol UpstreamSink: AnyObject, Sendable {
   func sessionEnded()
   /// Whether clients wait for pushes now, or receive them in a stream. If so, an on-demand session stays open.
   var hasReaders: Bool { get }
-  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a response is sent
-  /// even if a protocol violation follows the message that caused it. False favours throughput.
+  /// Whether messages posted inside `received` are written before the next push is read, each in its own write. Then a
+  /// response is sent even if a protocol violation follows the message that caused it. False favours throughput.
   var flushesAfterEachMessage: Bool { get }
 }
 

@@ -4,7 +4,7 @@ import HTTPCodec
 import UpstreamSession
 import WebSocketCodec
 
-/// Why an attempt failed, for an operator. The session machine uses `failure` only.
+/// Why an attempt failed, for an operator. The session machine uses only `failure`.
 package struct AttemptReport: Error, Sendable {
   package let failure: AttemptFailure
   /// What was wrong, and what is accepted.
@@ -16,7 +16,8 @@ package struct AttemptReport: Error, Sendable {
   package private(set) var fields: [(name: String, value: String)] = []
   /// The beginning of the response's body.
   package var body = ""
-  /// The address that the rules of a profile refuse. For the log only: a client that chooses names must not learn their addresses.
+  /// The address that the rules of a profile refuse. For the log only: a client that chooses names must not learn their
+  /// addresses.
   private(set) var refusedAddress: String?
 
   init(_ phase: AttemptPhase, _ reason: AttemptFailure.Reason, _ text: ReportText) {

@@ -8,9 +8,10 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Secrets: they are read for each attempt, since they may have changed, and are sent to configured origins only.
+/// Secrets. They are read for each attempt, since they may have changed, and are sent to configured origins only.
 extension ConnectionAttempt {
-  /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, the files of `upstream.tls`.
+  /// Reads everything that the attempt needs, off the loop: the files of templates, the credential, the files of
+  /// `upstream.tls`.
   func prepare() async throws(AttemptError) {
     let deadline = loop.now + settings.fileTimeout
     for path in settings.conventions.files.sorted() {
@@ -95,7 +96,8 @@ extension ConnectionAttempt {
 }
 
 extension TLSClientSettings {
-  /// For an origin reached by a redirection: our client certificate is not sent, and the configured server name does not apply.
+  /// For an origin that was reached by a redirection: the client certificate is not sent, and the configured server
+  /// name does not apply.
   fileprivate var forForeignOrigin: TLSClientSettings {
     var settings = self
     settings.clientCertificate = nil

@@ -7,10 +7,10 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// What the opening of a connection has besides WebSocket, as the application protocol declares.
+/// The parts of opening a connection that the application protocol declares.
 extension ConnectionAttempt {
-  /// How long to wait for the first bytes after the upgrade, at most half of `upstream.timeouts.upgrade`. A server that speaks first does so
-  /// at once. After that the setup waits for it, and its timeout names what is missing.
+  /// How long to wait for the first bytes after the upgrade, but at most half of `upstream.timeouts.upgrade`. A server
+  /// that speaks first sends them at once. Later the setup waits for them, and its timeout names the missing event.
   private static var firstBytesLimit: TimeSpan { .seconds(1) }
 
   /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.
@@ -26,7 +26,7 @@ extension ConnectionAttempt {
     }
   }
 
-  /// A server may accept the upgrade, and then send an HTTP response that refuses the connection.
+  /// Checks whether a server has accepted the upgrade and then sends an HTTP response that refuses the connection.
   func checkRefusalAfterUpgrade(
     _ declaration: any ProtocolDeclaration, _ transport: Transport, _ input: inout ByteQueue
   ) async throws(AttemptError) {

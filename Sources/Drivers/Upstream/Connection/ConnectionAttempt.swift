@@ -10,10 +10,12 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Opens one connection: reads the files it needs, dials, and upgrades the connection to WebSocket (RFC 6455 §4.1).
+/// Opens one connection: reads the files that it needs, dials, and upgrades the connection to WebSocket (RFC 6455
+/// §4.1).
 ///
-/// It is a separate task because a task keeps the memory of its deepest call until it ends, and the calls here are four times as deep as
-/// those of the task that reads the open connection. The session sets the timeouts and cancels the attempt.
+/// It is a separate task because a task keeps the memory of its deepest call until it ends, and the calls here are four
+/// times as deep as the calls of the task that reads the open connection. The session sets the timeouts and cancels the
+/// attempt.
 final class ConnectionAttempt: LoopTask {
   enum Event {
     /// All files have been read. The next phase is name resolution.
@@ -33,7 +35,7 @@ final class ConnectionAttempt: LoopTask {
   let sharedSettings: SharedSettings
   let loop: LoopContext
   let cancellation = Cancellation()
-  /// The secrets, for the request and for messages.
+  /// The secrets, for the opening request and for messages.
   var values = TemplateValues()
   /// Set by the preparation for a `wss` URL.
   var tlsContext: TLSContext?
@@ -42,7 +44,7 @@ final class ConnectionAttempt: LoopTask {
   private let report: (Event) -> Void
 
   /// - Parameters:
-  ///   - permission: nil: it may write at any time.
+  /// - permission: nil if it may always write.
   ///   - report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
   init(
     _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ sharedSettings: SharedSettings, dialer: any Dialer,
@@ -65,7 +67,7 @@ final class ConnectionAttempt: LoopTask {
   /// Masks secrets in texts of the upstream and the proxy.
   private var mask: SecretMask { SecretMask(of: values, settings, url: url, proxy: proxy) }
 
-  /// The transport that the attempt has opened; nil before.
+  /// The transport that the attempt has opened; nil before that.
   var transport: Transport? { cancellation.transport }
 
   /// Cancels the attempt, whatever it waits for.

@@ -17,7 +17,7 @@ enum ConnectionEvent {
   // After it is open.
   /// Bytes have arrived.
   case bytesReceived
-  /// Reading was paused, and is not any more: what has arrived meanwhile is read next.
+  /// Reading resumes after a pause. The bytes that have arrived meanwhile are read next.
   case readingResumes
   /// A whole message has arrived. During the report it is in `socket.payload`. `time`: wall-clock time in milliseconds.
   case message(MessageKind, time: Int64)
@@ -29,7 +29,7 @@ enum ConnectionEvent {
   case writable(room: Int)
   /// The output was written as far as the kernel accepts it.
   case flushed(FlushOutcome)
-  /// The kernel has taken every message through this sequence number.
+  /// The kernel has accepted every message through this sequence number.
   case written(through: UInt64)
   /// The connection has ended, or must be ended.
   indirect case lost(ConnectionLoss, String)
@@ -38,9 +38,11 @@ enum ConnectionEvent {
 /// How a flush ended, and which messages of the outbox it has not sent.
 enum FlushOutcome {
   case done
-  /// The kernel accepts no more. It has taken no byte of `returned`, which are not in the output any more.
+  /// The kernel accepts no more. The messages `returned`, of which it has accepted no byte, were removed from the
+  /// output.
   case blocked(returned: OutputMarks.Returned?)
-  /// The connection is broken. The kernel has not taken the whole of the message `firstUnsent`, nor of any after it. nil: it has taken all.
+  /// The connection is broken. The kernel has not accepted the whole message `firstUnsent`, nor the messages after it;
+  /// nil if it has accepted all.
   case failed(firstUnsent: UInt64?)
 
   /// The first message that was not sent; nil if all were.

@@ -1,4 +1,4 @@
-/// The positions of the outbox's messages in a connection's output. They show which messages the kernel has taken.
+/// The positions of the outbox's messages in a connection's output. They show which messages the kernel has accepted.
 ///
 /// Positions count bytes of the output from the connection's beginning.
 struct OutputMarks: Sendable {
@@ -17,20 +17,20 @@ struct OutputMarks: Sendable {
   }
 
   private var marks: [Mark] = []
-  /// Index of the first message that the kernel has not taken completely.
+  /// Index of the first message that the kernel has not accepted completely.
   private var first = 0
 
   /// Maximum capacity kept once all messages are written.
   private static var retainedCapacity: Int { 4_096 }
 
-  /// Whether there are appended messages that the kernel has not taken completely.
+  /// Whether there are appended messages that the kernel has not accepted completely.
   var hasUnwritten: Bool { first < marks.count }
 
   mutating func append(_ sequence: UInt64, from start: UInt64, to end: UInt64) {
     marks.append(Mark(start: start, end: end, sequence: sequence))
   }
 
-  /// Records that the kernel has taken every byte before `position`. Returns the last message that this completes.
+  /// Records that the kernel has accepted every byte before `position`. Returns the last message that this completes.
   mutating func markWritten(upTo position: UInt64) -> UInt64? {
     var last: UInt64?
     while first < marks.count, marks[first].end <= position {
@@ -44,17 +44,18 @@ struct OutputMarks: Sendable {
     return last
   }
 
-  /// The first message of which the kernel has not taken the whole.
+  /// The first message that the kernel has not accepted completely.
   func firstUnwritten(at written: UInt64) -> UInt64? { marks[first...].first { $0.end > written }?.sequence }
 
-  /// The message of which the kernel has taken a part, but not the whole.
+  /// The message of which the kernel has accepted a part, but not the whole.
   func partiallyWritten(at written: UInt64) -> UInt64? {
     first < marks.count && marks[first].start < written ? marks[first].sequence : nil
   }
 
   /// Removes the messages that begin at `committed` or later. Returns them, and their range in the output.
   ///
-  /// They are contiguous at the end of the output, since nothing else is written between appending messages and flushing.
+  /// They are contiguous at the end of the output, since nothing else is written between appending messages and
+  /// flushing.
   mutating func takeBack(from committed: UInt64) -> (returned: Returned, range: Range<UInt64>)? {
     guard let end = marks.last?.end else { return nil }
     var index = marks.count

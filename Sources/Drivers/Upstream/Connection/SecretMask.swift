@@ -5,26 +5,28 @@ import ProxyCodec
 import UpstreamProtocol
 import WebSocketCodec
 
-/// Hides the secrets that an attempt sent. The upstream's text may repeat them, for example in an error page that shows the
-/// request, or in the reason of a close frame.
+/// Hides the secrets that an attempt sent. The upstream's text may repeat them, for example in an error page that shows
+/// the request, or in the reason of a close frame.
 struct SecretMask {
-  /// Shorter values occur by chance: the `1` of `X-Version: 1` occurs in many numbers.
+  /// Shorter values occur by chance: `1`, the value of `X-Version: 1`, occurs in many numbers.
   static let minimumLength = 4
   private static let replacement = Array("***".utf8)
   /// U+FFFD, which replaces bytes that are not valid UTF-8.
   private static let undecodable = Array("\u{FFFD}".utf8)
 
-  /// As bytes: a combining character after a secret, or a cut in the middle of a character, must not prevent a match.
+  /// Stored as bytes: a combining character after a secret, or a cut in the middle of a character, must not prevent a
+  /// match.
   private let secrets: [[UInt8]]
 
   init(_ secrets: some Sequence<String>) {
     self.secrets = Set(secrets.filter { $0.utf8.count >= Self.minimumLength }).map { Array($0.utf8) }
   }
 
-  /// `text` without secrets and with control characters escaped. `isCut`: the text was truncated, possibly within a secret.
+  /// `text` without secrets and with control characters escaped. `isCut`: the text was truncated, possibly within a
+  /// secret.
   func applied(to text: String, isCut: Bool = false) -> String {
     var bytes = Array(text.utf8)
-    // Remove what is left of a character that was cut in two.
+    // Removes the rest of a character that was cut in two.
     while isCut, bytes.suffix(Self.undecodable.count).elementsEqual(Self.undecodable) {
       bytes.removeLast(Self.undecodable.count)
     }
@@ -43,8 +45,8 @@ struct SecretMask {
     return PrintableText.escaped(String(decoding: masked, as: UTF8.self))
   }
 
-  /// Number of bytes of `secret` with which `text` ends. Compares bytes, and at most as many as `text` has: this runs on the event
-  /// loop, and a secret may have 64 KiB.
+  /// Number of bytes of `secret` with which `text` ends. Compares bytes, and at most as many as `text` has, since this
+  /// runs on the event loop and a secret may have 64 KiB.
   private static func prefixLength(of secret: [UInt8], atEndOf text: [UInt8]) -> Int {
     var length = min(secret.count, text.count)
     while length > 0, !text[(text.count - length)...].elementsEqual(secret[..<length]) { length -= 1 }
@@ -65,7 +67,7 @@ extension SecretMask {
     // Origin and User-Agent only identify the client.
     for field in settings.fields where !["origin", "user-agent"].contains(field.name.lowercased()) {
       secrets.append(field.value)
-      // The scheme of `Authorization` is no secret. What follows it is, also on its own.
+      // The scheme of `Authorization` is not a secret. The value after it is a secret, even on its own.
       secrets += field.value.split(separator: " ").dropFirst().map(String.init)
     }
     for pair in [url.credentials, proxy?.credentials.map { "\($0.username):\($0.password)" }] {
@@ -78,7 +80,7 @@ extension SecretMask {
       secrets.append(String(value))
       if let decoded = PercentDecoder.decoded(value) { secrets.append(decoded) }
     }
-    // As they appear inside a JSON message.
+    // Secrets also occur with JSON escapes, inside a JSON message.
     secrets += secrets.filter { $0.contains { $0 == "\"" || $0 == "\\" } }.map { secret in
       var text = ByteQueue()
       text.append(jsonString: secret)

@@ -25,7 +25,7 @@ enum SecretError: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// Extracts a secret from what was read.
+/// Extracts a secret from a variable, a file or the output of a command.
 enum Secret {
   static func variable(_ name: String) throws(SecretError) -> [UInt8] {
     guard let value = SystemFile.environment()[name] else { throw .noVariable(name) }

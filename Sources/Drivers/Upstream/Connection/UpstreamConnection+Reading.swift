@@ -41,7 +41,8 @@ extension UpstreamConnection {
     case ended
   }
 
-  /// Reads once and reports what has arrived. Not inlined: what a report needs on the stack would belong to the task of each idle connection.
+  /// Reads once and reports what has arrived. Not inlined: otherwise the stack memory of a report would belong to the
+  /// task of each idle connection.
   @inline(never)
   private func readOnce(_ budget: inout Int) -> ReadOutcome {
     guard !mustNotRead else { return .paused }
@@ -71,7 +72,7 @@ extension UpstreamConnection {
     }
   }
 
-  /// Reports everything that has arrived completely. Returns false if the connection is over.
+  /// Reports all messages that have arrived completely. Returns false if the connection is over.
   @inline(never)
   private func reportEvents() -> Bool {
     // Read the clock once per read.
@@ -88,7 +89,7 @@ extension UpstreamConnection {
           scheduleFlush()
         case .pong:
           if let counter = pongCounter() { report(.pong(counter)) }
-        // The machine decides every close, and the codec's own reply is not used.
+        // The machine decides about every close, and the codec's own reply is not used.
         case .close(let code, let reason):
           report(.closed(code: code ?? 1005, reason: reason))
         }
@@ -102,7 +103,8 @@ extension UpstreamConnection {
   }
 
   private func endOfStream() -> String {
-    // After a close frame many servers end TCP at once. Without one, the stream may have been truncated by an attacker.
+    // After a close frame, many servers end TCP at once. Without a close frame, an attacker may have truncated the
+    // stream.
     let cut =
       transport?.failure == .truncated ? ", and TLS without close_notify: it may have been truncated" : ""
     return switch socket.receiveEndOfInput() {

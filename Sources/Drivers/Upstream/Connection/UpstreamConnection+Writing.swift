@@ -32,21 +32,22 @@ extension UpstreamConnection {
 
   // MARK: Compression
 
-  /// Bytes of a message that are compressed in a turn. It takes 1 to 3 ms.
+  /// How many bytes of a message are compressed in one turn, which takes 1 to 3 ms.
   static var compressedPerTurn: Int { 64 << 10 }
 
-  /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages it is sent uncompressed.
+  /// A larger message is compressed ahead, over several turns. With a protocol that encodes messages, it is sent
+  /// uncompressed.
   var largestCompressedAtOnce: Int {
     conversation?.can(.encoding) == true ? .max : socket.largestCompressedAtOnce
   }
 
-  /// The number of the message that is compressed and not sent.
+  /// The number of the message that is completely compressed and not sent yet.
   var compressedAhead: UInt64? {
     guard let message = socket.messageAhead, message.isComplete else { return nil }
     return message.number
   }
 
-  /// Compresses a part of the message that is sent next, if it is a large one. Returns whether it needs another turn.
+  /// Compresses a part of the next message, if it is large. Returns whether it needs another turn.
   func compressAhead(_ next: OutboxMessage?) -> Bool {
     guard let next else {
       // The message that was compressed has ended.
@@ -68,7 +69,8 @@ extension UpstreamConnection {
     scheduleFlush()
   }
 
-  /// Sends a ping of the protocol above WebSocket, unless too many have no pong. Returns false if the protocol has none.
+  /// Sends a ping of the protocol above WebSocket, unless too many have no pong. Returns false if the protocol has no
+  /// pings.
   ///
   /// - Parameter counter: nil for a heartbeat, which is sent in order with the pings.
   func sendsMessagePing(_ counter: UInt64?) -> Bool {
@@ -99,12 +101,12 @@ extension UpstreamConnection {
     guard isOpen, let transport else { return }
     let sendable: UInt16? = code == 1005 ? nil : CloseFrame.isSendable(code) ? code : 1000
     socket.sendClose(code: sendable, using: &loop.entropy, into: &transport.output)
-    // What waits is not sent any more, and the close frame of the upstream must be read.
+    // Messages that wait are not sent any more, and the close frame of the upstream must be read.
     resumeReading()
     scheduleFlush()
   }
 
-  /// Appends messages of the outbox to the output. Returns those that the connection cannot carry.
+  /// Appends messages of the outbox to the output. Returns the messages that the connection cannot send.
   func append(_ messages: [OutboxMessage]) -> [(sequence: UInt64, reason: DeliveryReason)] {
     guard let transport else { return [] }
     guard let conversation, conversation.can(.encoding) else {
@@ -124,14 +126,14 @@ extension UpstreamConnection {
     return rejected
   }
 
-  /// One call per batch: each of its exclusive references costs a check.
+  /// Called once per batch, since each of its exclusive references costs a check.
   ///
   /// - Parameter offset: the position of the first byte in `output`.
   private static func write(
     _ messages: [OutboxMessage], with socket: inout WebSocketConnection, using entropy: inout EntropyPool,
     into output: inout ByteQueue, at offset: UInt64, _ marks: inout OutputMarks
   ) {
-    // Not the array's own iteration, which retains each payload.
+    // The array's own iteration would retain each payload.
     let messages = messages.span
     for index in messages.indices {
       let start = offset + UInt64(output.count)
@@ -148,10 +150,12 @@ extension UpstreamConnection {
 
   // MARK: Positions
 
-  /// Where the next frame of the session itself begins in the output. Messages that are kept for later are counted without their framing.
+  /// The position in the output at which the next frame of the session itself begins. Messages in `priority` are
+  /// counted without their framing.
   var outputEnd: UInt64 { (transport?.end ?? 0) + UInt64(priority.bytes) }
 
-  /// How much of the output was acknowledged, and when at the latest; nil if there is none.
+  /// The output position up to which the peer has acknowledged, and the time of the last acknowledgement; nil if there
+  /// is no open transport.
   var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
     isDiscarded || !isOpen ? nil : transport?.acknowledgedOutput
   }
@@ -162,7 +166,8 @@ extension UpstreamConnection {
     guard isOpen, !isDiscarded, let transport, !transport.isBroken else { return }
     if isThrottled, transport.unsent <= settings.lowWater { isThrottled = false }
     if socket.canSend, !isThrottled {
-      // Pongs wait until the upstream reads our output: then only its newest ping needs one. The owner decides about a close frame.
+      // Pongs wait until the upstream reads our output, since then only its newest ping needs a pong. The owner decides
+      // about a close frame.
       socket.writePongs(using: &loop.entropy, into: &transport.output)
       for message in priority.takeAll() { write(message.payload.bytes, message.kind, into: transport) }
       if isReadingPaused {
@@ -194,17 +199,17 @@ extension UpstreamConnection {
       if transport.unsent >= settings.highWater { isThrottled = true }
       transport.whenWritable(on: loop) { self.unblocked() }
     case .failed:
-      // The reader sees the error too, after everything that the upstream has still sent.
+      // The reader sees the error, too, after all bytes that the upstream has still sent.
       hasMoreToSend = false
       if transport.isForbidden {
-        // The upstream would not notice.
+        // The upstream would not notice, so the connection must be ended here.
         report(.lost(.ended, "this gateway may not write any more: Redis has not confirmed its heartbeats in time"))
       }
     }
   }
 
-  /// Removes the messages of which the kernel has taken no byte from the output. They return to the outbox, where they can still expire.
-  /// A message that is partly sent must be completed.
+  /// Removes the messages of which the kernel has accepted no byte from the output. They return to the outbox, where
+  /// they can still expire. A message that is partly sent must be completed.
   private func takeBackUnsent() -> OutputMarks.Returned? {
     guard let transport, let (returned, range) = marks.takeBack(from: transport.committed) else { return nil }
     transport.takeBack(range.lowerBound, range.upperBound)
@@ -216,7 +221,7 @@ extension UpstreamConnection {
     if let last = marks.markWritten(upTo: transport.written) { report(.written(through: last)) }
   }
 
-  /// The message of which the kernel has taken a part, but not the whole.
+  /// The message of which the kernel has accepted a part, but not the whole.
   var partiallyWrittenMessage: UInt64? { transport.flatMap { marks.partiallyWritten(at: $0.written) } }
 
   /// Writes as much of the output as the kernel accepts, before the end. Returns false if something is left.

@@ -11,36 +11,36 @@ import WebSocketCodec
 
 /// One connection to an upstream, from the attempt until its end: WebSocket frames over a transport.
 ///
-/// It reports events to its owner (`ConnectionEvent`), which decides what to do. Two tasks run it, one after the other: the attempt and
-/// the reader. It is confined to its owner's loop.
+/// It reports events to its owner (`ConnectionEvent`), which decides what to do. Two tasks run it, one after the other:
+/// the attempt and the reader. It is confined to its owner's loop.
 ///
 /// Reading is in `UpstreamConnection+Reading`, writing in `UpstreamConnection+Writing`.
 final class UpstreamConnection: TurnEndTarget {
   let dial: Dial
   let url: WebSocketURL
-  /// nil: the upstream is connected to directly.
+  /// nil if the connection to the upstream is direct.
   let proxy: ProxyURL?
-  /// The settings with which it was started. A reload may have changed those of the session.
+  /// The settings with which it was started. A reload may have changed the settings of the session.
   let sharedSettings: SharedSettings
   let loop: LoopContext
   let metrics: UpstreamMetrics
   /// Whether messages posted during the report of a message are written at once.
   let flushesAfterEachMessage: Bool
-  /// nil: it may write at any time.
+  /// nil if it may always write.
   private let permission: WritePermission?
   private let owner: SessionDriver
 
-  /// nil once the connection is open or discarded.
+  /// nil when the connection is open or discarded.
   private var attempt: ConnectionAttempt?
   /// The secrets of this connection.
   private(set) var secrets = TemplateValues()
   /// The application protocol; nil if every message is sent and passed on unchanged.
   let conversation: Conversation?
   private(set) var transport: Transport?
-  /// Usable once `isOpen`. `payload` is that of the message being reported.
+  /// Usable when `isOpen`. Its `payload` belongs to the message that is being reported.
   var socket = WebSocketConnection(role: .client)
   private(set) var isOpen = false
-  /// The owner has discarded it: no event is reported any more.
+  /// Whether the owner has discarded it. Then it reports no event any more.
   private(set) var isDiscarded = false
 
   // State that belongs to the owner.
@@ -65,9 +65,10 @@ final class UpstreamConnection: TurnEndTarget {
   var isBlocked = false
   /// Whether the output has reached high water. Until low water no messages are requested.
   var isThrottled = false
-  /// Returns whether nothing may be read now, because too much waits to be stored, or for its acknowledgement. nil if the session is not stored.
+  /// Returns whether reading must pause, since too much waits to be stored, or too many acknowledgements wait. nil if
+  /// the session is not stored.
   private let mustPauseReading: (() -> Bool)?
-  /// The task that reads, while it is paused.
+  /// The reading task while it is paused.
   private var pausedReading: CheckedContinuation<Void, Never>?
 
   init(
@@ -89,7 +90,7 @@ final class UpstreamConnection: TurnEndTarget {
   }
 
   var generation: Generation { dial.generation }
-  /// Of its generation: a later connection has a larger one.
+  /// The number of its generation. A later connection has a larger number.
   var number: UInt64 { generation.number }
 
   var settings: UpstreamSettings {
@@ -148,10 +149,10 @@ final class UpstreamConnection: TurnEndTarget {
 
   // MARK: Pauses
 
-  /// Whether too much waits to be stored or acknowledged. TCP then slows the upstream down.
+  /// Whether reading must pause, since too much waits to be sent or stored. TCP then slows the upstream down.
   var mustNotRead: Bool { priority.isFull && socket.canSend || mustPauseReading?() == true }
 
-  /// Not inlined: what it needs would belong to the task of each idle connection.
+  /// Not inlined: otherwise its memory would belong to the task of each idle connection.
   @inline(never)
   func waitUntilReadingIsAllowed() async {
     while !isDiscarded, mustNotRead { await withCheckedContinuation { pausedReading = $0 } }
@@ -159,14 +160,14 @@ final class UpstreamConnection: TurnEndTarget {
 
   var isReadingPaused: Bool { pausedReading != nil }
 
-  /// More may be read now.
+  /// Resumes reading if it is paused.
   func resumeReading() {
     let task = pausedReading
     pausedReading = nil
     task?.resume()
   }
 
-  /// Ends the connection in any state. Afterwards it reports nothing. During this call it may report `written`.
+  /// Ends the connection in any state. It reports no event afterwards. During this call it may report `written`.
   func discard() {
     guard !isDiscarded else { return }
     isDiscarded = true

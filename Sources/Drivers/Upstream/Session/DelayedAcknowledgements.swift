@@ -2,22 +2,24 @@ import ByteStreams
 import Journal
 import UpstreamSession
 
-/// Acknowledgements of a Socket.IO upstream's events that are sent when the events are stored (`acks: stored`), in the order of the events.
+/// Acknowledgements of a Socket.IO upstream's events that are sent when the events are stored (`acks: stored`), in the
+/// order of the events.
 struct DelayedAcknowledgements {
   struct Acknowledgement {
     let payload: SharedBytes
     let namespace: String
     let connection: Generation
-    /// When the event is stored; nil: it has not been passed on yet.
+    /// The ticket of the event; nil if the event has not been passed on yet.
     var ticket: JournalTicket?
   }
 
-  /// From it on, the upstream is not read. None is dropped, so what one read has brought comes on top. A server whose events wait for a slow disk
-  /// has as many as fit into `store.pending_bytes`, and one that requests an acknowledgement for each event limits itself long before.
+  /// At this number, the upstream is not read any more. No acknowledgement is dropped, so the events of the last read
+  /// may exceed the limit. While a slow disk delays events, as many wait as fit into `store.pending_bytes`. A server
+  /// that requests an acknowledgement for each event limits itself long before.
   static var limit: Int { 4_096 }
 
   private var queue = RingDeque(filler: Acknowledgement(payload: SharedBytes([]), namespace: "", connection: .none))
-  /// The last ones, without a ticket.
+  /// The number of acknowledgements without a ticket, which are the last in the queue.
   private var unnumbered = 0
 
   var isEmpty: Bool { queue.isEmpty }
@@ -28,7 +30,7 @@ struct DelayedAcknowledgements {
     unnumbered += 1
   }
 
-  /// All events have been passed on. nil: none has to be stored.
+  /// All events have been passed on. `ticket` is nil if none has to be stored.
   mutating func setTicket(_ ticket: JournalTicket?) {
     for index in (queue.end - unnumbered)..<queue.end { queue[index].ticket = ticket ?? JournalTicket(0) }
     unnumbered = 0

@@ -8,11 +8,11 @@ import Reactor
 import Threading
 import UpstreamSession
 
-/// Moves messages from a session's outbox into a connection, and tracks their deliveries: barriers after batches, expiry, rate
-/// limiting, and log lines for messages that may be lost.
+/// Moves messages from a session's outbox into a connection, and tracks their deliveries: barriers after batches,
+/// expiry, rate limiting, and log lines for messages that may be lost.
 ///
-/// The outbox itself is protected by the handle's lock, since every loop posts to it. The session machine decides which connection
-/// sends; it is passed as an argument.
+/// The outbox itself is protected by the handle's lock, since every loop posts to it. The session machine decides which
+/// connection sends; it is passed as an argument.
 final class OutboxPump: TimerTarget {
   enum Event {
     /// Sent messages have waited for `barrierDelay`: a barrier ping is due.
@@ -37,12 +37,14 @@ final class OutboxPump: TimerTarget {
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
   private var lossTimer: LoopTimer?
   private var nextLossReport = MonotonicTime.zero
-  /// Whether messages may have ended since the last report that may not have arrived. Others than this pump signal it (`signalled`).
+  /// Whether messages may have ended since the last report without having arrived. `signalled` sets it for messages
+  /// that ended outside of this pump.
   var mayHaveLosses = false
 
   /// Maximum messages per turn, so that one session does not delay the other connections of the loop.
   private static var messagesPerTurn: Int { 4_096 }
-  /// Bytes of messages whose intent is stored at least at once, so that the next are ready when these are written.
+  /// Minimum bytes of messages for which an intent is stored at once, so that the next messages are ready when these
+  /// are written.
   private static var minimumIntent: Int { 64 << 10 }
   /// Minimum interval between log lines about lost messages, so that a long outage does not fill the log.
   private static var lossInterval: TimeSpan { .seconds(1) }
@@ -55,8 +57,8 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Messages out
 
-  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many, and the counter of the ping that must
-  /// follow them.
+  /// Appends messages to the output of the sending connection, up to `room` bytes. Returns how many, and the counter of
+  /// the ping that must follow them.
   ///
   /// - Parameter ping: returns the counter of a ping that can be sent now; nil if none can.
   func fill(_ connection: UpstreamConnection, room: Int, ping: () -> UInt64?) -> (messages: Int, ping: UInt64?) {
@@ -86,16 +88,16 @@ final class OutboxPump: TimerTarget {
         for (sequence, reason) in rejected { shared.outbox.reject(sequence, because: reason) }
       }
     }
-    // `room` and the rate limit bound a batch, and the session's own messages may use all of `room`. The rest is sent in the next turn,
-    // or expires.
+    // `room` and the rate limit restrict a batch, and the session's own messages may use all of `room`. The rest is
+    // sent in the next turn, or expires.
     let isCompressing = largest < .max && connection.compressAhead(next)
     connection.hasMoreToSend = leavesMore && (!batch.isEmpty || room <= 0 || isCompressing)
     if leavesMore { armTimer(includesPermits: true) }
     return (batch.count, counter(of: barrier))
   }
 
-  /// The output was written as far as the kernel accepts it. Returned messages go back to the queue. The messages of the batch that were sent
-  /// are passed to `sent`, which returns when what a message has changed is stored.
+  /// The output was written as far as the kernel accepts it. Returned messages go back to the queue. The sent messages
+  /// of the batch are passed to `sent`, which returns the ticket of the change that a message has caused.
   func flushed(_ outcome: FlushOutcome, sent: ((OutboxMessage) -> JournalTicket?)?) {
     var isBlocked = false
     if case .blocked(let returned) = outcome {
@@ -114,8 +116,8 @@ final class OutboxPump: TimerTarget {
     if isBlocked { reportLosses() }
   }
 
-  /// The kernel has taken every message through `sequence`. Returns whether the outbox is empty now, and whether messages of a
-  /// connection that sent before are still unsettled.
+  /// The kernel has accepted every message through `sequence`. Returns whether the outbox is empty now, and whether
+  /// messages of an earlier sending connection are not settled yet.
   func written(through sequence: UInt64) -> (isEmpty: Bool, isRetiring: Bool) {
     handle.update { shared in
       shared.outbox.written(through: sequence)
@@ -128,7 +130,8 @@ final class OutboxPump: TimerTarget {
   /// The ping after the messages that were sent.
   private enum Barrier {
     case none
-    /// They are few, and no client waits for their confirmation: it is sent after a delay (`Event.barrierDue`).
+    /// The messages are few, and no client waits for their confirmation. The ping is sent after a delay
+    /// (`Event.barrierDue`).
     case later
     case now(UInt64)
   }
@@ -167,26 +170,29 @@ final class OutboxPump: TimerTarget {
     counter(of: handle.shared.withLock { recordBarrier(in: &$0, on: generation, ping) })
   }
 
-  /// When a ping may follow the last one because of `barrierDelay`. Messages that may be sent again count against the limits of the queue
-  /// until they are confirmed, so they do not wait for `barrierInterval`.
+  /// The earliest time at which `barrierDelay` may cause another ping. Messages that may be sent again count against
+  /// the limits of the queue until they are confirmed, so they do not wait for `barrierInterval`.
   private var earliestDelayedBarrier: MonotonicTime {
     guard let lastBarrier, settings.redelivery == .never else { return .zero }
     return lastBarrier + settings.barrierInterval
   }
 
-  /// A ping with this counter is sent. Any ping is a barrier for the messages before it.
+  /// Records that a ping with this counter is sent. Any ping is a barrier for the messages before it.
   func pingSent(_ counter: UInt64, on generation: Generation) {
     lastBarrier = loop.now
     handle.shared.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 
-  /// A pong has arrived: the messages before its ping are confirmed, and it makes room for another ping, which may be due.
+  /// A pong has arrived: the messages before its ping are confirmed, and it makes room for another ping, which may be
+  /// due.
   ///
   /// - Parameters:
-  ///   - isOurs: whether it answers a ping of this connection. Otherwise it counts only for an earlier sending connection.
-  ///   - sending: the connection that sends now.
-  ///   - publish: shows the round trip.
-  /// - Returns: the ping to send, and whether messages of a connection that sent before are not settled; nil if the pong counts for nothing.
+  /// - isOurs: whether it responds to a ping of this connection. Otherwise it counts only for an earlier sending
+  ///   connection.
+  /// - sending: the connection that sends now.
+  /// - publish: shows the round trip.
+  /// - Returns: the ping to send, and whether messages of an earlier sending connection are not settled; nil if the
+  ///   pong does not count.
   func pongReceived(
     _ counter: UInt64, on generation: Generation, isOurs: Bool, sending: Generation?, ping: () -> UInt64?,
     publish: (inout SessionHandle.Shared) -> Void
@@ -226,7 +232,7 @@ final class OutboxPump: TimerTarget {
 
   func resume() { handle.shared.withLock { $0.outbox.resume() } }
 
-  /// Settles the messages of a connection that sent before. Returns false if it has none.
+  /// Settles the messages of an earlier sending connection. Returns false if it has no messages to settle.
   func settle(_ generation: Generation, partiallyWritten: UInt64?) -> Bool {
     handle.update { shared in
       guard shared.outbox.isRetiring(generation) else { return false }
@@ -236,8 +242,8 @@ final class OutboxPump: TimerTarget {
     }
   }
 
-  /// Closes the outbox if it is empty and no call waits for its reply, or `mayWait` is false, and returns whether it did. The check and the
-  /// closing share one lock: no message can be accepted in between.
+  /// Closes the outbox if it is empty and no call waits for its reply, or if `mayWait` is false. Returns whether it
+  /// closed it. The check and the closing happen under one lock, so no message can be accepted in between.
   func closeIfFlushed(mayWait: Bool) -> Bool {
     handle.update { shared in
       guard !mayWait || shared.outbox.isEmpty && shared.calls.pending == 0 else { return false }
@@ -249,9 +255,9 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Time
 
-  /// Arms the timer for the next expiry and, if `includesPermits`, for the next message that the rate limit allows. `includesPermits`
-  /// must be false unless a connection can accept messages: a blocked one resumes by itself, and a permit in the past would wake the
-  /// loop for nothing.
+  /// Arms the timer for the next expiry and, if `includesPermits`, for the next message that the rate limit allows.
+  /// `includesPermits` must be false unless a connection can accept messages. A blocked connection resumes by itself,
+  /// and a permit in the past would wake the loop for nothing.
   func armTimer(includesPermits: Bool) {
     let next = handle.shared.withLock { shared in
       let expiry = shared.outbox.nextExpiry() ?? .distantFuture

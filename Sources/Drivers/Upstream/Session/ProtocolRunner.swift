@@ -12,15 +12,16 @@ import WebSocketCodec
 
 /// Runs the application protocol on all connections of a session: setup messages, heartbeats, subscriptions.
 ///
-/// It creates and sends these messages. `Outcome` states to the driver what a received message means for the session.
+/// It creates and sends these messages. `Outcome` is the meaning of a received message for the driver.
 final class ProtocolRunner {
   private var memory: ProtocolMemory
-  /// The setup step that was begun last, and when. If the session waits, it is for its response.
+  /// The setup step that was begun last, and when. If the session waits for a response, it is the response to this
+  /// step.
   private var lastAwaited = (step: 0, since: MonotonicTime.zero)
   private let loop: LoopContext
   private let logger: Logger
   private let metrics: UpstreamMetrics
-  /// This session's part of the metric, which several sessions may share.
+  /// The number of this session's subscriptions that the metric includes. Several sessions may use one metric.
   private var countedSubscriptions = 0
 
   /// nil if the session is not stored.
@@ -45,15 +46,16 @@ final class ProtocolRunner {
     drop(dropped)
   }
 
-  /// The cursor of the last push that had one.
+  /// The cursor of the last push that had a cursor.
   var cursor: [UInt8]? { memory.cursor }
 
-  /// New settings apply from the next connection on, those of subscriptions from the next message.
+  /// Applies new settings. The settings of subscriptions apply from the next message on, and others from the next
+  /// connection on.
   func reconfigure(_ settings: UpstreamSettings) {
     drop(memory.subscriptions.change(settings.conventions.subscriptions))
   }
 
-  /// The settings do not permit these subscriptions any more.
+  /// Drops subscriptions that the settings do not permit any more.
   private func drop(_ keys: [[UInt8]]) {
     count(memory.subscriptions.count)
     guard !keys.isEmpty else { return }
@@ -65,8 +67,8 @@ final class ProtocolRunner {
 
   // MARK: Setup
 
-  /// Renders the setup messages from step `first` through the next one that expects a response. Returns a report if that fails. Called
-  /// before the session machine continues, since the machine's step cannot be undone.
+  /// Renders the setup messages from step `first` up to and including the next step that expects a response. Returns a
+  /// report if that fails. Called before the session machine continues, since the machine's step cannot be undone.
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
@@ -79,7 +81,7 @@ final class ProtocolRunner {
         "redirected to \(connection.url.redacted), another origin: \(sent) sent to configured origins only")
     }
     var memory = memory
-    // The private id of a connection entitles its sender to the state, so no other origin gets it.
+    // The private id of a connection entitles its sender to the state, so other origins must not get it.
     if !settings.isConfigured(connection.url) { memory.recoveries = [:] }
     do throws(SetupError) {
       try conversation.state.prepareSetup(from: first, memory, now: loop.wallClock)
@@ -134,8 +136,8 @@ final class ProtocolRunner {
     case nothing
   }
 
-  /// Reads the message that `connection` reports. `isCurrent`: the connection is the one that sends. Subscriptions that end on a
-  /// predecessor have not ended on its successor.
+  /// Reads the message that `connection` reports. `isCurrent`: whether the connection is the sending connection.
+  /// Subscriptions that end on a predecessor have not ended on its successor.
   func receive(
     _ kind: MessageKind, from connection: UpstreamConnection, _ conversation: Conversation, isCurrent: Bool
   ) -> Outcome {
@@ -168,7 +170,7 @@ final class ProtocolRunner {
     conversation.state.next(&memory).map { outcome(of: $0, connection) }
   }
 
-  /// The response to an optional setup step is not expected any more.
+  /// Stops expecting the response to an optional setup step.
   func skipSetup(step: Int, on connection: UpstreamConnection, _ conversation: Conversation) -> Outcome {
     outcome(of: conversation.state.skipSetup(step: step), connection)
   }
@@ -209,18 +211,19 @@ final class ProtocolRunner {
     }
   }
 
-  /// The connection that has sent ends. Keeps what the next one needs to have its state restored, and returns whether no push is missing if
-  /// the upstream restores it.
+  /// The sending connection ends. Keeps the data from which the next connection can have its state restored. Returns
+  /// whether no push is missing if the upstream restores it.
   func saveState(of connection: UpstreamConnection) -> Bool {
     let continuations = connection.conversation?.state.continuations ?? [:]
     memory.recoveries = continuations.filter { $0.value.offset != nil }
     return continuations.values.areComplete
   }
 
-  /// Whether the next connection asks the upstream to restore a state.
+  /// Whether the next connection requests that the upstream restores a state.
   var hasState: Bool { !memory.recoveries.isEmpty }
 
-  /// Another connection sends, whose successor during a hand-over must not claim the state. Or the next connection is that of another client.
+  /// Forgets the state. Either another connection sends, whose successor during a hand-over must not claim the state,
+  /// or the next connection identifies itself as another client.
   func forgetState() { if !memory.recoveries.isEmpty { memory.recoveries = [:] } }
 
   // MARK: Heartbeats
@@ -257,8 +260,8 @@ final class ProtocolRunner {
 
   // MARK: Subscriptions
 
-  /// A client's message was sent. Its subscription is stored only now: a message that is still queued will be sent anyway, and must
-  /// not be sent twice. Returns when the change is stored; nil if there is none.
+  /// Records that a client's message was sent. Its subscription is stored only now: a message that is still queued will
+  /// be sent anyway, and must not be sent twice. Returns the ticket of the change; nil if nothing is stored.
   func recordSent(_ message: OutboxMessage, _ correlation: Correlation?) -> JournalTicket? {
     handle(
       memory.subscriptions.sent(
@@ -268,8 +271,9 @@ final class ProtocolRunner {
 
   /// Sends the subscriptions again, once per connection, ahead of the outbox. Returns the number of messages.
   ///
-  /// - Parameter progress: of the client's message with this number. The queue sends some of them again itself, and others have ended as not
-  ///   sent, such as one that is too large for the upstream.
+  /// - Parameter progress: returns the progress of the client's message with this number. The queue sends some of these
+  ///   messages again itself. Others have ended without being sent, for example because they were too large for the
+  ///   upstream.
   func resubscribe(on connection: UpstreamConnection, _ progress: (UInt64) -> DeliveryProgress) -> Int {
     guard !connection.hasResubscribed else { return 0 }
     connection.hasResubscribed = true

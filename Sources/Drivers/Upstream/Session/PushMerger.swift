@@ -9,8 +9,8 @@ import Synchronization
 import UpstreamProtocol
 import UpstreamSession
 
-/// Passes the pushes of a session to its sink, and replies to the calls that wait for them. While one connection takes over from another, a push
-/// that both deliver is passed on once (`OverlapFilter`).
+/// Passes the pushes of a session to its sink, and replies to the calls that wait for them. While a connection replaces
+/// another, a push that both deliver is passed on once (`OverlapFilter`).
 final class PushMerger: TimerTarget {
   private let handle: SessionHandle
   private let sink: any UpstreamSink
@@ -23,7 +23,7 @@ final class PushMerger: TimerTarget {
   private var timer: LoopTimer?
   /// Whether the timer is the deadline of the older connection's pong, and not the delay before its ping.
   private var isAwaitingPong = false
-  /// How long a push of the newer connection is held for the older one before the older one is pinged.
+  /// How long a push of the newer connection is held back before the older connection is pinged.
   private var delay: TimeSpan { settings.value.outbox.barrierDelay }
 
   /// Allocated only during an overlap, so that the other sessions need not keep room for it.
@@ -32,11 +32,11 @@ final class PushMerger: TimerTarget {
     init(_ filter: OverlapFilter) { self.filter = filter }
   }
 
-  /// How long a push of the newer connection is held after the ping to the older one. If the pong takes longer, pushes are passed on
-  /// in the order of arrival.
+  /// How long a push of the newer connection is held back after the ping to the older connection. If the pong takes
+  /// longer, pushes are passed on in the order of arrival.
   private static var holdingLimit: TimeSpan { .seconds(1) }
 
-  /// The latest settings, which say where a push has its topic.
+  /// The latest settings, which define where a push contains its topic.
   var settings: SharedSettings
 
   init(_ handle: SessionHandle, loop: LoopContext) {
@@ -46,8 +46,8 @@ final class PushMerger: TimerTarget {
     self.loop = loop
   }
 
-  /// A push has arrived. `mayRespond`: the connection carries clients' messages. Otherwise it receives no responses, and repeated
-  /// pushes prove nothing.
+  /// Passes on a push. `mayRespond`: whether the connection carries clients' messages. Otherwise it receives no
+  /// responses, and repeated pushes prove nothing.
   @inline(__always)
   func pass(_ payload: Span<UInt8>, _ kind: MessageKind, from generation: Generation, mayRespond: Bool, time: Int64) {
     if overlap != nil {
@@ -62,9 +62,10 @@ final class PushMerger: TimerTarget {
     deliver(payload, kind, time: time)
   }
 
-  /// An event has arrived: a `EventRecord`.
+  /// Passes on an event, an `EventRecord`.
   ///
-  /// - Parameter continuation: what another process continues from after this event. Only if the session is stored.
+  /// - Parameter continuation: the data from which another process would continue after this event; nil if the session
+  ///   is not stored.
   func pass(
     event: SharedBytes, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
   ) {
@@ -74,7 +75,7 @@ final class PushMerger: TimerTarget {
       if mayRespond { history.record(digest) } else { history.countBroadcast() }
       return deliver(event: event.bytes, continuation, time: time)
     }
-    // Pushes of the newer connection may pass after later ones.
+    // A push of the newer connection may be passed on after later pushes.
     let isOlder = overlap.filter.releasing == generation
     merge(digest, event.bytes, .text, isOlder ? continuation : nil, from: generation, time: time)
   }
@@ -139,7 +140,8 @@ final class PushMerger: TimerTarget {
 
   // MARK: Events of connections
 
-  /// Messages were sent to the upstream, each of which may cause a response. Negative for messages that were taken back.
+  /// Messages were sent to the upstream, each of which may cause a response. The number is negative for messages that
+  /// were taken back.
   func sent(_ count: Int) { history.sent(count) }
 
   /// Clients' messages are sent on the connection of this generation.
@@ -160,7 +162,7 @@ final class PushMerger: TimerTarget {
     filterChanged()
   }
 
-  /// The connection of this generation delivers nothing more.
+  /// The connection of this generation delivers no more pushes.
   func ended(_ generation: Generation) {
     var released: [OverlapFilter.Push] = []
     overlap?.filter.connectionEnded(generation, &released)
@@ -170,7 +172,7 @@ final class PushMerger: TimerTarget {
 
   // MARK: The overlap
 
-  /// `holds`: whether pings may be sent, whose pongs release held pushes.
+  /// `holds`: whether pings may be sent, so that their pongs release the pushes that are held back.
   func begin(older: Generation, newer: Generation, holds: Bool) {
     end()
     overlap = Overlap(OverlapFilter(older: older, newer: newer, isHoldingAllowed: holds))
@@ -194,7 +196,7 @@ final class PushMerger: TimerTarget {
     owner?.pushesReleased()
   }
 
-  /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are held.
+  /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are held back.
   private func filterChanged() {
     if overlap?.filter.isOver == true {
       end()
@@ -205,7 +207,8 @@ final class PushMerger: TimerTarget {
 
   private func arm(after span: TimeSpan) { timer = loop.schedule(at: loop.now + span, self) }
 
-  /// Usually the older connection soon delivers what the newer one delivered first. If not, it is pinged.
+  /// Usually the older connection soon delivers the pushes that the newer connection delivered first. If it does not,
+  /// it is pinged.
   func timerFired(_ token: Int) {
     timer = nil
     guard let older = overlap?.filter.releasing else { return }

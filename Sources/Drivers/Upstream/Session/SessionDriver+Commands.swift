@@ -22,13 +22,14 @@ extension SessionDriver: SignalTarget {
         shared.isReadingPaused
       )
     }
-    // Each pauses again if it must.
+    // Each connection pauses again if it must.
     if wasPaused { notePausedReading() }
     if wasPaused { for connection in connections { connection.resumeReading() } }
-    // One by one: until the last is performed, the status shows what it asks for (`StatusBoard.publish`).
+    // One by one: until the last command is performed, the status shows the desired state that it requests
+    // (`StatusBoard`).
     for _ in 0..<commandCount { perform(handle.shared.withLock { $0.commands.removeFirst() }) }
     sendStoredAcknowledgements()
-    // The last call may have ended, for which a shutdown waits.
+    // The last call that a shutdown waits for may have ended.
     endIfFlushed()
     if hasWaiting || isConnectionRequested, settings.session.onDemand { apply(machine.demand(now: loop.now)) }
     pump.reportLosses()
@@ -61,7 +62,8 @@ extension SessionDriver: SignalTarget {
 
   private func networkChanged(_ change: NetworkChange) {
     for connection in connections where !connection.isDiscarded {
-      // A socket keeps its address when the machine loses it, and would send in vain until its heartbeat fails.
+      // A socket keeps its address when the machine loses the address, and would send in vain until its heartbeat
+      // fails.
       guard let local = connection.localAddress, let address = local.ip, change.vanished.contains(address) else {
         continue
       }

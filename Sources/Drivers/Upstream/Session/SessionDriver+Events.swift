@@ -8,7 +8,7 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// Events of connections and of the outbox's timers. Those that need a decision are passed to the machine.
+/// Events of connections and of the outbox's timers. Events that need a decision are passed to the machine.
 extension SessionDriver {
   func connection(_ connection: UpstreamConnection, reports event: ConnectionEvent) {
     let generation = connection.generation
@@ -78,7 +78,7 @@ extension SessionDriver {
   /// The connection has ended, or must be ended.
   func lost(_ connection: UpstreamConnection, _ loss: ConnectionLoss, _ reason: String) {
     guard connections.contains(where: { $0 === connection }) else { return }
-    // The end of a closing handshake repeats the reason that was reported at its beginning.
+    // The end of a closing handshake would repeat the reason that was reported at its beginning.
     status.withExplanation(machine.observed == .closing ? nil : reason) {
       apply(machine.connectionLost(loss, connection.generation, now: loop.now, using: &loop.entropy))
     }
@@ -132,7 +132,8 @@ extension SessionDriver {
     }
   }
 
-  /// The next push is stored with the cursor. While two connections deliver, a push may be held back after this one.
+  /// The next push is stored with the cursor. Not while two connections deliver pushes, since pushes before the cursor
+  /// may still be held back.
   func noteCursor() {
     if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
   }
@@ -180,7 +181,8 @@ extension SessionDriver {
   private func written(through sequence: UInt64) {
     let (isEmpty, isRetiring) = pump.written(through: sequence)
     if isEmpty { endIfFlushed() }
-    // While messages of a previous connection are at the front of the outbox, its successor takes none. Nothing else wakes it.
+    // While messages of an earlier connection are at the front of the outbox, its successor takes none. Nothing else
+    // wakes it.
     if isRetiring { sending?.scheduleFlush() }
   }
 
@@ -205,12 +207,12 @@ extension SessionDriver {
     if !actions.isEmpty { apply(actions) }
   }
 
-  /// The counter of a ping whose pong shows what the connection has delivered; nil after its closing handshake has started.
+  /// The counter of a ping whose pong confirms the messages before it; nil after the closing handshake has started.
   private func nextPing(on generation: Generation) -> UInt64? {
     machine.barrierPing(generation, now: loop.now, using: &loop.entropy)
   }
 
-  /// Sends a ping that the outbox has recorded. Only the next deadline of the machine changes by it.
+  /// Sends a ping that the outbox has recorded. This changes only the next deadline of the machine.
   private func sendBarrier(_ counter: UInt64, on connection: UpstreamConnection) {
     sendPing(counter, on: connection)
     armTimer()
@@ -226,13 +228,14 @@ extension SessionDriver {
 
 /// Called by the parts of the session.
 extension SessionDriver {
-  /// Pushes that the merger held have been passed on, or only one connection delivers pushes from now on.
+  /// The pushes that the merger held back have been passed on, or only one connection delivers pushes from now on.
   func pushesReleased() {
     sendStoredAcknowledgements()
     if handle.restoresState, let sending { storeContinuations(of: sending) }
   }
 
-  /// Sends a ping whose pong shows what the connection has delivered. Does nothing after its closing handshake has started.
+  /// Sends a ping whose pong shows that the connection has delivered its earlier pushes. Does nothing after its closing
+  /// handshake has started.
   func requestPong(from generation: Generation) {
     guard let counter = nextPing(on: generation) else { return }
     apply([.ping(counter, generation)])

@@ -15,7 +15,7 @@ extension UpstreamConnection {
 }
 
 extension UpstreamSettings {
-  /// Whether the server cannot tell connections with these settings from those with the others.
+  /// Whether the server cannot distinguish connections with these settings from connections with the other settings.
   func isSameClient(as other: UpstreamSettings) -> Bool {
     let hasSameProtocol =
       switch (conventions.declaration, other.conventions.declaration) {
@@ -28,9 +28,10 @@ extension UpstreamSettings {
   }
 }
 
-/// What an application protocol brings beside pushes: events, announced heartbeats, namespaces, and a state that outlives the connection.
+/// The features of an application protocol besides pushes: events, announced heartbeats, namespaces, and a state that
+/// outlives the connection.
 extension SessionDriver {
-  /// Pings without a pong after which an operator learns that the upstream answers none.
+  /// After this many pings without a pong, a log line tells the operator that the upstream does not respond to pings.
   private static var unansweredPingLimit: Int { 3 }
 
   func handle(_ news: ProtocolNews, of connection: UpstreamConnection) {
@@ -55,11 +56,11 @@ extension SessionDriver {
       if machine.sending == connection.generation { storeContinuations(of: connection) }
     }
     if isMissing { sink.connectionLost() }
-    // No client sees the event, so nothing of it is stored.
+    // No client sees the event, so it need not be stored first.
     if let acknowledgement = news.acknowledgement { send(acknowledgement, on: connection.generation) }
   }
 
-  /// An optional namespace has not answered in time: the setup continues without it.
+  /// An optional namespace has not responded in time: the setup continues without it.
   func skipSetup(step: Int, on connection: UpstreamConnection) {
     guard let conversation = connection.conversation else { return }
     logger.warning(
@@ -71,7 +72,7 @@ extension SessionDriver {
     actOnRest(of: connection, conversation, time: time)
   }
 
-  /// Those of a successor are shown when it sends.
+  /// Shows the namespaces of a connection. The namespaces of a successor are shown when it begins to send.
   private func showNamespaces(of connection: UpstreamConnection) {
     let (namespaces, maximumPayload) = connection.announced
     handle.show(namespaces, maximumPayload: maximumPayload, on: connection.generation)
@@ -95,11 +96,11 @@ extension SessionDriver {
     _ = connection(generation)?.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
   }
 
-  /// Acknowledges the events that are stored by now. While the store has failed, none is: the rest is acknowledged when the store has
-  /// caught up, if the connection is still open.
+  /// Acknowledges the events that are stored by now. While the store has failed, none are. They are acknowledged when
+  /// the store has caught up, if the connection is still open then.
   func sendStoredAcknowledgements() {
     guard let journal = handle.journal, !delayed.isEmpty else { return }
-    // What the merger holds has no ticket yet.
+    // Events that the merger holds back have no ticket yet.
     if !merger.isHolding { delayed.setTicket(sink.lastTicket) }
     repeat {
       while let next = delayed.takeFirst(ifStoredIn: journal) {
@@ -112,7 +113,7 @@ extension SessionDriver {
     resumeReading()
   }
 
-  /// Fewer acknowledgements wait now. Each connection pauses again if it must.
+  /// Resumes reading when fewer acknowledgements wait. Each connection pauses again if it must.
   private func resumeReading() {
     guard !delayed.isFull else { return }
     notePausedReading()
@@ -124,7 +125,7 @@ extension SessionDriver {
     connection.unansweredPings = (count: (before?.count ?? 0) + 1, since: before?.since ?? loop.now)
   }
 
-  /// Some servers answer no ping of WebSocket, so that no message is ever confirmed.
+  /// Warns once of a server that does not respond to WebSocket pings, so that no message is ever confirmed.
   func warnOfUnansweredPings(_ connection: UpstreamConnection) {
     guard !hasWarnedOfPings, sharedSettings.capabilities.contains(.announcedHeartbeats),
       let unanswered = connection.unansweredPings,
@@ -138,8 +139,8 @@ extension SessionDriver {
 
   // MARK: Recovery
 
-  /// Stores what another process continues from, if this one ends. While two connections deliver, that is still what the older one has
-  /// stored with its pushes.
+  /// Stores the data from which another process continues if this process ends. While two connections deliver pushes,
+  /// the data that the older connection has stored with its pushes remains valid.
   func storeContinuations(of connection: UpstreamConnection) {
     guard let journal = handle.journal, !merger.isOverlapping, let conversation = connection.conversation else {
       return
@@ -152,14 +153,16 @@ extension SessionDriver {
     journal.submit(contentsOf: [.memory(.discontinued)] + entries)
   }
 
-  /// The next connection asks for nothing, so another process must not either.
+  /// Deletes the stored data if the next connection does not request a state, since another process must not request it
+  /// either.
   func forgetContinuations() {
     guard hasStoredContinuations, machine.sending == nil, !runner.hasState else { return }
     hasStoredContinuations = false
     handle.journal?.submit(.memory(.discontinued))
   }
 
-  /// The connection stops sending, or has ended after that. Pushes that arrive between the two change its state.
+  /// Saves the state of a connection when it stops sending, and again when it has ended. Pushes that arrive in between
+  /// change the state.
   func saveState(of connection: UpstreamConnection) {
     guard connection.conversation?.can(.continuations) == true else { return }
     let isSameClient = connection.settings.isSameClient(as: settings)
@@ -168,7 +171,8 @@ extension SessionDriver {
     if !isSameClient { runner.forgetState() }
   }
 
-  /// Namespaces of the connection have joined or ended. Returns whether pushes are missing from here on.
+  /// Records which namespaces of the connection were joined or have ended. Returns whether pushes are missing from this
+  /// point on.
   private func noteChanges(
     from before: [NamespaceStatus], to namespaces: [NamespaceStatus], of connection: UpstreamConnection,
     _ news: ProtocolNews
@@ -180,7 +184,7 @@ extension SessionDriver {
       if isConnected, !wasConnected {
         if continuity.join(namespace.name, isRecovered: !news.isStateLost) { isMissing = true }
       } else if wasConnected, !isConnected, machine.sending == connection.generation {
-        // A successor that has joined it has not missed anything.
+        // A successor that has joined the namespace has not missed any push.
         let isJoined = connections.contains {
           $0.generation > connection.generation && $0.isJoined(to: namespace.name)
         }
@@ -190,8 +194,8 @@ extension SessionDriver {
     return isMissing
   }
 
-  /// An attempt has ended that was connected to namespaces and never became ready. The events that it has brought are passed on: the next
-  /// connection continues after them, or pushes may be missing.
+  /// An attempt has ended that was connected to namespaces, but never became ready. Its events were passed on. So the
+  /// next connection continues after them, or pushes may be missing.
   func noteFailedSetup(of connection: UpstreamConnection) {
     guard continuity.isSettingUp(connection.number),
       connection.announced.namespaces.contains(where: { $0.state == .connected || $0.state == .disconnected })
@@ -206,13 +210,14 @@ extension SessionDriver {
     }
   }
 
-  /// The next connection is that of another client, or leads to another server. It must not get the state of the last one.
+  /// Forgets the state of the last connection: the next connection identifies itself as another client, or leads to
+  /// another server, and must not get this state.
   func forgetState() {
     runner.forgetState()
     forgetContinuations()
   }
 
-  /// The connection has ended: nobody gets its acknowledgements any more.
+  /// The connection has ended, so its acknowledgements cannot be sent any more.
   func forgetEvents(of connection: UpstreamConnection) {
     delayed.connectionEnded(connection.generation)
     resumeReading()
@@ -220,7 +225,7 @@ extension SessionDriver {
     forgetContinuations()
   }
 
-  /// A connection is ready, and sends from now on.
+  /// A connection is ready, and begins to send.
   func beginSending(on connection: UpstreamConnection) {
     showNamespaces(of: connection)
     storeContinuations(of: connection)

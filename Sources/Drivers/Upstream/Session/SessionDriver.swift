@@ -15,8 +15,8 @@ import WebSocketCodec
 /// Performs the actions of a session's state machine on one loop: connection attempts, socket I/O, timers.
 ///
 /// `apply` is the only place where an action becomes I/O. `SessionDriver+Events` handles the events of connections,
-/// `SessionDriver+Commands` the commands of other loops. The machine decides which connection sends. The driver finds a connection
-/// by its generation.
+/// `SessionDriver+Commands` the commands of other loops. The machine decides which connection sends. The driver finds a
+/// connection by its generation.
 final class SessionDriver {
   var sharedSettings: SharedSettings
   let handle: SessionHandle
@@ -31,7 +31,8 @@ final class SessionDriver {
   let merger: PushMerger
   let status: StatusBoard
 
-  /// Every attempt and connection that has not ended: usually one, two during a replacement, and possibly a third that is closing.
+  /// All attempts and connections that have not ended: usually one, two during a replacement, and possibly a third that
+  /// is closing.
   private(set) var connections: [UpstreamConnection] = []
   /// The URL to which the last attempt was redirected.
   var redirection: WebSocketURL?
@@ -40,13 +41,13 @@ final class SessionDriver {
   /// The URL whose failure is being handled.
   var refusingURL: WebSocketURL?
   private var isApplying = false
-  /// The upstream ends the connection without a close frame, and sends until it has ours.
+  /// Whether the upstream ends the connection without a close frame. It sends until it has received ours.
   var isEnding = false
   var continuity: PushContinuity
   var hasWarnedOfPings = false
   /// Acknowledgements that the upstream gets when its events are stored.
   var delayed = DelayedAcknowledgements()
-  /// Whether the journal has what another process continues from.
+  /// Whether the journal contains continuations for another process.
   var hasStoredContinuations: Bool
   private var timer: (deadline: MonotonicTime, timer: LoopTimer)?
 
@@ -56,7 +57,7 @@ final class SessionDriver {
   ) {
     loop.submit { context in
       let driver = SessionDriver(handle, dialer: makeDialer(context), loop: context)
-      // The signal holds the driver, and the handle the signal.
+      // The handle keeps the signal alive, and the signal keeps the driver alive.
       let signal = context.makeSignal(for: driver)
       handle.shared.withLock { $0.signal = signal }
       driver.signalled()
@@ -112,7 +113,7 @@ final class SessionDriver {
       }
     }
     for (generation, until) in delayed { apply(machine.postponed(until: until, generation, now: loop.now)) }
-    // From these states the next attempt is at another time, if there is one.
+    // In these states, the reserved time is not used: the next attempt, if any, has another time.
     switch machine.observed {
     case .stopped, .idle, .parked, .offline: giveBackTicket()
     default: break
@@ -166,7 +167,8 @@ final class SessionDriver {
       if runner.sendHeartbeat(counter, on: connection) {
         merger.sent(1)
       } else if sharedSettings.capabilities.contains(.announcedHeartbeats) {
-        // Its namespace is not connected, so no response will come. The server's own heartbeat shows whether the connection is alive.
+        // The heartbeat's namespace is not connected, so no response will arrive. The server's own heartbeats show
+        // whether the connection is alive.
         machine.heartbeatResponseReceived(generation)
       }
     case .sendSetup(let step, let generation):
@@ -180,7 +182,8 @@ final class SessionDriver {
     case .discard(let generation):
       if let connection = connection(generation) { drop(connection) }
     case .holdHost(let endpoint, let until):
-      // All sessions stop connecting to the host that responded. After a redirection that is not the configured one.
+      // No session connects to the host that responded until then. After a redirection, this is not the configured
+      // host.
       let server = (refusingURL ?? settings.urls[endpoint]).server
       handle.attemptLimiter.hold(handle.attemptKey(of: server), until: until)
     case .report(let transition):
@@ -205,7 +208,7 @@ final class SessionDriver {
       metrics.delayedAttempts.add()
       return new.slot
     case .go:
-      // Either it was used, or this attempt is to another host.
+      // This attempt has used the ticket, or the ticket is for another host.
       if ticket?.host == key { ticket = nil } else { giveBackTicket() }
       let connection = UpstreamConnection(
         dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
@@ -215,21 +218,22 @@ final class SessionDriver {
         },
         owner: self, loop: loop)
       connections.append(connection)
-      // The status shows the connection that sends, if there is one.
+      // The status shows the sending connection, if there is one.
       if machine.sending == nil { status.show(connection) }
       connection.open(with: dialer)
       return nil
     }
   }
 
-  /// The session will not use its reserved time: it is closed, waits for something else, or connects to another host.
+  /// Returns the reserved time, which the session will not use: it is closed, waits for something else, or connects to
+  /// another host.
   private func giveBackTicket() {
     guard let ticket else { return }
     handle.attemptLimiter.giveBack(ticket, now: loop.now)
     self.ticket = nil
   }
 
-  /// An attempt has ended, successfully or not. It no longer counts against the host's limit.
+  /// An attempt has ended, with or without success. It no longer counts against the host's limit.
   func endAttempt(_ connection: UpstreamConnection) {
     guard connection.isCountedAttempt else { return }
     connection.isCountedAttempt = false
@@ -246,7 +250,7 @@ final class SessionDriver {
     } else if machine.sending == nil, continuity.hasBroughtPushesEarly(connection.number),
       continuity.setupFailed(on: connection.number)
     {
-      // What the upstream has sent after them is missing.
+      // Pushes that the upstream sent after these are missing.
       sink.connectionLost()
     }
     continuity.ended(connection.number)
@@ -263,8 +267,8 @@ final class SessionDriver {
     handle.endCalls(of: connection.generation)
   }
 
-  /// Settles the messages of a predecessor, because its successor stops sending too. A message that the predecessor has written in part
-  /// returns to the queue, so the rest of it must not be written.
+  /// Settles the messages of a predecessor when its successor stops sending, too. A message that the predecessor has
+  /// written in part returns to the queue, so the rest of it must not be written.
   private func settlePredecessor(_ generation: Generation) {
     let connection = connection(generation)
     if let connection, connection.marks.hasUnwritten {
@@ -301,8 +305,8 @@ final class SessionDriver {
 
   func armOutboxTimer() { pump.armTimer(includesPermits: sending?.isBlocked == false) }
 
-  /// An on-demand session becomes idle when no message is pending, no poll is held and no stream is open. Messages, polls and streams
-  /// that arrived or returned since then wake it.
+  /// An on-demand session becomes idle when no message is pending, no poll is held and no stream is open. Messages,
+  /// polls and streams that arrived or returned since then wake it.
   private func wakeIfIdle() {
     guard machine.observed == .idle, sink.hasReaders || handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
     apply(machine.demand(now: loop.now))
@@ -310,9 +314,10 @@ final class SessionDriver {
 
   // MARK: The end
 
-  /// Ends the session during a shutdown once the outbox is empty, its time is up, or it cannot be emptied.
+  /// Ends the session during a shutdown when the outbox is empty, its deadline has passed, or it cannot be emptied.
   func endIfFlushed() {
-    // Not while `apply` performs actions: the remaining ones would no longer fit the state. It calls this again at its end.
+    // Not while `apply` performs actions, since the remaining actions would no longer fit the state. `apply` calls this
+    // again at its end.
     guard machine.isShuttingDown, !isApplying, pump.closeIfFlushed(mayWait: machine.isAwaitingFlush(now: loop.now))
     else {
       return
@@ -341,7 +346,7 @@ final class SessionDriver {
 }
 
 extension SessionDriver {
-  /// What an upstream has sent is not read yet: it must not count as silent.
+  /// An upstream whose messages are not read at present must not count as silent.
   func notePausedReading() {
     for connection in connections where connection.isReadingPaused {
       machine.readingIsPaused(connection.generation, now: loop.now)
@@ -359,7 +364,7 @@ extension SessionDriver {
     machine.outputQueued(sent, at: connection.outputEnd, connection.generation)
   }
 
-  /// An upstream that still takes what was sent before must not count as silent.
+  /// An upstream that still acknowledges earlier output must not count as silent.
   private func noteAcknowledgedOutput() {
     for connection in connections {
       guard let (position, time) = connection.acknowledgedOutput else { continue }
@@ -370,11 +375,11 @@ extension SessionDriver {
 }
 
 extension SessionDriver: TimerTarget {
-  /// The machine's next deadline.
+  /// The machine's next deadline has come.
   func timerFired(_ token: Int) {
     timer = nil
-    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, while a poll is held or a stream is open, and while a call waits
-    // for its reply.
+    // A session is in use while messages wait for the rate limit, a pong or the upstream's window, while a poll is held
+    // or a stream is open, and while a call waits for its reply.
     if settings.session.onDemand,
       sink.hasReaders
         || handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.pending > 0 })

@@ -2,7 +2,7 @@ import ByteStreams
 import UpstreamSession
 
 extension SessionTransition {
-  /// Whether it reports a failure. The end of a closing handshake is none, since its beginning was reported.
+  /// Whether it reports a failure. The end of a closing handshake is not a failure, since its beginning was reported.
   var isFailure: Bool {
     switch cause {
     case .attemptFailed, .lost, .attemptsExhausted: from != .closing
@@ -94,12 +94,12 @@ extension ConnectionLoss {
 }
 
 extension AttemptPhase {
-  /// What did not happen within `limit`, and the setting of `upstream.timeouts` that applied.
+  /// The text for a missed timeout: the missing event, and the setting of `upstream.timeouts` that applied.
   func timeoutText(_ limit: TimeSpan, key: String? = nil) -> String {
     "\(missedEvent) within \(limit.seconds) s ('upstream.timeouts.\(key ?? timeoutKey)')"
   }
 
-  /// What did not happen in this phase before its timeout.
+  /// The event that is missing when this phase times out.
   private var missedEvent: String {
     switch self {
     case .resolving: "the name server did not respond"

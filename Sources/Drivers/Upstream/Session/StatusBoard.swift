@@ -5,14 +5,17 @@ import Threading
 import UpstreamSession
 import WebSocketCodec
 
-/// Publishes the status of a session. It is the only writer of `SessionStatus`, except that `SessionHandle` sets `desired`.
+/// Publishes the status of a session. It is the only writer of `SessionStatus`, except that `SessionHandle` sets
+/// `desired`.
 ///
-/// The figures are those of the machine. Facts that the machine does not have (URLs, error texts, negotiated parameters) are stored here.
+/// The figures come from the machine. Facts that the machine does not have (URLs, error texts, negotiated parameters)
+/// are stored here.
 final class StatusBoard {
   private let handle: SessionHandle
-  /// The figures that were shown last; nil if others must be shown.
+  /// The figures that were shown last; nil if they must be shown again.
   private var published: SessionFigures?
-  /// The facts, changed since the last `publish`: at most one element. Between changes a session keeps no copy of them.
+  /// The facts with the changes since the last `publish`: at most one element. Between changes, a session keeps no copy
+  /// of them.
   private var changedFacts: [SessionStatus.Facts] = []
   private var agreement: ClientHandshake.Agreement?
   /// The description of the next failure, for its log line and the status.
@@ -49,7 +52,8 @@ final class StatusBoard {
     if !shared.commands.isEmpty { shared.status.figures.desired = desired }
   }
 
-  /// A command is performed, whose desired state was shown at once: the machine's is shown after it.
+  /// Called when a command is performed. Its desired state was shown at once; the next `publish` shows the desired
+  /// state of the machine.
   func expireDesired() { published = nil }
 
   // MARK: Facts
@@ -61,7 +65,7 @@ final class StatusBoard {
 
   func connectionEnded(_ connection: UpstreamConnection) { lastEnded = (connection.generation, connection.url) }
 
-  /// Runs `body`, and uses the description and report for the failure that it may cause.
+  /// Runs `body`. If it causes a failure, the failure gets this description and report.
   func withExplanation(_ detail: String?, _ report: AttemptReport? = nil, _ body: () -> Void) {
     self.detail = detail
     self.report = report
@@ -96,7 +100,7 @@ final class StatusBoard {
         facts.subprotocol = agreement?.subprotocol
         facts.isCompressed = agreement?.compression != nil
       }
-      // The status shows the connection that sends, not its successor.
+      // The status shows the sending connection, not its successor.
       if let connection = (transition.to.isSending ? nil : newest) ?? concerned { facts.show(connection) }
       if isFailure {
         facts.lastFailure = detail ?? transition.causeText

@@ -3,7 +3,7 @@ import Reactor
 
 /// Lets an owner cancel a task, whatever the task waits for. Owner and task are on one event loop.
 ///
-/// Before each wait the task sets a handler that ends it. After the wait it checks `isCancelled`.
+/// Before each wait, the task sets a handler that ends the wait. After the wait, it checks `isCancelled`.
 package final class Cancellation {
   package private(set) var isCancelled = false
   private var endWait: (() -> Void)?

@@ -3,13 +3,14 @@ import Glibc
 import Host
 import Reactor
 
-/// Connects to the first of several addresses that responds (Happy Eyeballs, RFC 8305). Each address gets 250 ms before the next is
-/// tried in parallel, so a dead IPv6 route costs 250 ms, not the timeout of the phase.
+/// Connects to the first of several addresses that responds (Happy Eyeballs, RFC 8305). Each address gets 250 ms before
+/// the next is tried in parallel, so a dead IPv6 route costs 250 ms, not the timeout of the phase.
 package final class ConnectRace {
   /// RFC 8305 §5, 'Connection Attempt Delay'.
   static let attemptDelay = TimeSpan.milliseconds(250)
 
-  /// Maximum number of addresses tried. A malicious name server may return thousands, to make us scan other hosts.
+  /// Maximum number of addresses tried. A malicious name server may return thousands, to make the gateway scan other
+  /// hosts.
   package static let addressLimit = 32
 
   enum Outcome {
@@ -37,7 +38,7 @@ package final class ConnectRace {
     event = LoopEvent(loop: loop)
   }
 
-  /// Alternates the families, beginning with that of the first address (RFC 8305 §4), up to `limit`.
+  /// Alternates the families, beginning with the family of the first address (RFC 8305 §4), up to `limit`.
   static func interleaved(_ addresses: [SocketAddress], limit: Int = addressLimit) -> [SocketAddress] {
     guard let first = addresses.first else { return [] }
     let preferred = addresses.filter { $0.isIPv6 == first.isIPv6 }
@@ -51,7 +52,7 @@ package final class ConnectRace {
   }
 
   func run() async -> Outcome {
-    // Each attempt refers to the race.
+    // Each attempt refers to the race, so this breaks the cycle.
     defer {
       attempts = []
       winner = nil

@@ -6,13 +6,13 @@ import TLSEngine
 
 /// Opens transports: from a host name to a TCP connection, through a proxy and TLS if configured.
 ///
-/// It is independent of the protocol above the transport. It runs in the caller's task, on the caller's event loop. It sets no
-/// timeouts: the caller cancels.
+/// It is independent of the protocol above the transport. It runs in the caller's task, on the caller's event loop. It
+/// has no timeouts of its own: the caller cancels.
 package protocol Dialer: AnyObject {
   /// Opens a transport to `destination`.
   ///
   /// - Parameters:
-  ///   - cancellation: ends the current wait; then `.cancelled` is thrown.
+  /// - cancellation: ends the present wait. Then `.cancelled` is thrown.
   ///   - input: receives bytes that the peer sent after a proxy's response and that nothing has read yet.
   ///   - report: called when a phase begins, except the first (`resolving`).
   func dial(
@@ -28,15 +28,16 @@ package struct DialDestination {
   let port: UInt16
   /// Host and port for the proxy's CONNECT request.
   let authority: String
-  /// nil: the destination is connected to directly.
+  /// nil if the destination is connected to directly.
   let proxy: ProxyURL?
-  /// nil: no TLS.
+  /// nil for a connection without TLS.
   let tls: TLSContext?
   /// Maximum time without an acknowledgement before the kernel ends the connection (`TCP_USER_TIMEOUT`).
   let userTimeout: TimeSpan
-  /// Which addresses may be connected to; nil: any. Not applied to a proxy's own address, which the operator has chosen.
+  /// Which addresses may be connected to; nil if any may. Not applied to the address of a proxy, since the operator has
+  /// chosen it.
   var rules: ConnectionRules?
-  /// nil: the transport may write at any time.
+  /// nil if the transport may always write.
   package var permission: WritePermission?
 
   package init(
@@ -77,7 +78,7 @@ package struct DialFailure {
     case network
     case tls(TLSError)
     case proxy
-    /// The proxy requires credentials, or rejects those sent.
+    /// The proxy requires credentials, or rejects the credentials that were sent.
     case proxyDenied
     /// The TLS settings do not fit the destination, or their files cannot be read.
     case preparation
@@ -85,7 +86,7 @@ package struct DialFailure {
 
   package let phase: DialPhase
   package let reason: Reason
-  /// What went wrong, for an operator.
+  /// The failure in words, for an operator.
   package let report: ReportText
   package var detail: String { report.description }
   /// The proxy's HTTP response and the beginning of its body, if the proxy refused.

@@ -5,36 +5,39 @@ import Metrics
 import Reactor
 import TLSEngine
 
-/// Sends requests over HTTP/1.1 to one endpoint, one at a time, and keeps the connection for the next where the response permits it.
+/// Sends requests over HTTP/1.1 to one endpoint, one at a time. Keeps the connection for the next request if the
+/// response permits it.
 ///
-/// It follows no redirection, and repeats a request only if that is allowed, and the connection was kept from an earlier one and ended before
-/// a byte of the response: a server may close an idle connection at any time (RFC 9112 §9.3.1). Lives on one event loop.
+/// It follows no redirections. It repeats a request only if this is allowed, and only if a kept connection ended before
+/// the first byte of the response, since a server may close an idle connection at any time (RFC 9112 §9.3.1). Lives on
+/// one event loop.
 package final class HTTPClient: TimerTarget {
   package enum Outcome: Sendable {
     case response(HTTPResponse)
-    /// What did not happen in time. For an operator.
+    /// The missing event, for an operator.
     case timeout(String)
-    /// No complete response. For an operator, without parts of the URL but the host.
+    /// No complete response. The text is for an operator, and contains no part of the URL except the host.
     case failed(String)
-    /// The response violates HTTP or a limit. For an operator.
+    /// The response violates HTTP or a limit. The text is for an operator.
     case invalid(String)
     case cancelled
   }
 
   package struct Limits: Sendable {
-    /// Maximum time to resolve the name, connect and negotiate TLS: an address that does not respond must leave time for the request.
+    /// Maximum time to resolve the name, connect and negotiate TLS. If an address does not respond, time must remain
+    /// for the request.
     package var connectTimeout = TimeSpan.seconds(10)
-    /// Maximum size of the content of a response, which is then kept; nil: no content is kept.
+    /// Maximum size of the content of a response, which is then kept; nil if no content is kept.
     package var contentBytes: Int?
-    /// Counts the contents that are being received; nil: they are not counted. Small ones are received in any case.
+    /// Counts the contents that are being received; nil if they are not counted. Small contents are always received.
     package var received: ReceivedContents?
-    /// How long the kernel waits for the server's acknowledgement of what was sent; nil: for as long as the request may take.
+    /// How long the kernel waits for the server to acknowledge sent data; nil for as long as the request may take.
     package var userTimeout: TimeSpan?
 
     package init() {}
   }
 
-  /// What the request waits for.
+  /// The step of the request that is in progress.
   private enum Phase: String {
     case connecting = "no connection"
     case sending = "the request is not sent"
@@ -42,28 +45,30 @@ package final class HTTPClient: TimerTarget {
     case idle
   }
 
-  /// Bytes per read of a content that is kept.
+  /// Bytes per read of content that is kept.
   private static var largeRead: Int { 64 << 10 }
   /// How long a connection without a request is kept.
   private static var idleTimeout: TimeSpan { .seconds(15) }
-  /// How long a connection is used for further requests. Then its name is resolved again, and the certificate verified.
+  /// How long a connection is used for further requests. After this time the name is resolved again, and the
+  /// certificate is verified again.
   private static var maximumAge: TimeSpan { .minutes(5) }
 
   package let endpoint: HTTPEndpoint
   private let dialer: any Dialer
   private let loop: LoopContext
   private let limits: Limits
-  /// Asked before each write; nil: it may write at any time.
+  /// Checked before each write; nil if it may always write.
   private let permission: WritePermission?
   private var phase = Phase.idle
   private var deadline = MonotonicTime.distantFuture
   private var timer: LoopTimer?
   private var hasTimedOut = false
-  /// The transport of the request in progress, and the deadline of its response: the server takes the request first.
+  /// The transport of the request in progress, and the deadline of its response. The deadline moves while the server
+  /// receives the request.
   private var awaited: (response: ResponseDeadline, transport: Transport)?
   /// Whether a part of the response has arrived.
   private var hasResponse = false
-  /// The time of the request in progress, and the client that it is counted for.
+  /// The time limit of the request in progress, and the client for which it counts.
   private var limit = TimeSpan.zero
   private var client: UInt64 = 0
   /// Ends the request in progress.
@@ -72,12 +77,15 @@ package final class HTTPClient: TimerTarget {
   private var kept: Transport?
   /// When the connection was opened.
   private var opened = MonotonicTime.zero
-  /// Called each time when the request in progress gets more time, at most its limit again, since the server still takes it.
+  /// Called each time when the request in progress gets more time, at most its limit again, because the server still
+  /// receives it.
   package var whenPostponed: (() -> Void)?
-  /// Whether the server may have received all of the last request, however it ended. It does not execute a part of one.
+  /// Whether the server may have received the whole last request, however it ended. A server does not execute a part of
+  /// a request.
   package private(set) var mayHaveArrived = false
 
-  /// - Parameter permission: asked before each write. What fails without it counts as cancelled. nil: it may write at any time.
+  /// - Parameter permission: checked before each write; nil if it may always write. A request that fails without it
+  ///   counts as cancelled.
   package convenience init(
     _ endpoint: HTTPEndpoint, limits: Limits = Limits(), resolver: Resolver, permission: WritePermission? = nil,
     loop: LoopContext
@@ -101,12 +109,13 @@ package final class HTTPClient: TimerTarget {
   /// Whether a connection is kept for the next request.
   package var isConnected: Bool { kept != nil }
 
-  /// Sends a request, and waits for the end of the response for at most `limit`. It begins again while the server takes the request.
+  /// Sends a request, and waits for the end of the response for at most `limit`. The time begins again while the server
+  /// receives the request.
   ///
   /// - Parameters:
-  ///   - mayRepeat: whether the request may be sent a second time if a kept connection ends before a byte of the response. The server may have
-  ///     executed it by then.
-  ///   - client: whom the content of the response is counted for; 0 if that is not known.
+  /// - mayRepeat: whether the request may be sent a second time if a kept connection ends before the first byte of the
+  ///   response. The server may have executed it by then.
+  /// - client: the client for which the content of the response counts; 0 if unknown.
   package func send(
     _ request: HTTPClientRequest, within limit: TimeSpan, mayRepeat: Bool = true, for client: UInt64 = 0
   ) async -> Outcome {
@@ -130,7 +139,7 @@ package final class HTTPClient: TimerTarget {
     return outcome
   }
 
-  /// Ends the request in progress, or closes the connection that is kept.
+  /// Ends the request in progress, or closes the kept connection.
   package func cancel() {
     cancellation?.cancel()
     closeKept()
@@ -148,7 +157,8 @@ package final class HTTPClient: TimerTarget {
     cancellation.cancel()
   }
 
-  /// The deadline of the request in progress, if it is not over yet: the server has acknowledged more of it.
+  /// The deadline of the request in progress, if it has moved into the future: the server has acknowledged more of the
+  /// request.
   private func postponedDeadline() -> MonotonicTime? {
     noteProgress()
     guard let deadline = awaited?.response.deadline, deadline > loop.now else { return nil }
@@ -156,7 +166,7 @@ package final class HTTPClient: TimerTarget {
   }
 
   private func noteProgress() {
-    // A server that responds has the request, or needs no more of it.
+    // A server that responds has the whole request, or does not need the rest.
     guard !hasResponse, let (position, time) = awaited?.transport.acknowledgedOutput else { return }
     awaited?.response.acknowledged(through: position, at: time)
   }
@@ -202,7 +212,7 @@ package final class HTTPClient: TimerTarget {
 
   private enum RequestError: Error {
     case cancelled
-    /// The connection has ended before a byte of the response.
+    /// The connection ended before the first byte of the response.
     case unanswered(String)
     case failed(String)
     case invalid(String)
@@ -260,7 +270,7 @@ package final class HTTPClient: TimerTarget {
         transport.close()
         throw .cancelled
       }
-      // A server may respond before it has read everything, and close.
+      // A server may respond and close before it has read the whole request.
       sendError = error
     }
     phase = .receiving
@@ -332,14 +342,15 @@ package final class HTTPClient: TimerTarget {
   }
 }
 
-/// What a response says.
+/// The parsed response.
 package struct HTTPResponse: Equatable, Sendable {
   package let status: Int
-  /// How long to wait before the next request; nil if the response does not say so.
+  /// How long to wait before the next request; nil if the response contains no such time.
   package let retryAfter: TimeSpan?
-  /// The value of WWW-Authenticate. As the following, nil or empty if the client keeps no content.
+  /// The value of WWW-Authenticate. Like the following, nil or empty if the client keeps no content.
   package var challenge: String?
-  /// The lines of the fields that are not about the connection or the exchange (`Date`, `X-Request-Id`), each with its CRLF.
+  /// The lines of the header fields, each with its CRLF, without fields about the connection or the exchange (`Date`,
+  /// `X-Request-Id`).
   package var fields: [UInt8] = []
   package var content: [UInt8] = []
 }

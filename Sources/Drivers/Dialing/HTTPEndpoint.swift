@@ -4,10 +4,10 @@ import Host
 import Profiles
 import TLSEngine
 
-/// Where an `HTTPClient` sends its requests, with the files that its TLS settings name read.
+/// The destination of an `HTTPClient`'s requests. The files of its TLS settings have been read.
 package final class HTTPEndpoint: Sendable {
   package let url: HTTPURL
-  /// Which addresses may be connected to, applied to each address after the look-up of the name; nil: any.
+  /// Which addresses may be connected to, applied to each address after the name is resolved; nil if any may.
   let rules: ConnectionRules?
   /// nil for `http`.
   let tlsContext: RefreshableTLSContext?
@@ -15,7 +15,7 @@ package final class HTTPEndpoint: Sendable {
   /// Maximum time to read the files of the TLS settings.
   package static var fileTimeout: TimeSpan { .seconds(5) }
 
-  /// Another gateway, without TLS.
+  /// The endpoint of another gateway, without TLS.
   package init?(gatewayAt address: SocketAddress) {
     guard address.ip != nil, let url = try? HTTPURL("http://\(address)") else { return nil }
     (self.url, rules, tlsContext) = (url, nil, nil)

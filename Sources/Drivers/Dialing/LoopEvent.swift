@@ -1,9 +1,10 @@
 import ByteStreams
 import Reactor
 
-/// An event that one task on a loop waits for, and that others on the same loop signal.
+/// An event that one task on a loop waits for, and that other tasks on the same loop signal.
 ///
-/// A signal is remembered: if `signal()` was called before `wait`, the wait ends at once. Several such calls count as one.
+/// A signal is remembered: if `signal()` was called before `wait`, the wait ends at once. Several signals before a wait
+/// count as one.
 @safe
 package final class LoopEvent: TimerTarget {
   private let loop: LoopContext

@@ -3,10 +3,10 @@ import Host
 import ProxyCodec
 import Reactor
 
-/// The proxy's part of a connection attempt.
+/// The part of a connection attempt that concerns a proxy.
 extension NetworkDialer {
-  /// The destination for a SOCKS proxy; nil for CONNECT or without a proxy. With `socks5` the name is resolved here, since the
-  /// request contains an address.
+  /// The destination for a SOCKS proxy; nil for an HTTP proxy or without a proxy. With `socks5`, the name is resolved
+  /// here, since the request contains an address.
   func tunnelTarget(
     of destination: DialDestination, _ cancellation: Cancellation
   ) async throws(DialError) -> SOCKSHandshake.Destination? {

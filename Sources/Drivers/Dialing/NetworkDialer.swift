@@ -6,14 +6,15 @@ import ProxyCodec
 import Reactor
 import TLSEngine
 
-/// Connects over this machine's network. The proxy's part is in `NetworkDialer+Proxy`.
+/// Connects over this machine's network. `NetworkDialer+Proxy` handles proxies.
 package final class NetworkDialer: Dialer {
   private let resolver: Resolver
-  /// On whose behalf names are looked up.
+  /// The client on whose behalf names are resolved.
   private let owner: String
   let loop: LoopContext
 
-  /// Maximum number of addresses of a name that are judged. A client may have chosen the name server.
+  /// Maximum number of addresses of a name that are checked against the rules. A client may have chosen the name
+  /// server.
   static var judgedLimit: Int { 64 }
 
   package init(resolver: Resolver, owner: String = "", loop: LoopContext) {
@@ -67,7 +68,7 @@ package final class NetworkDialer: Dialer {
     }
   }
 
-  /// The addresses that the rules allow: those, and no others, are connected to.
+  /// The addresses that the rules allow. Only these are connected to.
   func allowed(
     _ addresses: [SocketAddress], _ destination: DialDestination
   ) throws(DialError) -> [SocketAddress] {
@@ -116,7 +117,7 @@ package final class NetworkDialer: Dialer {
 
   // MARK: TLS
 
-  /// `input`: bytes that have already arrived through a proxy's tunnel.
+  /// Negotiates TLS. `input`: bytes that have already arrived through a proxy's tunnel.
   private func secure(
     _ transport: Transport, with context: TLSContext, host: String, _ input: inout ByteQueue
   ) async throws(DialError) {
@@ -130,7 +131,7 @@ package final class NetworkDialer: Dialer {
       var outcome = Result<Bool, TLSError>.success(false)
       do throws(TLSError) { outcome = .success(try transport.advanceHandshake()) } catch { outcome = .failure(error) }
       do throws(TransportError) {
-        // After an error too: an alert reports the reason to the peer.
+        // Also after an error: an alert reports the reason to the peer.
         try await transport.flushAll()
         switch outcome {
         case .success(true): return

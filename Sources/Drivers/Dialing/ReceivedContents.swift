@@ -2,24 +2,25 @@ import Metrics
 import Threading
 import Totals
 
-/// The contents of the responses that HTTP clients of all loops are receiving, in bytes, by the clients of the gateway that wait for them.
+/// The contents of responses that HTTP clients of all loops are receiving, in bytes, counted by the clients of the
+/// gateway that wait for them.
 package final class ReceivedContents: Sendable {
   package let limit: Int
   private let gauge: Gauge
   private let total: Locked<ReservedTotal>
 
   /// - Parameters:
-  ///   - limit: of one client (`Reserve`).
-  ///   - gauge: shows the sum.
+  /// - limit: the maximum of one client (`Reserve`).
+  /// - gauge: shows the sum.
   package init(limit: Int, shownBy gauge: Gauge) {
     self.limit = limit
     self.gauge = gauge
     total = Locked(ReservedTotal(limit: limit))
   }
 
-  /// Counts that the responses of `client` have `growth` bytes more. Returns false, and counts nothing, if they may not.
+  /// Counts `growth` more bytes in the responses to `client`. Returns false, and counts nothing, if there is no room.
   ///
-  /// - Parameter isSmall: whether they may in any case.
+  /// - Parameter isSmall: whether the bytes are counted in any case.
   func add(_ growth: Int, by client: UInt64, isSmall: Bool) -> Bool {
     let isAdmitted = total.withLock { total in
       guard isSmall || growth <= 0 || total.admits(growth, by: client) else { return false }

@@ -3,11 +3,11 @@ import Reactor
 import TLSEngine
 import Threading
 
-/// The TLS context of one version of TLS settings, shared by the sessions whose settings are equal. It is rebuilt when one of its files
-/// has changed.
+/// The TLS context of one version of TLS settings, for all sessions whose settings are equal. It is rebuilt when one of
+/// its files has changed.
 ///
-/// It belongs to `SharedSettings`. A connection attempt refreshes the context of the settings that it was started with, so an attempt
-/// that a reload has outdated does not affect later attempts.
+/// It belongs to `SharedSettings`. A connection attempt refreshes the context of the settings with which it was
+/// started, so an attempt with outdated settings does not affect later attempts.
 package final class RefreshableTLSContext: Sendable {
   private let context: Locked<TLSContext>
 
@@ -46,7 +46,7 @@ package final class RefreshableTLSContext: Sendable {
 
   private typealias Built = Result<TLSContext, TLSSettingsError>
 
-  /// Named in the error if building a context hangs: OpenSSL reads the system's store itself.
+  /// The subject of the error if building a context hangs: OpenSSL reads the system's store itself.
   private static var storeSubject: String { "the system's certificates" }
 
   private static func building(_ settings: TLSClientSettings, _ contents: [String: [UInt8]]) -> BlockingWork<Built> {
@@ -113,7 +113,7 @@ private struct FileWait {
 }
 
 extension Result {
-  /// As `init(catching:)`, with the type of the error.
+  /// Like `init(catching:)`, with the type of the error.
   fileprivate static func catching(_ body: () throws(Failure) -> Success) -> Result {
     do throws(Failure) {
       return .success(try body())

@@ -3,10 +3,10 @@ import HTTPCodec
 
 /// The Retry-After field: seconds, or a date (RFC 9110 §10.2.3).
 package enum RetryAfter {
-  /// How long to wait; nil if `value` is neither, zero for a date in the past.
+  /// How long to wait; zero for a date in the past, and nil if `value` is neither seconds nor a date.
   ///
-  /// - Parameter date: the Date field of the response. The wait is computed from it, so that our clock and the server's need not
-  ///   agree.
+  /// - Parameter date: the Date field of the response. The wait is computed from it, so that the clocks of the gateway
+  ///   and the server need not agree.
   /// - Parameter now: seconds since 1970, for a response without Date.
   package static func parse(_ value: String, date: String? = nil, now: Int64) -> TimeSpan? {
     let text = Array(value.utf8)
@@ -16,6 +16,7 @@ package enum RetryAfter {
     return .seconds(min(max(0, moment - sent), maximumSeconds))
   }
 
-  /// The limit of `delta-seconds` (RFC 9111 §1.2.2), applied to dates too: one may be thousands of years in the future.
+  /// The limit of `delta-seconds` (RFC 9111 §1.2.2), applied to dates, too. A date may be thousands of years in the
+  /// future.
   private static let maximumSeconds: Int64 = 1 << 31
 }

@@ -3,11 +3,11 @@ import Host
 import Reactor
 import TLSEngine
 
-/// Creates the TLS contexts of several sessions before they start. Sessions with equal TLS settings share a context, and each file is
-/// read once. A context with the system's certificates takes about 60 ms and 0.85 MiB.
+/// Creates the TLS contexts of several sessions before they start. Sessions with equal TLS settings get the same
+/// context, and each file is read once. A context with the system's certificates takes about 60 ms and 0.85 MiB.
 package struct TLSContextCache: ~Copyable {
-  /// Time for reading all files, in addition to the timeout of one file. Without this limit, each of many files on a hung mount would
-  /// take its whole timeout, one after the other.
+  /// Time for reading all files, in addition to the timeout of one file. Without this limit, many files on a mount that
+  /// hangs would each take a whole timeout, one after the other.
   private static var extraTime: TimeSpan { .seconds(10) }
 
   private typealias Outcome = Result<RefreshableTLSContext, TLSSettingsError>

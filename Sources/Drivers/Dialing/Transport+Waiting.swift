@@ -12,16 +12,17 @@ package enum TransportError: Error {
   case failed(Int32)
 }
 
-/// Waits for handshakes, in which the two sides alternate.
+/// Waits for handshakes, in which both sides alternate.
 extension Transport {
-  /// Maximum bytes per read. Responses are short, and the bytes after one may belong to the next layer.
+  /// Maximum bytes per read. Responses are short, and the bytes after a response may belong to the next layer.
   private static var bytesPerRead: Int { 4_096 }
-  /// How long to wait for more of a body. The status is already known, and the part received by then is enough for an operator.
+  /// How long to wait for more of a body. The status is already known, and the part that has arrived by then is enough
+  /// for an operator.
   private static var bodyTimeout: TimeSpan { .seconds(1) }
 
-  /// Writes all of the output.
+  /// Writes the whole output.
   package func flushAll() async throws(TransportError) {
-    // Its owner may have closed it between two phases, when no task was waiting.
+    // The owner may have closed it between two phases, when no task was waiting.
     guard !channel.isClosed else { throw .closed }
     while true {
       switch flush() {
@@ -36,7 +37,7 @@ extension Transport {
 
   /// Waits for bytes, and appends them to `input`.
   ///
-  /// - Parameter limit: the maximum of one read; nil for one that suffices for a short response.
+  /// - Parameter limit: the maximum of one read; nil for the default, which suffices for a short response.
   package func receiveSome(into input: inout ByteQueue, atMost limit: Int? = nil) async throws(TransportError) {
     while true {
       let outcome = await channel.readable()

@@ -5,14 +5,14 @@ import TLSEngine
 
 /// The byte stream of one connection, over plain TCP or TLS.
 ///
-/// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the connection's
-/// beginning. A TLS record reaches the peer as a whole or not at all, so its plaintext is `written` once the kernel has all of its
-/// ciphertext.
+/// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the
+/// connection's beginning. A TLS record reaches the peer as a whole or not at all. So its plaintext is `written` when
+/// the kernel has accepted all of its ciphertext.
 package final class Transport {
   package let channel: Channel
-  /// Asked before each system call that writes. nil: it may write at any time.
+  /// Checked before each system call that writes; nil if it may always write.
   private let permission: WritePermission?
-  /// Whether a write was refused since the permission has ended.
+  /// Whether a write was refused because the permission has ended.
   package private(set) var isForbidden = false
   @usableFromInline
   var tls: TLSConnection?
@@ -21,9 +21,9 @@ package final class Transport {
   package var output = ByteQueue()
   /// Whether a write has failed. The output is discarded and nothing is written any more.
   package private(set) var isBroken = false
-  /// The kernel has taken all plaintext before this position.
+  /// The kernel has accepted all plaintext before this position.
   package private(set) var written: UInt64 = 0
-  /// Number of system calls that took bytes.
+  /// Number of system calls in which the kernel accepted bytes.
   package private(set) var writes = 0
 
   /// Plaintext bytes encrypted, ciphertext bytes produced, and bytes sent.
@@ -53,22 +53,23 @@ package final class Transport {
   @inlinable
   package var end: UInt64 { (tls == nil ? written : sealed) + UInt64(output.count) }
 
-  /// Plaintext before this position has been taken by the kernel or encrypted, and cannot be taken back. With TLS that is at most
-  /// one record more than the kernel has started to send.
+  /// Plaintext before this position is accepted by the kernel or encrypted, and cannot be taken back. With TLS, it is
+  /// at most one record beyond the bytes that the kernel has begun to send.
   @inlinable
   package var committed: UInt64 { tls == nil ? written : sealed }
 
-  /// Removes plaintext that is not committed, from `start` to before `end`. Later bytes move up.
+  /// Removes plaintext that is not committed, from `start` up to `end`. Later bytes move up.
   package func takeBack(_ start: UInt64, _ end: UInt64) {
     output.remove(Int(end - start), at: Int(start - committed))
   }
 
-  /// Bytes that the kernel has not taken yet, in plaintext and ciphertext.
+  /// Number of bytes that the kernel has not accepted yet, in plaintext and ciphertext.
   @inlinable
   package var unsent: Int { output.count + (tls?.pendingCiphertextCount ?? 0) }
 
-  /// Plaintext before this position was acknowledged by the peer of the socket, which may be a proxy, the last of it at `time` at the
-  /// latest. With TLS, the records under way make it a little lower than it is. nil once the channel is closed.
+  /// The position up to which the peer of the socket, which may be a proxy, has acknowledged plaintext, and the latest
+  /// time at which the last acknowledgement can have arrived. With TLS, the position is slightly too low because of the
+  /// records under way. nil if the channel is closed.
   package var acknowledgedOutput: (position: UInt64, time: MonotonicTime)? {
     guard !channel.isClosed else { return nil }
     let pending = unsent + channel.unacknowledgedBytes
@@ -83,8 +84,8 @@ package final class Transport {
     tls = connection
   }
 
-  /// Continues the handshake; returns true when it is complete. The caller flushes afterwards, even after an error: an alert may
-  /// have to be sent.
+  /// Continues the handshake; returns true when it is complete. The caller flushes afterwards, even after an error,
+  /// since an alert may have to be sent.
   func advanceHandshake() throws(TLSError) -> Bool {
     guard let tls else { return true }
     return try tls.advanceHandshake() == .complete
@@ -141,14 +142,14 @@ package final class Transport {
       written = sent
     }
     if case .failed = result { discardOutput() }
-    // One large message must not keep its memory allocated.
+    // A single large message must not keep its memory allocated.
     if output.isEmpty, output.allocatedBytes > Self.retainedOutputStorage { output.releaseStorage() }
     return result
   }
 
   private func send(_ queue: inout ByteQueue) -> FlushResult {
     while !queue.isEmpty {
-      // All output passes here, also what TLS has encrypted before.
+      // All output passes here, including output that TLS has encrypted before.
       if let permission, !permission.isGiven {
         isForbidden = true
         return .failed(EPERM)
@@ -171,8 +172,8 @@ package final class Transport {
     tls?.sendCiphertext { $0.releaseStorage() }
   }
 
-  /// Encrypts a record only once the kernel has taken the previous one: encrypted bytes must be sent, even if their messages
-  /// expire.
+  /// Encrypts a record only when the kernel has accepted the record before it. Encrypted bytes must be sent, even if
+  /// their messages expire.
   private func flush(through tls: TLSConnection) -> FlushResult {
     while true {
       let result = tls.sendCiphertext { send(&$0) }
@@ -218,7 +219,8 @@ package final class Transport {
     tls?.releaseIdleStorage()
   }
 
-  /// Sends close_notify and FIN. Data that the kernel has taken still arrives, unless nothing may be written any more.
+  /// Sends close_notify and FIN. Data that the kernel has accepted still arrives. Without the permission to write,
+  /// resets the connection.
   package func close() {
     if let permission, !permission.isGiven { return channel.reset() }
     if let tls, !channel.isClosed {
@@ -232,7 +234,8 @@ package final class Transport {
 }
 
 extension Transport {
-  /// Calls `body` once, on the loop, when the kernel accepts more output. Not if the transport is closed before.
+  /// Calls `body` once, on the loop, when the kernel accepts more output. Does not call it if the transport is closed
+  /// before.
   package func whenWritable(on loop: LoopContext, _ body: @escaping () -> Void) {
     loop.spawn(WritableTask(channel, body))
   }

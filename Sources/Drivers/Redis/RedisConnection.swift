@@ -7,15 +7,15 @@ import RedisProtocol
 
 /// One connection to a Redis server or a Sentinel, from the connection attempt until its end. It does not reconnect.
 ///
-/// It belongs to one event loop, and calls its owner and all completions there. Every completion is called exactly once, in the order of the
-/// commands. After `.ended`, or after `close()`, nothing is reported any more, and the object is of no further use.
+/// It belongs to one event loop, where it calls its owner and all completions. Every completion is called exactly once,
+/// in the order of the commands. After `.ended` or `close()`, it reports nothing more and cannot be used again.
 package final class RedisConnection {
   package enum Event: Sendable {
-    /// The handshake has succeeded, and the first channels are subscribed to. The information is nil for a Sentinel.
+    /// The handshake has succeeded, and the first channels are subscribed. The information is nil for a Sentinel.
     case ready(RedisServerInformation?)
-    /// Also before `ready`, for the first channels.
+    /// Also reported before `ready`, for the first channels.
     case subscription(RedisSubscriptions.Event)
-    /// Reported after the completions of all unanswered commands.
+    /// Reported after the completions of all commands without a reply.
     case ended(RedisFailure)
   }
 
@@ -36,12 +36,13 @@ package final class RedisConnection {
     case ended
   }
 
-  /// Maximum bytes per read, and per turn: a long reply must not starve what else is on the loop.
+  /// Maximum bytes per read, and per turn: a long reply must not delay other work of the loop.
   private static var bytesPerRead: Int { 64 << 10 }
   private static var bytesPerTurn: Int { 512 << 10 }
-  /// The input buffer is freed while the connection is idle if it is larger than this.
+  /// If the input buffer is larger than this, it is freed while the connection is idle.
   private static var retainedInputStorage: Int { 256 << 10 }
-  /// The kernel ends a connection whose peer acknowledges nothing for this time. Longer than every timeout of ours.
+  /// The kernel ends a connection whose peer acknowledges nothing for this time. Longer than all timeouts of the
+  /// gateway.
   private static var userTimeout: TimeSpan { .seconds(10) }
 
   package let endpoint: RedisEndpoint
@@ -54,7 +55,7 @@ package final class RedisConnection {
   private var phase = Phase.created
   private let cancellation = Cancellation()
   private var transport: Transport?
-  /// What the connection attempt waits for.
+  /// The present phase of the connection attempt.
   private var dialPhase = DialPhase.resolving
   /// Whether the server has sent a byte.
   private var hasInput = false
@@ -65,7 +66,7 @@ package final class RedisConnection {
 
   private var reader: RESPReader
   private var input = ByteQueue()
-  /// Whether the reader lets others run, although more may have arrived.
+  /// Whether the reader lets other tasks run, although more bytes may have arrived.
   private var isYielding = false
 
   private var startDeadline = MonotonicTime.distantFuture
@@ -93,10 +94,10 @@ package final class RedisConnection {
 
   package var isReady: Bool { phase == .ready }
 
-  /// What the server has said of itself; nil before `ready`, and for a Sentinel.
+  /// The information that the server has sent about itself; nil before `ready`, and for a Sentinel.
   package var information: RedisServerInformation? { handshake.information }
 
-  /// Commands without a reply.
+  /// Number of commands without a reply.
   package var unansweredCommands: Int { pipeline.count }
 
   /// From now on, events are reported to `owner`.
@@ -113,7 +114,8 @@ package final class RedisConnection {
     loop.spawn(RunTask(self))
   }
 
-  /// Ends the connection, in any state. Unanswered commands are lost, and their completions are called; the owner gets no event.
+  /// Ends the connection, in any state. Commands without a reply are lost, and their completions are called. The owner
+  /// gets no event.
   package func close() {
     owner = nil
     end(.closed)
@@ -123,7 +125,8 @@ package final class RedisConnection {
     guard phase != .ended else { return }
     phase = .ended
     setTimer(.distantFuture)
-    // Not in order: the kernel discards commands that it has not sent yet. What has arrived may still be executed.
+    // A reset, so that the kernel discards commands that it has not sent yet. Commands that have arrived may still be
+    // executed.
     transport?.reset()
     cancellation.cancel()
     input.releaseStorage()
@@ -149,12 +152,12 @@ package final class RedisConnection {
       advanceStart(over: transport)
       await read(from: transport)
     } catch {
-      // A cancellation comes from `end`.
+      // Only `end` cancels the attempt, and reports its failure itself.
       if case .failed(let failure) = error { end(.unreachable("\(endpoint.address): \(failure.detail)")) }
     }
   }
 
-  /// Sends the next command of the handshake, or subscribes after the last one.
+  /// Sends the next command of the handshake, or subscribes after the last command.
   private func advanceStart(over transport: Transport) {
     scheduleFlush()
     guard !handshake.writeNext(into: &transport.output) else { return }
@@ -176,8 +179,8 @@ package final class RedisConnection {
 
   // MARK: Commands
 
-  /// Sends a command of `parts` parts at the end of this turn, with the other commands of the turn. `completion` is called if the result is
-  /// `.sent`, and not before `send` has returned.
+  /// Sends a command of `parts` parts at the end of this turn, together with the other commands of the turn. If the
+  /// result is `.sent`, `completion` is called, and not before `send` has returned.
   ///
   /// - Parameter isShort: see `RedisPipeline.hasRoom`.
   package func send(
@@ -194,7 +197,8 @@ package final class RedisConnection {
     return .sent
   }
 
-  /// Subscribes to channels. Each is confirmed by `.subscribed`. Returns `.full` if too many changes have no confirmation yet.
+  /// Subscribes to channels. `.subscribed` confirms each of them. Returns `.full` if too many changes have no
+  /// confirmation yet.
   package func subscribe(_ channels: [String]) -> SendResult { change(channels, subscribing: true) }
 
   package func unsubscribe(_ channels: [String]) -> SendResult { change(channels, subscribing: false) }
@@ -241,7 +245,8 @@ package final class RedisConnection {
     }
   }
 
-  /// A server that expects TLS ends a connection that begins with a command, mostly without a word.
+  /// The failure for the end of a connection. A server that expects TLS ends a connection that begins with a command,
+  /// usually without a reply.
   private func closed(_ reason: String) -> RedisFailure {
     guard !hasInput, endpoint.tls == nil else { return .disconnected(reason) }
     return .disconnected(
@@ -286,7 +291,7 @@ package final class RedisConnection {
     }
     let error = RedisError(text)
     completion?(.refused(error))
-    // Without a command, it is the reason why the server closes the connection.
+    // Without a command, the error is the reason for which the server closes the connection.
     if error.endsConnection || completion == nil { throw .refused(error) }
   }
 
@@ -305,7 +310,7 @@ package final class RedisConnection {
     case .blocked:
       isBlocked = true
       transport.whenWritable(on: loop) { self.unblocked() }
-    // The reader sees the error, too, after everything that the server has still sent.
+    // The reader sees the error, too, after all bytes that the server has still sent.
     case .failed: break
     }
   }
@@ -321,7 +326,7 @@ package final class RedisConnection {
     min(startDeadline, pipeline.deadline, subscriptions?.deadline ?? .distantFuture)
   }
 
-  /// Sets the timer if it would fire too late. One that fires too early is set again.
+  /// Sets the timer if it would fire too late. A timer that fires too early is set again.
   private func updateTimer() {
     let next = deadline
     if next < timerDeadline { setTimer(next) }
@@ -340,7 +345,7 @@ package final class RedisConnection {
       guard dialPhase == .securing, phase == .connecting else {
         throw .timeout("the connection to \(endpoint.address) was not ready")
       }
-      // A server without TLS waits for the rest of what it takes for a command.
+      // A server without TLS waits for the rest of a supposed command.
       throw .timeout(
         "the TLS handshake with \(endpoint.address) was not complete (if it does not expect TLS, use redis:// instead of rediss://)"
       )
@@ -357,7 +362,7 @@ extension RedisConnection: TimerTarget {
     timer = nil
     timerDeadline = .distantFuture
     guard phase != .ended else { return }
-    // What is awaited may be in the part of the input that has not been read yet.
+    // The reply may be in the part of the input that has not been read yet.
     if isYielding { return setTimer(loop.now + .milliseconds(1)) }
     do throws(RedisFailure) {
       try expire()

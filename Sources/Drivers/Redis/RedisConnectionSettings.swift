@@ -2,7 +2,7 @@ import ByteStreams
 import RESPCodec
 import RedisProtocol
 
-/// What a connection is for, and its timeouts.
+/// The purpose of a connection, and its timeouts.
 package struct RedisConnectionSettings: Sendable {
   package enum Purpose: Sendable {
     /// `send` is used.
@@ -13,11 +13,11 @@ package struct RedisConnectionSettings: Sendable {
 
   package var purpose = Purpose.commands
   package var peer = RedisHandshake.Peer.primary
-  /// Loaded before the connection is ready.
+  /// Loaded before the connection becomes ready.
   package var scripts: [RedisScript] = []
-  /// Maximum time from the look-up of the name to `ready`.
+  /// Maximum time from the start of name resolution to `ready`.
   package var startTimeout: TimeSpan = .seconds(3)
-  /// How long the oldest command may have no reply.
+  /// Maximum time without a reply to the oldest command.
   package var commandTimeout = RedisPipeline.defaultTimeout
   package var limits = RESPLimits()
 

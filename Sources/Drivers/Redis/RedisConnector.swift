@@ -3,23 +3,24 @@ import Dialing
 import Reactor
 import RedisProtocol
 
-/// Receives what a `RedisConnector` reports, and the events of the connection that it opens.
+/// Receives the reports of a `RedisConnector`, and the events of the connection that it opens.
 package protocol RedisConnectorOwner: RedisConnectionOwner {
-  /// An attempt failed. The connector continues with the next one.
+  /// An attempt failed. The connector continues with the next attempt.
   ///
   /// - Parameter address: the server or Sentinel that failed.
   func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure)
 }
 
-/// Opens a connection to a primary, and does not give up: the address is asked for again before each attempt, and after a round of attempts
-/// there is a short wait.
+/// Opens a connection to a primary, and does not give up. Before each attempt it looks up the address again, and after
+/// a round of attempts it waits for a short time.
 ///
-/// The connection is reported by its event `.ready`, and then belongs to the owner. When it has ended, `connect` opens another one: at once, or
-/// after a wait if it was ready for a moment only. Lives on one event loop.
+/// The event `.ready` reports the connection, which then belongs to the owner. When it has ended, `connect` opens
+/// another connection: at once, or after a wait if it was ready only for a moment. Lives on one event loop.
 package final class RedisConnector {
   package enum Target: Sendable {
     case server(RedisEndpoint)
-    /// The primary that these Sentinels call `name`. `primary`: the settings of its connections; the address is that of the Sentinels.
+    /// The primary that these Sentinels call `name`. `primary`: the settings of the connections to it, except the
+    /// address, which the Sentinels report.
     case sentinels([RedisEndpoint], name: String, primary: RedisEndpoint)
   }
 
@@ -27,7 +28,7 @@ package final class RedisConnector {
   private let settings: RedisConnectionSettings
   private let dialer: any Dialer
   private let loop: LoopContext
-  /// nil while nothing is wanted.
+  /// nil while no connection is requested.
   private var owner: (any RedisConnectorOwner)?
   private var search: PrimarySearch
   private var query: SentinelQuery?
@@ -35,7 +36,7 @@ package final class RedisConnector {
   private var connection: RedisConnection?
   private var timer: LoopTimer?
 
-  /// `target`: with at least one Sentinel.
+  /// `target`: a list of Sentinels must not be empty.
   package init(
     to target: Target, _ settings: RedisConnectionSettings, dialer: any Dialer, loop: LoopContext
   ) {
@@ -49,7 +50,7 @@ package final class RedisConnector {
     }
   }
 
-  /// Opens a connection, until it is ready or `cancel` is called. Not to be called again before that.
+  /// Opens a connection, until it is ready or `cancel` is called. Must not be called again before that.
   package func connect(for owner: any RedisConnectorOwner) {
     precondition(self.owner == nil, "a connection is being opened already")
     self.owner = owner
@@ -68,7 +69,7 @@ package final class RedisConnector {
     connection = nil
   }
 
-  /// The Sentinel with this index is asked first. Not during an attempt.
+  /// The search begins with this Sentinel. Must not be called during an attempt.
   package func prefer(_ sentinel: Int) { search.prefer(sentinel) }
 
   private func takeStep() {
@@ -129,7 +130,7 @@ extension RedisConnector: RedisConnectionOwner {
 
 extension RedisConnector: TimerTarget {
   package func timerFired(_ token: Int) {
-    // Cancelled in the same turn.
+    // The timer may have been cancelled in the same turn.
     guard timer != nil else { return }
     timer = nil
     takeStep()

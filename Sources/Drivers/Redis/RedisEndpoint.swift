@@ -3,17 +3,18 @@ import HTTPCodec
 import RedisProtocol
 import TLSEngine
 
-/// Where and how to connect to one server, with the files of its TLS settings read.
+/// The address of one server and the settings for connecting to it. The files of its TLS settings have been read.
 package struct RedisEndpoint: Sendable {
   package let address: RedisAddress
   let credentials: RedisCredentials
   let database: Int
-  /// nil: no TLS.
+  /// nil for a connection without TLS.
   let tls: RefreshableTLSContext?
 
   /// Reads the files of `tls` if the URL is `rediss://`, unless another user of `cache` has the same settings. Blocks.
   ///
-  /// Verification is of the URL's host, and of the address that Sentinel reports (`at`), unless the settings have a server name.
+  /// The certificate must be valid for the URL's host, or for the address that Sentinel reports (`at`), unless the
+  /// settings have a server name.
   package init(
     _ url: RedisURL, _ tls: TLSClientSettings, with cache: inout TLSContextCache
   ) throws(TLSSettingsError) {
@@ -21,7 +22,7 @@ package struct RedisEndpoint: Sendable {
     credentials = url.credentials
     database = url.database
     var tls = tls
-    // Redis has no name in the registry of ALPN.
+    // ALPN has no registered name for Redis.
     tls.applicationProtocols = []
     self.tls = url.isSecure ? try cache.context(for: tls, fileTimeout: HTTPEndpoint.fileTimeout) : nil
   }
@@ -33,6 +34,6 @@ package struct RedisEndpoint: Sendable {
     tls = other.tls
   }
 
-  /// The endpoint with the same settings at another address.
+  /// An endpoint with the same settings and another address.
   package func at(_ address: RedisAddress) -> RedisEndpoint { RedisEndpoint(address, as: self) }
 }

@@ -3,18 +3,19 @@ import Dialing
 import Reactor
 import RedisProtocol
 
-/// Asks one Sentinel for the address of a primary.
+/// Queries one Sentinel for the address of a primary.
 final class SentinelQuery: RedisConnectionOwner {
   typealias Completion = (Result<RedisAddress, RedisFailure>) -> Void
 
-  /// Maximum time to connect, and then maximum time for the reply. A Sentinel replies within milliseconds, and there are others to ask.
+  /// Maximum time to connect, and then maximum time for the reply. A Sentinel replies within milliseconds, and there
+  /// are others to query.
   private static var timeout: TimeSpan { .seconds(1) }
 
   private let name: String
   private var connection: RedisConnection?
   private var completion: Completion?
 
-  /// `name`: that of the primary. `completion` is called once, unless the query is cancelled.
+  /// `name`: the name of the primary. `completion` is called once, unless the query is cancelled.
   init(_ name: String, completion: @escaping Completion) {
     self.name = name
     self.completion = completion

@@ -3,15 +3,17 @@ import Dialing
 import Reactor
 import RedisProtocol
 
-/// Subscribes to the news of failovers at each Sentinel. An old primary may go on for seconds after another one was promoted, and what it accepts
-/// then is lost: its connections are to end when this watch reports the new address.
+/// Subscribes to the failover notifications of each Sentinel. An old primary may continue for seconds after another was
+/// promoted, and data that it accepts then is lost. So its connections must end when this watch reports the new
+/// address.
 ///
 /// Lives on one event loop.
 package final class SentinelWatch {
-  /// - sentinel: the index of the one that knows the new address.
+  /// - sentinel: the index of the Sentinel that has reported the new address.
   package typealias Report = (_ sentinel: Int, _ address: RedisAddress) -> Void
 
-  /// Between the end of a subscription and the next attempt. A Sentinel that is missing is no trouble while there are others.
+  /// The time between the end of a subscription and the next attempt. A missing Sentinel does no harm while there are
+  /// others.
   private static var pause: TimeSpan { .seconds(1) }
 
   private let name: String
@@ -21,7 +23,7 @@ package final class SentinelWatch {
   private var subscriptions: [Subscription] = []
 
   /// - Parameters:
-  ///   - name: that of the primary.
+  /// - name: the name of the primary.
   ///   - report: called for each change, by each Sentinel.
   package init(
     _ sentinels: [RedisEndpoint], of name: String, dialer: any Dialer, loop: LoopContext, report: @escaping Report
@@ -81,7 +83,7 @@ package final class SentinelWatch {
     }
 
     func timerFired(_ token: Int) {
-      // Stopped in the same turn.
+      // The watch may have been stopped in the same turn.
       guard timer != nil else { return }
       timer = nil
       start()

@@ -9,7 +9,7 @@ package enum ProcessInformation {
     MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
   }
 
-  /// As `monotonicTime()`, on a clock that does not stop while the machine is suspended.
+  /// Like `monotonicTime()`, on a clock that does not stop while the machine is suspended.
   package static func bootTime() -> MonotonicTime { MonotonicTime(nanoseconds: SystemCall.bootNanoseconds()) }
 
   /// Milliseconds since the UNIX epoch.

@@ -73,7 +73,7 @@ package final class Histogram: Sendable {
       observe(max(duration, .zero), in: Histogram.range(of: duration), count: count)
     }
 
-    /// As `observe(_:count:)`, for a duration that is not negative.
+    /// Like `observe(_:count:)`, for a duration that is not negative.
     ///
     /// - Parameter range: `Histogram.range(of: duration)`.
     package func observe(_ duration: TimeSpan, in range: Int, count: Int) {

@@ -2,7 +2,7 @@ import Journal
 import Synchronization
 import Threading
 
-/// What is stored of one session. The store writes it, and any thread reads it.
+/// How much of a session's journal is stored. The store writes it, and any thread reads it.
 package final class JournalProgress: Sendable {
   private let position: Atomic<UInt64>
   /// All entries of the session up to this ticket are stored.
@@ -13,17 +13,17 @@ package final class JournalProgress: Sendable {
   package init(position: UInt64) { self.position = Atomic(position) }
 
   /// - Parameters:
-  ///   - ticket: not below that of the last call.
-  ///   - position: of the last push or gap that is stored, as `Cursor.position`.
+  /// - ticket: at least the ticket of the last call.
+  /// - position: the position of the last push or gap that is stored, as `Cursor.position`.
   package func setStored(through ticket: UInt64, position: UInt64) {
     self.position.store(position, ordering: .sequentiallyConsistent)
     stored.store(ticket, ordering: .releasing)
   }
 
-  /// What is submitted from this ticket on is not stored.
+  /// Entries with this ticket or later tickets will never be stored.
   package func lose(from ticket: UInt64) { firstLost.store(ticket, ordering: .releasing) }
 
-  /// What is not stored by now will never be.
+  /// Entries that are not stored by now will never be stored.
   package func loseUnstored() {
     firstLost.store(
       min(firstLost.load(ordering: .relaxed), stored.load(ordering: .relaxed) + 1), ordering: .releasing)
@@ -32,9 +32,9 @@ package final class JournalProgress: Sendable {
   var storedPosition: UInt64 { position.load(ordering: .sequentiallyConsistent) }
   var isLost: Bool { firstLost.load(ordering: .relaxed) < .max }
 
-  /// nil: neither stored nor lost.
+  /// Returns nil if the entry is neither stored nor lost.
   func outcome(of ticket: JournalTicket) -> JournalOutcome? {
-    // In this order: a ticket is lost before later ones are stored.
+    // Read in this order: a ticket is lost before later tickets are stored.
     let isStored = ticket.number <= stored.load(ordering: .acquiring)
     guard ticket.number < firstLost.load(ordering: .acquiring) else { return .failed }
     return isStored ? .stored : nil
@@ -47,7 +47,7 @@ package final class QueuedJournal: SessionJournal {
   private let session: Int32
   let progress: JournalProgress
   private let isShared: Bool
-  /// The session owns its journal, and not the reverse.
+  /// Weak: the session owns its journal, and not the reverse.
   private struct Observation: Sendable {
     weak var observer: (any JournalObserver)?
   }
@@ -56,7 +56,7 @@ package final class QueuedJournal: SessionJournal {
 
   /// - Parameters:
   ///   - session: the number of the session in the store.
-  ///   - isShared: whether several gateways share the session, so that another one may continue this journal.
+  /// - isShared: whether the session is shared, so that another gateway may continue this journal.
   package init(_ queue: SubmissionQueue, session: Int32, _ progress: JournalProgress, isShared: Bool) {
     self.queue = queue
     self.session = session

@@ -5,17 +5,18 @@ import Reactor
 import Synchronization
 import Threading
 
-/// What a store is to do besides storing entries, in the order in which that was submitted. Each store has a type of its own.
+/// A task of a store other than storing entries. Commands are executed in the order of their submission. Each store has
+/// its own type of commands.
 package protocol StoreCommand: Sendable {}
 
-/// Everything that a store has taken from its queue at once. Used on the thread of the store only.
+/// Everything that a store has taken from its queue at once. Used only on the thread of the store.
 ///
-/// A class, since an owner that has it as a noncopyable struct fails in optimised builds: what reads it in a condition (`isEmpty`) counts as an access for as long as
-/// the body of that condition, which modifies it.
+/// A class, since a noncopyable struct as a property of its owner fails in optimised builds: reading it in a condition
+/// (`isEmpty`) counts as an access until the end of the condition's body, which modifies it.
 package final class SubmissionBatch {
   package struct Item: Sendable {
     package let entry: JournalEntry
-    /// As passed to the session's `QueuedJournal`.
+    /// The number that was passed to the session's `QueuedJournal`.
     package let session: Int32
     /// Whether the next entry was submitted by another call. The entries of one call are stored together.
     package let endsCall: Bool
@@ -23,9 +24,9 @@ package final class SubmissionBatch {
 
   package fileprivate(set) var items: [Item] = []
   package fileprivate(set) var commands: [any StoreCommand] = []
-  /// Number of awaited submissions among the items: those by `submit`, not by `note`.
+  /// Number of awaited submissions among the items, which were made with `submit` and not with `note`.
   package fileprivate(set) var awaited = 0
-  /// All entries up to this one were taken.
+  /// The number of the last entry that was taken.
   package fileprivate(set) var last: UInt64 = 0
   package fileprivate(set) var isClosing = false
 
@@ -33,10 +34,10 @@ package final class SubmissionBatch {
 
   package var isEmpty: Bool { items.isEmpty && commands.isEmpty }
 
-  /// A larger array was needed by an exceptional batch only.
+  /// The capacity that is kept. Only an exceptional batch needs a larger array.
   private static var keptCapacity: Int { 1 << 16 }
 
-  /// Forgets everything, before the next batch is taken.
+  /// Removes everything, before the next batch is taken.
   package func clear() {
     items.removeAll(keepingCapacity: items.capacity <= Self.keptCapacity)
     commands = []
@@ -45,15 +46,16 @@ package final class SubmissionBatch {
 
 /// The entries that sessions have submitted to a store from any thread, until the store takes them.
 ///
-/// A store works on a thread of its own, and takes everything at once. While it writes, the next entries gather. It is woken once per burst, and only
-/// while it sleeps.
+/// A store works on a thread of its own, and takes everything at once. The next entries gather while it writes. It is
+/// woken once per burst, and only while it sleeps.
 package final class SubmissionQueue: TurnEndTarget, Sendable {
   package struct Limits: Sendable {
     /// Maximum bytes that wait to be stored. Above it, messages are refused.
     let pendingBytes: Int
-    /// Above this, nothing is read from upstreams, so that messages of clients still have room.
+    /// Above this, reading from upstreams pauses, so that messages of clients still have room.
     let pauseBytes: Int
-    /// Maximum delay of entries that are not awaited, so that they share a write with others. If the process is killed meanwhile, they are lost.
+    /// Maximum delay of entries that are not awaited, so that they are written together with others. If the process is
+    /// killed meanwhile, they are lost.
     let noteDelay: TimeSpan
 
     package init(pendingBytes: Int, pauseBytes: Int, noteDelay: TimeSpan = SubmissionQueue.noteDelay) {
@@ -71,10 +73,10 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     /// Number of entries submitted so far.
     var submitted: UInt64 = 0
     var awaited = 0
-    /// While the store sleeps: when it looks into the queue even if it is not woken.
+    /// Not nil while the store sleeps: the time at which it checks the queue even if it is not woken.
     var sleepsUntil: MonotonicTime?
     var isClosing = false
-    /// Whether the store has looked into the queue for the last time.
+    /// Whether the store has checked the queue for the last time.
     var hasEnded = false
 
     /// Counts an awaited submission. Returns whether the store must be woken. One wake-up is enough.
@@ -84,7 +86,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
       return sleepsUntil != nil
     }
 
-    /// For entries that are not awaited. Returns whether the store must be woken, because it would sleep for longer than `delay`.
+    /// For entries that are not awaited. Returns whether the store must be woken, because it would sleep longer than
+    /// `delay`.
     mutating func takeSleep(beyond delay: TimeSpan) -> Bool {
       guard let end = sleepsUntil, end > ProcessInformation.monotonicTime() + delay else { return false }
       sleepsUntil = nil
@@ -93,10 +96,10 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   }
 
   private let queue = Locked(Queue())
-  /// Bytes that are submitted and not stored.
+  /// Bytes that are submitted and not stored yet.
   private let pending = Atomic<Int>(0)
   private let failed = Atomic<Bool>(false)
-  /// Whether a store that has failed writes everything that it has taken. Set with the queue locked.
+  /// Whether a store that has failed is writing all entries that it has taken. Set with the queue locked.
   private let recovering = Atomic<Bool>(false)
   private let limits: Limits
   private let wake: @Sendable () -> Void
@@ -121,7 +124,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   }
 
   func submit(contentsOf entries: [JournalEntry], of session: Int32, isAwaited: Bool) -> JournalTicket {
-    // Nothing is stored at any time.
+    // An empty submission counts as stored.
     guard !entries.isEmpty else { return JournalTicket(0) }
     pending.add(entries.reduce(0) { $0 + $1.cost }, ordering: .relaxed)
     let (number, mustWake) = queue.withLock { queue in
@@ -138,10 +141,10 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
 
   /// Whether the store does not work.
   package var isFailed: Bool { failed.load(ordering: .acquiring) }
-  /// The outcome of what is neither stored nor lost. While the store recovers, what was submitted before may be stored at any moment, and what is submitted
-  /// meanwhile is stored later, so neither has failed.
+  /// The outcome of an entry that is neither stored nor lost. While the store recovers, entries submitted before may be
+  /// stored at any moment, and entries submitted meanwhile are stored later. So neither have failed.
   var outcomeOfUnstored: JournalOutcome {
-    // In this order: the store works before its recovery ends.
+    // Read in this order: the store works before its recovery ends.
     guard !recovering.load(ordering: .acquiring) else { return .pending }
     return isFailed ? .failed : .pending
   }
@@ -150,8 +153,8 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   var mustPauseReading: Bool { pendingBytes > limits.pauseBytes }
   package var pendingBytes: Int { pending.load(ordering: .relaxed) }
 
-  /// A loop that has submitted entries during its turn wakes the store once, at its end. On one processor the store would take it from the loop at the first
-  /// entry, and commit only what was submitted so far.
+  /// A loop that has submitted entries during its turn wakes the store once, at the end of the turn. If woken at the
+  /// first entry, the store would take the only processor from the loop, and commit only the entries submitted so far.
   package func turnEnded() { wake() }
 
   // MARK: For the owner of the store
@@ -167,7 +170,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     return isAdded
   }
 
-  /// The store is to end as soon as everything is stored.
+  /// Makes the store end when everything is stored.
   package func close() {
     queue.withLock { $0.isClosing = true }
     wake()
@@ -175,14 +178,17 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
 
   // MARK: For the store
 
-  /// Takes everything if something is awaited, a command was added, or the queue is closing. Returns when to look again if there was nothing to take: the store
-  /// is woken until then for what must not wait so long.
+  /// Takes everything if a submission is awaited, a command was added, or the queue is closing. If there was nothing to
+  /// take, returns when the store must check the queue again; it is woken earlier for entries that must not wait so
+  /// long.
   ///
   /// - Parameters:
-  ///   - batch: empty.
+  ///   - batch: an empty batch, which is filled.
   ///   - isDue: whether entries that are not awaited are taken, too.
-  ///   - attention: until then, the store looks often enough that it need not be woken for entries that are not awaited.
-  ///   - recovers: whether the store, which has failed, stores now what it has taken. Everything is taken then. It ends with `setFailed`.
+  ///   - attention: until this time, the store checks often enough that it need not be woken for entries that are not
+  ///     awaited.
+  ///   - recovers: whether the store has failed and now stores the entries that it has taken. Then everything is taken.
+  ///     `setFailed` ends the recovery.
   package func take(
     into batch: SubmissionBatch, isDue: Bool, attentiveUntil attention: MonotonicTime, now: MonotonicTime,
     recovers: Bool = false
@@ -204,19 +210,20 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
     }
   }
 
-  /// Number of awaited submissions that were not taken.
+  /// Number of awaited submissions that were not taken yet.
   package var awaited: Int { queue.withLock { $0.awaited } }
 
-  /// The number of the last entry that was submitted.
+  /// The number of the entry that was submitted last.
   package var lastSubmitted: UInt64 { queue.withLock { $0.submitted } }
 
-  /// Entries that cost this do not wait any more. Returns whether upstreams may be read again, which they might not before: each session is to be notified.
+  /// Entries of this size do not wait any more. Returns whether reading from upstreams may resume because of this: then
+  /// each session must be notified.
   package func release(bytes: Int) -> Bool {
     let (before, after) = pending.subtract(bytes, ordering: .relaxed)
     return before > limits.pauseBytes && after <= limits.pauseBytes
   }
 
-  /// Ends a recovery. Returns whether that is a change.
+  /// Ends a recovery. Returns whether the state has changed.
   package func setFailed(_ hasFailed: Bool) -> Bool {
     let isChange = failed.exchange(hasFailed, ordering: .acquiringAndReleasing) != hasFailed
     recovering.store(false, ordering: .releasing)

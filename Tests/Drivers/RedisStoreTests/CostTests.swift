@@ -9,13 +9,14 @@ import Testing
 
 @testable import RedisStore
 
-/// What an append costs the thread of Redis. It prints figures, and is run by hand: DRAWBRIDGE_REDIS_COSTS=1.
+/// Measures the time that an append takes in the thread of Redis. Prints figures; run by hand with
+/// DRAWBRIDGE_REDIS_COSTS=1.
 @Suite(needsRedis, .enabled(if: ProcessInfo.processInfo.environment["DRAWBRIDGE_REDIS_COSTS"] != nil))
 struct CostTests {
   @Test func theTimeOfRedisForAppends() async throws {
     let server = try await RedisProcess.server()
     let client = try TestClient(server)
-    // No heartbeat is counted.
+    // So long an interval that no heartbeat is counted.
     let gateway = try TestGateway(server) {
       $0.times = LeaseTimes(lease: .seconds(600), margin: .seconds(1), interval: .seconds(300))
     }

@@ -9,7 +9,7 @@ import Testing
 
 @testable import RedisStore
 
-/// The list of sessions that clients have created, at several gateways, on a real server.
+/// The list of created sessions at several gateways, with a real server.
 @Suite(.serialized) struct DefinitionTests {
   private func definition(_ incarnation: UInt64, owner: String = "alice") -> SessionDefinition {
     SessionDefinition(
@@ -32,7 +32,7 @@ import Testing
     for gateway in gateways { try await gateway.until("connected") { _ in gateway.store.knowsDefinitions } }
   }
 
-  /// Redis is away from now on, and the gateway has noticed it.
+  /// Makes Redis unreachable, and waits until the gateway has noticed.
   private func freeze(_ proxy: TestProxy, of gateway: TestGateway) async throws {
     proxy.freeze()
     try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
@@ -46,9 +46,9 @@ import Testing
     #expect(first.state.definitions == ["a": definition(1)])
     try await second.until("known") { $0.definitions == ["a": definition(1)] }
     #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .exists(definition(1)))
-    // The gateway that was asked acquires it first.
+    // The gateway that the client has asked acquires the session first.
     try await first.untilHeld("a~0000000000000001")
-    // One that comes later reads the list.
+    // A gateway that starts later reads the list.
     let third = try TestGateway(server)
     try await third.until("known") { $0.definitions == ["a": definition(1)] }
     for gateway in [first, second, third] { await gateway.close() }
@@ -77,10 +77,10 @@ import Testing
     }
     try await small.until("full") { $0.held.count == 2 && small.store.isFull }
     try await large.until("the others") { $0.held.count == 2 }
-    // A configured session is held nevertheless.
+    // The limit does not apply to a configured session.
     try await small.hold("configured")
     large.kill()
-    // There is room again for one that nobody holds.
+    // There is room for another session once one is removed.
     let name = try #require(small.state.held.keys.first { $0 != "configured" }?.split(separator: "~").first)
     let held = try #require(small.state.definitions[String(name)])
     #expect(try await outcome(small.store.remove(String(name), held, code: 1000)) == .done)
@@ -102,7 +102,7 @@ import Testing
     try await first.until("removed") { $0.removals == [name: 4001] }
     #expect(first.state.losses.isEmpty)
     #expect(try await outcome(first.store.remove("a", definition(1), code: 1000)) == .done)
-    // Another session of the same name begins with nothing.
+    // A later session of the same name begins without pushes.
     #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)
     let restored = try await second.untilHeld("a~0000000000000002").restored
     #expect(restored.log.nextPush == 1)
@@ -112,7 +112,7 @@ import Testing
     await second.close()
   }
 
-  /// The commands of both changes are taken when the flight has landed.
+  /// Both changes are taken when the flight has landed.
   @Test func nothingIsLeftOfASessionThatWasCreatedAndRemovedDuringAFlight() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -131,7 +131,7 @@ import Testing
     await second.close()
   }
 
-  /// Others have their turn to be read.
+  /// Its turn must pass to other sessions.
   @Test func aSessionThatIsRemovedWhileItIsReadKeepsNoTurn() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -158,7 +158,7 @@ import Testing
     try await first.untilHeld("a~0000000000000001")
     try await second.until("known") { $0.definitions.count == 1 }
     second.store.removeIdle("a", definition(1))
-    // What is submitted afterwards is executed afterwards.
+    // Commands are executed in the order in which they are submitted.
     _ = try await outcome(second.store.define("b", definition(2), within: Self.limits))
     #expect(second.state.definitions.count == 2)
     first.store.removeIdle("a", definition(1))
@@ -167,7 +167,7 @@ import Testing
     await second.close()
   }
 
-  /// The session was used again while Redis was away.
+  /// Clients used the session again while Redis was unreachable.
   @Test func aSessionThatWasIdleWhileRedisWasAwayIsNotRemovedAfterwards() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -235,7 +235,7 @@ import Testing
     await second.close()
   }
 
-  /// More than changes may wait.
+  /// More sessions than changes that may be pending.
   @Test func manySessionsThatRedisHasLostAreDefinedAgain() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -256,7 +256,7 @@ import Testing
     await gateway.close()
   }
 
-  /// The other gateway has no holder to define it again.
+  /// No holder is left to define it again at the other gateway.
   @Test func aSessionThatNobodyHoldsIsGoneWhenRedisHasLostIt() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
@@ -270,7 +270,7 @@ import Testing
     await second.close()
   }
 
-  /// It was removed while its holder could not reach Redis.
+  /// The session was removed while its holder could not reach Redis.
   @Test func aHolderThatWasAwayDoesNotBringASessionBack() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -290,7 +290,7 @@ import Testing
     await second.close()
   }
 
-  /// As a primary has it that did not get the last changes of the one before.
+  /// Restores the state of a new primary that lacks the last changes of the old one.
   private func undo(_ client: TestClient, _ name: String, _ definition: SessionDefinition) async throws {
     let key = "{drawbridge}:sessions"
     _ = try await client.call("DEL", key, "\(key):removed")
@@ -316,7 +316,7 @@ import Testing
       #expect(gateway.state.definitions.isEmpty)
     }
     #expect(first.state.holdings == 1 && second.state.holdings == 0)
-    // A client can create a session of the name, also before a gateway has read the list again.
+    // A client can create a session of this name even before a gateway has read the list again.
     try await undo(client, "a", definition(1))
     #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)
     try await second.untilHeld("a~0000000000000002")
@@ -346,7 +346,7 @@ import Testing
     await second.close()
   }
 
-  /// Another gateway is to hold it, or none has room.
+  /// No gateway has acquired the session, because none has room.
   @Test func aClientWhoseSessionIsNotHeldYetHasAResponseWhenTheGatewayEnds() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.createdSessions = 0 }

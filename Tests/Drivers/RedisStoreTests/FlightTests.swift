@@ -11,7 +11,7 @@ import Testing
 
 @testable import RedisStore
 
-/// What leaves for Redis together.
+/// Which commands leave for Redis together.
 @Suite(needsRedis) struct FlightTests {
   @Test func whatIsNotedFirstIsServedFirst() {
     var pending = PendingSessions()
@@ -35,7 +35,7 @@ import Testing
     #expect(turns.next() == ["d", "e"] && turns.next().isEmpty)
   }
 
-  /// Its WAIT has room behind any number of bytes. Otherwise nothing would ever be sent again.
+  /// The WAIT must have room after any number of bytes. Otherwise nothing would be sent any more.
   @Test func aPushOfAnySizeIsStored() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: primary)
@@ -51,7 +51,8 @@ import Testing
     replica.stop()
   }
 
-  /// A gateway that takes many sessions reads few of them at once: Redis, and the loop of the heartbeat, have time for other things in between.
+  /// A gateway that acquires many sessions reads only a few at a time, so that Redis and the loop of the heartbeat stay
+  /// responsive.
   @Test func manySessionsAreLoadedInSeveralFlights() async throws {
     let server = try await RedisProcess.server()
     let names = (0..<150).map { "s\($0)" }
@@ -70,12 +71,13 @@ import Testing
     try await next.until("held") {
       $0.held.count == names.count && $0.held.allSatisfy { $0.value.model.log.nextPush == 2 }
     }
-    // 8 MiB, in first parts of 256 KiB. The proxy may count the first ones of the next flight with them.
+    // 8 MiB in first parts of 256 KiB. The proxy may count the first ones of the next flight, too.
     #expect((2..<64).contains(proxy.mostCounted))
     await next.close()
   }
 
-  /// What was read is read anew once, since pushes may have been dropped meanwhile. The flights are for other sessions then.
+  /// A log with a missing entry is read once more from the beginning, since pushes may have been dropped during the
+  /// read. After that, flights are for other sessions.
   @Test func aFollowerDoesNotReadADamagedLogWithoutEnd() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -90,7 +92,7 @@ import Testing
     for number in 1...50 as ClosedRange<UInt64> {
       try await follower.store([.push(RandomSession.push(number))], in: "other")
     }
-    // Every 10 s again.
+    // After a second failure, the log is read every 10 s.
     #expect((2..<20).contains(follower.state.copies["s"]?.restarts ?? 0))
     await follower.close()
   }

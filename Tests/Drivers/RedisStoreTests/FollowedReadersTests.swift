@@ -23,7 +23,7 @@ import Testing
       try await second.until("refreshed") { $0.copies["s"]?.refreshed == number }
       #expect(second.state.copies["s"]?.last ?? 0 >= number)
     }
-    // Lower numbers are complete already.
+    // A refresh with a lower number is complete already.
     second.store.follow("s", refresh: 3)
     second.store.follow("s", refresh: 21)
     try await second.until("refreshed") { $0.copies["s"]?.refreshed == 21 }
@@ -50,7 +50,7 @@ import Testing
     await second.close()
   }
 
-  /// A reader may ask for a session in the moment when this gateway has taken it.
+  /// A reader may ask for the session just when this gateway has become its holder.
   @Test func aSessionThatIsHeldIsNotFollowed() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -69,7 +69,7 @@ import Testing
     await gateway.close()
   }
 
-  /// The entry of a push that a holder has written again, with a gap that followed it, has the same id.
+  /// A push and the gap after it may be written again in one entry. The entry has the same id as before.
   @Test func aGapThatWasWrittenWithAPushAgainIsRead() async throws {
     let server = try await RedisProcess.server()
     let times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
@@ -80,7 +80,7 @@ import Testing
     let follower = try TestGateway(server, port: proxy.port) { $0.times = times }
     follower.store.follow("s")
     try await follower.until("read") { $0.copies["s"]?.last == 1 }
-    // As after a failover.
+    // The state after a failover.
     let client = try TestClient(server)
     _ = try await client.call("XDEL", "{drawbridge}:s:s:p", "1-0")
     _ = try await client.call("XSETID", "{drawbridge}:s:s:p", "0-1")
@@ -108,7 +108,7 @@ import Testing
     _ = try await client.call("SET", key, "no stream")
     second.store.follow("s", refresh: 1)
     try await client.until("INFO", "errorstats") { $0.contains("errorstat_WRONGTYPE") }
-    // Nothing is notified.
+    // No notification follows.
     _ = try await client.call("RENAME", "elsewhere", key)
     try await second.until("refreshed") { $0.copies["s"]?.refreshed == 1 }
     await first.close()

@@ -9,7 +9,7 @@ import Testing
 
 @testable import RedisStore
 
-/// Gateways that end, and sessions that they do not want any more.
+/// Gateways that end, and sessions that a gateway gives up.
 @Suite(needsRedis) struct LeavingTests {
   @Test func aGatewayThatDrainsTakesNoSession() async throws {
     let server = try await RedisProcess.server()
@@ -25,13 +25,13 @@ import Testing
     let next = try TestGateway(server) { $0.address = "127.0.0.1:2" }
     try await next.hold()
     #expect(draining.state.holdings == 0)
-    // It knows where requests belong.
+    // The draining gateway knows the holder, which requests are forwarded to.
     try await draining.until("found") { $0.holders["s"]?.gateway == next.store.gateway }
     await draining.close()
     await next.close()
   }
 
-  /// Its next term would open another socket in the middle of a shutdown.
+  /// Its next term would open a socket in the middle of a shutdown.
   @Test func aSessionThatIsLostWhileTheGatewayDrainsIsReleased() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -66,7 +66,7 @@ import Testing
     await gateway.close()
   }
 
-  /// Others would wait for the end of a gateway that drains, and then for its lease.
+  /// Otherwise the other gateways would wait for the end of the draining gateway, and then for its lease.
   @Test func aSessionWhoseAcquisitionHadNoReplyIsReleasedWhileTheGatewayDrains() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -93,7 +93,7 @@ import Testing
       gateway.store.release("s")
       try await client.until("PUBSUB", "NUMSUB", "{drawbridge}:s:s:n") { $0.hasSuffix(":0\r\n") }
     }
-    // It is wanted again before it is released.
+    // The gateway joins again before the session is released.
     try await gateway.hold()
     gateway.store.release("s")
     gateway.store.join("s")

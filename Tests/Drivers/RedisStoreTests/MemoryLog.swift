@@ -5,7 +5,8 @@ import Threading
 
 @testable import RedisStore
 
-/// What several gateways share, in memory: an engine without a server, for tests. What it confirms is never lost.
+/// The data that several gateways share, in memory: an engine without a server, for tests. It never loses confirmed
+/// data.
 final class MemoryServer: Sendable {
   struct Session {
     var record = SharedRecord()
@@ -28,7 +29,7 @@ final class MemoryServer: Sendable {
     var hosts: [GatewayID: [UInt8]] = [:]
     var secret: [UInt8]?
     var definitions: [[UInt8]: [UInt8]] = [:]
-    /// By name.
+    /// The owners of sessions, by name.
     var owners: [[UInt8]: String] = [:]
     var removed: Set<[UInt8]> = []
     var version: (list: UInt64, number: Int)?
@@ -51,7 +52,7 @@ final class MemoryServer: Sendable {
 
   func session(_ name: String) -> Session? { content.withLock { $0.sessions[name] } }
 
-  /// Every gateway loses what is on its way, and connects again.
+  /// Interrupts all gateways: they lose their commands in progress and connect again.
   func interrupt() {
     for mailbox in mailboxes.withLock({ $0 }) { mailbox.post(.interrupted) }
   }
@@ -68,7 +69,7 @@ final class MemoryServer: Sendable {
     return replies
   }
 
-  /// What the scripts of Redis do.
+  /// Executes a command with the effect of the script in Redis.
   private static func execute(_ command: LogCommand, _ content: inout Content) -> LogReply {
     switch command {
     case .heartbeat(let gateway, let entry, let old):
@@ -220,7 +221,7 @@ final class MemoryLog: SharedLog, SignalTarget {
     case notified(LogTopic, [UInt8])
   }
 
-  /// What is delivered on the loop.
+  /// Delivers events on the loop of the log.
   final class Mailbox: Sendable {
     private let events = Locked<[Event]>([])
     private let signal = Locked<Signal?>(nil)
@@ -229,11 +230,11 @@ final class MemoryLog: SharedLog, SignalTarget {
 
     func post(_ event: Event) {
       events.withLock { $0.append(event) }
-      // Within the lock, since the loop ends after `close`.
+      // Within the lock, because the loop may end after `close`.
       signal.withLock { $0?.notify() }
     }
 
-    /// To be called before the loop ends.
+    /// Must be called before the loop ends.
     func close() { signal.withLock { $0 = nil } }
 
     func takeAll() -> [Event] { events.withLock { exchange(&$0) } }

@@ -17,7 +17,7 @@ import Dialing
 
 /// The journal in Redis, with real servers.
 @Suite(needsRedis) struct RedisStoreTests {
-  // MARK: What is restored
+  // MARK: Restoring
 
   @Test(arguments: 1...4 as ClosedRange<UInt64>)
   func aSessionIsRestoredAsItWasAfterAnOrderlyEnd(seed: UInt64) async throws {
@@ -109,7 +109,7 @@ import Dialing
     #expect(next.metric("drawbridge_store_damaged_sessions") == 1)
   }
 
-  /// As when a newer version has held it.
+  /// As after a newer version has been the holder.
   @Test func aSessionOfANewerFormatIsLeftToOthers() async throws {
     let server = try await RedisProcess.server()
     let first = try TestGateway(server)
@@ -122,7 +122,7 @@ import Dialing
     next.store.join("s")
     next.store.follow("s")
     try await next.hold("other")
-    // It was seen with these heartbeats.
+    // The gateway has seen the record by the time of these heartbeats.
     let beats = next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}")
     try await next.until("seen") { _ in
       next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}") > beats + 10
@@ -135,7 +135,7 @@ import Dialing
     await next.close()
   }
 
-  /// It is read once, and not again and again.
+  /// The record is read once, not repeatedly.
   @Test func aSessionWithADamagedRecordIsNotUsed() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -151,7 +151,8 @@ import Dialing
     await gateway.close()
   }
 
-  /// A fault of the program. Redis gets nothing of a write with such an entry, and what was submitted before it and is in the same write is lost, too.
+  /// Such an entry is a bug. Redis gets no part of a write that contains it, so earlier entries in the same write are
+  /// lost, too.
   @Test func anEntryThatDoesNotFollowEndsTheTermAndWhatIsLostIsNotStored() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -161,7 +162,7 @@ import Dialing
     try await gateway.until("the outcomes are known") { _ in
       tickets.allSatisfy { journal.outcome(of: $0) != .pending }
     }
-    // The writes may have ended anywhere.
+    // The writes may have ended after any entry.
     let stored = tickets.prefix { journal.outcome(of: $0) == .stored }.count
     #expect(stored <= 2 && tickets.dropFirst(stored).allSatisfy { journal.outcome(of: $0) == .failed })
     #expect(journal.hasEnded)
@@ -176,14 +177,14 @@ import Dialing
 
   @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {
     let server = try await RedisProcess.server()
-    // Longer than the test waits.
+    // Longer than the test runs.
     let times = LeaseTimes(lease: .minutes(10))
     let first = try TestGateway(server) { $0.times = times }
     try await first.hold()
     let second = try TestGateway(server) { $0.times = times }
     second.store.join("s")
     try await first.store([.push(RandomSession.push(1))])
-    // Both have seen each other.
+    // The gateways have seen each other.
     try await second.until("seen") { _ in second.metric("drawbridge_store_heartbeat_age_seconds") > 0 }
     #expect(second.state.held.isEmpty)
     await first.close()
@@ -199,7 +200,7 @@ import Dialing
     try await first.hold()
     observer.store.join("s", mayAcquire: false)
     try await observer.until("found") { $0.holders["s"]?.gateway == first.store.gateway }
-    // Nobody reads the session there any more.
+    // No client reads the session there any more.
     observer.store.follow("s")
     observer.store.unfollow("s")
     await first.close()
@@ -214,7 +215,7 @@ import Dialing
     await observer.close()
   }
 
-  /// The first gateway is stopped beyond its lease: what it submits afterwards is not stored.
+  /// The first gateway is stopped for longer than its lease. Entries that it submits afterwards are not stored.
   @Test func aGatewayWhoseSessionWasTakenStoresNothingMore() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -243,7 +244,7 @@ import Dialing
     var gateways = try (0..<3).map { _ in try TestGateway(server) }
     for (index, gateway) in gateways.enumerated() {
       gateway.store.join("s")
-      // Some see the others' heartbeats first, and some do not.
+      // Only some gateways see a heartbeat of another gateway before their own first.
       if index == 0 { try await gateway.until("beats") { _ in gateway.store.mayWrite } }
     }
     for run in 1...2 {
@@ -265,11 +266,11 @@ import Dialing
     for gateway in gateways { await gateway.close() }
   }
 
-  // MARK: Redis that fails
+  // MARK: Failures of Redis
 
   @Test func aShortStopOfRedisIsNotNoticed() async throws {
     let server = try await RedisProcess.server()
-    // No busy machine lets this lease end.
+    // Long enough that a busy machine does not end it.
     let times = LeaseTimes(lease: .seconds(60))
     let gateway = try TestGateway(server) { $0.times = times }
     let journal = try await gateway.hold().journal
@@ -302,7 +303,7 @@ import Dialing
     await gateway.close()
   }
 
-  /// The holder has everything, and writes it anew.
+  /// The holder has the whole state, and writes it again.
   @Test func anEmptyRedisGetsTheWholeSessionFromItsHolder() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) {
@@ -324,7 +325,7 @@ import Dialing
     await next.close()
   }
 
-  /// What retention has dropped is not written again. Readers of the log, and the next holder, find where it continues.
+  /// Dropped pushes are not written again. Readers of the log and the next holder find where it continues.
   @Test(arguments: [40, 50] as [UInt64]) func whatRedisHasLostMayHaveBeenDroppedMeanwhile(dropped: UInt64) async throws
   {
     let server = try await RedisProcess.server()
@@ -341,7 +342,7 @@ import Dialing
     let early = try gateway.model()
     try await follower.until("current") { $0.copies["s"]?.equals(early) == true }
     try await gateway.store([.trimmed(before: dropped + 1), .accepted(RandomSession.message(1))])
-    // As after an old snapshot, which has 10 pushes.
+    // As after the restoration of an old snapshot, which has 10 pushes.
     for number in 11...50 {
       for count in 0...1 { _ = try await client.call("XDEL", "{drawbridge}:s:s:p", "\(number)-\(count)") }
     }
@@ -364,7 +365,7 @@ import Dialing
     for gateway in [follower, late] { await gateway.close() }
   }
 
-  /// The connection ends with a command that is executed or not: the holder cannot know.
+  /// The connection ends together with a command. The holder cannot know whether the command was executed.
   @Test(arguments: [true, false]) func lostCommandsDoNotDoubleOrLoseAnything(isExecuted: Bool) async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -378,7 +379,7 @@ import Dialing
       try await gateway.store(writer.nextEntries())
       proxy.lose(script.script.digest, isExecuted: isExecuted)
       let first = try gateway.submit([writer.nextPushEntry()] + writer.nextEntries())
-      // These are submitted while the outcome of the others is not known.
+      // Submitted while the outcome of the first entries is unknown.
       let second = try gateway.submit(writer.nextEntries() + [writer.nextPushEntry()])
       try await gateway.untilStored(first)
       try await gateway.untilStored(second)
@@ -443,7 +444,7 @@ import Dialing
     await holder.close()
   }
 
-  /// The follower is away while pushes arrive and the holder changes.
+  /// The follower is disconnected while pushes arrive and the holder changes.
   @Test func aFollowerCatchesUpAfterItsConnectionWasLost() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -467,7 +468,7 @@ import Dialing
     await next.close()
   }
 
-  /// The follower has seen what a failover loses: it drops that.
+  /// The follower has seen entries that a failover loses. It must drop them.
   @Test func aFollowerDropsWhatAFailoverHasLost() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let proxy = try TestProxy(to: primary.port)
@@ -480,7 +481,7 @@ import Dialing
     let client = try TestClient(replica)
     try await client.until("INFO", "replication") { $0.contains("master_link_status:up") }
     _ = try await client.call("REPLICAOF", "NO", "ONE")
-    // The replica does not get these.
+    // The replica does not receive these pushes.
     for number in 2...5 as ClosedRange<UInt64> { try await holder.store([.push(RandomSession.push(number))]) }
     let lost = try holder.model()
     try await follower.until("equal") { $0.copies["s"]?.equals(lost) == true }
@@ -495,7 +496,7 @@ import Dialing
     await next.close()
   }
 
-  /// The holder lives: it brings the promoted replica up to date, and nothing is lost.
+  /// The holder is alive and brings the promoted replica up to date, so nothing is lost.
   @Test func aHolderBringsAPromotedReplicaUpToDate() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let proxy = try TestProxy(to: primary.port)
@@ -515,7 +516,7 @@ import Dialing
     var expected = try holder.model()
     try await follower.until("equal") { $0.copies["s"]?.equals(expected) == true }
     proxy.redirect(to: replica.port)
-    // In one entry with those that are written again.
+    // Written in one entry with the pushes that are written again.
     try await holder.store([.push(RandomSession.push(4))])
     #expect(holder.state.losses.isEmpty)
     expected = try holder.model()
@@ -528,7 +529,7 @@ import Dialing
     await next.close()
   }
 
-  /// Sentinel makes the old primary a replica only seconds after it has promoted the other one.
+  /// Sentinel makes the old primary a replica only seconds after it has promoted the other server.
   @Test func aPlannedFailoverIsFollowedAtOnce() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: primary)
@@ -542,7 +543,7 @@ import Dialing
     try await holder.hold()
     try await holder.store([.push(RandomSession.push(1))])
     let old = try TestClient(primary)
-    // Refused until the Sentinel has asked the replica.
+    // Sentinel refuses this until it has asked the replica.
     try await TestClient(sentinel).until("SENTINEL", "FAILOVER", "main") { $0 == "+OK\r\n" }
     try await holder.until("at the new primary") { _ in holder.metric("drawbridge_store_histories_total") >= 2 }
     #expect(try await old.call("INFO", "replication").contains("role:master"))
@@ -556,11 +557,11 @@ import Dialing
     await next.close()
   }
 
-  /// More with DRAWBRIDGE_REDIS_SEEDS.
+  /// DRAWBRIDGE_REDIS_SEEDS sets a greater number.
   private static let seeds =
     ProcessInfo.processInfo.environment["DRAWBRIDGE_REDIS_SEEDS"].flatMap { UInt64($0) } ?? 3
 
-  /// The holder and the follower have proxies of their own, which lose what is under way.
+  /// The holder and the follower have separate proxies, which lose data on its way.
   @Test(arguments: 1...seeds)
   func theNextHolderAndAFollowerHaveEverythingWhateverFails(seed: UInt64) async throws {
     let server = try await RedisProcess.server()
@@ -594,7 +595,7 @@ import Dialing
       for _ in 0..<5 { last = try holder.submit(writer.nextEntries() + [writer.nextPushEntry()]) }
       try await holder.untilStored(last)
       let model = try holder.model()
-      // As a reader does: a session is followed for a minute.
+      // As for a reader: a session is followed for a minute.
       follower.store.follow("s")
       try await follower.until("equal in round \(round)") { $0.copies["s"]?.equals(model) == true }
     }
@@ -634,10 +635,10 @@ import Dialing
     await gateway.close()
   }
 
-  /// Also if nothing happens in the session, and a gateway begins that has never seen it.
+  /// Holds even if nothing happens in the session, and a gateway starts that has never seen it.
   @Test func aSessionThatRedisHasLostIsStoredAgainByItsHolder() async throws {
     let server = try await RedisProcess.server()
-    // A busy machine may delay the heartbeat of the holder by less than one interval.
+    // A busy machine delays the holder's heartbeat by less than this interval.
     let change: (inout RedisStoreSettings) -> Void = {
       $0.times = LeaseTimes(lease: .seconds(15), interval: .seconds(1))
     }
@@ -661,14 +662,14 @@ import Dialing
 
   @Test func theDeadlineIsNoticedAlsoIfItsTimerFiresBeforeIt() async throws {
     let server = try await RedisProcess.server()
-    // One heartbeat only. The loop is busy between it and the setting of the timer.
+    // Only one heartbeat is sent. The loop is busy between it and the setting of the timer.
     let gateway = try TestGateway(server) {
       $0.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .seconds(600))
       $0.times.readingsBeforeCreation = 0
     }
     gateway.delay.withLock { $0 = 100_000 }
     gateway.store.join("s")
-    // It may be lost before this test looks.
+    // The session may be lost again before this test looks.
     try await gateway.until("held") { $0.holdings == 1 }
     try await gateway.until("lost", within: .seconds(20)) { $0.losses == [.deadline] }
     #expect(!gateway.store.mayWrite)
@@ -689,7 +690,7 @@ import Dialing
     try await follower.until("the first push") { $0.copies["s"]?.last == 1 }
     replica.signal(SIGSTOP)
     let ticket = try holder.submit([.push(RandomSession.push(2))])
-    // Redis has it, and notifies of it, long before the follower has waited for the replica twice.
+    // Redis has the push and notifies of it long before the follower has waited for the replica twice.
     let before = follower.metric("drawbridge_store_wait_short_total")
     try await follower.until("short") { _ in follower.metric("drawbridge_store_wait_short_total") > before + 1 }
     #expect(follower.state.copies["s"]?.last == 1)

@@ -9,13 +9,13 @@ import Testing
 
 @testable import RedisStore
 
-/// Where the gateways of a test share their log.
+/// The engine of the log that the gateways of a test share.
 enum TestEngine: Sendable {
   case memory(MemoryServer)
   case redis(RedisProcess)
 }
 
-/// What a store does with any engine. Without Redis, the one in memory is tested alone.
+/// Tests that every engine must pass. Without Redis, only the engine in memory is tested.
 @Suite struct SharedLogTests {
   enum Kind: Sendable, CaseIterable {
     case memory

@@ -9,9 +9,9 @@ import Testing
 
 @testable import RedisStore
 
-/// A Redis that can be reached, and stores nothing.
+/// A Redis that can be reached, but does not store.
 @Suite(needsRedis) struct StoreRefusalTests {
-  /// The connections work, and heartbeats are accepted. Messages are refused at once instead of waiting.
+  /// Connections work, and heartbeats are accepted. Messages must be refused at once instead of waiting.
   @Test func aFullRedisIsAFailureUntilItHasRoom() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(60)) }
@@ -32,7 +32,7 @@ import Testing
     await gateway.close()
   }
 
-  /// One that has refused a little and is lost then is one that cannot be reached.
+  /// A Redis that refuses for a short time and is then lost counts as unreachable.
   @Test func aRedisThatRefusesAndIsLostIsAFailure() async throws {
     let server = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: server)
@@ -47,7 +47,7 @@ import Testing
     _ = try gateway.submit([.push(RandomSession.push(1))])
     let before = gateway.metric("drawbridge_store_wait_short_total")
     try await gateway.until("refused") { _ in gateway.metric("drawbridge_store_wait_short_total") >= before + 3 }
-    // Not stopped: its port could become the port of another test's server.
+    // Redirected, and not stopped, since a server of another test could get its port.
     proxy.redirect(to: TestProxy.noServer)
     try await gateway.until("away") { _ in
       gateway.store.state.failure?.contains("replicas") == false && gateway.store.state.cause == .unreachable
@@ -55,7 +55,7 @@ import Testing
     gateway.kill()
   }
 
-  /// What Redis does not tell may exist.
+  /// A name whose look-up Redis has refused may exist.
   @Test func aNameThatRedisRefusesToLookUpIsNotOneThatDoesNotExist() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
@@ -75,7 +75,7 @@ import Testing
     let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(600)) }
     try await gateway.hold()
     server.signal(SIGSTOP)
-    // Up to 64 are on their way to Redis. When these have arrived, 1,024 others may wait.
+    // Up to 64 look-ups are on their way to Redis. After they have arrived, 1,024 others may be pending.
     let heavy = (0..<1_100).map { _ in gateway.store.lookUp("none", by: 1) }
     let light = (0..<17).map { _ in gateway.store.lookUp("none", by: 2) }
     server.signal(SIGCONT)
@@ -110,7 +110,7 @@ import Testing
     #expect(refusals.hasEnded(by: at(4500)))
   }
 
-  /// A Redis that is full accepts heartbeats; one whose replicas are back accepts everything.
+  /// A full Redis accepts heartbeats. A Redis whose replicas are back accepts everything.
   @Test func aHeartbeatEndsAShortageAndNoError() {
     var refusals = StoreRefusals()
     _ = refusals.refused(.error("OOM"), at: at(0))

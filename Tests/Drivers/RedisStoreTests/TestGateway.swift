@@ -19,23 +19,23 @@ import Dialing
 
 @testable import RedisStore
 
-/// A store on a loop of its own, as one gateway has it, with what it has reported.
+/// A store on a loop of its own, as in a gateway, and the reports of the store.
 final class TestGateway: RedisStoreDelegate {
   struct Holding: Sendable {
     let opened: OpenedJournal
-    /// What the session must be after everything submitted.
+    /// The state that the session must have after all submitted entries.
     var model: RestoredSession
   }
 
   struct State: Sendable {
     var held: [String: Holding] = [:]
-    /// How often a session was reported as held.
+    /// The number of times that a session was reported as held.
     var holdings = 0
     var losses: [SessionLoss] = []
     var copies: [String: Copy] = [:]
     var holders: [String: SessionHolder] = [:]
     var secret = ""
-    /// How often clients of other gateways were reported to read a session that is held here.
+    /// The number of reports of distant readers, by session.
     var distantReaders: [String: Int] = [:]
     var definitions: [String: SessionDefinition] = [:]
     /// The close codes of sessions that were removed, by their names in the store.
@@ -45,10 +45,10 @@ final class TestGateway: RedisStoreDelegate {
   private let shared = Locked(State())
   private let loop: EventLoop
   private let stored = Locked<RedisStore?>(nil)
-  /// How long the loop is busy with the secret of the gateways, which it has with a heartbeat, in microseconds.
+  /// How long the loop is busy when it gets the secret, which arrives with a heartbeat, in microseconds.
   let delay = Locked<UInt32>(0)
   let registry = MetricsRegistry()
-  /// Of a log in memory.
+  /// The mailbox of a log in memory.
   private let mailbox = MemoryLog.Mailbox()
   var store: RedisStore { stored.withLock { $0 }! }
 
@@ -70,7 +70,7 @@ final class TestGateway: RedisStoreDelegate {
     var cache = TLSContextCache(fileTimeout: .seconds(5))
     let url = try RedisURL("redis://127.0.0.1:\(port)")
     var settings = RedisStoreSettings(.server(try RedisEndpoint(url, TLSClientSettings(), with: &cache)))
-    // Short, since a test waits for it; with the margin that a busy machine needs.
+    // A short lease, since a test waits for its end; with the margin that a busy machine needs.
     settings.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
     try change(&settings)
     let logger = Logger(level: .error, format: .text)
@@ -153,7 +153,7 @@ final class TestGateway: RedisStoreDelegate {
     }
   }
 
-  // MARK: For tests
+  // MARK: Test support
 
   func until(_ what: String, within limit: Duration = patience, _ fact: (State) -> Bool) async throws {
     try await LoopbackSupport.until("\(what): \(state.losses) \(store.state)", within: limit) { fact(state) }
@@ -183,7 +183,7 @@ final class TestGateway: RedisStoreDelegate {
     return journal.submit(contentsOf: entries)
   }
 
-  /// Stores this many messages of 900 bytes, none of which is needed any more.
+  /// Stores this many messages of 900 bytes, whose payloads are not needed any more.
   func storeSettledMessages(_ count: UInt64) async throws {
     for number in 1...count {
       let message = StoredMessage(
@@ -205,12 +205,12 @@ final class TestGateway: RedisStoreDelegate {
     try await untilStored(try submit(entries, to: name), name)
   }
 
-  /// Ends in order: all sessions are released.
+  /// Ends in order: releases all sessions.
   func close() async {
     await withCheckedContinuation { continuation in store.close { continuation.resume() } }
   }
 
-  /// Ends as a process that is killed.
+  /// Ends like a process that is killed.
   func kill() {
     mailbox.close()
     loop.stop()
@@ -226,21 +226,21 @@ final class TestGateway: RedisStoreDelegate {
   }
 }
 
-/// What was reported of the log to a follower.
+/// A follower's copy, made from the reports of the store.
 struct Copy: Sendable, Equatable {
   var epoch: UInt64 = 0
   var terms = ShareTerms()
   var pushes: [UInt64: StoredPush] = [:]
-  /// By the number of the push before.
+  /// By the number of the push before the gap.
   var gaps: [UInt64: GapMarks] = [:]
   var last: UInt64 = 0
   var restarts = 0
   var cuts = 0
-  /// Whether a push did not follow the one before.
+  /// Whether a push did not follow the push before it.
   var isBroken = false
   var isCurrent = false
   var hasEnded = false
-  /// The number of the last refresh that is complete.
+  /// The number of the last complete refresh.
   var refreshed: UInt64 = 0
 
   mutating func apply(_ change: FollowedChange) {
@@ -278,7 +278,7 @@ struct Copy: Sendable, Equatable {
     }
   }
 
-  /// Whether it has the retained pushes and the gaps between them.
+  /// Whether the copy has the retained pushes and the gaps between them.
   func equals(_ session: RestoredSession) -> Bool {
     guard epoch == session.epoch, last + 1 == session.log.nextPush, !isBroken else { return false }
     for index in session.log.pushes.front..<session.log.pushes.end {
@@ -289,7 +289,7 @@ struct Copy: Sendable, Equatable {
 }
 
 extension RestoredSession {
-  /// As the next holder opens it.
+  /// The state in which the next holder opens the session.
   func reopened(_ terms: [JournalTerm], gap: GapMarks = .upstream) -> RestoredSession {
     var result = self
     if let term = terms.last { _ = result.apply(.opened(term)) }
@@ -298,7 +298,8 @@ extension RestoredSession {
     return result
   }
 
-  /// Without the pushes that retention had dropped in another state: rows are deleted as a whole, so some may still be stored.
+  /// The state without the pushes that retention has dropped in `other`. Rows are deleted as a whole, so some of these
+  /// pushes may still be stored.
   func trimmed(as other: RestoredSession) -> RestoredSession {
     var result = self
     _ = result.apply(.log(.retained(other.log.retention)))

@@ -4,27 +4,27 @@ import RedisSupport
 import Testing
 import Threading
 
-/// Passes connections to a server, and loses what a test wants lost. A thread for each direction of each connection.
+/// A proxy to a server, which loses data as a test requires. Each direction of a connection has a thread.
 final class TestProxy: Sendable {
   private struct State {
     var target: UInt16
     var isFrozen = false
-    /// The connection with the next command that has this text ends instead of passing the command, or the reply.
+    /// The next command with this text is not passed, or its reply is not, and the connection ends.
     var lost: (text: [UInt8], isExecuted: Bool)?
-    /// The descriptors of servers whose next reply does not pass.
+    /// The server sides of connections whose next reply is not passed.
     var losing: Set<Int32> = []
-    /// After a command with this text, no reply passes on its connection.
+    /// After a command with this text, no reply is passed on its connection.
     var delayed: [UInt8]?
-    /// The descriptors of servers whose replies do not pass.
+    /// The server sides of connections on which no reply is passed.
     var delaying: Set<Int32> = []
     var descriptors: Set<Int32> = []
-    /// After a command with this text, nothing passes any more.
+    /// After a command with this text, nothing is passed any more.
     var freezing: [UInt8]?
-    /// How often this text was passed to the server at once, at most.
+    /// The largest number of times that this text was passed to the server at once.
     var counted: (text: [UInt8], most: Int)?
   }
 
-  /// A port of no server. The system gives none below 1024 to a server that asks for any.
+  /// A port without a server. The system assigns no port below 1024 to a server that asks for any port.
   static let noServer: UInt16 = 1
 
   private let state: Locked<State>
@@ -109,7 +109,7 @@ final class TestProxy: Sendable {
         return !lost.isExecuted
       }
       if isLost { break }
-      // First, so that no reply passes.
+      // Set before the command is passed, so that no reply is passed.
       state.withLock { state in
         guard !areReplies, let text = state.freezing, buffer[..<count].firstRange(of: text) != nil else { return }
         (state.freezing, state.isFrozen) = (nil, true)
@@ -131,13 +131,13 @@ final class TestProxy: Sendable {
     close(server)
   }
 
-  /// Nothing passes any more, and no connection is accepted.
+  /// Passes nothing any more, and accepts no connections.
   func freeze() { state.withLock { $0.isFrozen = true } }
 
-  /// The next command with this text passes, and then nothing any more.
+  /// Passes the next command with this text, and then nothing any more.
   func freeze(after text: [UInt8]) { state.withLock { $0.freezing = text } }
 
-  /// After the next command with this text, no reply passes on its connection.
+  /// After the next command with this text, passes no reply on its connection.
   func delay(after text: String) { state.withLock { $0.delayed = Array(text.utf8) } }
 
   var isDelaying: Bool { state.withLock { !$0.delaying.isEmpty } }
@@ -148,7 +148,8 @@ final class TestProxy: Sendable {
 
   func thaw() { state.withLock { $0.isFrozen = false } }
 
-  /// The reply to the next command with this text does not pass, or the command itself if it is not to be executed: the connection ends.
+  /// Ends the connection at the next command with this text: without passing the reply, or without passing the command
+  /// if it must not be executed.
   func lose(_ text: [UInt8], isExecuted: Bool = true) { state.withLock { $0.lost = (text, isExecuted) } }
 
   /// From now on, counts how often this text is in commands that are sent together.
@@ -165,7 +166,7 @@ final class TestProxy: Sendable {
     return count
   }
 
-  /// Ends all connections. New ones lead to another server.
+  /// Ends all connections. New connections lead to another server.
   func redirect(to port: UInt16) {
     let open = state.withLock { state in
       state.target = port
@@ -175,13 +176,13 @@ final class TestProxy: Sendable {
   }
 }
 
-/// Sends single commands to a server, for what a test does to it.
+/// Sends single commands to a server, to change its data for a test.
 struct TestClient {
   private let port: UInt16
 
   init(_ server: RedisProcess) throws { port = server.port }
 
-  /// Returns the reply as it is sent.
+  /// Returns the raw reply.
   func call(_ words: String...) async throws -> String { try await run(words) }
 
   func integer(_ words: String...) async throws -> Int {

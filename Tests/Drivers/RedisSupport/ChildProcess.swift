@@ -1,13 +1,13 @@
 import Glibc
 import Synchronization
 
-/// The module of the C library lacks it, since it is an extension.
+/// Declared here, because the module of the C library lacks this extension.
 @_silgen_name("posix_spawn_file_actions_addclosefrom_np")
 @discardableResult
 private func closeAll(of actions: UnsafeMutablePointer<posix_spawn_file_actions_t>, from first: Int32) -> Int32
 
-/// A child process without input and output. Foundation's `Process` reads beyond the end of the list of descriptors when more than a thousand are
-/// open, and may crash.
+/// A child process without input and output. Foundation's `Process` reads beyond the end of the list of descriptors
+/// when more than a thousand are open, and may crash.
 final class ChildProcess: Sendable {
   struct NotStarted: Error { let code: Int32 }
 

@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A `redis-server` or a Sentinel on a reserved port of 127.0.0.1, which ends with the test.
+/// A `redis-server` or a Sentinel on a reserved port of 127.0.0.1. It ends with the test.
 package final class RedisProcess: Sendable {
   package static let program = ["/usr/bin", "/usr/local/bin", "/usr/sbin"].map { $0 + "/redis-server" }
     .first { FileManager.default.isExecutableFile(atPath: $0) }
@@ -13,7 +13,7 @@ package final class RedisProcess: Sendable {
   private let reservation: ReservedPort
   private let process: ChildProcess
 
-  /// `arguments`: options of the command line. `configuration`: for a Sentinel, which needs a file that it can write.
+  /// `arguments` are options of the command line. `configuration` is for a Sentinel, which needs a writable file.
   private init(
     _ reservation: ReservedPort, _ directory: URL, _ arguments: [String], configuration: String? = nil
   ) throws {
@@ -36,9 +36,8 @@ package final class RedisProcess: Sendable {
 
   /// Starts a server, and waits until it accepts connections.
   ///
-  /// - Parameters:
-  ///   - predecessor: a server that was stopped, and whose port the new one has.
-  ///   - makeArguments: options besides those of every test, with the directory of the server.
+  /// - Parameters: - predecessor: a stopped server, whose port the new server gets. - makeArguments: returns further
+  ///   options, for the directory and port of the server.
   package static func server(
     after predecessor: RedisProcess? = nil, _ makeArguments: (URL, UInt16) throws -> [String] = { _, _ in [] }
   ) async throws -> RedisProcess {
@@ -51,8 +50,9 @@ package final class RedisProcess: Sendable {
     }
   }
 
-  /// Starts a replica of `primary`, and waits until it has a copy. A primary changes its replication id when its first replica connects: gateways that
-  /// connect before it look at that as a loss of data, and create no session for the time of a lease.
+  /// Starts a replica of `primary`, and waits until it has a copy. A primary changes its replication id when its first
+  /// replica connects. To a gateway that has connected before, this is a loss of data, and it creates no session for
+  /// the time of a lease.
   package static func replica(of primary: RedisProcess) async throws -> RedisProcess {
     let replica = try await server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
     try await replica.waitForLog("MASTER <-> REPLICA sync: Finished with success")
@@ -100,7 +100,7 @@ package final class RedisProcess: Sendable {
 
   package func signal(_ number: Int32) { kill(process.id, number) }
 
-  /// Kills it, and returns when it is gone.
+  /// Kills the process, and returns after its end.
   package func stop() {
     signal(SIGKILL)
     process.waitUntilExit()

@@ -12,7 +12,7 @@ import Testing
 @Suite struct ConsumerNotificationTests {
   private let now = MonotonicTime(nanoseconds: 1_000_000_000)
 
-  /// A listener that waits, on a loop of its own.
+  /// A waiting listener, on a loop of its own.
   private final class Listener: SignalTarget, Sendable {
     private let count = Mutex(0)
     let loop: EventLoop
@@ -32,7 +32,7 @@ import Testing
 
     var notifications: Int { count.withLock { $0 } }
 
-    /// Waits until everything that was signalled before is counted.
+    /// Waits until all earlier signals are counted.
     func settle() async throws {
       let isOver = Mutex(false)
       loop.submit { _ in
@@ -56,7 +56,7 @@ import Testing
   }
 
   @Test func theConsumersOfAllCreatedSessionsHaveATotal() throws {
-    // Each has 612 bytes and its name.
+    // Each consumer has 612 bytes and its name.
     let budget = RetentionBudget(consumerBytes: 64 * 1_000)
     var settings = ConsumerSettings()
     _ = settings.add(topic: Array("0123456789abcdef".utf8))

@@ -16,7 +16,7 @@ import WebSocketCodec
 @testable import Sessions
 @testable import Upstream
 
-/// Sessions that clients create, on loops of their own. Their upstream refuses connections.
+/// Created sessions on loops of their own. Their upstream refuses connections.
 @Suite struct CreatedSessionsTests {
   private struct Fixture {
     let directory: SessionDirectory
@@ -147,7 +147,7 @@ import WebSocketCodec
     try await until { session.upstream.hasEnded }
   }
 
-  /// Timers, signals and tasks of a loop hold it while it lives.
+  /// A loop that is alive refers to its timers, signals and tasks.
   @Test func aClosedSessionLeavesNothing() async throws {
     let fixture = try Fixture()
     defer { fixture.end() }
@@ -238,12 +238,12 @@ import WebSocketCodec
     #expect(budget.bytes == 0)
   }
 
-  /// A dead letter keeps its push, which the inbox may have dropped.
+  /// A dead letter keeps its push, even after the inbox has dropped the push.
   @Test func deadLettersOfCreatedSessionsCountTowardsTheTotal() async throws {
     let budget = RetentionBudget(limit: 1 << 20)
     let fixture = try Fixture(budget: budget)
     defer { fixture.end() }
-    // Small enough that a trim, which cuts all sessions to one level, leaves some in each.
+    // Small enough that a trim, which cuts all sessions to one level, leaves some in each session.
     let payload = [UInt8](repeating: 0x61, count: 50_000)
     let now = ProcessInformation.monotonicTime()
     var settings = ConsumerSettings()
@@ -255,7 +255,7 @@ import WebSocketCodec
         session.inbox.append(payload.span, kind: .text, time: 0, now: now)
         let turn = try session.consumers.beginReceive("c", acknowledging: nil, now: now)
         let batch = try session.consumers.lease(turn, of: "c", limit: 1, maxBytes: 1, now: now)
-        // The total may have dropped it already.
+        // The total may have dropped the push already.
         guard let lease = batch.messages.first?.lease else { continue }
         #expect(try session.consumers.settle([(lease, .reject)], of: "c", now: now) == [.dead])
       }
@@ -270,7 +270,7 @@ import WebSocketCodec
     #expect(budget.bytes == 0)
   }
 
-  /// The upstream of a configured session may push before the directory is started.
+  /// The upstream of a configured session may push before the directory starts.
   @Test func aTrimThatWasRequestedBeforeTheStartBlocksNoOther() async throws {
     let budget = RetentionBudget(limit: 1_000)
     budget.add(2_000)
@@ -294,7 +294,7 @@ import WebSocketCodec
       await Task.yield()
       fixture.directory.created.close(session)
       #expect(await observer.value)
-      // It counts towards the limit of its owner until its connection has ended.
+      // Until its connection has ended, the session counts towards the limit of its owner.
       try await until { session.upstream.hasEnded }
     }
   }
@@ -351,7 +351,7 @@ import WebSocketCodec
     #expect(sizes.reduce(0) { $0 + min($1, level) } <= limit)
   }
 
-  /// A reload can drop a million pushes. What it frees must not count any more.
+  /// A reload can drop a million pushes. The bytes that it frees must not count any more.
   @Test func followsWhatOtherLimitsDrop() throws {
     let budget = RetentionBudget()
     var generator = SystemRandomNumberGenerator()

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Sessions
 
-/// Which ids of deliveries were issued, and which the store has lost.
+/// Which delivery ids were issued, and which of them the store has lost.
 @Suite struct DeliveryTermsTests {
-  /// The first delivery of each term is 1, 11, 21, ...
+  /// The first deliveries of the terms have the numbers 1, 11, 21, and so on.
   private func terms(_ numbers: [UInt64]) throws -> DeliveryTerms {
     var restored = RestoredSession(epoch: 0xABC)
     for (index, number) in numbers.enumerated() {
@@ -29,29 +29,29 @@ import Testing
     #expect(isLost("\(1 << 32).1", terms) == nil)
   }
 
-  /// Two gateways began a term after the same one, and the store has lost what one of them accepted.
+  /// Two gateways have begun a term with the same counter, and the store has lost the entries of one of them.
   @Test func anIdOfATermThatASharedSessionLacksIsLost() throws {
     let terms = try terms([1 << 32 | 5, 2 << 32 | 5])
     #expect(isLost("\(1 << 32 | 5).10", terms) == false)
     for unknown in [1 << 32 | 6, 2 << 32 | 4, 3 << 32] { #expect(isLost("\(unknown).3", terms) == true) }
   }
 
-  /// A process that ends again and again begins many terms, while a message is queued.
+  /// A process that ends repeatedly begins many terms while a message is queued.
   @Test func anIdOfATermBeforeThoseThatAreKeptIsNotLost() throws {
     let terms = try terms((1...70).map { $0 << 32 | 5 })
-    // The first kept term is the seventh.
+    // The oldest term that is kept is the seventh.
     #expect(isLost("\(1 << 32 | 5).10", terms) == false && isLost("\(6 << 32 | 5).60", terms) == false)
     #expect(isLost("\(6 << 32 | 5).61", terms) == true)
     #expect(isLost("\(7 << 32 | 6).61", terms) == true)
   }
 
-  /// The first term after an upgrade follows one of an earlier version.
+  /// The first term after an upgrade follows a term of an earlier version.
   @Test func aTermWithRandomBitsFollowsOneWithoutThem() throws {
     let next = JournalTerm.number(after: 5, random: 7)
     #expect(next == 6 << 32 | 7 && JournalTerm.number(after: next, random: 3) == 7 << 32 | 3)
     let terms = try terms([4, 5, next])
     #expect(isLost("5.20", terms) == false && isLost("5.21", terms) == true && isLost("\(next).21", terms) == false)
-    // A copy of the file was open in the earlier version before.
+    // A copy of the file was used by the earlier version before.
     #expect(isLost("6.21", terms) == true)
   }
 
@@ -61,7 +61,7 @@ import Testing
     #expect(JournalTerm.number(after: last - 1, random: 0) == last)
   }
 
-  /// A server may still answer calls of an earlier connection.
+  /// A server may still respond to calls of an earlier connection.
   @Test func callsOfDifferentTermsHaveDifferentIDs() {
     func bits(_ counter: UInt64, _ random: UInt64) -> UInt64 {
       JournalTerm(term: counter << 32 | random, firstPush: 1, firstDelivery: 1).callBits

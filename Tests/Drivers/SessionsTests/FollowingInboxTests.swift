@@ -8,9 +8,9 @@ import Testing
 
 @testable import Sessions
 
-/// An inbox that follows the log of a holder, whose terms change and whose end may be lost, and its readers.
+/// An inbox that follows the log of a holder, and its readers. The terms of the log change, and its end may be lost.
 @Suite struct FollowingInboxTests {
-  /// The log as the store has it.
+  /// The log in the store.
   private struct Origin {
     private(set) var session = RestoredSession(epoch: 0xABC)
     private var counter: UInt64 = 0
@@ -18,7 +18,7 @@ import Testing
 
     init(seed: UInt64) { random = SeededGenerator(seed: seed) }
 
-    /// - Parameter mayHaveLost: whether another branch may have had terms with the next counters.
+    /// - Parameter mayHaveLost: whether the store may have lost terms with the next counters.
     mutating func begin(mayHaveLost: Bool = false) {
       counter += mayHaveLost ? 1_024 : 1
       let term = counter << 32 | UInt64(UInt32.random(in: 0...UInt32.max, using: &random))
@@ -39,7 +39,7 @@ import Testing
 
     mutating func disconnect() { apply(.log(.gap(.upstream))) }
 
-    /// The store is what it was once, and another holder continues.
+    /// Restores the store to an earlier state, from which another holder continues.
     mutating func lose(since earlier: RestoredSession) {
       session = earlier
       begin(mayHaveLost: true)
@@ -61,7 +61,7 @@ import Testing
     }
   }
 
-  /// What the store reports of a session that is followed.
+  /// The reports of the store for a session that is followed.
   private struct Reports {
     private var terms: [Term] = []
     private var last: UInt64 = 0
@@ -90,12 +90,12 @@ import Testing
     }
   }
 
-  /// A client: a stream keeps its position, and a poll gives its cursor back.
+  /// A client with a stream, which keeps its position, or with polls, which send their cursor back.
   private struct Reader {
     let isStream: Bool
     private let first: UInt64
     private var start: ReadStart
-    /// The ids by number, the latest of each.
+    /// The latest id of each push, by number.
     private var received: [UInt64: String] = [:]
 
     init(_ inbox: SharedInbox, isStream: Bool) {
@@ -135,7 +135,7 @@ import Testing
       following: FollowedLog(epoch: origin.session.epoch, [], retention: Self.everything), budget: RetentionBudget())
   }
 
-  /// What a client reads that begins at the start, one push at a time.
+  /// Reads the pushes from a start, one at a time.
   private func content(_ read: (ReadStart) -> ReadResult, from start: ReadStart) -> [String] {
     var result: [String] = []
     var start = start
@@ -192,7 +192,7 @@ import Testing
     var reports = Reports()
     let inbox = follower(origin)
     reports.bring(origin, to: inbox)
-    // From another gateway, whose copy has the next push already.
+    // The cursor is from another gateway, whose copy already has the next push.
     let ahead = Cursor(epoch: inbox.epoch, term: origin.terms[0].term, sequence: 2)
     let start = try inbox.resolve(.cursor(ahead), now: ProcessInformation.monotonicTime())
     #expect(!inbox.hasNewData(after: start))
@@ -210,7 +210,7 @@ import Testing
     for _ in 0..<10 { origin.push() }
     let budget = RetentionBudget(limit: 1 << 30)
     var log = FollowedLog(epoch: origin.session.epoch, origin.terms, retention: Retention(count: 3))
-    // Retention of the holder has dropped the first ones.
+    // The holder's retention has dropped the first pushes.
     log.follow(origin.entries(after: 4))
     let inbox = SharedInbox(following: log, budget: budget)
     #expect(inbox.summary.count == 3 && inbox.firstRetained == 8 && budget.bytes == inbox.summary.bytes)
@@ -221,7 +221,7 @@ import Testing
     #expect(inbox.summary.count == 0 && budget.bytes == 0)
   }
 
-  /// Otherwise a response that was prepared for one is found for the other.
+  /// Otherwise a response that was prepared for one inbox could be returned for another.
   @Test func inboxesOfOneEpochHaveNoRevisionInCommon() {
     let inboxes = (0..<3).map { _ in SharedInbox(epoch: Epoch(7), retention: Retention()) }
     #expect(Set(inboxes.map(\.revision)).count == 3)

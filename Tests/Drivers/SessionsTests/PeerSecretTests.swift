@@ -14,7 +14,8 @@ import Dialing
 
 /// The secret by which gateways recognise each other, with a real server.
 @Suite(needsRedis) struct PeerSecretTests {
-  /// A gateway takes sessions only when it serves requests. By then the store may be connected, and the secret read.
+  /// A gateway becomes a holder only after it serves requests. By then the store may be connected and have read the
+  /// secret.
   @Test func theSecretIsUsedBeforeTheGatewayTakesSessions() async throws {
     let server = try await RedisProcess.server()
     let loop = try EventLoop(index: 0)

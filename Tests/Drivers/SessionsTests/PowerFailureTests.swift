@@ -20,7 +20,8 @@ import WebSocketCodec
 @testable import Sessions
 @testable import Store
 
-/// Whole sessions, with a store whose disk loses what was not synchronised, and an upstream that returns every message.
+/// Complete sessions, with a store whose disk loses data that was not synchronised, and an upstream that echoes every
+/// message.
 @Suite struct PowerFailureTests {
   private static let resolver = Resolver()
 
@@ -28,7 +29,7 @@ import WebSocketCodec
   private final class Life {
     let session: Session
     let restored: RestoredSession
-    /// The JSON of the pushes that clients have read so far, by their ids, and the ids in order.
+    /// The JSON of the pushes that clients have read so far, by id, and the ids in order.
     private(set) var pushes: [String: String] = [:]
     private(set) var pushIDs: [String] = []
     private var position: ReadStart?
@@ -57,7 +58,7 @@ import WebSocketCodec
       session.start(on: loop, resolver: PowerFailureTests.resolver)
     }
 
-    /// Posts a message that does not expire. Returns its number and when it is stored.
+    /// Posts a message that does not expire. Returns its number and its ticket.
     func post(_ text: String) throws -> (number: UInt64, ticket: JournalTicket) {
       let now = ProcessInformation.monotonicTime()
       let receipt = session.upstream.post(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: nil, now: now)
@@ -95,19 +96,19 @@ import WebSocketCodec
     init(_ description: String) { self.description = description }
   }
 
-  /// No push is dropped, however long a slow machine takes.
+  /// So large that no push is dropped, however long a slow machine takes.
   private static let everything = Retention(count: 1_000_000, bytes: 1 << 30)
 
-  /// What clients knew when the disk had executed so many operations.
+  /// The acknowledgements and pushes that clients had received when the disk had executed this many operations.
   private struct Knowledge {
     var operations: Int64 = 0
-    /// The numbers of the messages that were acknowledged.
+    /// The numbers of the acknowledged messages.
     var acknowledged: [UInt64] = []
-    /// How many pushes they had read.
+    /// The number of pushes that they had read.
     var pushes = 0
   }
 
-  /// Posts messages and loses connections, until the disk has synchronised several times.
+  /// Posts messages and breaks connections, until the disk has synchronised several times.
   private func use(_ life: Life, _ faults: OpaquePointer, seed: UInt64) async throws -> [Knowledge] {
     var random = SeededGenerator(seed: seed)
     var knowledge = Knowledge()
@@ -124,11 +125,11 @@ import WebSocketCodec
       knowledge.acknowledged += posted.map(\.number)
       try life.readPushes()
       knowledge.pushes = life.pushes.count
-      // Read last: everything above was stored by then.
+      // Read last, so that everything above was stored by then.
       knowledge.operations = faults_recorded(faults)
       history.append(knowledge)
       life.session.upstream.open()
-      // The pace of the load: commits have one message or several.
+      // Sets the pace of the load, so that commits have one message or several.
       try await Task.sleep(for: .milliseconds(Int.random(in: 0...20, using: &random)))
       let synchronised = faults_synchronised(faults, faults_recorded(faults), "-wal")
       if history.count > 20, synchronised > history[10].operations { lastSteps -= 1 }
@@ -136,7 +137,7 @@ import WebSocketCodec
     return history
   }
 
-  /// A session is used with each of so many seeds (`make powerloss`), and loses its power so many times.
+  /// The number of seeds (`make powerloss`), and of power failures for each seed.
   private static let seeds =
     ProcessInfo.processInfo.environment["DRAWBRIDGE_POWER_FAILURES"].flatMap { UInt64($0) } ?? 1
   private static var cuts: Int { seeds == 1 ? 4 : 10 }
@@ -165,7 +166,8 @@ import WebSocketCodec
       var rebooted = StoreFile.Environment()
       rebooted.boot = "after the power failure"
       let next = try Life(lost.file, sync, rebooted, upstream)
-      // Everything with `always`, and with `interval` what was acknowledged before the last synchronisation.
+      // With `always`, everything is durable. With `interval`, only acknowledgements before the last synchronisation
+      // are.
       let durable = sync == .always ? cut : faults_synchronised(faults, cut, "-wal")
       let known = history.last { $0.operations <= durable } ?? Knowledge()
       let comment: Comment = "cut at \(cut) of \(end), loss \(loss)"
@@ -175,13 +177,13 @@ import WebSocketCodec
       try next.readPushes()
       let pushes = next.pushes
       for id in life.pushIDs[..<known.pushes] { #expect(pushes[id] == all[id], comment) }
-      // No number has two contents, in whatever term.
+      // No number has two contents, in any term.
       for (id, content) in pushes { #expect(all[id] == nil || all[id] == content, comment) }
       for number in known.acknowledged {
         let state = next.session.upstream.deliveryState(number)
         #expect(state == .confirmed || state == .unknown, "\(number) is \(String(describing: state)), \(comment)")
       }
-      // What has arrived was not sent again.
+      // A message that has arrived was not sent again.
       let echoes = pushes.values.compactMap { $0.split(separator: "message ").dropFirst().first }
       #expect(Set(echoes).count == echoes.count, comment)
       try await next.end()

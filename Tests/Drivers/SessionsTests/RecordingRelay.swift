@@ -3,13 +3,13 @@ import Host
 import Testing
 import Threading
 
-/// Passes connections to a server, and records what their clients have sent and how they have ended.
+/// A relay to a server, which records the bytes of its clients and how their connections end.
 final class RecordingRelay: Sendable {
   struct Seen: Sendable {
     var connections = 0
-    /// Bytes that clients have sent.
+    /// Bytes from clients.
     var bytes = 0
-    /// How clients have ended their connections: 0 with FIN, else the error.
+    /// How the clients' connections ended: 0 for FIN, otherwise the error.
     var ends: [Int32] = []
   }
 
@@ -48,7 +48,7 @@ final class RecordingRelay: Sendable {
   /// Ends the thread that accepts connections.
   func stop() { shutdown(listener, Int32(SHUT_RDWR)) }
 
-  /// Returns the error with which reading has ended, 0 at the end of the stream.
+  /// Returns the error that ended reading; 0 at the end of the stream.
   private static func pass(_ source: Int32, _ target: Int32, _ note: (Int) -> Void) -> Int32 {
     var buffer = [UInt8](repeating: 0, count: 1 << 16)
     while true {

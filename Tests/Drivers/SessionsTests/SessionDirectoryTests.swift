@@ -42,7 +42,8 @@ import WebSocketCodec
 
   @Test func findsNothingIfThereAreNoSessions() throws { #expect(try directory().find("default") == nil) }
 
-  /// The hash of this name is the largest integer, and `market` is in the last slot: the look-up continues in the first.
+  /// The hash of this name is the largest integer, and `market` is in the last slot, so the look-up continues in the
+  /// first slot.
   @Test func continuesInTheFirstSlotAfterTheLast() throws {
     #expect(find("E6E1CFYz6UAKvhS2p8BFbNUz", in: try directory("market")) == nil)
   }

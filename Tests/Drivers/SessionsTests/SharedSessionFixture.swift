@@ -18,7 +18,7 @@ import WebSocketCodec
 @testable import Sessions
 @testable import Upstream
 
-/// The journal of a session, which gateways continue one after another.
+/// The journal of a session, which one gateway after another continues.
 final class StoredSession: Sendable {
   private struct State {
     var session = RestoredSession(epoch: 0xABC)
@@ -31,7 +31,7 @@ final class StoredSession: Sendable {
   var session: RestoredSession { state.withLock { $0.session } }
   var terms: ShareTerms { state.withLock { $0.terms } }
 
-  /// Another gateway or this one begins a term.
+  /// Begins a term, for this gateway or another.
   func open() -> OpenedJournal {
     let journal = TermJournal(self)
     return state.withLock { state in
@@ -45,7 +45,7 @@ final class StoredSession: Sendable {
     }
   }
 
-  /// The term ends.
+  /// Ends the term.
   func end() { state.withLock { $0.journal = nil } }
 
   /// Returns false if the term has ended.
@@ -57,7 +57,7 @@ final class StoredSession: Sendable {
     }
   }
 
-  /// What was submitted is stored.
+  /// Marks the submitted entries as stored.
   func publish() { state.withLock { $0.journal }?.publish() }
 }
 
@@ -112,15 +112,15 @@ final class SharedSessionFixture {
   let slot: SharedSlot
   let directory: SessionDirectory
   let shared: SharedSessions
-  /// Whether each restored session was here before it was prepared.
+  /// Whether each restored session was local before it was prepared.
   let prepared = Preparations()
-  /// nil: it responds to nothing any more.
+  /// nil once the upstream does not respond any more.
   private var upstream: DemoUpstream?
   private let loop: EventLoop
   private let registry = MetricsRegistry()
   private var totals: [String: Double] = [:]
 
-  /// - Parameter upstream: nil: one that echoes.
+  /// - Parameter upstream: the address of an upstream; nil for an upstream that echoes.
   init(
     upstream: SocketAddress? = nil, webhooks: [WebhookPlan] = [],
     _ change: (inout UpstreamSettings) -> Void = { _ in }
@@ -161,7 +161,7 @@ final class SharedSessionFixture {
     shared.lose("default")
   }
 
-  /// Reports everything that is stored.
+  /// Reports all stored entries.
   func report() {
     shared.follow("default", .restarted(epoch: store.session.epoch, store.terms))
     shared.follow("default", .entries(store.session.log.changes))
@@ -174,16 +174,17 @@ final class SharedSessionFixture {
     if case .queued = receipt.result { return true } else { return false }
   }
 
-  /// A push of the upstream, with or without a connection.
+  /// Appends a push as if the upstream had sent it, with or without a connection.
   func append(_ text: String, to session: Session) {
     session.inbox.append(
       Array(text.utf8).span, kind: .text, time: ProcessInformation.wallClockMilliseconds(),
       now: ProcessInformation.monotonicTime())
   }
 
-  /// Waits for a fact.
+  /// Waits until `fact` is true.
   ///
-  /// This is what says that changes are stored. Other tests may keep this one from running for longer than any deadline, so the number of rounds counts as well.
+  /// Each round marks entries as stored. Other tests may delay this test beyond any deadline, so a number of rounds
+  /// must pass, too.
   func eventually(_ what: Comment, _ fact: () throws -> Bool) async throws {
     let deadline = ProcessInformation.monotonicTime() + .seconds(60)
     var rounds = 0
@@ -198,7 +199,7 @@ final class SharedSessionFixture {
 
   func metric(_ name: String, _ labels: String = "") -> Double? { figures["\(name){session=\"default\"\(labels)}"] }
 
-  /// Those that have ended, of all webhooks.
+  /// The number of ended attempts of all webhooks.
   var webhookAttempts: Double {
     figures.filter { $0.key.hasPrefix("drawbridge_webhook_attempts_total") }.values.reduce(0, +)
   }
@@ -214,7 +215,7 @@ final class SharedSessionFixture {
     return result
   }
 
-  /// No counter of the session has decreased since the last call.
+  /// Checks that no counter of the session has decreased since the last call.
   func checkCounters() {
     let now = figures.filter { $0.key.contains("_total") }
     for (name, value) in totals { #expect(now[name] ?? 0 >= value, "\(name)") }

@@ -18,7 +18,8 @@ import WebSocketCodec
 @testable import Sessions
 @testable import Upstream
 
-/// A configured session that comes to this gateway and leaves it, with a journal in memory in the place of Redis.
+/// A configured session whose holder changes between this gateway and others, with a journal in memory instead of
+/// Redis.
 @Suite struct SharedSessionsTests {
   static func texts(_ inbox: SharedInbox, after cursor: Cursor? = nil) throws -> [String] {
     let start = try inbox.resolve(cursor.map { .cursor($0) } ?? .earliest, now: ProcessInformation.monotonicTime())
@@ -110,7 +111,7 @@ import WebSocketCodec
     defer { fixture.end() }
     let other = fixture.store.open()
     let push = { (number: UInt64) in Self.push(number, in: fixture.store) }
-    // What continues a copy that this gateway does not have is not used.
+    // Entries that continue an unknown copy are ignored.
     fixture.shared.follow("default", .entries([push(7)]))
     fixture.shared.follow("default", .isCurrent)
     #expect(try fixture.session.inbox.isUnknown)
@@ -121,19 +122,19 @@ import WebSocketCodec
     fixture.shared.follow("default", .entries([push(2)]))
     fixture.shared.follow("default", .isCurrent)
     #expect(try fixture.session === followed && followed.inbox.hasNewData(after: waiting))
-    // Read anew: readers have the last copy until it is complete.
+    // When the copy is read again, readers use the old copy until the new copy is complete.
     fixture.shared.follow("default", .restarted(epoch: 0xABC, fixture.store.terms))
     #expect(try Self.texts(followed.inbox).count == 2)
     fixture.shared.follow("default", .entries([push(1), push(2), push(3)]))
     fixture.shared.follow("default", .isCurrent)
     #expect(try fixture.session === followed && Self.texts(followed.inbox).count == 3)
-    // Everything was lost, and the session begins anew.
+    // Everything was lost, and the session begins again.
     fixture.shared.follow("default", .restarted(epoch: 0xDEF, fixture.store.terms))
     fixture.shared.follow("default", .isCurrent)
     #expect(try fixture.session !== followed && followed.inbox.hasEnded)
     let read = try fixture.session.inbox.read(after: waiting, limit: 9, maxBytes: .max)
     #expect(read.gap?.reasons == [.restart])
-    // The copy ends when the session is held, and what continues it is not used after that.
+    // The copy ends when this gateway becomes the holder. Later entries that continue it are ignored.
     fixture.hold()
     fixture.shared.follow("default", .entries([push(2)]))
     fixture.lose()

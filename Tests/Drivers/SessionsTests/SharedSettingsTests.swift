@@ -20,9 +20,9 @@ import Webhooks
 @testable import Sessions
 @testable import Upstream
 
-/// Webhooks of a session that gateways share, and settings that are read again.
+/// Reloaded settings and webhooks of a session that gateways share.
 @Suite struct SharedSettingsTests {
-  /// Responds to each request with 200, or to none while it hangs.
+  /// Responds to each request with 200, but to none while it hangs.
   private final class WebhookReceiver: Sendable {
     private let state = Locked<(pushes: [String], hangs: Bool, ended: Int)>(([], false, 0))
     private let server: LoopbackServer
@@ -35,9 +35,9 @@ import Webhooks
     var address: SocketAddress { server.address }
     func stop() { server.stop() }
 
-    /// The numbers of the pushes, as often as they were delivered.
+    /// The number of the push in each delivery.
     var pushes: [String] { state.withLock { $0.pushes } }
-    /// Number of connections that have ended.
+    /// The number of ended connections.
     var ended: Int { state.withLock { $0.ended } }
     func hang(_ hangs: Bool) { state.withLock { $0.hangs = hangs } }
 
@@ -115,7 +115,7 @@ import Webhooks
         && fixture.metric("drawbridge_webhook_lag_messages", labels) == 0
     }
 
-    // A request is with its receiver when the session is lost.
+    // The receiver has a request when the session is lost.
     receiver.hang(true)
     #expect(fixture.post("two", to: first))
     try await fixture.eventually("the push is sent") { receiver.pushes == ["1", "2"] }
@@ -127,7 +127,7 @@ import Webhooks
     try await fixture.eventually("the webhooks are idle") { first.webhooks?.isIdle == true }
     #expect(fixture.metric("drawbridge_webhook_lag_messages", labels) == 0, "only the holder has a position")
 
-    // Its lease is that of a former holder, so the push is delivered again, and the one before is not.
+    // Another tenure has leased this push, so it is delivered again. The push before it is settled.
     receiver.hang(false)
     fixture.hold()
     let second = try fixture.session
@@ -151,7 +151,7 @@ import Webhooks
       $0.session.liveness.interval = .hours(1)
     }
     defer { fixture.end() }
-    // How often it is still given, and how often it was refused.
+    // How many times the permission is still given, and how many times it was refused.
     let permission = Locked((left: Int.max, refusals: 0))
     fixture.shared.hold(
       "default", fixture.store.open(),
@@ -169,7 +169,7 @@ import Webhooks
 
     permission.withLock { $0.left = end == .beforeAnAttempt ? 0 : 2 }
     fixture.append("two", to: held)
-    // Some for the attempt, and others for those after it.
+    // Some refusals are for this attempt, and some for later attempts.
     try await fixture.eventually("it was refused") {
       permission.withLock { $0.refusals } > 8 && held.webhooks?.status(of: "hook")?.inProgress == 0
         || receiver.pushes.count > 1
@@ -208,7 +208,7 @@ import Webhooks
     let upstream = SessionReload.Upstream.connection(try SharedSettings(settings), because: .configuration)
     var retention = Retention()
     retention.count = 2
-    // While another gateway holds the session.
+    // While another gateway is the holder.
     fixture.directory.reload(
       "default", SessionReload(retention: retention, webhooks: [try webhook("hook", receiver)], upstream: upstream))
     #expect(try fixture.session.upstream.hasEnded, "nothing connects")
@@ -219,7 +219,7 @@ import Webhooks
     try await fixture.eventually("the pushes") { held.inbox.latest.sequence == 3 }
     try await fixture.eventually("two are kept") { try SharedSessionsTests.texts(held.inbox).count == 2 }
 
-    // While this one holds it.
+    // While this gateway is the holder.
     retention.count = 1
     fixture.directory.reload("default", SessionReload(retention: retention, webhooks: [], upstream: .unchanged))
     try await fixture.eventually("one is kept") { try SharedSessionsTests.texts(held.inbox).count == 1 }
@@ -254,7 +254,7 @@ import Webhooks
     fixture.hold()
     fixture.directory.stopWebhooks { ends.withLock { $0 += 1 } }
     try await fixture.eventually("they have ended") { fixture.directory.webhooksAreIdle && ends.withLock { $0 } > 0 }
-    // The deadline passes and the session is acquired again while the gateway drains.
+    // The deadline passes, and the session is acquired again while the gateway drains.
     fixture.lose()
     fixture.hold()
     let held = try fixture.session

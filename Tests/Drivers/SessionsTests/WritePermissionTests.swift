@@ -12,7 +12,7 @@ import UpstreamSession
 
 @testable import Sessions
 
-/// A gateway writes to an upstream as long as it may, decided at each write.
+/// A gateway checks its permission at each write to an upstream.
 @Suite struct WritePermissionTests {
   private final class Switch: Sendable {
     private let on = Atomic(true)
@@ -43,16 +43,16 @@ import UpstreamSession
     try await fixture.eventually("the push") { session.inbox.latest.sequence == 1 }
 
     permission.isOn = false
-    // What was written before has arrived when the connection has ended.
+    // When the connection has ended, all bytes that were written before have arrived.
     if write == .message { #expect(fixture.post("two", to: session)) }
     try await fixture.eventually("the connection has ended") { !relay.seen.ends.isEmpty }
     #expect(relay.seen.ends.first == ECONNRESET, "neither a close frame nor FIN")
     let bytes = relay.seen.bytes
-    // Attempts do not write either.
+    // A connection attempt does not write either.
     try await fixture.eventually("it has tried again") { relay.seen.ends.count >= 3 }
     #expect(relay.seen.bytes == bytes)
 
-    // The time is extended before the session is given up.
+    // The permission is given again before the session is given up.
     permission.isOn = true
     if write == .ping { #expect(fixture.post("two", to: session)) }
     try await fixture.eventually("the next push") { session.inbox.latest.sequence == 2 }

@@ -9,7 +9,7 @@ import Outbox
 import TestSupport
 import UpstreamProtocol
 
-/// Makes sequences of entries as a session would submit them.
+/// Generates sequences of entries as a session submits them.
 package struct RandomSession {
   private var random: SeededGenerator
   private var term: UInt64 = 0
@@ -20,7 +20,7 @@ package struct RandomSession {
   private var consumers: [String] = []
   private let opensTerms: Bool
 
-  /// - Parameter opensTerms: whether the sequence contains the openings, which the store itself submits.
+  /// - Parameter opensTerms: whether the sequence contains `opened` entries, which the store itself submits.
   package init(seed: UInt64, opensTerms: Bool = true) {
     random = SeededGenerator(seed: seed)
     self.opensTerms = opensTerms
@@ -80,7 +80,7 @@ package struct RandomSession {
   }
 
   private mutating func accept() -> [JournalEntry] {
-    // Some numbers are those of messages that are not stored.
+    // Some numbers belong to messages that are not stored.
     nextDelivery += UInt64.random(in: 0...1, using: &random)
     let message = Self.message(nextDelivery, time: time)
     nextDelivery += 1
@@ -174,7 +174,7 @@ package struct RandomSession {
   }
 }
 
-/// The changes of the parts as entries.
+/// Shorthands for entries of the parts of a session.
 extension JournalEntry {
   package static func push(_ push: StoredPush) -> JournalEntry { .log(.push(push)) }
   package static func gap(_ marks: GapMarks) -> JournalEntry { .log(.gap(marks)) }

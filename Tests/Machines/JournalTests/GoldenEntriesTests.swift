@@ -11,16 +11,16 @@ import Outbox
 import Testing
 import UpstreamProtocol
 
-/// The bytes of an entry of each kind, as stores of released programs have them.
+/// The bytes of an entry of each kind, as in the stores of released programs.
 ///
-/// `DRAWBRIDGE_WRITE_GOLDEN=1 swift test --filter GoldenEntriesTests` adds what is new to `Tests/Golden/entries.txt`. A line is never changed: a program that
-/// writes other bytes for the same entry does not read earlier stores.
+/// `DRAWBRIDGE_WRITE_GOLDEN=1 swift test --filter GoldenEntriesTests` adds new kinds to `Tests/Golden/entries.txt`. A
+/// line never changes: a program that writes other bytes for the same entry could not read earlier stores.
 @Suite struct GoldenEntriesTests {
   private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     .deletingLastPathComponent().deletingLastPathComponent()
   private static let file = root.appendingPathComponent("Tests/Golden/entries.txt")
 
-  /// With values that need several bytes, of both signs, and with and without each optional part.
+  /// Their values need several bytes and have both signs. Each optional part is both present and absent.
   private static var entries: [(name: String, entry: JournalEntry)] {
     func shared(_ text: String) -> SharedBytes { SharedBytes(Array(text.utf8)) }
     let digests = (1...3 as ClosedRange<UInt64>).map { IdempotencyTable.Key(high: $0 << 60 | 0xABCD, low: ~$0) }
@@ -161,7 +161,7 @@ import UpstreamProtocol
     try text.write(to: Self.file, atomically: true, encoding: .utf8)
   }
 
-  /// So that the test that continues these stores does so with records of all kinds.
+  /// So the test that continues these stores covers records of all kinds.
   @Test func theStoresOfAnEarlierProgramHaveEntriesOfAllKinds() throws {
     let golden = Self.file.deletingLastPathComponent()
     let file = try String(contentsOf: golden.appendingPathComponent("sqlite-killed.sql"), encoding: .utf8)
@@ -171,7 +171,8 @@ import UpstreamProtocol
     }
     #expect(
       Set(Self.entries.map { kind($0.entry) }).subtracting(kinds)
-        // `trimmed` is not stored, and `desired` and `closed` only of sessions that a file does not have. The others would need an hour, or 1,000 dead letters.
+        // `trimmed` is not stored. `desired` and `closed` are only stored for sessions that a file does not have. The
+        // others would need an hour, or 1,000 dead letters.
         == ["trimmed", "desired", "closed", "consumer used", "consumer deadDropped"])
   }
 

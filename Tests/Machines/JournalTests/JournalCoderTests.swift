@@ -38,7 +38,7 @@ import Testing
     #expect(try JournalEntry.all(in: bytes.copyBytes()) == entries)
   }
 
-  /// Numbers are counted further, doubled and compared: larger ones would stop the program.
+  /// Numbers are incremented, doubled and compared. Larger numbers would overflow and stop the program.
   @Test func numbersThatLeaveNoRoomAreDamage() {
     let (digest, largest) = (IdempotencyTable.Key(high: 0, low: 0), 1 << 62 as UInt64)
     var progress = ConsumerProgress(position: 0, frontier: 0)
@@ -66,7 +66,7 @@ import Testing
     }
   }
 
-  /// What is cut off or changed is an error or another entry, and never stops the program.
+  /// Truncated or changed bytes give an error or another entry, and never stop the program.
   @Test(arguments: 0..<20 as Range<UInt64>)
   func damagedBytesAreAnErrorOrOtherEntries(seed: UInt64) {
     var writer = RandomSession(seed: seed)

@@ -22,7 +22,7 @@ extension RestoredSession {
 }
 
 @Suite struct RestoredSessionTests {
-  /// The states of deliveries are most of what a session has in memory.
+  /// The states of deliveries are the largest part of a session in memory.
   @Test func theStatesOfTheLastDeliveriesNeedNoMoreRoomThanTheyHave() {
     var session = RestoredSession(epoch: 1)
     let last = UInt64(StoredOutbox.maximumDeliveries) + 100
@@ -39,7 +39,7 @@ extension RestoredSession {
         && session.outbox.delivery(101)?.state == 3)
   }
 
-  /// The entries of the restored state lead to the same state, wherever the sequence is cut.
+  /// The entries of a restored state lead to the same state, wherever the sequence is cut.
   @Test(arguments: 0..<40 as Range<UInt64>)
   func theEntriesOfAStateLeadToItWhereverTheSequenceEnds(seed: UInt64) {
     var writer = RandomSession(seed: seed)
@@ -51,7 +51,7 @@ extension RestoredSession {
     }
   }
 
-  /// Pushes are stored apart from the rest, so their entries are applied in another order.
+  /// Rebuilds a state from its entries in another order, since pushes are stored apart from the other entries.
   static func rebuilt(_ state: RestoredSession) -> RestoredSession {
     var result = RestoredSession(epoch: state.epoch)
     let entries = state.stateEntries

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Replication
 
-/// The copy that a gateway has of the sessions that clients have created.
+/// A gateway's copy of the list of created sessions.
 @Suite struct DefinitionListTests {
   private func definition(_ incarnation: UInt64, _ variables: [String: String] = ["symbol": "BTC"]) -> SessionDefinition
   {
@@ -86,7 +86,7 @@ import Testing
     #expect(!list.isComplete)
     let second = list.takePage()
     #expect(second?.cursor == Array("7".utf8) && second?.isFirst == false)
-    // An element may be in several pages.
+    // A session may be in several pages.
     let last = list.add(page(("a", 1), ("b", 2)) + [(name: Array("c".utf8), text: [1])], next: end, now: .zero)
     #expect(last.changes == [.defined(name: "b", definition(2))] && last.unreadable == ["c"])
     #expect(list.isComplete && list.count == 2)
@@ -113,7 +113,7 @@ import Testing
     #expect(list.notified(notice(11, "b", 2).span) == [])
     #expect(!list.isComplete && list.takePage()?.isFirst == true)
     list.began(at: Array("f0 11".utf8))
-    // Meanwhile a change arrives that the page does not have, and one that it has.
+    // Meanwhile, two changes arrive. The page includes only one of them.
     #expect(list.notified(notice(12, "c", 3).span) == [] && list.notified(removal(13, "a", 1).span) == [])
     let changes = list.add(page(("a", 1), ("b", 2), ("c", 3)), next: end, now: .zero).changes
     #expect(
@@ -138,7 +138,7 @@ import Testing
     #expect(list.add([], next: end, now: .zero + .seconds(1)).changes == [])
     #expect(Set(list.missing.map(\.name)) == ["a", "b"] && list.missingDefinition(of: "a") == definition(1))
     #expect(list.expire(now: .zero + .seconds(6)) == [] && list.count == 2)
-    // The holder of one of them defines it again.
+    // The holder of one of the sessions defines it again.
     #expect(list.notified(notice(2, "a", 1, id: "f1").span) == [])
     #expect(list.missing.map(\.name) == ["b"] && list.missingDefinition(of: "a") == nil)
     #expect(list.expire(now: .zero + .seconds(7)) == [.removed(name: "b", definition(2), code: 1000)])
@@ -152,7 +152,7 @@ import Testing
     let changes = list.expire(now: .zero + .seconds(60)) { name, _ in name == "a" }
     #expect(changes == [.removed(name: "b", definition(2), code: 1000)])
     #expect(list.missing.map(\.name) == ["a"])
-    // It was defined, and Redis has lost it once more.
+    // The session was defined again, and Redis has lost it once more.
     _ = list.adopt("a", definition(1), at: nil)
     #expect(list.missing.isEmpty)
     list.subscribed()
@@ -177,7 +177,7 @@ import Testing
       list.adopt(removalOf: "a", definition(1), code: 1001, at: Array("f0 11".utf8))
         == [.removed(name: "a", definition(1), code: 1001)])
     #expect(list.notified(removal(11, "a", 1).span) == [])
-    // The notifications were faster: the session was deleted and created again since.
+    // The notifications arrived before the reply: the session was deleted and created again since.
     #expect(list.notified(notice(12, "a", 2).span).count == 1 && list.notified(removal(13, "a", 2).span).count == 1)
     #expect(list.notified(notice(14, "a", 3).span).count == 1)
     #expect(list.adopt("a", definition(2), at: Array("f0 12".utf8)) == [])
@@ -187,14 +187,14 @@ import Testing
   }
 
   @Test func aNoticeOfARemovalDoesNotEndTheNextSessionOfTheName() {
-    // This gateway has defined it, before the removal of the one before was notified.
+    // This gateway has defined the session before the removal of the last session of this name was notified.
     var list = complete("f0 9", ("a", 1))
     let changes: [DefinitionList.Change] = [
       .removed(name: "a", definition(1), code: 1000), .defined(name: "a", definition(2)),
     ]
     #expect(list.adopt("a", definition(2), at: Array("f0 11".utf8)) == changes)
     #expect(list.notified(removal(10, "a", 1).span) == [] && list.notified(notice(11, "a", 2).span) == [])
-    // A page has it.
+    // A page has the new session.
     list = complete("f0 9", ("a", 1))
     list.subscribed()
     list.began(at: Array("f0 9".utf8))
@@ -203,7 +203,7 @@ import Testing
     #expect(list.definition(of: "a") == definition(2) && list.isComplete)
   }
 
-  /// The replies to this gateway's own changes arrived before.
+  /// The replies to this gateway's own changes arrived before the notifications.
   @Test func lateNoticesDoNotUndoWhatThisGatewayHasDone() {
     var list = complete("f0 6")
     var changes = list.adopt("a", definition(1), at: Array("f0 7".utf8))
@@ -221,7 +221,7 @@ import Testing
     list.began(at: Array("f0 10".utf8))
     _ = list.add(page(("b", 3)), next: end, now: .zero)
     #expect(list.notified(notice(11, "b", 4).span).isEmpty && list.definition(of: "b") == definition(3))
-    // It was created behind the page that would have had it.
+    // The session was created after the page that would contain it was read.
     var late = DefinitionList(patience: .seconds(6))
     late.subscribed()
     _ = late.takePage()
@@ -246,7 +246,7 @@ import Testing
     #expect(changes == [.removed(name: name, definition(incarnation), code: 4001)])
   }
 
-  /// The new primary did not have the removal.
+  /// The new primary lacks the removal.
   @Test(arguments: Way.allCases) private func aFailoverBringsNoRemovedSessionBack(_ way: Way) {
     var list = complete("f0 9", ("a", 1), ("b", 2))
     remove("a", 1, at: 10, from: &list, way)
@@ -258,14 +258,14 @@ import Testing
     #expect(list.isComplete && list.definition(of: "a") == nil && list.missing.isEmpty)
     #expect(list.returned.keys.sorted() == ["a"] && list.returned["a"]?.code == 4001)
     #expect(list.returned["a"]?.definition == definition(1))
-    // Another gateway was faster, or this one is.
+    // Another gateway has repeated the removal, or this gateway does.
     if way == .notified {
       #expect(list.notified(removal(10, "a", 1).span).isEmpty)
     } else {
       #expect(list.adopt(removalOf: "a", definition(1), code: 4001, at: Array("f0 10".utf8)).isEmpty)
     }
     #expect(list.returned.isEmpty)
-    // Another failover.
+    // Another failover follows.
     list.failed()
     _ = list.takePage()
     list.began(at: Array("f0 9".utf8))
@@ -283,7 +283,7 @@ import Testing
     list.began(at: Array("f0 9".utf8))
     #expect(list.add(page(("a", 1)), next: end, now: .zero).changes.isEmpty)
     #expect(list.definition(of: "a") == definition(2))
-    // Its holder defines it again, when the old one is removed.
+    // The holder of the new session defines it again after the removal of the old session.
     #expect(list.missingDefinition(of: "a") == definition(2) && list.returned["a"]?.definition == definition(1))
     #expect(list.notified(removal(10, "a", 1).span).isEmpty && list.notified(notice(11, "a", 2).span).isEmpty)
     #expect(list.missing.isEmpty && list.returned.isEmpty && list.definition(of: "a") == definition(2))
@@ -293,7 +293,7 @@ import Testing
     var list = complete("f0 9", ("a", 1))
     remove("a", 1, at: 10, from: &list, .notified)
     #expect(list.hasRemoved(definition(1)) && !list.hasRemoved(definition(2)))
-    // A holder that was away has defined it again on a primary that did not have the removal.
+    // A holder that was unreachable has defined the session again, on a primary that lacks the removal.
     #expect(list.notified(notice(11, "a", 1).span).isEmpty && list.returned.count == 1)
     #expect(list.notified(removal(12, "a", 1).span).isEmpty && list.returned.isEmpty)
     #expect(list.adopt("a", definition(1), at: Array("f0 13".utf8)).isEmpty && list.returned.count == 1)
@@ -301,7 +301,7 @@ import Testing
     #expect(list.returned.isEmpty && list.count == 0)
   }
 
-  /// The session is lost, and not removed: its holder defines it again.
+  /// The session is lost, and not removed, so its holder defines it again.
   @Test func aSessionThatExpiredMayReturn() {
     var list = complete("f0 9", ("a", 1))
     list.subscribed()
@@ -326,13 +326,13 @@ import Testing
   @Test func aNotificationThatWasLostIsNoticed() {
     var list = complete("f0 9", ("a", 1))
     list.compare(Array("f0 10".utf8))
-    // It was only late.
+    // The change was only late.
     _ = list.notified(notice(10, "b", 2).span)
     list.compare(Array("f0 11".utf8))
     #expect(list.isComplete)
     list.compare(Array("f0 11".utf8))
     #expect(!list.isComplete && list.takePage() != nil)
-    // All data of Redis was deleted.
+    // All data in Redis was deleted.
     list = complete("f0 9", ("a", 1))
     list.compare(nil)
     list.compare(nil)
@@ -344,7 +344,7 @@ import Testing
     list.subscribed()
     _ = list.takePage()
     for count in 1...5_000 { _ = list.notified(notice(count, "a", UInt64(count)).span) }
-    // The page on its way is not one of the next reading.
+    // The page on its way is not part of the next reading.
     #expect(list.takePage() == nil)
     #expect(list.add(page(("b", 1)), next: Array("7".utf8), now: .zero).changes.isEmpty)
     #expect(list.takePage()?.isFirst == true)
@@ -376,7 +376,8 @@ import Testing
     #expect(list.notified(Array(text.utf8).span) == [] && list.isComplete && list.count == 1)
   }
 
-  /// A copy with notifications that are late, lost or repeated, and pages of several moments, becomes the list.
+  /// A copy becomes equal to the list, whatever notifications are late, lost or repeated, and whatever moments its
+  /// pages are from.
   @Test(arguments: 0..<20) func aCopyBecomesTheList(_ seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var model: [String: UInt64] = [:]
@@ -446,10 +447,10 @@ import Testing
 }
 
 extension DefinitionList {
-  /// At a gateway that holds nothing.
+  /// At a gateway that holds no session.
   fileprivate mutating func expire(now: MonotonicTime) -> [Change] { expire(now: now) { _, _ in false } }
 
-  /// A page of the names that there are at its beginning.
+  /// Takes a page with the names that exist when it begins.
   fileprivate mutating func takePageForTest(_ rest: inout [String], _ names: [String], _ version: Int) -> Bool? {
     guard let page = takePage() else { return nil }
     if page.isFirst {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Replication
 
-/// The deadline of a gateway, and how long a take-over takes when nothing else fails.
+/// The deadline of a gateway, and the duration of a take-over if nothing else fails.
 @Suite struct LeaseTests {
   private func at(_ milliseconds: Int64) -> MonotonicTime { .zero + .milliseconds(milliseconds) }
 
@@ -33,7 +33,7 @@ import Testing
     #expect(heartbeat.nextTime == at(1260))
   }
 
-  /// A process that was stopped finds a reply that is good, and yet another gateway may have its sessions.
+  /// A process that was stopped may receive a successful reply although another gateway may already have its sessions.
   @Test func aLapseIsNoticedBeforeTheReplyThatEndsIt() {
     var heartbeat = Heartbeat()
     _ = heartbeat.send(now: at(0))
@@ -66,7 +66,7 @@ import Testing
     let long = watch("beat=1 history=h lease=5000", lease: .seconds(9))
     #expect(!long.isGone(other, now: at(9999)) && long.isGone(other, now: at(10_000)))
     #expect(!short.isGone(unknown, now: at(8999)), "it may have the longest lease")
-    // The entry was lost, or deleted.
+    // The entry was lost or deleted.
     var without = short
     without.received([], now: at(2000))
     #expect(!without.isGone(other, now: at(10_999)) && without.isGone(other, now: at(11_000)))
@@ -91,8 +91,8 @@ import Testing
       #expect(losses(&watch, [(remaining, 500), (both, 750)]) == [true, false])
       #expect(watch.mayHaveLostSessions(now: at(9499)) && !watch.mayHaveLostSessions(now: at(9500)))
     }
-    // Entries of others are deleted when those have ended, and that of a gateway that was away for long. In another history, anything may be
-    // missing.
+    // Other gateways delete the entry of a gateway that has ended, or was unreachable for long. That is no loss. After
+    // a change of the history, any entry may be missing.
     var watch = HistoryWatch(own: own)
     _ = watch.connected(to: "h", now: at(0))
     #expect(losses(&watch, [(both, 250), ([both[0]], 500), ([], 25_300)]) == [false, false, false])
@@ -101,7 +101,7 @@ import Testing
     #expect(losses(&watch, [([], 25_700)]) == [false])
   }
 
-  /// Redis may have lost it, and its holder notices that with its next heartbeat.
+  /// Redis may have lost the session. Its holder notices that with its next heartbeat.
   @Test func aSessionIsCreatedAfterTheHeartbeatOfAHolder() {
     let own = GatewayID(1)
     var generator = SeededGenerator(seed: 1)
@@ -124,7 +124,7 @@ import Testing
       }
     }
     #expect(commands() == [false, false, false, false, true])
-    // A client has created it at this gateway.
+    // A client has created the session at this gateway.
     record.successor = own
     #expect(commands() == [false, true, false, false, false])
   }

@@ -48,11 +48,11 @@ import Testing
   }
 }
 
-/// Whether a gateway is reached, by what the others say.
+/// Whether a gateway counts as reachable, by the entries of the other gateways.
 @Suite struct ReachabilityTests {
   private let own = GatewayID(1)
 
-  /// Heartbeats of the others at 1 and at 2 s, with the gateways that each has never reached.
+  /// Heartbeats of the other gateways at 1 and 2 s. Each entry has the gateways that it has never reached.
   private func watch(_ others: [UInt64: [UInt64]], isDraining: Bool = false) -> HistoryWatch {
     var watch = HistoryWatch(own: own)
     _ = watch.connected(to: "h", now: .zero)

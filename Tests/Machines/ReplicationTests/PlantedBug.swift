@@ -1,4 +1,4 @@
-/// A mistake in a gateway, in a script or in Redis, which the simulation must find.
+/// A bug in a gateway, in a script or in Redis, which the simulation must find.
 enum PlantedBug: String, CaseIterable {
   case tokenByCounter
   case serverNameAsHistory
@@ -15,7 +15,7 @@ enum PlantedBug: String, CaseIterable {
   case queueSentAfterLoss
   case stateNotReplaced
   case laterTermWins
-  // Of this design alone.
+  // Bugs that only this protocol can have.
   case stampedByAcquiring
   case gapsAtEndKept
   case repeatedWriteGrows
@@ -26,10 +26,12 @@ enum PlantedBug: String, CaseIterable {
   case drainingKeepsToken
   case ownWriteAwaited
 
-  /// Whether it shows only without WAIT: two terms with one counter, or a follower and the log, are on different branches.
+  /// Whether the bug shows only without WAIT: it needs two terms with one counter, or a follower whose copy has entries
+  /// that the log has lost.
   var needsLoss: Bool { self == .tokenByCounter || self == .gapsAtEndKept }
 
-  /// Shortly before a seed with which it is found. A change of the simulation changes these: `make replication` prints others.
+  /// A seed shortly before a seed that finds the bug. A change of the simulation changes the seeds; `make replication`
+  /// prints the new ones.
   var seed: UInt64 {
     switch self {
     case .tokenByCounter: 510

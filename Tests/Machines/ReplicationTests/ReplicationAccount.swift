@@ -2,7 +2,7 @@ import ByteStreams
 
 @testable import Replication
 
-/// What must be true when everything has been calm for a while.
+/// Checks the promises that must hold after a calm time.
 extension ReplicationWorld {
   func check() throws {
     let log = primary.content
@@ -51,7 +51,8 @@ extension ReplicationWorld {
     for entry in log.pushes {
       if let content = entry.content, !received.contains(content) {
         guard !waits else { throw Violation(description: "push \(entry.id.push) of the log was not delivered") }
-        // Without WAIT, several acquisitions in a row may be lost, and then the place where a reader left the log is not known.
+        // Without WAIT, Redis may lose several acquisitions in a row. Then the place where a reader has left the log is
+        // not known.
         try checkLost(pushes[content].term, pushes[content].number, reader)
       }
     }
@@ -60,7 +61,7 @@ extension ReplicationWorld {
     }
   }
 
-  /// The gap before what follows a lost push is one of the store.
+  /// Checks that the gap after a lost push has the reason `store`.
   private func checkLost(_ term: UInt64, _ number: UInt64, _ reader: SimulatedReader) throws {
     let next = reader.events.firstIndex {
       guard case .push(let content) = $0 else { return false }

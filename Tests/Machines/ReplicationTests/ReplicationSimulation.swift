@@ -3,14 +3,14 @@ import Testing
 
 @testable import Replication
 
-/// Gateways that are killed, stopped and cut off, and servers that fail over, while the real decisions keep the session. What no failure may
-/// break is checked all the time and at the end.
+/// Gateways that are killed, stopped and disconnected, and servers that fail over, while the machines of the program
+/// keep the session. The promises are checked continuously and at the end.
 @Suite struct ReplicationSimulation {
-  /// Runs this many seeds of each test, in place of few.
+  /// Runs this many seeds of each test, instead of a few.
   private static let seeds =
     ProcessInfo.processInfo.environment["DRAWBRIDGE_REPLICATION_SEEDS"].flatMap { UInt64($0) }
 
-  /// With an even seed, nothing counts that WAIT has not confirmed; an odd seed is without WAIT, which loses more.
+  /// An even seed uses WAIT, so that only confirmed writes count. An odd seed does not, and loses more.
   private static func waits(_ seed: UInt64, _ bug: PlantedBug? = nil) -> Bool {
     seed.isMultiple(of: 2) && bug?.needsLoss != true
   }
@@ -31,7 +31,7 @@ import Testing
     }
   }
 
-  /// The same seed without the bug breaks nothing. So what is found is the bug.
+  /// The same seed breaks nothing without the bug, so the finding is the bug.
   @Test(arguments: PlantedBug.allCases)
   func findsAPlantedBug(bug: PlantedBug) throws {
     let seeds = Self.seeds.map { 0..<$0 } ?? bug.seed..<bug.seed + 4

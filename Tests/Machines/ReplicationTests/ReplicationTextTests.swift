@@ -4,7 +4,7 @@ import Testing
 
 @testable import Replication
 
-/// What gateways write into Redis, and what they accept from there.
+/// The texts that gateways write to Redis, and the texts that they accept.
 @Suite struct ReplicationTextTests {
   private func text(_ write: (inout ByteQueue) -> Void) -> String {
     var output = ByteQueue()
@@ -109,7 +109,7 @@ import Testing
     #expect(order.filter { $0 != order[0] } == GatewayID.order(of: gateways.filter { $0 != order[0] }, for: "s"))
   }
 
-  /// The keys are counted as the head of each script lists them.
+  /// The number of keys equals the number in the first lines of the script.
   @Test func aScriptHasTheKeysThatItNames() throws {
     #expect(Set(ReplicationScript.all.map(\.script)).count == ReplicationScript.all.count)
     for script in ReplicationScript.all {

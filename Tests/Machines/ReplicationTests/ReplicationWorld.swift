@@ -4,12 +4,12 @@ import TestSupport
 
 @testable import Replication
 
-/// One session, three gateways, a primary and a replica of Redis, and readers. Time passes in steps of 25 ms.
+/// One session, three gateways, a primary and a replica of Redis, and readers. Time advances in steps of 25 ms.
 final class ReplicationWorld {
   struct Push {
     let term: UInt64
     let number: UInt64
-    /// It arrived at a gateway that still used a primary that was replaced, which can happen without WAIT.
+    /// The push arrived at a gateway that still used a replaced primary. This can happen only without WAIT.
     let isSplit: Bool
   }
 
@@ -18,7 +18,7 @@ final class ReplicationWorld {
   let bug: PlantedBug?
   let waits: Bool
   let duration: Int
-  /// In seconds, of which each gateway has one. A changed one is being deployed.
+  /// The leases of the gateways, in seconds. Gateways have different leases while a change is deployed.
   let leases: [Int64]
   var random: SeededGenerator
   var time = 0
@@ -29,7 +29,7 @@ final class ReplicationWorld {
   private let servers = [RedisServer("A"), RedisServer("B")]
   var primary: RedisServer
   private var histories = 0
-  /// What the replica has not received yet.
+  /// Data that the replica has not received yet.
   private var stream: [(time: Int, content: RedisContent)] = []
   private var lag = 50
   private var unlinkedUntil = 0
@@ -37,7 +37,7 @@ final class ReplicationWorld {
   private var plannedFailover = 0
   private var killTimes: [(time: Int, gateway: SimulatedGateway)] = []
   private var freezeTimes: [(time: Int, gateway: SimulatedGateway)] = []
-  /// When the last push arrived; nil: not yet.
+  /// When the last push arrived; nil before.
   private var endTime: Int?
   var connections: [RedisConnection] = []
   /// Commands of closed connections that still arrive.
@@ -47,7 +47,7 @@ final class ReplicationWorld {
   private var ended: [SimulatedGateway] = []
   let readers = (0..<4).map { _ in SimulatedReader() }
 
-  // What has happened.
+  // The events so far.
   var messages: [RetainedMessage] = []
   var pushes: [Push] = []
   private var renderer = MessageRenderer()
@@ -59,7 +59,7 @@ final class ReplicationWorld {
   var revealed: [Key: Int] = [:]
   private var posted = 0
   private(set) var accepted: [Int] = []
-  /// By message: the servers whose heartbeats allowed it.
+  /// The servers whose heartbeats have allowed each sending, by message.
   private var sentWith: [[RedisServer]] = []
   var releaseTime: Int?
   private(set) var openings: [(time: Int, gateway: GatewayID)] = []
@@ -78,7 +78,8 @@ final class ReplicationWorld {
   }
 
   var isBusy: Bool { time < duration }
-  /// The session must have a holder in time, and followers have its last push some seconds later.
+  /// Whether so much time has passed since the last fault that the session must have a holder, and followers must have
+  /// its last push.
   var isCalm: Bool { time >= max(max(duration, calmTime) + 10_000, (endTime ?? 0) + 5000) }
 
   func other(_ server: RedisServer) -> RedisServer { server === servers[0] ? servers[1] : servers[0] }
@@ -164,7 +165,7 @@ final class ReplicationWorld {
     }
   }
 
-  /// The commands that have arrived, in the order of each connection; and the end of WAIT for those before.
+  /// Executes the commands that have arrived, in the order of each connection, and ends the WAITs for earlier commands.
   private func execute() {
     for connection in connections where connection.isOpen {
       for (command, reply) in connection.executed {
@@ -269,14 +270,14 @@ final class ReplicationWorld {
       unlinkedUntil = time + number(500...5000)
       calm(unlinkedUntil - time)
     case 14, 15, 16:
-      // Cut connections, of which the last commands still arrive.
+      // Cuts connections. Their last commands still arrive.
       if let connection = (chance(70) ? holder ?? gateway : gateway).connection { close(connection, late: 100) }
     case 17:
-      // The holder ends while it is about to stamp the session.
+      // Kills the holder while it is about to stamp the session.
       failOver(keepsOld: chance(50), noticed: 100)
       if let holder { killTimes.append((time + number(50...400), holder)) }
     default:
-      // Restarts with what it had.
+      // Restarts the primary with its data.
       guard primary.isAlive else { return }
       histories += 1
       primary.history = "H\(histories)"
@@ -288,7 +289,7 @@ final class ReplicationWorld {
     }
   }
 
-  /// A session that is not stamped is acquired now.
+  /// Called when a gateway acquires a session that is not stamped.
   func acquires(_ gateway: SimulatedGateway) {
     guard isBusy, chance(30) else { return }
     if chance(50) {
@@ -302,7 +303,7 @@ final class ReplicationWorld {
     }
   }
 
-  /// The last push arrives while the followers connect again.
+  /// Sends the last push while the followers connect again.
   private func end() {
     let last = max(duration, calmTime) + 4000
     guard !isBusy, time >= last - 100, endTime == nil else { return }
@@ -324,7 +325,7 @@ final class ReplicationWorld {
     calm(6000)
   }
 
-  // MARK: What happens
+  // MARK: Events
 
   func render(_ cursor: Cursor, at gateway: SimulatedGateway) -> Int {
     let content = messages.count
@@ -337,7 +338,7 @@ final class ReplicationWorld {
     return content
   }
 
-  /// A reader of a gateway could see this push from now on.
+  /// Called when readers of a gateway can see this push.
   func reveal(_ number: UInt64, _ content: Int, _ terms: ShareTerms, _ epoch: UInt64) throws {
     guard let term = terms.begins.last(where: { $0.firstPush <= number })?.term.value else {
       throw Violation(description: "push \(number) is of no term")
@@ -349,7 +350,7 @@ final class ReplicationWorld {
 
   func sent(_ message: Int, by gateway: SimulatedGateway) throws {
     let earlier = sentWith[message]
-    // Without WAIT, a gateway that still uses a primary that was replaced may take the session as well.
+    // Without WAIT, a gateway that still uses a replaced primary may become a second holder.
     let isSplit = !waits && (earlier.map(Optional.some) + [gateway.leaseServer]).contains { $0 !== primary }
     guard earlier.isEmpty || isSplit else { throw Violation(description: "message \(message) was sent twice") }
     sentWith[message].append(gateway.leaseServer ?? primary)

@@ -4,7 +4,7 @@ import TestSupport
 
 @testable import Replication
 
-/// A gateway: the driver of the decisions, one session with its upstream, and readers.
+/// A gateway: a driver of the machines, one session with its upstream, and readers.
 final class SimulatedGateway {
   unowned let world: ReplicationWorld
   let id: GatewayID
@@ -17,29 +17,29 @@ final class SimulatedGateway {
   var returnTime = 0
   var frozenUntil = 0
   var partitionedUntil = 0
-  /// When it notices that the primary is another server.
+  /// When the gateway notices that another server is the primary.
   var noticeTime = 0
-  /// When it ends; nil: it does not drain.
+  /// When the gateway ends; nil if it does not drain.
   private var endTime: Int?
   var isDraining: Bool { endTime != nil }
-  /// It drains, and holds nothing that it may connect any more.
+  /// Whether it drains, and holds no session that it may connect any more.
   private(set) var isSilent = false
 
   var connection: RedisConnection?
   var heartbeat: Heartbeat
   var watch: HistoryWatch
-  /// Sees no other gateway.
+  /// A watch that sees no other gateway.
   private var blind: HistoryWatch
   var candidate: Candidate? = Candidate(session: "s")
-  /// It was acquired, and is read.
+  /// An acquisition whose session is being read.
   private var loading: Acquisition?
   var holding: Holding?
-  /// The deadline by the test's own account: when the last confirmed heartbeat was sent.
+  /// The deadline as this test computes it: the time at which the last confirmed heartbeat was sent.
   var lastConfirmedBeat: MonotonicTime?
-  /// Where it was.
+  /// The server of that heartbeat.
   var leaseServer: RedisServer?
 
-  // What the holder has.
+  // The state of the holder.
   var terms = ShareTerms()
   var epoch: UInt64 = 0
   var log: [PushEntry] = []
@@ -55,15 +55,15 @@ final class SimulatedGateway {
   var pendingChanges: [SessionChange] = []
   var pendingActions: [() throws -> Void] = []
   var write: Write?
-  /// Writes that are stored and not confirmed.
+  /// Writes that are stored but not confirmed.
   var unconfirmed: [Write] = []
   var isSocketOpen = false
   var socketTime: MonotonicTime?
-  /// Messages on the socket, with the time of their confirmation.
+  /// Messages on the socket, with the times of their confirmation.
   var written: [(message: Int, time: MonotonicTime)] = []
   var intending = false
 
-  // What readers see.
+  // The pushes that readers see.
   var view: PushLog?
   var viewTerms = ShareTerms()
   var viewEpoch: UInt64 = 0
@@ -78,7 +78,7 @@ final class SimulatedGateway {
     rate = Double.random(in: 0.96...1.04, using: &world.random)
     offset = Double.random(in: 1...100_000, using: &world.random)
     var times = LeaseTimes(lease: .seconds(world.leases.randomElement(using: &world.random) ?? 5))
-    // No server loses all of its data.
+    // 0, since no server loses all of its data.
     times.readingsBeforeCreation = 0
     self.times = times
     heartbeat = Heartbeat(world.bug == .noDeadline ? LeaseTimes(lease: .seconds(10_000), margin: .zero) : times)
@@ -228,7 +228,7 @@ final class SimulatedGateway {
     }
   }
 
-  /// Gives up what was acquired and is not wanted.
+  /// Releases an acquisition that is not used.
   private func release(_ acquisition: Acquisition, _ connection: RedisConnection) {
     candidate?.failed(now: now)
     let (successor, bug) = (watch.successor(for: "s", now: now), bug)
@@ -303,7 +303,7 @@ final class SimulatedGateway {
     }
   }
 
-  /// The pushes that Redis lacks, then the state.
+  /// Writes the pushes that Redis lacks, and then the state.
   private func replace(
     _ connection: RedisConnection, _ token: HolderToken, _ record: SharedRecord, _ history: String, _ number: UInt64
   ) {
@@ -333,7 +333,7 @@ final class SimulatedGateway {
 
   var hasPending: Bool { !pendingPushes.isEmpty || !pendingChanges.isEmpty }
 
-  /// Puts what is pending into a write. A state contains everything that was not stored before.
+  /// Moves the pending entries into a write. A state contains all entries that were not stored before.
   private func takeWrite(_ number: UInt64, state: SessionState?) {
     var taken = Write(
       number: number, pushes: pendingPushes, changes: pendingChanges, actions: pendingActions, newState: state)
@@ -363,7 +363,7 @@ final class SimulatedGateway {
     writesChanged()
   }
 
-  /// Shows and acknowledges what is stored.
+  /// Shows and acknowledges stored entries.
   private func writesChanged() {
     guard let holding else { return }
     if let stored = write, holding.sequence == stored.number {
@@ -399,7 +399,7 @@ final class SimulatedGateway {
     (written, intending) = ([], false)
     let isLost = acquisition.mayHaveLostEntries
     let marks: GapMarks = isLost && bug != .noGapAfterUnstamped ? [.upstream, .store] : .upstream
-    // Those of which an intent may be stored, or lost.
+    // The messages whose intent may be stored, or lost.
     beginTerm(marks, unknown: state.queue.filter { isLost && bug != .queueSentAfterLoss || $0 <= state.intended })
   }
 
@@ -427,13 +427,13 @@ final class SimulatedGateway {
     written = []
   }
 
-  /// The deadline has passed.
+  /// Called when the deadline has passed.
   private func endTerm() {
     closeSocket()
     if isDraining { releaseSoon() }
   }
 
-  /// Takes no session any more, and ends later.
+  /// Acquires no session any more, and ends later.
   func drain(until time: Int) {
     endTime = time
     heartbeat.hasten()

@@ -4,9 +4,9 @@ import JournalCoding
 
 @testable import Replication
 
-/// What readers see at a gateway: its copy of the pushes, or at the holder what is stored of its own.
+/// The pushes that readers see at a gateway: its copy, or at the holder its own stored pushes.
 extension SimulatedGateway {
-  /// Reads what is new after a notification.
+  /// Reads new entries after a notification.
   func load(_ connection: RedisConnection) {
     guard needsLoad, !isLoading, holding == nil || view == nil else { return }
     guard bug == .loadBeforeSubscribe || connection.isSubscribed else { return }
@@ -20,13 +20,14 @@ extension SimulatedGateway {
       connection,
       { server in
         let record = server.content.record
-        // In Redis: one transaction with the record and XRANGE; the range is read again if the copy is of another branch.
+        // In Redis, the record and XRANGE are one transaction. The range is read again if the copy has entries that the
+        // log has lost.
         let start = Self.shared(record, known, last, bug)
         return .pushes(record, server.pushes(after: start))
       }
     ) { [unowned self] reply, isConfirmed in
       self.isLoading = false
-      // A failover may lose it.
+      // A failover may lose the entries.
       guard isConfirmed || bug == .unconfirmedFollowed else {
         self.needsLoad = true
         return
@@ -36,7 +37,7 @@ extension SimulatedGateway {
       if bug == .loadBeforeSubscribe, !connection.isSubscribed {
         self.send(connection, { _ in .ok }) { _, _ in connection.isSubscribed = true }
       }
-      // A session that nobody has stamped may be replaced by one that has more.
+      // A session that is not stamped may be replaced by a gateway with newer entries.
       guard record.history == history, !record.isNew else { return }
       let start = Self.shared(record, known, last, bug)
       do {
@@ -49,7 +50,7 @@ extension SimulatedGateway {
     }
   }
 
-  /// The end of what a copy and the log have in common.
+  /// The end of the common part of a copy and the log.
   private static func shared(
     _ record: SharedRecord, _ known: (epoch: UInt64, terms: ShareTerms), _ last: PushEntryID, _ bug: PlantedBug?
   ) -> PushEntryID {
@@ -61,12 +62,12 @@ extension SimulatedGateway {
     guard index + 1 < record.terms.begins.count else { return last }
     let end = record.terms.begins[index + 1].firstPush - 1
     if last.push > end { return .none }
-    // The gaps after the last push may be those of a branch that was lost.
+    // The log may have lost the gaps after the last push.
     if bug == .gapsAtEndKept { return last }
     return PushEntryID(push: last.push, count: 0)
   }
 
-  /// Shows these entries and no others.
+  /// Shows exactly these entries.
   func show(_ entries: [PushEntry], _ terms: ShareTerms, _ epoch: UInt64) throws {
     (viewTerms, viewEpoch, copy) = (terms, epoch, [])
     view = PushLog(
@@ -102,13 +103,13 @@ final class SimulatedReader {
 
   private var start = StartingPoint.earliest
   private(set) var events: [Event] = []
-  /// The number of loads of each gateway when this cursor was not known there.
+  /// For each gateway that did not know this cursor, the number of its loads at that time.
   private var awaited: [GatewayID: Int] = [:]
 
   func read(_ gateway: SimulatedGateway, _ world: ReplicationWorld) {
     guard let view = gateway.view else { return }
     if case .cursor(let cursor) = start, !view.isKnown(cursor), gateway.holding == nil {
-      // The copy may be old: it is read again first.
+      // The copy may be outdated, so it is read again first.
       guard let since = awaited[gateway.id], gateway.loads > since + 1 else {
         awaited[gateway.id] = awaited[gateway.id] ?? gateway.loads
         gateway.needsLoad = true
@@ -116,7 +117,7 @@ final class SimulatedReader {
       }
     }
     awaited = [:]
-    // A cursor ahead is held.
+    // A read with a cursor that is ahead is held.
     guard let start = try? view.resolve(start, now: gateway.now) else { return }
     let result = view.read(after: start, limit: 20, maxBytes: .max)
     guard result.hasContent else { return }

@@ -3,15 +3,15 @@ import Inbox
 
 @testable import Replication
 
-/// An entry of `p`. What it contains is in a table of the world, so that a copy of the stream is a copy of numbers.
+/// An entry of `p`. Its content is in a table of the world, so that a copy of the stream copies only numbers.
 struct PushEntry: Equatable {
   let id: PushEntryID
-  /// Index of the push; nil: a gap.
+  /// The index of the push; nil for a gap.
   let content: Int?
   var marks: GapMarks = []
 }
 
-/// A change of the state in `c`.
+/// A change of the state, in `c`.
 enum SessionChange {
   case opened
   case accepted(Int)
@@ -23,12 +23,12 @@ enum MessageOutcome: UInt8 {
   case none, queued, confirmed, unknown
 }
 
-/// What the changes lead to. Messages have the numbers of the order in which the world posts them.
+/// The state that the changes lead to. The number of a message is its position in the order of posting.
 struct SessionState {
-  /// In order.
+  /// Sorted by number.
   var queue: [Int] = []
   var intended = -1
-  /// By message.
+  /// By number of the message.
   var outcomes: [UInt8] = []
 
   func outcome(_ message: Int) -> MessageOutcome {
@@ -54,7 +54,7 @@ struct SessionState {
   }
 }
 
-/// What one server has.
+/// The data of one server.
 struct RedisContent {
   var record = SharedRecord()
   var pushes: [PushEntry] = []
@@ -64,7 +64,7 @@ struct RedisContent {
 
 enum RedisReply {
   case ok
-  /// FENCED, HISTORY, BEHIND, CHANGED, ALIVE, READONLY.
+  /// FENCED, HISTORY, BEHIND, CHANGED, ALIVE or READONLY.
   case refused
   case entries([(gateway: GatewayID, text: [UInt8])])
   case record(SharedRecord)
@@ -72,13 +72,13 @@ enum RedisReply {
   case content(RedisContent)
 }
 
-/// A server with the scripts, as far as the simulation needs them.
+/// A server with the effects of the scripts, as far as the simulation needs them.
 final class RedisServer {
   let name: String
   var history = ""
   var isAlive = true
   var isPrimary = false
-  /// When a primary that was replaced is noticed, or a server that was killed comes back as a replica.
+  /// When a replaced primary is noticed, or a killed server returns as a replica.
   var returnTime = 0
   var content = RedisContent()
 
@@ -190,7 +190,7 @@ final class RedisConnection {
   var isSubscribed = false
   var notify: (Int) -> Void = { _ in }
   var sent: [Command] = []
-  /// Executed; WAIT is pending.
+  /// Executed commands whose WAIT is pending.
   var executed: [(command: Command, reply: RedisReply)] = []
   /// Replies and notifications that the gateway has not read.
   var received: [() -> Void] = []

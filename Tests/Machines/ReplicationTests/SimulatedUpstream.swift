@@ -5,7 +5,7 @@ import Inbox
 
 /// The connection of a holder to its upstream.
 extension SimulatedGateway {
-  /// A push of the upstream arrives.
+  /// Called when the upstream sends a push.
   func push() {
     let last = log.last?.id ?? .none
     let number = last.push + 1

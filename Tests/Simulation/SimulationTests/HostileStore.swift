@@ -5,21 +5,22 @@ import Outbox
 import Submissions
 import TestSupport
 
-/// The store of all gateways: what it has kept survives every crash. It keeps what was handed over late, confirms that later still, fails and recovers. It
-/// ends the term of a gateway that does not renew its lease, and what that one hands over from then on is not kept.
+/// The store of all gateways. Stored entries survive every crash. It stores submitted entries late, confirms them later
+/// still, fails and recovers. It ends the term of a gateway that does not renew its lease, and does not store the later
+/// entries of that gateway.
 ///
-/// The queue, the entries' bytes, the state that they lead to and the restoration are those of the program.
+/// The queue, the bytes of entries, the state and its restoration are parts of the program.
 final class HostileStore {
   struct Row {
     let bytes: [UInt8]
-    /// The number of its first push; nil for changes.
+    /// The number of the first push; nil for a row of changes.
     let firstPush: UInt64?
   }
 
   private(set) var rows: [Row] = []
-  /// The term that may store; nil if no gateway has the session.
+  /// The term whose entries are stored; nil if no gateway is the holder.
   private(set) var tenure: Tenure?
-  /// A file, which one process has open; otherwise several gateways share the session.
+  /// Whether the store is a file, which one process has open. Otherwise several gateways share the session.
   let isFile: Bool
   private let bug: PlantedBug?
   private var lastTerm: UInt64 = 0
@@ -33,7 +34,7 @@ final class HostileStore {
 
   // MARK: Terms
 
-  /// A gateway begins a term. It is stored when this returns, as in the program.
+  /// Begins a term for a gateway. Its beginning is stored when this returns, as in the program.
   func open(for gateway: GatewayQueue, _ hooks: any JournalHooks) throws(Violation) -> OpenedJournal {
     guard let state = restore() else { throw Violation("the rows of the store cannot be read") }
     let term = JournalTerm.number(after: lastTerm, random: UInt32.random(in: 0 ... .max, using: &random))
@@ -51,7 +52,7 @@ final class HostileStore {
     return OpenedJournal(journal: tenure.journal, restored: tenure.content.state)
   }
 
-  /// The term ends: of what was handed over, a part that chance decides is still kept. Its gateway does not know it.
+  /// Ends the term. A random part of the submitted entries is still stored. The gateway is not notified.
   func fence(_ tenure: Tenure) throws(Violation) {
     guard self.tenure === tenure else { return }
     tenure.gateway.handOver()
@@ -61,7 +62,7 @@ final class HostileStore {
 
   // MARK: Storing
 
-  /// Keeps the next calls.
+  /// Stores the next calls.
   func keep(of tenure: Tenure, _ calls: Int) throws(Violation) {
     guard self.tenure === tenure || bug == .staleTermStores else { return }
     for _ in 0..<min(calls, tenure.handed.count) {
@@ -82,7 +83,7 @@ final class HostileStore {
     writeRows(of: tenure)
   }
 
-  /// Reports what is kept.
+  /// Reports stored entries to the gateway.
   func confirm(_ tenure: Tenure) {
     let through = bug == .confirmedBeforeKept ? tenure.handed.last?.ticket ?? tenure.kept : tenure.kept
     guard through > tenure.confirmed else { return }
@@ -107,7 +108,7 @@ final class HostileStore {
 
   // MARK: Restoring
 
-  /// What is kept; nil if it is damaged.
+  /// Restores the session; nil if the rows are damaged.
   private func restore() -> RestoredSession? {
     var restoration = SessionRestoration(epoch: 0xABC)
     var rows = rows
@@ -126,11 +127,11 @@ final class HostileStore {
     return restoration.state
   }
 
-  /// The pushes and gaps that are kept.
+  /// The stored pushes and gaps.
   var log: (terms: [JournalTerm], changes: [LogChange])? { restore().map { ($0.terms, $0.log.changes) } }
 }
 
-/// What a gateway hands over to the store, and how the two see each other.
+/// The queue between a gateway and the store.
 final class GatewayQueue {
   let submissions: SubmissionQueue
   var tenures: [Tenure] = []
@@ -141,7 +142,7 @@ final class GatewayQueue {
     submissions = SubmissionQueue(SubmissionQueue.Limits(pendingBytes: 1 << 20, pauseBytes: 1 << 19)) {}
   }
 
-  /// Takes all that was submitted, as calls.
+  /// Takes all submitted entries, as calls.
   func handOver(recovers: Bool = false) {
     _ = submissions.take(into: batch, isDue: true, attentiveUntil: .zero, now: .zero, recovers: recovers)
     var call: [JournalEntry] = []
@@ -166,7 +167,7 @@ final class GatewayQueue {
 final class Tenure {
   struct Call {
     let entries: [JournalEntry]
-    /// Of its last entry.
+    /// The ticket of its last entry.
     let ticket: UInt64
     var cost: Int { entries.reduce(0) { $0 + $1.cost } }
   }
@@ -176,9 +177,9 @@ final class Tenure {
   let queued: QueuedJournal
   let journal: ObservedJournal
   var content: JournaledSession
-  /// In the order in which they were handed over.
+  /// In the order in which they were taken from the queue.
   var handed: [Call] = []
-  /// The last tickets that are kept, and whose gateway knows it.
+  /// The last stored ticket, and the last ticket that the gateway knows to be stored.
   var kept: UInt64 = 0
   var keptPosition: UInt64
   var confirmed: UInt64 = 0
@@ -196,16 +197,16 @@ final class Tenure {
   }
 }
 
-/// What happens around a journal's calls.
+/// The effects of the simulation on the calls of a journal.
 protocol JournalHooks: AnyObject {
-  /// Whether the process has died: nothing that it submits leaves it.
+  /// Whether the process has died: none of its entries reaches the store.
   var isDead: Bool { get }
   var bug: PlantedBug? { get }
-  /// So many further entries were submitted.
+  /// Called when this many further entries were submitted.
   func submitted(_ count: Int)
 }
 
-/// The journal of the program, in which a process dies between two instructions.
+/// The journal of the program. A process can die between two of its calls.
 final class ObservedJournal: SessionJournal, @unchecked Sendable {
   private let journal: QueuedJournal
   private unowned let hooks: any JournalHooks

@@ -1,8 +1,10 @@
 import Outbox
 
-/// What clients and the upstream have seen, and the promises that follow from it. The first broken one is the `violation`.
+/// Records the observations of clients and the upstream, and checks the promises against them. `violation` is the first
+/// broken promise.
 final class Ledger {
-  /// A state that a response has shown is stored behind it: after its term it counts if the store has kept what was submitted until then.
+  /// The evidence for a state that a response has shown. After its term has ended, the state counts if the store has
+  /// the entries that were submitted until then.
   struct Fact {
     let tenure: Tenure
     let ticket: UInt64
@@ -10,21 +12,21 @@ final class Ledger {
 
   final class Message {
     let name: String
-    /// How it may end, besides being sent.
+    /// The final states that the message may reach, apart from the states of a sent message.
     let ends: Set<String>
-    /// Requests whose responses have not come.
+    /// The number of requests without a response so far.
     var pending = 0
-    /// Whether a request has ended without a response that says what became of it.
+    /// Whether a request ended without a response that states the outcome of the message.
     var isUncertain = false
-    /// The id of its delivery, once a response has accepted it.
+    /// The id of the delivery, after a response has accepted the message.
     var id: String?
-    /// Number of disruptions when it was first sent.
+    /// The number of disruptions when the message was first sent.
     let disruptions: Int
-    /// How often the upstream has received it.
+    /// The number of times that the upstream has received the message.
     var received = 0
-    /// The final state that a response has shown.
+    /// The final state in a response.
     var end: (state: String, fact: Fact)?
-    /// It was refused.
+    /// The evidence of a refusal; nil if the message was not refused.
     var refusal: Fact?
 
     init(_ name: String, ends: Set<String>, disruptions: Int) {
@@ -48,14 +50,14 @@ final class Ledger {
   var readers: [Reader]
   /// The pushes that the worker of the consumer has acknowledged.
   private(set) var acknowledged: Set<Int> = []
-  /// Through this one, pushes were sent before a gateway had ever finished connecting: nobody can expect them.
+  /// The last push that was sent before a gateway had ever finished connecting. Up to it, pushes need not be received.
   var lastUnexpected = 0
-  /// Number of lost connections and terms.
+  /// The number of lost connections and ended terms.
   var disruptions = 0
   /// Whether an operator has closed the session.
   var isClosed = false
   private var pushIDs: [String: String] = [:]
-  /// A digest of all that was seen, which is the same with the same seed.
+  /// A digest of all observations. Two runs with one seed have the same digest.
   private(set) var digest: UInt64 = 0xCBF2_9CE4_8422_2325
 
   init(redelivers: Bool, readers: Int) {
@@ -99,22 +101,22 @@ final class Ledger {
     }
   }
 
-  /// A response accepts the message.
+  /// Called when a response accepts the message.
   func accepted(_ name: String, as id: String) {
     guard let message = messages[name] else { return }
     if let known = message.id, known != id { note("\(name) was accepted twice: \(known) and \(id)") }
     message.id = id
   }
 
-  /// A response says that the message was not accepted.
+  /// Called when a response refuses the message.
   func refused(_ name: String, _ fact: Fact?) {
     guard let message = messages[name], message.id == nil, !message.isUncertain, message.pending == 0 else { return }
     message.refusal = fact
   }
 
-  /// A response shows the state of the message.
+  /// Called when a response shows the state of the message.
   ///
-  /// - Parameter isCurrent: whether the gateway has the term of the store.
+  /// - Parameter isCurrent: whether the gateway has the present term of the store.
   func shown(_ name: String, _ state: String, _ fact: Fact?, isCurrent: Bool) {
     guard let message = messages[name] else { return }
     let isFinal = !["queued", "written"].contains(state)
@@ -123,11 +125,12 @@ final class Ledger {
     if isFinal, message.end == nil, let fact { message.end = (state, fact) }
   }
 
-  /// A term has ended: what its gateway has shown and the store has not kept is not known any more.
+  /// Called when a term has ended. States that its gateway has shown, and whose entries are not stored, do not count
+  /// any more.
   func ended(_ tenure: Tenure) {
     disruptions += 1
     for message in messages.values {
-      // What was unknown does not become known.
+      // A message that has ended as `unknown` stays unknown.
       if let end = message.end, end.fact.tenure === tenure, end.fact.ticket > tenure.kept,
         redelivers || end.state != "unknown"
       {
@@ -173,7 +176,7 @@ final class Ledger {
 
   // MARK: The end
 
-  /// The accepted messages whose end is not known.
+  /// The accepted messages whose final state is not known.
   var unfinished: [Message] {
     messages.values.filter { $0.id != nil && $0.end == nil }.sorted { $0.name < $1.name }
   }

@@ -2,22 +2,22 @@ import Consumers
 import Journal
 import Outbox
 
-/// A mistake in the store, or in what is around it, which the simulation must find.
+/// A bug in the store or its neighbours, which the simulation must find.
 enum PlantedBug: String, CaseIterable {
-  /// The store confirms what it has not kept.
+  /// The store confirms entries before it has stored them.
   case confirmedBeforeKept
-  /// It keeps a call before an earlier one.
+  /// The store stores a call before an earlier call.
   case reordered
-  /// It restores all but the last row of changes.
+  /// The store restores all rows of changes but the last.
   case lastRowSkipped
-  /// Its terms are not fenced: a former holder's entries are kept.
+  /// The store does not fence terms: it stores entries of a former holder.
   case staleTermStores
   /// A message is acknowledged when it is submitted.
   case acceptedBeforeStored
-  /// A gateway uses its session after its lease has ended.
+  /// A gateway uses its session after the end of its lease.
   case leaseNotChecked
   case gapNotRecorded
-  /// The store does not keep entries of one kind, and reports them as stored.
+  /// The store drops entries of one kind, and reports them as stored.
   case keyNotStored
   case withdrawalNotStored
   case acknowledgementNotStored
@@ -25,7 +25,8 @@ enum PlantedBug: String, CaseIterable {
   case intentNotStored
   case desiredNotStored
 
-  /// A seed with which it is found, or shortly before it. A change of the simulation changes these: `make simulation` prints others.
+  /// A seed that finds the bug, or a seed shortly before it. A change of the simulation changes the seeds; `make
+  /// simulation` prints the new ones.
   var seed: UInt64 {
     switch self {
     case .withdrawalNotStored, .intentNotStored: 1
@@ -38,7 +39,7 @@ enum PlantedBug: String, CaseIterable {
     }
   }
 
-  /// Whether the store forgets an entry.
+  /// Whether the store drops the entry.
   func drops(_ entry: JournalEntry) -> Bool {
     switch (self, entry) {
     case (.withdrawalNotStored, .outbox(.settled(let change))): change.state == DeliveryState.rejected.rawValue

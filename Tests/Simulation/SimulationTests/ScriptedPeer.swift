@@ -8,11 +8,12 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// The upstream: it receives messages, sends pushes, and responds to pings when it likes. Each connection is a pair of sockets in this process.
+/// The upstream. It receives messages, sends pushes, and responds to pings unless it is told not to. Each connection is
+/// a pair of sockets in this process.
 final class ScriptedPeer {
   /// Whether it accepts connections.
   var isReachable = true
-  /// Whether it responds to pings, and to the opening handshake.
+  /// Whether it responds to pings and to the opening handshake.
   var responds = true
   private(set) var pushes = 0
   private var connections: [Connection] = []
@@ -21,7 +22,7 @@ final class ScriptedPeer {
 
   private final class Connection {
     let descriptor: Int32
-    /// Number of the gateway.
+    /// The number of the gateway.
     let gateway: Int
     var input = ByteQueue()
     var output = ByteQueue()
@@ -42,7 +43,7 @@ final class ScriptedPeer {
     random = SeededGenerator(seed: seed)
   }
 
-  /// The gateway's end of a new connection; nil if it is refused.
+  /// Returns the gateway's end of a new connection; nil if the connection is refused.
   func connect(from gateway: Int) -> Int32? {
     guard isReachable else { return nil }
     var pair: [Int32] = [0, 0]
@@ -63,14 +64,14 @@ final class ScriptedPeer {
     _ = flush(connection)
   }
 
-  /// Breaks all connections. What has not been read is lost.
+  /// Breaks all connections. Data that was not read is lost.
   func breakConnections() {
     for connection in connections { end(connection) }
     connections = []
     ledger.disruptions += 1
   }
 
-  /// A gateway has died. What it has sent still arrives.
+  /// Called when a gateway has died. Data that it has sent still arrives.
   func disconnect(_ gateway: Int) {
     for connection in connections where connection.gateway == gateway {
       while read(connection) {}
@@ -79,7 +80,7 @@ final class ScriptedPeer {
     connections.removeAll { $0.hasEnded }
   }
 
-  /// Reads and writes what it can. Returns whether that was anything.
+  /// Reads and writes as much as possible. Returns whether that was anything.
   func turn() -> Bool {
     var isBusy = false
     for connection in connections {

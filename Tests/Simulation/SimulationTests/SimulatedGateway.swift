@@ -21,9 +21,10 @@ import UpstreamSession
 @testable import Sessions
 @testable import Upstream
 
-/// One process of the gateway, from its start to its death: the API, the sessions and the loop of the program, turned by the simulation.
+/// One gateway process, from its start to its death. It has the API, the sessions and the loop of the program, and the
+/// simulation runs its turns.
 final class SimulatedGateway: JournalHooks {
-  /// What the simulation sees of a process.
+  /// Receives the events of a process.
   protocol Observer: AnyObject {
     func submitted(_ count: Int, by gateway: SimulatedGateway)
   }
@@ -32,14 +33,14 @@ final class SimulatedGateway: JournalHooks {
   let queue = GatewayQueue()
   let bug: PlantedBug?
   private(set) var isDead = false
-  /// It does not run, as after SIGSTOP.
+  /// Whether it does not run, as after SIGSTOP.
   var isPaused = false
-  /// It cannot reach the store.
+  /// Whether it cannot reach the store.
   var isCut = false
-  /// When its lease ends, unless it is renewed.
+  /// When its lease ends unless it is renewed.
   var deadline = MonotonicTime.distantFuture
   private(set) var tenure: Tenure?
-  /// The rows of the store that this gateway had read when it last followed the session; nil: it does not follow.
+  /// The number of the store's rows when this gateway last read them as a follower; nil if it does not follow.
   private(set) var rowsRead: Int?
   private let loop: EventLoop
   private let slot: SharedSlot
@@ -49,7 +50,7 @@ final class SimulatedGateway: JournalHooks {
   private let peer: ScriptedPeer
   private let isAlone: Bool
   private unowned let observer: any Observer
-  /// A logger has a thread.
+  /// One for all gateways, since a logger has a thread.
   private static let logger = Logger(level: .error, format: .text)
   private var held: [HeldRequest] = []
 
@@ -86,7 +87,7 @@ final class SimulatedGateway: JournalHooks {
 
   // MARK: Sessions
 
-  /// Begins a term with what the store has kept.
+  /// Begins a term with the stored state.
   func hold(_ opened: OpenedJournal) {
     tenure = queue.tenures.last
     rowsRead = nil
@@ -103,7 +104,7 @@ final class SimulatedGateway: JournalHooks {
 
   var isReady: Bool { slot.session.upstream.snapshot().state == .ready }
 
-  /// It notices that its lease has ended, and closes the session.
+  /// Called when the gateway notices that its lease has ended. Closes the session.
   func lose() {
     guard let tenure else { return }
     self.tenure = nil
@@ -114,7 +115,7 @@ final class SimulatedGateway: JournalHooks {
     tenure.queued.notify()
   }
 
-  /// Another gateway has the session, and this one reads all that it has stored.
+  /// Reads all entries that the holder has stored.
   func follow(_ terms: [JournalTerm], _ entries: [LogChange], rows: Int) {
     rowsRead = rows
     var known = ShareTerms()
@@ -134,10 +135,10 @@ final class SimulatedGateway: JournalHooks {
 
   func submitted(_ count: Int) { observer.submitted(count, by: self) }
 
-  /// The process ends between two instructions: what it does after this is seen by nobody.
+  /// Ends the process between two instructions. Nothing that it does afterwards has an effect.
   func die() { isDead = true }
 
-  /// Frees what a dead process has: its objects do what is left to do, which nobody sees.
+  /// Frees the objects of a dead process. They finish their work, which has no effect.
   func bury() {
     isDead = true
     isPaused = false
@@ -152,7 +153,7 @@ final class SimulatedGateway: JournalHooks {
 
   // MARK: Requests
 
-  /// Sends a request. `then` is called with its response; nil if the connection breaks before.
+  /// Sends a request. Calls `then` with the response; nil if the connection breaks before.
   func send(_ request: [UInt8], then: @escaping (Received?) -> Void) -> HeldRequest? {
     loop.run { process(request, $0, then) }
   }
@@ -194,14 +195,14 @@ final class SimulatedGateway: JournalHooks {
     return nil
   }
 
-  /// The client of a request is gone.
+  /// Ends a request whose client has disconnected.
   func abandon(_ request: HeldRequest) {
     guard held.contains(where: { $0 === request }) else { return }
     loop.run { _ in request.abandon() }
   }
 }
 
-/// A request that waits, as a connection of the server holds it.
+/// A held request, as on a connection of the server.
 final class HeldRequest: SignalTarget, TimerTarget {
   private let request: any WaitingRequest
   private let loop: LoopContext
@@ -217,7 +218,7 @@ final class HeldRequest: SignalTarget, TimerTarget {
     self.end = end
   }
 
-  /// Registers, and only then checks for what is new.
+  /// Registers the request, and only then checks for news.
   func begin() {
     guard !hasEnded else { return }
     while true {
@@ -275,7 +276,7 @@ final class HeldRequest: SignalTarget, TimerTarget {
   }
 }
 
-/// A response as a client sees it.
+/// A response, as a client receives it.
 struct Received {
   let status: Int
   let body: String
@@ -295,6 +296,6 @@ struct Received {
 
   func text(_ member: String) -> String? { json[member] as? String }
 
-  /// The kind of a problem.
+  /// The type of a problem, without `/errors/`.
   var problem: String? { text("type").map { String($0.dropFirst("/errors/".count)) } }
 }

@@ -5,23 +5,24 @@ import Synchronization
 import Testing
 import Threading
 
-/// The API, its sessions and their connections run in one thread, with a clock of their own. Gateways die at each entry that they submit to the store.
+/// The API, its sessions and their connections, run in one thread with a virtual clock. In each run, a gateway dies at
+/// another entry that it submits to the store.
 ///
-/// `make simulation` runs 1,000 seeds. `DRAWBRIDGE_SIMULATION_SEED=5 swift test --filter keepsItsPromisesWherever` repeats a seed, `…_TICKET=12` one of its
-/// crashes, and with `…_TRACE=1` each step is printed.
+/// `make simulation` runs 1,000 seeds. `DRAWBRIDGE_SIMULATION_SEED=5 swift test --filter keepsItsPromisesWherever`
+/// repeats a seed, and `…_TICKET=12` one of its crashes. With `…_TRACE=1`, each step is printed.
 @Suite struct SimulationTests {
   private static func number(_ name: String) -> UInt64? {
     ProcessInfo.processInfo.environment["DRAWBRIDGE_SIMULATION_\(name)"].flatMap { UInt64($0) }
   }
 
-  /// What a history has shown.
+  /// The outcome of a history.
   struct Outcome: Sendable {
     var tickets = 0
     var digest: UInt64 = 0
     var violation: String?
   }
 
-  /// Runs on a thread of its own, which has the clock of the simulation.
+  /// Runs `body` on a thread of its own, which has the virtual clock.
   private static func onThread<Result: Sendable>(_ body: @escaping @Sendable () -> Result) async -> Result {
     await withCheckedContinuation { continuation in
       let isStarted = DetachedThread.start(named: "simulation") {
@@ -53,7 +54,7 @@ import Threading
     var description: String { "seed \(seed), \(ticket.map { "crash at entry \($0)" } ?? "no crash"): \(violation)" }
   }
 
-  /// The first one of a seed: without a crash at an entry, and with a crash at each.
+  /// The first finding of a seed: without a crash at an entry, and then with a crash at each entry.
   private static func finding(_ seed: UInt64, _ bug: PlantedBug? = nil) -> Finding? {
     if let ticket = number("TICKET").map({ Int($0) }) {
       return run(seed, crashTicket: ticket, bug).violation.map { Finding(seed: seed, ticket: ticket, violation: $0) }
@@ -93,7 +94,7 @@ import Threading
     #expect(digests == again)
   }
 
-  /// The same history without the bug breaks nothing. So what is found is the bug.
+  /// The same history breaks nothing without the bug, so the finding is the bug.
   @Test(arguments: PlantedBug.allCases)
   func findsAPlantedBug(_ bug: PlantedBug) async {
     let seeds = Self.number("SEEDS").map { 0..<$0 } ?? bug.seed..<bug.seed + 4
@@ -107,7 +108,7 @@ import Threading
     Issue.record("\(bug) was not found with seeds \(seeds)")
   }
 
-  /// Its store fails after its lease has ended. What the store has kept of it, the next holder sends.
+  /// The store fails after the end of the lease. The next holder sends the messages that are stored.
   @Test func aFormerHolderDoesNotSayThatAMessageWasNotAccepted() async {
     let status = await Self.onThread { () -> Int? in
       do throws(Violation) { return try World.statusAfterTheLease() } catch { return nil }

@@ -11,17 +11,18 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// A history: clients, gateways, their store and their upstream do and fail as the seed says. One gateway dies when it submits a given entry to the store.
+/// A history: clients, gateways, their store and their upstream act and fail at random. The seed determines it. One
+/// gateway dies when it submits a given entry.
 final class World: SimulatedGateway.Observer {
-  /// Prints what is seen.
+  /// Whether to print the observations.
   static let isTraced = ProcessInfo.processInfo.environment["DRAWBRIDGE_SIMULATION_TRACE"] != nil
   private static var steps: Int { 90 }
-  /// How long a lease is, and how long after its end another gateway may have the session.
+  /// The duration of a lease, and the time after its end before another gateway may be the holder.
   fileprivate static var lease: TimeSpan { .seconds(3) }
   private static var margin: TimeSpan { .milliseconds(600) }
 
   let ledger: Ledger
-  /// Entries that all gateways have submitted.
+  /// The number of entries that all gateways have submitted.
   private(set) var tickets = 0
   private let crashTicket: Int?
   private var hasCrashed = false
@@ -31,7 +32,7 @@ final class World: SimulatedGateway.Observer {
   private let settings: GatewaySettings
   private var random: SeededGenerator
   private var now: UInt64 = 1_000_000_000_000
-  /// By their place: a gateway that has died is replaced by another process.
+  /// By place. A gateway that has died is replaced by another process.
   private var gateways: [SimulatedGateway?]
   private var processes = 0
   private var hasFailed = false
@@ -43,12 +44,13 @@ final class World: SimulatedGateway.Observer {
   private var hasBeenReady = false
   private var leases: [(lease: String, number: Int)] = []
   private var isChanging = false
-  /// Whether the last change of the session was to open it, and has succeeded.
+  /// Whether the last change has opened the session, with success.
   private var isOpen = true
-  /// Whether it was to close it, and has succeeded. An attempt may begin in the turn of the response.
+  /// Whether the last change has closed the session, with success. A connection attempt may begin in the turn of the
+  /// response.
   private var isClosed = false
 
-  /// A POST, which may be repeated if it has a key.
+  /// A POST. It may be repeated if it has a key.
   private struct Post {
     let names: [String]
     let key: String?
@@ -57,7 +59,7 @@ final class World: SimulatedGateway.Observer {
     let until: String?
   }
 
-  /// - Parameter crashTicket: the number of the entry at which a gateway dies; nil: none.
+  /// - Parameter crashTicket: the number of the entry at which a gateway dies; nil for no crash at an entry.
   init(seed: UInt64, crashTicket: Int? = nil, bug: PlantedBug? = nil) throws(Violation) {
     virtual_clock_begin(now, seed)
     let isFile = seed.isMultiple(of: 3)
@@ -87,7 +89,7 @@ final class World: SimulatedGateway.Observer {
     for _ in 0..<Self.steps {
       try step()
       try settle()
-      // What matters has happened after the crash: the end checks the rest.
+      // The end of the run checks the rest.
       if hasCrashed, chance(15) { break }
     }
     try finish()
@@ -122,7 +124,8 @@ final class World: SimulatedGateway.Observer {
     }
   }
 
-  /// Stops a gateway for some time, or lets one run again: it reads the requests that have arrived before it notices the time.
+  /// Stops a gateway for some time, or continues a stopped gateway. That gateway reads the requests that have arrived
+  /// before it notices the time.
   private func freeze() throws(Violation) {
     guard !store.isFile else { return }
     if let gateway = gateways.compactMap(\.self).first(where: \.isPaused) {
@@ -138,7 +141,7 @@ final class World: SimulatedGateway.Observer {
     }
   }
 
-  /// Lets everything end well.
+  /// Ends all faults, and waits until all messages and pushes have arrived.
   private func finish() throws(Violation) {
     (peer.responds, peer.isReachable) = (true, true)
     for gateway in gateways {
@@ -183,12 +186,12 @@ final class World: SimulatedGateway.Observer {
     now += UInt64(span.nanoseconds)
     virtual_clock_set(now)
     for case let gateway? in gateways where !store.isFile && !gateway.isPaused && !gateway.isCut {
-      // A gateway that has been late loses its sessions before it gets another deadline.
+      // A late gateway loses its sessions before it gets a new deadline.
       if gateway.tenure == nil || time < gateway.deadline { gateway.deadline = time + Self.lease }
     }
   }
 
-  /// Runs all that runs, until nothing happens.
+  /// Runs turns of all gateways and the upstream, until nothing happens.
   private func settle() throws(Violation) {
     var quiet = 0
     for _ in 0..<100 where quiet < 2 {
@@ -215,7 +218,7 @@ final class World: SimulatedGateway.Observer {
     _ = gateways[place]?.turn()
   }
 
-  /// Gives the session to a gateway, and takes it from one that is late.
+  /// Makes a gateway the holder, and ends the term of a late gateway.
   private func elect() throws(Violation) {
     for case let gateway? in gateways where !gateway.isDead && !gateway.isPaused && gateway.tenure != nil {
       guard time >= gateway.deadline, chance(10), let tenure = gateway.tenure else { continue }
@@ -241,7 +244,7 @@ final class World: SimulatedGateway.Observer {
     gateway.hold(opened)
   }
 
-  /// The gateways that do not have the session read what the store has kept since they last did.
+  /// Lets the gateways that are not the holder read the entries that were stored since their last reading.
   private func follow() {
     for case let gateway? in gateways where gateway.tenure == nil && !gateway.isPaused && !gateway.isCut {
       guard gateway.rowsRead != store.rows.count, let copy = store.log else { continue }
@@ -262,7 +265,7 @@ final class World: SimulatedGateway.Observer {
     die(gateway)
   }
 
-  /// The process ends here and now. What it has sent arrives; of what it has handed over to the store, a part is kept.
+  /// Ends a process now. Data that it has sent arrives. A part of its submitted entries is stored.
   private func die(_ gateway: SimulatedGateway) {
     guard !gateway.isDead else { return }
     ledger.trace("gateway \(gateway.number) dies")
@@ -282,7 +285,7 @@ final class World: SimulatedGateway.Observer {
 
   // MARK: The store
 
-  /// The terms of all gateways, those that the store has ended as well.
+  /// The terms of all gateways, including terms that the store has ended.
   private var tenures: [Tenure] {
     gateways.compactMap(\.self).filter { !$0.isCut && !$0.isPaused }.compactMap { $0.isDead ? nil : $0.tenure }
   }
@@ -331,7 +334,7 @@ final class World: SimulatedGateway.Observer {
 
   // MARK: Clients
 
-  /// Sends a request to a gateway: usually to the holder.
+  /// Sends a request to a gateway, usually to the holder.
   private func send(
     _ method: String, _ target: String, _ fields: String = "", body: String = "", at place: SimulatedGateway? = nil,
     then: @escaping (Received?, SimulatedGateway) -> Void
@@ -354,7 +357,7 @@ final class World: SimulatedGateway.Observer {
     return true
   }
 
-  /// A response without what differs from run to run.
+  /// The parts of a response that are the same in all runs of a seed.
   private static func stable(_ response: Received) -> String {
     response.status >= 400 ? response.problem ?? "" : response.text("state") ?? ""
   }
@@ -407,7 +410,7 @@ final class World: SimulatedGateway.Observer {
           continue
         }
         ledger.accepted(name, as: id)
-        // As it was accepted, unless it has ended.
+        // The state is still `queued` as after the acceptance, unless the message has ended.
         if state != "queued" { ledger.shown(name, state, fact(of: gateway), isCurrent: isCurrent(gateway)) }
       }
     case 502, 409: messages.forEach { $0.isUncertain = true }
@@ -418,7 +421,7 @@ final class World: SimulatedGateway.Observer {
     }
   }
 
-  /// A call is not stored. Its response is the reply to it, and to no other.
+  /// A call is not stored. The response must be the reply to this call.
   private func call() {
     let name = "c\(ledger.messages.count)"
     ledger.begin([name])
@@ -473,7 +476,7 @@ final class World: SimulatedGateway.Observer {
     }
   }
 
-  /// Makes the consumer, receives, or acknowledges.
+  /// Creates the consumer, receives, or acknowledges.
   private func consume(all: Bool = false) {
     let path = "/v1/consumers/c"
     if !hasConsumer {
@@ -505,7 +508,7 @@ final class World: SimulatedGateway.Observer {
   private func changeSession(closes: Bool) {
     guard !isChanging else { return }
     (isChanging, isOpen) = (true, false)
-    // Until the response says so, it may be open.
+    // The session may be open until the response confirms the change.
     (ledger.isClosed, isClosed) = (false, false)
     let body = "{\"desired\":\"\(closes ? "down" : "up")\"}"
     let isSent = send("PATCH", "/v1/session", body: body) { [unowned self] response, gateway in
@@ -517,7 +520,8 @@ final class World: SimulatedGateway.Observer {
 }
 
 extension World {
-  /// The status of a POST that the store has kept without saying so, once the lease of the gateway has ended and its store fails.
+  /// The status of the response to a POST whose message was stored but not confirmed, after the lease of the gateway
+  /// has ended and its store fails.
   static func statusAfterTheLease() throws(Violation) -> Int? {
     let world = try World(seed: 1)
     defer { for gateway in world.gateways { gateway?.bury() } }

@@ -12,10 +12,10 @@ import Testing
 @testable import Store
 @testable import Submissions
 
-/// File systems that fail, lose and stall: see `CFaults.h`.
+/// File systems that fail, lose data and stall: see `CFaults.h`.
 @Suite struct FaultTests {
   private static let number = Atomic<Int>(0)
-  /// `make powerloss` has more seeds, and a fault at every operation.
+  /// The number of seeds. `make powerloss` sets more, and lets every operation fail.
   private static let longForm = ProcessInfo.processInfo.environment["DRAWBRIDGE_POWER_FAILURES"].flatMap { UInt64($0) }
   private static var seeds: UInt64 { longForm ?? 2 }
 
@@ -28,7 +28,8 @@ import Testing
     return (try #require(faults_register(name)), environment)
   }
 
-  /// Whatever fails, and at whatever operation: what was acknowledged is restored, nothing else is, and the store works again when the disk does.
+  /// Whichever operation fails, exactly the acknowledged changes are restored, and the store works again when the disk
+  /// does.
   @Test(arguments: [FAULTS_WRITE, FAULTS_SYNC, FAULTS_TRUNCATE, FAULTS_OPEN, FAULTS_DELETE], [EIO, ENOSPC])
   func aFaultAtAnyOperationLosesNothingThatWasAcknowledged(kind: Int32, code: Int32) throws {
     var at: Int64 = 1
@@ -56,12 +57,12 @@ import Testing
       guard hasFailed, at < (Self.longForm == nil ? 60 : 1_000) else { break }
       at += kind == FAULTS_WRITE && Self.longForm == nil ? 7 : 1
     }
-    // There are writes and synchronisations in every run.
+    // Every run has writes and synchronisations.
     if kind == FAULTS_WRITE || kind == FAULTS_SYNC { #expect(at > 3) }
   }
 
-  /// Clients create and close sessions for as long as the process runs. A session may end while the store does not work, and another may have its name by
-  /// then.
+  /// Clients create and close sessions for as long as the process runs. A session may end while the store does not
+  /// work, and another session may have its name by then.
   @Test(arguments: [nil, EIO, ENOSPC])
   func nothingOfASessionIsInMemoryWhenItsEndIsStored(code: Int32?) throws {
     let folder = try TestFolder()
@@ -108,7 +109,8 @@ import Testing
     try again.close()
   }
 
-  /// The process ends after the new file is complete, and before it has taken the place of the failed one; or before it is complete.
+  /// The process ends before the new file is complete, or between its completion and the replacement of the failed
+  /// file.
   @Test(arguments: [true, false])
   func aReplacementIsCompletedAtTheNextStartOrHasNotHappened(isComplete: Bool) throws {
     let (folder, other) = (try TestFolder(), try TestFolder())
@@ -116,7 +118,7 @@ import Testing
     try store.submitAndWait([.push(RandomSession.push(1))])
     try store.close()
     try FileManager.default.copyItem(atPath: folder.file, toPath: other.file)
-    // The failed file ends there, and the new one has more.
+    // The failed file ends with this push; the new file has more pushes.
     let failed = try TestStore(other.file)
     try failed.submitAndWait([.push(RandomSession.push(2))])
     let newer = try TestStore(folder.file)
@@ -137,7 +139,7 @@ import Testing
     if !isComplete { try newer.close() }
   }
 
-  /// A full disk while the log is copied is none of the sessions' concern: the log is valid.
+  /// A full disk while the log is copied concerns no session, since the log is valid.
   @Test func withoutRoomForTheCopyOfTheLogTheStoreWorks() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -169,7 +171,7 @@ import Testing
     faults_stall(faults, 0)
     try store.waitUntilStored(first)
     try store.waitUntilStored(second)
-    // A recovery that fails.
+    // The next recoveries fail.
     faults_fail(faults, FAULTS_SYNC, 1, .max, EIO)
     let third = store.submit([.push(RandomSession.push(3))])
     try eventually("there were several attempts") { faults_failed(faults) > 3 }
@@ -206,7 +208,7 @@ import Testing
     try store.close()
   }
 
-  /// Without a change of a session, too: what was committed before is not synchronised.
+  /// Commits before the failure are not synchronised, so the recovery must synchronise even if no session has changed.
   @Test func aStoreThatFailsToSynchroniseWorksAgainOnlyOnceItHas() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -226,7 +228,7 @@ import Testing
   @Test func aReplacementWithoutRoomLeavesNothingBehind() throws {
     let folder = try TestFolder()
     var (faults, environment) = try Self.environment()
-    // The next attempt is that of the end.
+    // The next attempt is made at the end.
     environment.retryInterval = .hours(1)
     let store = try TestStore(folder.file, sync: .always, environment)
     for number in 1...20 as ClosedRange<UInt64> {
@@ -259,7 +261,7 @@ import Testing
     faults_clear(faults)
     try store.waitUntilStored(ticket)
     #expect(store.store.state.failure == nil)
-    // The file was not broken, so it is the same.
+    // The file was not damaged, so it was not replaced.
     #expect(!folder.names.contains { $0.contains("failed") })
     try store.close()
     let again = try TestStore(folder.file)
@@ -267,7 +269,7 @@ import Testing
     try again.close()
   }
 
-  /// The disk does not respond for two seconds. Nobody who submits notices.
+  /// The disk does not respond for two seconds. Submitters must not notice that.
   @Test func aDiskThatStallsDelaysOnlyAcknowledgements() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -277,7 +279,7 @@ import Testing
     let first = store.submit([.push(RandomSession.push(1))])
     var last = first
     for number in 2...1_000 as ClosedRange<UInt64> { last = store.submit([.push(RandomSession.push(number))]) }
-    // All were submitted before the first synchronisation was over: this is the order of events, not a time.
+    // All entries were submitted before the first synchronisation ended. This checks an order of events, not a time.
     #expect(faults_seen(faults) == 0)
     #expect(store.journal.outcome(of: first) == .pending)
     #expect(store.journal.storedPosition == 0)
@@ -286,7 +288,7 @@ import Testing
     try store.close()
   }
 
-  /// Clients that have begun at different times share synchronisations after a while.
+  /// Clients that have begun at different times use common synchronisations after a while.
   @Test func clientsThatWaitForSynchronisationsGatherInOneGroup() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -297,7 +299,7 @@ import Testing
       number += 1
       return store.submit([.intended(through: number)])
     }
-    // The second group begins while the first is being stored.
+    // The second group begins while the first group's entries are being stored.
     var tickets = (0..<16).map { _ in submit() }
     usleep(2_000)
     tickets += (0..<16).map { _ in submit() }
@@ -310,13 +312,14 @@ import Testing
       }
       usleep(50)
     }
-    // In two groups, each would have 16.
+    // With two groups, each synchronisation would serve 16 clients.
     #expect(rounds / (store.commits - before) > 20)
     faults_stall(faults, 0)
     try store.close()
   }
 
-  /// A power failure at any moment: what was synchronised is restored, and what is restored was submitted, in order and without holes.
+  /// A power failure at any moment: all synchronised entries are restored. The restored entries are a beginning of the
+  /// submitted entries, without holes.
   @Test(arguments: [StoreSettings.Sync.always, .interval], 1...seeds)
   func aPowerFailureLosesAtMostWhatWasNotSynchronised(sync: StoreSettings.Sync, seed: UInt64) throws {
     let folder = try TestFolder()
@@ -324,7 +327,7 @@ import Testing
     faults_record(faults)
     var writer = RandomSession(seed: seed, opensTerms: false)
     let store = try TestStore(folder.file, sync: sync, environment)
-    // The state after each acknowledgement, and how many operations there were then.
+    // The state after each acknowledgement, and the number of operations at that time.
     var states = [(store.model, faults_recorded(faults))]
     for _ in 0..<60 {
       try store.submitAndWait(writer.nextEntries())
@@ -340,7 +343,7 @@ import Testing
       var rebooted = StoreFile.Environment()
       rebooted.boot = "after the power failure"
       let after = try TestStore(lost.file, sync: sync, rebooted)
-      // With `interval`, only the opening was certainly synchronised.
+      // With `interval`, only the beginning of the term was certainly synchronised.
       let acknowledged = sync == .always ? states.lastIndex { $0.1 <= cut } ?? 0 : 0
       let gap: GapMarks = sync == .always ? .upstream : [.upstream, .store]
       let matches = states[acknowledged...].contains { state, _ in
@@ -354,14 +357,14 @@ import Testing
 
   // MARK: Migrations
 
-  /// What a later schema might do, in several steps.
+  /// Steps of a possible later schema.
   private static let laterSteps = [
     "CREATE TABLE more (id INTEGER PRIMARY KEY, size INTEGER)",
     "INSERT INTO more SELECT id, length(entries) FROM pushes",
     "CREATE INDEX pushes_of_session ON pushes (session, first)",
   ]
 
-  /// Expects a file of the earlier schema or of the later one, with this session in it.
+  /// Expects that the file has either the earlier schema or the later schema, and contains this session.
   private static func expectOneSchema(_ path: String, _ expected: RestoredSession, _ comment: String) throws -> Int {
     var later = StoreFile.Environment()
     later.steps += laterSteps
@@ -433,7 +436,7 @@ import Testing
     #expect(found == [environment.steps.count, later.steps.count])
   }
 
-  /// The file that has failed is closed, and another has not taken its place: nobody else can open the store then.
+  /// Between the closing of the failed file and its replacement, no other process may open the store.
   @Test func theLockOfTheStoreLastsWhileAFailedFileIsReplaced() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
@@ -452,7 +455,7 @@ import Testing
     _ = try StoreLock.take(folder.file)
   }
 
-  /// The kernel may have dropped pages, whatever the reason was.
+  /// The kernel may have dropped pages, whatever the reason of the failure.
   @Test(arguments: [ENOSPC, EDQUOT])
   func afterAFailedSynchronisationTheFileIsNotTrusted(code: Int32) throws {
     let folder = try TestFolder()
@@ -471,7 +474,7 @@ import Testing
     let store = try TestStore(folder.file, environment)
     try store.submitAndWait([.push(RandomSession.push(1))])
     try FileManager.default.removeItem(atPath: folder.file + suffix)
-    // Found at the synchronisation that follows a commit.
+    // The synchronisation after a commit detects it.
     try store.submitAndWait([.push(RandomSession.push(2))])
     try eventually("the store has a file") { FileManager.default.fileExists(atPath: folder.file + suffix) }
     // As after the process was killed.
@@ -565,7 +568,7 @@ import Testing
     let store = try TestStore(folder.file)
     for number in 1...200 as ClosedRange<UInt64> { store.submit([.push(RandomSession.push(number, size: 500))]) }
     try store.submitAndWait([.intended(through: 1)])
-    // Copied to the database, as after a second without entries.
+    // The log is copied to the database, as after a second without entries.
     try eventually("the log is copied") { (try? Self.size(of: folder.file)) ?? 0 > 50_000 }
     if hasLog { try store.submitAndWait([.intended(through: 2)]) }
     let copy = try TestFolder()
@@ -573,7 +576,7 @@ import Testing
     try store.close()
     if !hasLog { try FileManager.default.removeItem(atPath: copy.file + "-wal") }
     var bytes = try Data(contentsOf: URL(fileURLWithPath: copy.file))
-    // The root of a table.
+    // The page with the root of a table.
     for offset in 0..<64 { bytes[4 * 4096 + offset] ^= 0xA5 }
     try bytes.write(to: URL(fileURLWithPath: copy.file))
     let before = try copy.contents()

@@ -36,7 +36,7 @@ import UpstreamProtocol
     #expect(summary.term == store.restored.terms.last?.term && !summary.endedUncleanly)
     let session = try #require(summary.sessions?.first)
     #expect(session.name == "default" && session.pushes == 2 && session.nextPush == 3 && session.queued == 1)
-    // It does not count as a run.
+    // A check does not begin a term.
     #expect(try StoreInspection.check(folder.file).term == summary.term)
   }
 

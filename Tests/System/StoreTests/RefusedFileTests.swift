@@ -7,7 +7,7 @@ import Testing
 
 @testable import Store
 
-/// Files and places that a store does not open, and does not change.
+/// Files and paths that a store refuses to open, and does not change.
 @Suite struct RefusedFileTests {
   @Test func aSecondStoreOfTheSameFileIsRefusedAndWaitsIfItMay() throws {
     let folder = try TestFolder()

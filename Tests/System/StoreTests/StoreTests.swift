@@ -51,7 +51,7 @@ import UpstreamProtocol
     try store.close()
   }
 
-  /// The session records the gap, if the upstream does not restore its state.
+  /// The session itself records the gap if the upstream does not restore its state.
   @Test func aSessionThatMayBeContinuedBeginsWithoutAGap() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -122,7 +122,7 @@ import UpstreamProtocol
         sizes.append(attributes[.size] as? Int ?? 0)
       }
     }
-    // What is kept is 200 kB, and what is copied at once is 4 MiB.
+    // 200 kB are retained, and a copy of the log has 4 MiB.
     #expect(sizes[0] > 200_000 && sizes[1] <= 8 << 20, "\(sizes)")
     try store.close()
     let again = try TestStore(folder.file)
@@ -131,7 +131,7 @@ import UpstreamProtocol
     try again.close()
   }
 
-  /// Days of traffic: 10⁸ bytes through a retention of 64 MiB.
+  /// As much as days of traffic: 10⁸ bytes with a retention of 64 MiB.
   @Test func theFileIsBoundedByTheRetentionAndNotByTheTraffic() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -204,7 +204,7 @@ import UpstreamProtocol
     }
   }
 
-  /// A session that is not used in the first run after the loss says it in a later one.
+  /// A session that is not used in the first run after the loss reports the gap in a later run.
   @Test func everySessionSaysThatEntriesMayBeMissing() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -240,14 +240,14 @@ import UpstreamProtocol
     #expect(copy.restored.terms.last?.opening ?? 0 > 1 << 10)
     try copy.close()
     #expect(!folder.names.contains { $0.contains(".partial") })
-    // Only the first opening is one after a restoration.
+    // Only the first opening is an opening of a backup.
     let again = try TestStore(path)
     #expect(!again.restored.mayHaveLostEntries)
     try again.close()
     try store.close()
   }
 
-  /// What is copied while the store is open is what a snapshot of the machine or of the file system has.
+  /// A copy of an open store has the files of a snapshot of the machine or of the file system.
   @Test(arguments: [false, true])
   func aCopyThatIsPutBackBeginsAnotherTermThanItsOriginal(isOpen: Bool) throws {
     let (folder, copy) = (try TestFolder(), try TestFolder())
@@ -274,7 +274,7 @@ import UpstreamProtocol
     }
     #expect(try backUp(store.store, to: folder.path + "/copy.db") == nil)
     try store.close()
-    // The backup is renamed to the name of a replacement database.
+    // The backup gets the name of a replacement file.
     let (copy, new) = (folder.path + "/copy.db", folder.file + ".new")
     try FileManager.default.moveItem(atPath: copy, toPath: new)
     #expect(throws: StoreError.self) { _ = try TestStore(folder.file) }
@@ -310,10 +310,10 @@ import UpstreamProtocol
     #expect(try backUp(store.store, to: folder.path + "/copy.db")?.contains("closed") == true)
   }
 
-  /// As `drawbridge store backup` asks for it.
+  /// The request of `drawbridge store backup`.
   @Test func aBackupIsMadeForWhoAsksOnTheSocket() throws {
     let folder = try TestFolder()
-    // Longer than the address of a socket can be.
+    // Longer than a socket address can be.
     let long = folder.path + "/" + String(repeating: "long", count: 25)
     try FileManager.default.createDirectory(atPath: long, withIntermediateDirectories: true)
     let path = long + "/store.db"
@@ -401,7 +401,7 @@ import UpstreamProtocol
     #expect(reports.value.withLock { $0 } == last)
   }
 
-  // MARK: Entries that nobody waits for
+  // MARK: Entries that no request awaits
 
   @Test func entriesThatNobodyWaitsForShareTheNextCommit() throws {
     let folder = try TestFolder()
@@ -424,7 +424,7 @@ import UpstreamProtocol
     try again.close()
   }
 
-  /// The writer sleeps without an end between two of them.
+  /// The writer sleeps without a deadline before each of them.
   @Test func entriesThatNobodyWaitsForAreStoredByThemselvesAfterAMoment() throws {
     let folder = try TestFolder()
     var environment = StoreFile.Environment()
@@ -439,7 +439,7 @@ import UpstreamProtocol
 
   // MARK: Rows
 
-  /// SQLite accepts no more than 10⁹ bytes in a row.
+  /// SQLite's limit is 10⁹ bytes in a row.
   @Test func aLargeCommitIsStoredInSeveralRows() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -472,7 +472,7 @@ import UpstreamProtocol
     try last.close()
   }
 
-  /// What is submitted for a session that has ended is not stored, and nobody waits for it.
+  /// Entries after the end of a session are not stored, and no request waits for them.
   @Test func anEntryAfterTheEndOfItsSessionIsNotPending() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -483,7 +483,7 @@ import UpstreamProtocol
 
   // MARK: The limit
 
-  /// A session that has submitted nothing itself may wait to read its upstream.
+  /// A session that has submitted nothing may have paused reading its upstream.
   @Test func everySessionIsNotifiedWhenUpstreamsMayBeReadAgain() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file, pendingBytes: 1)

@@ -11,11 +11,11 @@ import Threading
 
 @testable import Store
 
-/// Sessions that the configuration does not have any more, and sessions that cannot be stored any more.
+/// Sessions that were removed from the configuration, and sessions that cannot be stored any more.
 @Suite struct StoredSessionsTests {
   private static let day: Int64 = 86_400_000
 
-  /// A store of a process whose configuration has these sessions, on a day.
+  /// The store of a process with these sessions in its configuration, on a given day.
   private func open(_ folder: TestFolder, _ day: Int64, _ configured: String...) throws -> TestStore {
     var environment = StoreFile.Environment()
     environment.wallClock = { (20_000 + day) * Self.day }
@@ -26,7 +26,7 @@ import Threading
     try StoreInspection.check(folder.file).sessions?.map(\.name) ?? []
   }
 
-  /// Idempotency keys expire by it.
+  /// Idempotency keys expire by this clock.
   @Test func setClocksCountOnlyAfterTheMachineHasStartedAgain() throws {
     let folder = try TestFolder()
     func wallClock(_ day: Int64, boot: String) throws -> Int64 {
@@ -51,8 +51,7 @@ import Threading
     let ticket = b.journal.submit(.accepted(RandomSession.message(1)))
     try eventually("the other session is stored") { b.journal.outcome(of: ticket) == .stored }
     try first.close()
-    // It is not used for the first time on day 10.
-    // On day -20,000 the clock is not set yet.
+    // Day 10 is the first start without the session. On day -20,000 the clock is not set yet.
     for day in [10, 11, -20_000, 39] as [Int64] {
       try open(folder, day, "a").close()
       let found = try StoreInspection.check(folder.file).sessions
@@ -62,13 +61,13 @@ import Threading
     }
     let copy = try TestFolder()
     try folder.copy(to: copy)
-    // Used again, it begins anew with its time, and with all that it had.
+    // A session that is used again has a new time, and all of its contents.
     let again = try open(copy, 45, "b", "a")
     #expect(again.restored.epoch == b.restored.epoch && again.restored.log.pushes.count == 1)
     try again.close()
     try open(copy, 50, "a").close()
     #expect(try names(copy) == ["a", "b"])
-    // Its time is over.
+    // Its retention has ended.
     let last = try open(folder, 40, "a")
     #expect(last.metric("drawbridge_store_unused_sessions") == 0)
     try last.close()
@@ -96,7 +95,7 @@ import Threading
     #expect(try StoreInspection.check(folder.file).sessions?.map(\.unusedSince) == [nil, 20_001 * Self.day])
   }
 
-  /// A fault of the program. What was acknowledged stays, and nothing is acknowledged that is not stored.
+  /// Such an entry is a bug. Acknowledged changes stay stored, and no change is acknowledged that is not stored.
   @Test func anEntryThatDoesNotFollowEndsTheStoringOfItsSessionOnly() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
@@ -107,11 +106,11 @@ import Threading
     try eventually("its outcome is known") { store.journal.outcome(of: lost) != .pending }
     #expect(store.journal.outcome(of: lost) == .failed && store.journal.outcome(of: kept) == .stored)
     #expect(store.journal.isFailed && !other.journal.isFailed)
-    // No other gateway has it: requests are served here, and messages are refused.
+    // No other gateway can take over. Requests are served here, and messages are refused.
     #expect(!store.journal.hasEnded)
     #expect(store.store.state.failure?.contains("session 'default'") == true)
     #expect(store.metric("drawbridge_store_failed") == 1)
-    // Neither what follows, nor together with what another session stores.
+    // Later entries are not stored, not even in one commit with another session's entries.
     let later = store.journal.submit(.accepted(RandomSession.message(1)))
     let ticket = other.journal.submit(.push(RandomSession.push(1)))
     try eventually("the other session is stored") { other.journal.outcome(of: ticket) == .stored }
@@ -123,7 +122,7 @@ import Threading
     try again.close()
   }
 
-  /// Entries that are not awaited are taken together with the next one that is.
+  /// Entries that no request awaits are taken together with the next awaited entry.
   @Test func whatWasSubmittedTogetherWithAFaultAndBeforeItIsStored() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)

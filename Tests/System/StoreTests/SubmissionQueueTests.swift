@@ -15,7 +15,8 @@ import Threading
     return batch.items.map(\.endsCall)
   }
 
-  /// A client that has an error because of a failed entry has submitted what withdraws it. A store that recovers stores both, or neither has failed.
+  /// A client that got an error because of a failed entry has submitted a withdrawal. When the store recovers, both are
+  /// stored together.
   @Test func whatHasFailedIsTakenByARecoveryAndThenNothingHas() {
     let journal = QueuedJournal(queue, session: 0, progress, isShared: false)
     #expect(queue.setFailed(true))

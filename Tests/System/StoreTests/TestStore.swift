@@ -28,7 +28,7 @@ final class TestFolder {
 
   var names: [String] { ((try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []).sorted() }
 
-  /// What the files contain, except that of the lock. An empty log is none.
+  /// The contents of the files, except the lock. An empty log counts as missing.
   func contents() throws -> [String: Data] {
     var result: [String: Data] = [:]
     for name in names where !name.hasSuffix(".lock") {
@@ -37,7 +37,7 @@ final class TestFolder {
     return result.filter { !$0.value.isEmpty || !$0.key.hasSuffix("-wal") }
   }
 
-  /// Copies the database as it would be found after the process was killed now.
+  /// Copies the files as they would be left if the process were killed now.
   func copy(to other: TestFolder) throws {
     for name in names where name.hasPrefix("store.db") && !name.hasSuffix(".lock") {
       try FileManager.default.copyItem(atPath: path + "/" + name, toPath: other.path + "/" + name)
@@ -47,13 +47,13 @@ final class TestFolder {
 
 struct TimedOut: Error { let what: String }
 
-/// A store under test, and one session of it.
+/// A store under test, with one of its sessions.
 final class TestStore {
   let store: Store
   let registry = MetricsRegistry()
   private(set) var journal: any SessionJournal
   private(set) var restored: RestoredSession
-  /// What the session must be after everything submitted.
+  /// The state that the session must have after all submitted entries.
   var model: RestoredSession
 
   init(
@@ -92,7 +92,7 @@ final class TestStore {
     return journal.submit(contentsOf: entries)
   }
 
-  /// As `submit`, for entries that nobody waits for.
+  /// As `submit`, for entries that no request awaits.
   @discardableResult
   func note(_ entries: [JournalEntry]) -> JournalTicket {
     for entry in entries { _ = model.apply(entry) }
@@ -127,7 +127,7 @@ final class Box<Value: ~Copyable>: @unchecked Sendable {
 }
 
 extension RestoredSession {
-  /// As the store opens it in its next run, whose term has the random bits of `next`.
+  /// The state in which the next run opens the session. Its term has the random bits of `next`.
   func reopened(as next: RestoredSession, gap: GapMarks = .upstream) -> RestoredSession {
     var result = self
     let term = ((terms.last?.opening ?? 0) + 1) << 32 | (next.terms.last?.term ?? 0) & 0xFFFF_FFFF
@@ -137,7 +137,8 @@ extension RestoredSession {
     return result
   }
 
-  /// Without the pushes that retention had dropped in another state: rows are deleted as a whole, so some may still be stored.
+  /// The state without the pushes that retention has dropped in `other`. Rows are deleted as a whole, so some of these
+  /// pushes may still be stored.
   func trimmed(as other: RestoredSession) -> RestoredSession {
     var result = self
     _ = result.apply(.log(.retained(other.log.retention)))
@@ -146,7 +147,7 @@ extension RestoredSession {
 }
 
 extension StoreFile {
-  /// As the store opens it. The lock is released with the file.
+  /// Opens the file as the store does. The lock is released with the file.
   static func open(
     _ path: String, waiting wait: TimeSpan = .zero, _ environment: Environment = Environment()
   ) throws -> StoreFile {

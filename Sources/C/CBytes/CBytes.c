@@ -14,7 +14,8 @@
 
 #ifndef IS_UNSUPPORTED
 
-/// Sixteen bytes. The compiler translates the operators of this type to SSE2 or NEON, which these processors always have.
+/// Sixteen bytes. The compiler translates the operators of this type to SSE2 or NEON, which these processors always
+/// have.
 typedef uint8_t block __attribute__((vector_size(16)));
 #define SIZE ((size_t)16)
 
@@ -46,7 +47,7 @@ static inline bool four_are_ascii(const uint8_t *bytes) {
   return is_ascii((load(bytes) | load(bytes + SIZE)) | (load(bytes + 2 * SIZE) | load(bytes + 3 * SIZE)));
 }
 
-// What can be wrong with two adjacent bytes, a bit each.
+// The possible errors in two adjacent bytes, one bit each.
 enum {
   TOO_SHORT = 1 << 0,       // 11______ 0_______, 11______ 11______
   TOO_LONG = 1 << 1,        // 0_______ 10______
@@ -62,10 +63,11 @@ enum {
   ABOVE_F4 = ANY_LOW | TOO_LARGE | TOO_LARGE_1000,
 };
 
-/// Nonzero if a pair that ends in `bytes` is wrong. The arguments after it are the text one, two and three bytes earlier.
+/// Returns a value other than zero if a pair whose second byte is in `bytes` is wrong. The further arguments are the
+/// text one, two and three bytes earlier.
 ///
-/// Three halves of a pair select entries of three tables, and an error is a bit that all three have (Keiser and Lemire, "Validating
-/// UTF-8 in less than one instruction per byte", 2021).
+/// Three halves of a pair select entries of three tables, and an error is a bit that all three have (Keiser and Lemire,
+/// "Validating UTF-8 in less than one instruction per byte", 2021).
 LOOKS_UP static inline block errors(block bytes, block before1, block before2, block before3) {
   const block by_first_high = {
       TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG, TOO_LONG,
@@ -89,7 +91,7 @@ LOOKS_UP static inline block errors(block bytes, block before1, block before2, b
   return wrong ^ (must_continue & CONTINUES);
 }
 
-/// For the first block of a text.
+/// The errors in the first block of a text.
 LOOKS_UP static inline block errors_at_start(block bytes) {
   const block by1 = {255, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
   const block by2 = {255, 255, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
@@ -97,7 +99,7 @@ LOOKS_UP static inline block errors_at_start(block bytes) {
   return errors(bytes, look_up(bytes, by1), look_up(bytes, by2), look_up(bytes, by3));
 }
 
-/// For any other block.
+/// The errors in any other block.
 LOOKS_UP static inline block errors_at(const uint8_t *bytes) {
   return errors(load(bytes), load(bytes - 1), load(bytes - 2), load(bytes - 3));
 }
@@ -124,7 +126,7 @@ static inline bool is_short_ascii(const uint8_t *bytes, size_t count) {
 }
 
 LOOKS_UP static bool is_valid(const uint8_t *bytes, size_t count) {
-  // Most texts are ASCII. The last block overlaps the one before it, here and below.
+  // Most texts are ASCII. The last block overlaps the block before it, here and below.
   size_t index = 0;
   if (count < SIZE) {
     if (is_short_ascii(bytes, count)) return true;
@@ -134,7 +136,7 @@ LOOKS_UP static bool is_valid(const uint8_t *bytes, size_t count) {
     if (count - index < SIZE && is_ascii(load(bytes + count - SIZE))) return true;
   }
   if (count < 2 * SIZE) {
-    // At least one zero follows the text: a sequence that it cuts is too short.
+    // At least one zero follows the text, so that a sequence that the end cuts off counts as too short.
     uint8_t padded[2 * SIZE] = {0};
     memcpy(padded, bytes, count);
     return is_zero(errors_at_start(load(padded)) | errors_at(padded + SIZE));

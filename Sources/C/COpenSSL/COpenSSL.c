@@ -1,4 +1,4 @@
-// Selects the POSIX version of strerror_r instead of the GNU one.
+// Selects the POSIX version of strerror_r instead of the GNU version.
 #define _POSIX_C_SOURCE 200809L
 #include "COpenSSL.h"
 
@@ -178,13 +178,13 @@ int copenssl_key_digest(const EVP_PKEY *key, unsigned char *digest) {
   return done;
 }
 
-// Encodes r and s as OpenSSL takes them. Returns the length, or -1. The caller frees `*encoding`.
+// Encodes r and s in the form that OpenSSL expects. Returns the length, or -1. The caller frees `*encoding`.
 static int encode_ecdsa_signature(const unsigned char *signature, unsigned char **encoding) {
   int length = -1;
   ECDSA_SIG *pair = ECDSA_SIG_new();
   BIGNUM *r = BN_bin2bn(signature, 32, NULL), *s = BN_bin2bn(signature + 32, 32, NULL);
   if (pair != NULL && r != NULL && s != NULL && ECDSA_SIG_set0(pair, r, s) == 1) {
-    // The pair owns them now.
+    // The signature object owns them now.
     r = s = NULL;
     length = i2d_ECDSA_SIG(pair, encoding);
   }

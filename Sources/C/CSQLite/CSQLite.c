@@ -16,7 +16,7 @@ void csqlite_keep_log_on_close(sqlite3 *database, int is_kept) {
 }
 
 int csqlite_bind_static_blob(sqlite3_stmt *statement, int index, const void *bytes, sqlite3_uint64 count) {
-  // A null pointer would be NULL, not an empty blob.
+  // A null pointer would bind NULL instead of an empty blob.
   return sqlite3_bind_blob64(statement, index, bytes ? bytes : "", count, SQLITE_STATIC);
 }
 

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/// Whether `bytes` are complete, valid UTF-8 (RFC 3629): 1 or 0. Returns -1 if this processor cannot look up sixteen bytes at once (on
-/// x86-64, if it lacks SSSE3). `bytes` must not be NULL.
+/// Whether `bytes` are complete, valid UTF-8 (RFC 3629): 1 or 0. Returns -1 if this processor cannot look up sixteen
+/// bytes at once (on x86-64, if it lacks SSSE3). `bytes` must not be NULL.
 int cbytes_is_utf8(const uint8_t *bytes, size_t count);
 
 /// The index of the first `byte`, or `count` if there is none. `bytes` must not be NULL.

@@ -1,4 +1,5 @@
-// Linux APIs that Glibc's module map does not export to Swift: epoll, eventfd, netlink, and socket options defined as macros.
+// Linux APIs that Glibc's module map does not export to Swift: epoll, eventfd, netlink, and socket options defined as
+// macros.
 #ifndef CLINUX_H
 #define CLINUX_H
 
@@ -33,11 +34,12 @@ static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { retu
 #define CLINUX_EPOLLRDHUP 0x2000u
 #define CLINUX_EPOLLET 0x80000000u
 
-// Returns the number of processors this process may run on (its affinity mask), or 1 if unknown.
+// Returns the number of processors on which this process may run (its affinity mask), or 1 if unknown.
 int clinux_available_processors(void);
 // accept4(2) with a non-blocking, close-on-exec descriptor. Returns like accept(2).
 int clinux_accept(int listener, struct sockaddr *address, socklen_t *size);
-// Returns the bytes in a socket's send buffer, or -1 if unknown. For TCP: bytes not yet acknowledged (SIOCOUTQ, tcp(7)).
+// Returns the bytes in a socket's send buffer, or -1 if unknown. For TCP: bytes not yet acknowledged (SIOCOUTQ,
+// tcp(7)).
 int clinux_unacknowledged_bytes(int socket);
 // Returns the bytes in a TCP socket's send buffer that were not sent yet (SIOCOUTQNSD), or -1 if unknown.
 int clinux_unsent_bytes(int socket);
@@ -53,11 +55,13 @@ int clinux_semaphore_wait(sem_t *semaphore, long seconds, long nanoseconds);
 void clinux_error_text(int code, char *text, size_t size);
 // Sets the name of the calling thread, at most 15 bytes. `top -H` shows it.
 void clinux_set_thread_name(const char *name);
-// A pointer that belongs to the calling thread, NULL until it is set. It identifies the event loop that runs on the thread.
+// A pointer that belongs to the calling thread, NULL until it is set. It identifies the event loop that runs on the
+// thread.
 void clinux_set_thread_owner(void *owner);
 void *clinux_thread_owner(void);
-// Starts `arguments[0]`, searched in PATH, in its own process group. Its input is /dev/null, it inherits only standard error, and no
-// signal is blocked or ignored. `*output` is set to the reading end of its standard output. Returns 0 or an errno value.
+// Starts `arguments[0]`, searched in PATH, in its own process group. Its input is /dev/null, it inherits only standard
+// error, and no signal is blocked or ignored. `*output` is set to the reading end of its standard output. Returns 0 or
+// an errno value.
 int clinux_spawn(char *const arguments[], pid_t *process, int *output);
 
 #endif

@@ -1,4 +1,4 @@
-// SQLite, and what Swift cannot call of it.
+// SQLite, and functions for the parts of it that Swift cannot call.
 #ifndef CSQLITE_H
 #define CSQLITE_H
 
@@ -10,7 +10,8 @@ void csqlite_count_log_pages(sqlite3 *database, int *pages);
 int csqlite_bind_static_blob(sqlite3_stmt *statement, int index, const void *bytes, sqlite3_uint64 count);
 // Binds text, which is copied.
 int csqlite_bind_text(sqlite3_stmt *statement, int index, const char *text, int count);
-// Whether closing the database leaves its write-ahead log as it is. Otherwise its pages are copied to the database, and it is removed.
+// Sets whether closing the database leaves its write-ahead log in place. Otherwise the pages of the log are copied to
+// the database, and the log is removed.
 void csqlite_keep_log_on_close(sqlite3 *database, int is_kept);
 
 #endif

@@ -27,8 +27,8 @@ extension GatewayServer {
 
   /// Opens the store; nil if sessions are kept in memory only.
   ///
-  /// - Parameter isSuccessor: whether the process takes over the sockets of another one, which may have the file open
-  ///   until its shutdown ends.
+  /// - Parameter isSuccessor: whether the process takes over the sockets of another process, which may have the file
+  ///   open until its shutdown ends.
   static func openStore(
     _ settings: GatewaySettings, isSuccessor: Bool, logger: Logger, metrics: MetricsRegistry
   ) throws(StartError) -> Store? {

@@ -10,8 +10,8 @@ import Webhooks
 /// The maximum memory that the settings allow the process to use, compared with the memory limit of its control group.
 /// Above that limit the kernel kills the process, at the worst moment.
 ///
-/// It counts memory that settings limit. It leaves out memory of calls and consumers with fixed limits
-/// (docs/threat-model.md), and the kernel's socket buffers beyond those of an idle connection.
+/// It counts memory that settings limit. It leaves out the memory of calls and consumers, whose limits are fixed
+/// (docs/threat-model.md), and kernel socket buffers above the size that an idle connection has.
 struct MemoryBudget: Equatable {
   struct Part: Equatable {
     /// The setting that determines the size most directly.

@@ -119,7 +119,7 @@ package struct Inflater: ~Copyable {
     return result
   }
 
-  /// Begins the gzip member (RFC 1952 §2.2) after the one that ended. No other data may follow.
+  /// Begins the next gzip member (RFC 1952 §2.2) after a member has ended. No other data may follow.
   private mutating func beginNextMember(_ first: UInt8) throws(InflateError) {
     guard first == 0x1F else { throw .malformed }
     reset()

@@ -12,7 +12,7 @@ package enum ProxyError: Error, Sendable, CustomStringConvertible {
   // SOCKS5 (RFC 1928, RFC 1929).
   /// The first byte of a reply. It must be 5, or 1 in the reply to credentials.
   case notSOCKS5(UInt8)
-  /// The proxy accepts none of the offered methods (255), or chose one that was not offered.
+  /// The proxy accepts none of the offered methods (255), or chose a method that was not offered.
   case noAcceptableMethod(chosen: UInt8, offeredCredentials: Bool)
   case credentialsRefused(status: UInt8)
   case notConnected(SOCKSReply)

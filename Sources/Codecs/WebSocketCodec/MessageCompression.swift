@@ -154,8 +154,8 @@ package struct MessageCompression: ~Copyable {
 
   /// Ends a message: decompresses the tail that was not sent (§7.2.2).
   mutating func endInboundMessage(into output: inout ByteQueue, limit: Int) throws(InflateError) {
-    // A sender must add an empty byte after a final block (§7.2.3.4). Some do not, such as those that use Node's
-    // `deflateRawSync`. Their message is complete, and the tail would be the beginning of a block.
+    // A sender must add an empty byte after a final block (§7.2.3.4). Some senders do not, for example if they use
+    // Node's `deflateRawSync`. Their message is complete, and the tail would be the beginning of a block.
     if !inflater.isAfterFinalBlock {
       let tail = Self.tail
       try inflater.inflate(tail.span, into: &output, limit: limit)

@@ -329,7 +329,7 @@ final class HTTPConnection: LoopTask {
 
   /// Adds the received part of an unfinished body to the total over all connections. A body that arrives completely in
   /// one turn is not counted, since it is freed before others can add to it. Its memory doubles when it grows, so few
-  /// reads change what is counted.
+  /// reads change the total.
   private func countBody() {
     guard case .accepted(let exchange) = current, let bytes = exchange.body?.heldBytes, bytes != countedBodyBytes else {
       return

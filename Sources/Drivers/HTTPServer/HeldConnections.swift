@@ -6,7 +6,7 @@ import Synchronization
 /// A notification wakes its group in slices, with I/O in between. Waking ten thousand connections at once would block
 /// the loop, and every other client on it, for about 75 ms. A client served in the first slice may poll again before
 /// the last slice, and the same notification must not wake it again. So entries are numbered, and a notification wakes
-/// only those that existed when it was signalled.
+/// only the entries that existed when it was signalled.
 final class HeldConnections {
   /// Empty groups are removed only above this number of groups, so that a single client which polls repeatedly finds
   /// its group.

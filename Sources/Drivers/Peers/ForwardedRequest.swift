@@ -8,8 +8,8 @@ package struct ForwardedRequest: Sendable {
   package let method: HTTPMethod
   /// Path and query, as the client sent them.
   package let target: String
-  /// The field lines that a handler needs and those that gateways add, each with its CRLF. Without Host, Content-Length
-  /// and the secret.
+  /// The field lines that a handler needs, and the field lines that gateways add, each with its CRLF. Without Host,
+  /// Content-Length and the secret.
   package let fieldLines: [UInt8]
   package let content: [UInt8]
   package let repetition: ForwardingRepetition

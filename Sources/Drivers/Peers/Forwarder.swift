@@ -13,7 +13,7 @@ package final class Forwarder {
   /// Number of notifiers that requests use in turn. So a request needs no notifier of its own, and an outcome wakes few
   /// other requests. A power of two.
   private static var laneCount: Int { 64 }
-  /// Above this number of addresses, those without a connection are dropped. Gateways that are replaced get new
+  /// Above this number of addresses, addresses without a connection are dropped. Gateways that are replaced get new
   /// addresses.
   private static var addressesKept: Int { 64 }
 
@@ -101,7 +101,7 @@ package final class Forwarder {
     inUse.add(by: user)
   }
 
-  /// Gives each free connection to a request that waits. Clients take turns, except those that may have no more
+  /// Gives each free connection to a request that waits. Clients take turns, except clients that may have no more
   /// connections.
   private func grant() {
     while inUse.used < inUse.reserve.maximum, let (wait, pool) = nextWait {
@@ -111,7 +111,7 @@ package final class Forwarder {
     }
   }
 
-  /// The longest wait of those whose turn it is, one for each peer.
+  /// The longest wait among the clients whose turn it is, one for each peer.
   private var nextWait: (PeerConnections.Wait, PeerConnections)? {
     var first: (wait: PeerConnections.Wait, pool: PeerConnections)?
     for pool in pools.values {

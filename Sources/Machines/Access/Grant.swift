@@ -18,7 +18,7 @@ package final class Grant: Sendable {
   package let expires: Int64?
   private let revocation: Revocation
 
-  /// - Parameter revocation: common to all grants that must end together, such as those of one key.
+  /// - Parameter revocation: common to all grants that must end together, such as the grants of one key.
   package init(
     principal: String, scopes: Scopes, sessions: NamePatterns = .all, topics: NamePatterns = .all,
     expires: Int64? = nil, revocation: Revocation = Revocation()

@@ -1,8 +1,8 @@
 import ByteStreams
 import JournalCoding
 
-/// The clock by which the idempotency keys of a stored session expire. It continues at the newest stored key, and advances
-/// by the monotonic time of the process that has the session.
+/// The clock by which the idempotency keys of a stored session expire. It continues at the newest stored key, and
+/// advances by the monotonic time of the process that has the session.
 ///
 /// Time that passes between two such processes is not counted: only wall clocks could measure it, and a step of one
 /// would end keys early. A repetition would then be sent twice. So a key may be valid for longer after a restart.
@@ -14,7 +14,7 @@ package struct KeyClock: Sendable {
     start = JournalClock(now: clock.now, wallClock: stored.newest?.accepted ?? clock.wallClock)
   }
 
-  /// In milliseconds, for what is stored.
+  /// In milliseconds, for entries of the store.
   package func time(at now: MonotonicTime) -> Int64 {
     start.wallClock.addingReportingOverflow((now - start.now).nanoseconds / 1_000_000).partialValue
   }

@@ -121,7 +121,7 @@ package struct Outbox: Sendable {
   /// A hand-over is in progress: nothing is taken.
   private(set) var isPaused = false
   private(set) var isClosed = false
-  /// Whether messages are stored, except those with time to live 0 and those with `reportsEnd`.
+  /// Whether messages are stored, except messages with time to live 0 or with `reportsEnd`.
   var storesMessages = false
   /// Stored messages up to this one may be written.
   package internal(set) var permitted = UInt64.max

@@ -44,7 +44,7 @@ package struct TokenBucket: Sendable {
     return max(0, burst - Int((debt - 1) / spacing.nanoseconds + 1))
   }
 
-  /// Takes `count` tokens, which must not exceed those available.
+  /// Takes `count` tokens, which must not exceed the available tokens.
   package mutating func take(_ count: Int, now: MonotonicTime) {
     guard count > 0 else { return }
     fullAt = refreshed(now) + spacing * Int64(count)

@@ -125,7 +125,7 @@ package struct YieldingTotal<Part: Sendable>: Sendable {
   private mutating func weigh(_ user: TotalUser, _ change: Int) {
     principals.add(change, to: user.principal)
     addresses[user.principal, default: WeightTable()].add(change, to: user.address)
-    // That of clients without credentials stays, so that they cost no allocation each.
+    // The table of clients without credentials stays, so that they cost no allocation each.
     if user.principal != 0, addresses[user.principal]?.count == 0 { addresses[user.principal] = nil }
   }
 

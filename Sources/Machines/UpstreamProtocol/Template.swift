@@ -19,7 +19,7 @@ import JSONCodec
 ///
 /// The last two may contain placeholders. `$${` is a literal `${`.
 package struct Template: Hashable, Sendable, CustomStringConvertible {
-  /// The template's source text. It contains no secrets except those that its author wrote into it.
+  /// The template's source text. It contains a secret only if its author wrote the secret into it.
   package let description: String
   let pieces: [Piece]
 

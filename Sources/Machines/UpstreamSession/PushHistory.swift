@@ -18,8 +18,8 @@ package struct PushHistory: Sendable {
 
   package init() {}
 
-  /// Called when messages are sent to the upstream, each of which may cause a response. Negative for messages that were
-  /// taken back.
+  /// Called when messages are sent to the upstream, each of which may cause a response. `count` is negative for
+  /// messages that were taken back.
   package mutating func sent(_ count: Int) { messages &+= count }
 
   /// Called when a push arrived on a connection that carries no client message: it is not a response.

@@ -19,8 +19,8 @@ package struct ReconnectPolicy: Sendable {
     /// 401 and 1008 with a fresh credential, doubled each time.
     static let deniedPark: TimeSpan = .seconds(60)
     static let deniedParkCap: TimeSpan = .minutes(10)
-    /// 1001 and 1012: the upstream's clients reconnect spread over this time. One that restarts may be back at once; if
-    /// it is not, backoff follows.
+    /// 1001 and 1012: the upstream's clients reconnect spread over this time. An upstream that restarts may be back at
+    /// once; if it is not, backoff follows.
     static let restart: TimeSpan = .seconds(1)
     /// 1013.
     static let tryAgainLater: TimeSpan = .seconds(10)

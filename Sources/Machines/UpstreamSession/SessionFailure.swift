@@ -22,7 +22,7 @@ package struct AttemptFailure: Equatable, Sendable {
     case tls
     /// The proxy refused.
     case proxy
-    /// The proxy requires credentials, or rejects the ones that were sent.
+    /// The proxy requires credentials, or rejects the credentials that were sent.
     case proxyDenied
     /// An HTTP response other than 101. `retryAfter`: the value of its Retry-After field.
     case status(Int, retryAfter: TimeSpan?)

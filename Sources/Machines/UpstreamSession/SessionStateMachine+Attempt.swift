@@ -238,7 +238,8 @@ extension SessionStateMachine {
     }
   }
 
-  /// Sends setup messages through the next one that expects a response. After the last, the session is ready.
+  /// Sends setup messages, up to and including the next message that expects a response. After the last message, the
+  /// session is ready.
   private mutating func runSteps(
     _ attempt: inout Attempt, now: MonotonicTime, using generator: inout some RandomNumberGenerator,
     _ actions: inout [SessionAction]

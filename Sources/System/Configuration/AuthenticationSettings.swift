@@ -16,7 +16,7 @@ package struct AuthenticationSettings: Equatable, Sendable {
     /// The file of the keys; nil if JSON Web Tokens are not accepted.
     package var keys: String?
     package var audiences: [String] = []
-    /// The accepted issuers. If empty, any issuer is accepted, or those that the keys name.
+    /// The accepted issuers. If empty, any issuer is accepted, or only the issuers that the keys name.
     package var issuers: [String] = []
     package var leeway = TimeSpan.seconds(60)
   }

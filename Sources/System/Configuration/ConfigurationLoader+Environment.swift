@@ -24,7 +24,7 @@ extension ConfigurationLoader {
 
   private static let prefix = "DRAWBRIDGE_"
 
-  /// Variables that are no settings: the path of the file, and those of the commands that are clients.
+  /// Variables that are not settings: the path of the file, and the variables of the commands that are clients.
   private static let variablesOfCommands = ["CONFIG", "URL", "TOKEN_FILE", "CA_FILE"]
 
   /// Returns the elements of a list in a variable. References are replaced first: a file or another variable may

@@ -3,7 +3,7 @@ struct SettingScope<Root> {
   /// The prefix of the paths: `upstream.tls.`, or `sessions.NAME.upstream.tls.` for a named session.
   let prefix: String
   let root: WritableKeyPath<GatewaySettings, Root>
-  /// Whether the settings have flags. Those of a named session do not.
+  /// Whether the settings have flags. The settings of a named session have none.
   var hasFlags = true
   /// Whether a reload changes the settings without a restart.
   var isReloadable = false

@@ -138,7 +138,7 @@ extension SettingSection {
     ]
   }
 
-  /// Validates subprotocols and header fields by the rules of the handshake, each together with those before it.
+  /// Validates subprotocols and header fields by the rules of the handshake, each together with the values before it.
   private static func requestProblems(_ upstream: UpstreamSettings) -> [SettingProblem] {
     var problems: [SettingProblem] = []
     var request = ClientHandshake.Request(target: "/", host: "localhost")

@@ -6,7 +6,7 @@ package enum StandardStreams {
   /// file would get its number, and log lines would be written to it. Call first in `main`.
   package static func openMissing() {
     for descriptor in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(descriptor, F_GETFD) < 0 {
-      // open(2) returns the lowest free number, and those below are open by now.
+      // open(2) returns the lowest free number, and the lower numbers are open by now.
       let opened = unsafe open("/dev/null", O_RDWR)
       precondition(opened == descriptor || opened < 0, "descriptor \(descriptor) was opened by another thread")
     }

@@ -177,7 +177,8 @@ final class LoopExecutor: SerialExecutor, TaskExecutor, @unchecked Sendable {
   /// 1. *Sleep* in epoll; not at all if something is ready to run, or not `mayBlock`.
   /// 2. *I/O*: channels latch their events and resume their waiters.
   /// 3. *Mailbox*: takes what other threads have posted, in whole bursts.
-  /// 4. *Jobs*: input targets process what has arrived; then every resumed task runs, and those that they resume.
+  /// 4. *Jobs*: input targets process the input that has arrived. Then every resumed task runs, and the tasks that they
+  ///    resume.
   /// 5. *Timers* that are due, and the tasks that they wake. They run after the jobs: input that arrived before a
   ///    deadline has been read and processed by then, however long the process was stopped.
   /// 6. *Signals* raised on this thread, one round of them, and the tasks that they wake. A push that arrived in step 2

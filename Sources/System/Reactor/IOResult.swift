@@ -13,7 +13,8 @@ package enum IOResult: Equatable, Sendable {
   case failed(Int32)
 }
 
-/// Reads and writes of channels. EAGAIN is a value and not an error, and EBADF, which is always a bug of ours, stops the program.
+/// Reads and writes of channels. EAGAIN is a value and not an error, and EBADF, which is always a bug of ours, stops
+/// the program.
 extension SystemCall {
   @inline(__always)
   static func classify(_ result: Int, isRead: Bool) -> IOResult {

@@ -205,8 +205,8 @@ package final class LoopContext {
     if !mayBlock { turnObserver?.turnEnded(from: start, to: now) }
     dispatch(count)
     // One wait can miss events from before `now`: a stopped process resumes with EINTR, and a batch can be full. Timers
-    // must not fire while such events are unreported. One batch more than all channels can fill suffices: what is left
-    // arrived later.
+    // must not fire while such events are unreported. One batch more than all channels can fill suffices: any further
+    // events arrived later.
     guard wheel.isDue(at: tick) else { return }
     for _ in 0...(channels.count / Self.eventsPerWait) {
       let count = epoll.wait(milliseconds: 0)

@@ -15,7 +15,7 @@ package struct OutputQueue: ~Copyable {
   private static var copiedBytes: Int { 1024 }
 
   private enum Segment {
-    /// This many bytes of `text`, after those of earlier segments.
+    /// This many bytes of `text`, after the bytes of earlier segments.
     case text(Int)
     case shared(SharedSlice)
   }

@@ -13,8 +13,8 @@ enum SystemTrustStore {
   /// Adds them to `context`. Returns false if none was found.
   static func load(into context: OpaquePointer) -> Bool {
     defer { ErrorQueue.clear() }
-    // OpenSSL's own paths, or those in SSL_CERT_FILE and SSL_CERT_DIR. A directory is searched only while a chain is
-    // verified, so success here does not mean that there is a certificate.
+    // OpenSSL's own paths, or the paths in SSL_CERT_FILE and SSL_CERT_DIR. A directory is searched only while a chain
+    // is verified, so success here does not mean that there is a certificate.
     unsafe SSL_CTX_set_default_verify_paths(context)
     if unsafe hasCertificates(context) { return true }
     for bundle in bundles where unsafe SSL_CTX_load_verify_file(context, bundle) == 1 { return true }

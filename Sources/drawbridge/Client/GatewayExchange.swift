@@ -56,7 +56,7 @@ final class GatewayExchange {
   private func readHead() throws(ConnectionFailure) {
     do throws(HTTPProtocolError) {
       while try decoder.take(from: &input) {
-        // Interim responses precede the one that counts.
+        // Interim responses precede the final response.
         guard decoder.status.rawValue < 200 else {
           hasHead = true
           fields = Self.fields(of: decoder)

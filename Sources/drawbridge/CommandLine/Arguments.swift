@@ -109,7 +109,7 @@ struct Arguments {
 }
 
 extension Flag {
-  /// Returns what is accepted, if `text` is not.
+  /// Returns a description of the accepted values if `text` is not valid; otherwise nil.
   func expectation(unlessValid text: String) -> String? {
     switch value {
     case .none, .text: return nil

@@ -24,8 +24,8 @@ struct PushProcess {
     }
   }
 
-  /// Starts `command`, a program and its arguments, in a process group of its own, so that Ctrl-C of a terminal does not
-  /// end it.
+  /// Starts `command`, a program and its arguments, in a process group of its own, so that Ctrl-C of a terminal does
+  /// not end it.
   init(_ command: [String], for push: Push, of session: String) throws(SystemError) {
     let input = try Self.temporaryFile()
     defer { close(input) }
@@ -118,8 +118,8 @@ struct Push {
     return document.json("data").map { Array($0.utf8) } ?? []
   }
 
-  /// The fields: `PUSH_ID`, `PUSH_TIME`, `PUSH_TYPE`, `PUSH_TOPIC`, `PUSH_SESSION`, and if it has them `PUSH_NAMESPACE`,
-  /// `PUSH_ACK` and `PUSH_DELIVERIES`.
+  /// The fields: `PUSH_ID`, `PUSH_TIME`, `PUSH_TYPE`, `PUSH_TOPIC`, `PUSH_SESSION`, and if it has them
+  /// `PUSH_NAMESPACE`, `PUSH_ACK` and `PUSH_DELIVERIES`.
   func variables(session: String) -> [String: String] {
     var variables = ["PUSH_SESSION": session, "PUSH_TOPIC": ""]
     for name in ["id", "time", "type", "topic", "namespace", "ack"] {

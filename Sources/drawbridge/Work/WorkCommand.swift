@@ -5,7 +5,8 @@ import Reactor
 
 /// Runs a command for each push of a shared consumer.
 ///
-/// One thread waits for signals, the ends of commands, the response to the held receive, and the time of the next extension.
+/// One thread waits for signals, the ends of commands, the response to the held receive, and the time of the next
+/// extension.
 final class WorkCommand {
   private static let receiveWait = TimeSpan.seconds(25)
   /// Beyond the wait, for the response.
@@ -106,12 +107,12 @@ final class WorkCommand {
 
   // MARK: The consumer
 
-  /// Creates the consumer, or changes what the flags say.
+  /// Creates the consumer, or changes the settings that the flags contain.
   private func prepare() throws(CommandFailure) -> Document {
     let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
     let found = try client.success(of: request, accepting: [404])
     let problem = found.status == 404 ? found.document?.text("detail") ?? "" : ""
-    // Another 404 is that of the session.
+    // The session, and not the consumer, may not exist.
     if found.status == 404, problem.hasPrefix("session") { throw client.refusal(found) }
     let existing = found.status == 404 ? nil : found.document
     guard existing != nil || found.status == 404 else { throw GatewayClient.noGateway }

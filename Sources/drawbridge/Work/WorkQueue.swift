@@ -1,6 +1,7 @@
 import ByteStreams
 
-/// What `drawbridge work` has received and not settled: running commands, and settlements that are to be sent. A pure value.
+/// What `drawbridge work` has received and not settled: running commands, and settlements that are to be sent. A pure
+/// value.
 struct WorkQueue {
   /// The delay of a release grows with the deliveries of a push: 1 s, 2 s, 4 s, up to the longest.
   static let delays = (first: TimeSpan.seconds(1), longest: TimeSpan.minutes(5))
@@ -78,7 +79,7 @@ struct WorkQueue {
   /// A push that no command handles: other workers get it at once.
   mutating func giveBack(_ lease: String) { settlements.append((lease, .release(after: .zero))) }
 
-  /// Returns what is to be sent now. Releases with another delay follow in the next request.
+  /// Returns the next request to send. Releases with another delay follow in a later request.
   func request(at now: MonotonicTime) -> Request {
     var request = Request()
     var delay: TimeSpan?

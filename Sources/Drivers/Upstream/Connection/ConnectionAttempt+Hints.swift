@@ -9,8 +9,8 @@ import WebSocketCodec
 extension ConnectionAttempt {
   private static var tlsHint: String { ": if this is a TLS port, use wss:// in the URL" }
 
-  /// For the first bytes of the response to a plain `ws` request. A TLS record starts with its type: alert (21) or handshake (22),
-  /// RFC 8446 §5.1. No HTTP response starts with either.
+  /// For the first bytes of the response to a plain `ws` request. A TLS record starts with its type: alert (21) or
+  /// handshake (22), RFC 8446 §5.1. No HTTP response starts with either.
   func hint(for beginning: Span<UInt8>) -> String {
     !url.isSecure && !beginning.isEmpty && (beginning[0] == 21 || beginning[0] == 22) ? Self.tlsHint : ""
   }

@@ -24,8 +24,8 @@ final class Conversation {
 
   /// The result of reading a message of the upstream.
   enum Reading {
-    /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.decompressed`); nil if it was not
-    /// compressed.
+    /// The message's meaning. `unpackedKind`: the kind of the decompressed message (`decoder.decompressed`); nil if it
+    /// was not compressed.
     case event(ProtocolEvent, unpackedKind: MessageKind?, isMalformed: Bool)
     /// The decompressed message would exceed the limit.
     case tooLarge

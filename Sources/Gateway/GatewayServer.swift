@@ -208,6 +208,7 @@ package final class GatewayServer: Sendable {
     }
     sessions.start(on: loops)
     replicas?.begin(api)
+    HistorySampler.start(api, on: loops[0])
     let network = settings.network
     if network.changes == .watch {
       NetworkWatcher.start(settle: network.settle, logger: logger, metrics: metrics, on: loops[0]) { [sessions] in

@@ -244,7 +244,7 @@ package final class API: HTTPApplication {
     // This gateway has become the holder since the request was routed, or no other gateway can be reached.
     case .distantDelivery: throw ProblemError(Self.holderUnavailable)
     case .consumer(let target): return .consumer(try accept(request, for: target, &body))
-    case .session, .reload, .document, .errorPage, .live, .ready, .started, .metrics, .status, .options:
+    case .session, .reload, .document, .errorPage, .live, .ready, .started, .metrics, .history, .status, .options:
       return .read(route, representation)
     }
   }
@@ -257,7 +257,7 @@ package final class API: HTTPApplication {
     let offered: [Representation]
     switch route {
     case .send, .delivery, .distantDelivery, .call, .changeSession, .putSession, .closeSession, .session, .sessions,
-      .reload, .consumer:
+      .reload, .consumer, .history:
       if request.fields.acceptsAllMediaTypes { return .json }
       offered = [.json]
     case .document: offered = [.yaml]

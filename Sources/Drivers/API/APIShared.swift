@@ -45,6 +45,8 @@ package final class APIShared: Sendable {
   /// The ids of forwarded requests whose messages are accepted. Kept apart from the keys of clients, whose number is
   /// promised.
   let forwarded: Locked<IdempotencyTable>
+  /// The last minutes, for the plots of the status page.
+  let history = Locked(GatewayHistory())
   let unstoredKeys = Locked(UnstoredKeys())
   /// Whether keys are stored with the messages of stored sessions.
   let storesKeys: Bool

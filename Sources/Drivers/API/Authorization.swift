@@ -17,7 +17,7 @@ extension Route {
     case .call: .call
     case .changeSession, .reload: .admin
     case .session, .sessions, .putSession, .closeSession: []
-    case .document, .errorPage, .live, .ready, .started, .metrics, .status, .options: nil
+    case .document, .errorPage, .live, .ready, .started, .metrics, .history, .status, .options: nil
     }
   }
 

@@ -24,8 +24,8 @@ extension Route {
     case .consumer(let target): target.session
     case .putSession(let name): sessions.find(Array(name.utf8).span)
     // A session is removed from the list of sessions, which every gateway can change.
-    case .closeSession, .receive, .sessions, .reload, .document, .errorPage, .live, .started, .metrics, .status, .ready,
-      .options:
+    case .closeSession, .receive, .sessions, .reload, .document, .errorPage, .live, .started, .metrics, .history,
+      .status, .ready, .options:
       nil
     }
   }

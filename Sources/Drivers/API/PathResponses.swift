@@ -40,6 +40,7 @@ extension API {
     case .metrics:
       response.begin(.ok, MetricsRegistry.contentType)
       shared.registry.render(into: &response.content.text)
+    case .history: respondWithHistory(at: now, into: &response)
     case .status: respondWithStatus(as: representation, at: now, into: &response)
     case .options(let methods):
       response.begin(.noContent, nil)

@@ -36,7 +36,9 @@ enum PendingRequest {
     case .delivery: .delivery
     case .consumer: .consumer
     case .change, .putSession, .closeSession, .listSessions, .read(.session, _): .session
-    case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.status, _): .management
+    case .read(.live, _), .read(.ready, _), .read(.started, _), .read(.metrics, _), .read(.history, _),
+      .read(.status, _):
+      .management
     // A call that does not wait was refused.
     case .call, .read, .forward, .misdirected, .preflight, .refused, .missing: .other
     case .fromPeer(let request, _, _), .movable(let request, _): request.kind

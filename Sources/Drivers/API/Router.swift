@@ -23,7 +23,7 @@ enum Route {
   indirect case consumer(ConsumerTarget)
   case document
   case errorPage(Problem.Kind)
-  case live, started, metrics, status
+  case live, started, metrics, history, status
   /// With `excludingUpstream`, ready means only that requests are served.
   case ready(excludingUpstream: Bool)
   /// `OPTIONS`, with the value of `Allow`.
@@ -51,7 +51,8 @@ enum Route {
     switch self {
     case .send, .receive, .delivery, .distantDelivery, .call, .sessions, .closeSession, .ready, .options: true
     case .consumer(let target): target.action == .receive || target.action == .list
-    case .session, .changeSession, .putSession, .reload, .document, .errorPage, .live, .started, .metrics, .status:
+    case .session, .changeSession, .putSession, .reload, .document, .errorPage, .live, .started, .metrics, .history,
+      .status:
       false
     }
   }
@@ -325,9 +326,12 @@ struct Router {
     if path.equals("/readyz") { return try reading(request, try readiness(request)) }
     if path.equals("/startupz") { return try reading(request, .started) }
     if path.equals("/metrics") { return try reading(request, .metrics) }
+    if path.equals("/history") { return try reading(request, .history) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
     throw ProblemError(
-      .notFound, "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /errors/{type} and those of /v1")
+      .notFound,
+      "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /history, /errors/{type} and those of /v1"
+    )
   }
 
   private func readiness(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Route {

@@ -1,3 +1,4 @@
+import ByteStreams
 import Consumers
 import Inbox
 import Metrics
@@ -65,11 +66,14 @@ package struct SessionSums: Sendable {
   package let queuedMessages: Int
   package let retainedMessages: Int
   package let retainedBytes: Int
+  /// The longest of all sessions; nil if none has measured one.
+  package let roundTrip: TimeSpan?
 
   init(_ figures: SessionFigures) {
     ready = figures.counts.ready
     pushes = figures.pushes
     queuedMessages = figures.counts.queuedMessages
+    roundTrip = figures.counts.roundTrip
     (retainedMessages, retainedBytes) = (figures.retainedMessages, figures.retainedBytes)
   }
 }

@@ -451,6 +451,7 @@ package final class SessionHandle: Sendable {
       counts.unconfirmed = shared.outbox.unconfirmed
       counts.calls = shared.calls.count
       counts.redeliveries = shared.outbox.ledger.redeliveries
+      counts.roundTrip = counts.ready > 0 ? shared.status.roundTrip : nil
       for (index, state) in DeliveryState.allCases.enumerated() {
         counts.messages[index] = shared.outbox.ledger.total(state)
       }

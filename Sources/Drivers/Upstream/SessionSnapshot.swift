@@ -83,6 +83,8 @@ package struct SessionCounts: Sendable {
   package var unconfirmed = 0
   package var calls = 0
   package var redeliveries: UInt64 = 0
+  /// Of several sessions the longest; nil if none has measured one.
+  package var roundTrip: TimeSpan?
   /// Messages that have entered each state, in the order of `DeliveryState.allCases`.
   package var messages = [UInt64](repeating: 0, count: DeliveryState.allCases.count)
 
@@ -97,6 +99,7 @@ package struct SessionCounts: Sendable {
     left.unconfirmed += right.unconfirmed
     left.calls += right.calls
     left.redeliveries += right.redeliveries
+    left.roundTrip = right.roundTrip.map { max($0, left.roundTrip ?? $0) } ?? left.roundTrip
     for index in left.messages.indices { left.messages[index] += right.messages[index] }
   }
 

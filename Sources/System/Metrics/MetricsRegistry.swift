@@ -93,6 +93,14 @@ package final class MetricsRegistry: Sendable {
     return result
   }
 
+  /// Returns the sum of the counters with this name; 0 if there are none.
+  package func total(of name: String) -> UInt64 {
+    let series = families.withLock { families in families.first { $0.name == name }?.series ?? [] }
+    return series.reduce(0) { sum, series in
+      if case .counter(let counter) = series.source { sum &+ counter.total } else { sum }
+    }
+  }
+
   /// Removes all metrics. Computed metrics refer to objects that may refer to the registry, so this breaks reference
   /// cycles.
   func removeAll() {

@@ -4,6 +4,8 @@
 struct ContractOperation {
   let path: String
   let method: String
+  /// Whether only listeners for management serve it.
+  var isManagement = false
   var queryParameters: [String] = []
   /// The declared header fields of each status.
   var fields: [Int: Set<String>] = [:]
@@ -13,13 +15,20 @@ struct ContractOperation {
   static func all() -> [ContractOperation] {
     var found: [ContractOperation] = []
     var path = ""
+    var isManagement = false
     var status = 0
     var isInHeaders = false
     for line in String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n") {
       if line.hasPrefix("components:") { break }
-      if line.hasPrefix("  /") { path = String(line.dropFirst(2).dropLast()) }
+      if line.hasPrefix("  /") {
+        path = String(line.dropFirst(2).dropLast())
+        isManagement = false
+      }
+      if line.hasPrefix("    servers:") { isManagement = true }
       if line.hasPrefix("    "), !line.hasPrefix("     "), line.hasSuffix(":") {
-        found.append(ContractOperation(path: path, method: line.dropFirst(4).dropLast().uppercased()))
+        found.append(
+          ContractOperation(
+            path: path, method: line.dropFirst(4).dropLast().uppercased(), isManagement: isManagement))
       }
       if line.contains("in: query"), let start = line.firstRange(of: "{name: ") {
         found[found.count - 1].queryParameters.append(String(line[start.upperBound...].prefix { $0 != "," }))

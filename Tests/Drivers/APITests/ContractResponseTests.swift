@@ -132,6 +132,7 @@ import Upstream
     for path in ["/v1/session", "/v1/sessions", "/openapi.yaml"] {
       observed.add("GET \(path)", try api.respond("GET", path))
     }
+    observed.add("GET /history", try api.respond("GET", "/history", "", .management))
     for method in ["GET", "POST"] {
       observed.add("\(method) /v1/reload", try api.respond(method, "/v1/reload"))
     }

@@ -17,7 +17,7 @@ import UpstreamProtocol
 
   @Test func everyPathOfTheFileIsServedWithItsMethodsAndNoOthers() throws {
     let operations = operations()
-    #expect(operations.count == 24)
+    #expect(operations.count == 25)
     let api = try APIFixture { $0.session.upstream.conventions.correlation = .jsonRPC }
     let id = try #require(try api.post("a").text("id"))
     for path in Set(operations.map(\.path)) {
@@ -26,10 +26,13 @@ import UpstreamProtocol
         .replacingOccurrences(of: "{consumer}", with: "workers").replacingOccurrences(of: "{name}", with: "default")
         + (path == "/v1/messages" || path.hasSuffix("/receive") ? "?wait=0" : "")
       let declared = Set(operations.filter { $0.path == path }.map(\.method))
+      let isManagement = operations.contains { $0.path == path && $0.isManagement }
+      if isManagement { #expect(try api.respond("GET", target).problem == "not-found") }
       for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
         let fields = method == "GET" ? "" : "Content-Length: 0\r\n"
         _ = try api.put("workers", #"{"share":true}"#)
-        #expect(isServed(try api.respond(method, target, fields)) == declared.contains(method), "\(method) \(path)")
+        let response = try api.respond(method, target, fields, isManagement ? .management : .loopback)
+        #expect(isServed(response) == declared.contains(method), "\(method) \(path)")
       }
     }
   }
@@ -197,6 +200,9 @@ import UpstreamProtocol
   /// Whether a well-formed request of this operation may get this problem. A new kind must be added here.
   private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
     // It has no body, and belongs to no session.
+    if path == "/history" {
+      return [.hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable].contains(kind)
+    }
     if path == "/v1/reload" {
       return [
         .hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable, .tooManyRequests, .unauthorized,

@@ -5,6 +5,7 @@ import Digests
 import Foundation
 import HTTPServer
 import Host
+import Metrics
 import Reactor
 import Testing
 
@@ -32,7 +33,7 @@ import Testing
       #expect(response.problem == "unauthorized", "\(path)")
       #expect(response.field("WWW-Authenticate") == "Bearer realm=\"drawbridge\"")
     }
-    for path in ["/", "/livez", "/startupz", "/metrics", "/errors/not-found"] {
+    for path in ["/", "/livez", "/startupz", "/metrics", "/history", "/errors/not-found"] {
       #expect(try api.respond("GET", path, browser + "", .management).problem != "unauthorized", "\(path)")
     }
     #expect(try api.respond("GET", "//v1/session", "", .management).problem == "not-found")
@@ -210,6 +211,25 @@ import Testing
     for secret in ["market", "127.0.0.1", "push\"", "secret"] { #expect(!response.body.contains(secret)) }
     let hidden = try APIFixture().respond("GET", "/", "Accept: application/json\r\n", .management)
     #expect(hidden.json["payloads"] as? Bool == false)
+  }
+
+  @Test func theHistoryHasTheRatesBetweenSamplesAndNamesNoSession() throws {
+    let api = try closed()
+    #expect(try api.respond("GET", "/history", "", .management).json["samples"] as? [Any] != nil)
+    let shared = api.api.shared
+    shared.takeSample(at: api.now - .seconds(10))
+    shared.metrics.acceptedMessages.add(20)
+    shared.metrics.heldPolls.add(2)
+    shared.takeSample(at: api.now - .seconds(2))
+    let response = try api.respond("GET", "/history", "", .management)
+    #expect(response.field("Content-Type") == "application/json" && response.json["interval_seconds"] as? Double == 5)
+    let samples = try #require(response.json["samples"] as? [[String: Any]])
+    #expect(samples.count == 1)
+    let sample = try #require(samples.first)
+    #expect(sample["seconds_ago"] as? Double == 2 && sample["accepted_per_second"] as? Double == 2.5)
+    #expect(sample["received_per_second"] as? Double == 0 && sample["held"] as? Int == 2)
+    #expect(sample["round_trip_seconds"] is NSNull && sample["queued"] as? Int == 0 && sample["streams"] as? Int == 0)
+    #expect(!response.body.contains("default"))
   }
 
   @Test func withAuthenticationTheTextSaysNothingOfTheUpstream() throws {

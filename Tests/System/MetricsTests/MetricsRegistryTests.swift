@@ -33,6 +33,14 @@ import Testing
       ])
   }
 
+  @Test func theTotalOfANameIsTheSumOfItsCounters() {
+    let registry = MetricsRegistry()
+    registry.counter("a_total", "A.", [("k", "x")]).add(3)
+    registry.counter("a_total", "A.", [("k", "y")]).add(4)
+    registry.counter("b_total", "B.").add(100)
+    #expect(registry.total(of: "a_total") == 7 && registry.total(of: "c_total") == 0)
+  }
+
   /// Two additions that exceed a limit together: the second one is refused, and does not affect the first.
   @Test func aLimitedAdditionTakesNothingIfItIsRefused() {
     let gauge = Gauge()

@@ -1,0 +1,61 @@
+import ByteStreams
+import HTTPCodec
+import HTTPServer
+import Metrics
+import Sessions
+import Threading
+
+extension APIShared {
+  /// The time between two calls of `takeSample`.
+  package static var historyInterval: TimeSpan { GatewayHistory.interval }
+
+  /// Adds what the metrics say now to the history. Any thread may call it.
+  package func takeSample(at now: MonotonicTime) {
+    var sample = HistorySample(time: now)
+    let sums = sessions.sums
+    sample.received = registry.total(of: "drawbridge_upstream_messages_total")
+    sample.accepted = metrics.acceptedMessages.total
+    sample.queued = sums.queuedMessages
+    sample.roundTrip = sums.roundTrip
+    sample.held = metrics.heldPolls.current + metrics.heldReceives.current + sessions.callCount
+    sample.streams = metrics.openStreams.current
+    history.withLock { $0.append(sample) }
+  }
+}
+
+extension API {
+  /// `GET /history`: what the plots of the status page show. It names no session, since it needs no credentials.
+  func respondWithHistory(at now: MonotonicTime, into response: inout Response) {
+    response.begin(.ok, "application/json")
+    response.content.text.append("{\"instance\":" as StaticString)
+    response.content.text.append(decimal: Int(shared.instance))
+    response.content.text.append(",\"interval_seconds\":" as StaticString)
+    response.content.text.append(seconds: GatewayHistory.interval)
+    response.content.text.append(",\"samples\":[" as StaticString)
+    for (index, point) in shared.history.withLock({ $0.points }).enumerated() {
+      if index > 0 { response.content.text.append(",") }
+      point.write(at: now, into: &response.content.text)
+    }
+    response.content.text.append("]}\n" as StaticString)
+  }
+}
+
+extension GatewayHistory.Point {
+  fileprivate func write(at now: MonotonicTime, into output: inout ByteQueue) {
+    output.append("{\"seconds_ago\":" as StaticString)
+    output.append(seconds: now - sample.time)
+    output.append(",\"received_per_second\":" as StaticString)
+    output.append(String((receivedPerSecond * 1_000).rounded() / 1_000))
+    output.append(",\"accepted_per_second\":" as StaticString)
+    output.append(String((acceptedPerSecond * 1_000).rounded() / 1_000))
+    output.append(",\"round_trip_seconds\":" as StaticString)
+    output.append(seconds: sample.roundTrip, digits: 6)
+    output.append(",\"queued\":" as StaticString)
+    output.append(decimal: sample.queued)
+    output.append(",\"held\":" as StaticString)
+    output.append(decimal: sample.held)
+    output.append(",\"streams\":" as StaticString)
+    output.append(decimal: sample.streams)
+    output.append("}")
+  }
+}

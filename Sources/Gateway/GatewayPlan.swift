@@ -32,9 +32,8 @@ package struct GatewayPlan: Sendable {
   /// - Parameters:
   ///   - inherited: sockets that `settings.listeners` uses.
   ///   - isReload: whether this is a reload, which does not read the certificate of the HTTPS listeners. Its watcher
-  ///     does
-  ///     that, and keeps the old certificate while certificate and key do not match, as between their replacements. Other
-  ///     settings take effect meanwhile.
+  ///     does that, and keeps the old certificate while certificate and key do not match, as between their
+  ///     replacements. Other settings take effect meanwhile.
   ///   - isUsable: whether the settings of a section, such as `upstream.tls`, are free of errors. If not, the session's
   ///     files are not read, and the plan must not be used.
   package init(

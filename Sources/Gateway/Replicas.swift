@@ -28,7 +28,7 @@ final class Replicas: Sendable {
   ///
   /// - Parameters:
   ///   - peers: the address and secret for requests between gateways; nil if this gateway has no listener for peers.
-  /// - loop: the index of the loop, which follows the loops of clients.
+  ///   - loop: the index of the loop, which follows the loops of clients.
   init(
     _ target: RedisConnector.Target, _ settings: GatewaySettings, _ slots: [SharedSlot], in directory: SessionDirectory,
     peers: PeerNetwork?, loop: Int, logger: Logger, _ metrics: MetricsRegistry

@@ -12,7 +12,7 @@ package protocol Dialer: AnyObject {
   /// Opens a transport to `destination`.
   ///
   /// - Parameters:
-  /// - cancellation: ends the present wait. Then `.cancelled` is thrown.
+  ///   - cancellation: ends the present wait. Then `.cancelled` is thrown.
   ///   - input: receives bytes that the peer sent after a proxy's response and that nothing has read yet.
   ///   - report: called when a phase begins, except the first (`resolving`).
   func dial(

@@ -113,9 +113,9 @@ package final class HTTPClient: TimerTarget {
   /// receives the request.
   ///
   /// - Parameters:
-  /// - mayRepeat: whether the request may be sent a second time if a kept connection ends before the first byte of the
-  ///   response. The server may have executed it by then.
-  /// - client: the client for which the content of the response counts; 0 if unknown.
+  ///   - mayRepeat: whether the request may be sent a second time if a kept connection ends before the first byte of
+  ///     the response. The server may have executed it by then.
+  ///   - client: the client for which the content of the response counts; 0 if unknown.
   package func send(
     _ request: HTTPClientRequest, within limit: TimeSpan, mayRepeat: Bool = true, for client: UInt64 = 0
   ) async -> Outcome {

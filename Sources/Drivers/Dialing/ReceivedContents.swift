@@ -10,8 +10,8 @@ package final class ReceivedContents: Sendable {
   private let total: Locked<ReservedTotal>
 
   /// - Parameters:
-  /// - limit: the maximum of one client (`Reserve`).
-  /// - gauge: shows the sum.
+  ///   - limit: the maximum of one client (`Reserve`).
+  ///   - gauge: shows the sum.
   package init(limit: Int, shownBy gauge: Gauge) {
     self.limit = limit
     self.gauge = gauge

@@ -23,7 +23,7 @@ package final class SentinelWatch {
   private var subscriptions: [Subscription] = []
 
   /// - Parameters:
-  /// - name: the name of the primary.
+  ///   - name: the name of the primary.
   ///   - report: called for each change, by each Sentinel.
   package init(
     _ sentinels: [RedisEndpoint], of name: String, dialer: any Dialer, loop: LoopContext, report: @escaping Report

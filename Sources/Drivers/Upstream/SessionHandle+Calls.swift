@@ -42,9 +42,9 @@ extension SessionHandle {
   /// Registers a call and queues its request. Callable from any loop.
   ///
   /// - Parameters:
-  /// - request: the request, which contains the id of the call.
-  /// - token: the client's id, as JSON.
-  /// - timeToLive: as in `post`. It must not exceed the time that the client waits.
+  ///   - request: the request, which contains the id of the call.
+  ///   - token: the client's id, as JSON.
+  ///   - timeToLive: as in `post`. It must not exceed the time that the client waits.
   package func call(
     _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, by client: UInt64 = 0,
     now: MonotonicTime

@@ -182,7 +182,7 @@ package final class SessionHandle: Sendable {
 
   /// - Parameters:
   ///   - name: the value of the metrics label `session`.
-  /// - opened: the journal of the session; nil if the session is not stored.
+  ///   - opened: the journal of the session; nil if the session is not stored.
   package convenience init(
     _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
     attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal? = nil

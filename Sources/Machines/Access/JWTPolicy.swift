@@ -13,7 +13,7 @@ package struct JWTPolicy: Equatable, Sendable {
 
   /// - Parameters:
   ///   - audiences: one of them must be in `aud`. If empty, no token is accepted.
-  /// - issuers: one of them must be `iss`. If empty, any issuer is accepted, or only the issuers that the keys name.
+  ///   - issuers: one of them must be `iss`. If empty, any issuer is accepted, or only the issuers that the keys name.
   package init(audiences: [String], issuers: [String] = [], leeway: TimeSpan = Self.defaultLeeway) {
     self.audiences = audiences.map { Array($0.utf8) }
     self.issuers = issuers.map { Array($0.utf8) }

@@ -100,7 +100,7 @@ package struct CallTable: Sendable {
   /// - Parameters:
   ///   - token: the client's id, as JSON.
   ///   - sequence: the number of the message with the request.
-  /// - client: the client for which the call counts.
+  ///   - client: the client for which the call counts.
   package mutating func open(_ id: CallID, token: SharedBytes, sequence: UInt64, by client: UInt64 = 0) -> Int {
     precondition(hasRoom(for: client) && !contains(id), "a call needs room and a new id")
     total.add(by: client)
@@ -158,9 +158,9 @@ package struct CallTable: Sendable {
   /// Records a message with the id of a call.
   ///
   /// - Parameters:
-  /// - range: the range of the id in the message.
+  ///   - range: the range of the id in the message.
   ///   - canBeLate: whether the message may be shown inside another document.
-  /// - hasMemory: whether late calls may use this many bytes more.
+  ///   - hasMemory: whether late calls may use this many bytes more.
   package mutating func receive(
     _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime,
     hasMemory: (Int) -> Bool = { _ in true }

@@ -52,8 +52,8 @@ package struct LateCalls: Sendable {
   func sequence(of id: CallID) -> UInt64? { sequences[id] }
 
   /// - Parameters:
-  /// - client: the client for which the call counts; 0 if clients cannot be distinguished.
-  /// - hasMemory: whether late calls may use this many bytes more. If not, the call is not remembered.
+  ///   - client: the client for which the call counts; 0 if clients cannot be distinguished.
+  ///   - hasMemory: whether late calls may use this many bytes more. If not, the call is not remembered.
   mutating func add(
     _ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, by client: UInt64, now: MonotonicTime,
     hasMemory: (Int) -> Bool

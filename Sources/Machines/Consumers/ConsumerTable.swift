@@ -76,8 +76,8 @@ package struct ConsumerTable: Sendable {
   ///
   /// - Parameters:
   ///   - start: where a new consumer starts.
-  /// - owner: the client that creates it; 0 if clients cannot be distinguished.
-  /// - hasMemory: whether consumers may use this many bytes more.
+  ///   - owner: the client that creates it; 0 if clients cannot be distinguished.
+  ///   - hasMemory: whether consumers may use this many bytes more.
   package mutating func put(
     _ name: String, _ settings: ConsumerSettings, start: Cursor, by owner: UInt64 = 0, now: MonotonicTime,
     hasMemory: (Int) -> Bool = { _ in true }

@@ -22,8 +22,8 @@ package struct PushContinuity: Sendable {
   private var interrupted: Set<String> = []
 
   /// - Parameters:
-  /// - mayBeContinued: whether the upstream may restore the state of the last connection of an earlier process.
-  /// - namespaces: the namespaces that this connection had joined.
+  ///   - mayBeContinued: whether the upstream may restore the state of the last connection of an earlier process.
+  ///   - namespaces: the namespaces that this connection had joined.
   package init(mayBeContinued: Bool, namespaces: some Sequence<String>) {
     isLossDelayed = mayBeContinued
     known = Set(namespaces)
@@ -74,12 +74,12 @@ package struct PushContinuity: Sendable {
   /// The session has changed its state. The parameters describe the sending connection.
   ///
   /// - Parameters:
-  /// - didSend: whether a connection could send before the change.
-  /// - sends: whether a connection can send now.
-  /// - wasClosing: whether the closing handshake was in progress.
-  /// - closes: whether the closing handshake begins.
-  /// - upstreamHasEnded: whether the upstream will send nothing more. Nothing follows its close frame (RFC 6455,
-  ///   section 5.5.1).
+  ///   - didSend: whether a connection could send before the change.
+  ///   - sends: whether a connection can send now.
+  ///   - wasClosing: whether the closing handshake was in progress.
+  ///   - closes: whether the closing handshake begins.
+  ///   - upstreamHasEnded: whether the upstream will send nothing more. Nothing follows its close frame (RFC 6455,
+  ///     section 5.5.1).
   package mutating func changed(
     didSend: Bool, sends: Bool, wasClosing: Bool, closes: Bool, upstreamHasEnded: Bool
   ) -> Bool {

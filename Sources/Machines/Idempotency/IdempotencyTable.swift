@@ -134,9 +134,9 @@ package struct IdempotencyTable: Sendable {
   package var count: Int { total.used }
 
   /// - Parameters:
-  /// - key: the digest of the client's key with its scope.
-  /// - fingerprint: the digest of the content of the request.
-  /// - client: the client for which the key counts: a principal, or an address without credentials.
+  ///   - key: the digest of the client's key with its scope.
+  ///   - fingerprint: the digest of the content of the request.
+  ///   - client: the client for which the key counts: a principal, or an address without credentials.
   package mutating func begin(
     _ key: Key, _ fingerprint: Key, by client: UInt64, now: MonotonicTime
   ) -> Verdict {

@@ -34,7 +34,7 @@ extension Outbox {
   ///
   /// - Parameters:
   ///   - closedAsTooBig: the upstream closed with 1009, 'message too big'.
-  /// - partiallyWritten: the message of which the kernel has accepted a part, but not the whole.
+  ///   - partiallyWritten: the message of which the kernel has accepted a part, but not the whole.
   package mutating func stopSending(closedAsTooBig: Bool = false, partiallyWritten: UInt64? = nil) {
     guard let ended = flight else { return }
     settle()

@@ -7,7 +7,7 @@ extension Outbox {
   /// Stores messages and records changes of deliveries from now on. Called before the first message.
   ///
   /// - Parameters:
-  /// - stored: the outbox that an earlier process stored.
+  ///   - stored: the outbox that an earlier process stored.
   ///   - isUnderstood: whether the present upstream understands its messages.
   package mutating func startStoring(_ stored: StoredOutbox, isUnderstood: Bool = true, at clock: JournalClock) {
     storesMessages = true

@@ -256,9 +256,9 @@ package struct Outbox: Sendable {
   /// not count.
   ///
   /// - Parameters:
-  /// - client: the client that may use the reserve; 0 if the reserve may not be used.
-  /// - dropsWaiting: whether to leave out the waiting messages, which may be dropped. If dropping all of them makes no
-  ///   room, none is dropped.
+  ///   - client: the client that may use the reserve; 0 if the reserve may not be used.
+  ///   - dropsWaiting: whether to leave out the waiting messages, which may be dropped. If dropping all of them makes
+  ///     no room, none is dropped.
   func exceededLimit(
     _ count: Int, _ size: Int, replacing topic: String? = nil, by client: UInt64 = 0, dropsWaiting: Bool = false
   ) -> QueueLimit? {
@@ -311,9 +311,9 @@ package struct Outbox: Sendable {
   /// once `maximumBytes` are reached.
   ///
   /// - Parameters:
-  /// - largest: a larger message is not taken yet, since its sender prepares it first (`next`), unless it has time to
-  ///   live 0. Messages with time to live 0 behind it end.
-  /// - prepared: a larger message that is prepared, and is taken.
+  ///   - largest: a larger message is not taken yet, since its sender prepares it first (`next`), unless it has time to
+  ///     live 0. Messages with time to live 0 behind it end.
+  ///   - prepared: a larger message that is prepared, and is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
     into batch: inout [OutboxMessage]

@@ -112,10 +112,10 @@ package struct SubscriptionLedger: Sendable {
   /// Called for each client message that is sent to the upstream.
   ///
   /// - Parameters:
-  /// - message: the number of the message.
-  /// - client: the client for which it counts; 0 if clients cannot be distinguished.
-  /// - callID: the location of the id of a call; nil if the message is not a call. The gateway made that id. A
-  ///   subscription whose key is that id is not stored, since no client could remove it.
+  ///   - message: the number of the message.
+  ///   - client: the client for which it counts; 0 if clients cannot be distinguished.
+  ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway made that id. A
+  ///     subscription whose key is that id is not stored, since no client could remove it.
   package mutating func sent(
     _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
     callID: JSONPointer? = nil

@@ -1,10 +1,10 @@
 /// Statistics of a session's pushes, from which `OverlapFilter` decides whether two equal pushes may be two responses.
 ///
 /// Fixed memory records which pushes repeat: two tables, each indexed by a digest's low bits. A digest that is found in
-/// `recent` is stored in `repeated`, where only other repeating ones evict it. So the response `ok` is remembered among
-/// any number of numbered pushes.
+/// `recent` is stored in `repeated`, where only other repeating digests evict it. So the response `ok` is remembered
+/// among any number of numbered pushes.
 package struct PushHistory: Sendable {
-  /// Approximate number of pushes between two equal ones within which the second is recognised.
+  /// Approximate number of pushes between two equal pushes within which the second push is recognised.
   package static let recentPushes = 1_024
   package static let repeatedPushes = 256
   /// Minimum number of pushes that shows that the upstream does more than respond.

@@ -105,8 +105,7 @@ package struct WebhookMachine: Sendable {
   ///   - lease: the lease of the push.
   ///   - age: the age of the push.
   ///   - isCurrent: whether the request went to the current endpoint. Otherwise its outcome says nothing about the
-  ///     current
-  ///     receiver.
+  ///     current receiver.
   package mutating func end(
     _ outcome: WebhookOutcome, of lease: Lease, age: TimeSpan, isCurrent: Bool = true, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator

@@ -13,8 +13,8 @@ package final class JournalProgress: Sendable {
   package init(position: UInt64) { self.position = Atomic(position) }
 
   /// - Parameters:
-  /// - ticket: at least the ticket of the last call.
-  /// - position: the position of the last push or gap that is stored, as `Cursor.position`.
+  ///   - ticket: at least the ticket of the last call.
+  ///   - position: the position of the last push or gap that is stored, as `Cursor.position`.
   package func setStored(through ticket: UInt64, position: UInt64) {
     self.position.store(position, ordering: .sequentiallyConsistent)
     stored.store(ticket, ordering: .releasing)
@@ -56,7 +56,7 @@ package final class QueuedJournal: SessionJournal {
 
   /// - Parameters:
   ///   - session: the number of the session in the store.
-  /// - isShared: whether the session is shared, so that another gateway may continue this journal.
+  ///   - isShared: whether the session is shared, so that another gateway may continue this journal.
   package init(_ queue: SubmissionQueue, session: Int32, _ progress: JournalProgress, isShared: Bool) {
     self.queue = queue
     self.session = session

@@ -187,10 +187,10 @@ final class OutboxPump: TimerTarget {
   /// due.
   ///
   /// - Parameters:
-  /// - isOurs: whether it responds to a ping of this connection. Otherwise it counts only for an earlier sending
-  ///   connection.
-  /// - sending: the connection that sends now.
-  /// - publish: shows the round trip.
+  ///   - isOurs: whether it responds to a ping of this connection. Otherwise it counts only for an earlier sending
+  ///     connection.
+  ///   - sending: the connection that sends now.
+  ///   - publish: shows the round trip.
   /// - Returns: the ping to send, and whether messages of an earlier sending connection are not settled; nil if the
   ///   pong does not count.
   func pongReceived(

@@ -24,7 +24,7 @@ final class HeldSession {
   /// The bytes of the stored state, and of the changes that were stored after it.
   private var stateBytes: Int
   private var changeBytes: Int
-  /// The stream has no pushes before this number once the write is stored.
+  /// The stream drops the pushes before this number with the write.
   private var firstKept: UInt64 = 1
 
   // MARK: The present term

@@ -270,7 +270,7 @@ package final class Session: Sendable {
     upstream.noteReader()
   }
 
-  /// Applies settings that were read again.
+  /// Applies reloaded settings.
   func reload(_ change: SessionReload) {
     if let retention = change.retention { self.change(retention) }
     webhooks?.replace(with: change.webhooks)

@@ -152,8 +152,8 @@ package struct HistoryWatch: Sendable {
     hasEntries && !isOverfull && gateways.allSatisfy { hasReported($0.key, $0.value) || isGone($0.key, now: now) }
   }
 
-  /// Whether each other gateway has settled its sessions in the present history. Then no entries that only one gateway
-  /// had are lost.
+  /// Whether each other gateway has settled its sessions in the present history. False if one is gone before, because
+  /// it may have had entries that Redis lacks.
   package var haveOthersReported: Bool { hasEntries && !isOverfull && gateways.allSatisfy(hasReported) }
 
   private func hasReported(_ gateway: GatewayID, _ seen: Seen) -> Bool {

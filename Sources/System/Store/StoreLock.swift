@@ -7,7 +7,6 @@ import Host
 /// SQLite's own lock ends when a failed file is closed, before another file replaces it. This lock lasts until it is
 /// released. The file is never removed, because a process could otherwise lock a file without a name. If the folder was
 /// created again, the file has lost its name, and the lock must be taken again.
-/// be taken anew.
 final class StoreLock {
   /// The time between two attempts, in microseconds.
   private static var pollInterval: UInt32 { 20_000 }

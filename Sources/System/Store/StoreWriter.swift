@@ -11,8 +11,7 @@ import Threading
 
 /// Stores the submitted entries. Runs on the thread of the store, which alone uses the file.
 final class StoreWriter {
-  /// The pages of the write-ahead log are copied to the database when they have this many bytes. A copy then takes some
-  /// 10 ms.
+  /// The write-ahead log is copied to the database when it has this many bytes. A copy then takes some 10 ms.
   private static var checkpointBytes: Int { 4 << 20 }
   /// The log is copied after this time without entries, so that it is empty if the process is killed later.
   private static var idleTime: TimeSpan { .seconds(1) }
@@ -346,7 +345,7 @@ final class StoreWriter {
   }
 
   private func fail(_ failure: Failure) {
-    // Only the last commit is known to be in the file.
+    // Only changes up to the last commit are known to be in the file.
     for session in touched { session.setBehind() }
     switch failure {
     case .full(let reason): report("\(reason)")

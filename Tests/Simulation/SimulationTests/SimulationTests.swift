@@ -15,7 +15,7 @@ import Threading
     ProcessInfo.processInfo.environment["DRAWBRIDGE_SIMULATION_\(name)"].flatMap { UInt64($0) }
   }
 
-  /// The outcome of a history.
+  /// The outcome of a run.
   struct Outcome: Sendable {
     var tickets = 0
     var digest: UInt64 = 0
@@ -46,7 +46,7 @@ import Threading
     return outcome
   }
 
-  /// A history that breaks a promise.
+  /// A run that breaks a promise.
   private struct Finding: Sendable, CustomStringConvertible {
     let seed: UInt64
     let ticket: Int?
@@ -94,7 +94,7 @@ import Threading
     #expect(digests == again)
   }
 
-  /// The same history breaks nothing without the bug, so the finding is the bug.
+  /// The same run breaks nothing without the bug, so the finding is the bug.
   @Test(arguments: PlantedBug.allCases)
   func findsAPlantedBug(_ bug: PlantedBug) async {
     let seeds = Self.number("SEEDS").map { 0..<$0 } ?? bug.seed..<bug.seed + 4

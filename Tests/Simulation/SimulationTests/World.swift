@@ -11,7 +11,7 @@ import UpstreamProtocol
 import UpstreamSession
 import WebSocketCodec
 
-/// A history: clients, gateways, their store and their upstream act and fail at random. The seed determines it. One
+/// A run: clients, gateways, their store and their upstream act and fail at random. The seed determines it. One
 /// gateway dies when it submits a given entry.
 final class World: SimulatedGateway.Observer {
   /// Whether to print the observations.
@@ -82,7 +82,7 @@ final class World: SimulatedGateway.Observer {
     for place in gateways.indices { try start(place) }
   }
 
-  // MARK: The history
+  // MARK: The run
 
   func run() throws(Violation) {
     defer { for gateway in gateways { gateway?.bury() } }

@@ -56,8 +56,9 @@ struct FollowedSession {
     self.number = number
   }
 
-  /// - Parameters: - refresh: the number of a requested refresh, or 0. - hasReaders: whether the holder must be
-  ///   notified of readers.
+  /// - Parameters:
+  ///   - refresh: the number of a requested refresh, or 0.
+  ///   - hasReaders: whether the holder must be notified of readers.
   mutating func ask(refresh: UInt64, hasReaders: Bool, now: MonotonicTime) {
     lastUse = now
     if refresh > asked {

@@ -139,8 +139,10 @@ package final class RedisStore: Journal {
 
   /// Starts a store on a loop that serves nothing else.
   ///
-  /// - Parameters: - makeLog: creates the engine. Called on the loop. - makeDialer: creates the dialer for the
-  ///   connections of the engine, and for the checks whether other gateways can be reached. Called on the loop.
+  /// - Parameters:
+  ///   - makeLog: creates the engine. Called on the loop.
+  ///   - makeDialer: creates the dialer for the connections of the engine, and for the checks whether other gateways
+  ///     can be reached. Called on the loop.
   package static func start(
     _ settings: RedisStoreSettings, on loop: EventLoop, delegate: any RedisStoreDelegate, logger: Logger,
     metrics registry: MetricsRegistry, makeLog: @escaping LogMaker,
@@ -189,8 +191,10 @@ package final class RedisStore: Journal {
 
   /// Reports the pushes of the session for a minute from now on.
   ///
-  /// - Parameters: - refresh: if it is greater than in all calls before, the session is read again, and `refreshed` is
-  ///   reported with this number. - hasReaders: whether to notify the holder that clients wait for pushes here.
+  /// - Parameters:
+  ///   - refresh: if it is greater than in all calls before, the session is read again, and `refreshed` is reported
+  ///     with this number.
+  ///   - hasReaders: whether to notify the holder that clients wait for pushes here.
   package func follow(_ name: String, refresh: UInt64 = 0, hasReaders: Bool = false) {
     _ = submissions.add(Command.follow(name, refresh: refresh, hasReaders: hasReaders))
   }

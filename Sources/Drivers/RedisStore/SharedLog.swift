@@ -29,8 +29,9 @@ package protocol SharedLog: AnyObject {
 
 /// Receives the reports of a log, on its loop.
 package protocol SharedLogOwner: AnyObject {
-  /// - Parameters: - history: changes whenever the engine may have lost data that was not confirmed. - address: the
-  ///   address of the server, for log lines.
+  /// - Parameters:
+  ///   - history: changes whenever the engine may have lost data that was not confirmed.
+  ///   - address: the address of the server, for log lines.
   func logIsUp(history: String, at address: String)
   /// The connection has ended. No command on its way gets a reply.
   func logIsDown(_ failure: LogFailure)

@@ -67,8 +67,9 @@ struct StoreConditions {
       "Redis has replicas to spare", [.number("replicas", count), .number("wait_replicas", required)])
   }
 
-  /// - Parameters: - own: the digest of the settings that must be the same at all gateways. - others: the digests and
-  ///   addresses of the gateways with other settings.
+  /// - Parameters:
+  ///   - own: the digest of the settings that must be the same at all gateways.
+  ///   - others: the digests and addresses of the gateways with other settings.
   mutating func observed(
     _ own: String, _ others: [GatewayID: (configuration: String, address: String)], now: MonotonicTime
   ) -> [Notice] {

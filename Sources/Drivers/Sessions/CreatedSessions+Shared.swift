@@ -96,8 +96,9 @@ extension CreatedSessions {
 
   /// A client has created the session, at this gateway or another. Returns nil if this gateway shuts down.
   ///
-  /// - Parameters: - settings: nil if this gateway cannot be the holder of the session. - standIn: the settings of a
-  ///   session whose holder is always another gateway.
+  /// - Parameters:
+  ///   - settings: nil if this gateway cannot be the holder of the session.
+  ///   - standIn: the settings of a session whose holder is always another gateway.
   func add(
     _ name: String, _ definition: SessionDefinition, _ settings: SharedSettings?, orElse standIn: SharedSettings,
     retention: Retention

@@ -60,10 +60,12 @@ package final class Session: Sendable {
 
   /// Creates a configured session.
   ///
-  /// - Parameters: - metrics: the registry in which the session registers its metrics, labelled with its name. -
-  ///   attemptLimiter: limits connection attempts per host, for all sessions of the process. - budget: limits the
-  ///   memory of all inboxes together. - webhooks: the webhooks of the configuration. - opened: the journal and the
-  ///   restored state; nil if the session is not stored. Released after the call.
+  /// - Parameters:
+  ///   - metrics: the registry in which the session registers its metrics, labelled with its name.
+  ///   - attemptLimiter: limits connection attempts per host, for all sessions of the process.
+  ///   - budget: limits the memory of all inboxes together.
+  ///   - webhooks: the webhooks of the configuration.
+  ///   - opened: the journal and the restored state; nil if the session is not stored. Released after the call.
   package init(
     _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
     attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(), webhooks: [WebhookPlan] = [],
@@ -165,8 +167,9 @@ package final class Session: Sendable {
 
   /// Creates a session on request of a client.
   ///
-  /// - Parameters: - metrics: the metrics of all created sessions together. - onEnd: called once, when the session has
-  ///   ended for good.
+  /// - Parameters:
+  ///   - metrics: the metrics of all created sessions together.
+  ///   - onEnd: called once, when the session has ended for good.
   init(
     _ name: String, _ number: UInt64, on loop: Int, _ creation: SessionCreation, _ settings: SharedSettings,
     retention: Retention, logger: Logger,

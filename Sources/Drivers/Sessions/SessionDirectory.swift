@@ -53,10 +53,13 @@ package final class SessionDirectory: Sendable {
   /// is used, and collisions probe linearly.
   private let slots: [Int32]
 
-  /// - Parameters: - sessions: the configured sessions. - limits: the limits on created sessions. - registry: the
-  ///   registry for the metrics of created sessions. - attemptLimiter: limits the connection attempts of created
-  ///   sessions. Not the limiter of the configured sessions, so that no client delays their attempts. - budget: the
-  ///   budget of the configured sessions. Created sessions use it, too.
+  /// - Parameters:
+  ///   - sessions: the configured sessions.
+  ///   - limits: the limits on created sessions.
+  ///   - registry: the registry for the metrics of created sessions.
+  ///   - attemptLimiter: limits the connection attempts of created sessions. Not the limiter of the configured
+  ///     sessions, so that no client delays their attempts.
+  ///   - budget: the budget of the configured sessions. Created sessions use it, too.
   package convenience init(
     _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
     registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()

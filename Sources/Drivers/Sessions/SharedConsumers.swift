@@ -180,9 +180,10 @@ package final class SharedConsumers: Sendable {
 
   /// Calls `body` with the table. Wakes the timer if it must fire earlier than planned.
   ///
-  /// - Parameters: - mustStore: whether to refuse the change while the store does not work. - use: the consumer that a
-  ///   client uses, and the time. It is recorded even if the change is refused, so that a failed store does not make
-  ///   the consumer idle.
+  /// - Parameters:
+  ///   - mustStore: whether to refuse the change while the store does not work.
+  ///   - use: the consumer that a client uses, and the time. It is recorded even if the change is refused, so that a
+  ///     failed store does not make the consumer idle.
   private func withTable<Result: Sendable>(
     deadline: MonotonicTime = .distantFuture, mustStore: Bool = false, use: (name: String, time: MonotonicTime)? = nil,
     _ body: (inout ConsumerTable, inout EntropyPool) throws(ConsumerRefusal) -> Result

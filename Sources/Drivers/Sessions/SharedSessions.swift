@@ -13,8 +13,8 @@ import Upstream
 /// Gives each shared session the role that the store reports for it: local, with this gateway as its holder, or
 /// followed.
 ///
-/// The store calls it on its loop, so one change is complete before the next begins. It takes no lock while it changes
-/// a session.
+/// The store calls it on its loop, so one change is complete before the next begins. It holds no lock of its own while
+/// it changes a session.
 package final class SharedSessions: Sendable {
   private enum Copy {
     /// The present session has all reported changes.
@@ -54,10 +54,11 @@ package final class SharedSessions: Sendable {
   private let copies = Locked<[String: Copy]>([:])
   private let usesSecret: @Sendable (String) -> Void
 
-  /// - Parameters: - slots: the slots of the configured sessions. - usesSecret: called with the secret by which the
-  ///   gateways recognise each other from now on. It may be called before `begin`, since the store is connected by then
-  ///   and repeats the secret only after seconds. - willHold: see `begin`. nil if this gateway takes no sessions until
-  ///   `begin`.
+  /// - Parameters:
+  ///   - slots: the slots of the configured sessions.
+  ///   - usesSecret: called with the secret by which the gateways recognise each other from now on. It may be called
+  ///     before `begin`, since the store is connected by then and repeats the secret only after seconds.
+  ///   - willHold: see `begin`. nil if this gateway takes no sessions until `begin`.
   package init(
     _ slots: [SharedSlot], in directory: SessionDirectory? = nil,
     usesSecret: @escaping @Sendable (String) -> Void = { _ in }, willHold: (@Sendable (Session) -> Void)? = nil

@@ -98,8 +98,9 @@ package struct JournaledSession: ~Copyable {
 
   /// Whether the entries of the state should replace all stored changes, because these are too many.
   ///
-  /// - Parameters: - changeBytes: the bytes of the stored rows of changes. - stateBytes: the bytes of the stored state
-  ///   before those changes.
+  /// - Parameters:
+  ///   - changeBytes: the bytes of the stored rows of changes.
+  ///   - stateBytes: the bytes of the stored state before those changes.
   package func needsCompaction(changeBytes: Int, stateBytes: Int) -> Bool {
     isBehind || changeBytes + changeEntries.count > max(Self.minimumChangeBytes, 2 * stateBytes)
   }

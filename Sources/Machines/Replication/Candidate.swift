@@ -85,9 +85,10 @@ package struct Candidate: Sendable {
 
   // MARK: Decision
 
-  /// - Parameters: - isDraining: whether this gateway is about to end, and only reads which gateway is the holder.
-  ///   Because of a lost reply, it may be the holder without knowing it; it then acquires the session in order to
-  ///   release it. - isBusy: whether this gateway already acquires as many sessions as it can at a time.
+  /// - Parameters:
+  ///   - isDraining: whether this gateway is about to end, and only reads which gateway is the holder. Because of a
+  ///     lost reply, it may be the holder without knowing it; it then acquires the session in order to release it.
+  ///   - isBusy: whether this gateway already acquires as many sessions as it can at a time.
   package mutating func next(
     isDraining: Bool, isBusy: Bool = false, _ watch: HistoryWatch, _ heartbeat: Heartbeat, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator

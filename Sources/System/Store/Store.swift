@@ -59,9 +59,10 @@ package final class Store: Journal {
 
   /// Opens the store and begins a term. Blocks until both are done.
   ///
-  /// - Parameters: - configured: the sessions of the configuration. Other sessions are removed after `keepUnused`. -
-  ///   wait: how long to wait while another process has the store open, for example the predecessor in a restart. -
-  ///   isCancelled: ends this wait early.
+  /// - Parameters:
+  ///   - configured: the sessions of the configuration. Other sessions are removed after `keepUnused`.
+  ///   - wait: how long to wait while another process has the store open, for example the predecessor in a restart.
+  ///   - isCancelled: ends this wait early.
   package static func open(
     _ settings: StoreSettings, for configured: [String], waiting wait: TimeSpan = .zero,
     unless isCancelled: @escaping @Sendable () -> Bool = { false }, logger: Logger, metrics registry: MetricsRegistry

@@ -31,7 +31,9 @@ final class StoreLock {
     StorePlace.Identity(descriptor: descriptor).map { $0 == StorePlace.Identity(file) } ?? false
   }
 
-  /// - Parameters: - wait: how long to wait while another process has the lock. - isCancelled: ends the wait early.
+  /// - Parameters:
+  ///   - wait: how long to wait while another process has the lock.
+  ///   - isCancelled: ends the wait early.
   static func take(
     _ path: String, waiting wait: TimeSpan = .zero, unless isCancelled: () -> Bool = { false }
   ) throws(StoreError) -> StoreLock {

@@ -36,8 +36,9 @@ package final class RedisProcess: Sendable {
 
   /// Starts a server, and waits until it accepts connections.
   ///
-  /// - Parameters: - predecessor: a stopped server, whose port the new server gets. - makeArguments: returns further
-  ///   options, for the directory and port of the server.
+  /// - Parameters:
+  ///   - predecessor: a stopped server, whose port the new server gets.
+  ///   - makeArguments: returns further options, for the directory and port of the server.
   package static func server(
     after predecessor: RedisProcess? = nil, _ makeArguments: (URL, UInt16) throws -> [String] = { _, _ in [] }
   ) async throws -> RedisProcess {

@@ -70,8 +70,9 @@ final class WebhookMetrics: Sendable {
   private let attempts: [WebhookResult: Counter]
   private let seconds: Histogram
 
-  /// - Parameters: - lag: returns the number of pushes after the position of its consumer. - isDisabled: returns
-  ///   whether the webhook is disabled.
+  /// - Parameters:
+  ///   - lag: returns the number of pushes after the position of its consumer.
+  ///   - isDisabled: returns whether the webhook is disabled.
   init(
     _ registry: MetricsRegistry, session: String, webhook: String, lag: @escaping @Sendable () -> UInt64,
     isDisabled: @escaping @Sendable () -> Bool

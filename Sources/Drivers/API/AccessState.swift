@@ -31,10 +31,11 @@ package final class AccessState: Sendable {
   }
 
   /// Returns which management listeners serve the API without credentials. On such a listener, every program that can
-  /// reach it can also reach a listener for clients. Any other would open the API to programs that a directory, a
-  /// firewall or a client certificate is meant to keep out.
+  /// reach it can also reach a listener for clients. Any other listener would open the API to programs that a
+  /// directory, a firewall or a client certificate is meant to keep out.
   ///
-  /// A listener that other machines can reach never does: a firewall may restrict only the clients' port.
+  /// A listener that other machines can reach never serves the API without credentials: a firewall may restrict only
+  /// the clients' port.
   ///
   /// - Parameter clients: the addresses at which clients need neither credentials nor a certificate.
   package static func openManagement(

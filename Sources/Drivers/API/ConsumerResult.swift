@@ -20,7 +20,7 @@ enum ConsumerResult {
   /// - Parameter acknowledgement: the ticket of the request's acknowledgement, if it may not be stored yet.
   case read(ReadResult, acknowledgement: JournalTicket?)
 
-  /// Whether this is the result of a receive from a consumer whose pushes are not shared by workers.
+  /// Whether this is the result of a receive from a consumer that is not work-sharing.
   var isRead: Bool { if case .read = self { true } else { false } }
 
   /// When the first push in the result arrived.

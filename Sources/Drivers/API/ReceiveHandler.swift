@@ -12,7 +12,7 @@ import Upstream
 struct PendingReceive {
   let target: ConsumerTarget
   let grant: Grant?
-  /// If the consumer is not shared by workers, the start advances past the pushes that do not match.
+  /// If the consumer is not work-sharing, the start advances past the pushes that do not match.
   var turn: ReceiveTurn
   let limit: Int
   let maxBytes: Int

@@ -25,7 +25,7 @@ package final class ReloadControl: Sendable {
     }
   }
 
-  /// Starts a reload. The state is that before it.
+  /// Starts a reload, and writes the state before the reload.
   func request(into output: inout ByteQueue) {
     write(into: &output)
     start()

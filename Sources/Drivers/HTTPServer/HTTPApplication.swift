@@ -136,7 +136,7 @@ extension WaitingRequest {
 /// and a batch to send at it. While the server drains, sources continue until each stream ends at a time of its own,
 /// with `writeLast`.
 package protocol Source: Waiter, AnyObject {
-  /// As `Response.principal`.
+  /// See `Response.principal`.
   var principal: UInt64 { get }
 
   /// Appends the next batch to `content`, if there is one.

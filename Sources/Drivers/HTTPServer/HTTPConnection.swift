@@ -129,7 +129,7 @@ final class HTTPConnection: LoopTask {
     case newData
     /// Room for output: the responses so far must be sent first.
     case output
-    /// As `output`, and then all other tasks run once.
+    /// Like `output`, and then all other tasks run once.
     case turn
     /// Send the responses, then close; `lingering` if the client may still be sending.
     case end(lingering: Bool)

@@ -45,9 +45,9 @@ package enum ForwardedOutcome: Sendable {
   case response(HTTPStatus, fields: [UInt8], content: SharedBytes)
   /// The request was not executed, or repeating it is harmless.
   case unavailable
-  /// As `unavailable`: the holder cannot be reached at this address.
+  /// Like `unavailable`: the holder cannot be reached at this address.
   case unreachable(SocketAddress)
-  /// As `unavailable`, and no gateway will execute it: the session is closed.
+  /// Like `unavailable`, and no gateway will execute it: the session is closed.
   case closed
   /// The request may have been executed.
   case unknown

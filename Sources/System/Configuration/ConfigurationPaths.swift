@@ -1,4 +1,4 @@
-/// Where the relative paths of a configuration begin.
+/// The folders at which the relative paths of a configuration begin.
 package struct ConfigurationPaths {
   /// The absolute path of the working directory.
   let workingDirectory: String
@@ -42,13 +42,13 @@ final class PathResolver {
     folder = file.flatMap { paths?.folder(of: $0) } ?? paths?.workingDirectory ?? ""
   }
 
-  /// - Parameter place: of the setting, for a warning.
+  /// - Parameter place: the place of the setting, for a warning.
   func absolute(_ path: String, at place: String) -> String {
     guard let paths, !path.isEmpty, !path.hasPrefix("/") else { return path }
     let fromWorkingDirectory = ConfigurationPaths.join(paths.workingDirectory, path)
     guard isInFile else { return fromWorkingDirectory }
     let fromFile = ConfigurationPaths.join(folder, path)
-    // Earlier versions read it from there.
+    // Earlier versions read the file from the working directory.
     guard fromFile != fromWorkingDirectory, !paths.exists(fromFile), paths.exists(fromWorkingDirectory) else {
       return fromFile
     }
@@ -66,7 +66,7 @@ final class PathResolver {
     var result = ""
     var rest = Substring(text)
     while let start = rest.firstRange(of: "${file:"), let end = rest[start.upperBound...].firstIndex(of: "}") {
-      // `$${` is no reference.
+      // `$${` is not a reference.
       let isEscaped = rest[..<start.lowerBound].last == "$"
       let path = String(rest[start.upperBound..<end])
       result += rest[..<start.upperBound] + (isEscaped ? path : absolute(path, at: place))

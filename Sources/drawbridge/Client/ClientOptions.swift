@@ -4,7 +4,7 @@ import Host
 import Reactor
 import TLSEngine
 
-/// Which gateway a command is a client of, and with which credentials.
+/// The gateway that a command uses, and the credentials for it.
 struct ClientOptions {
   /// The default address of `drawbridge serve`.
   static let defaultURL = "http://127.0.0.1:8080"
@@ -86,7 +86,7 @@ struct ClientOptions {
     }
   }
 
-  /// The path of something of the session.
+  /// The path of a resource of the session.
   func path(_ part: String) -> String {
     url.path + "/v1/sessions/\(session)" + (part.isEmpty ? "" : "/\(part)")
   }

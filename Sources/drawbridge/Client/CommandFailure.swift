@@ -3,7 +3,7 @@ import ByteStreams
 /// Why a command ends without success.
 struct CommandFailure: Error {
   let code: Int32
-  /// Empty if there is nothing to say.
+  /// Empty if no message is needed.
   let message: String
 
   init(_ code: Int32, _ message: String) {
@@ -40,7 +40,7 @@ extension GatewayClient {
     return response
   }
 
-  /// As `success`, for a JSON object.
+  /// Like `success`, for a JSON object.
   func document(at path: String, within span: TimeSpan = .seconds(10)) throws(CommandFailure) -> Document {
     let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
     let response = try success(of: request, within: span)

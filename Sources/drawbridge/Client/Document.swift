@@ -3,10 +3,10 @@ import JSONCodec
 
 /// A JSON object that a gateway has sent.
 struct Document {
-  /// The most elements of an array that are read.
+  /// Maximum number of elements that are read from an array.
   private static let elementLimit = 10_000
 
-  /// Without a line break.
+  /// The JSON text, without a line break.
   let bytes: [UInt8]
   private let object: JSONObject
 
@@ -21,13 +21,13 @@ struct Document {
     object.members.first { JSONString.equals(bytes.span.extracting($0.name), Array(name.utf8)) }?.value
   }
 
-  /// The content of a string; nil if the member is none.
+  /// The content of a string; nil if the member is missing or not a string.
   func content(_ name: String) -> [UInt8]? { value(name).flatMap { JSONString.content(of: bytes.span.extracting($0)) } }
 
-  /// The text of a string; nil if the member is none.
+  /// The text of a string; nil if the member is missing or not a string.
   func text(_ name: String) -> String? { content(name).map { String(decoding: $0, as: UTF8.self) } }
 
-  /// Any value as JSON.
+  /// The value of any member, as JSON; nil if the member is missing.
   func json(_ name: String) -> String? { value(name).map { String(decoding: bytes[$0], as: UTF8.self) } }
 
   func integer(_ name: String) -> Int? { json(name).flatMap { Int($0) } }
@@ -54,7 +54,7 @@ struct Document {
     return elements.map { range.lowerBound + $0.lowerBound..<range.lowerBound + $0.upperBound }
   }
 
-  /// What a JSON string token of this text is.
+  /// Returns the JSON string token for this text.
   static func string(_ text: String) -> String {
     var output = ByteQueue()
     output.append(jsonString: text)

@@ -12,9 +12,9 @@ final class GatewayClient {
   enum Failure: Error {
     /// A signal.
     case stopped(Int32)
-    /// No response. The text says why.
+    /// There is no response, for this reason.
     case connection(String)
-    /// The file of the token.
+    /// The file of the token cannot be used, for this reason.
     case file(String)
   }
 
@@ -25,9 +25,9 @@ final class GatewayClient {
   let options: ClientOptions
   let events: ProcessEvents
   private let resolver = Resolver()
-  /// Have their default action while a connection is made, which blocks.
+  /// Signals that have their default action while a connection is made, since that blocks.
   private let signals: [Int32]
-  /// Is called with a signal that arrives during a wait, and says whether the wait goes on.
+  /// Called with a signal that arrives during a wait. Returns whether the wait continues.
   var whenSignalled: (Int32) -> Bool = { $0 == SIGCHLD }
 
   /// - Parameter handled: signals that end a wait. They must be blocked.
@@ -42,7 +42,7 @@ final class GatewayClient {
     }
   }
 
-  /// Says that the token can be read by others.
+  /// Warns that others can read the token.
   func warnOfExposure() {
     if options.tokenFile != nil, options.url.isExposed {
       Terminal.note("others on the network can read the token, because the URL is not one of https")
@@ -86,7 +86,7 @@ final class GatewayClient {
     }
   }
 
-  /// Waits for bytes of the response, and takes them.
+  /// Waits for bytes of the response, and reads them.
   func receive(_ exchange: GatewayExchange, until deadline: MonotonicTime) throws(Failure) {
     switch events.wait(until: deadline, orReadable: exchange.connection.descriptor) {
     case .signal(let signal):
@@ -146,7 +146,7 @@ final class GatewayClient {
 
   // MARK: Refusals
 
-  /// Says why the gateway refuses a request, in one line.
+  /// Returns the reason for which the gateway refuses a request, in one line.
   func reason(of response: GatewayResponse) -> String {
     let detail = response.document?.text("detail")
     let reason = "status \(response.status)" + (detail.map { ": \($0)" } ?? "")

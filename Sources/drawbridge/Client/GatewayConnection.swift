@@ -7,7 +7,7 @@ import TLSEngine
 /// Why a request to a gateway got no response.
 struct ConnectionFailure: Error {
   let reason: String
-  /// What a person can do about it.
+  /// Advice for a person; nil if there is none.
   let hint: String?
 
   init(_ reason: String, hint: String? = nil) {
@@ -45,7 +45,7 @@ final class GatewayConnection {
   /// Readable when `receive` will not block.
   let descriptor: Int32
   private var tls: TLSConnection?
-  /// Whether all of the response was received.
+  /// Whether the whole response was received.
   private(set) var isAtEnd = false
 
   deinit { close(descriptor) }
@@ -157,7 +157,7 @@ final class GatewayConnection {
     }
   }
 
-  /// Says that no request follows, so that a request that is held gets its response at once.
+  /// Signals that no request follows, so that a held request gets its response at once.
   func finishSending() { if tls == nil { shutdown(descriptor, Int32(SHUT_WR)) } }
 
   private func sendPlain(_ bytes: Span<UInt8>) throws(ConnectionFailure) {

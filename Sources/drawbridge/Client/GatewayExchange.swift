@@ -6,27 +6,27 @@ import Reactor
 /// A request to a gateway.
 struct GatewayRequest {
   var method = "GET"
-  /// With the query.
+  /// Path and query.
   let path: String
   var fields: [(name: String, value: String)] = []
   var body: [UInt8]?
 }
 
-/// A request that was sent, and what has been received of its response.
+/// A request that was sent, and the part of its response that was received.
 final class GatewayExchange {
   let connection: GatewayConnection
   private var decoder = HTTPResponseHeadDecoder()
   private(set) var hasHead = false
-  /// With names in lower case.
+  /// The header fields, with names in lower case.
   private var fields: [(name: String, value: String)] = []
-  /// What follows the head, until it is consumed.
+  /// The bytes after the head that are not consumed yet.
   var input = ByteQueue()
   private var received = 0
 
   init(_ connection: GatewayConnection) { self.connection = connection }
 
   var status: Int { Int(decoder.status.rawValue) }
-  /// Whether all of the response was received.
+  /// Whether the whole response was received.
   var isComplete: Bool { hasHead && (connection.isAtEnd || length.map { received >= $0 } ?? false) }
   private var length: Int? { field("Content-Length").flatMap { Int($0) } }
 
@@ -41,7 +41,7 @@ final class GatewayExchange {
     }
   }
 
-  /// Receives what there is. Blocks if the connection is not readable.
+  /// Receives the bytes that have arrived. Blocks if the connection is not readable.
   func receive() throws(ConnectionFailure) {
     if connection.isAtEnd { return }
     let before = input.count

@@ -25,7 +25,7 @@ struct GatewayURL {
   }
 
   init(_ text: String) throws(UsageError) {
-    // What requests and messages show.
+    // The URL in messages, always with its scheme.
     self.text = text.contains("://") || text.hasPrefix("unix:") ? text : "http://" + text
     if text.hasPrefix("unix:") {
       let path = String(text.dropFirst(5))

@@ -32,7 +32,7 @@ struct Command: Sendable {
   let operands: [Operand]
   /// Whether the words after `--` are a command that is run.
   let runsCommand: Bool
-  /// What follows the name in the help: `[TEXT | -]`.
+  /// The part after the name in the help: `[TEXT | -]`.
   let usage: String
   /// For the overview, in a few words.
   let summary: String

@@ -1,7 +1,7 @@
 /// The texts of `--help`, made from the declarations.
 enum HelpText {
   private static let width = 80
-  /// Where the summaries of flags begin.
+  /// The column at which the summaries of flags begin.
   private static let column = 27
 
   static func overview(of commands: [Command]) -> String {

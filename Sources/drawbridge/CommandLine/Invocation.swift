@@ -1,11 +1,11 @@
 import Configuration
 
-/// What a command line asks for.
+/// The meaning of a command line.
 enum Invocation {
   case overview
   case help(Command)
   case run(Arguments)
-  /// No word at all.
+  /// There are no words.
   case nothing
 
   init(_ words: [String], among commands: [Command]) throws(UsageError) {

@@ -12,7 +12,8 @@ enum Terminal {
 
   static var isTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
 
-  /// Writes a result to standard output. Throws if that is not possible; without a message if nobody reads it.
+  /// Writes a result to standard output. Throws if that is not possible. The error has no message if the output has no
+  /// reader.
   static func output(_ bytes: [UInt8]) throws(CommandFailure) {
     var rest = bytes[...]
     while !rest.isEmpty {
@@ -37,7 +38,7 @@ enum Terminal {
 
   static func exit(_ code: Int32) -> Never { Glibc.exit(code) }
 
-  /// Returns whether all of it was written.
+  /// Returns whether the whole text was written.
   @discardableResult
   static func write(_ text: String, to descriptor: Int32) -> Bool {
     var bytes = Array(printable(text).utf8)[...]

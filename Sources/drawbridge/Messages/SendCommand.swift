@@ -3,9 +3,9 @@ import HTTPCodec
 
 /// `drawbridge send`.
 enum SendCommand {
-  /// How long a state is waited for.
+  /// The default time to wait for a state.
   private static let defaultWait = TimeSpan.seconds(25)
-  /// Beyond the wait, for the response.
+  /// How much longer than the wait the response may take.
   private static let margin = TimeSpan.seconds(10)
 
   private static let topic = Flag(

@@ -81,7 +81,7 @@ final class TailCommand {
   private var cursor: String?
   /// Whether the last attempt has failed, and a note says so.
   private var hasFailed = false
-  /// Whether a stream has already begun, so that the command line is right.
+  /// Whether a stream has already begun, which shows that the command line is valid.
   private var hasConnected = false
 
   private static func handled(_ options: TailOptions) -> [Int32] { signals + (options.exec == nil ? [] : [SIGCHLD]) }
@@ -150,7 +150,7 @@ final class TailCommand {
     }
   }
 
-  /// What a failure of the client means.
+  /// The consequence of a failure of the client.
   private func outcome(of failure: GatewayClient.Failure) throws(End) -> Stream {
     switch failure {
     case .stopped: throw .stopped
@@ -276,11 +276,11 @@ final class TailCommand {
     } else {
       try write(options.output.render(line))
     }
-    // The position after it.
+    // The position after this line.
     cursor = line.text("cursor") ?? line.text("id") ?? cursor
   }
 
-  /// Runs the command for a push, and waits for its end. A signal is passed on to it, and ends us after it.
+  /// Runs the command for a push, and waits for its end. A signal is passed on to it, and ends this process after it.
   private func run(_ command: String, for line: Document) throws(End) {
     if line.text("type") == "gap" { Terminal.note(options.output.gapText(line)) }
     guard line.text("id") != nil else { return }

@@ -1,7 +1,7 @@
 import ByteStreams
 import Glibc
 
-/// What `drawbridge tail` prints: a line per message, for people or for programs.
+/// The output of `drawbridge tail`: a line per message, for people or for programs.
 struct TailOutput {
   enum Format: String, CaseIterable { case text, ndjson }
 

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The state of a session in words, of a document of `GET /v1/sessions` or `GET /v1/session`.
+/// The state of a session in words, from a document of `GET /v1/sessions` or `GET /v1/session`.
 enum SessionText {
   /// `connected for 2 h`; `trying again in 12 s: connection refused`.
   static func state(of session: Document) -> String {

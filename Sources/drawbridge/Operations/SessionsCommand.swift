@@ -2,7 +2,7 @@ import ByteStreams
 
 /// `drawbridge sessions`.
 enum SessionsCommand {
-  /// The sessions in one response.
+  /// Maximum number of sessions in one response.
   private static let pageSize = 1000
 
   private static let name = Flag(

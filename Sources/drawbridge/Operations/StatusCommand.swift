@@ -6,7 +6,7 @@ import Reactor
 /// `drawbridge status`.
 enum StatusCommand {
   private static let defaultInterval = TimeSpan.seconds(2)
-  /// The sessions on one screen.
+  /// Maximum number of sessions on one screen.
   private static let sessionLimit = 20
   private static let signals: [Int32] = [SIGINT, SIGTERM]
 
@@ -55,7 +55,7 @@ enum StatusCommand {
         lines = try screen(client, arguments)
       } catch {
         if error.message.isEmpty { return ExitCode.ok }
-        // The gateway may come back. A request that is refused stays so.
+        // The gateway may come back. A refused request would be refused again.
         guard error.code == ExitCode.unavailable || error.code == ExitCode.temporary,
           !error.message.hasPrefix("the gateway refuses") || error.code == ExitCode.temporary
         else { throw error }
@@ -66,7 +66,7 @@ enum StatusCommand {
         }
       }
       if isScreen {
-        // From the top left, each line to its end, and then the rest of the screen.
+        // Overwrites the screen from the top left: clears the rest of each line, and then the rest of the screen.
         let text = lines.map { Terminal.printable($0) + "\u{1B}[K\n" }.joined()
         try Terminal.output(Array(("\u{1B}[H" + text + "\u{1B}[J").utf8))
       } else if !lines.isEmpty {
@@ -118,7 +118,7 @@ enum StatusCommand {
     return SessionText.columns(rows)
   }
 
-  /// The consumers; none if the credentials do not allow them.
+  /// The consumers; empty if the credentials do not allow them.
   private static func consumers(_ client: GatewayClient) throws(CommandFailure) -> [String] {
     let request = GatewayRequest(
       path: client.options.path("consumers"), fields: [("Accept", "application/json")])

@@ -22,7 +22,7 @@ struct ConfigurationSource {
 
   /// The flags of a command that reads settings.
   ///
-  /// - Parameter names: of the settings that have a flag; nil for all.
+  /// - Parameter names: the settings that have a flag; nil for all.
   static func flags(_ names: Set<String>? = nil) -> [Flag] {
     [fileFlag]
       + Setting.all.compactMap { setting in

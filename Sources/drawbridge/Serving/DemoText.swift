@@ -1,7 +1,7 @@
 import Host
 import Reactor
 
-/// What `drawbridge demo` prints at its start.
+/// The text that `drawbridge demo` prints at its start.
 enum DemoText {
   static func lines(
     client: SocketAddress, management: SocketAddress?, upstream: SocketAddress, isSocketIO: Bool

@@ -7,7 +7,7 @@ import Host
 final class FileRecorder {
   /// One byte more than a file may have, so that the loader detects and reports a larger file.
   private static let sizeLimit = ConfigurationLoader.maximumFileBytes + 1
-  /// For a pipe. A person has time to type.
+  /// Timeout for a pipe. A person has time to type.
   private static let timeout = TimeSpan.seconds(10)
 
   private var files: ConfigurationFiles = [:]

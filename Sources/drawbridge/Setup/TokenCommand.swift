@@ -66,7 +66,7 @@ enum TokenCommand {
       return refuse("\(error)".replacingPrefix("line 1: "))
     }
     return CommandFailure.report { () throws(CommandFailure) in
-      // Before the line, which would be for a token that nobody has.
+      // Written before the line: otherwise a failure would leave a line for a token that nobody has.
       let file = arguments[out]
       if let file { try write(token, to: file) }
       do throws(CommandFailure) {
@@ -80,9 +80,9 @@ enum TokenCommand {
     }
   }
 
-  /// Creates a file that only its owner can read. Leaves none behind if it cannot be written.
+  /// Creates a file that only its owner can read. Leaves no file behind if writing fails.
   private static func write(_ token: String, to file: String) throws(CommandFailure) {
-    // Not `umask`, but the mode makes it secret; it exists with this mode from the beginning.
+    // The mode makes the file secret, and not `umask`. The file has this mode from the beginning.
     let descriptor = unsafe open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else {
       let reason = errno == EEXIST ? "it exists" : SystemError.reason(of: errno)

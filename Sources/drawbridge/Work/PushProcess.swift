@@ -7,7 +7,7 @@ import Reactor
 struct PushProcess {
   let id: pid_t
 
-  /// How it ended.
+  /// How the command ended.
   enum End: Equatable {
     case exited(Int32)
     case killed(Int32)
@@ -89,7 +89,7 @@ struct PushProcess {
     return process
   }
 
-  /// Returns how it ended; nil if it is running.
+  /// Returns how the command ended; nil if it is running.
   func end() -> End? {
     var status: Int32 = 0
     while true {
@@ -103,22 +103,22 @@ struct PushProcess {
     }
   }
 
-  /// Sends a signal to it and its children.
+  /// Sends a signal to the command and its children.
   func signal(_ number: Int32) { _ = kill(-id, number) }
 }
 
-/// A push, as a command gets it.
+/// A push in the form in which a command gets it.
 struct Push {
   let document: Document
 
-  /// The payload as the upstream has sent it; of an event the array of its arguments.
+  /// The payload as the upstream has sent it. The payload of an event is the array of its arguments.
   var payload: [UInt8] {
     if let encoded = document.content("data_base64") { return Base64.decode(encoded.span) ?? [] }
     if document.text("type") == "text" { return document.content("data") ?? [] }
     return document.json("data").map { Array($0.utf8) } ?? []
   }
 
-  /// The fields: `PUSH_ID`, `PUSH_TIME`, `PUSH_TYPE`, `PUSH_TOPIC`, `PUSH_SESSION`, and if it has them
+  /// The fields: `PUSH_ID`, `PUSH_TIME`, `PUSH_TYPE`, `PUSH_TOPIC`, `PUSH_SESSION`, and if the push has them
   /// `PUSH_NAMESPACE`, `PUSH_ACK` and `PUSH_DELIVERIES`.
   func variables(session: String) -> [String: String] {
     var variables = ["PUSH_SESSION": session, "PUSH_TOPIC": ""]

@@ -3,13 +3,13 @@ import Glibc
 import Host
 import Reactor
 
-/// Runs a command for each push of a shared consumer.
+/// Runs a command for each push of a work-sharing consumer.
 ///
 /// One thread waits for signals, the ends of commands, the response to the held receive, and the time of the next
 /// extension.
 final class WorkCommand {
   private static let receiveWait = TimeSpan.seconds(25)
-  /// Beyond the wait, for the response.
+  /// How much longer than the wait the response may take.
   private static let margin = TimeSpan.seconds(10)
   private static let pauses = (first: TimeSpan.milliseconds(500), longest: TimeSpan.seconds(10))
   /// After a signal, how long the gateway may take to end the held receive, and to accept the last settlements.
@@ -91,11 +91,11 @@ final class WorkCommand {
   private var held: (exchange: GatewayExchange, deadline: MonotonicTime)?
   /// The number of signals so far.
   private var stops = 0
-  /// After a failure, when the gateway is asked again.
+  /// The time of the next request after a failure.
   private var retryAt = MonotonicTime.zero
   private var pause = WorkCommand.pauses.first
   private var hasFailed = false
-  /// After a signal, when it ends even if the gateway does not respond.
+  /// The deadline after a signal. The command ends then even if the gateway does not respond.
   private var endsAt = MonotonicTime.distantFuture
 
   private init(_ name: String, _ arguments: Arguments, _ client: GatewayClient) {
@@ -129,7 +129,7 @@ final class WorkCommand {
     return document
   }
 
-  /// The settings of the consumer: flags, and otherwise what it has.
+  /// The settings of the consumer: the flags, and otherwise its present settings.
   static func settings(_ arguments: Arguments, _ existing: Document?) -> String {
     var members = ["\"share\":true"]
     func add(_ name: String, _ given: String?, _ kept: String?) {
@@ -213,13 +213,14 @@ final class WorkCommand {
     }
   }
 
-  /// Lets the gateway respond to the held request at once, so that it leases nothing to us that we would not handle.
+  /// Lets the gateway respond to the held request at once, so that it leases no push that this process would not
+  /// handle.
   private func release(_ exchange: GatewayExchange) {
     exchange.connection.finishSending()
     held = (exchange, endsAt)
   }
 
-  /// The gateway could not be reached, or cannot do it now.
+  /// The gateway cannot be reached, or cannot serve the request now.
   private func fail(_ reason: String, _ retryAfter: TimeSpan?) {
     if !hasFailed { Terminal.note("\(reason). Trying again") }
     hasFailed = true
@@ -234,7 +235,7 @@ final class WorkCommand {
     pause = Self.pauses.first
   }
 
-  /// Throws if a repetition would be refused, too.
+  /// Returns whether the request has succeeded. Throws if a repetition would be refused, too.
   private func check(_ response: GatewayResponse) throws(CommandFailure) -> Bool {
     if response.isSuccess || response.status == 409 { return true }
     guard response.status >= 500 || response.status == 429 || response.status == 408 else {
@@ -263,7 +264,7 @@ final class WorkCommand {
 
   private func handle(_ failure: GatewayClient.Failure) throws(CommandFailure) {
     switch failure {
-    // Before the first push.
+    // Only possible before the first push.
     case .stopped: throw CommandFailure(failure)
     case .connection(let reason): fail(reason, nil)
     case .file(let reason):
@@ -285,7 +286,7 @@ final class WorkCommand {
     guard exchange.isComplete else { return }
     held = nil
     let response = GatewayResponse(exchange)
-    // It was removed, with what it had: it is created again.
+    // The consumer was removed, with its position and leases. It is created again.
     if response.status == 404, stops == 0 {
       _ = try prepare()
       return

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// What `drawbridge work` has received and not settled: running commands, and settlements that are to be sent. A pure
+/// The pushes that `drawbridge work` has received and not settled: running commands, and settlements to be sent. A pure
 /// value.
 struct WorkQueue {
   /// The delay of a release grows with the deliveries of a push: 1 s, 2 s, 4 s, up to the longest.
@@ -97,7 +97,7 @@ struct WorkQueue {
     return request
   }
 
-  /// The gateway has responded to the request: whatever it said of a lease is final.
+  /// The gateway has responded to the request. Its result for each lease is final.
   ///
   /// - Parameter lost: the leases that are not valid any more. They are not extended again.
   mutating func sent(_ request: Request, lost: Set<String>, at now: MonotonicTime) {

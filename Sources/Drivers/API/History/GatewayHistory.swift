@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// What a gateway has done since its start, and what it has, at one moment.
+/// The activity of a gateway since its start, and its state, at one moment.
 struct HistorySample: Equatable {
   var time: MonotonicTime
   /// Messages received from all upstreams, and messages accepted from clients, since the start.
@@ -36,9 +36,10 @@ struct GatewayHistory {
 
   init() { samples.reserveCapacity(Self.capacity) }
 
-  /// Appends a sample and drops those that are too old. They are few, and so they move instead of wrapping around.
+  /// Appends a sample, and drops samples that are too old. There are so few that they are moved instead of wrapping
+  /// around.
   mutating func append(_ sample: HistorySample) {
-    // A stopped process has taken no samples, so their number alone does not say how old they are.
+    // A process that was stopped has taken no samples meanwhile, so their number alone does not limit their age.
     let start = sample.time - Self.window
     let old = samples.prefix { $0.time < start }.count
     samples.removeFirst(max(old, samples.count + 1 - Self.capacity))
@@ -49,7 +50,7 @@ struct GatewayHistory {
   var points: [Point] {
     zip(samples, samples.dropFirst()).map { before, sample in
       let seconds = max((sample.time - before.time).seconds, 0.001)
-      // A sum over sessions can be smaller than the one before, since sessions end while it is computed.
+      // A sum over sessions can be smaller than the previous sum, since sessions end while it is computed.
       func rate(_ count: KeyPath<HistorySample, UInt64>) -> Double {
         let (now, then) = (sample[keyPath: count], before[keyPath: count])
         return now > then ? Double(now - then) / seconds : 0

@@ -9,7 +9,7 @@ extension APIShared {
   /// The time between two calls of `takeSample`.
   package static var historyInterval: TimeSpan { GatewayHistory.interval }
 
-  /// Adds what the metrics say now to the history. Any thread may call it.
+  /// Adds the present values of the metrics to the history. Can be called on any thread.
   package func takeSample(at now: MonotonicTime) {
     var sample = HistorySample(time: now)
     let sums = sessions.sums
@@ -24,7 +24,7 @@ extension APIShared {
 }
 
 extension API {
-  /// `GET /history`: what the plots of the status page show. It names no session, since it needs no credentials.
+  /// `GET /history`: the data for the plots of the status page. It names no session, since it needs no credentials.
   func respondWithHistory(at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"instance\":" as StaticString)

@@ -41,7 +41,7 @@ final class HeldSession {
   var isLeaving = false
   /// Whether an entry did not follow the entries before it, which is a bug.
   private(set) var isFaulty = false
-  /// Whether the first entry of the term is stored.
+  /// Whether the beginning of the term is stored and confirmed.
   private(set) var isBegun = false
   /// The replacement of the stored state in progress; nil if there is none.
   var replacement: StateReplacement?

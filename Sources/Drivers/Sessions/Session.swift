@@ -157,8 +157,8 @@ package final class Session: Sendable {
   }
 
   private func resume(_ opened: OpenedJournal, _ settings: SharedSettings) {
-    // The store recorded no gap, because the upstream protocol of the stored state can resume. The protocol that is
-    // configured now cannot resume from that state.
+    // The store records no gap if the protocol of the stored state can resume. The protocol that is configured now
+    // cannot resume from that state.
     if opened.restored.isContinued, opened.restored.memory.kind != settings.kind { inbox.recordUpstreamGap() }
     opened.journal.observe(self)
     // The session has missed the changes before `observe`.

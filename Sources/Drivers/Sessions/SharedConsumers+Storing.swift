@@ -18,7 +18,7 @@ extension SharedConsumers {
 
   package var isStored: Bool { journal != nil }
 
-  /// The ticket of the last change, while the change is not stored. All earlier changes are stored by then, too.
+  /// The ticket of the last change; nil once the change is stored. All earlier changes are stored then, too.
   package var unstored: JournalTicket? {
     guard let journal, let ticket = state.withLock({ $0.lastTicket }), journal.outcome(of: ticket) != .stored else {
       return nil

@@ -228,7 +228,7 @@ package final class SharedConsumers: Sendable {
   /// Creates a consumer of the configuration, which starts at the next push. If a consumer of this name exists, gives
   /// it these settings.
   ///
-  /// - Parameter isNewWorker: whether the workers that have its leases have ended, so that the leases end now.
+  /// - Parameter isNewWorker: whether the workers that have its leases have ended. The leases then end now.
   func take(
     _ name: String, _ settings: ConsumerSettings, isNewWorker: Bool, now: MonotonicTime
   ) throws(ConsumerRefusal) {

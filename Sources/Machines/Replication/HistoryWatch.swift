@@ -160,13 +160,12 @@ package struct HistoryWatch: Sendable {
     gateway == own || seen.entry?.history == history
   }
 
-  /// Whether a session that Redis lacks may be a lost session, whose holder has not defined it again yet.
+  /// Whether a session that Redis lacks may be a lost session, whose holder has not restored it yet.
   package func mayHaveLostSessions(now: MonotonicTime) -> Bool {
     lossTime.map { now < $0 + longestLease } ?? false
   }
 
-  /// Whether the entries were read often enough since `readings` that each holder of a lost session has defined it
-  /// again.
+  /// Whether the entries were read so often since `readings` that each holder has noticed the loss of its session.
   package func wereHoldersSeen(since readings: UInt64) -> Bool {
     self.readings >= readings + times.readingsBeforeCreation
   }

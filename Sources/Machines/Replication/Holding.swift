@@ -39,7 +39,8 @@ package struct Holding: Sendable {
   private var newest: UInt64
   /// The number of a write whose outcome is not known.
   private var uncertain: UInt64?
-  /// Whether Redis may have a different write of this number, because it has lost this gateway's own acquisition.
+  /// Whether the next write must be the whole state. Redis may have a different write with this number, because it has
+  /// lost this gateway's own acquisition, or the stored changes are much larger than the state.
   private var mustReplace = false
   /// The record in Redis; nil if it is not known.
   private var record: SharedRecord?

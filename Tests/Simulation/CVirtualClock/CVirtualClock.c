@@ -12,7 +12,7 @@ static _Thread_local int is_virtual;
 static _Thread_local uint64_t now;
 static _Thread_local uint64_t state;
 
-// The wall clock is this far ahead of the others.
+// The wall clock is this far ahead of the other clocks.
 static const uint64_t epoch = 1800000000000000000;
 
 void virtual_clock_begin(uint64_t nanoseconds, uint64_t seed) {

@@ -18,7 +18,7 @@ typedef struct operation {
   unsigned char *bytes;
 } operation;
 
-// What a page was before it was written without a synchronisation.
+// The content of a page before a write that is not synchronised yet.
 typedef struct image {
   int64_t offset;
   int64_t size;
@@ -111,7 +111,7 @@ static void keep(file *p, sqlite3_int64 offset, int length) {
   p->images = i;
 }
 
-// The kernel drops the pages that it could not write.
+// Like the kernel, drops the pages that could not be written.
 static void discard(file *p) {
   for (image *i = p->images; i; i = i->previous) {
     if (i->length) p->real->pMethods->xWrite(p->real, i->bytes, i->length, i->offset);
@@ -362,7 +362,7 @@ static int replay(faults *f, int64_t end, uint64_t seed, const char *old, const 
     }
     int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (descriptor < 0) return errno;
-    // A truncation is metadata: it survives, as a journal of the file system makes it.
+    // A truncation is metadata. It survives, because the file system has a journal.
     if (o->kind == FAULTS_TRUNCATE) {
       if (ftruncate(descriptor, o->offset) != 0) return errno;
     } else if (is_synchronised(f, i, end) || (seed != 0 && draw(&state) % 2)) {
@@ -374,7 +374,7 @@ static int replay(faults *f, int64_t end, uint64_t seed, const char *old, const 
 }
 
 int faults_replay(faults *f, int64_t end, uint64_t seed, const char *old, const char *new) {
-  // The store still runs, and what it writes moves the operations in memory.
+  // The store still runs, and its writes may move the array of operations in memory.
   pthread_mutex_lock(&f->mutex);
   int result = replay(f, end, seed, old, new);
   pthread_mutex_unlock(&f->mutex);

@@ -59,8 +59,8 @@ extension LeaseQueue {
     }
   }
 
-  /// The push log no longer keeps this push, which can be delivered. It becomes a dead letter if it was attempted, and
-  /// otherwise part of a gap.
+  /// Gives up a push that waits for delivery, since the push log no longer keeps it. The push becomes a dead letter if
+  /// it was attempted, and otherwise part of a gap.
   mutating func giveUp(_ number: UInt64) {
     guard let message = attempted[number] else { return lose(number) }
     hasFreed = true

@@ -149,7 +149,7 @@ extension LeaseQueue {
     return letters.count
   }
 
-  /// Delivers the dead letters again that a client may receive, as if they had never been delivered. With an order,
+  /// Delivers again the dead letters that a client may receive, as if they had never been delivered. With an order,
   /// each is handled after the pushes of its key that were examined before. Returns their number.
   mutating func retryDeadLetters(_ isAllowed: (RetainedMessage) -> Bool, now: MonotonicTime) -> Int {
     let letters = dead.take(isAllowed)

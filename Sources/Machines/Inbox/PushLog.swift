@@ -193,7 +193,7 @@ package struct PushLog {
   /// Appends a message that was rendered with `nextID`. Trimmed messages are added to `dropped`, so that the caller can
   /// free their memory after releasing its lock.
   ///
-  /// - Parameter isHidden: whether readers do not see it before `reveal`.
+  /// - Parameter isHidden: whether readers see it only after `reveal`.
   package mutating func append(
     _ message: RetainedMessage, isHidden: Bool = false, dropping dropped: inout [RetainedMessage]
   ) {
@@ -226,7 +226,7 @@ package struct PushLog {
     return true
   }
 
-  /// Applies other limits. Messages beyond them are dropped, and are a gap for readers that have not received them.
+  /// Applies other limits. Messages beyond them are dropped. Readers that have not received them get a gap.
   ///
   /// - Parameter most: `dropped` has at most this number of messages afterwards. `expire` drops the others.
   package mutating func change(

@@ -35,8 +35,8 @@ package struct RetainedMessage: Sendable {
   /// When it arrived, on the monotonic clock. The wall clock, which `rendered` shows, may jump.
   package private(set) var arrival: MonotonicTime
   package let kind: Kind
-  /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. So small that
-  /// they fit into the padding after `kind`.
+  /// The positions of the parts of `rendered`. `topicStart` is also set for an event without a topic. They are small
+  /// enough to fit into the padding after `kind`.
   private let topicStart: UInt8
   private let topicCount: UInt16
   private let dataStart: UInt16

@@ -20,7 +20,7 @@ extension Outbox {
     trimExpiry()
   }
 
-  /// Ends a message that the connection has taken and cannot carry. No byte of it was sent.
+  /// Ends a message that the connection has taken and cannot send. No byte of it was sent.
   package mutating func reject(_ sequence: UInt64, because reason: DeliveryReason) {
     guard let position = position(of: sequence), position >= writtenEnd, position < takenEnd else { return }
     ring[position].attempts &-= 1

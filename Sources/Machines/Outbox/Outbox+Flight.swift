@@ -21,7 +21,7 @@ extension Outbox {
 
   private var firstUntaken: UInt64 { takenEnd < ring.end ? ring[takenEnd].sequence : ledger.last + 1 }
 
-  /// What has become of a message that a connection took.
+  /// How far a message has come.
   package func progress(of sequence: UInt64) -> DeliveryProgress {
     switch ledger.state(of: sequence) {
     case .queued: sequence >= firstUntaken ? .waiting : .taken
@@ -129,7 +129,7 @@ extension Outbox {
 
   // MARK: Ends of connections
 
-  /// Called when the connection that stopped sending has ended. Messages that the kernel did not take return to their
+  /// Called when the connection that stopped sending has ended. Messages that the kernel did not accept return to their
   /// positions in the queue. Unconfirmed messages become `unknown`, or are queued again. Messages that may not be
   /// queued any longer end.
   ///
@@ -164,7 +164,7 @@ extension Outbox {
         finish(position, as: .confirmed, because: nil)
         continue
       } else {
-        // The kernel never took the whole message, so it was not written.
+        // The kernel never accepted the whole message, so it was not written.
         ring[position].attempts &-= 1
         if ring[position].sequence == partiallyWritten { ring[position].interruptions &+= 1 }
         if ring[position].isImmediate || !canRetry(position) {

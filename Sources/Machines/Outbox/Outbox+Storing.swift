@@ -31,7 +31,7 @@ extension Outbox {
     let sequence = message.number
     var deadline = MonotonicTime.distantFuture
     if let end = message.deadline {
-      // A clock that was set back grants no more than the original time.
+      // Even if the clock was set back, the message gets no more than its original time.
       let original = end.subtractingReportingOverflow(message.time)
       deadline = clock.time(of: JournalDeadline(time: end, rest: original.overflow ? 0 : original.partialValue))
     }
@@ -70,7 +70,7 @@ extension Outbox {
   // MARK: Confirmations
 
   /// The message was sent and has caused a change that must be stored before the message is shown as confirmed. Until
-  /// `releaseConfirmation`, its state is `written`, which is not final then, even if pings confirm nothing.
+  /// `releaseConfirmation`, its state stays `written`, which does not count as final, even if pings confirm nothing.
   package mutating func withholdConfirmation(of sequence: UInt64) { ledger.withhold(sequence) }
 
   package func isConfirmationWithheld(of sequence: UInt64) -> Bool { ledger.isWithheld(sequence) }
@@ -101,8 +101,8 @@ extension Outbox {
   /// Records that a message to be stored was queued under this number.
   package mutating func noteStored(_ sequence: UInt64) { lastStored = sequence }
 
-  /// The number of the last message that a connection may take next, if its intent must be stored first; nil if no
-  /// intent is missing.
+  /// The number up to which a connection can take messages next, as soon as their intent is stored; nil if no intent is
+  /// missing.
   package func nextIntent(maximumMessages: Int, maximumBytes: Int, now: MonotonicTime) -> UInt64? {
     guard storesMessages, isOpenForTaking, lastStored > intended else { return nil }
     let most = min(maximumMessages, max(1, bucket?.available(now: now) ?? .max))

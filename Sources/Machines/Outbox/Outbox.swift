@@ -311,8 +311,8 @@ package struct Outbox: Sendable {
   /// once `maximumBytes` are reached.
   ///
   /// - Parameters:
-  ///   - largest: a larger message is not taken yet, since its sender prepares it first (`next`), unless it has time to
-  ///     live 0. Messages with time to live 0 behind it end.
+  ///   - largest: a larger message is not taken yet, since the connection prepares it first (`next`), unless it has
+  ///     time to live 0. Messages with time to live 0 behind it end.
   ///   - prepared: a larger message that is prepared, and is taken.
   package mutating func takeBatch(
     maximumMessages: Int, maximumBytes: Int, largest: Int = .max, except prepared: UInt64? = nil, now: MonotonicTime,
@@ -358,7 +358,8 @@ package struct Outbox: Sendable {
     trimExpiry()
   }
 
-  /// The message that is taken next, if it is larger than this and may be queued. Its sender can prepare it before.
+  /// The message that is taken next, if it is larger than this and may be queued. The connection can prepare it in
+  /// advance.
   package func next(largerThan size: Int) -> OutboxMessage? {
     guard isOpenForTaking else { return nil }
     for position in takenEnd..<ring.end {

@@ -114,7 +114,7 @@ package enum ProtocolEvent: Equatable, Sendable {
 package struct ProtocolMemory: Sendable {
   /// The subscriptions of clients.
   package var subscriptions: SubscriptionLedger
-  /// The cursor of the last push that had one.
+  /// The cursor of the last push that had a cursor.
   package var cursor: [UInt8]?
   /// The data that the upstream needs to restore the state of the last connection, by namespace. Empty while a
   /// connection sends.

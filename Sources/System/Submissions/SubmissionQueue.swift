@@ -142,7 +142,7 @@ package final class SubmissionQueue: TurnEndTarget, Sendable {
   /// Whether the store does not work.
   package var isFailed: Bool { failed.load(ordering: .acquiring) }
   /// The outcome of an entry that is neither stored nor lost. While the store recovers, entries submitted before may be
-  /// stored at any moment, and entries submitted meanwhile are stored later. So neither have failed.
+  /// stored at any moment, and entries submitted meanwhile are stored later. So neither has failed.
   var outcomeOfUnstored: JournalOutcome {
     // Read in this order: the store works before its recovery ends.
     guard !recovering.load(ordering: .acquiring) else { return .pending }

@@ -10,6 +10,7 @@ import Logging
 import Metrics
 import Peers
 import Reactor
+import RedisStore
 import Sessions
 import Store
 import TLSEngine
@@ -194,9 +195,17 @@ package final class GatewayServer: Sendable {
       replicas = nil
     }
     let peerAddress = peers?.address?.description ?? ""
+    let storeState: (@Sendable () -> StoreState)? =
+      if let store {
+        { store.state }
+      } else if let replicas {
+        { replicas.store.state }
+      } else {
+        nil
+      }
     let api = APIShared(
-      settings, access: access, sessions: sessions, lifecycle: lifecycle, store: store ?? replicas?.store,
-      registry: metrics, managementConnections: descriptors.management,
+      settings, access: access, sessions: sessions, lifecycle: lifecycle, storeState: storeState, registry: metrics,
+      managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text,
       gateway: replicas.map { GatewayIdentity(id: $0.id, address: peerAddress) }, reload: reloadStatus.control)
     server.start(clients: clients, secure: secure, management: management, peers: peerListeners, on: loops) {

@@ -121,6 +121,40 @@ import Testing
     }
   }
 
+  /// A protocol with a single type costs its readers a look-up, and hides who is called. It is for a lower target that
+  /// calls a higher one, for a seam that tests or other engines use, or for a generic type without its parameter.
+  @Test func aProtocolHasSeveralTypesOrAReason() throws {
+    let reasons: [String: Set<String>] = [
+      "a higher target is called": [
+        "HTTPApplication", "InputTarget", "JournalObserver", "RedisStoreDelegate", "TurnObserver", "UpstreamSink",
+      ],
+      "an engine or a protocol can be added, and tests have one": [
+        "Dialer", "EventFormat", "ProtocolDeclaration", "SessionJournal", "SharedLog", "SharedLogOwner",
+      ],
+      "a generic type is used without its parameter": ["BlockingJob", "BodyPreparation"],
+    ]
+    let kinds: Set = ["protocol", "class", "struct", "enum", "actor", "extension"]
+    var types: [String: Set<String>] = [:]
+    var protocols: Set<String> = []
+    for file in try Self.sources() {
+      for line in try String(contentsOf: file, encoding: .utf8).split(separator: "\n")
+      where line.hasSuffix("{") || line.hasSuffix("}") {
+        let words = line.split { !$0.isLetter && $0 != "/" && $0 != "." }.map(String.init)
+        guard let place = words.firstIndex(where: kinds.contains), words.count > place + 1,
+          words[..<place].allSatisfy({ ["package", "private", "fileprivate", "final"].contains($0) })
+        else { continue }
+        if words[place] == "protocol" { protocols.insert(words[place + 1]) }
+        guard line.contains(":") else { continue }
+        for parent in words[(place + 2)...] { types[parent, default: []].insert("\(file.path) \(words[place + 1])") }
+      }
+    }
+    let single = protocols.filter { types[$0, default: []].count < 2 }
+    let explained = reasons.values.reduce(Set()) { $0.union($1) }
+    #expect(protocols.count > 20)
+    #expect(single.subtracting(explained).isEmpty)
+    #expect(explained.subtracting(single).isEmpty, "these have several types, or are gone")
+  }
+
   @Test func settingsAndFilesNeedNoEventLoop() throws {
     for target in ["Host", "Configuration", "Store"] {
       for file in try Self.sources(of: "System/\(target)") {

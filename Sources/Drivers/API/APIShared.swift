@@ -21,8 +21,8 @@ package final class APIShared: Sendable {
   let sessions: SessionDirectory
   let lifecycle: Lifecycle
   let reload: ReloadControl
-  /// nil if sessions are in memory only.
-  let store: (any Journal)?
+  /// Reads the state of the store; nil if sessions are in memory only.
+  private let storeState: (@Sendable () -> StoreState)?
   /// nil unless other gateways share the sessions.
   let gateway: GatewayIdentity?
   let registry: MetricsRegistry
@@ -57,12 +57,15 @@ package final class APIShared: Sendable {
   /// How long the id of a forwarded request is remembered.
   let forwardedRetention: TimeSpan
 
+  var store: StoreStatus { StoreStatus(storeState?()) }
+
   /// The problem of a request for a session without a known holder, if the store does not work; otherwise nil.
-  var storeProblem: Problem? { StoreStatus(store).problem(showingReason: access.isOpen) }
+  var storeProblem: Problem? { store.problem(showingReason: access.isOpen) }
 
   package init(
     _ settings: GatewaySettings, access: AccessState, sessions: SessionDirectory, lifecycle: Lifecycle,
-    store: (any Journal)? = nil, registry: MetricsRegistry, managementConnections: Int, openConnections: Gauge,
+    storeState: (@Sendable () -> StoreState)? = nil, registry: MetricsRegistry, managementConnections: Int,
+    openConnections: Gauge,
     version: String, gateway: GatewayIdentity? = nil, reload: ReloadControl = ReloadControl(),
     forwardedIDs: Int = APIShared.forwardedIDs
   ) {
@@ -72,7 +75,7 @@ package final class APIShared: Sendable {
     limiter = RateLimiter(settings.limits, registry)
     self.sessions = sessions
     self.lifecycle = lifecycle
-    self.store = store
+    self.storeState = storeState
     self.gateway = gateway
     self.reload = reload
     self.registry = registry

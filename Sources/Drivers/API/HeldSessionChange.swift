@@ -99,7 +99,7 @@ extension API {
 
   /// Throws 503 if Redis does not work.
   private func checkList() throws(ProblemError) {
-    if StoreStatus(shared.store).hasFailed { throw ProblemError(Self.listUnavailable) }
+    if shared.store.hasFailed { throw ProblemError(Self.listUnavailable) }
   }
 
   static var listUnavailable: Problem {

@@ -23,7 +23,7 @@ extension API {
     let sessions = shared.sessions.all
     // Another gateway has the upstream connection of a session that this one does not hold.
     let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
-    let store = StoreStatus(shared.store)
+    let store = shared.store
     let redisProblem = shared.settings.store.engine == .redis ? store.redisProblem : nil
     let problem: StaticString? =
       switch shared.lifecycle.phase {
@@ -102,7 +102,7 @@ extension API {
       output.append("null" as StaticString)
     }
     output.append(",\"store\":")
-    StoreStatus(shared.store).write(showingReason: shared.access.isOpen, into: &output)
+    shared.store.write(showingReason: shared.access.isOpen, into: &output)
     output.append(",\"stream_heartbeat_seconds\":")
     output.append(seconds: shared.settings.delivery.streamHeartbeat)
     output.append(",\"payloads\":")
@@ -122,7 +122,7 @@ extension API {
     }
     let created = shared.sessions.created.count
     if created > 0 { response.content.text.append("created      \(created) sessions, which GET /v1/sessions lists\n") }
-    StoreStatus(shared.store).writeLine(showingReason: shared.access.isOpen, into: &response.content.text)
+    shared.store.writeLine(showingReason: shared.access.isOpen, into: &response.content.text)
     response.content.text.append("polls held   \(shared.metrics.heldPolls.current)\n")
     response.content.text.append("connections  \(shared.openConnections.current)\n\n")
     response.content.text.append("/livez /readyz /startupz /metrics\n")

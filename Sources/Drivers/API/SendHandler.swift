@@ -181,14 +181,14 @@ extension API {
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let receipt = session.upstream.post(
-      lines, kind: .text, timeToLive: timeToLive,
-      topic: message.parameters.topic, by: client, now: now)
+      PostedMessages(
+        .each(lines), kind: .text, timeToLive: timeToLive, topic: message.parameters.topic, by: client), now: now)
     ticket = receipt.ticket
     var runs: [BatchResults.Run] = []
     var accepted = 0
     var firstRefusal: ProblemError?
     var kinds: Set<Problem.Kind> = []
-    for results in receipt.results {
+    for results in receipt.runs {
       if case .queued(let sequence, _) = results.result {
         accepted += results.count
         let first = SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
@@ -248,7 +248,8 @@ extension API {
       throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
     }
     let receipt = session.upstream.post(
-      all: lines, kind: .text, timeToLive: timeToLive, topic: topic, key: key, by: client, now: now)
+      PostedMessages(
+        .allOrNone(lines), kind: .text, timeToLive: timeToLive, topic: topic, key: key, by: client), now: now)
     ticket = receipt.ticket
     return BatchResults(try accepted(receipt, lines.count, by: session, at: now), count: lines.count)
   }
@@ -272,15 +273,16 @@ extension API {
   ) throws(ProblemError) -> SendReceipt.Accepted {
     let timeToLive = try timeToLive(of: message.parameters, to: session)
     let receipt = session.upstream.post(
-      item.payload, kind: item.kind, timeToLive: timeToLive,
-      topic: message.parameters.topic, key: key, by: client, now: now)
+      PostedMessages(
+        .one(item.payload), kind: item.kind, timeToLive: timeToLive, topic: message.parameters.topic,
+        key: key, by: client), now: now)
     ticket = receipt.ticket
     return try accepted(receipt, 1, by: session, at: now)
   }
 
   /// Returns the accepted messages. Throws the problem if none was accepted.
   func accepted(
-    _ receipt: SessionHandle.Receipt, _ count: Int, by session: Session, at now: MonotonicTime
+    _ receipt: PostReceipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     guard case .queued(let sequence, _) = receipt.result else {
       shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)

@@ -29,7 +29,7 @@ extension API {
       replica.writeDocument(at: now, into: &response.content.text)
     } else {
       snapshot.write(
-        of: session, store: StoreStatus(session.creation == nil ? shared.store : nil), replica: replica, now: now,
+        of: session, store: session.creation == nil ? shared.store : StoreStatus(nil), replica: replica, now: now,
         showingRefusal: showingRefusal, into: &response.content.text)
     }
     response.content.text.append("\n" as StaticString)

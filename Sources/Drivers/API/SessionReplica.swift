@@ -31,7 +31,7 @@ struct SessionReplica {
     guard session.placement.isShared else { return nil }
     self.session = session
     gateway = shared.gateway
-    store = StoreStatus(shared.store)
+    store = shared.store
   }
 
   /// The member `replica`.

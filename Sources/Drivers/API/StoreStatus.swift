@@ -7,7 +7,7 @@ import JSONCodec
 struct StoreStatus {
   private let state: StoreState?
 
-  init(_ store: (any Journal)?) { state = store?.state }
+  init(_ state: StoreState?) { self.state = state }
 
   var hasFailed: Bool { state?.failure != nil }
 

@@ -3,14 +3,6 @@ import Dialing
 import Reactor
 import RedisProtocol
 
-/// Receives the reports of a `RedisConnector`, and the events of the connection that it opens.
-package protocol RedisConnectorOwner: RedisConnectionOwner {
-  /// An attempt failed. The connector continues with the next attempt.
-  ///
-  /// - Parameter address: the server or Sentinel that failed.
-  func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure)
-}
-
 /// Opens a connection to a primary, and does not give up. Before each attempt it looks up the address again, and after
 /// a round of attempts it waits for a short time.
 ///
@@ -24,22 +16,30 @@ package final class RedisConnector {
     case sentinels([RedisEndpoint], name: String, primary: RedisEndpoint)
   }
 
+  /// An attempt failed at this server or Sentinel. The connector continues with the next attempt.
+  package typealias Report = (_ address: RedisAddress, _ failure: RedisFailure) -> Void
+
   private let target: Target
   private let settings: RedisConnectionSettings
   private let dialer: any Dialer
   private let loop: LoopContext
-  /// nil while no connection is requested.
-  private var owner: (any RedisConnectorOwner)?
+  private let report: Report
+  /// Receives the events of the connection; nil while no connection is requested.
+  private var owner: (any RedisConnectionOwner)?
   private var search: PrimarySearch
   private var query: SentinelQuery?
   /// The connection that is not ready yet.
   private var connection: RedisConnection?
   private var timer: LoopTimer?
 
-  /// `target`: a list of Sentinels must not be empty.
+  /// - Parameters:
+  ///   - target: a list of Sentinels must not be empty.
+  ///   - report: called after each attempt that failed.
   package init(
-    to target: Target, _ settings: RedisConnectionSettings, dialer: any Dialer, loop: LoopContext
+    to target: Target, _ settings: RedisConnectionSettings, dialer: any Dialer, loop: LoopContext,
+    report: @escaping Report
   ) {
+    self.report = report
     self.target = target
     self.settings = settings
     self.dialer = dialer
@@ -51,7 +51,7 @@ package final class RedisConnector {
   }
 
   /// Opens a connection, until it is ready or `cancel` is called. Must not be called again before that.
-  package func connect(for owner: any RedisConnectorOwner) {
+  package func connect(for owner: any RedisConnectionOwner) {
     precondition(self.owner == nil, "a connection is being opened already")
     self.owner = owner
     search.begin(now: loop.now)
@@ -103,7 +103,7 @@ package final class RedisConnector {
   }
 
   private func attemptFailed(at address: RedisAddress, _ failure: RedisFailure) {
-    owner?.connector(self, failedToReach: address, failure)
+    report(address, failure)
     // The owner may have cancelled.
     if owner != nil { takeStep() }
   }

@@ -42,8 +42,10 @@ final class RedisLog: SharedLog {
       var connection = RedisConnectionSettings()
       if index == 2 { connection.purpose = .subscriptions([]) } else { connection.scripts = StoreScript.all }
       connection.limits.replyBytes = Self.replyBytes
-      slots.append(
-        Slot(self, RedisConnector(to: settings.target, connection, dialer: dialer, loop: loop)))
+      let connector = RedisConnector(to: settings.target, connection, dialer: dialer, loop: loop) { [unowned owner] in
+        owner.logAttemptFailed(LogFailure($1), at: "\($0)")
+      }
+      slots.append(Slot(self, connector))
     }
     if case .sentinels(let sentinels, let name, _) = settings.target {
       watch = SentinelWatch(sentinels, of: name, dialer: dialer, loop: loop) { [unowned self] in
@@ -138,7 +140,7 @@ final class RedisLog: SharedLog {
     }
   }
 
-  private final class Slot: RedisConnectorOwner {
+  private final class Slot: RedisConnectionOwner {
     unowned let log: RedisLog
     let connector: RedisConnector
     var connection: RedisConnection?
@@ -156,10 +158,6 @@ final class RedisLog: SharedLog {
       case .subscription(let event): if connection === self.connection { log.report(event) }
       case .ended(let failure): if connection === self.connection { log.reset(failure) }
       }
-    }
-
-    func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure) {
-      log.owner.logAttemptFailed(LogFailure(failure), at: "\(address)")
     }
   }
 }

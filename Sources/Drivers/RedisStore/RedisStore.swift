@@ -99,7 +99,7 @@ package typealias LogMaker =
 /// The journals of the sessions that several gateways share, in Redis. Thread-safe.
 ///
 /// `RedisStoreDriver` does the work, on an event loop that serves nothing else.
-package final class RedisStore: Journal {
+package final class RedisStore: Sendable {
   enum Command: StoreCommand {
     case join(String, mayAcquire: Bool)
     case release(String)

@@ -33,7 +33,7 @@ extension SessionHandle {
     /// Another call has this id.
     case idInUse
     /// The message was not queued.
-    case refused(Receipt)
+    case refused(PostReceipt)
   }
 
   /// How calls are related to their replies; nil if the session is not configured for calls.
@@ -65,7 +65,7 @@ extension SessionHandle {
       let result = shared.outbox.enqueue(
         request, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       guard case .queued(let sequence, _) = result else {
-        let receipt = Receipt(result: result, nextAttempt: shared.nextAttempt)
+        let receipt = PostReceipt(result: result, nextAttempt: shared.nextAttempt)
         return (.refused(receipt), shared.signal(after: result))
       }
       let lane = shared.calls.open(id, token: token, sequence: sequence, by: client)

@@ -64,7 +64,7 @@ extension SessionHandle {
   // MARK: Acknowledgements of clients
 
   package enum AcknowledgementReceipt: Sendable {
-    case posted(Receipt)
+    case posted(PostReceipt)
     /// The token is unknown: it was used, or its connection has ended or been replaced.
     case gone
     /// The connection that the token belongs to is a successor that does not send yet.
@@ -96,7 +96,7 @@ extension SessionHandle {
       if case .queued(let sequence, _) = result {
         shared.events?.noteQueued(sequence, token, owed, in: shared.outbox.ledger)
       }
-      return (.posted(Receipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
+      return (.posted(PostReceipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
     }
     signal?.notify()
     return receipt

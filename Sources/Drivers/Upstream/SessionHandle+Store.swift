@@ -42,76 +42,6 @@ package enum StoreRejection: Sendable {
   case isKept
 }
 
-/// An idempotency key that is stored with the messages accepted under it.
-package struct KeyToStore: Sendable {
-  package let key: IdempotencyTable.Key
-  package let fingerprint: IdempotencyTable.Key
-  package let principal: IdempotencyTable.Key
-  package let isBatch: Bool
-  /// The position among the pushes before the messages are queued.
-  package let position: UInt64
-  package let lifetime: TimeSpan
-
-  package init(
-    key: IdempotencyTable.Key, fingerprint: IdempotencyTable.Key, principal: IdempotencyTable.Key, isBatch: Bool,
-    position: UInt64, lifetime: TimeSpan
-  ) {
-    self.key = key
-    self.fingerprint = fingerprint
-    self.principal = principal
-    self.isBatch = isBatch
-    self.position = position
-    self.lifetime = lifetime
-  }
-}
-
-/// Messages that are queued and stored by one call.
-struct MessageToStore: Sendable {
-  let payloads: [SharedSlice]
-  let kind: MessageKind
-  let timeToLive: TimeSpan?
-  let topic: String?
-  let key: KeyToStore?
-
-  init(_ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String?, key: KeyToStore?) {
-    self.payloads = payloads
-    self.kind = kind
-    self.timeToLive = timeToLive
-    self.topic = topic
-    self.key = key
-  }
-
-  /// The entries for the queued messages. `time` is wall-clock time, and `keyTime` is the time of the `KeyClock`.
-  func entries(of results: [EnqueueResults], time: Int64, keyTime: Int64) -> [JournalEntry] {
-    var entries: [JournalEntry] = []
-    entries.reserveCapacity(payloads.count + 4)
-    var index = 0
-    for run in results {
-      if case .queued(let first, _) = run.result {
-        for offset in 0..<run.count {
-          entries.append(
-            .outbox(
-              .accepted(
-                StoredMessage(
-                  number: first + UInt64(offset), payload: payloads[index + offset].standalone, kind: kind,
-                  topic: topic, deadline: timeToLive.map { time + $0.millisecondsRoundedUp }, time: time))))
-        }
-      }
-      index += run.count
-    }
-    if let key, case .queued(let first, _)? = results.first?.result {
-      entries.append(
-        .keyed(
-          StoredKey(
-            key: key.key, fingerprint: key.fingerprint, principal: key.principal,
-            acceptance: IdempotencyTable.Acceptance(
-              first: first, batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position),
-            accepted: keyTime, end: keyTime + key.lifetime.millisecondsRoundedUp)))
-    }
-    return entries
-  }
-}
-
 /// The data from which the next connection resumes.
 struct ResumedProtocol: Sendable {
   private(set) var cursor: [UInt8]?
@@ -156,31 +86,30 @@ extension SessionHandle {
   package var lastDelivery: UInt64 { shared.withLock { $0.outbox.ledger.last } }
 
   func store(
-    _ message: MessageToStore, in journal: any SessionJournal, now: MonotonicTime,
-    _ enqueue: (inout Outbox) -> [EnqueueResults]
-  ) -> BatchReceipt {
+    _ messages: PostedMessages, in journal: any SessionJournal, now: MonotonicTime
+  ) -> PostReceipt {
     if let hindrance = hindrance(of: journal) {
-      let refused = EnqueueResults(result: .notStored(hindrance), count: message.payloads.count)
-      return BatchReceipt(results: [refused], nextAttempt: nil)
+      let result = EnqueueResult.notStored(hindrance)
+      return PostReceipt(result: result, runs: [EnqueueResults(result: result, count: messages.payloads.count)])
     }
     let time = ProcessInformation.wallClockMilliseconds()
     let keyTime = keyClock?.time(at: now) ?? time
     let (receipt, signal) = update(at: now) { shared in
       let intends = shared.outbox.canIntendAtOnce
       let displacements = shared.outbox.displacements
-      let results = enqueue(&shared.outbox)
-      var entries = message.entries(of: results, time: time, keyTime: keyTime)
-      var signal: Signal?
+      var (receipt, signal) = shared.enqueue(messages, now: now)
+      let runs =
+        receipt.runs.isEmpty
+        ? [EnqueueResults(result: receipt.result, count: messages.payloads.count)] : receipt.runs
       var (first, last): (UInt64?, UInt64?) = (nil, nil)
-      for run in results {
-        signal = shared.signal(after: run.result) ?? signal
+      for run in runs {
         if case .queued(let number, _) = run.result {
           first = first ?? number
           last = number + UInt64(run.count) - 1
         }
       }
-      var receipt = BatchReceipt(results: results, nextAttempt: shared.nextAttempt)
       guard let last else { return (receipt, signal) }
+      var entries = messages.entries(of: runs, time: time, keyTime: keyTime)
       shared.outbox.noteStored(last)
       // The changes are submitted with the message, so that neither is stored without the other and both cost one
       // commit.
@@ -356,10 +285,33 @@ extension SessionHandle {
   }
 }
 
-extension SessionHandle.BatchReceipt {
-  /// The receipt of a single message, or of a batch that is queued as a whole or not at all.
-  var single: SessionHandle.Receipt {
-    SessionHandle.Receipt(result: results.first?.result ?? .closed, nextAttempt: nextAttempt, ticket: ticket)
+extension PostedMessages {
+  /// The entries for the messages that were queued. `time` is wall-clock time, and `keyTime` is the time of the `KeyClock`.
+  fileprivate func entries(of results: [EnqueueResults], time: Int64, keyTime: Int64) -> [JournalEntry] {
+    var entries: [JournalEntry] = []
+    entries.reserveCapacity(payloads.count + 4)
+    var index = 0
+    for run in results {
+      if case .queued(let first, _) = run.result {
+        for offset in 0..<run.count {
+          let message = StoredMessage(
+            number: first + UInt64(offset), payload: payloads[index + offset].standalone, kind: kind, topic: topic,
+            deadline: timeToLive.map { time + $0.millisecondsRoundedUp }, time: time)
+          entries.append(.outbox(.accepted(message)))
+        }
+      }
+      index += run.count
+    }
+    if let key, case .queued(let first, _)? = results.first?.result {
+      let acceptance = IdempotencyTable.Acceptance(
+        first: first, batchCount: key.isBatch ? Int32(payloads.count) : nil, kind: kind, position: key.position)
+      entries.append(
+        .keyed(
+          StoredKey(
+            key: key.key, fingerprint: key.fingerprint, principal: key.principal, acceptance: acceptance,
+            accepted: keyTime, end: keyTime + key.lifetime.millisecondsRoundedUp)))
+    }
+    return entries
   }
 }
 

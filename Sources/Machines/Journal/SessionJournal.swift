@@ -81,11 +81,6 @@ package protocol JournalObserver: AnyObject, Sendable {
   func journalChanged()
 }
 
-/// The store of a process, for the status output.
-package protocol Journal: AnyObject, Sendable {
-  var state: StoreState { get }
-}
-
 /// The journal of a session, and the session's restored state.
 package struct OpenedJournal: Sendable {
   package let journal: any SessionJournal

@@ -14,7 +14,7 @@ import Threading
 /// Sessions submit entries from any thread into a `SubmissionQueue`. One thread takes all submitted entries, stores
 /// them in one transaction, and reports the result to the sessions (see `StoreWriter`). While it commits, the next
 /// entries gather in the queue.
-package final class Store: Journal {
+package final class Store: Sendable {
   enum Command: StoreCommand {
     case open(String, @Sendable (OpenedJournal) -> Void)
     /// Writes a copy to this path, unless the cancellation is set. Reports nil, or the reason of a failure.

@@ -33,7 +33,7 @@ struct APIFixture {
   ///   - journal: the journal that stores the session.
   init(
     sessions names: [String] = ["default"], openManagement: Set<HTTPListener.Reach> = [.loopback],
-    managementConnections: Int? = nil, store: (any Journal)? = nil,
+    managementConnections: Int? = nil, store: StoreState? = nil,
     journal: TestJournal? = nil, _ change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
     var settings = GatewaySettings()
@@ -50,12 +50,14 @@ struct APIFixture {
       registry: registry, attemptLimiter: SharedAttemptLimiter())
     sessions.profiles.replace(
       with: try settings.profiles.map { ProfilePlan($0, try SharedSettings($0.sample)) })
+    var storeState: (@Sendable () -> StoreState)?
+    if let store { storeState = { store } }
     api = API(
       APIShared(
         settings,
         access: AccessState(
           settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: openManagement, registry),
-        sessions: sessions, lifecycle: lifecycle, store: store,
+        sessions: sessions, lifecycle: lifecycle, storeState: storeState,
         registry: registry, managementConnections: managementConnections ?? settings.http.managementConnections,
         openConnections: Gauge(), version: "1.2.3"),
       loopIndex: 0)

@@ -81,7 +81,8 @@ import UpstreamProtocol
     let upstream = try api.session().upstream
     func postMore(_ count: Int) {
       for _ in 0..<count {
-        _ = upstream.post(SharedBytes([0x62]), kind: .text, timeToLive: .seconds(30), topic: "t", now: api.now)
+        _ = upstream.post(
+          PostedMessages(.one(SharedBytes([0x62])), kind: .text, timeToLive: .seconds(30), topic: "t"), now: api.now)
       }
     }
     postMore(upstream.rememberedDeliveries - 1)

@@ -7,15 +7,12 @@ import Testing
 
 /// The status of the store that operators see.
 @Suite struct StoreStatusTests {
-  /// A store in this state.
-  private final class StateOnly: Journal {
-    let state: StoreState
-
-    init(failure: String?, damage: String? = nil, cause: StoreState.Cause = .unreachable) {
-      var state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
-      (state.damage, state.cause) = (damage, cause)
-      self.state = state
-    }
+  private static func state(
+    failure: String?, damage: String? = nil, cause: StoreState.Cause = .unreachable
+  ) -> StoreState {
+    var state = StoreState(failure: failure, since: ProcessInformation.wallClockMilliseconds() - 90_000)
+    (state.damage, state.cause) = (damage, cause)
+    return state
   }
 
   @Test func withoutAStoreNothingIsSaidOfIt() throws {
@@ -27,7 +24,7 @@ import Testing
   }
 
   @Test func aStoreThatWorksIsShown() throws {
-    let api = try APIFixture(store: StateOnly(failure: nil))
+    let api = try APIFixture(store: Self.state(failure: nil))
     api.lifecycle.enter(.serving)
     let session = try api.respond("GET", "/v1/session").body
     #expect(session.contains("\"store\":{\"state\":\"working\",\"seconds_in_state\":9"))
@@ -40,7 +37,7 @@ import Testing
 
   /// The other sessions are still served.
   @Test func aDamagedSessionIsNamed() throws {
-    let api = try APIFixture(store: StateOnly(failure: nil, damage: "session 'a' is damaged"))
+    let api = try APIFixture(store: Self.state(failure: nil, damage: "session 'a' is damaged"))
     api.lifecycle.enter(.serving)
     let session = try api.respond("GET", "/v1/session").body
     #expect(session.contains("\"failure\":null,\"damage\":\"session 'a' is damaged\"}"))
@@ -52,8 +49,8 @@ import Testing
 
   /// Pushes are still served, so the probe does not fail.
   @Test func aStoreThatHasFailedIsNamedWithItsReason() throws {
-    let api = try APIFixture(store: StateOnly(failure: "the disk is full"))
-    let works = try APIFixture(store: StateOnly(failure: nil))
+    let api = try APIFixture(store: Self.state(failure: "the disk is full"))
+    let works = try APIFixture(store: Self.state(failure: nil))
     for api in [api, works] { api.lifecycle.enter(.serving) }
     #expect(try api.respond("GET", "/v1/session").body.contains("\"failure\":\"the disk is full\""))
     let ready = try api.respond("GET", "/readyz", "", .management)
@@ -71,7 +68,9 @@ import Testing
       (StoreState.Cause.unreachable, "no connection to Redis\n"), (.refused, "Redis refuses writes\n"),
       (.tooFewReplicas, "too few replicas of Redis confirm writes\n"),
     ] {
-      let api = try APIFixture(store: StateOnly(failure: "10.0.0.1: secret", cause: cause)) { $0.store.engine = .redis }
+      let api = try APIFixture(store: Self.state(failure: "10.0.0.1: secret", cause: cause)) {
+        $0.store.engine = .redis
+      }
       api.lifecycle.enter(.serving)
       let ready = try api.respond("GET", "/readyz?exclude=upstream", "", .management)
       #expect(ready.status == 503 && ready.body == text)

@@ -41,7 +41,9 @@ final class ConnectionRun: Sendable {
     let settings = Self.settings(change)
     try self.init { loop, owner in
       let dialer = NetworkDialer(resolver: Resolver(), loop: loop)
-      let connector = RedisConnector(to: target, settings, dialer: dialer, loop: loop)
+      let connector = RedisConnector(to: target, settings, dialer: dialer, loop: loop) { address, failure in
+        owner.run.note { $0.events.append("failed: \(address.port) \(failure)") }
+      }
       owner.connector = connector
       connector.connect(for: owner)
     }
@@ -140,7 +142,7 @@ final class ConnectionRun: Sendable {
     }
   }
 
-  final class Owner: RedisConnectorOwner {
+  final class Owner: RedisConnectionOwner {
     fileprivate let run: ConnectionRun
     var watch: SentinelWatch?
     var connection: RedisConnection?
@@ -171,10 +173,6 @@ final class ConnectionRun: Sendable {
         run.note { $0.events.append("\(channel): \(String(decoding: payload, as: UTF8.self))") }
       case .ended(let failure): run.note { $0.events.append("ended: \(failure)") }
       }
-    }
-
-    func connector(_ connector: RedisConnector, failedToReach address: RedisAddress, _ failure: RedisFailure) {
-      run.note { $0.events.append("failed: \(address.port) \(failure)") }
     }
   }
 }

@@ -126,7 +126,8 @@ import WebSocketCodec
     defer { fixture.end() }
     let session = try fixture.create("1")
     let now = ProcessInformation.monotonicTime()
-    let receipt = session.upstream.post(SharedBytes([1]), kind: .binary, timeToLive: nil, now: now)
+    let receipt = session.upstream.post(
+      PostedMessages(.one(SharedBytes([1])), kind: .binary, timeToLive: nil), now: now)
     guard case .queued(let sequence, _) = receipt.result else { Issue.record("it is not queued"); return }
     _ = try session.consumers.put("c", ConsumerSettings(), start: session.inbox.latest, now: now)
     var turn = try session.consumers.beginReceive("c", acknowledging: nil, now: now)
@@ -140,7 +141,7 @@ import WebSocketCodec
       try session.consumers.put("d", ConsumerSettings(), start: session.inbox.latest, now: now)
     }
     #expect(session.upstream.deliveryState(sequence) == .rejected)
-    let late = session.upstream.post(SharedBytes([1]), kind: .binary, timeToLive: nil, now: now)
+    let late = session.upstream.post(PostedMessages(.one(SharedBytes([1])), kind: .binary, timeToLive: nil), now: now)
     #expect(late.result == .closed)
     session.inbox.append(Self.push.span, kind: .binary, time: 0, now: now)
     #expect(session.inbox.summary.count == 0)

@@ -61,7 +61,8 @@ import WebSocketCodec
     /// Posts a message that does not expire. Returns its number and its ticket.
     func post(_ text: String) throws -> (number: UInt64, ticket: JournalTicket) {
       let now = ProcessInformation.monotonicTime()
-      let receipt = session.upstream.post(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: nil, now: now)
+      let receipt = session.upstream.post(
+        PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: nil), now: now)
       guard case .queued(let number, _) = receipt.result else { throw Problem("\(text): \(receipt.result)") }
       return (number, try #require(receipt.ticket))
     }

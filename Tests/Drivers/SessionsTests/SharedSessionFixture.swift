@@ -170,7 +170,8 @@ final class SharedSessionFixture {
 
   func post(_ text: String, to session: Session) -> Bool {
     let receipt = session.upstream.post(
-      SharedBytes(Array(text.utf8)), kind: .text, timeToLive: nil, now: ProcessInformation.monotonicTime())
+      PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: nil),
+      now: ProcessInformation.monotonicTime())
     if case .queued = receipt.result { return true } else { return false }
   }
 

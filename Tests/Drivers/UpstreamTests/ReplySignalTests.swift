@@ -26,7 +26,7 @@ import WebSocketCodec
       shared.outbox.stopSending()
       shared.outbox.startSending(on: Generation(2))
     }
-    _ = session.handle.post(SharedBytes([1]), kind: .text, timeToLive: nil, topic: nil, now: session.now)
+    _ = session.handle.post(PostedMessages(.one(SharedBytes([1])), kind: .text, timeToLive: nil), now: session.now)
     #expect(session.write() == 0, "the request may have to be sent again, ahead of the message")
     try await session.expectWake { #expect(session.receiveReply()) }
     #expect(session.write() == 1)

@@ -95,7 +95,7 @@ final class SessionFixture: UpstreamSink {
 
   @discardableResult
   func post(_ bytes: [UInt8], ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
-    return handle.post(SharedBytes(bytes), kind: .text, timeToLive: ttl, topic: nil, now: now).result
+    return handle.post(PostedMessages(.one(SharedBytes(bytes)), kind: .text, timeToLive: ttl), now: now).result
   }
 
   /// Posts all of these before the loop does anything else.
@@ -103,7 +103,8 @@ final class SessionFixture: UpstreamSink {
     let handle = handle
     loop.submit { context in
       for text in texts {
-        _ = handle.post(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: ttl, topic: nil, now: context.now)
+        _ = handle.post(
+          PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl), now: context.now)
       }
       return nil
     }
@@ -142,7 +143,7 @@ private final class OneATurn: LoopTask {
 
   func run() async {
     for text in texts {
-      _ = handle.post(SharedBytes(Array(text.utf8)), kind: .text, timeToLive: nil, topic: nil, now: loop.now)
+      _ = handle.post(PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: nil), now: loop.now)
       await loop.yieldTurn()
     }
   }

@@ -1,0 +1,122 @@
+import ByteStreams
+import Idempotency
+import Journal
+import Outbox
+import Reactor
+import UpstreamSession
+
+/// Messages that a client posts together. No other message is queued between them.
+package struct PostedMessages: Sendable {
+  package enum Payloads: Sendable {
+    case one(SharedBytes)
+    /// Either all are queued, with consecutive numbers, or none is.
+    case allOrNone([SharedSlice])
+    /// Each is queued by itself, in this order.
+    case each([SharedSlice])
+
+    var count: Int {
+      switch self {
+      case .one: 1
+      case .allOrNone(let payloads), .each(let payloads): payloads.count
+      }
+    }
+
+    subscript(index: Int) -> SharedSlice {
+      switch self {
+      case .one(let payload): SharedSlice(payload)
+      case .allOrNone(let payloads), .each(let payloads): payloads[index]
+      }
+    }
+  }
+
+  let payloads: Payloads
+  let kind: MessageKind
+  let timeToLive: TimeSpan?
+  let topic: String?
+  let key: KeyToStore?
+  let client: UInt64
+
+  /// - Parameters:
+  ///   - timeToLive: zero if the messages must be sent at once or not at all; nil for no expiry.
+  ///   - key: the idempotency key of the request, which is stored with its messages.
+  ///   - client: by whom they are counted; 0 if clients cannot be told apart.
+  package init(
+    _ payloads: Payloads, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,
+    by client: UInt64 = 0
+  ) {
+    self.payloads = payloads
+    self.kind = kind
+    self.timeToLive = timeToLive
+    self.topic = topic
+    self.key = key
+    self.client = client
+  }
+}
+
+/// The result of a post.
+package struct PostReceipt: Sendable {
+  /// The result of the first message. With `allOrNone` it is the result of all, and the numbers of the others follow.
+  package let result: EnqueueResult
+  /// The results of messages that are queued each by itself, in their order.
+  package var runs: [EnqueueResults] = []
+  /// nil while messages are sent at once, and if the time of the next attempt is unknown.
+  package var nextAttempt: MonotonicTime?
+  /// When this is stored, the messages are accepted; nil if they need not be stored.
+  package var ticket: JournalTicket?
+}
+
+/// An idempotency key that is stored with the messages accepted under it.
+package struct KeyToStore: Sendable {
+  package let key: IdempotencyTable.Key
+  package let fingerprint: IdempotencyTable.Key
+  package let principal: IdempotencyTable.Key
+  package let isBatch: Bool
+  /// The position among the pushes before the messages are queued.
+  package let position: UInt64
+  package let lifetime: TimeSpan
+
+  package init(
+    key: IdempotencyTable.Key, fingerprint: IdempotencyTable.Key, principal: IdempotencyTable.Key, isBatch: Bool,
+    position: UInt64, lifetime: TimeSpan
+  ) {
+    self.key = key
+    self.fingerprint = fingerprint
+    self.principal = principal
+    self.isBatch = isBatch
+    self.position = position
+    self.lifetime = lifetime
+  }
+}
+
+extension SessionHandle {
+  /// Queues messages. Callable from any loop.
+  package func post(_ messages: PostedMessages, now: MonotonicTime) -> PostReceipt {
+    if let journal, messages.timeToLive != .zero { return store(messages, in: journal, now: now) }
+    let (receipt, signal) = update(at: now) { $0.enqueue(messages, now: now) }
+    signal?.notify()
+    return receipt
+  }
+}
+
+extension SessionHandle.Shared {
+  /// Queues messages. Returns the receipt, and the signal that must be notified.
+  @inline(__always)
+  mutating func enqueue(_ messages: PostedMessages, now: MonotonicTime) -> (PostReceipt, Signal?) {
+    let (kind, timeToLive, topic, client) = (messages.kind, messages.timeToLive, messages.topic, messages.client)
+    let result: EnqueueResult
+    var runs: [EnqueueResults] = []
+    switch messages.payloads {
+    case .one(let payload):
+      result = outbox.enqueue(
+        SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
+    case .allOrNone(let payloads):
+      result = outbox.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
+    case .each(let payloads):
+      runs = outbox.enqueue(payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
+      result = runs.first?.result ?? .closed
+    }
+    var signal = signal(after: result)
+    for run in runs.dropFirst() { signal = self.signal(after: run.result) ?? signal }
+    return (PostReceipt(result: result, runs: runs, nextAttempt: nextAttempt), signal)
+  }
+}

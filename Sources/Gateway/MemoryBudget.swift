@@ -36,8 +36,8 @@ struct MemoryBudget: Equatable {
   private static let idempotencyKey = 248
   /// A session with its connection and permessage-deflate.
   private static let session = 61 << 10
-  /// Data on its way to and from Redis: a write of 8 MiB of several sessions and one of a single session, both as rows
-  /// and in the output, and the part of a session that is being read.
+  /// Data on its way to and from Redis: a write of 8 MiB for several sessions and a write for a single session, both as
+  /// rows and in the output, and the part of a session that is being read.
   private static let redis = 48 << 20
   /// Number of parts that the warning names. The others are rarely worth changing.
   private static let namedParts = 4

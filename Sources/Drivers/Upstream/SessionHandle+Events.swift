@@ -28,8 +28,8 @@ struct EventState: Sendable {
   var owed: [[UInt8]: Owed] = [:]
   /// The tokens of `owed`, oldest first, and some that have been sent.
   var order = RingDeque<[UInt8]>(filler: [])
-  /// Acknowledgements of clients that may be in the queue, by their numbers. If an acknowledgement ends there, it may
-  /// be sent again.
+  /// Acknowledgements of clients that may be in the queue, by their numbers. If an acknowledgement ends in the queue,
+  /// clients may send it again.
   var queued: [UInt64: (token: [UInt8], owed: Owed)] = [:]
   /// The size of `queued` at which acknowledgements that have left the queue are removed.
   var nextPurge = EventState.purgeMinimum

@@ -37,8 +37,8 @@ package enum StoreRejection: Sendable {
   case isStored
   /// They have ended. If they are stored, but the ticket of their end is not, the next process finds them queued.
   case isRejected(JournalTicket)
-  /// They stay queued. Acknowledged messages have ended for them, which would be lost for nothing, or another process
-  /// may have them.
+  /// They stay queued: another process may have them, or acknowledged messages have ended to make room for them, and
+  /// would be lost for nothing.
   case isKept
 }
 
@@ -52,7 +52,7 @@ struct ResumedProtocol: Sendable {
   private(set) var mayBeContinued = false
   /// The ids of events that are calls are larger than this number. They differ from the ids of other terms, to which a
   /// server may still reply if it restores the connection. The number of a call alone does not suffice, since it is not
-  /// always stored. JavaScript represents 20 bits above 32 exactly.
+  /// always stored. The number is 20 bits, followed by 32 zero bits. JavaScript represents such ids exactly.
   private(set) var callIDBase: UInt64 = 0
 
   /// Ignores the data of another protocol, which the present protocol does not understand.
@@ -188,7 +188,7 @@ extension SessionHandle {
     if isAwaited { deliveryNotifier.notify() }
   }
 
-  /// Whether one of these messages could not be stored, so that their sender got an error.
+  /// Whether the store has rejected these messages, so that their sender got an error.
   package func wasRejectedByStore(_ acceptance: IdempotencyTable.Acceptance) -> Bool {
     // All are rejected together, except messages that had ended, for example because a later message of the batch
     // replaced them.

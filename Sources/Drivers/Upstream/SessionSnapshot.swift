@@ -83,7 +83,7 @@ package struct SessionCounts: Sendable {
   package var unconfirmed = 0
   package var calls = 0
   package var redeliveries: UInt64 = 0
-  /// Of several sessions the longest; nil if none has measured one.
+  /// The longest round trip of several sessions; nil if no session has measured a round trip.
   package var roundTrip: TimeSpan?
   /// Messages that have entered each state, in the order of `DeliveryState.allCases`.
   package var messages = [UInt64](repeating: 0, count: DeliveryState.allCases.count)

@@ -25,21 +25,23 @@ package struct Outbox: Sendable {
     /// The client for which the message counts; 0 if it is unknown, as for a message of an earlier process.
     var client: UInt64 = 0
     var kind = MessageKind.text
-    /// Time to live 0: it ends if it cannot be written at once.
+    /// Whether the message has time to live 0: it ends if it cannot be written at once.
     var isImmediate = false
-    /// It is stored, so it survives the process. It is written only after the intent to write it is stored.
+    /// Whether the message is stored, so that it survives the process. It is written only after the intent to write it
+    /// is stored.
     var isStored = false
-    /// Its end is reported in `ended`.
+    /// Whether the end of the message is reported in `ended`.
     var reportsEnd = false
-    /// The upstream has replied to it while it was in the buffer of a further connection. It is confirmed when it
-    /// leaves the buffer.
+    /// Whether the upstream has replied to the message while it was in the buffer of a further connection. It is
+    /// confirmed when it leaves the buffer.
     var hasReply = false
-    /// How many connections have taken it, without connections that ended before they had written the whole message.
+    /// How many connections have taken the message. A connection that ended before it had written the whole message
+    /// does not count.
     var attempts: UInt8 = 0
-    /// How many connections were lost while it was partially written.
+    /// How many connections were lost while the message was partially written.
     var interruptions: UInt8 = 0
 
-    /// Why it ends at its deadline. A message with time to live 0 has a deadline only during a hand-over.
+    /// Why the message ends at its deadline. A message with time to live 0 has a deadline only during a hand-over.
     var expiryReason: DeliveryReason { isImmediate ? .notSentAtOnce : .ttl }
   }
 
@@ -115,10 +117,10 @@ package struct Outbox: Sendable {
   var waitingBytes = 0
   /// nil if there is no pace.
   var bucket: TokenBucket?
-  /// Nothing more is taken in this turn. The kernel accepted less than the connection had to send, or the next message
-  /// is not prepared yet.
+  /// Whether nothing more is taken in this turn: the kernel accepted less than the connection had to send, or the next
+  /// message is not prepared yet.
   var isBlocked = false
-  /// A hand-over is in progress: nothing is taken.
+  /// Whether a hand-over is in progress. Until its end, nothing is taken.
   private(set) var isPaused = false
   private(set) var isClosed = false
   /// Whether messages are stored, except messages with time to live 0 or with `reportsEnd`.

@@ -7,10 +7,10 @@ package struct SessionTransition: Equatable, Sendable {
   package let from: SessionState
   package let to: SessionState
   package let cause: TransitionCause
-  /// The attempt that this concerns; `.none` before the first.
+  /// The attempt that the transition concerns; `.none` before the first attempt.
   package let generation: Generation
   package let time: MonotonicTime
-  /// The last round trip measured on the connection that this concerns; nil if there was none.
+  /// The last round trip measured on the connection that the transition concerns; nil if none was measured.
   package let roundTrip: TimeSpan?
   /// When the next attempt is due; nil if none is planned.
   package let nextAttempt: MonotonicTime?

@@ -44,7 +44,7 @@ final class ConnectionAttempt: LoopTask {
   private let report: (Event) -> Void
 
   /// - Parameters:
-  ///   - permission: nil if it may always write.
+  ///   - permission: nil if the connection may always write.
   ///   - report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
   init(
     _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ sharedSettings: SharedSettings, dialer: any Dialer,

@@ -20,13 +20,13 @@ final class UpstreamConnection: TurnEndTarget {
   let url: WebSocketURL
   /// nil if the connection to the upstream is direct.
   let proxy: ProxyURL?
-  /// The settings with which it was started. A reload may have changed the settings of the session.
+  /// The settings with which the connection was started. A reload may have changed the settings of the session.
   let sharedSettings: SharedSettings
   let loop: LoopContext
   let metrics: UpstreamMetrics
   /// Whether messages posted during the report of a message are written at once.
   let flushesAfterEachMessage: Bool
-  /// nil if it may always write.
+  /// nil if the connection may always write.
   private let permission: WritePermission?
   private let owner: SessionDriver
 
@@ -40,7 +40,7 @@ final class UpstreamConnection: TurnEndTarget {
   /// Usable when `isOpen`. Its `payload` belongs to the message that is being reported.
   var socket = WebSocketConnection(role: .client)
   private(set) var isOpen = false
-  /// Whether the owner has discarded it. Then it reports no event any more.
+  /// Whether the owner has discarded the connection. Then it reports no event any more.
   private(set) var isDiscarded = false
 
   // State that belongs to the owner.

@@ -2,7 +2,8 @@ import ByteStreams
 import UpstreamSession
 
 extension SessionTransition {
-  /// Whether it reports a failure. The end of a closing handshake is not a failure, since its beginning was reported.
+  /// Whether the transition reports a failure. The end of a closing handshake is not a failure, since its beginning was
+  /// reported.
   var isFailure: Bool {
     switch cause {
     case .attemptFailed, .lost, .attemptsExhausted: from != .closing
@@ -15,7 +16,7 @@ extension SessionTransition {
   /// Whether a connection has become ready, either the first or a successor.
   var isConnection: Bool { to == .ready && cause == .progress }
 
-  /// Whether it is an intermediate step of an attempt, or the end of a wait whose start was reported.
+  /// Whether the transition is an intermediate step of an attempt, or ends a wait whose beginning was reported.
   var isStep: Bool {
     switch cause {
     case .progress: !isConnection

@@ -15,7 +15,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   /// Like `earlyLimit`, if the CONNECT requests the events of an outage: a server remembers the events of two minutes.
   /// This is also the limit for the early events of all namespaces together.
   private static var recoveredLimit: Int { 65_536 }
-  /// Maximum size of these events, as a multiple of the largest message.
+  /// Maximum size of all early events together, as a multiple of the largest message.
   private static var recoveredMessages: Int { 4 }
 
   let settings: SocketIOSettings

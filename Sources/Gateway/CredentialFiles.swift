@@ -87,7 +87,7 @@ package final class CredentialFiles: Sendable {
     noteSuccess()
   }
 
-  /// Reads the files, and uses the changed ones. An invalid file changes nothing and is logged once. Blocks. Can be
+  /// Reads the files, and uses the changed files. An invalid file changes nothing and is logged once. Blocks. Can be
   /// called on any thread.
   ///
   /// - Parameter ifStable: whether a change takes effect only after the next read has found it, too.

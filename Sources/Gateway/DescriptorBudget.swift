@@ -26,8 +26,8 @@ struct DescriptorBudget: Equatable {
   /// file of tokens or keys, and the socket of a notification to the supervisor. (The files of the HTTPS certificate
   /// are read as blocking work.)
   private static let others = 6
-  /// Maximum connections to all other gateways together, in each direction. A forwarded request that waits occupies
-  /// one.
+  /// Maximum connections to all other gateways together, in each direction. A forwarded request that waits occupies a
+  /// connection.
   static let connectionsWithPeers = 4_096
   /// Maximum number of Sentinels (`store.sentinels`). Each has a connection for its notifications.
   private static let sentinels = 32

@@ -40,7 +40,7 @@ extension GatewayServer {
         [.text("settings", requiringRestart.joined(separator: ", "))])
     }
     do throws(SettingProblems) {
-      // The queue keeps its old settings, which may conflict with the new ones.
+      // The queue keeps its old settings, which may conflict with the new settings.
       try effective.check()
     } catch {
       logger.error(

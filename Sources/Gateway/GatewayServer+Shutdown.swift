@@ -18,9 +18,9 @@ extension GatewayServer {
   private static var releaseInterval: TimeSpan { .milliseconds(5) }
   /// How long requests of other gateways get 421 after the sessions were released. Within this time, the others learn
   /// of the release from Redis. That takes one notification and one read, a few milliseconds in one network. A request
-  /// that one of them sends later is not read, and may have to count as executed.
+  /// that another gateway sends later is not read, and may have to count as executed.
   private static var lastReferrals: TimeSpan { .milliseconds(150) }
-  /// Interval of log lines that say what a step still waits for.
+  /// Interval of log lines about a step that still waits.
   private static var progressInterval: TimeSpan { .seconds(2) }
   /// Timeout for writing the last log lines: a pipe without a reader must not prevent the process from exiting.
   package static var logFlushTimeout: TimeSpan { .seconds(2) }

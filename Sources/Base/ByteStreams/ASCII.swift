@@ -169,7 +169,7 @@ extension Span where Element == UInt8 {
 }
 
 extension UnsafeRawBufferPointer {
-  /// Whether these bytes equal those at `other`. Compares eight bytes at a time.
+  /// Whether these bytes equal the bytes at `other`. Compares eight bytes at a time.
   @inlinable func equals(_ other: UnsafeRawPointer) -> Bool {
     var index = 0
     while index &+ 8 <= count {

@@ -87,7 +87,7 @@ package enum Base64 {
   private enum Alphabet { case standard, url }
 
   /// Passes the decoded bytes to `append`, up to the first character that is not in the alphabet. Returns whether all
-  /// characters are, and the unused bits of the last one are zero.
+  /// characters are in the alphabet and the unused bits of the last character are zero.
   @inline(__always)
   private static func decode(_ digits: Span<UInt8>, _ alphabet: Alphabet, _ append: (UInt8) -> Void) -> Bool {
     var group: UInt32 = 0

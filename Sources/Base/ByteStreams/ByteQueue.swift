@@ -163,8 +163,8 @@ package struct ByteQueue: ~Copyable {
     tail &+= digits
   }
 
-  /// Appends the last `digits` hexadecimal digits of `value` in lower case, or only the significant ones if `digits` is
-  /// nil.
+  /// Appends the last `digits` hexadecimal digits of `value` in lower case, or only the significant digits if `digits`
+  /// is nil.
   package mutating func append(hexadecimal value: UInt64, digits: Int? = nil) {
     var shift = 4 &* ((digits ?? max(1, (67 &- value.leadingZeroBitCount) / 4)) &- 1)
     while shift >= 0 {
@@ -193,7 +193,7 @@ package struct ByteQueue: ~Copyable {
   @usableFromInline mutating func makeRoom(_ count: Int) {
     let readable = tail &- head
     if readable &+ count <= capacity, head >= readable {
-      // No more bytes are readable than consumed, so the move costs at most what was consumed.
+      // No more bytes are moved than were consumed since the last move.
       if let base = unsafe base {
         unsafe base.copyMemory(from: base + head, byteCount: readable)
       }

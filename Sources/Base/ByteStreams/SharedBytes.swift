@@ -22,7 +22,7 @@ package struct SharedBytes: Sendable {
   }
 
   /// The address of the bytes, for a gathering write. There must be at least one byte. The address is valid while a
-  /// copy of this value exists: an array's elements do not move until it is mutated, and this one never is.
+  /// copy of this value exists: an array's elements do not move until it is mutated, and this array is never mutated.
   @unsafe package var baseAddress: UnsafeRawPointer {
     unsafe storage.withUnsafeBytes { unsafe $0.baseAddress.unsafelyUnwrapped }
   }

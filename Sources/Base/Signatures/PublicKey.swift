@@ -33,7 +33,7 @@ package final class PublicKey: Sendable {
     }
   }
 
-  /// Smaller keys are insecure (RFC 7518 §3.3). With larger ones, each forged signature costs more than 0.35 ms, 15
+  /// Smaller keys are insecure (RFC 7518 §3.3). With larger keys, each forged signature costs more than 0.35 ms, 15
   /// times as much as with the smallest key.
   package static let modulusBits = 2_048...8_192
 

@@ -59,7 +59,7 @@ package struct Deflater: ~Copyable {
   /// Ends the stream: writes its last block and, if it is wrapped, its checksum. `reset()` starts another.
   package mutating func finish(into output: inout ByteQueue) { run(Span(), Z_FINISH, into: &output) }
 
-  /// Discards the history, so that the next message can be decompressed without earlier ones.
+  /// Discards the history, so that the next message can be decompressed without earlier messages.
   package mutating func reset() {
     if let stream = unsafe stream { unsafe deflateReset(stream) }
   }

@@ -96,7 +96,7 @@ package enum HTTPFieldName: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether a request may contain the field only once. With two values, the next server could use the other one (RFC
+  /// Whether a request may contain the field only once. With two values, the next server could use the other value (RFC
   /// 9110 §5.3).
   var isSingleton: Bool {
     switch self {

@@ -51,7 +51,7 @@ package struct HTTPServerConnection: ~Copyable {
   @usableFromInline private(set) var requestIsHEAD = false
   @usableFromInline private(set) var requestIsHTTP10 = false
   @usableFromInline var isAwaitingContinue = false
-  /// Whether the request that ended last was the client's last one.
+  /// Whether the request that ended last was the client's last request.
   @usableFromInline var isLastRequest = false
 
   /// - Parameter pool: shared by the connections of one loop. It also holds the limits.

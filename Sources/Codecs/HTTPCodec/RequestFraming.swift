@@ -33,7 +33,7 @@ extension HTTPRequestHead {
     }
   }
 
-  /// RFC 9112 §6.1–6.3. Where the RFC lets a server repair or reject a message, this one rejects it: two readings of
+  /// RFC 9112 §6.1–6.3. Where the RFC lets a server repair or reject a message, this server rejects it: two readings of
   /// one message allow request smuggling.
   private mutating func readFraming(_ limits: HTTPLimits) throws(HTTPProtocolError) {
     if fields.contains(.transferEncoding) {

@@ -53,7 +53,7 @@ package struct ProxyBypass: Hashable, Sendable {
         return address == nil && (itself && name == suffix || name.hasSuffix("." + suffix))
       case .block(let block, let bits):
         guard let address else { return false }
-        // An IPv4-mapped address reaches the embedded IPv4 address, so rules for that one apply, too.
+        // An IPv4-mapped address reaches the embedded IPv4 address, so rules for the embedded address apply, too.
         return address.isEqual(to: block, bits: bits) || address.unmapped.isEqual(to: block, bits: bits)
       }
     }

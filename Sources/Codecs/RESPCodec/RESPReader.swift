@@ -18,7 +18,7 @@ package struct RESPReader: ~Copyable {
   private let limits: RESPLimits
   /// Outermost first.
   private var open: [OpenArray] = []
-  /// Bytes and values of the arriving reply, including announced ones.
+  /// Bytes and values of the arriving reply, including announced bytes and values.
   private var replyBytes = 0
   private var replyElements = 0
   /// The string whose header has been read.

@@ -64,8 +64,8 @@ extension WebSocketConnection {
   /// not refer to them.
   package mutating func resetCompressionHistory() { compression.resetHistory() }
 
-  /// The size of the largest message that is compressed when it is sent. A larger one is sent uncompressed, unless it
-  /// was compressed ahead.
+  /// The size of the largest message that is compressed when it is sent. A larger message is sent uncompressed, unless
+  /// it was compressed ahead.
   package var largestCompressedAtOnce: Int { compression.largestAtOnce }
 
   /// The number of the message that is compressed ahead, and whether all of it has been compressed.

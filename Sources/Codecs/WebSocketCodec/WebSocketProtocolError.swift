@@ -15,7 +15,7 @@ package struct WebSocketProtocolError: Error, Hashable, Sendable, CustomStringCo
   static let notUTF8 = WebSocketProtocolError(
     closeCode: 1007, reason: "a text message or close reason is not valid UTF-8")
 
-  /// 1007: a compressed message is not valid DEFLATE data. RFC 7692 names no code; ws (Node) sends this one.
+  /// 1007: a compressed message is not valid DEFLATE data. RFC 7692 names no code; ws (Node) sends this code.
   static let notDeflate = WebSocketProtocolError(
     closeCode: 1007, reason: "a compressed message is not valid DEFLATE data")
 

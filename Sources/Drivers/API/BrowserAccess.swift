@@ -26,13 +26,14 @@ package struct BrowserAccess: Sendable {
   ///   - isSecure: whether the client has used HTTPS.
   ///   - allowsLinks: whether a person may follow a link here from a page of any origin. This requires that reading the
   ///     response changes nothing, and that no frame can show it.
-  ///   - acceptedHost: the Host that was accepted last. If the request has the same one, it is not checked again.
+  ///   - acceptedHost: the Host that was accepted last. If the request has the same Host, the Host is not checked
+  ///     again.
   func refusal(
     of request: borrowing HTTPRequestHead, on reach: HTTPListener.Reach, isSecure: Bool = false,
     allowsLinks: Bool = false, _ acceptedHost: inout AcceptedHost
   ) -> Problem? {
     let host = request.authority
-    // Browsers always send Host. An HTTP/1.0 request without one is not from a browser.
+    // Browsers always send Host. An HTTP/1.0 request without Host is not from a browser.
     if !host.isEmpty, !acceptedHost.equals(host, reach) {
       guard accepts(host: host.withoutPort, on: reach) else {
         return Problem(.hostNotAllowed, detail: hostDetail(host, reach))
@@ -108,7 +109,7 @@ package struct BrowserAccess: Sendable {
 }
 
 /// The last value of Host that `BrowserAccess` accepted, and on which reach. Most clients of an event loop send the
-/// same one.
+/// same value.
 struct AcceptedHost: ~Copyable {
   /// Longer values are not kept: a name has at most 253 bytes, and a port five digits.
   private static var longest: Int { 260 }

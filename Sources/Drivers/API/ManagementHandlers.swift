@@ -21,7 +21,7 @@ extension API {
   /// upstream is down.
   func respondWithReadiness(excludingUpstream: Bool, into response: inout Response) {
     let sessions = shared.sessions.all
-    // Another gateway has the upstream connection of a session that this one does not hold.
+    // If this gateway is not the holder of a session, another gateway has its upstream connection.
     let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
     let store = shared.store
     let redisProblem = shared.settings.store.engine == .redis ? store.redisProblem : nil

@@ -12,7 +12,7 @@ package final class Cancellation {
 
   package init() {}
 
-  /// Ends the current wait and all later ones.
+  /// Ends the current wait and all later waits.
   package func cancel() {
     guard !isCancelled else { return }
     isCancelled = true

@@ -93,7 +93,7 @@ extension Waiter {
 /// A held request: it gets its response when new data arrives or its deadline passes. Exactly one of `finish` and
 /// `abandon` is called, once, unless it begins a stream.
 ///
-/// A struct of at most three words is stored inline in the connection. A larger one costs an allocation.
+/// A struct of at most three words is stored inline in the connection. A larger struct costs an allocation.
 package protocol WaitingRequest: Waiter {
   /// Incremented while the request is held.
   var heldCount: Gauge? { get }

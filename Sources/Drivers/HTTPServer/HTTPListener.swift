@@ -7,7 +7,7 @@ package struct HTTPListener: Sendable {
   /// `peer` is for other gateways, which forward requests of their clients.
   package enum Role: Sendable { case client, management, peer }
 
-  /// From where clients can reach a listener. Each reach includes the previous ones.
+  /// From where clients can reach a listener. Each reach includes the clients of the previous reach.
   package enum Reach: UInt8, Sendable, Comparable {
     /// A Unix-domain socket. Browsers cannot connect to one.
     case local
@@ -48,7 +48,7 @@ package struct BoundListener: Sendable {
   package let isInherited: Bool
 
   /// Uses an inherited socket on all loops. Each connection wakes all idle loops, and the first one accepts it. Waking
-  /// only one loop (EPOLLEXCLUSIVE) would wake the same one while it is idle, and leave most held requests to it.
+  /// only one loop (EPOLLEXCLUSIVE) would wake the same loop whenever it is idle, and leave most held requests to it.
   package init(_ inherited: InheritedSockets.Socket, loops: Int) throws(SystemError) {
     address = inherited.address
     descriptors = try InheritedSockets.share(inherited.descriptor, count: max(1, loops))

@@ -77,7 +77,7 @@ package final class HTTPServer: Sendable {
       limit: settings.unsentBytes, .oldestFirst, used: metrics.unsentBytes, yielded: metrics.slowReaders)
     // The newest first, so that bodies which have almost arrived are completed.
     pendingBodies = ProcessTotal(limit: settings.pendingBodyBytes, .newestFirst, used: metrics.pendingBodyBytes)
-    // The oldest first: a handshake takes a round trip or two, so the oldest ones have probably stalled.
+    // The oldest first: a handshake takes a round trip or two, so the oldest handshakes have probably stalled.
     handshakes = ProcessTotal(
       limit: Self.maximumHandshakes, .oldestFirst, yielded: metrics.refusedConnections)
     clients = ProcessTotal(

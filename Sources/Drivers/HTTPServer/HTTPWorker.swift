@@ -46,7 +46,7 @@ final class HTTPWorker: TurnEndTarget {
   /// The timeouts for connections of other gateways.
   let peerTimeouts: ConnectionTimeouts
   /// Responses to send. A connection fills and flushes this queue without waiting in between, so all connections can
-  /// use the same one. Bytes that the kernel does not accept at once move to the connection's own queue.
+  /// use the same queue. Bytes that the kernel does not accept at once move to the connection's own queue.
   var output = OutputQueue()
   /// The principal of the last response in `output`; 0 without credentials.
   var responder: UInt64 = 0
@@ -177,7 +177,7 @@ final class HTTPWorker: TurnEndTarget {
   }
 
   /// Counts a connection for the client that the header of the PROXY protocol names, or for its peer if the header
-  /// names none. If that client has too many connections, resets this one and returns false.
+  /// names none. If that client has too many connections, resets this connection and returns false.
   func recount(_ connection: HTTPConnection, behind layers: ConnectionLayers) -> Bool {
     let origin = ClientOrigin(layers.client ?? layers.peer)
     if origin != connection.origin {

@@ -22,7 +22,7 @@ final class HeldConnections {
   private var groups: [ObjectIdentifier: WaitingGroup] = [:]
   /// The most recently used group. Usually there is only one.
   private var latest: WaitingGroup?
-  /// Number of groups at which empty ones are removed.
+  /// Number of groups at which empty groups are removed.
   private var sweepThreshold = HeldConnections.groupsKept
 
   init(loop: LoopContext) { self.loop = loop }
@@ -94,7 +94,7 @@ private final class WaitingGroup {
   private let relays: [Relay]
   private var entries = ArrivalList<Entry>()
   private(set) var lastNumber: UInt64 = 0
-  /// Entries up to this number must be woken. Later ones have seen the new data.
+  /// Entries up to this number must be woken. Later entries have seen the new data.
   private var dueThrough: UInt64 = 0
   private var reason = Reason.notification
 

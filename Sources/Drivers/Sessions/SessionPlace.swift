@@ -17,7 +17,7 @@ package enum SessionPlace: Equatable, Sendable {
 
 /// The holder of a session that several gateways share, for the status output.
 package struct SessionHolding: Hashable, Sendable {
-  /// The number of the term. Each holder has a greater number than the one before.
+  /// The number of the term. Each holder has a greater number than the previous holder.
   package let term: UInt64
   /// The holder, if it is another gateway; nil if it is this gateway.
   package let peer: Peer?

@@ -2,7 +2,7 @@ import Digests
 
 /// The grants of verified tokens, by the SHA-256 of the token. A token with a known grant needs no signature check.
 ///
-/// Only valid tokens are stored, since refused ones could fill the cache. A token belongs to one set of four entries,
+/// Only valid tokens are stored, since refused tokens could fill the cache. A token belongs to one set of four entries,
 /// ordered by use. If its set is full, the table grows. If the table has reached its limit, the last entry of the set
 /// is dropped.
 struct GrantCache {

@@ -20,7 +20,7 @@ struct NumberRanges: Hashable, Sendable {
     ranges.replaceSubrange(start..<end, with: CollectionOfOne(lower...upper))
   }
 
-  /// Removes all numbers up to this one.
+  /// Removes all numbers up to `number`.
   mutating func removeAll(through number: UInt64) {
     let count = firstIndex(endingAtOrAfter: number)
     ranges.removeFirst(count)

@@ -1,6 +1,6 @@
 import ByteStreams
 
-/// The effects of time on the outbox: messages expire, and the pace permits the next ones.
+/// The effects of time on the outbox: messages expire, and the pace permits the next messages.
 extension Outbox {
   /// When the next waiting message expires; nil if none does.
   package mutating func nextExpiry() -> MonotonicTime? {

@@ -125,7 +125,7 @@ package struct Outbox: Sendable {
   private(set) var isClosed = false
   /// Whether messages are stored, except messages with time to live 0 or with `reportsEnd`.
   var storesMessages = false
-  /// Stored messages up to this one may be written.
+  /// Stored messages up to this number may be written.
   package internal(set) var permitted = UInt64.max
   /// The last message whose intent was requested. `intend` raises it, and the end of a connection lowers it.
   var intended = UInt64.max

@@ -61,7 +61,7 @@ package enum AddressKind: String, CaseIterable, Sendable {
   case benchmarking = "for benchmarks"
   case reserved
 
-  /// Returns nil for a public address. An IPv6 address that contains an IPv4 address is judged by the latter.
+  /// Returns nil for a public address. An IPv6 address that contains an IPv4 address is judged by the IPv4 address.
   package init?(of address: IPAddress) {
     switch address {
     case .ipv4(let address): self.init(ofIPv4: address)

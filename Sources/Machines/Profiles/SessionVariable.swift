@@ -49,7 +49,7 @@ package struct VariableError: Error, Hashable, Sendable, CustomStringConvertible
 }
 
 extension [SessionVariable] {
-  /// Returns the values of all variables: the given ones, and the defaults of the others.
+  /// Returns the values of all variables: the given values, and the defaults of the other variables.
   package func values(_ given: [String: String]) throws(VariableError) -> [String: String] {
     for name in given.keys.sorted() where !contains(where: { $0.name == name }) {
       throw VariableError("variable '\(Self.shown(name))' is unknown: \(names)")

@@ -52,7 +52,7 @@ package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// Maximum length of a pattern, in bytes. The pattern of a UUID, one of the longest useful ones, has 60.
+  /// Maximum length of a pattern, in bytes. The pattern of a UUID, one of the longest useful patterns, has 60 bytes.
   package static let maximumLength = 256
   /// Maximum number of repetitions. No value is longer.
   static let maximumCount = SessionVariable.longestValue

@@ -62,7 +62,7 @@ package struct RedisError: Error, Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// Whether this server currently refuses all writes, not only this one.
+  /// Whether this server currently refuses all writes, not only this write.
   package var concernsAllWrites: Bool {
     switch kind {
     case .outOfMemory, .noReplicas, .busy, .cannotPersist, .noPermission: true

@@ -19,7 +19,7 @@ package struct RedisPipeline {
   /// must be executed within the timeout. Stops: a queue that grows while Redis is slow.
   package static var commandLimit: Int { 65_536 }
 
-  /// Once pending commands have this many bytes, only short ones are accepted (`hasRoom`). Stops: memory that grows
+  /// Once pending commands have this many bytes, only short commands are accepted (`hasRoom`). Stops: memory that grows
   /// while Redis does not read. A single command may have more: a text of 16 MiB has up to 96 MiB as JSON.
   package static var byteLimit: Int { 64 << 20 }
 

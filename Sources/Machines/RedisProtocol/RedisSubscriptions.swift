@@ -22,8 +22,8 @@ package struct RedisSubscriptions: Sendable {
   /// How long a change may lack a confirmation while other data arrives. Redis confirms some 300,000 changes per
   /// second.
   package static var changeTimeout: TimeSpan { .seconds(5) }
-  /// Maximum number of unconfirmed changes, apart from the initial ones. Stops: memory that grows while Redis does not
-  /// confirm.
+  /// Maximum number of unconfirmed changes, apart from the initial changes. Stops: memory that grows while Redis does
+  /// not confirm.
   package static var changeLimit: Int { 131_072 }
   /// Number of channels per command. Redis executes other clients' commands in between.
   static var channelsPerCommand: Int { 1_000 }

@@ -60,7 +60,7 @@ package struct Endpoints: Sendable {
   }
 
   /// Records the end of a connection that was ready for `time`, or zero if it never was. `shouldAdvance`: its URL is at
-  /// fault, so the next one is used.
+  /// fault, so the next endpoint is used.
   package mutating func connectionEnded(readyFor time: TimeSpan, shouldAdvance: Bool) {
     if time > .zero { refusals = 0 }
     switch settings.order {

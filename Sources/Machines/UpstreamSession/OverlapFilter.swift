@@ -17,7 +17,7 @@ import ByteStreams
 package struct OverlapFilter: Sendable {
   /// Maximum number of pushes remembered per connection. Above it, the oldest is forgotten and may pass twice.
   package static let limit = 65_536
-  /// Maximum total size of held pushes, in bytes. Above it, all are passed on, possibly ahead of older ones.
+  /// Maximum total size of held pushes, in bytes. Above it, all are passed on, possibly ahead of older pushes.
   package static let heldBytes = 8 << 20
 
   /// A push that is held.
@@ -194,7 +194,7 @@ package struct OverlapFilter: Sendable {
   }
 
   /// Called when the newer connection starts to send. If no pong has shown which pushes of the older connection the
-  /// newer one will still deliver, all of them are forgotten, so that no response is mistaken for one of them.
+  /// newer one will still deliver, all of them are forgotten, so that no response is mistaken for a repeated push.
   package mutating func newerStartedSending() {
     guard !hasReceivedPong else { return }
     var released: [Push] = []
@@ -222,7 +222,7 @@ package struct OverlapFilter: Sendable {
       newer.hasEnded = true
       older.remove(before: older.ahead.end, &released)
       // No pong will show which of its pushes the older connection skips. They must not be paired with later equal
-      // ones.
+      // pushes.
       if !isHoldingAllowed { newer.remove(before: newer.ahead.end, &released) }
     }
   }

@@ -5,7 +5,7 @@ import ByteStreams
 /// They are sent ahead of the outbox, have no delivery state, and end with their connection. They are pending only
 /// while the upstream does not read its socket. Setup messages are limited by the configuration. A new heartbeat, or a
 /// new response to an upstream's heartbeat, replaces the pending one, as with pongs (RFC 6455 §5.5.3). So an upstream
-/// that sends heartbeats and reads nothing cannot make this grow.
+/// that sends heartbeats and reads nothing cannot make the queue grow.
 package struct PriorityMessages: Sendable {
   private var pending: [PriorityMessage] = []
 
@@ -13,7 +13,7 @@ package struct PriorityMessages: Sendable {
 
   package var count: Int { pending.count }
 
-  /// Bytes of their payloads.
+  /// Bytes of the payloads.
   package var bytes: Int { pending.reduce(0) { $0 + $1.payload.count } }
 
   /// Whether reading from the upstream must pause. Otherwise an upstream that requests acknowledgements and reads

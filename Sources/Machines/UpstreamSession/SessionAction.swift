@@ -11,7 +11,7 @@ package enum SessionAction: Equatable, Sendable {
   /// The connection is ready: it takes messages from the outbox.
   case startSending(Generation)
   /// The connection takes no more messages. `closedAsTooBig`: the upstream rejected a message as too big (1009). The
-  /// largest message in flight, or the last of several largest ones, must never be sent again.
+  /// largest message in flight, or the last of several equally large messages, must never be sent again.
   case stopSending(Generation, closedAsTooBig: Bool)
   /// Hold the queue until `successor` may send: no message is taken. A message with TTL 0 waits briefly
   /// (`Outbox.immediateDelay`) instead of ending at once. The successor makes the subscriptions now.

@@ -7,12 +7,12 @@ import ByteStreams
 /// everything that the upstream sent to both connections before. Only then does the successor send. So `OverlapFilter`
 /// can distinguish the responses on the two connections.
 ///
-/// One hand-over at a time: the next one begins when its predecessor can deliver nothing more.
+/// Only one hand-over is in progress at a time: the next begins when the old connection can deliver nothing more.
 extension SessionStateMachine {
   /// The time limit for each of the two pongs of a cut, for which the queue is held, and for the last pong after the
   /// predecessor is gone. It starts again while the upstream acknowledges output from before the ping. After it, the
   /// hand-over continues without the pong. Then an upstream that has paused may process messages of the two connections
-  /// in another order, and a push may pass twice. Longer than two round trips by satellite.
+  /// in another order, and a push may pass twice. The limit is longer than two round trips by satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
   /// A hand-over in which both connections are ready.
@@ -33,7 +33,7 @@ extension SessionStateMachine {
 
   // MARK: Requests
 
-  /// Whether a replacement is due but waits for the end of another.
+  /// Whether a replacement is due but waits for the end of another replacement.
   package func isReplacementPostponed(now: MonotonicTime) -> Bool {
     switch state {
     case .ready(let connection): retiring != nil && connection.replaceAt <= now
@@ -144,8 +144,8 @@ extension SessionStateMachine {
 
   // MARK: The predecessor's end
 
-  /// Called when a deadline of the predecessor has passed: of its overlap, of its closing handshake, or of the last
-  /// pong.
+  /// Called when a deadline of the predecessor has passed: the deadline of its overlap, of its closing handshake, or of
+  /// the last pong.
   mutating func endRetiring(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
@@ -169,7 +169,7 @@ extension SessionStateMachine {
     actions.append(.close(old.connection.generation, code: 1000))
     old.phase = .closing
     // Acknowledged bytes in buffers do not extend this deadline. A message that the cut has interrupted can be sent on
-    // another connection only when this one is over.
+    // another connection only when this connection is over.
     old.response = closeDeadline(now: now)
     retiring = old
   }

@@ -24,7 +24,7 @@ extension GatewaySettings {
   }
 
   /// Checks the constraints between settings. The loader checks the values as written. A reload checks again, because
-  /// it combines new values with old ones that require a restart.
+  /// it combines new values with old values of the settings that require a restart.
   package func check() throws(SettingProblems) {
     let sections = SettingSection.all(of: self)
     let problems =

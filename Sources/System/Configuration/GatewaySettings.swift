@@ -48,7 +48,7 @@ package struct GatewaySettings: Equatable, Sendable {
     package var pathPrefix: String { name == SessionName.default ? "" : "sessions.\(name)." }
   }
 
-  /// The sessions to start: the default one if it has a URL, then the named ones.
+  /// The sessions to start: the default session if it has a URL, then the named sessions.
   package var configuredSessions: [NamedSession] {
     let hasDefault = session.upstream.url != nil
     return (hasDefault ? [NamedSession(name: SessionName.default, configuration: session)] : []) + sessions

@@ -1,4 +1,4 @@
-/// The constraint that one setting must not be above another.
+/// The constraint that the value of a setting must not be above the value of another setting.
 ///
 /// If only the upper setting is set, to less than the default of the lower one, that default is lowered. If the lower
 /// setting is set, the order is an error. Settings that limit different things (`http.connections` and

@@ -16,7 +16,7 @@ package struct SharedStoreSettings: Equatable, Sendable {
   package var sentinels: [Location] = []
   /// The name of the primary at the Sentinels.
   package var sentinelName = "main"
-  /// The password, in place of the URL's password; empty to use the latter.
+  /// The password, which replaces the URL's password; empty to use the URL's password.
   package var password = ""
   package var tls = TLSClientSettings()
   /// The prefix of all keys. Gateways with the same prefix share their sessions.

@@ -15,7 +15,7 @@ package enum ProcessSignals {
     unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
   }
 
-  /// Restores the default action of `signals` and unblocks them, so pending ones take effect now. For the end of a
+  /// Restores the default action of `signals` and unblocks them, so pending signals take effect now. For the end of a
   /// process, which may block. The default action is set because a shell without job control lets its background
   /// processes ignore SIGINT.
   package static func unblock(_ signals: [Int32]) {

@@ -107,7 +107,7 @@ package enum Sockets {
 }
 
 extension Sockets {
-  /// Whether an accept failed for lack of descriptors or memory. Further ones will fail too, for a while.
+  /// Whether an accept failed for lack of descriptors or memory. Further accepts will fail too, for a while.
   package static func isResourceExhaustion(_ code: Int32) -> Bool {
     code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM
   }

@@ -88,8 +88,8 @@ extension ByteQueue {
     if isWord { append(text) } else { append(printableJSONString: text) }
   }
 
-  /// Appends `text` as a JSON string. Characters that control a display are escaped, including those that JSON allows:
-  /// JSON lines are read on terminals too.
+  /// Appends `text` as a JSON string. Characters that control a display are escaped, including characters that JSON
+  /// allows: JSON lines are read on terminals too.
   fileprivate mutating func append(printableJSONString text: String) {
     guard text.utf8.contains(where: { $0 >= 0x7F }) else { return append(jsonString: text) }
     append(UInt8(ascii: "\""))

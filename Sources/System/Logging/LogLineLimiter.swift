@@ -24,7 +24,8 @@ package final class LogLineLimiter: Sendable {
     self.interval = interval
   }
 
-  /// Returns nil if this line is suppressed. Otherwise returns the number of lines suppressed since the last one.
+  /// Returns nil if this line is suppressed. Otherwise returns the number of lines suppressed since the last line that
+  /// was not suppressed.
   package func admit(at now: MonotonicTime) -> Int? {
     window.withLock { window in
       if window.start.map({ now - $0 >= interval }) ?? true {

@@ -5,7 +5,7 @@ import Glibc
 /// Output that is pending for one channel: text and shared slices in order, sent by gathering writes.
 ///
 /// Text (heads, small bodies and slices) is copied into one buffer. A larger `SharedSlice` is sent from its own
-/// storage, however many connections send the same one.
+/// storage, however many connections send the same storage.
 @safe
 @usableFromInline
 package struct OutputQueue: ~Copyable {

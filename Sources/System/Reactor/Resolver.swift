@@ -21,7 +21,7 @@ package final class Resolver: Sendable {
   package static let threadCount = 4
   /// Descriptors that one lookup may hold: files such as /etc/hosts, and a socket for each query or name server in use.
   package static let descriptorsPerThread = 4
-  /// Maximum number of queued lookups. Further ones fail at once.
+  /// Maximum number of queued lookups. Further lookups fail at once.
   package static let queueLimit = 4096
   /// Maximum number of queued lookups of one owner, if owners have a share of the threads.
   package static let queueLimitOfOwner = 256

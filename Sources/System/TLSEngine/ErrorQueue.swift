@@ -1,7 +1,7 @@
 import COpenSSL
 
 /// OpenSSL's error queue, one per thread. It must be empty before each call whose failure is looked up in it. Otherwise
-/// an error left by another connection of the same thread would be reported for this one.
+/// an error left by another connection of the same thread would be reported for this connection.
 enum ErrorQueue {
   /// One entry: the part of OpenSSL that failed, the number of the reason, and its text.
   struct Entry {

@@ -4,8 +4,8 @@ import COpenSSL
 /// Validated settings, ready for use: certificates parsed, keys checked. One context serves any number of connections
 /// on any thread.
 ///
-/// Building one parses certificates and, for the system's store, reads about 150 of them from disk. Do it before the
-/// event loop starts, or on another thread. The caller reads the files of the settings, with its own timeout.
+/// Building a context parses certificates and, for the system's store, reads about 150 of them from disk. Do it before
+/// the event loop starts, or on another thread. The caller reads the files of the settings, with its own timeout.
 @safe
 package final class TLSContext: Sendable {
   package let settings: TLSClientSettings
@@ -37,7 +37,7 @@ package final class TLSContext: Sendable {
 
   deinit { unsafe SSL_CTX_free(raw) }
 
-  /// Returns a new context with the same settings if a file has changed since this one was built; otherwise nil.
+  /// Returns a new context with the same settings if a file has changed since this context was built; otherwise nil.
   ///
   /// Compares contents, not dates: detects a secret that was mounted again under the same name, and ignores a touched
   /// file.

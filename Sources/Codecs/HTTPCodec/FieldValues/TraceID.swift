@@ -8,7 +8,7 @@ package struct TraceID: Equatable, Sendable {
   /// Reads the value of a `traceparent`: `00-<32 digits>-<16 digits>-<2 digits>`. Returns nil for any other value, and
   /// for ids that consist of zeros.
   ///
-  /// A later version may append fields. The standard requires reading the known ones.
+  /// A later version may append fields. The standard requires reading the known fields.
   package init?(traceparent value: Span<UInt8>) {
     guard value.count >= 55, value[2] == UInt8(ascii: "-"), value[35] == UInt8(ascii: "-"),
       value[52] == UInt8(ascii: "-"), let version = Self.number(value.extracting(0..<2)), version != 0xFF,

@@ -8,7 +8,7 @@ extension GatewaySettings.Listeners {
 
   /// Replaces configured addresses by inherited sockets. Sockets named `http`, `https`, `management` or `peers` replace
   /// all addresses of that setting. Any other socket must be bound to one of the configured addresses. Returns the
-  /// sockets that are not.
+  /// sockets that are bound to another address.
   @discardableResult
   package mutating func use(_ inherited: InheritedSockets) -> [InheritedSockets.Socket] {
     for role in Self.roles {
@@ -33,7 +33,7 @@ extension GatewaySettings.Listeners {
     }
   }
 
-  /// Returns `problem` with the name of the inherited socket added, if it concerns the address of one.
+  /// Returns `problem` with the name of the inherited socket added, if it concerns the address of such a socket.
   func naming(_ inherited: InheritedSockets, in problem: SettingProblem) -> SettingProblem {
     guard case .item(let index) = problem.subject,
       let role = Self.roles.first(where: { "listeners.\($0.name)" == problem.key }),

@@ -49,7 +49,7 @@ package enum ServerHandshake {
   private static func agree(_ value: String) -> (settings: MessageCompression.Settings, response: String)? {
     guard let offers = ExtensionElement.parse(Array(value.utf8).span) else { return nil }
     for offer in offers where offer.name == "permessage-deflate" {
-      // An offer that is invalid or cannot be accepted is declined. A later one may be acceptable.
+      // An offer that is invalid or cannot be accepted is declined. A later offer may be acceptable.
       guard let requested = try? DeflateParameters(offer.parameters), requested.serverWindow != .bits(8) else {
         continue
       }

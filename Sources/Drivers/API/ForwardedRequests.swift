@@ -367,7 +367,7 @@ private struct HeldForward: WaitingRequest {
   var heldCount: Gauge? { nil }
   var notifier: Notifier { exchange.notifier }
   var effect: HeldEffect { exchange.mayHaveBeenExecuted ? effectAtHolder : .none }
-  /// The exchange ends by its own deadline. This one is later, so that it never comes first.
+  /// The exchange ends by its own deadline. This deadline is later, so that it never comes first.
   var deadline: MonotonicTime { exchange.deadline + .seconds(1) }
   var hasNewData: Bool { exchange.outcome != nil }
   var isConcerned: Bool { hasNewData }

@@ -31,7 +31,8 @@ package final class LoopLatencies: TurnObserver {
     var count = 1
   }
 
-  /// Maximum number of groups kept until the end of the turn. Further ones are measured at once, which reads the clock.
+  /// Maximum number of groups kept until the end of the turn. Further groups are measured at once, which reads the
+  /// clock.
   private static var maximumGroups: Int { 64 }
 
   private let turns: Histogram.Part

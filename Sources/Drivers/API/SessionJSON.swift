@@ -125,7 +125,7 @@ extension SessionSnapshot {
     return line.isEmpty ? failure : "\(failure): \(line)"
   }
 
-  /// Of a line of a refusal. Error pages in HTML have longer ones, which say nothing more.
+  /// Maximum length of a line of a refusal. Error pages in HTML have longer lines, which say nothing more.
   private static var refusalCharacters: Int { 200 }
 
   /// Writes the members that `GET /v1/session` and each element of `GET /v1/sessions` have.

@@ -10,7 +10,7 @@ import Totals
 /// One task, pinned to one loop. Every wait has a deadline: for a head (absolute, from its first byte or from accept),
 /// for a body and for a client that does not read (see `TransferPace`), and between requests.
 ///
-/// The class is split into seven files: life cycle and requests (this one), reading (`+Input`), writing (`+Output`),
+/// The class is split into seven files: life cycle and requests (this file), reading (`+Input`), writing (`+Output`),
 /// streams (`+Stream`), waiting for new data (`+Waiting`), the layers below HTTP (`+Layers`), and the access log
 /// (`+Access`). Each separate object would cost an allocation per held request.
 final class HTTPConnection: LoopTask {
@@ -74,7 +74,7 @@ final class HTTPConnection: LoopTask {
   private enum Current {
     case none
     case accepted(Exchange)
-    /// Gets this refusal when its content has arrived.
+    /// A request that gets this refusal when its content has arrived.
     case refused(HTTPServerRefusal)
   }
 

@@ -9,9 +9,9 @@ import UpstreamSession
 package struct PostedMessages: Sendable {
   package enum Payloads: Sendable {
     case one(SharedBytes)
-    /// Either all are queued, with consecutive numbers, or none is.
+    /// All messages are queued, with consecutive numbers, or none.
     case allOrNone([SharedSlice])
-    /// Each is queued by itself, in this order.
+    /// Each message is queued by itself, in this order.
     case each([SharedSlice])
 
     var count: Int {
@@ -39,7 +39,7 @@ package struct PostedMessages: Sendable {
   /// - Parameters:
   ///   - timeToLive: zero if the messages must be sent at once or not at all; nil for no expiry.
   ///   - key: the idempotency key of the request, which is stored with its messages.
-  ///   - client: by whom they are counted; 0 if clients cannot be told apart.
+  ///   - client: the client for which the messages count; 0 if clients cannot be distinguished.
   package init(
     _ payloads: Payloads, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, key: KeyToStore? = nil,
     by client: UInt64 = 0
@@ -55,13 +55,14 @@ package struct PostedMessages: Sendable {
 
 /// The result of a post.
 package struct PostReceipt: Sendable {
-  /// The result of the first message. With `allOrNone` it is the result of all, and the numbers of the others follow.
+  /// The result of the first message. With `allOrNone`, it is the result of all messages, and the other messages have
+  /// the following numbers.
   package let result: EnqueueResult
   /// The results of messages that are queued each by itself, in their order.
   package var runs: [EnqueueResults] = []
   /// nil while messages are sent at once, and if the time of the next attempt is unknown.
   package var nextAttempt: MonotonicTime?
-  /// When this is stored, the messages are accepted; nil if they need not be stored.
+  /// The ticket of the messages, which are accepted when it is stored; nil if they need not be stored.
   package var ticket: JournalTicket?
 }
 

@@ -33,8 +33,8 @@ package enum Sockets {
     }
   }
 
-  /// Checks that no other process uses `address`; throws if one does. With a shared port, two gateways could run on one
-  /// address unnoticed, each with half of the requests. Port 0 and paths are not checked.
+  /// Checks that no other process uses `address`; throws if another process does. With a shared port, two gateways
+  /// could run on one address unnoticed, each with half of the requests. Port 0 and paths are not checked.
   package static func checkUnused(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
     SystemCall.close(try listen(on: address, sharedPort: false))

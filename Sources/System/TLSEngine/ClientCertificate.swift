@@ -23,7 +23,7 @@ extension ClientCertificate {
   /// Maximum number of names read from a certificate. Further names are ignored, since a certificate of a trusted
   /// authority has few.
   private static var nameLimit: Int { 64 }
-  /// Maximum length of a name, in bytes; a longer one is ignored, never cut.
+  /// Maximum length of a name, in bytes; a longer name is ignored, never cut.
   private static var nameBytes: Int { 1024 }
 
   convenience init(_ certificate: OpaquePointer) {

@@ -2,17 +2,19 @@
 package struct TLSServerSettings: Equatable, Sendable {
   /// Whether clients show a certificate.
   package enum ClientCertificates: String, CaseIterable, Sendable {
-    /// None is requested.
+    /// No certificate is requested.
     case none
-    /// One is requested. A client without one is accepted; one with an invalid certificate is not.
+    /// A certificate is requested. A client without a certificate is accepted, a client with an invalid certificate is
+    /// not.
     case optional
-    /// A certificate is required: without a valid one the handshake fails.
+    /// A certificate is required: without a valid certificate, the handshake fails.
     case required
   }
 
   /// Path of a PEM file: the certificate, followed by its intermediates.
   package var certificateFile = ""
-  /// Path of the PEM file of the private key, which must not be encrypted. It may be the same file.
+  /// Path of the PEM file of the private key, which must not be encrypted. It may be the same file as
+  /// `certificateFile`.
   package var keyFile = ""
   /// Path of a PEM file of the authorities of client certificates.
   package var clientCAFile = ""

@@ -29,6 +29,31 @@ extension WebSocketConnection {
     compression.endOutboundMessage()
   }
 
+  /// Appends one message in one frame. Its parts are copied together only if it is compressed.
+  package mutating func sendMessage(
+    _ kind: MessageKind, _ parts: borrowing MessageParts, using generator: inout some RandomNumberGenerator,
+    into output: inout ByteQueue
+  ) {
+    guard !compression.isWorthwhile(parts.count, nil) else {
+      var payload = ByteQueue()
+      parts.append(to: &payload)
+      sendMessage(kind, payload.bytes, using: &generator, into: &output)
+      return
+    }
+    precondition(!hasSentClose, "a message was sent after the close frame")
+    writePongs(using: &generator, into: &output)
+    let key = role == .client ? MaskingKey(using: &generator) : nil
+    output.reserve(parts.count &+ FrameHeader.maximumLength)
+    FrameHeader(
+      isFinal: true, isCompressed: false, opcode: kind.isText ? .text : .binary, maskingKey: key,
+      payloadLength: parts.count
+    ).write(into: &output)
+    guard let key else { return parts.append(to: &output) }
+    key.append(parts.head, to: &output)
+    key.advanced(by: parts.head.count).append(parts.content, to: &output)
+    key.advanced(by: parts.head.count &+ parts.content.count).append(parts.tail, to: &output)
+  }
+
   /// Appends a ping. `payload` has at most 125 bytes. Does nothing after the close frame was sent or an error occurred.
   package mutating func sendPing(
     _ payload: Span<UInt8>, using generator: inout some RandomNumberGenerator, into output: inout ByteQueue

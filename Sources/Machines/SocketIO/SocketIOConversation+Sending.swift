@@ -67,28 +67,28 @@ extension SocketIOConversation {
     EngineIOPacket.write(.pong, content: content, into: &output)
   }
 
-  /// Writes an event. With an id, its acknowledgement is expected. Its attachments follow in binary messages.
-  package mutating func writeEvent(
-    name: Span<UInt8>, arguments: Span<UInt8>, attachments: Int, namespace: Int, id: UInt64? = nil,
+  /// Writes an event up to its arguments. They and `SocketIOPacket.argumentsEnd` follow, then its attachments in binary
+  /// messages. With an id, its acknowledgement is expected.
+  package mutating func writeEventHead(
+    name: Span<UInt8>, hasArguments: Bool, attachments: Int, namespace: Int, id: UInt64? = nil,
     into output: inout ByteQueue
   ) {
     if let id { expectAcknowledgement(id, namespace: namespace) }
     let space = namespaces[namespace].name
     output.append(UInt8(ascii: "4"))
-    SocketIOPacket.writeEvent(
-      name: name, arguments: arguments, attachments: attachments, namespace: space.span, id: id,
+    SocketIOPacket.writeEventHead(
+      name: name, hasArguments: hasArguments, attachments: attachments, namespace: space.span, id: id,
       into: &output)
   }
 
-  /// Writes an acknowledgement without checking `owed`: the caller has removed it with `takeOwed` or `settle`. It may
-  /// be written again after its bytes were taken back from the output.
-  package func writeAcknowledgementAgain(
-    _ id: UInt64, arguments: Span<UInt8>, attachments: Int, namespace: Int, into output: inout ByteQueue
+  /// Writes an acknowledgement up to its arguments, without checking `owed`: the caller has removed it with `takeOwed`
+  /// or `settle`. It may be written again after its bytes were taken back from the output.
+  package func writeAcknowledgementHead(
+    _ id: UInt64, attachments: Int, namespace: Int, into output: inout ByteQueue
   ) {
     let space = namespaces[namespace].name
     output.append(UInt8(ascii: "4"))
-    SocketIOPacket.writeAcknowledgement(
-      id, arguments: arguments, attachments: attachments, namespace: space.span, into: &output)
+    SocketIOPacket.writeAcknowledgementHead(id, attachments: attachments, namespace: space.span, into: &output)
   }
 
   /// Writes an acknowledgement that the server has requested, once. Returns false if the server has not requested it,

@@ -26,24 +26,44 @@ extension SocketIOPacket {
     name: Span<UInt8>, arguments: Span<UInt8>, attachments: Int, namespace: Span<UInt8>, id: UInt64? = nil,
     into output: inout ByteQueue
   ) {
+    writeEventHead(
+      name: name, hasArguments: !arguments.isEmpty, attachments: attachments, namespace: namespace, id: id,
+      into: &output)
+    output.append(arguments)
+    output.append(argumentsEnd)
+  }
+
+  /// Writes an event up to its arguments. `argumentsEnd` follows them.
+  static func writeEventHead(
+    name: Span<UInt8>, hasArguments: Bool, attachments: Int, namespace: Span<UInt8>, id: UInt64?,
+    into output: inout ByteQueue
+  ) {
     let kind: Kind = attachments > 0 ? .binaryEvent : .event
     writeHead(kind, attachments: attachments, namespace: namespace, id: id, into: &output)
     output.append(UInt8(ascii: "["))
     output.append(jsonString: name)
-    if !arguments.isEmpty { output.append(UInt8(ascii: ",")) }
-    output.append(arguments)
-    output.append(UInt8(ascii: "]"))
+    if hasArguments { output.append(UInt8(ascii: ",")) }
   }
+
+  /// The end of the JSON array with the arguments.
+  package static var argumentsEnd: UInt8 { UInt8(ascii: "]") }
 
   /// Writes an acknowledgement. `arguments` are JSON values with commas between them, or empty.
   package static func writeAcknowledgement(
     _ id: UInt64, arguments: Span<UInt8>, attachments: Int, namespace: Span<UInt8>, into output: inout ByteQueue
   ) {
+    writeAcknowledgementHead(id, attachments: attachments, namespace: namespace, into: &output)
+    output.append(arguments)
+    output.append(argumentsEnd)
+  }
+
+  /// Writes an acknowledgement up to its arguments. `argumentsEnd` follows them.
+  static func writeAcknowledgementHead(
+    _ id: UInt64, attachments: Int, namespace: Span<UInt8>, into output: inout ByteQueue
+  ) {
     let kind: Kind = attachments > 0 ? .binaryAcknowledgement : .acknowledgement
     writeHead(kind, attachments: attachments, namespace: namespace, id: id, into: &output)
     output.append(UInt8(ascii: "["))
-    output.append(arguments)
-    output.append(UInt8(ascii: "]"))
   }
 
   /// Whether the libraries use the name themselves. For an event with such a name, a server's parser closes the

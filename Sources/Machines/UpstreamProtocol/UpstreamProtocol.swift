@@ -44,7 +44,7 @@ package protocol UpstreamProtocol: Sendable {
   /// Encodes an outgoing message, and passes the resulting WebSocket messages to `write`, in order
   /// (`ProtocolCapabilities.encoding`).
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult
 
   /// The data that the next connection needs to restore the state of this connection, by namespace. A namespace without
@@ -69,9 +69,9 @@ extension UpstreamProtocol {
   }
   package mutating func ping(_ counter: UInt64?) -> StaticString? { nil }
   package mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
-    write(payload, kind)
+    write(MessageParts(payload), kind)
     return .written
   }
   package var continuations: [String: Continuation] { [:] }

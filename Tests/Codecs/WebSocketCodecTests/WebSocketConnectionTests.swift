@@ -174,6 +174,26 @@ import Testing
     server.sendMessage(.binary, [7].span, using: &generator, into: &wire)
     #expect(wire.copyBytes() == [0x82, 0x01, 0x07])
   }
+
+  @Test(arguments: [WebSocketRole.client, .server], [nil, MessageCompression.Settings()])
+  func aMessageInPartsIsTheMessageOfTheirBytes(role: WebSocketRole, compression: MessageCompression.Settings?) {
+    let payload = Array("an event, with its arguments, ".utf8) + (0..<600).map { UInt8(truncatingIfNeeded: $0 / 7) }
+    for (head, tail) in [(0, 0), (1, 0), (0, 1), (3, 1), (4, 2), (7, 3), (20, 630), (300, 300)] {
+      var inParts = ByteQueue()
+      var whole = ByteQueue()
+      var generator = SeededGenerator(seed: 5)
+      var connection = WebSocketConnection(role: role, compression: compression)
+      let content = payload.span.extracting(head..<max(head, payload.count - tail))
+      let parts = MessageParts(
+        head: payload.span.extracting(0..<head), content,
+        tail: payload.span.extracting((head + content.count)..<payload.count))
+      connection.sendMessage(.binary, parts, using: &generator, into: &inParts)
+      generator = SeededGenerator(seed: 5)
+      connection = WebSocketConnection(role: role, compression: compression)
+      connection.sendMessage(.binary, payload.span, using: &generator, into: &whole)
+      #expect(inParts.copyBytes() == whole.copyBytes())
+    }
+  }
 }
 
 @Suite struct MaskingTests {

@@ -111,10 +111,10 @@ private struct TwoPartProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable
   }
 
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
-    write(Array("begin".utf8).span, .text)
-    write(payload, kind)
+    write(MessageParts(Array("begin".utf8).span), .text)
+    write(MessageParts(payload), kind)
     return .written
   }
 }

@@ -57,9 +57,9 @@ struct UpperCaseProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable {
   }
 
   mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
-    write(Array(payload.text().uppercased().utf8).span, kind)
+    write(MessageParts(Array(payload.text().uppercased().utf8).span), kind)
     return .written
   }
 }

@@ -100,8 +100,10 @@ struct Talk {
   mutating func encode(_ parts: EventParts) -> (EncodingResult, [String]) {
     var frames: [String] = []
     let record = parts.record
-    let result = spoken.encode(record.span, kind: .text) {
-      frames.append($1.isText ? $0.text() : "\([UInt8](copying: $0))")
+    let result = spoken.encode(record.span, kind: .text) { parts, kind in
+      var payload = ByteQueue()
+      parts.append(to: &payload)
+      frames.append(kind.isText ? payload.bytes.text() : "\([UInt8](copying: payload.bytes))")
     }
     return (result, frames)
   }

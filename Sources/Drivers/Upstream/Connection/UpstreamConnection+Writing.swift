@@ -117,7 +117,10 @@ extension UpstreamConnection {
     var rejected: [(UInt64, DeliveryReason)] = []
     for message in messages {
       let start = transport.end
-      switch conversation.state.encode(message.payload.bytes, kind: message.kind, { write($0, $1, into: transport) }) {
+      let result = conversation.state.encode(message.payload.bytes, kind: message.kind) { parts, kind in
+        socket.sendMessage(kind, parts, using: &loop.entropy, into: &transport.output)
+      }
+      switch result {
       case .written: marks.append(message.sequence, from: start, to: transport.end)
       case .notConnected: rejected.append((message.sequence, .notConnected))
       case .tooLarge: rejected.append((message.sequence, .tooLarge))

@@ -8,7 +8,7 @@ extension SocketIOProtocol {
   private static var pingLimit: Int { 1_024 }
 
   package mutating func encode(
-    _ payload: Span<UInt8>, kind: MessageKind, _ write: (Span<UInt8>, MessageKind) -> Void
+    _ payload: Span<UInt8>, kind: MessageKind, _ write: (MessageParts, MessageKind) -> Void
   ) -> EncodingResult {
     guard EventRecord.isValid(payload) else { return .notConnected }
     let record = EventRecord(payload)
@@ -20,29 +20,23 @@ extension SocketIOProtocol {
     for index in 0..<record.attachmentCount where record.attachment(index).count > limit - prefix.count {
       return .tooLarge
     }
-    var output = ByteQueue(capacity: record.arguments.count + record.name.count + 64)
+    var head = ByteQueue(capacity: record.name.count + 64)
     switch record.kind {
     case .event, .rawEvent:
-      conversation.writeEvent(
-        name: record.name, arguments: record.arguments, attachments: record.attachmentCount, namespace: namespace,
-        id: record.id == 0 ? nil : record.id, into: &output)
+      conversation.writeEventHead(
+        name: record.name, hasArguments: !record.arguments.isEmpty, attachments: record.attachmentCount,
+        namespace: namespace, id: record.id == 0 ? nil : record.id, into: &head)
     case .acknowledgement:
       guard record.connection == connection else { return .notConnected }
-      conversation.writeAcknowledgementAgain(
-        record.id, arguments: record.arguments, attachments: record.attachmentCount, namespace: namespace,
-        into: &output)
+      conversation.writeAcknowledgementHead(
+        record.id, attachments: record.attachmentCount, namespace: namespace, into: &head)
     }
-    guard output.count <= limit else { return .tooLarge }
-    write(output.bytes, .text)
+    let end: [1 of UInt8] = [SocketIOPacket.argumentsEnd]
+    let packet = MessageParts(head: head.bytes, record.arguments, tail: end.span)
+    guard packet.count <= limit else { return .tooLarge }
+    write(packet, .text)
     for index in 0..<record.attachmentCount {
-      guard !prefix.isEmpty else {
-        write(record.attachment(index), .binary)
-        continue
-      }
-      var frame = ByteQueue(capacity: record.attachment(index).count + prefix.count)
-      frame.append(prefix)
-      frame.append(record.attachment(index))
-      write(frame.bytes, .binary)
+      write(MessageParts(head: prefix.span, record.attachment(index)), .binary)
     }
     return .written
   }
@@ -68,7 +62,11 @@ extension SocketIOProtocol {
 
   mutating func frames(of record: [UInt8]) -> (EncodingResult, [ProtocolFrame]) {
     var frames: [ProtocolFrame] = []
-    let result = encode(record.span, kind: .text) { frames.append(ProtocolFrame(SharedBytes(copying: $0), $1)) }
+    let result = encode(record.span, kind: .text) { parts, kind in
+      var payload = ByteQueue()
+      parts.append(to: &payload)
+      frames.append(ProtocolFrame(SharedBytes(copying: payload.bytes), kind))
+    }
     return (result, frames)
   }
 

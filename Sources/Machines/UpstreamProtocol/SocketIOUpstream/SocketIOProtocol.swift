@@ -406,8 +406,8 @@ package struct SocketIOProtocol: UpstreamProtocol {
     guard settings.acknowledgements != .off, let id = content.id else { return nil }
     conversation.settle(id, namespace: content.namespace)
     var output = ByteQueue()
-    conversation.writeAcknowledgementAgain(
-      id, arguments: Span(), attachments: 0, namespace: content.namespace, into: &output)
+    conversation.writeAcknowledgementHead(id, attachments: 0, namespace: content.namespace, into: &output)
+    output.append(SocketIOPacket.argumentsEnd)
     return SharedBytes(copying: output.bytes)
   }
 }

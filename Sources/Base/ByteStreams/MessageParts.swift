@@ -1,0 +1,23 @@
+/// The payload of one message, in up to three parts. So what surrounds a large content is written without a copy of it.
+package struct MessageParts: ~Escapable {
+  package let head: Span<UInt8>
+  package let content: Span<UInt8>
+  package let tail: Span<UInt8>
+
+  @_lifetime(copy head, copy content, copy tail)
+  package init(head: Span<UInt8> = Span(), _ content: Span<UInt8>, tail: Span<UInt8> = Span()) {
+    self.head = head
+    self.content = content
+    self.tail = tail
+  }
+
+  /// In bytes.
+  package var count: Int { head.count + content.count + tail.count }
+
+  package func append(to output: inout ByteQueue) {
+    output.reserve(count)
+    output.append(head)
+    output.append(content)
+    output.append(tail)
+  }
+}

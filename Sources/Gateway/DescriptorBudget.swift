@@ -71,7 +71,7 @@ struct DescriptorBudget: Equatable {
     let rest = available - self.management
     let wanted = created * Self.connectionsPerSession
     self.clients = min(clients, max(1, max(rest - wanted, rest - rest / 4)))
-    // A reload may add a profile, so the remaining descriptors are counted even without one.
+    // A reload may add a profile, so the remaining descriptors are counted even without profiles.
     self.created = max(0, rest - self.clients) / Self.connectionsPerSession
     if self.clients < clients {
       warning =

@@ -81,8 +81,8 @@ package final class AccessState: Sendable {
   /// Incremented on every change of `credentials`.
   var version: UInt64 { number.load(ordering: .acquiring) }
 
-  /// Replaces the credentials. Each event loop uses the new ones from its next request on. Held requests and streams
-  /// with removed tokens and keys end.
+  /// Replaces the credentials. Each event loop uses the new credentials from its next request on. Held requests and
+  /// streams with removed tokens and keys end.
   package func use(_ new: Credentials) {
     let old = current.withLock { current in
       let old = current
@@ -90,7 +90,8 @@ package final class AccessState: Sendable {
       return old
     }
     number.wrappingAdd(1, ordering: .acquiringAndReleasing)
-    // A loop that is checking a token with the old credentials finds it revoked, and tries again with the new ones.
+    // A loop that is checking a token with the old credentials finds it revoked, and tries again with the new
+    // credentials.
     old.revokeGrants(notIn: new)
   }
 }

@@ -1,13 +1,13 @@
 import ByteStreams
 
 /// Counts the uses of each client by its key, and decides whether another use is within the limits. The table is one of
-/// several shards; each key belongs to one.
+/// several shards; each key belongs to one shard.
 ///
 /// A rate is limited by the generic cell rate algorithm (ITU-T I.371). Per key and rate it stores only the time at
 /// which all earlier uses are paid off. So a limit is exact over every interval: at most `burst` uses plus the uses
 /// that the rate allows. A refused use costs nothing.
 ///
-/// Memory is bounded by `maximumKeys`. A key whose uses are all paid off is like a new one, and its place is reused. If
+/// Memory is bounded by `maximumKeys`. A key whose uses are all paid off is like a new key, and its place is reused. If
 /// all keys of a shard are in use, new keys have one common place with one set of limits. So active clients keep
 /// exactly their limits, and unknown clients together get little.
 package struct RateTable: Sendable {
@@ -60,7 +60,7 @@ package struct RateTable: Sendable {
     init(hash: UInt64) { self.hash = hash }
 
     /// The number of the key's shard among `count` shards; `count` must be a power of two. Uses the first bits, since
-    /// the last ones select the place.
+    /// the last bits select the place.
     package func shard(of count: Int) -> Int { Int(truncatingIfNeeded: hash >> 40) & (count - 1) }
   }
 

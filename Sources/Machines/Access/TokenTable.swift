@@ -18,7 +18,7 @@ package struct TokenTable: Sendable {
   package static var maximumBytes: Int { 4 << 20 }
   /// Maximum number of tokens. Each takes about 400 bytes. Use JWT for more.
   package static var maximumTokens: Int { 10_000 }
-  /// The length of a token in bytes. A shorter one can be guessed. A longer one is not a static token.
+  /// The length of a token in bytes. A shorter token can be guessed. A longer text is not a static token.
   package static var tokenBytes: ClosedRange<Int> { 16...512 }
 
   private var entries: [Entry] = []

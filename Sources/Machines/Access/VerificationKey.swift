@@ -23,7 +23,7 @@ final class VerificationKey: Sendable {
     case publicKey(PublicKey)
   }
 
-  /// The `kid`. A key without one verifies tokens with any `kid` that no other key has.
+  /// The `kid`. A key without `kid` verifies tokens with any `kid` that no other key has.
   let id: [UInt8]?
   /// The issuer whose tokens the key verifies; nil means the issuers of the policy.
   let issuer: [UInt8]?

@@ -25,7 +25,7 @@ package enum ForwardingRepetition: Sendable {
 ///     }
 package struct ForwardingMachine<Peer: Equatable & Sendable>: Sendable {
   package struct Limits: Sendable {
-    /// How long a request waits in total for a holder that serves it, and for a connection to one. The time during
+    /// How long a request waits in total for a holder that serves it, and for a connection to a holder. The time during
     /// which a holder has the request does not count.
     package var patience: TimeSpan
     /// The pause before a holder that did not serve the request is tried again, as long as it is still the holder.

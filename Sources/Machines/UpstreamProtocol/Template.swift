@@ -4,14 +4,18 @@ import JSONCodec
 
 /// A message with placeholders, such as `{"type":"auth","access_token":"${json:${file:/run/secrets/token}}"}`.
 ///
-/// | placeholder | value | | --- | --- | | `${env:NAME}` | an environment variable, read once at startup | |
-/// `${file:PATH}` | a file's content without its last line break, read again for each connection attempt | |
-/// `${credential}` | the credential of this connection attempt (`upstream.credential`) | | `${cursor}` | the position
-/// in the upstream's pushes (`upstream.cursor`) | | `${now}`, `${now:seconds}` | milliseconds, or seconds, of UNIX time
-/// | | `${counter}` | 1, 2, 3 …: number of heartbeats sent on this connection, including this heartbeat | |
-/// `${raw:POINTER}` | a value of the message to which the rendered message responds, copied verbatim (RFC 6901 pointer)
-/// | | `${string:POINTER}` | the same; the content if the value is a string | | `${json:…}` | the text inside, escaped
-/// for a JSON string | | `${sha256_base64:…}` | the SHA-256 of the text inside, in base64 |
+/// | placeholder | value |
+/// | --- | --- |
+/// | `${env:NAME}` | an environment variable, read once at startup |
+/// | `${file:PATH}` | a file's content without its last line break, read again for each connection attempt |
+/// | `${credential}` | the credential of this connection attempt (`upstream.credential`) |
+/// | `${cursor}` | the position in the upstream's pushes (`upstream.cursor`) |
+/// | `${now}`, `${now:seconds}` | milliseconds, or seconds, of UNIX time |
+/// | `${counter}` | 1, 2, 3 …: number of heartbeats sent on this connection, including this heartbeat |
+/// | `${raw:POINTER}` | a value of the message to which this message responds, copied verbatim (RFC 6901 pointer) |
+/// | `${string:POINTER}` | the same; the content if the value is a string |
+/// | `${json:…}` | the text inside, escaped for a JSON string |
+/// | `${sha256_base64:…}` | the SHA-256 of the text inside, in base64 |
 ///
 /// The last two may contain placeholders. `$${` is a literal `${`.
 package struct Template: Hashable, Sendable, CustomStringConvertible {

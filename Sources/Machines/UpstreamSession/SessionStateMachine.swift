@@ -76,8 +76,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   }
 
   /// A connection that has been replaced. It sends nothing more, but its pushes are read for a while, since the
-  /// upstream may not have started to send to its successor. Then it is closed. While there is one, no successor is
-  /// opened.
+  /// upstream may not have started to send to its successor. Then it is closed. While there is a retiring connection,
+  /// no successor is opened.
   struct Retiring: Sendable {
     enum Phase: Sendable, Equatable {
       case listening

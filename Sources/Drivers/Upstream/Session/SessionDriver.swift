@@ -280,7 +280,7 @@ final class SessionDriver {
 
   private func settle(_ generation: Generation, partiallyWritten: UInt64?) {
     guard pump.settle(generation, partiallyWritten: partiallyWritten) else { return }
-    // Messages that returned to the queue must be sent, and may have blocked later ones.
+    // Messages that returned to the queue must be sent, and may have blocked later messages.
     sending?.scheduleFlush()
     armOutboxTimer()
   }

@@ -66,7 +66,7 @@ package struct SessionSums: Sendable {
   package let queuedMessages: Int
   package let retainedMessages: Int
   package let retainedBytes: Int
-  /// The longest of all sessions; nil if none has measured one.
+  /// The longest round trip of all sessions; nil if no session has measured a round trip.
   package let roundTrip: TimeSpan?
 
   init(_ figures: SessionFigures) {

@@ -11,7 +11,7 @@ struct JSONMembers {
     case tooMany
   }
 
-  /// A member has another type than the requested one.
+  /// A member has another type than the requested type.
   struct WrongType: Error {}
 
   private let text: [UInt8]

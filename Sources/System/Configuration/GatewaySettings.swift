@@ -79,8 +79,8 @@ package struct GatewaySettings: Equatable, Sendable {
   /// Adds a profile whose name is new.
   mutating func add(_ profile: SessionProfile) { profiles.append(profile) }
 
-  /// Replaces the sessions with the sessions of `old`. Each takes its configuration from these settings, if they have
-  /// one for it, and otherwise keeps its own.
+  /// Replaces the sessions with the sessions of `old`. Each session takes its configuration from these settings if they
+  /// contain it, and otherwise keeps its own configuration.
   mutating func keepSessions(of old: GatewaySettings) {
     let configured = self
     sessions = []
@@ -174,7 +174,7 @@ package struct GatewaySettings: Equatable, Sendable {
   package enum Reload: String, CaseIterable, Sendable {
     /// A change of the configuration's files.
     case watch
-    /// None.
+    /// No other event.
     case signal
   }
 

@@ -113,7 +113,7 @@ import Testing
 
   /// What decides about a shared store can be used with another engine.
   @Test func onlyTheLogInRedisSpeaksItsProtocol() throws {
-    let engine = ["RedisLog", "RedisFlight", "RedisPart", "StoreScript", "RedisStoreSettings"]
+    let engine = ["RedisLog", "RedisFlight", "RESPPart", "StoreScript", "RedisStoreSettings"]
     for file in try Self.sources(of: "Drivers/RedisStore") {
       guard !engine.contains(where: { file.lastPathComponent.hasPrefix($0) }) else { continue }
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

@@ -179,18 +179,17 @@ package final class RedisConnection {
 
   // MARK: Commands
 
-  /// Sends a command of `parts` parts at the end of this turn, together with the other commands of the turn. If the
-  /// result is `.sent`, `completion` is called, and not before `send` has returned.
+  /// Sends a command at the end of this turn, together with the other commands of the turn. If the result is `.sent`,
+  /// `completion` is called, and not before `send` has returned.
   ///
   /// - Parameter isShort: see `RedisPipeline.hasRoom`.
   package func send(
-    parts: Int, isShort: Bool = false, _ write: (inout RESPCommandParts) -> Void,
-    completion: @escaping RedisPipeline.Completion
+    _ command: [RESPPart], isShort: Bool = false, completion: @escaping RedisPipeline.Completion
   ) -> SendResult {
     guard phase == .ready, subscriptions == nil, let transport else { return .notReady }
     guard pipeline.hasRoom(isShort: isShort) else { return .full }
     let before = transport.output.count
-    transport.output.appendCommand(parts: parts, write)
+    transport.output.append(command: command)
     pipeline.append(bytes: transport.output.count - before, end: transport.end, now: loop.now, completion)
     if pipeline.count == 1 { updateTimer() }
     scheduleFlush()

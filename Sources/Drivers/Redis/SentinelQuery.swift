@@ -48,9 +48,7 @@ final class SentinelQuery: RedisConnectionOwner {
   func connection(_ connection: RedisConnection, reports event: RedisConnection.Event) {
     switch event {
     case .ready:
-      _ = connection.send(parts: SentinelAnswer.requestParts) { parts in
-        SentinelAnswer.writeRequest(for: name, into: &parts)
-      } completion: { [self] outcome in
+      _ = connection.send(SentinelAnswer.request(for: name)) { [self] outcome in
         finish(result(of: outcome))
       }
     case .subscription: break

@@ -28,7 +28,7 @@ final class RedisFlight {
     landing = LogLanding(replies: Array(repeating: .refused, count: count), isConfirmed: true)
   }
 
-  func send(_ index: Int, _ command: LogCommand, _ script: StoreScript?, _ parts: [RedisPart]) {
+  func send(_ index: Int, _ command: LogCommand, _ script: StoreScript?, _ parts: [RESPPart]) {
     let start = ProcessInformation.monotonicTime()
     send(parts, isShort: command.bytes == 0) { [self] outcome in
       switch outcome {
@@ -42,7 +42,7 @@ final class RedisFlight {
   }
 
   /// Sends a command that is not part of the flight's commands.
-  func send(_ parts: [RedisPart]) {
+  func send(_ parts: [RESPPart]) {
     send(parts, isShort: true) { [self] outcome in
       switch outcome {
       case .reply: break
@@ -84,7 +84,7 @@ final class RedisFlight {
     landing.refusals.append(LogRefusal(error.description, concernsAllWrites: error.concernsAllWrites))
   }
 
-  private func send(_ parts: [RedisPart], isShort: Bool, _ record: @escaping (RedisOutcome) -> Void) {
+  private func send(_ parts: [RESPPart], isShort: Bool, _ record: @escaping (RedisOutcome) -> Void) {
     let result = connection.send(parts, isShort: isShort) { [self] outcome in
       record(outcome)
       unanswered -= 1

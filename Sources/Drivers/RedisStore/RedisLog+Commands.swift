@@ -12,8 +12,8 @@ extension RedisLog {
   private static var pageCount: UInt64 { 1_000 }
 
   /// - Returns: the script, or nil for another command, and all parts.
-  func encode(_ command: LogCommand) -> (script: StoreScript?, parts: [RedisPart]) {
-    func script(_ script: StoreScript, keys: [String], _ arguments: [RedisPart]) -> (StoreScript?, [RedisPart]) {
+  func encode(_ command: LogCommand) -> (script: StoreScript?, parts: [RESPPart]) {
+    func script(_ script: StoreScript, keys: [String], _ arguments: [RESPPart]) -> (StoreScript?, [RESPPart]) {
       (script, script.command(keys: keys, arguments))
     }
     switch command {
@@ -126,7 +126,7 @@ extension RedisLog {
   }
 
   /// A command that must be sent before `command`. Its reply is ignored.
-  func prelude(of command: LogCommand) -> [RedisPart]? {
+  func prelude(of command: LogCommand) -> [RESPPart]? {
     guard case .shareSecret(let text) = command else { return nil }
     return ["SETNX", .text(keys.secret), .text(text)]
   }
@@ -164,9 +164,9 @@ extension RedisLog {
   }
 }
 
-extension RedisPart {
-  fileprivate static func id(_ gateway: GatewayID) -> RedisPart { .written(gateway.write) }
-  fileprivate static func token(_ token: HolderToken) -> RedisPart { .written(token.write) }
+extension RESPPart {
+  fileprivate static func id(_ gateway: GatewayID) -> RESPPart { .written(gateway.write) }
+  fileprivate static func token(_ token: HolderToken) -> RESPPart { .written(token.write) }
 }
 
 extension StreamPart {

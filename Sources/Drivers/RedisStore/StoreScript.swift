@@ -38,7 +38,7 @@ struct StoreScript {
   static let all = ReplicationScript.all.map(\.script) + [read.script]
 
   /// Returns the command that runs the script.
-  func command(keys: [String], _ arguments: [RedisPart]) -> [RedisPart] {
+  func command(keys: [String], _ arguments: [RESPPart]) -> [RESPPart] {
     precondition(keys.count == keyCount, "the script has another number of keys")
     return ["EVALSHA", .bytes(script.digest), .decimal(UInt64(keyCount))] + keys.map { .text($0) } + arguments
   }

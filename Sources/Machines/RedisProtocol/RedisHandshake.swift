@@ -16,20 +16,37 @@ package struct RedisHandshake: Sendable {
     case sentinel
   }
 
-  private enum Step {
-    case authenticate
-    case select
-    case server
-    case replication
-    case script(Int)
-    case complete
+  /// A command, and what its reply must be.
+  private struct Step: Sendable {
+    let command: [RESPPart]
+    let read: @Sendable (RESPReply, inout RedisHandshake) throws(RedisFailure) -> Void
+
+    static func requireOK(_ name: StaticString, _ arguments: [RESPPart]) -> Step {
+      Step(command: [.literal(name)] + arguments) { reply, _ throws(RedisFailure) in
+        guard reply == .simple("OK") else { throw .violation("the reply to \(name) is not OK") }
+      }
+    }
+
+    /// Redis before 7.0 accepts one section per command.
+    static func info(
+      _ section: StaticString,
+      _ read: @escaping @Sendable (String, inout RedisHandshake) throws(RedisFailure) -> Void
+    ) -> Step {
+      Step(command: ["INFO", .literal(section)]) { reply, handshake throws(RedisFailure) in
+        guard case .bulk(let bytes) = reply else { throw .violation("the reply to INFO is not a string") }
+        try read(bytes.span.text(), &handshake)
+      }
+    }
+
+    static func load(_ script: RedisScript) -> Step {
+      Step(command: ["SCRIPT", "LOAD", .text(script.text)]) { reply, _ throws(RedisFailure) in
+        guard reply.bytes == script.digest else { throw .unsuitable(.scriptDigest) }
+      }
+    }
   }
 
-  private let peer: Peer
-  private let credentials: RedisCredentials
-  private let database: Int
-  private let scripts: [RedisScript]
-  private var step: Step
+  /// The steps whose replies have not arrived yet.
+  private var steps: ArraySlice<Step>
   private var server = ""
   /// nil before it is known, and for a Sentinel.
   package private(set) var information: RedisServerInformation?
@@ -38,87 +55,43 @@ package struct RedisHandshake: Sendable {
     with peer: Peer, _ credentials: RedisCredentials = RedisCredentials(), database: Int = 0,
     scripts: [RedisScript] = []
   ) {
-    self.peer = peer
-    self.credentials = credentials
-    self.database = database
-    self.scripts = scripts
-    step = credentials.password != nil ? .authenticate : database != 0 ? .select : .server
+    var steps: [Step] = []
+    if let password = credentials.password {
+      steps.append(.requireOK("AUTH", [credentials.user, password].compactMap { $0.map { .text($0) } }))
+    }
+    if database != 0 { steps.append(.requireOK("SELECT", [.decimal(UInt64(database))])) }
+    switch peer {
+    case .sentinel:
+      steps.append(
+        .info("server") { text, _ throws(RedisFailure) in
+          try RedisServerInformation.checkedServer(text, mode: "sentinel")
+        })
+    case .primary:
+      steps.append(.info("server") { text, handshake in handshake.server = text })
+      steps.append(
+        .info("replication") { text, handshake throws(RedisFailure) in
+          let information = try RedisServerInformation(server: handshake.server, replication: text)
+          guard information.isPrimary else { throw .unsuitable(.replica) }
+          handshake.information = information
+        })
+      steps += scripts.map { .load($0) }
+    }
+    self.steps = steps[...]
   }
 
-  package var isComplete: Bool { if case .complete = step { true } else { false } }
+  package var isComplete: Bool { steps.isEmpty }
 
   /// Appends the next command. Returns false if the handshake is complete.
   package func writeNext(into output: inout ByteQueue) -> Bool {
-    switch step {
-    case .complete: return false
-    case .authenticate:
-      let user = credentials.user
-      output.appendCommand(parts: user == nil ? 2 : 3) { parts in
-        parts.append("AUTH")
-        if let user { parts.append(user) }
-        parts.append(credentials.password ?? "")
-      }
-    case .select:
-      output.appendCommand(parts: 2) { parts in
-        parts.append("SELECT")
-        parts.append(decimal: UInt64(database))
-      }
-    case .server: Self.writeInfo("server", into: &output)
-    case .replication: Self.writeInfo("replication", into: &output)
-    case .script(let index):
-      output.appendCommand(parts: 3) { parts in
-        parts.append("SCRIPT")
-        parts.append("LOAD")
-        parts.append(scripts[index].text)
-      }
-    }
+    guard let step = steps.first else { return false }
+    output.append(command: step.command)
     return true
-  }
-
-  private static func writeInfo(_ section: StaticString, into output: inout ByteQueue) {
-    // Redis before 7.0 accepts one section per command.
-    output.appendCommand(parts: 2) { parts in
-      parts.append("INFO")
-      parts.append(section)
-    }
   }
 
   /// Reads the reply to the last command.
   package mutating func receive(_ reply: RESPReply) throws(RedisFailure) {
     if case .error(let text) = reply { throw .refused(RedisError(text)) }
-    switch step {
-    case .authenticate:
-      try Self.requireOK(reply, of: "AUTH")
-      step = database != 0 ? .select : .server
-    case .select:
-      try Self.requireOK(reply, of: "SELECT")
-      step = .server
-    case .server:
-      server = try Self.text(reply, of: "INFO")
-      if case .sentinel = peer { try RedisServerInformation.checkedServer(server, mode: "sentinel") }
-      switch peer {
-      case .primary: step = .replication
-      case .sentinel: step = .complete
-      }
-    case .replication:
-      let information = try RedisServerInformation(server: server, replication: try Self.text(reply, of: "INFO"))
-      guard information.isPrimary else { throw .unsuitable(.replica) }
-      self.information = information
-      server = ""
-      step = scripts.isEmpty ? .complete : .script(0)
-    case .script(let index):
-      guard reply.bytes == scripts[index].digest else { throw .unsuitable(.scriptDigest) }
-      step = index + 1 < scripts.count ? .script(index + 1) : .complete
-    case .complete: throw .violation("a reply without a command")
-    }
-  }
-
-  private static func requireOK(_ reply: RESPReply, of command: String) throws(RedisFailure) {
-    guard reply == .simple("OK") else { throw .violation("the reply to \(command) is not OK") }
-  }
-
-  private static func text(_ reply: RESPReply, of command: String) throws(RedisFailure) -> String {
-    guard case .bulk(let bytes) = reply else { throw .violation("the reply to \(command) is not a string") }
-    return bytes.span.text()
+    guard let step = steps.popFirst() else { throw .violation("a reply without a command") }
+    try step.read(reply, &self)
   }
 }

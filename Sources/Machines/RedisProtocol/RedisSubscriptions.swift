@@ -69,10 +69,7 @@ package struct RedisSubscriptions: Sendable {
     while !rest.isEmpty {
       let some = rest.prefix(Self.channelsPerCommand)
       rest = rest.dropFirst(some.count)
-      output.appendCommand(parts: some.count + 1) { parts in
-        if subscribing { parts.append("SUBSCRIBE") } else { parts.append("UNSUBSCRIBE") }
-        for channel in some { parts.append(channel) }
-      }
+      output.append(command: [subscribing ? "SUBSCRIBE" : "UNSUBSCRIBE"] + some.map { .text($0) })
     }
     for channel in channels {
       changes.append(Change(subscribes: subscribing, channel: channel, deadline: now + Self.changeTimeout))
@@ -138,7 +135,7 @@ package struct RedisSubscriptions: Sendable {
     } else if lastReceived + Self.pingInterval <= now {
       unansweredPing = now
       pongsExpected += 1
-      output.appendCommand(parts: 1) { $0.append("PING") }
+      output.append(command: ["PING"])
     }
   }
 }

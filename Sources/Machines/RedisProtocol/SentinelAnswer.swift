@@ -30,15 +30,10 @@ package enum SentinelAnswer {
   /// The channel on which a Sentinel reports the new address of a primary, after the promotion of a replica.
   package static var switchChannel: String { "+switch-master" }
 
-  /// Appends the request for the address of the primary called `name`.
-  package static func writeRequest(for name: String, into parts: inout RESPCommandParts) {
-    parts.append("SENTINEL")
-    parts.append("GET-MASTER-ADDR-BY-NAME")
-    parts.append(name)
+  /// The request for the address of the primary called `name`.
+  package static func request(for name: String) -> [RESPPart] {
+    ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", .text(name)]
   }
-
-  /// Number of parts of that request.
-  package static var requestParts: Int { 3 }
 
   /// The address in the reply to the request for the primary called `name`.
   package static func address(in reply: RESPReply, of name: String) throws(RedisFailure) -> RedisAddress {

@@ -7,14 +7,8 @@ import Testing
   @Test func writesPartsOfEveryKindInOrder() {
     var output = ByteQueue()
     output.append("before")
-    output.appendCommand(parts: 5) { parts in
-      parts.append("SET")
-      parts.append([0x0D, 0x0A, 0x00].span)
-      parts.append(String("é"))
-      parts.append(decimal: 18_446_744_073_709_551_615)
-      parts.append([])
-    }
-    output.appendCommand(parts: 1) { $0.append("PING") }
+    output.append(command: ["SET", .bytes([0x0D, 0x0A, 0x00]), .text("é"), .decimal(.max), .bytes([])])
+    output.append(command: ["PING"])
     let expected =
       "before*5\r\n$3\r\nSET\r\n$3\r\n\r\n\0\r\n$2\r\né\r\n$20\r\n18446744073709551615\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n"
     #expect(output.copyBytes() == Array(expected.utf8))
@@ -23,7 +17,7 @@ import Testing
   @Test(arguments: [(0, 1), (9, 1), (10, 2), (99, 2), (100, 3)] as [(UInt64, Int)])
   func aNumberHasTheLengthOfItsDigits(number: UInt64, digits: Int) {
     var output = ByteQueue()
-    output.appendCommand(parts: 1) { $0.append(decimal: number) }
+    output.append(command: [.decimal(number)])
     #expect(output.bytes.text() == "*1\r\n$\(digits)\r\n\(number)\r\n")
   }
 }

@@ -152,11 +152,7 @@ final class ConnectionRun: Sendable {
 
     func send(_ words: [String], _ completion: @escaping RedisPipeline.Completion) -> RedisConnection.SendResult {
       guard let connection else { return .notReady }
-      return connection.send(parts: words.count) { parts in
-        for word in words { parts.append(word) }
-      } completion: {
-        completion($0)
-      }
+      return connection.send(words.map { .text($0) }, completion: completion)
     }
 
     func connection(_ connection: RedisConnection, reports event: RedisConnection.Event) {

@@ -50,9 +50,7 @@ enum RESPTarget {
   private static func requireRoundTrip(_ reply: RESPReply) throws(Finding) {
     guard case .array(let elements) = reply, !elements.isEmpty, elements.allSatisfy({ $0.bytes != nil }) else { return }
     var queue = ByteQueue()
-    queue.appendCommand(parts: elements.count) { parts in
-      for element in elements { parts.append(element.bytes ?? []) }
-    }
+    queue.append(command: elements.map { .bytes($0.bytes ?? []) })
     var reader = RESPReader()
     let read = try? reader.next(from: &queue)
     try require(read == reply, "a command is read differently from what was written")

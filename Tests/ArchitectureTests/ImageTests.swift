@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-/// The image is built from a part of the tree (Dockerfile, .dockerignore), and the package must find every target
-/// there.
+/// The image is built from only a part of the tree (Dockerfile, .dockerignore). Every target of the package must be in
+/// that part.
 @Suite struct ImageTests {
   private static var root: URL {
     URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()

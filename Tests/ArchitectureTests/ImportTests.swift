@@ -1,8 +1,8 @@
 import Foundation
 import Testing
 
-/// What each layer may import, by the picture in docs/architecture.md. The compiler does not stop a pure target from
-/// importing Glibc; this does.
+/// The imports that docs/architecture.md allows in each layer. The compiler does not stop a pure target from importing
+/// Glibc; this test does.
 @Suite struct ImportTests {
   private static let pure: [String: Set<String>] = [
     "ByteStreams": ["CBytes"],
@@ -34,7 +34,7 @@ import Testing
     "RouteNetlink": ["ByteStreams"],
     "RedisProtocol": ["ByteStreams", "Digests", "HTTPCodec", "RESPCodec", "UpstreamSession"],
     "Replication": ["ByteStreams", "JSONCodec", "RedisProtocol"],
-    // An atomic flag, and nothing else of the standard library's module.
+    // `Synchronization` is allowed for one atomic flag only.
     "Access": ["ByteStreams", "Digests", "Signatures", "JSONCodec", "Synchronization"],
   ]
 
@@ -111,7 +111,7 @@ import Testing
     }
   }
 
-  /// What decides about a shared store can be used with another engine.
+  /// The code that decides about a shared store must also work with another engine than Redis.
   @Test func onlyTheLogInRedisSpeaksItsProtocol() throws {
     let engine = ["RedisLog", "RedisFlight", "RESPPart", "StoreScript", "RedisStoreSettings"]
     for file in try Self.sources(of: "Drivers/RedisStore") {
@@ -121,8 +121,9 @@ import Testing
     }
   }
 
-  /// A protocol with a single type costs its readers a look-up, and hides who is called. It is for a lower target that
-  /// calls a higher one, for a seam that tests or other engines use, or for a generic type without its parameter.
+  /// With a protocol of a single type, a reader must look up which code is called. Such a protocol needs a reason: a
+  /// lower target calls a higher target, tests or other engines have types of their own, or a generic type is used
+  /// without its parameter.
   @Test func aProtocolHasSeveralTypesOrAReason() throws {
     let reasons: [String: Set<String>] = [
       "a higher target is called": [
@@ -164,14 +165,15 @@ import Testing
     }
   }
 
-  /// Drivers and machines ask for a capability (`ProtocolCapabilities`). What names a protocol is its room, its settings, and the demo.
+  /// Drivers and machines use a protocol's capabilities (`ProtocolCapabilities`). Only the protocol's own targets, its
+  /// settings and the demo may mention it by name.
   @Test func onlyItsRoomAndItsSettingsNameAProtocol() throws {
     let rooms = ["/Machines/SocketIO/", "/SocketIOUpstream/", "/DemoUpstream/", "/Sources/drawbridge/"]
     let others = [
-      // The list of protocols, their settings, and a text about them.
+      // The list of protocols, their settings, and a help text about them.
       "UpstreamConventions+Protocols.swift", "UpstreamConventions.swift", "SettingScope.swift",
       "Settings+SocketIO.swift", "CredentialUse.swift",
-      // The kinds of upstreams whose messages are stored.
+      // The kinds of upstreams whose messages a store keeps.
       "StoredMemory.swift", "StoreInspection.swift",
     ]
     for file in try Self.sources() where !rooms.contains(where: { file.path.contains($0) }) {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import drawbridge
 
-/// The parser of command lines, and what is made of the declarations.
+/// The parser of command lines, and the texts that it derives from the declarations.
 @Suite struct ArgumentsTests {
   private static let ttl = Flag("ttl", .duration, "how long")
   private static let topic = Flag("topic", .text("TOPIC"), "which", isRepeatable: true)

@@ -26,7 +26,7 @@ import Testing
     #expect(queue.free == 2)
     let request = queue.request(at: zero)
     #expect(request.body == #"{"ack":["a"],"release":["b"],"delay":"4s"}"#)
-    // Until the gateway has responded, it is repeated.
+    // The queue repeats the request until the gateway has responded.
     #expect(queue.request(at: zero) == request)
     queue.sent(request, lost: [], at: zero)
     #expect(queue.isEmpty)
@@ -58,7 +58,7 @@ import Testing
     #expect(request.body == #"{"extend":["a"]}"#)
     queue.sent(request, lost: [], at: due)
     #expect(queue.nextExtension == zero + .seconds(20))
-    // It is not extended again once the gateway has said that it has ended. The command goes on.
+    // The gateway has reported that the lease ended, so the queue does not extend it again. The command keeps running.
     queue.sent(queue.request(at: zero + .seconds(20)), lost: ["a"], at: zero + .seconds(20))
     #expect(queue.nextExtension == .distantFuture)
     #expect(queue.running.count == 1)

@@ -10,7 +10,7 @@ import Webhooks
 @testable import Gateway
 
 @Suite struct MemoryBudgetTests {
-  /// Settings with `count` named sessions, and the default one.
+  /// Settings with `count` named sessions, and the default session.
   private func settings(_ change: (inout GatewaySettings) throws -> Void = { _ in }) throws -> GatewaySettings {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://x/")
@@ -62,7 +62,8 @@ import Webhooks
     }
     let small = 10_000 * 256 + (64 << 10)
     #expect(try bytes { $0.http.unsentBytes = 256 << 20 } == 256 << 20)
-    // A receive at its limits, or with one push of control characters, and the receipts of a batch.
+    // Responses of a receive at its limits, of a receive with one push of control characters, and of a batch with its
+    // receipts.
     #expect(try bytes { _ in } == (64 << 20) + small)
     #expect(try bytes { $0.session.upstream.limits.messageBytes = 16 << 20 } == (96 << 20) + small)
     #expect(try bytes { $0.http.batchMessages = 1_000_000 } == 384_000_000 + (64 << 10))

@@ -73,7 +73,7 @@ package final class LoopbackClient: @unchecked Sendable {
 
   package func readToEnd() -> String { String(decoding: readAll(), as: UTF8.self) }
 
-  /// Reads until this has arrived. Returns false at the end of the stream.
+  /// Reads until `text` has arrived. Returns false at the end of the stream.
   package func readUntil(_ text: String) -> Bool {
     while input.firstRange(of: Array(text.utf8)) == nil { guard receive() else { return false } }
     return true
@@ -87,10 +87,10 @@ package final class LoopbackClient: @unchecked Sendable {
     return read
   }
 
-  /// Reads the head of a message of HTTP. Returns nil at the end of the stream.
+  /// Reads the head of an HTTP message. Returns nil at the end of the stream.
   package func readHead() -> String? { read(through: "\r\n\r\n") }
 
-  /// Reads a message of HTTP with the content that its head announces. Returns nil at the end of the stream.
+  /// Reads an HTTP message with the content that its head announces. Returns nil at the end of the stream.
   package func readMessage(hasContent: Bool = true) -> (head: String, body: String)? {
     guard let head = readHead() else { return nil }
     guard hasContent else { return (head, "") }

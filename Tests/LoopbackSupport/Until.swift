@@ -1,13 +1,12 @@
 import Glibc
 import Testing
 
-/// The longest wait for a fact. It only ends a test that has failed, and leaves time for a busy machine. It does not
-/// measure speed.
+/// The longest wait for a fact. It only ends a test that has failed, so it leaves time for a busy machine.
 package let patience = Duration.seconds(60)
 
-/// Waits for a fact of another thread. The test fails after `limit`.
+/// Waits until another thread has made a fact true. The test fails after `limit`.
 ///
-/// - Parameter what: the fact, for the failure.
+/// - Parameter what: the fact, for the message of the failure.
 package func until(
   _ what: @autoclosure () -> String = "the fact of this line is true", within limit: Duration = patience,
   sourceLocation: SourceLocation = #_sourceLocation, _ fact: () async throws -> Bool
@@ -20,7 +19,7 @@ package func until(
   }
 }
 
-/// Waits for a fact of another thread, blocking this one. Returns whether it became true.
+/// Blocks this thread until another thread has made a fact true. Returns false after `patience`.
 package func eventually(_ fact: () throws -> Bool) rethrows -> Bool {
   let start = ContinuousClock.now
   while try !fact() {

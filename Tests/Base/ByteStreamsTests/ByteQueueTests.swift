@@ -151,7 +151,7 @@ import Testing
     #expect(queue.copyBytes() == Array(content[90_000...]))
     queue.append([1, 2])
     #expect(queue.count == 10_002)
-    // A small buffer is not worth a copy.
+    // A small buffer keeps its memory, because the saving is not worth a copy.
     var small = ByteQueue()
     small.append([UInt8](repeating: 0, count: 4000))
     small.consume(3999)

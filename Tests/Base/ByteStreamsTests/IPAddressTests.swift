@@ -42,7 +42,7 @@ import Testing
     #expect(!four.isEqual(to: six, bits: 0))
   }
 
-  /// The C library accepts the same addresses, and no others.
+  /// The C library accepts exactly the same addresses.
   @Test(arguments: [
     "127.0.0.1", "0.0.0.0", "255.255.255.255", "256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.", ".1.2.3",
     "1..2.3", "",

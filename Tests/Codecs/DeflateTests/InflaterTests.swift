@@ -69,7 +69,7 @@ import Testing
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let tail: [UInt8] = [0x00, 0x00, 0xFF, 0xFF]
     expectEvents(["Hello", "open"], from: hello + [0x00] + tail) { outcome(.raw(windowBits: 15), $0) }
-    // The second Hello is a match of the first one, across the final block.
+    // The second Hello is encoded as a match of the first Hello, across the final block.
     expectEvents(["HelloHello", "open"], from: hello + [0x00] + tail + [0xF2, 0x00, 0x11, 0x00, 0x00] + tail) {
       outcome(.raw(windowBits: 15), $0)
     }

@@ -3,7 +3,7 @@ import Testing
 @testable import HTTPCodec
 
 @Suite struct ConnectionStateTests {
-  /// Exactly the pairs of states that can be reached.
+  /// The state machine reaches exactly the pairs of states in this list.
   @Test func reachesOnlyThePairsThatMakeSense() {
     var reached: [ConnectionState] = [ConnectionState()]
     var next = 0

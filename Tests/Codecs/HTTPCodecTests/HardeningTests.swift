@@ -3,7 +3,7 @@ import HTTPCodec
 import TestSupport
 import Testing
 
-/// One test per attack, which its comment names.
+/// One test per attack. The comment of each test describes the attack.
 @Suite struct HardeningTests {
   private static let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -204,8 +204,8 @@ import Testing
     #expect(MemoryLayout<HTTPServerConnection>.size <= 200)
   }
 
-  /// Attack: large heads enlarge the buffer that the connections of a loop use in turn, and then a few bytes follow
-  /// each of many waiting requests.
+  /// Attack: large heads enlarge the buffer that all connections of a loop use in turn. Then each of many clients sends
+  /// a few bytes while its request waits for a response.
   @Test(arguments: ["G", "GET / HTTP/1.1\r\nHost: b\r\n\r\n"], [true, false])
   func keepsLittleMoreThanWhatArrivedWhileItWaits(rest: String, isTogether: Bool) throws {
     let pool = HTTPHeadPool()
@@ -226,7 +226,7 @@ import Testing
       #expect(try connection.nextEvent() == .head)
       return
     }
-    // A partial head is not lost either.
+    // The connection does not lose a partial head either.
     #expect(try connection.nextEvent() == nil)
     connection.releaseStorageIfIdle()
     connection.receive(Array("ET /b HTTP/1.1\r\nHost: b\r\n\r\n".utf8).span)
@@ -234,7 +234,7 @@ import Testing
     #expect(connection.request.path.text() == "/b")
   }
 
-  /// Attack: requests with large heads and without their content, each of which gets a stream that lasts for minutes.
+  /// Attack: requests with large heads whose content never arrives. Each gets a stream that lasts for minutes.
   @Test(arguments: ["Content-Length: 1", "Transfer-Encoding: chunked"])
   func keepsNoHeadWhileItStreamsToAClientThatAwaitsContinue(framing: String) throws {
     let pool = HTTPHeadPool()
@@ -260,7 +260,7 @@ import Testing
     #expect(isClosed)
   }
 
-  /// Attack: a value from outside that contains line ends, for a response.
+  /// Attack: a response field gets a value from outside that contains line ends.
   @Test func writesNoLineEndsOfOthers() {
     var output = ByteQueue()
     output.appendField("Location", Array("/a\r\nSet-Cookie: b\u{0}".utf8).span)

@@ -4,7 +4,8 @@ import Testing
 @testable import HTTPCodec
 
 @Suite struct NegotiationTests {
-  /// The offered type that a request with these fields prefers; the first of equally preferred ones.
+  /// The offered type that a request with these fields prefers. Of several types with the same preference, it is the
+  /// first.
   private func preferred(_ fields: String, among offered: [(StaticString, StaticString)]) throws -> String? {
     var connection = HTTPServerConnection()
     connection.receive(Array("GET / HTTP/1.1\r\nHost: x\r\n\(fields)\r\n".utf8).span)

@@ -78,7 +78,7 @@ private struct CorpusCase: Decodable {
 
   private static let refusals: Set<Int> = [400, 408, 411, 413, 414, 417, 421, 426, 431, 501, 505]
 
-  /// nil if the server behaved correctly, otherwise its fault. The rules and their order are the runner's.
+  /// Returns the server's fault, or nil if the server behaved correctly. The rules and their order are the runner's.
   func judge(hardened isHardened: Bool, delivery: PublicCorpusTests.Delivery) -> String? {
     let expectation = expectation(hardened: isHardened)
     var count = n_requests

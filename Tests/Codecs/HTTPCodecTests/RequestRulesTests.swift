@@ -188,7 +188,7 @@ import Testing
     #expect(events == ["GET \(target) HTTP/1.1", "end"])
   }
 
-  /// Each error must have the right status, on which clients rely (RFC 9110 §15.5, §15.6).
+  /// Clients rely on the status of an error, so each error must have the right status (RFC 9110 §15.5, §15.6).
   @Test func everyErrorSuitsItsStatus() {
     let expected: [(HTTPProtocolError, HTTPStatus)] = [
       (.requestLineTooLong(limit: 1), .uriTooLong), (.headTooLarge(limit: 1), .headerFieldsTooLarge),

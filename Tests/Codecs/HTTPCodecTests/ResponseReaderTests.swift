@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 @Suite struct ResponseReaderTests {
-  /// Status and reuse, or `incomplete`, or the error.
+  /// The status and whether the connection can be reused, or `incomplete`, or the error.
   private func read(_ pieces: [[UInt8]], endsAfter: Bool = false) -> [String] {
     var reader = HTTPResponseReader()
     var input = ByteQueue()
@@ -85,7 +85,7 @@ import Testing
       ])
   }
 
-  /// The content and the fields for the recipient, or the error.
+  /// The content and the fields for the caller, or the error.
   private func keep(_ pieces: [[UInt8]], limit: Int, endsAfter: Bool = false) -> [String] {
     var reader = HTTPResponseReader(keepingContentUpTo: limit)
     var input = ByteQueue()

@@ -51,7 +51,7 @@ import Testing
     ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true),
     ("GET / HTTP/1.0\r\n\r\n", false),
     ("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab", true),
-    // Bytes follow the last request; the client may send another request; or content has not arrived.
+    // In these cases, bytes follow the last request, the client may send another request, or the content is incomplete.
     ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", false),
     ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", false),
     ("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\na", false),

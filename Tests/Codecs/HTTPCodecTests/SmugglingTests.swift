@@ -10,7 +10,8 @@ import Testing
   private static let smuggled = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
   private static let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 
-  /// Whole, byte by byte and split at every place: the events of `prefix`, one refusal, and nothing after it.
+  /// Expects the events of `prefix`, one refusal, and nothing after it, when the input arrives whole, byte by byte and
+  /// split at every place.
   private func expectRefusal(
     of input: String, behind prefix: [String] = [], sourceLocation: SourceLocation = #_sourceLocation
   ) {
@@ -72,7 +73,7 @@ import Testing
       ["POST / HTTP/1.1", "content abc", "end", "GET /next HTTP/1.1", "end"])
   }
 
-  /// The length: one server reads a number, and the other reads another number or none.
+  /// The length: one server reads a number, and the other server reads a different number or none.
   @Test(arguments: [
     "+5", "-0", "-5", "0x5", "0X5", "5 ", "5,", ",5", "5, 5", "5,6", "5;6", "5 6", "5.0", "5e0", "1_0", "٥", "５",
     "\"5\"", "",
@@ -90,8 +91,7 @@ import Testing
     expectRefusal(of: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \(value)\r\n\r\nhello\(Self.smuggled)")
   }
 
-  /// Names that only resemble Content-Length do not frame content. They must be refused as names, or the body must be
-  /// empty for everybody.
+  /// Names that only resemble Content-Length do not frame content. A server must refuse the name or read no content.
   @Test(arguments: ["Content-Length\u{0}: 5", "Content-Length : 5", "Content_Length 5", "Content-Length\t: 5"])
   func refusesANameThatOnlyLooksLikeTheLength(field: String) {
     expectRefusal(of: "POST / HTTP/1.1\r\nHost: a\r\n\(field)\r\n\r\n\(Self.smuggled)")
@@ -135,7 +135,7 @@ import Testing
       behind: ["POST / HTTP/1.1"])
   }
 
-  /// Data that does not end where its size says. A server that searches for the line end would continue at another
+  /// Data that does not end where its size says. A server that searches for the line end would continue at a different
   /// place.
   @Test(arguments: [
     "3\r\nabcd\r\n", "3\r\nabc\n", "3\r\nabc\r", "3\r\nabcXX", "3\r\nabc0\r\n", "3\r\nabc\n\r", "3\r\nabc \r\n",
@@ -160,7 +160,7 @@ import Testing
 
   // MARK: The request line and the host
 
-  /// A request line in which another server finds another target, version or end.
+  /// A request line in which another server finds a different target, version or end.
   @Test(arguments: [
     "GET /\tHTTP/1.1", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET /  HTTP/1.1", " GET / HTTP/1.1", "GET\t/ HTTP/1.1",
     "GET / HTTP/1.1\r", "GET / HTTP/1.1\u{0}", "GET / HTTP/1.1 HTTP/1.1", "GET / /admin HTTP/1.1", "GET /", "GET",
@@ -173,7 +173,7 @@ import Testing
     expectRefusal(of: "\(line)\r\nHost: a\r\n\r\n\(Self.smuggled)")
   }
 
-  /// The requested host must be unambiguous: a router in front may have used the other one.
+  /// The requested host must be unambiguous: a router in front may have used the other of two hosts.
   @Test(arguments: [
     "", "Host: a\r\nHost: a\r\n", "Host: a\r\nHost: b\r\n", "Host: a\r\nhOsT: b\r\n", "Host : a\r\n", " Host: a\r\n",
     "X: y\r\n Host: b\r\nHost: a\r\n", "Host: a, b\r\n", "Host: a b\r\n", "Host: a/b\r\n", "Host: u@a\r\n",

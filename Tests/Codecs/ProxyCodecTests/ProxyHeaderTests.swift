@@ -93,8 +93,8 @@ import Testing
     }
   }
 
-  /// The proxy speaks for itself, does not know the client, or has a client without an IP address. The length is still
-  /// read.
+  /// The proxy speaks for itself, does not know the client, or has a client without an IP address. The reader still
+  /// learns the length of the header.
   @Test func readsTheBinaryFormWithoutAClient() {
     expectEvents([header("nobody 0 28")], from: Self.binary(0x20), trailing: [1]) { transcript(of: $0) }
     expectEvents([header("nobody 0 16")], from: Self.binary(0x21, 0, [])) { transcript(of: $0) }

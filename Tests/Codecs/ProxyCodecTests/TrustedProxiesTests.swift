@@ -27,7 +27,7 @@ import Testing
     ("10.0.0.0/8", "10.255.255.255", "11.0.0.0"), ("10.1.2.3", "10.1.2.3", "10.1.2.4"),
     ("10.1.2.3/31", "10.1.2.2", "10.1.2.4"), ("0.0.0.0/0", "255.255.255.255", "::1"),
     ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"), ("::1", "::1", "::2"), ("::/0", "ffff::", "127.0.0.1"),
-    // A mapped address equals the IPv4 address in it, on either side.
+    // An IPv4-mapped IPv6 address equals the IPv4 address in it, in the setting and as a peer.
     ("::ffff:10.0.0.0/104", "10.200.0.1", "11.0.0.1"), ("10.0.0.0/8", "::ffff:10.0.0.1", "::ffff:11.0.0.1"),
   ])
   func trustsTheAddressesOfABlock(block: String, inside: String, outside: String) {
@@ -70,14 +70,14 @@ import Testing
     #expect(try client(behind: nil, is: nil))
   }
 
-  /// The elements to the left may be invented.
+  /// The client may have invented the elements further left.
   @Test func theProxyThatPassedOnNoAddressIsTheClient() throws {
     #expect(try client("203.0.113.7, unknown", is: "10.0.0.1"))
     #expect(try client("203.0.113.7, unknown, 10.0.0.9", is: "10.0.0.9"))
     #expect(try client("203.0.113.7, _hidden, 198.51.100.1", is: "198.51.100.1"))
   }
 
-  /// nginx appends to the same line.
+  /// nginx appends its element to the line that the client sent.
   @Test(arguments: ["\"", "\"x", "a=\"", "\"198.51.100.1", "\\", "(", ";", "[", "\"\\"])
   func nothingThatAClientInventsHidesWhatAProxyAppends(text: String) throws {
     #expect(try client("\(text), 203.0.113.7", is: "203.0.113.7"))
@@ -90,7 +90,7 @@ import Testing
   @Test(arguments: [
     ("203.0.113.7:4711", "203.0.113.7"), ("[2001:db9::7]:4711", "2001:db9::7"), ("[2001:db9::7]", "2001:db9::7"),
     ("2001:db9::7", "2001:db9::7"), ("::ffff:203.0.113.7", "203.0.113.7"),
-    // No addresses: the proxy is the client.
+    // No element is an address, so the proxy counts as the client.
     ("203.0.113.7:", "10.0.0.1"), ("203.0.113.7:65536", "10.0.0.1"), ("[2001:db9::7", "10.0.0.1"),
     ("[203.0.113.7]", "10.0.0.1"), ("203.0.113.7 x", "10.0.0.1"), ("\"203.0.113.7\"", "10.0.0.1"),
   ])

@@ -31,7 +31,7 @@ import Testing
     #expect(replies(of: &connection, to: []) == [])
   }
 
-  /// The Autobahn suite's case 5.6: the ping came before the echoed message.
+  /// Case 5.6 of the Autobahn suite: the ping arrived before the message that is echoed.
   @Test func answersPingsBeforeItSendsTheNextMessage() throws {
     var generator = SeededGenerator(seed: 1)
     var output = ByteQueue()

@@ -6,8 +6,8 @@ import Testing
 @testable import WebSocketCodec
 
 @Suite struct HandshakeTests {
-  /// Responds to a request for `/` with `answer`, split into pieces of `size`. KEY in it stands for the right accept
-  /// value.
+  /// Responds to a request for `/` with `answer`, split into pieces of `size`. `KEY` in `answer` is the placeholder for
+  /// the right accept value.
   private func judge(
     _ answer: String, subprotocols: [String] = [], compression: CompressionOffer? = CompressionOffer(), size: Int = 1000
   ) throws(HandshakeError) -> ClientHandshake.Result? {

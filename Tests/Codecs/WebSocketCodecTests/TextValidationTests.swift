@@ -6,7 +6,7 @@ import Testing
 
 /// Text must be UTF-8, and is validated while it arrives (RFC 6455 §8.1).
 @Suite struct TextValidationTests {
-  /// Bytes, and the number of them that can still be the beginning of UTF-8.
+  /// Bytes, and how many of them can be the beginning of valid UTF-8.
   static let bad: [(bytes: [UInt8], good: Int)] = [
     ([0x80], 0), ([0x61, 0xBF], 1), ([0xC0, 0xAF], 0), ([0xC1, 0x80], 0), ([0xC3, 0x28], 1), ([0xC3, 0xC3], 1),
     ([0xE0, 0x80, 0x80], 1), ([0xE0, 0x9F, 0xBF], 1), ([0xE2, 0x28, 0xA1], 1), ([0xE2, 0x82, 0x28], 2),
@@ -17,7 +17,8 @@ import Testing
     (.init(repeating: 0x61, count: 100) + [0xFF] + .init(repeating: 0x61, count: 100), 100),
   ]
 
-  /// The number of bytes of `wire` after which the connection refuses it, fed in pieces of `size`.
+  /// The number of bytes of `wire` after which the connection refuses the message, if the bytes arrive in pieces of
+  /// `size`.
   private func bytesUntilRefused(
     _ wire: [UInt8], size: Int = 1, role: WebSocketRole = .client, compression: MessageCompression.Settings? = nil
   ) -> Int? {
@@ -44,11 +45,11 @@ import Testing
     #expect(bytesUntilRefused(whole) == 4 + good + 1)
     let masked = Frames.frame(1, bytes + rest, key: [9, 8, 7, 6])
     #expect(bytesUntilRefused(masked, role: .server) == 8 + good + 1)
-    // Every byte has its own fragment, with a ping between.
+    // Each byte is a fragment of its own, with pings between the fragments.
     var fragments = Frames.frame(1, final: false)
     for byte in bytes { fragments += Frames.frame(9) + Frames.frame(0, [byte], final: false) }
     #expect(bytesUntilRefused(fragments) == 2 + 5 * (good + 1))
-    // In one piece.
+    // The whole frame arrives in one piece.
     #expect(bytesUntilRefused(whole, size: 10_000) == whole.count)
   }
 

@@ -42,7 +42,8 @@ import Testing
     #expect(keys.count == 100)
   }
 
-  /// Attack: a secret from a file that contains a line end, or was crafted, and injects fields or a second request.
+  /// Attack: a secret from a file contains a line end, by accident or on purpose, and injects fields or a second
+  /// request.
   @Test func seesWhatWouldMakeNoValidRequest() {
     func problem(_ change: (inout ClientHandshake.Request) -> Void) -> String? {
       var request = ClientHandshake.Request(target: "/", host: "example.org")

@@ -12,7 +12,7 @@ import Testing
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let bytes =
       Frames.frame(1, hello, reserved: 4) + Frames.frame(1, hello + [0x00], reserved: 4)
-      // The next message refers to the history, and the last one has two fragments.
+      // The next message refers to the history, and the last message has two fragments.
       + Frames.frame(1, [0xF2, 0x00, 0x11, 0x00, 0x00], reserved: 4) + Frames.text("plain")
       + Frames.frame(1, [0xF3, 0x48], final: false, reserved: 4) + Frames.frame(0, [0xCD, 0xC9, 0xC9, 0x07, 0x00])
     for pieces in [[bytes], bytes.map { [$0] }] {
@@ -26,7 +26,7 @@ import Testing
     #expect(transcript([resetting], compression: settings) == ["text Hello", "text Hello"])
   }
 
-  /// One agreement, from both sides.
+  /// An agreement on compression, as each side has it.
   struct Agreement: CustomTestStringConvertible {
     var clientWindowBits: Int
     var serverWindowBits: Int
@@ -160,7 +160,7 @@ import Testing
     }
   }
 
-  /// §5.3: each frame of a client has its own key; a server's frames have none.
+  /// §5.3: each frame of a client has its own key; frames of a server have no key.
   @Test func onlyTheClientMasks() {
     var generator = SeededGenerator(seed: 1)
     var wire = ByteQueue()

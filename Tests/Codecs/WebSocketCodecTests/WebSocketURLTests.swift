@@ -19,7 +19,7 @@ import Testing
     #expect(try WebSocketURL("ws://a_b.c-d~").host == "a_b.c-d~")
   }
 
-  /// RFC 6874: the zone is valid only on this machine. It is not part of a request, and is kept for relative redirects.
+  /// RFC 6874: the zone is valid only on this machine. It is not part of a request, but relative redirects keep it.
   @Test(arguments: ["ws://[fe80::1%25eth0]:81/a?b", "ws://[fe80::1%eth0]:81/a?b", "ws://[fe80::1%25%65th0]:81/a?b"])
   func keepsAZoneToItself(text: String) throws {
     let url = try WebSocketURL(text)

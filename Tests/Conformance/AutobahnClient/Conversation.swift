@@ -10,7 +10,7 @@ import Upstream
 import UpstreamSession
 import WebSocketCodec
 
-/// One connection of one session, from the attempt to the close. The server decides when it ends.
+/// One connection of one session, from the attempt to the close. The server decides when the connection ends.
 final class Conversation: UpstreamSink {
   private struct State: ~Copyable {
     var session: SessionHandle?
@@ -25,7 +25,7 @@ final class Conversation: UpstreamSink {
 
   private init(echoes: Bool) { self.echoes = echoes }
 
-  /// Runs the conversation to its end. With `echoes` every message is sent back.
+  /// Runs the conversation to its end. With `echoes`, the session sends every message back.
   static func run(_ url: String, on loop: EventLoop, echoes: Bool = false) -> Conversation {
     let conversation = Conversation(echoes: echoes)
     do {
@@ -44,8 +44,8 @@ final class Conversation: UpstreamSink {
   /// The last text received, such as the server's reply to a query.
   var lastText: String? { state.withLock { $0.lastText } }
 
-  /// Default settings, including limits, except those that affect the results: no pings, no second connection (each runs the case
-  /// again), and a queue large enough for all echoes.
+  /// Default settings and limits, except for the settings that would affect the results. There are no pings and no
+  /// second connection, since each connection runs the case again, and the queue is large enough for all echoes.
   private static func settings(for url: WebSocketURL) -> UpstreamSettings {
     var settings = UpstreamSettings(urls: [url])
     settings.session.liveness.isEnabled = false
@@ -57,7 +57,8 @@ final class Conversation: UpstreamSink {
     return settings
   }
 
-  /// A case ends with its connection, or if that cannot be opened, which the server reports.
+  /// A case ends when its connection ends, or when the connection cannot be opened. The server reports the case in both
+  /// events.
   private func waitForEnd(of session: SessionHandle) {
     while !state.withLock({ $0.isOver }), session.snapshot().lastFailure == nil { usleep(500) }
     session.close(flushWithin: .zero)

@@ -75,7 +75,6 @@ struct APIFixture {
     loop.join()
   }
 
-  /// Puts a session.
   func putSession(_ name: String, _ body: String) throws -> Received {
     try respond(
       "PUT /v1/sessions/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
@@ -151,13 +150,13 @@ struct APIFixture {
     return try send(Array(head.utf8) + body).response
   }
 
-  /// Puts a consumer.
+  /// Creates a consumer with PUT.
   func put(_ name: String, _ body: String, of path: String = "/v1") throws -> Received {
     try respond(
       "PUT \(path)/consumers/\(name) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)")
   }
 
-  /// Begins a POST with this key, without accepting or refusing it.
+  /// Begins a POST with this key, and neither accepts nor refuses it.
   func beginKeyed(_ key: String, body: String) throws {
     var connection = HTTPServerConnection()
     connection.receive(

@@ -14,8 +14,8 @@ import UpstreamProtocol
 
 @testable import API
 
-/// Which requests are served, depending on the clients' credentials. The clients have certificates. A request with a
-/// token gets the same grant.
+/// The requests that are allowed, depending on the clients' credentials. The clients here have certificates. A request
+/// with a token gets the same grant.
 @Suite struct AuthorizationTests {
   /// An API whose client certificates have these rules, for the name `dns:NAME`.
   private func api(

@@ -4,7 +4,7 @@
 struct ContractOperation {
   let path: String
   let method: String
-  /// Whether only listeners for management serve it.
+  /// Whether only management listeners serve it.
   var isManagement = false
   var queryParameters: [String] = []
   /// The declared header fields of each status.

@@ -29,7 +29,7 @@ import Upstream
   /// Request options that cause a field in the response.
   private let options = "TTL: 3000000000\r\nPrefer: wait=7\r\n"
 
-  /// The response to a POST that waits until its messages have ended, or until its wait is over.
+  /// The response to a POST that waits until its messages have their final states, or until its wait is over.
   private func waited(_ api: APIFixture, _ body: String, _ fields: String, ends: Bool) throws -> Received {
     let head =
       "POST /v1/messages?until=written HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(body.utf8.count)\r\n\(options)"

@@ -126,7 +126,7 @@ import UpstreamProtocol
     }
   }
 
-  /// The client has already waited at another gateway. The gateway's own wait for the store is shortened, too, but not
+  /// The client has already waited at another gateway. This also shortens the gateway's own wait for the store, but not
   /// below 5 s.
   @Test func theWaitOfAForwardedRequestIsWhatIsLeft() throws {
     func waits(_ field: String) throws -> [TimeSpan] {
@@ -199,7 +199,7 @@ import UpstreamProtocol
 
   /// Whether a well-formed request of this operation may get this problem. A new kind must be added here.
   private static func isPossible(_ kind: Problem.Kind, _ method: String, _ path: String) -> Bool {
-    // It has no body, and belongs to no session.
+    // A request for the history has no body and belongs to no session.
     if path == "/history" {
       return [.hostNotAllowed, .originNotAllowed, .invalidParameter, .notAcceptable].contains(kind)
     }

@@ -47,7 +47,7 @@ import Testing
     let api = try fixture()
     #expect(isReadable(try api.post("a", fields: Self.fields)))
     for target in ["/v1/messages?wait=0", "/v1/session", "/openapi.yaml", "/no-such-path", "/v1/messages?wait=x"] {
-      // Twice, because the second response to a poll is a prepared one.
+      // Twice, because the second response to a poll is a prepared response.
       for _ in 0..<2 { #expect(isReadable(try api.respond("GET", target, Self.fields)), "\(target)") }
     }
     #expect(isReadable(try api.respond("DELETE", "/v1/messages", Self.fields)))

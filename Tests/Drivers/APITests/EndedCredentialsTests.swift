@@ -13,7 +13,7 @@ import UpstreamProtocol
 
 @testable import API
 
-/// Credentials that end while a request is received or held. 401 means that nothing was done.
+/// Credentials that end while a request is received or held. Status 401 means that the request had no effect.
 @Suite struct EndedCredentialsTests {
   private static let token = "token-of-the-client"
 
@@ -95,8 +95,8 @@ import UpstreamProtocol
     #expect(response.status == 202)
   }
 
-  /// A request that has had an effect gets its result, or a problem that says that the result is withheld. Every other
-  /// request gets 401.
+  /// A request that has had an effect gets its result, or a problem that says that the gateway withholds the result.
+  /// Every other request gets 401.
   @Test(arguments: [
     ("GET", "/v1/messages", "", 401), ("POST", "/v1/consumers/one/receive", "", 401),
     ("POST", "/v1/consumers/shared/receive", "", 401), ("GET", "/v1/deliveries/DELIVERY?wait=50", "", 401),

@@ -171,7 +171,7 @@ import Threading
     let last = stream.next(at: api.now + .milliseconds(14_500))
     #expect(stream.step == .end)
     #expect(last == (isLines ? "{\"type\":\"heartbeat\",\"cursor\":\"\(epoch).3\"}\n" : "id: \(epoch).3\n\n"))
-    // The position is not sent twice: neither after it was stated nor after a message.
+    // The end of a stream does not repeat a position that the stream has already sent, alone or with a message.
     let quiet = try api.open(fields: fields)
     _ = quiet.next(at: api.now)
     #expect(quiet.next(at: api.now + .milliseconds(14_500)).isEmpty && quiet.step == .end)
@@ -292,7 +292,7 @@ import Threading
       #expect(messages.first?["topic"] as? String == "a \"b\"")
       #expect(messages.map { $0["type"] as? String } == ["text", "json"] + Array(repeating: "binary", count: 5))
     }
-    // The same position with its data is another batch.
+    // A batch with data differs from the batch without data at the same position.
     let whole = try api.open("cursor=earliest&stream=1", .lines).next(at: api.now)
     #expect(whole.contains("\"data\":\"plain"))
     #expect(try api.respond("GET", "/v1/messages?stream=1&data=x", "Accept: application/x-ndjson\r\n").status == 400)
@@ -328,7 +328,7 @@ import Threading
       }
     }
     #expect(events().map(\.transition) == [3], "at the start, only the present state")
-    // The state changes back before the stream's loop has noticed the first change.
+    // The state changes back before the loop of the stream has noticed the first change.
     try addTransitions(4...6)
     #expect(stream.source.hasNewData)
     let three = events()

@@ -49,7 +49,8 @@ import Testing
     #expect(try forwarded(query, to: receive()).effect == (isChange ? .changeAndData : .none))
   }
 
-  /// The holder refuses each of these at once. A later version may accept them, so they get the longest wait.
+  /// The holder refuses each of these waits at once. A holder of a later version may accept them, so the forwarding
+  /// gateway allows the longest wait.
   @Test func aWaitThatIsNotUnderstoodMayBeAsLongAsAny() throws {
     let call = Route.call(of: try api.session())
     for query in ["wait=x", "w%61it=", "wait=1&wait=x"] {

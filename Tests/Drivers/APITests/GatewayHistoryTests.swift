@@ -20,7 +20,7 @@ import Testing
     // The loop was late.
     history.append(sample(15, received: 130, accepted: 12))
     #expect(history.points.map(\.receivedPerSecond) == [2, 2] && history.points.map(\.acceptedPerSecond) == [0, 0.5])
-    // A sum that is smaller than before is no rate.
+    // A total that is smaller than before gives no rate.
     history.append(sample(20, received: 90, accepted: 12))
     #expect(history.points.last?.receivedPerSecond == 0)
   }

@@ -12,7 +12,7 @@ import UpstreamProtocol
 
 @testable import API
 
-/// With `Idempotency-Key`, a repetition sends nothing again.
+/// A repetition with the same `Idempotency-Key` sends nothing again.
 @Suite struct IdempotencyKeyTests {
   private let lines = "Content-Type: application/x-ndjson\r\n"
 
@@ -37,7 +37,7 @@ import UpstreamProtocol
       #expect(again.field("Location") == first.field("Location"))
     }
     #expect(try queued(api) == 1)
-    // Another key, and no key.
+    // A POST with another key, and a POST without a key, are new messages.
     #expect(try post(api, "a", "other").text("id") != first.text("id"))
     _ = try api.post("a")
     #expect(try queued(api) == 3)
@@ -195,7 +195,7 @@ import UpstreamProtocol
     #expect(try queued(api) == 2)
   }
 
-  /// Without authentication, a client is an address, whether keys are stored or not.
+  /// Without authentication, the address identifies a client, whether keys are stored or not.
   @Test(arguments: [StoreSettings.Engine.memory, StoreSettings.Engine.sqlite])
   func oneAddressCannotTakeTheKeysOfAnotherAddress(engine: StoreSettings.Engine) throws {
     var api = try APIFixture {

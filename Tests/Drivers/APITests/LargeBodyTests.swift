@@ -187,7 +187,7 @@ import UpstreamSession
     return output.copyBytes()
   }()
 
-  /// The response and the queued messages, without parts that differ between two gateways.
+  /// The response and the queued messages, without the parts that differ between two gateways.
   private func result(of tested: Case, isPrepared: Bool) throws -> (response: String, queued: [[UInt8]]) {
     let api = try fixture(isSocketIO: tested.head.isSocketIO)
     let head =

@@ -43,7 +43,7 @@ import Testing
   @Test(arguments: [
     (["0.0.0.0"], ["127.0.0.1", "0.0.0.0"], [HTTPListener.Reach.loopback]),
     (["127.0.0.1"], ["127.0.0.1"], [.loopback]),
-    // A firewall may protect one of them.
+    // A firewall may protect one of the two listeners.
     (["0.0.0.0"], ["0.0.0.0"], []),
     (["192.0.2.2"], ["0.0.0.0"], []),
     // All clients need a certificate.

@@ -144,7 +144,7 @@ import Upstream
       second.abandon()
       source.close()
     }
-    // Requests that might have waited but did not, and requests whose clients are gone before the body arrives.
+    // Requests that might have waited but did not, and requests whose clients disconnect before the body arrives.
     try api.push("a")
     for _ in 0..<5 { #expect(try api.respond("GET", "/v1/messages?wait=20&cursor=earliest").status == 200) }
     for _ in 0..<5 {

@@ -26,7 +26,7 @@ import Testing
     (response.json["messages"] as? [[String: Any]] ?? []).compactMap { $0["data"] as? String }
   }
 
-  /// The target of `Link`.
+  /// The target of the header field `Link`.
   private func link(_ response: Received) -> String? {
     guard let field = response.field("Link"), field.hasPrefix("<"), field.hasSuffix(">; rel=\"next\"") else {
       return nil

@@ -165,7 +165,7 @@ import Threading
   }
   private struct NotHeld: Error {}
 
-  /// Otherwise the next process could find the message and its key, and a repetition would send nothing.
+  /// Without this rule, the next process could find the message and its key, and a repetition would send nothing.
   @Test func aClientLearnsThatItsMessageWasWithdrawnWhenThatIsStored() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
@@ -204,7 +204,7 @@ import Threading
     #expect(try api.session().upstream.snapshot().queuedMessages == 3)
   }
 
-  /// The next term may have the message, and then sends it.
+  /// The next term may find the message, and then sends it.
   @Test func aClientWhoseSessionIsLostDoesNotLearnThatItsMessageWasRefused() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
@@ -220,7 +220,7 @@ import Threading
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
     let (session, shared) = (try api.session(), api.api.shared)
-    // The clients of these are gone.
+    // The clients of these two requests have disconnected.
     for key in ["a", "b"] { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
     let late = try hold(api, "", "Idempotency-Key: c\r\n")
     #expect(shared.idempotency.withLock { $0.count } == 3)

@@ -212,7 +212,7 @@ import WebSocketCodec
     }
   }
 
-  /// A worker that extends its leases receives nothing meanwhile.
+  /// A worker may extend its leases for a long time without receiving anything.
   @Test func settlingCountsAsUse() throws {
     try withAPI { (api) throws in
       var api = api
@@ -233,7 +233,7 @@ import WebSocketCodec
     "/v1/messages", "/v1/session", "/v1/sessions/x", "/v1/sessions/x/messages", "/v1/consumers/c/settle",
   ])
   func theMethodsOfAPathDoNotDependOnSessions(path: String) throws {
-    // Without credentials, like OPTIONS of a browser.
+    // A request without credentials, like the OPTIONS of a browser.
     let (none, some) = (try APIFixture(sessions: [], change), try APIFixture(change))
     let response = try none.respond("OPTIONS", path)
     #expect(response.status == 204)
@@ -303,7 +303,7 @@ import WebSocketCodec
     return try api.send(Array((head + body).utf8), from: client).response
   }
 
-  /// Clients that may only receive or send, one of them only in sessions `c*`, and an operator.
+  /// Clients that may only receive or only send, a client whose rights are limited to sessions `c*`, and an operator.
   private func change(_ settings: inout GatewaySettings) {
     settings.authentication.certificates = [
       .init(name: "dns:a", scopes: ["receive"], sessions: ["*"], topics: ["*"]),

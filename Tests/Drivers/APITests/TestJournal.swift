@@ -49,7 +49,8 @@ final class TestJournal: SessionJournal {
     observer?.journalChanged()
   }
 
-  /// Ends the journal, because the session is lost. Submitted entries may be stored, but this gateway never learns it.
+  /// Ends the journal, because this gateway has lost the session. Submitted entries may be stored, but this gateway
+  /// never learns it.
   func end() {
     state.withLock { $0.hasEnded = true }
     fail()

@@ -83,7 +83,8 @@ import Upstream
     #expect(api.finish(theirs).body.contains("news") && !api.finish(ours).body.contains("news"))
   }
 
-  /// A cursor of neither session is a valid start for both, and both have had the same number of changes.
+  /// The cursor is from neither session, so both sessions read it as a start at the earliest push. Both sessions have
+  /// had the same number of changes.
   @Test func aPreparedResponseOfOneSessionIsNotGivenToClientsOfAnother() throws {
     let api = try APIFixture(sessions: ["default", "market"])
     push("ours", to: try api.session(), api)

@@ -21,7 +21,7 @@ import Testing
     #expect(ConnectRace.interleaved(four) == Array(four.prefix(32)))
   }
 
-  /// A session may connect again for months.
+  /// A session may try to connect for months, so a finished race must leave no memory behind.
   @Test func aRaceThatIsOverLeavesNothing() async throws {
     let loop = try EventLoop(index: 0)
     let remains = await withCheckedContinuation { done in
@@ -32,7 +32,7 @@ import Testing
     loop.join()
   }
 
-  /// Connects to a listener and to an address that refuses. Reports whether the race is still in memory afterwards.
+  /// Connects to an address that refuses connections. Reports whether the race is still in memory afterwards.
   private final class Race: LoopTask {
     private let loop: LoopContext
     private let done: CheckedContinuation<Bool, Never>

@@ -11,7 +11,7 @@ import Testing
     for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
       #expect(RetryAfter.parse(date, now: moment - 30) == .seconds(30))
       #expect(RetryAfter.parse(date, now: moment + 30) == .zero)
-      // The date is relative to the server's own clock, which is an hour off.
+      // The date is relative to the server's own clock, which differs from our clock by an hour.
       #expect(RetryAfter.parse(date, date: "Sun, 06 Nov 1994 08:49:17 GMT", now: moment + 3_600) == .seconds(20))
       #expect(RetryAfter.parse(date, date: "yesterday", now: moment - 5) == .seconds(5))
     }

@@ -4,7 +4,7 @@ import Foundation
 import TLSEngine
 import Testing
 
-/// Sharing of TLS contexts and files between sessions.
+/// TLS contexts and files that several sessions use together.
 @Suite struct TLSContextCacheTests {
   private func settings(_ change: (inout TLSClientSettings) -> Void) -> TLSClientSettings {
     var settings = TLSClientSettings()
@@ -37,7 +37,7 @@ import Testing
       let error = #expect(throws: TLSSettingsError.self) {
         _ = try cache.context(for: settings, fileTimeout: .seconds(5))
       }
-      // There is no such file at first. If it were read again, the error would be another one.
+      // The file does not exist at first. If the cache read it again, the error would differ.
       try Data().write(to: URL(fileURLWithPath: path))
       return error
     }

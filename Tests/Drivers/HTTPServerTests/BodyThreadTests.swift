@@ -75,7 +75,7 @@ import Totals
       post("next", by: client)
       #expect(served.isHolding(index + 2))
     }
-    // One is being prepared, and the other waits.
+    // One body is being prepared, and the other waits.
     first.close()
     second.close()
     #expect(eventually { served.board.abandoned.current == 2 })

@@ -111,7 +111,7 @@ import Testing
     let (isInTurn, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     served.inOneTurn {
       served.loop.submit { context in
-        // The connection has been idle for long, so its timeout could end it in an earlier turn.
+        // The connection has been idle for so long that its timeout could end it in an earlier turn.
         for connection in (context.userObject as? HTTPWorker)?.connections ?? [] {
           connection.phase = .idle(context.now - HTTPWorker.drainIdle)
         }

@@ -21,7 +21,7 @@ import Testing
     return unsafe poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLHUP) != 0
   }
 
-  /// Adds parts, each with a loop and an origin, and returns which of them are finally reset.
+  /// Adds parts, each with a loop and an origin. Returns, for each part, whether its client is reset in the end.
   private func reset(
     _ parts: [(loop: Int, origin: ClientOrigin, bytes: Int)], _ order: ProcessTotal.Order, used: Int, yielded: UInt64
   ) throws -> [Bool] {
@@ -61,14 +61,14 @@ import Testing
   }
 
   @Test func theHeaviestIsResetOnWhicheverLoopItIs() throws {
-    // Slower than the others, but smaller.
+    // This client has waited longest, but its output is small.
     let slow = (loop: 0, origin: ClientOrigin.ipv4(1), bytes: 100)
     let heavy = (loop: 0, origin: ClientOrigin.ipv4(2), bytes: 450)
     let other = (loop: 1, origin: ClientOrigin.ipv6(prefix: 3), bytes: 300)
     for order in [ProcessTotal.Order.oldestFirst, .newestFirst] {
       #expect(try reset([slow, heavy, heavy, other], order, used: 850, yielded: 1) == [false, true, false, false])
     }
-    // The client that needs more is the heaviest itself.
+    // The client that needs more memory is the heaviest client itself.
     #expect(try reset([slow, heavy, heavy], .newestFirst, used: 1000, yielded: 0) == [false, false, false])
     #expect(
       try reset([slow, heavy, heavy, heavy], .newestFirst, used: 1000, yielded: 1) == [false, false, false, true])

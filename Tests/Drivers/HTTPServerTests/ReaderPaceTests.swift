@@ -28,7 +28,7 @@ import Testing
     }
   }
 
-  /// For a Unix-domain socket, the kernel counts memory, which may exceed the sent bytes.
+  /// For a Unix-domain socket, the kernel counts the memory of its buffers, which may exceed the sent bytes.
   @Test func aBufferThatGrowsByMoreThanWasSentTakesNothingAway() {
     var pace = ReaderPace(at: start, unacknowledged: 0)
     pace.advance(sent: 1000, unacknowledged: 2000, at: start)

@@ -84,7 +84,7 @@ import Testing
       #expect(response.hasPrefix("HTTP/1.1 200 OK\r\nDate: ") && response.contains("X-Prepared: yes\r\n"))
       #expect(response.contains("Content-Length: \(body.utf8.count)\r\n") && !response.contains("Connection:"))
     }
-    // Pipelined, so that several are in the output together.
+    // The requests are pipelined, so that several responses are in the output together.
     client.send(String(repeating: "GET /prepared HTTP/1.1\r\nHost: localhost\r\n\r\n", count: 5))
     for _ in 0..<5 { #expect(client.read(through: body)?.hasPrefix("HTTP/1.1 200 OK\r\n") == true) }
     client.get("/prepared", method: "HEAD")

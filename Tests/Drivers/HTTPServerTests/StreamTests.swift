@@ -71,7 +71,7 @@ import Testing
   /// Clients without credentials at one address count as one. Then the client that has waited longest is reset.
   @Test(arguments: [([2, 1, 1, 1], 1), ([0, 0, 0, 0], 0)])
   func theHeaviestPrincipalIsResetAlthoughAnotherHasWaitedLonger(principals: [Int], reset: Int) throws {
-    // Three batches fit.
+    // The limit has room for three batches.
     let served = try ServedApplication { $0.unsentBytes = 7 * TestApplication.floodBatch / 2 }
     var clients: [LoopbackClient] = []
     for principal in principals {
@@ -136,10 +136,11 @@ import Testing
     served.drain(releasingOver: .hours(1_000))
     #expect(served.onLoop { $0.isDraining } == true)
     served.board.publish()
-    // The descriptor of one of them may be among the first to end.
+    // The drain may begin with the connection of one of these clients.
     let count = clients.count { $0.read(through: "news 1\n\r\n") != nil }
     #expect(count >= 4 && served.isHolding(count))
-    // Of any 64 consecutive descriptors, about four end in each sixteenth of the time.
+    // The drain closes connections by their descriptors. Of any 64 consecutive descriptors, about four end in each
+    // sixteenth of the drain.
     for first in [3, 1_000, 40_000] as [Int32] {
       var counts = [Int](repeating: 0, count: 16)
       for descriptor in first..<first + 64 { counts[Int(HTTPWorker.drainShare(of: descriptor) / 64)] += 1 }

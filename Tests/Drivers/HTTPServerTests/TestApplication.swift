@@ -12,13 +12,13 @@ import Testing
 
 @testable import HTTPServer
 
-/// The state that a test and its application have in common.
+/// State that a test and its application access together.
 final class Board: Sendable {
   let notifier = Notifier()
   let held = Gauge()
-  /// The number of the last piece of news.
+  /// The number of the newest piece of news.
   let news = Atomic<Int>(0)
-  /// The batch at which a stream ends.
+  /// The number of the batch with which a stream ends.
   let end = Atomic<Int>(.max)
   /// The number of batches requested from sources.
   let batches = Atomic<Int>(0)

@@ -31,7 +31,7 @@ import Testing
     #expect(pace.bytes == 10_000)
   }
 
-  /// Attack: nearly the whole body at once, which earns hours at the minimum rate, followed by nothing.
+  /// Attack: nearly the whole body arrives at once, which earns hours at the minimum rate, and then nothing follows.
   @Test func whatCameQuicklyDoesNotPayForALongPause() {
     var pace = TransferPace(at: start)
     pace.advance(by: 16 << 20, at: start + .seconds(1))

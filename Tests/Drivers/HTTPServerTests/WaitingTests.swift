@@ -89,7 +89,7 @@ import Testing
       #expect(served.isHolding(1))
       #expect(served.board.held.current == 1)
       served.inOneTurn {
-        // Both are pipelined after the first request, which ends now.
+        // Both requests are pipelined behind the first request, which ends now.
         client.get("/now")
         client.get("/wait")
         served.board.publish()
@@ -167,8 +167,8 @@ import Testing
     let client = served.connect()
     client.get("/wait")
     #expect(served.isHolding(1))
-    // More notifiers than the number of groups that are kept: groups without entries are removed, and the group with an
-    // entry remains.
+    // There are more notifiers than the number of groups that the worker keeps. It removes groups without entries, and
+    // keeps the group with an entry.
     let groups = served.onLoop { worker -> Bool in
       guard let channel = try? Channel(descriptor: socketPair().0, loop: worker.loop) else { return false }
       let connection = HTTPConnection(
@@ -184,7 +184,7 @@ import Testing
     #expect(client.read(through: "news 1") != nil)
   }
 
-  /// One of many requests for the same notifier, like one delivery of a session with many.
+  /// One of many requests that wait for the same notifier, like the requests for one session.
   private final class OneOfMany: WaitingRequest {
     let notifier = Notifier()
     var deadline: MonotonicTime { .distantFuture }

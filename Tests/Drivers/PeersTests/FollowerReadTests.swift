@@ -94,7 +94,7 @@ import Threading
       #expect(answer.status == 200 && answer.body.contains("push-3") && !answer.body.contains("push-1"))
       #expect(answer.field("Gateway-Cursor") == follower.cursor(1, 3))
     }
-    // As at the holder, the wait continues until a push arrives.
+    // As at the holder, the wait then continues until a push arrives.
     let next = try follower.poll("wait=30s")
     #expect(eventually { follower.gateway.metric("drawbridge_polls_held") == 1 })
     follower.report(.entries([follower.push(4)]))
@@ -114,8 +114,8 @@ import Threading
     let inbox = try #require(follower.gateway.slot).session.inbox
     #expect(eventually { inbox.hasReaders })
     #expect(!poll.isReadable)
-    // The poll begins after the newest push at the moment when it finds the copy current. That may be one of these
-    // pushes.
+    // The poll starts after the newest push of the moment in which the copy is found current. That push may be one of
+    // these.
     var newest: UInt64 = 3
     let isAnswered = eventually {
       newest += 1
@@ -220,7 +220,7 @@ import Threading
       copy.noteUse(at: start + .microseconds(index * 300), wakesHolder: true)
     }
     #expect(follower.requests.seen.withLock { [$0.calls, $0.wakes] } == [3, 3])
-    // Waiting readers, and sessions that are always followed.
+    // First a copy with waiting readers, then a copy that is followed even without readers.
     copy.keep(at: start + .seconds(10), hasReaders: true, wakesHolder: true)
     copy.keep(at: start + .seconds(15), hasReaders: false, wakesHolder: true)
     #expect(follower.requests.seen.withLock { [$0.calls, $0.wakes] } == [4, 4])

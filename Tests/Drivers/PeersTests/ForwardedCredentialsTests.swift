@@ -91,7 +91,7 @@ import Testing
   }
 
   @Test func onePrincipalCannotTakeTheConnectionsBetweenGateways() throws {
-    // With one peer, 12 for one principal, and one more.
+    // Of 18 connections, one principal may have 12 with one peer, and 13 if it is alone.
     let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
     let first = try follower.connect()
     first.send(request(Self.token, "/v1/messages", "m"))
@@ -107,8 +107,8 @@ import Testing
     #expect(try eventually { try follower.isIdle() })
   }
 
-  /// The first principal has more connections than its share, and waits for more. The others may have one more
-  /// connection together.
+  /// The first principal has more connections than its share, and waits for more. All other principals together can
+  /// open one more connection.
   @Test func aClientWithLessThanItsShareDoesNotWaitBehindOneWithMore() throws {
     let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
     let third = "token-of-a-third-client"
@@ -137,7 +137,7 @@ import Testing
     #expect(try eventually { try follower.isIdle() })
   }
 
-  /// The holder counts queued messages by the client of the other gateway.
+  /// The holder counts queued messages per client, also for clients of the other gateway.
   @Test func onePrincipalCannotTakeTheQueueOfAllThroughAnotherGateway() throws {
     let pair = try ForwardingTests.Pair(settings: {
       $0.authentication.certificates = [.init(name: "dns:other", scopes: ["send"])]

@@ -87,7 +87,7 @@ import WebSocketCodec
       #expect(answer.body.isEmpty == expected.body.isEmpty, "\(name)")
       #expect(answer.json.keys.sorted() == expected.json.keys.sorted(), "\(name): \(answer.body)")
     }
-    // The client's gateway itself handles a path without parameters, the methods of a delivery, and a DELETE of a
+    // The client's gateway itself handles a path that lacks parameters, the methods of a delivery, and a DELETE of a
     // session.
     #expect(pair.follower.network.metrics.responses.total == UInt64(Self.requests.count - 3))
     #expect(
@@ -117,8 +117,9 @@ import WebSocketCodec
 
   // MARK: Connections
 
-  /// A request that arrives while the holder closes its connection has an unknown outcome. The client's connection has
-  /// been idle for less time, so its end shows that the timeout has passed.
+  /// If a request arrives while the holder closes the connection, its outcome is unknown, so the holder keeps
+  /// connections of gateways open. The client's connection has been idle for less time, so its end shows that the
+  /// timeout has passed.
   @Test(arguments: [false, true]) func idleConnectionsOfOtherGatewaysAreKept(whileDraining: Bool) throws {
     let holder = try TestGateway(settings: { if !whileDraining { $0.http.idleTimeout = .milliseconds(50) } })
     let (peer, client) = (try holder.connectAsPeer(), try holder.connect())
@@ -179,7 +180,7 @@ import WebSocketCodec
     return peer
   }
 
-  /// Lets steps refer to their own peer.
+  /// A box through which the steps of a peer refer to that peer.
   private final class Holder: @unchecked Sendable { var peer: ScriptedPeer? }
 
   @Test func theFieldsOfAConnectionEndWithIt() throws {
@@ -209,7 +210,7 @@ import WebSocketCodec
     #expect(try pair.follower.request("GET", "/v1/session", long).status == 200)
   }
 
-  /// A wait that moves on does not become longer than the client has requested.
+  /// A wait that continues at another gateway does not become longer than the client has requested.
   @Test func theNextGatewayLearnsHowLongTheClientHasWaited() throws {
     let peer = try ScriptedPeer { client in
       let first = client.readMessage()?.head ?? ""
@@ -237,8 +238,8 @@ import WebSocketCodec
     #expect(small.network.metrics.attempts.total == 2)
   }
 
-  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch. Both must leave
-  /// room for the longest name of a session, 64 bytes.
+  /// A push of control characters, which JSON makes six times as long, and the receipts of a batch. Both responses must
+  /// leave room for the longest name of a session, 64 bytes.
   @Test func theLargestResponsesFitWithTheSmallestLimit() throws {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://127.0.0.1:1/")
@@ -260,7 +261,7 @@ import WebSocketCodec
     #expect(batch.status == 202 && batch.body.utf8.count < settings.http.batchMessages * (384 - 64))
   }
 
-  /// Each response fits, but their holders do not send the last byte.
+  /// Each response alone is within the limit, but the holders do not send the last bytes.
   @Test func allResponsesTogetherAreLimited() throws {
     let (pipe, mayEnd) = (Pipe(), DispatchSemaphore(value: 0))
     let body = String(repeating: "y", count: 600 << 10)
@@ -288,7 +289,7 @@ import WebSocketCodec
     #expect(try first.response().body == body)
     #expect(eventually { received.current == 0 })
     #expect(try follower.request("GET", "/v1/consumers/c").body == body)
-    // One line, with the reason.
+    // The gateway has logged one line, with the reason.
     follower.network.logger?.flush()
     pipe.fileHandleForWriting.closeFile()
     let log = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
@@ -322,7 +323,7 @@ import WebSocketCodec
       let client = try gateway.connectAsPeer()
       client.send(wrong)
       #expect(try client.response().status == status, "\(wrong)")
-      // Only gateways keep such connections open.
+      // Only connections of gateways stay open after a refusal.
       if status == 403 { #expect(client.readToEnd().isEmpty) }
       client.send(good)
       #expect((try? client.response().status) == (status == 403 ? nil : 200), "\(wrong)")
@@ -356,7 +357,7 @@ import WebSocketCodec
     }
     #expect(holder.network.metrics.refused.total > 0)
     #expect(holder.metric("drawbridge_messages_accepted_total") == 0)
-    // One line, which names the other gateway.
+    // The gateway has logged one line, which names the other gateway.
     follower.network.logger?.flush()
     pipe.fileHandleForWriting.closeFile()
     let log = String(decoding: pipe.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
@@ -371,7 +372,7 @@ import WebSocketCodec
     let statuses = try (0..<3).map { _ in try pair.follower.request("POST", "/v1/messages", "", "x") }
     #expect(statuses.map(\.status) == [202, 202, 429])
     #expect(statuses[2].problem == "too-many-requests" && statuses[2].all("RateLimit").count == 1)
-    // The holder counts messages, so the response contains the state of the holder's limit, not of this gateway's.
+    // The holder counts messages, so the response shows the holder's limit and not this gateway's limit.
     let limit = try #require(statuses[2].field("RateLimit"))
     #expect(limit.contains("messages") && limit.contains("r=0") && !limit.contains("requests"), "\(limit)")
     #expect(statuses[2].all("RateLimit-Policy").count == 1)
@@ -381,7 +382,7 @@ import WebSocketCodec
     let refused = try pair.follower.request("GET", "/v1/session")
     #expect(refused.status == 429 && refused.text("detail")?.contains("limit of requests") == true)
     #expect(pair.follower.network.metrics.attempts.total == attempts + 1)
-    // The holder has counted none of them.
+    // The holder has counted none of the refused requests.
     for _ in 0..<4 { #expect(try pair.holder.request("GET", "/v1/session").status == 200) }
   }
 

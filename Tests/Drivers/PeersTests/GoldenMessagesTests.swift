@@ -13,7 +13,7 @@ import Testing
 /// route, and check in the diff that the others have changed only in ids, times and numbers. A new file hides messages
 /// that an earlier gateway does not understand.
 @Suite(.serialized) struct GoldenMessagesTests {
-  /// Each consists of a head and a body.
+  /// A request or a response: its head and its body.
   private struct Message {
     var request = ""
     var response = ""
@@ -60,7 +60,7 @@ import Testing
     private let messages = Mutex<[Message]>([])
     var all: [Message] { messages.withLock { $0 } }
 
-    /// Returns its number.
+    /// Returns the number of the message.
     func append(_ message: Message) -> Int {
       messages.withLock {
         $0.append(message)

@@ -17,11 +17,11 @@ import Upstream
 @testable import Peers
 @testable import Sessions
 
-/// Holders that are lost, hang, or are other gateways than expected, and sessions without a holder.
+/// Holders that die, hang, or are other gateways than expected, and sessions without a holder.
 @Suite struct HolderLossTests {
   private typealias Pair = ForwardingTests.Pair
 
-  /// The moment in which a holder is lost.
+  /// The moment in which the holder dies.
   enum Phase: String, CaseIterable, Sendable {
     case beforeReading, beforeTheHead, withinTheHead, afterTheHead, withinTheContent
   }
@@ -96,7 +96,7 @@ import Upstream
     #expect(try follower.request("POST", "/v1/call", "", "{}").problem == "outcome-unknown")
     #expect(peer.connections == 1)
     #expect(try follower.request("GET", "/v1/session").status == 200)
-    // The server may just have closed an idle connection.
+    // A server may close an idle connection at the moment in which the gateway uses it again.
     #expect(try follower.request("GET", "/v1/session").status == 200)
     #expect(peer.connections == 3)
   }
@@ -129,7 +129,7 @@ import Upstream
     #expect(holder.metric("drawbridge_messages_accepted_total") == 4)
     // Keys of clients are counted separately.
     #expect(holder.metric("drawbridge_idempotency_keys") == 1)
-    // The same request again is another message.
+    // The same request, sent again, is another message.
     #expect(try follower.request("POST", "/v1/messages", "", "one").status == 202)
     #expect(holder.metric("drawbridge_messages_accepted_total") == 5)
   }
@@ -178,7 +178,7 @@ import Upstream
     #expect(try other.response().problem == "idempotency-key-reused")
   }
 
-  /// All requests have the same principal. Its share of the keys of clients does not include these ids.
+  /// All requests have the same principal. These ids do not count against its share of the keys of clients.
   @Test func theIdsOfForwardedRequestsHaveOneLimitForAllClients() throws {
     let holder = try TestGateway(forwardedIDs: 9, settings: { $0.authentication.tokens = "tokens" })
     let follower = try TestGateway(.at(holder.peerAddress))
@@ -188,7 +188,7 @@ import Upstream
     #expect(refused.text("detail")?.contains("other gateways") == true)
     #expect(refused.text("detail")?.contains("http.idempotency_keys") == false)
     #expect((1...20).contains(Int(refused.field("Retry-After") ?? "") ?? 0))
-    // Keys that clients choose are counted elsewhere.
+    // The gateway counts the keys that clients choose separately.
     #expect(try follower.request("POST", "/v1/messages", "Idempotency-Key: a\r\n", "x").status == 202)
   }
 
@@ -235,7 +235,7 @@ import Upstream
       #expect(answer.status == 421 && answer.body.isEmpty)
     }
     #expect(holder.network.metrics.misdirected.total == 0 && other.network.metrics.attempts.total == 0)
-    // The client does not notice that its gateway was wrong about the holder.
+    // The client does not notice that its gateway has named the wrong holder.
     let follower = try TestGateway(.at(other.peerAddress))
     let client = try follower.connect()
     client.send("POST", "/v1/call?wait=0", "", "{}")
@@ -271,7 +271,7 @@ import Upstream
     #expect(eventually { hanging.connections == 2 })
     #expect(try follower.request("GET", "/v1/sessions/market").status == 200)
     #expect(!get.isReadable && !call.isReadable)
-    // Another gateway has taken the session over.
+    // Another gateway has taken over the session.
     follower.move(to: .at(holder.peerAddress))
     #expect(try get.response().status == 200)
     #expect(try call.response().problem == "outcome-unknown")
@@ -295,7 +295,8 @@ import Upstream
     defer { lossy.stop() }
     let follower = try TestGateway(
       .at(lossy.address), limits: { ($0.attemptMargin, $0.recognition) = (.milliseconds(100), .seconds(5)) })
-    // After four fifths of the time in which the holder recognises it.
+    // The gateway ends the first attempt after four fifths of the time for which a holder recognises the id, and then
+    // repeats the request.
     #expect(try follower.request("POST", "/v1/messages", "", "x").status == 202)
     #expect(lossy.connections == 2)
   }
@@ -388,7 +389,8 @@ import Upstream
     #expect(try eventually { try pair.follower.isIdle() })
   }
 
-  /// If a peer hangs, some connections remain for the others. Idle ones are closed if there would be too many.
+  /// If one peer hangs, some connections remain for the other peers. The pool closes idle connections to stay within
+  /// its limit.
   @Test func peersShareTheConnectionsOfALoop() throws {
     let hanging = try ScriptedPeer { client in
       _ = client.readMessage()
@@ -434,7 +436,7 @@ import Upstream
     let client = try pair.follower.connect()
     client.send("POST", "/v1/messages", "", "x")
     #expect(try eventually { try pair.follower.onLoop { $0.forwarder?.held ?? 0 } == 3 })
-    // A request that arrives at the same time has to wait.
+    // A request that arrives at the same moment gets no connection and has to wait.
     let isTaken = try pair.follower.onLoop { api in
       guard let forwarder = api.forwarder, let (pool, client) = box.connection else { return false }
       box.connection = nil

@@ -29,7 +29,7 @@ import UpstreamProtocol
     first.hold(while: WritePermission { [isInTime] in isInTime.value })
   }
 
-  /// Lets another gateway take the session.
+  /// Makes another gateway take over the session.
   private func takeOver() throws -> TestGateway {
     isInTime.value = false
     let next = try TestGateway(startsSessions: true, sharing: journal)
@@ -37,7 +37,7 @@ import UpstreamProtocol
     return next
   }
 
-  /// Lets the former holder notice the loss.
+  /// Makes the former holder notice the loss.
   private func notice(_ next: TestGateway) {
     first.shared?.lose("default")
     first.locate(at: next.peerAddress)
@@ -132,9 +132,9 @@ import UpstreamProtocol
     #expect(try first.request("GET", "/v1/consumers/c").status == 200)
   }
 
-  /// A request that was executed in time but finished too late is refused as not executed.
+  /// If a request was executed in time but its result was read too late, the gateway refuses it as not executed.
   @Test func aResponseThatWasMadeWhileTheDeadlinePassedIsNotSent() throws {
-    // In time when the request is routed and begun, but late when its result has been read.
+    // The deadline lies ahead when the request is routed and begun, and has passed when the result is read.
     isInTime.remaining = 3
     let answer = try first.request("GET", "/v1/consumers/none")
     #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
@@ -159,7 +159,7 @@ import UpstreamProtocol
   }
 }
 
-/// A flag that says whether the deadline lies ahead. `remaining`: it becomes false after this many reads.
+/// A flag that says whether the deadline lies ahead. It becomes false after `remaining` reads, if that is set.
 final class SharedFlag: Sendable {
   private let state = Mutex<(value: Bool, remaining: Int?)>((true, nil))
 

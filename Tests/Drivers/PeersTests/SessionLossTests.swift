@@ -36,7 +36,7 @@ import UpstreamProtocol
     return gateway
   }
 
-  /// Moves the session from `gateway` to another gateway, and returns that.
+  /// Moves the session from `gateway` to another gateway. Returns the other gateway.
   private static func move(_ journal: SharedJournal, from gateway: TestGateway) throws -> TestGateway {
     gateway.lose()
     let next = try Self.gateway(journal, startsSessions: true)
@@ -54,7 +54,7 @@ import UpstreamProtocol
     client.send("GET", try #require(sent.field("Location")) + "?wait=30s")
     let held = try first.session()
     #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 1 })
-    // Only the next gateway has started its sessions, so that messages expire.
+    // Only the next gateway has started its sessions, so messages expire only there.
     let next = try Self.move(journal, from: first)
     let answer = try client.response()
     #expect(answer.status == 200 && answer.text("state") == "expired", "\(answer.body)")
@@ -106,7 +106,7 @@ import UpstreamProtocol
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
 
-  /// A client has closed the session at another gateway. The two gateways learn that one after the other.
+  /// A client has closed the session at another gateway. The two gateways learn this one after the other.
   @Test(arguments: [false, true]) func waitsEndWhenTheSessionIsClosed(holderIsFirst: Bool) throws {
     let journal = SharedJournal()
     let first = try Self.gateway(journal, startsSessions: true)
@@ -130,7 +130,7 @@ import UpstreamProtocol
     #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 2 })
     for gateway in holderIsFirst ? [first, follower] : [follower, first] {
       try #require(gateway.slot).close(code: 1000)
-      // Before the second gateway knows it.
+      // The second gateway does not know of the close yet.
       #expect(eventually { first.metric("drawbridge_receives_held") == 0 || gateway === follower })
     }
     for client in waiting {
@@ -160,7 +160,7 @@ import UpstreamProtocol
     let client = try follower.connect()
     client.send("POST", "/v1/consumers/c/receive?wait=30s")
     #expect(eventually { first.metric("drawbridge_receives_held") == 1 })
-    // Its own clients are released.
+    // The gateway releases its own clients.
     let own = try first.connect()
     own.send("POST", "/v1/consumers/c/receive?wait=30s")
     #expect(eventually { first.metric("drawbridge_receives_held") == 2 })
@@ -298,7 +298,7 @@ import UpstreamProtocol
     for client in clients { #expect(try [200, 201, 202].contains(client.response().status)) }
   }
 
-  /// There is no next holder in time. The journal may have stored the message, and then a later holder sends it.
+  /// No next holder is found in time. The journal may have stored the message, and then a later holder sends it.
   @Test func aForwardedMessageThatMayBeStoredHasAnUnknownOutcome() throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)
@@ -306,7 +306,7 @@ import UpstreamProtocol
     let client = try Self.sendToLoser(first, journal, by: follower)
     #expect(try client.response().problem == "outcome-unknown")
     #expect(first.metric("drawbridge_peer_requests_misdirected_total") > 0)
-    // A gateway that never held the session responds that nothing was done.
+    // A gateway that never held the session responds that the request had no effect.
     let other = try follower.connect()
     other.send("POST", "/v1/messages", "", "x")
     #expect(try other.response().problem == "holder-unavailable")
@@ -374,7 +374,7 @@ import UpstreamProtocol
       return try peer.response()
     }
     #expect(try send("?ttl=40200ms&until=written&wait=50s", waited: 40_000).text("state") == "expired")
-    // The TTL has ended. This also applies to the default TTL and to a batch.
+    // The TTL has ended at the other gateway. This also applies to the default TTL and to a batch.
     for (query, waited, fields) in [
       ("?ttl=2s", 5_400, ""), ("", 90_000, ""), ("", 100, "TTL: 0\r\n"),
       ("?ttl=2s", 5_400, "Content-Type: application/x-ndjson\r\n"),
@@ -470,7 +470,7 @@ import UpstreamProtocol
     #expect(answer.status == 200 && answer.text("state") == "no-holder", "\(answer.body)")
     let replica = try Self.replica(answer)
     #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false && replica["lag_seconds"] is NSNull)
-    // A holder that does not respond causes a wait of 800 ms, not as long as its replacement takes.
+    // If the holder does not respond, the client waits 800 ms, which is less than a take-over takes.
     let slow = try ScriptedPeer { client in _ = client.readToEnd() }
     defer { slow.stop() }
     gateway.locate(at: slow.address)

@@ -3,16 +3,16 @@ import Journal
 import Outbox
 import Threading
 
-/// A journal that several gateways can continue, one after another, like a session in Redis. Everything is stored at
+/// A journal that several gateways can continue, one after another, like a session in Redis. It stores every entry at
 /// once.
 final class SharedJournal: Sendable {
   private struct State {
     var session = RestoredSession(epoch: 0xABC)
     var submitted: UInt64 = 0
-    /// The last stored entry; nil if all entries are stored.
+    /// The number of the last stored entry. nil if the journal stores every entry at once.
     var stored: UInt64?
     var isLost = false
-    /// Entries that are submitted in other terms are not stored.
+    /// The current term. The journal does not store entries of other terms.
     var term: UInt64 = 0
   }
 
@@ -33,10 +33,10 @@ final class SharedJournal: Sendable {
   /// Ends the term.
   func end() { state.withLock { $0.term = 0 } }
 
-  /// From now on, it is unknown whether entries are stored.
+  /// From now on, the gateways do not learn whether entries are stored.
   func stall() { state.withLock { $0.stored = $0.submitted } }
 
-  /// From now on, it will never be known whether entries are stored.
+  /// From now on, the gateways can never learn whether entries are stored.
   func lose() { state.withLock { $0.isLost = true } }
 
   private final class Term: SessionJournal {

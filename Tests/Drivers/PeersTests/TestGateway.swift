@@ -31,7 +31,8 @@ final class TestGateway {
   let clientAddress: SocketAddress
   let peerAddress: SocketAddress
   let id = String(UInt64.random(in: 0...UInt64.max), radix: 16)
-  /// The slot of the default session, and the object that manages it; nil unless gateways share the session.
+  /// The slot of the default session, and the object that manages the slot. Both are nil unless gateways share the
+  /// session.
   let slot: SharedSlot?
   let shared: SharedSessions?
   private let access: AccessState
@@ -41,10 +42,10 @@ final class TestGateway {
 
   /// - Parameters:
   ///   - isShared: whether the only session is in a slot.
-  ///   - place: the place of the sessions; nil if it is this gateway.
+  ///   - place: the gateway that holds the sessions; nil if it is this gateway.
   ///   - startsSessions: whether messages expire.
   ///   - journal: the journal of the default session.
-  ///   - common: the journal of the default session, which this gateway does not hold yet.
+  ///   - common: the journal of the default session, if this gateway does not hold the session yet.
   ///   - peerConnections: maximum number of connections of other gateways.
   ///   - forwardedIDs: maximum number of remembered ids of forwarded requests.
   ///   - log: the descriptor for warnings of forwarded requests.
@@ -178,7 +179,7 @@ final class TestGateway {
     return try #require(result.withLock { $0 })
   }
 
-  /// Whether no request has left any state.
+  /// Whether all requests have ended without leaving any state.
   func isIdle() throws -> Bool {
     try onLoop { $0.pendingRequests + ($0.forwarder?.held ?? 0) } == 0 && network.metrics.waiting.current == 0
   }

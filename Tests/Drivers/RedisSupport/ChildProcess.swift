@@ -6,8 +6,8 @@ import Synchronization
 @discardableResult
 private func closeAll(of actions: UnsafeMutablePointer<posix_spawn_file_actions_t>, from first: Int32) -> Int32
 
-/// A child process without input and output. Foundation's `Process` reads beyond the end of the list of descriptors
-/// when more than a thousand are open, and may crash.
+/// A child process without input and output. Foundation's `Process` may crash when more than a thousand descriptors are
+/// open, because it reads beyond the end of its list of them.
 final class ChildProcess: Sendable {
   struct NotStarted: Error { let code: Int32 }
 

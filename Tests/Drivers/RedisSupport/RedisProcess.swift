@@ -52,8 +52,8 @@ package final class RedisProcess: Sendable {
   }
 
   /// Starts a replica of `primary`, and waits until it has a copy. A primary changes its replication id when its first
-  /// replica connects. To a gateway that has connected before, this is a loss of data, and it creates no session for
-  /// the time of a lease.
+  /// replica connects. A gateway that has connected before takes this change for a loss of data, and creates no session
+  /// for the duration of a tenure.
   package static func replica(of primary: RedisProcess) async throws -> RedisProcess {
     let replica = try await server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
     try await replica.waitForLog("MASTER <-> REPLICA sync: Finished with success")
@@ -117,6 +117,6 @@ package final class RedisProcess: Sendable {
   }
 }
 
-/// For tests that need the program.
+/// A condition for tests that need the program `redis-server`.
 package let needsRedis = ConditionTrait.enabled(
   if: RedisProcess.program != nil, "redis-server is not installed (scripts/setup test)")

@@ -11,7 +11,8 @@ import Dialing
 
 @testable import Redis
 
-/// A connection, or a connector and the connections that it opens, on a loop of its own, with what they have reported.
+/// A connection, or a connector and the connections that it opens, on a loop of its own. Records everything that they
+/// report.
 final class ConnectionRun: Sendable {
   struct State: Sendable {
     /// Every event of the connection, and failed attempts, as text.
@@ -99,7 +100,7 @@ final class ConnectionRun: Sendable {
     }
   }
 
-  /// Sends a command, and waits for what becomes of it.
+  /// Sends a command, and waits for its reply or its failure, as text.
   func call(_ words: String...) async -> String {
     await withCheckedContinuation { continuation in
       perform { owner in
@@ -174,7 +175,7 @@ final class ConnectionRun: Sendable {
 }
 
 extension RedisEndpoint {
-  /// `tls`: the authorities that are trusted, for `rediss`.
+  /// - Parameter caPEM: the trusted authorities, for `rediss`.
   init(_ url: String, trusting caPEM: String? = nil) throws {
     var cache = TLSContextCache(fileTimeout: .seconds(5))
     var tls = TLSClientSettings()

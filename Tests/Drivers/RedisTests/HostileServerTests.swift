@@ -72,7 +72,7 @@ import Threading
     let url = "redis://:secret@127.0.0.1:\(server.port)/1"
     let run = try ConnectionRun(to: RedisEndpoint(url)) {
       $0.startTimeout = .milliseconds(300)
-      // The reply to SCRIPT LOAD is awaited, and would be wrong.
+      // With a script, the connection also waits for the reply to SCRIPT LOAD.
       $0.scripts = [RedisScript("return 1")]
     }
     let ending = try await run.ending()
@@ -107,7 +107,7 @@ import Threading
     }
   }
 
-  /// A completion may close the connection, or send again.
+  /// A completion may close the connection or send another command.
   @Test func completionsMayUseTheConnection() async throws {
     let server = try ScriptedRedis { _ in nil }
     let run = try ConnectionRun(to: RedisEndpoint(server.url))

@@ -151,7 +151,7 @@ import Threading
     let run = try ConnectionRun(to: RedisEndpoint(server)) { $0.scripts = [RedisScript("return 1"), script] }
     try await run.untilReady()
     #expect(await run.call("EVALSHA", digest, "1", "k", "a") == "[k a :1]")
-    // A server without the scripts is of no use. The next connection loads them.
+    // The gateway cannot use a server without the scripts. The next connection loads them.
     #expect(await run.call("SCRIPT", "FLUSH") == "OK")
     #expect(await run.call("EVALSHA", digest, "1", "k", "a").hasPrefix("refused: NOSCRIPT "))
     #expect(try await run.ending().hasPrefix("Redis replied 'NOSCRIPT "))
@@ -174,7 +174,7 @@ import Threading
   }
 
   @Test func aMemberOfAClusterIsRefused() async throws {
-    // By default it is in the range of the ports of clients.
+    // The default port of the cluster bus is in the range of ports that the kernel assigns to clients.
     let bus = try ReservedPort()
     let server = try await RedisProcess.server { _, _ in
       ["--cluster-enabled", "yes", "--cluster-port", "\(bus.number)"]
@@ -291,7 +291,7 @@ import Threading
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server)) { $0.purpose = .subscriptions(["a"]) }
     try await run.untilReady()
-    // Pings are answered meanwhile.
+    // The connection handles pings meanwhile.
     let start = ContinuousClock.now
     let observer = try ConnectionRun(to: RedisEndpoint(server))
     try await observer.untilReady()

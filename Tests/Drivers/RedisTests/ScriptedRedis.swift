@@ -12,7 +12,7 @@ final class ScriptedRedis: Sendable {
     /// Sends these bytes again and again.
     case flood(String)
     case close
-    /// Reads nothing any more.
+    /// Stops reading.
     case stall
     case nothing
   }
@@ -21,7 +21,7 @@ final class ScriptedRedis: Sendable {
   private let respond: @Sendable ([String]) -> Action?
   private let received = Locked<[[String]]>([])
 
-  /// `respond`: what follows a command; nil for the reply of a suitable server.
+  /// - Parameter respond: returns the reaction to a command; nil for the usual reply of Redis.
   init(_ respond: @escaping @Sendable ([String]) -> Action?) throws {
     self.respond = respond
     server = try LoopbackServer()

@@ -19,7 +19,7 @@ import Testing
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
     try await sentinel.waitForLog("+slave")
 
-    // How the owner of connections learns of a failover. The first one is missing.
+    // An owner of connections learns of a failover in this way. The first Sentinel does not exist.
     let watcher = try ConnectionRun(watching: [1, sentinel.port])
     // The first port has no Sentinel.
     let run = try ConnectionRun(connecting: Self.sentinels([1, sentinel.port]))
@@ -51,7 +51,7 @@ import Testing
     second.stop()
   }
 
-  /// During a failover a Sentinel may still report the old primary, which is a replica by then.
+  /// During a failover, a Sentinel may still report the old primary, which is already a replica.
   @Test func anAddressIsAskedForAgainUntilItIsThatOfAPrimary() async throws {
     let primary = try ScriptedRedis { _ in nil }
     let replica = try ScriptedRedis {
@@ -111,7 +111,7 @@ import Testing
     let run = try ConnectionRun(connecting: Self.sentinels([stalled.port]))
     while stalled.commands.isEmpty { await Task.yield() }
     run.perform { $0.connector?.cancel() }
-    // The connector can be used again.
+    // The connector can connect again.
     run.perform { owner in owner.connector?.connect(for: owner) }
     while stalled.commands.count < 2 { await Task.yield() }
     run.perform { $0.connector?.cancel() }

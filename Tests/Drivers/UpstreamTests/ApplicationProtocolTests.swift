@@ -32,13 +32,13 @@ import UpstreamSession
   }
 }
 
-/// A session that speaks a protocol of which nothing but the tests knows.
+/// A session with a protocol that only the tests know.
 @Suite(.serialized) struct ThirdProtocolTests {
   private static func session(
     with upstream: ScriptedUpstream, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws -> SessionFixture {
     try SessionFixture(upstream.url, protocol: UpperCaseProtocol()) { settings in
-      // As `UpstreamSettings` derives them from a declaration that is listed.
+      // `UpstreamSettings` derives the same settings from a protocol that is in the list of declarations.
       settings.session.setup = [SetupStep(expectsResponse: true, timeLimit: .minutes(1))]
       settings.session.liveness.endsConnection = false
       change(&settings)

@@ -15,7 +15,8 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// A reply wakes the session's loop if something waits for the message that it confirms. The loop and the connections are this test.
+/// A reply wakes the session's loop if a message waits for the confirmation that the reply brings. The test itself acts
+/// as the loop and the connections.
 @Suite struct ReplySignalTests {
   @Test func messagesThatWaitForAPredecessorAreSentAfterItsLastReply() async throws {
     let session = try UndrivenSession()
@@ -52,10 +53,10 @@ import WebSocketCodec
   }
 
   @Test func theLateCallsOfAllCreatedSessionsHaveATotal() throws {
-    // The share of an owner is 500 bytes: one call with a reply.
+    // Each client's share is 500 bytes: one call with a reply.
     let total = LateCallTotal(limit: 32_000)
     var sessions: [UndrivenSession] = []
-    /// Whether the reply to a call that has timed out is kept, in a session of its own.
+    /// Whether a session of its own keeps the reply to a call that has timed out.
     func keepsReply(of owner: String?) throws -> Bool {
       let session = try UndrivenSession(ownedBy: owner, total)
       sessions.append(session)
@@ -110,7 +111,7 @@ private final class UndrivenSession: UpstreamSink {
     return handle
   }
 
-  /// The session refers to this one, which refers to it.
+  /// Breaks the cycle of references between this object and the session.
   func end() { holder.withLock { $0 = nil } }
 
   func received(_ payload: Span<UInt8>, kind: MessageKind, topic: Span<UInt8>, now: Int64) {}
@@ -123,7 +124,7 @@ private final class UndrivenSession: UpstreamSink {
     return call
   }
 
-  /// The sending connection takes and writes what it may. Returns how many messages.
+  /// Takes and writes as many messages as the sending connection may. Returns their number.
   func write() -> Int {
     handle.update { shared in
       var batch: [OutboxMessage] = []
@@ -133,7 +134,7 @@ private final class UndrivenSession: UpstreamSink {
     }
   }
 
-  /// The reply to the call arrives. Returns whether it is one.
+  /// Passes the reply to the call to the session. Returns whether the session recognises it as a reply.
   func receiveReply(digits: Int = 1) -> Bool {
     let result = String(repeating: "1", count: digits)
     let reply = Array(#"{"id":"#.utf8) + Self.id.token + Array(#","result":\#(result)}"#.utf8)

@@ -151,7 +151,7 @@ final class ScriptedUpstream: Sendable {
         input.consume(text[..<end.upperBound].utf8.count)
         upstream.note { $0.requests.append(text) }
         let line = text.split(separator: "\r\n").first { $0.lowercased().hasPrefix("sec-websocket-key:") }
-        // A CONNECT request has none.
+        // A CONNECT request has no key.
         return line.map { String($0.dropFirst(18).drop { $0 == " " }) } ?? ""
       }
     }

@@ -15,7 +15,8 @@ import WebSocketCodec
     #expect(!mask.applied(to: "plain\u{301}").contains("plai"))
   }
 
-  /// The text is decoded after the cut, so an incomplete character at its end has been replaced.
+  /// The mask runs after the cut and the decoding, so a replacement character has taken the place of an incomplete
+  /// character at the end.
   @Test(arguments: ["s3cret-äöü€😀-end", "pass\u{301}word"])
   func hidesTheBeginningOfASecretThatIsCutAtAnyByte(secret: String) {
     let mask = SecretMask([secret])
@@ -32,7 +33,7 @@ import WebSocketCodec
     #expect(mask.applied(to: "key sk_prod_01", isCut: true) == "key ***")
   }
 
-  /// `pass` is a secret for some users, and part of our word `password`. A peer may repeat it.
+  /// `pass` is a secret for some users, and part of our word `password`. A peer may repeat our word.
   @Test func ourOwnWordsAreNotSearched() throws {
     let mask = SecretMask(["upstream", "with", "pass", "certificate"])
     var decoder = HTTPResponseHeadDecoder()

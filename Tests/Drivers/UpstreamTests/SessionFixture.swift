@@ -37,7 +37,7 @@ final class SessionFixture: UpstreamSink {
   /// - Parameters:
   ///   - owner: the client that has created the session; nil if it is configured.
   ///   - declaration: replaces the protocol that the settings name.
-  ///   - opened: where the session is stored; nil: nowhere.
+  ///   - opened: the journal that stores the session; nil if the session is not stored.
   ///   - dialing: creates a dialer that replaces the network.
   init(
     _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(), owner: String? = nil,
@@ -98,7 +98,7 @@ final class SessionFixture: UpstreamSink {
     return handle.post(PostedMessages(.one(SharedBytes(bytes)), kind: .text, timeToLive: ttl), now: now).result
   }
 
-  /// Posts all of these before the loop does anything else.
+  /// Posts all of these messages before the loop does anything else.
   func postInOneTurn(_ texts: [String], ttl: TimeSpan? = nil) {
     let handle = handle
     loop.submit { context in
@@ -110,7 +110,7 @@ final class SessionFixture: UpstreamSink {
     }
   }
 
-  /// Posts one of these per turn of the loop.
+  /// Posts one of these messages per turn of the loop.
   func postOneATurn(_ texts: [String]) {
     let handle = handle
     loop.submit { OneATurn(loop: $0, handle: handle, texts: texts) }

@@ -6,10 +6,10 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// Limits on connection attempts per host, shared by several sessions.
+/// Limits on connection attempts per host, which apply to several sessions together.
 @Suite(.serialized) struct SharedAttemptLimiterTests {
   private static let wait = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1800\r\nContent-Length: 0\r\n\r\n"
-  /// The same wait as a date, half an hour after the response's Date. By our clock both are long past.
+  /// The same wait as a date, half an hour after the response's Date. Both dates are long past by our clock.
   private static let waitUntil =
     "HTTP/1.1 429 Too Many Requests\r\nDate: Sun, 06 Nov 1994 08:00:00 GMT\r\n"
     + "Retry-After: Sun, 06 Nov 1994 08:30:00 GMT\r\nContent-Length: 0\r\n\r\n"
@@ -27,7 +27,7 @@ import WebSocketCodec
       // Nearly half an hour, with a margin for a slow machine. Our own backoff would be seconds.
       #expect(wait > 900 && wait < 2_000)
     }
-    // An operator's `open` overrides it, for this session only.
+    // An operator's `open` overrides the wait, for this session only.
     other.handle.close()
     try await other.until("it is down") { other.state == .stopped }
     other.handle.open()
@@ -35,7 +35,7 @@ import WebSocketCodec
     #expect(upstream.seen.connections == 2)
     #expect(refused.state == .backoff)
     #expect(other.handle.snapshot().attempts == 0)
-    // Another port is another server.
+    // A different port is a different server.
     let elsewhere = try ScriptedUpstream(.echo)
     let third = try SessionFixture(elsewhere.url, attemptLimiter: attemptLimiter)
     try await third.until("it is ready") { third.handle.isReady }
@@ -62,7 +62,8 @@ import WebSocketCodec
     busy.stop()
   }
 
-  /// Clients choose what the upstream responds to.
+  /// A client chooses the requests that the upstream responds to, so the wait in a response must not apply to other
+  /// clients.
   @Test func oneClientHoldsNoHostForAnother() async throws {
     let upstream = try ScriptedUpstream(.answer(Self.wait), .echo)
     let attemptLimiter = SharedAttemptLimiter()
@@ -85,7 +86,7 @@ import WebSocketCodec
     let attemptLimiter = SharedAttemptLimiter(limits)
     let first = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await first.until("it is ready") { first.handle.isReady }
-    // At this rate they would take longer than the last one may wait.
+    // If the ended sessions kept their reserved times, the last session would have to wait longer than the test does.
     for _ in 0..<100 {
       let session = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
       try await session.until("it waits") { session.state == .backoff || session.handle.isReady }
@@ -97,7 +98,7 @@ import WebSocketCodec
     upstream.stop()
   }
 
-  /// A replacement of the connection is delayed, and then nothing needs the session any more.
+  /// The replacement of a connection is delayed, and then no client needs the session any more.
   @Test func aSessionThatBecomesIdleReturnsItsTime() async throws {
     let upstream = try ScriptedUpstream(.echo)
     var limits = AttemptLimits()
@@ -146,7 +147,8 @@ import WebSocketCodec
     }
     #expect(upstream.seen.connections == 1)
     #expect(waiting.handle.snapshot().attempts == 0)
-    // Each delay is two transitions that lead back to the same state, and a change for those who read it.
+    // Each delay causes two transitions, which lead back to the same state, and counts as a change for readers of the
+    // state.
     func last() -> UInt64 { waiting.handle.snapshot().status.history.last?.sequence ?? 0 }
     let (revision, transition) = (waiting.handle.stateRevision, last())
     try await waiting.until("it has been delayed again") { last() > transition + 4 }

@@ -1,11 +1,12 @@
 import ByteStreams
 import UpstreamProtocol
 
-/// A third protocol, which shows what another one must touch: nothing but this file, its settings, and a line in
+/// A third protocol. It shows that a new protocol needs only its own file, its settings, and a line in
 /// `UpstreamConventions.declarations`.
 ///
-/// Each side greets the other with `HI`, which tells how often the gateway must send `?`, its ping, and gets it back. `BYE` ends the connection.
-/// What clients send is upper-cased; one message of the server is several, with a comma between them.
+/// Each side greets the other with `HI`. The server's greeting contains the number of times that the gateway must send
+/// its ping, `?`, and get it back. `BYE` ends the connection. The protocol sends the messages of clients in upper case.
+/// A message of the server may contain several messages, separated by commas.
 struct UpperCaseProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable {
   var name: String { "Upper Case" }
   var section: String { "upstream.uppercase" }
@@ -14,9 +15,9 @@ struct UpperCaseProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable {
     [.examination, .severalMeanings, .announcedHeartbeats, .messagePings, .encoding]
   }
 
-  /// The pings that the server has not returned; nil: a heartbeat.
+  /// The pings that the server has not returned. An entry is nil if the ping is a heartbeat.
   private var pings: [UInt64?] = []
-  /// The meanings of a message that are not reported yet.
+  /// The remaining events of a message, which are not reported yet.
   private var rest: [ProtocolEvent] = []
   private(set) var connection: UInt64 = 0
 

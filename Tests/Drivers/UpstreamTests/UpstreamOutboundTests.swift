@@ -9,7 +9,7 @@ import UpstreamSession
 
 /// The queue with real connections: when it writes, when it waits, and the messages of a lost connection.
 @Suite(.serialized) struct UpstreamOutboundTests {
-  /// Pings only to confirm messages, so that a session stays connected to an upstream that does not read.
+  /// Settings with pings that only confirm messages. A session then stays connected to an upstream that does not read.
   private static func withoutHeartbeat(_ settings: inout UpstreamSettings) {
     settings.session.liveness.interval = .hours(1)
     settings.session.liveness.timeout = .hours(1)
@@ -149,13 +149,15 @@ import UpstreamSession
     upstream.stop()
   }
 
-  /// Above high water the queue waits. It resumes as soon as the upstream reads, without any other event.
+  /// The queue waits while the output is above the high-water mark. It resumes as soon as the upstream reads, without
+  /// any other event.
   @Test func resumesByItselfWhenTheUpstreamReadsAgain() async throws {
     let upstream = try ScriptedUpstream(.listenAfterRead)
     let session = try SessionFixture(upstream.url) {
       Self.withoutHeartbeat(&$0)
       $0.outbox.maximumBytes = 32 << 20
-      // The least favourable case: it waits until the kernel has taken all of it, and no pong wakes the session.
+      // The least favourable case: the queue waits until the kernel has taken all output, and no pong wakes the
+      // session.
       $0.lowWater = 0
       $0.outbox.confirms = false
     }
@@ -178,7 +180,8 @@ import UpstreamSession
       $0.session.limits.closing = .milliseconds(20)
     }
     try await session.until("ready") { session.handle.isReady }
-    // More than kernel and output accept, posted at once. No later event would check for expiry.
+    // These messages exceed the buffers of the kernel and of the output, and are posted at once. No later event would
+    // make the session check for expiry.
     session.postInOneTurn(
       Array(repeating: String(repeating: "x", count: 64 << 10), count: 400), ttl: .milliseconds(100))
     try await session.until("the last expires") { session.handle.deliveryState(400) == .expired }
@@ -233,7 +236,8 @@ import UpstreamSession
     let start = ContinuousClock.now
     session.postInOneTurn(texts(20))
     try await session.until("all arrive") { upstream.seen.messages.count == 20 }
-    // The first five are the burst. At a hundred per second the others take ten milliseconds each.
+    // The first five messages are the burst. At a hundred per second, each of the other messages takes ten
+    // milliseconds.
     #expect(ContinuousClock.now - start >= .milliseconds(149))
     #expect(upstream.seen.messages.map { String(decoding: $0, as: UTF8.self) } == texts(20))
     try await session.finish()

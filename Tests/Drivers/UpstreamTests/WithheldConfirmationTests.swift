@@ -10,7 +10,8 @@ import UpstreamSession
 
 @testable import Upstream
 
-/// What the confirmation of a message says of the subscriptions is stored before it is shown.
+/// The confirmation of a message may change the record of subscriptions. The change is stored before clients see the
+/// confirmation.
 @Suite(.serialized) struct WithheldConfirmationTests {
   /// Runs a test with a session that is ready.
   private func run(
@@ -28,7 +29,7 @@ import UpstreamSession
       settings.outbox.confirms = confirms
     }
     journal.handle = session.handle
-    // The journal notifies nobody of the intents of messages that wait for a connection.
+    // The journal reports no stored entries for messages that wait for a connection.
     try await session.until("it is ready") { session.handle.isReady }
     try await body(session, journal)
     try await session.finish()
@@ -43,7 +44,7 @@ import UpstreamSession
       journal.store()
       session.post(text)
       session.post("other")
-      // The pong for a message after it confirms both.
+      // The pong for a later message confirms both messages.
       try await session.until("the other is confirmed") { session.handle.deliveryState(3) == .confirmed }
       #expect(session.handle.deliveryState(1) == .confirmed)
       #expect(session.handle.deliveryState(2) == .written && !session.handle.isSettled(2))
@@ -53,7 +54,7 @@ import UpstreamSession
     }
   }
 
-  /// Without pings, nothing confirms it.
+  /// Without pings, nothing confirms the message.
   @Test func aSubscriptionThatIsFinallyWrittenIsSettledWhenItIsStored() async throws {
     try await run(confirms: false) { session, journal in
       session.post(#"{"op":"sub","ch":"a"}"#)
@@ -78,7 +79,8 @@ import UpstreamSession
     }
   }
 
-  /// A store that has failed shows what it has stored when it works again. Messages that are not stored are sent meanwhile.
+  /// A store that has failed and works again reports what it has stored. Meanwhile, the session sends messages that are
+  /// not stored.
   @Test(arguments: [false, true])
   func aSubscriptionIsNotConfirmedWhileTheStoreHasFailed(isSentBefore: Bool) async throws {
     try await run { session, journal in
@@ -94,7 +96,7 @@ import UpstreamSession
   }
 }
 
-/// Stores everything at once, except changes of the subscriptions and what follows them.
+/// Stores every entry at once, except for changes of the subscriptions and the entries after them.
 private final class SubscriptionJournal: SessionJournal {
   private struct State {
     var submitted: UInt64 = 0
@@ -116,7 +118,7 @@ private final class SubscriptionJournal: SessionJournal {
     set { state.withLock { $0.handle = newValue } }
   }
 
-  /// Number of changes that wait.
+  /// Number of changes that are not stored yet.
   var waiting: Int { state.withLock { $0.subscriptions.count } }
 
   func store() {

@@ -53,7 +53,7 @@ enum ChunkedBodyTarget {
     case (nil, .malformed(let reason)):
       throw Finding("accepted: \(reason)")
     case (let failure?, .complete), (let failure?, .incomplete):
-      // An incomplete line may already be wrong, and an exceeded limit is not an error of the framing.
+      // The decoder may refuse an incomplete line early, and an exceeded limit is not an error of the framing.
       let isJustified = reference.ending == .incomplete || failure.status == .contentTooLarge
       try require(isJustified, "refused with '\(failure)', although it matches the grammar")
       try require(reference.data.starts(with: data), "the data before '\(failure)' differs from the reference's")

@@ -1,7 +1,7 @@
 import ByteStreams
 import HTTPCodec
 
-/// A response to the HTTP client, and the end of the connection after it: read in pieces and in one piece.
+/// A response to the HTTP client, followed by the end of the connection: read in pieces and in one piece.
 ///
 /// Input: a byte for the pieces, a byte for the limits, then the bytes that the server sends.
 enum ClientResponseTarget {
@@ -12,7 +12,8 @@ enum ClientResponseTarget {
     let bytes = reader.rest
     let whole = try read(bytes, .none, limits)
     let cut = try read(bytes, cuts, limits)
-    // A line that arrives at once without its end is known to be wrong. In pieces this is known only at its end.
+    // If a line without an end arrives at once, the reader knows that it is wrong. If it arrives in pieces, the reader
+    // would know only at its end.
     if whole.failure != nil, cut.failure == .truncatedMessage { return }
     try whole.requireAgreement(with: cut, "in pieces it reads")
   }

@@ -18,7 +18,7 @@ enum ConfigurationTarget {
     }
     for setting in outcome.displayedSettings { try requirePrintable(outcome.displayText(of: setting)) }
     let given = Setting.all.filter { outcome.origins[$0.path] != nil }
-    // Only one setting, chosen by the input: reading it again takes as long as the rest of a run.
+    // The input chooses a single setting, because reading it again takes as long as the rest of a run.
     guard !given.isEmpty else { return }
     try requireReadable(given[bytes.count % given.count], outcome.settings)
   }

@@ -1,8 +1,8 @@
 import ByteStreams
 import WebSocketCodec
 
-/// A client's `Sec-WebSocket-Extensions`: the server's parser is compared with a simple one, and the response is
-/// checked.
+/// A client's `Sec-WebSocket-Extensions`: the target compares the server's parser with a simple parser, and checks the
+/// response.
 enum ExtensionHeaderTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let parsed = ExtensionElement.parse(input)

@@ -11,7 +11,7 @@ enum FieldValuesTarget {
     try readInHead(input)
   }
 
-  /// A parsed date that is written and parsed again is the same.
+  /// A date that is parsed, written and parsed again stays the same.
   private static func readDate(_ input: Span<UInt8>) throws(Finding) {
     let now: Int64 = 1_700_000_000
     guard let date = HTTPDate.parse(input, now: now) else { return }

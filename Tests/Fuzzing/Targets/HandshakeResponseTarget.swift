@@ -63,7 +63,7 @@ enum HandshakeResponseTarget {
         queue.removeAll()
       }
     }
-    // An error may be found only at the end of its line. Without that end there is no response either.
+    // The parser may find an error only at the end of its line. Without that end, there is no response either.
     if result == nil { transcript.failure = Failure(error: .endOfInput) }
     if let body = body.take() {
       try require(body.bytes.count <= 32, "\(body.bytes.count) bytes of a refusal are kept")

@@ -21,8 +21,8 @@ enum InflateTarget {
     case 0:
       try compare(.raw(windowBits: 15), bytes, cuts, limit)
     case 1:
-      // zlib detects a distance beyond the agreed window or not, depending on its buffers. So there is nothing to
-      // compare.
+      // Whether zlib detects a distance beyond the agreed window depends on its buffers, so a comparison is not
+      // possible.
       _ = try inflate(.raw(windowBits: 9), bytes, cuts, limit)
     default:
       try compare(.gzipOrZlib, bytes, cuts, limit)

@@ -1,7 +1,8 @@
 import ByteStreams
 import JSONCodec
 
-/// Compares the JSON validator with a simple parser, and any text, written as a JSON string, with the parsed string.
+/// Compares the JSON validator with a simple parser. Also writes any text as a JSON string, and compares it with the
+/// parsed string.
 enum JSONTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)

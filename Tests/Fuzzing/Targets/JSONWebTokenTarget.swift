@@ -2,9 +2,9 @@ import Access
 import ByteStreams
 import Signatures
 
-/// JSON Web Tokens, compared with a simple reading of the rules. The first byte selects the meaning of the rest: a
-/// token, or the header or the claims of a token that this target signs. So an input also reaches the code after the
-/// signature.
+/// JSON Web Tokens, compared with a simple implementation of the rules. The first byte selects the meaning of the rest:
+/// a token, or the header or the claims of a token that this target signs. An input thus also reaches the code after
+/// the signature.
 enum JSONWebTokenTarget {
   /// 2027-01-15T08:00:00Z.
   private static let now: Int64 = 1_800_000_000_000

@@ -1,7 +1,7 @@
 import Access
 import ByteStreams
 
-/// Files of keys: an accepted file has no private key and no repeated name, and messages are safe to print.
+/// Files of keys: an accepted file has no private key and no repeated name, and error messages are safe to print.
 enum KeySetTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)

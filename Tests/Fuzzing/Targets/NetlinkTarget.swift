@@ -1,8 +1,8 @@
 import ByteStreams
 import RouteNetlink
 
-/// An rtnetlink datagram: its events, the change that the debouncer derives from them, and the same bytes as a response
-/// about a route.
+/// An rtnetlink datagram: its events, and the change that the debouncer derives from them. The same bytes are also read
+/// as a response about a route.
 enum NetlinkTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let isShort = RouteQuery.read(input.extracting(first: min(input.count, 19))) == .malformed

@@ -15,7 +15,7 @@ enum ProxyHeaderTarget {
           ReferenceProxyLine.accepts(input.extracting(first: header.length)), "a line that the grammar does not allow")
       }
     }
-    // The outcome is the same for all pieces, and needs no byte after the header.
+    // The outcome does not depend on the pieces, and needs no byte after the header.
     var isDecided = false
     for count in 0...input.count {
       switch (outcome(input.extracting(first: count)), whole) {
@@ -48,7 +48,7 @@ enum ProxyHeaderTarget {
 private enum ReferenceProxyLine {
   static func accepts(_ bytes: Span<UInt8>) -> Bool {
     guard bytes.count <= 107 else { return false }
-    // Each byte is one character, so that CR and LF are not joined into one character.
+    // Each byte is one character, so that Swift does not join CR and LF into one character.
     let scalars = [UInt8](copying: bytes).map { Unicode.Scalar($0) }
     guard scalars.suffix(2) == ["\r", "\n"], !scalars.dropLast(2).contains("\r") else { return false }
     let words = scalars.dropLast(2).split(separator: " ", omittingEmptySubsequences: false).map { word in

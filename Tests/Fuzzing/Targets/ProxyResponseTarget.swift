@@ -62,7 +62,7 @@ enum ProxyResponseTarget {
     if options & 1 == 0 {
       let limits = options & 16 == 0 ? HTTPLimits() : .tightResponse
       var handshake = ConnectHandshake(to: "example.org:443", credentials: credentials, limits: limits)
-      // An error in a line may be found only at its end, but must be found then.
+      // The handshake may find an error in a line only at its end, but must find it then.
       return try read(bytes, cuts, &handshake, ending: Array("\r\n".utf8))
     }
     let destination: SOCKSHandshake.Destination =
@@ -71,7 +71,7 @@ enum ProxyResponseTarget {
     return try read(bytes, cuts, &handshake, ending: [])
   }
 
-  /// `ending`: further bytes if the others decide nothing about the tunnel.
+  /// - Parameter ending: further bytes, used if `bytes` do not decide about the tunnel.
   private static func read(
     _ bytes: Span<UInt8>, _ cuts: Cuts, _ handshake: inout some ProxyHandshake & ~Copyable, ending: [UInt8]
   ) throws(Finding) -> Reading {
@@ -86,7 +86,7 @@ enum ProxyResponseTarget {
       queue.append(ending.span)
       reading.advance(&handshake, &queue, into: &sent)
     }
-    // At most methods, credentials and a request with a name.
+    // The longest output: the methods, the credentials, and a request with a name.
     try require(sent.count <= 256, "\(sent.count) bytes were sent")
     reading.transcript.note("W", sent.bytes)
     reading.leftover = reading.isOpen ? queue.count : 0
@@ -95,9 +95,9 @@ enum ProxyResponseTarget {
   }
 }
 
-/// Reads the responses of a SOCKS5 proxy in one step: they are complete, or there is no tunnel.
+/// Reads the responses of a SOCKS5 proxy in one step. They are complete, or no tunnel opens.
 private enum ReferenceSOCKS {
-  /// Length of the responses that open a tunnel; nil if no tunnel is opened.
+  /// Length of the responses that open a tunnel; nil if no tunnel opens.
   static func responseLength(_ bytes: Span<UInt8>, hasCredentials: Bool) -> Int? {
     var responses: [[UInt8]] = []
     if bytes.count >= 2, bytes[1] == 2, hasCredentials {
@@ -108,7 +108,8 @@ private enum ReferenceSOCKS {
     let prefix = responses.flatMap(\.self) + [5, 0]
     guard bytes.count >= prefix.count + 3 else { return nil }
     for (index, byte) in prefix.enumerated() where bytes[index] != byte { return nil }
-    // A reserved byte, the type of the address, and its first byte.
+    // After the prefix come a reserved byte, the type of the address, and its first byte, which is the length of a
+    // name.
     let addresses: [UInt8: Int] = [1: 4, 3: 1 + Int(bytes[prefix.count + 2]), 4: 16]
     guard let address = addresses[bytes[prefix.count + 1]] else { return nil }
     let length = prefix.count + 2 + address + 2

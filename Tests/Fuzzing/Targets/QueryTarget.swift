@@ -12,7 +12,7 @@ enum QueryTarget {
     try readStart(input)
   }
 
-  /// Names and values alternate. nil at the end if the rest was refused.
+  /// Names and values alternate. The last element is nil if the reader refused the rest.
   private static func query(_ input: Span<UInt8>) -> [[UInt8]?] {
     var result: [[UInt8]?] = []
     var reader = HTTPQueryReader(input)
@@ -52,7 +52,7 @@ enum QueryTarget {
     return ReferenceUTF8.isValid(result) ? result : nil
   }
 
-  /// A parsed cursor that is written and parsed again is the same position.
+  /// A cursor that is parsed, written and parsed again is the same position.
   private static func readStart(_ input: Span<UInt8>) throws(Finding) {
     let start = StartingPoint(cursor: input)
     switch start {

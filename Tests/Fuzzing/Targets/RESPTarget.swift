@@ -1,7 +1,7 @@
 import ByteStreams
 import RESPCodec
 
-/// Replies of a Redis server: in pieces, in one piece, and with a simple recursive reader. Strings are also sent back
+/// Replies of a Redis server, read in pieces, in one piece, and by a simple recursive reader. Strings are also written
 /// as a command.
 ///
 /// Input: a byte for the pieces, a byte for the limits, then the bytes that the server sends.
@@ -46,7 +46,7 @@ enum RESPTarget {
     return (transcript, replies)
   }
 
-  /// A command is an array of strings. The reader must read it as it was written.
+  /// A command is an array of strings. The reader must read exactly what the writer has written.
   private static func requireRoundTrip(_ reply: RESPReply) throws(Finding) {
     guard case .array(let elements) = reply, !elements.isEmpty, elements.allSatisfy({ $0.bytes != nil }) else { return }
     var queue = ByteQueue()

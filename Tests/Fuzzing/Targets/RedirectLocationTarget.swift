@@ -33,7 +33,7 @@ enum RedirectLocationTarget {
     try requireReadable(next)
   }
 
-  /// The URL that is written and parsed again is the same, except for a zone: `hostField` has none.
+  /// Writing and parsing the URL again results in the same URL, except for a zone, since `hostField` contains no zone.
   private static func requireReadable(_ url: WebSocketURL) throws(Finding) {
     let text = (url.isSecure ? "wss://" : "ws://") + url.hostField + url.target
     let again: WebSocketURL

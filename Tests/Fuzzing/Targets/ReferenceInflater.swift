@@ -1,6 +1,6 @@
 import CZlib
 
-/// zlib with the complete input in one call, and with documented calls only.
+/// Runs zlib on the complete input in one call, and uses documented calls only.
 final class ReferenceInflater {
   enum Outcome: Equatable { case good, malformed }
 
@@ -31,7 +31,7 @@ final class ReferenceInflater {
     hasEnded = false
   }
 
-  /// Inflates all of `input`, or until there are more than `limit` bytes of output.
+  /// Inflates all of `input`, but stops after more than `limit` bytes of output.
   func inflate(_ input: [UInt8], limit: Int) -> Outcome {
     var position = 0
     while position < input.count, output.count <= limit {

@@ -1,4 +1,4 @@
-/// Parses JSON (RFC 8259) by recursive descent: slow, simple, and stores the last string.
+/// Parses JSON (RFC 8259) by recursive descent. It is slow and simple, and stores the last string.
 struct ReferenceJSON {
   private let bytes: [UInt8]
   private let maximumDepth: Int

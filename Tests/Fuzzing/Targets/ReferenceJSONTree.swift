@@ -6,7 +6,7 @@ indirect enum ReferenceJSONTree {
   /// A number, `true`, `false` or `null`, as written.
   case word([UInt8])
 
-  /// nil unless `bytes` are one JSON value in UTF-8 without unpaired surrogates.
+  /// Returns nil unless `bytes` are one JSON value in UTF-8 without unpaired surrogates.
   init?(_ bytes: [UInt8]) {
     var validator = ReferenceJSON(bytes, maximumDepth: 128)
     guard ReferenceUTF8.isValid(bytes), validator.document(), !validator.hasUnpairedSurrogates else { return nil }
@@ -22,7 +22,7 @@ indirect enum ReferenceJSONTree {
       while Self.takesElement(&rest, end: UInt8(ascii: "}")) {
         let name = Self.string(&rest)
         Self.skipSpace(&rest)
-        // The colon.
+        // Skips the colon.
         rest.removeFirst()
         members.append((name, ReferenceJSONTree(valid: &rest)))
       }
@@ -40,7 +40,7 @@ indirect enum ReferenceJSONTree {
     }
   }
 
-  /// Skips an opening bracket or a comma, and returns true; or the closing bracket, and returns false.
+  /// Skips an opening bracket or a comma and returns true, or skips the closing bracket and returns false.
   private static func takesElement(_ rest: inout ArraySlice<UInt8>, end: UInt8) -> Bool {
     skipSpace(&rest)
     let separator = rest.removeFirst()
@@ -62,7 +62,7 @@ indirect enum ReferenceJSONTree {
     return reader.lastString
   }
 
-  /// The values of the members of this name.
+  /// The values of the members with this name.
   func values(_ name: String) -> [ReferenceJSONTree] {
     guard case .object(let members) = self else { return [] }
     return members.filter { $0.name == Array(name.utf8) }.map(\.value)
@@ -80,7 +80,7 @@ indirect enum ReferenceJSONTree {
     return strings.count == elements.count ? strings : nil
   }
 
-  /// The names of an object, if no two are equal.
+  /// The names of an object; nil if two names are equal.
   var uniqueNames: [[UInt8]]? {
     guard case .object(let members) = self else { return nil }
     return Set(members.map(\.name)).count == members.count ? members.map(\.name) : nil

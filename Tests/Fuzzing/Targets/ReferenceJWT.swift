@@ -1,14 +1,14 @@
 import Signatures
 
-/// Judges a JWT that is signed with one secret and whose `kid` is `a`. A second, slow version of the rules of
-/// docs/access.md.
+/// Checks a JWT that is signed with one secret and whose `kid` is `a`. It is a second, slow implementation of the rules
+/// in docs/access.md.
 struct ReferenceJWT {
   let issuer: [UInt8]
   let subject: [UInt8]
   /// In milliseconds.
   let expires: Int64
 
-  /// nil if the token must be refused at `now`, in milliseconds.
+  /// Returns nil if the token must be refused at `now`, in milliseconds.
   init?(_ token: [UInt8], key: HMACKey, audience: String, now: Int64) {
     let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false).map(Array.init)
     guard token.count <= 8_192, parts.count == 3, let header = Self.object(parts[0], maximum: 32),

@@ -8,7 +8,7 @@ struct ReferenceSocketIO: Equatable {
   /// The number of elements of an event or an acknowledgement.
   let elements: Int
 
-  /// nil: not a packet.
+  /// Returns nil if `packet` is not a packet.
   init?(_ packet: [UInt8], attachments limit: Int) {
     var rest = packet[...]
     guard let first = rest.popFirst(), ("0"..."6").contains(Unicode.Scalar(first)) else { return nil }
@@ -41,10 +41,10 @@ struct ReferenceSocketIO: Equatable {
 
   private static func isDigit(_ byte: UInt8) -> Bool { (0x30...0x39).contains(byte) }
 
-  /// nil: the payload does not fit the type.
+  /// Returns nil if the payload does not fit the type.
   private static func elements(_ kind: UInt8, _ id: UInt64?, _ data: [UInt8], _ attachments: Int) -> Int? {
     if data.isEmpty { return kind == 0 || kind == 1 || kind == 4 ? 0 : nil }
-    // Half a surrogate pair is allowed, but the tree does not read it.
+    // Half a surrogate pair is allowed, but `ReferenceJSONTree` would refuse it.
     var validator = ReferenceJSON(data, maximumDepth: 128)
     guard validator.document(), data[0] > 0x20 else { return nil }
     let tree = ReferenceJSONTree(pairingSurrogatesOf: data)
@@ -83,7 +83,7 @@ struct ReferenceSocketIO: Equatable {
 }
 
 extension ReferenceJSONTree {
-  /// As `init`, but a text with halves of surrogate pairs is read, too: as if they were letters.
+  /// Like `init`, but also reads a text with halves of surrogate pairs, as if they were letters.
   fileprivate init?(pairingSurrogatesOf bytes: [UInt8]) {
     var bytes = bytes
     var index = 0

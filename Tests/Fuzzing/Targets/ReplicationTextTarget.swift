@@ -1,8 +1,8 @@
 import ByteStreams
 import Replication
 
-/// What a gateway reads from Redis about sessions and gateways. Others may have written it: what is read is written
-/// again as it was.
+/// The records of sessions and gateways in Redis, which other programs may have written. Writing a record after reading
+/// it must result in the same text.
 enum ReplicationTextTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)
@@ -26,7 +26,7 @@ enum ReplicationTextTarget {
       let written = text { entry.write(into: &$0) }
       try require(GatewayEntry(written.span) == entry, "the entry is read otherwise when it is written again")
     }
-    // The fields of a record, with newlines in between; the first is the last entry.
+    // The fields of a record, separated by newlines. The first field is the number of the last entry.
     let parts = bytes.split(separator: 0x0A, omittingEmptySubsequences: false).map { $0.isEmpty ? nil : Array($0) }
     _ = SharedRecord(fields: Array(parts.dropFirst()), lastEntry: parts[0])
   }

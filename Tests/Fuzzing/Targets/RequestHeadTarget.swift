@@ -18,13 +18,13 @@ enum RequestHeadTarget {
   }
 }
 
-/// A request head that was accepted, parsed again by simple splitting. An accepted head must mean the same to every
-/// other parser (RFC 9112 §2–§6), or requests can be smuggled.
+/// An accepted request head, parsed again by simple splitting. An accepted head must mean the same to every other
+/// parser (RFC 9112 §2–§6). Otherwise a client could smuggle requests.
 private struct ReferenceHead {
   private let lines: [ArraySlice<UInt8>]
   private let byteCount: Int
 
-  /// `raw`: the bytes of the head, including the empty lines before it.
+  /// - Parameter raw: the bytes of the head, including the empty lines before it.
   init(_ raw: Span<UInt8>) throws(Finding) {
     var bytes = [UInt8](copying: raw)[...]
     while bytes.starts(with: [0x0D, 0x0A]) { bytes = bytes.dropFirst(2) }

@@ -26,7 +26,7 @@ struct ServerReading {
       connection.receive(bytes.extracting(piece))
       reading.received = piece.upperBound
       try reading.readEvents(&connection, bytes, checkHead)
-      // Received bytes and limits bound the memory of a connection, whatever lengths the bytes announce.
+      // The memory of a connection depends on the received bytes and the limits, and not on announced lengths.
       let most = 4096 + 4 * (head.count + piece.upperBound + limits.headBytes) + 64 * limits.fieldCount
       try require(
         connection.allocatedBytes <= most,

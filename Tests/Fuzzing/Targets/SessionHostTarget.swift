@@ -8,7 +8,7 @@ import Profiles
 enum SessionHostTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)
-    // The C library ends a host at a space. No URL has one.
+    // The C library ends a host at a space, which no URL contains.
     guard !bytes.isEmpty, bytes.allSatisfy({ (0x21...0x7E).contains($0) }) else { return }
     let host = String(decoding: bytes, as: UTF8.self)
     let address = NumericHost.address(of: host)
@@ -28,7 +28,7 @@ enum SessionHostTarget {
     if let address {
       let kind = AddressKind(of: address)
       try require((kind == nil) == (reason == nil), "\(host), \(String(describing: kind)), is \(reason ?? "accepted")")
-      // The same address inside an address of IPv6.
+      // The same address, embedded in an IPv6 address.
       if case .ipv4(let inner) = address {
         let inside = UInt64(inner)
         for (high, low) in [

@@ -2,8 +2,8 @@ import ByteStreams
 import Continuity
 import SocketIO
 
-/// A Socket.IO server's messages: every packet against a simple reading of the grammar, and what a conversation makes
-/// of them.
+/// A Socket.IO server's messages: the target compares every packet with a simple parser of the grammar, and checks what
+/// a conversation derives from the packets.
 ///
 /// Input: a byte for the version and the limits, then the messages: a byte with the kind (bit 7: binary) and the
 /// length, and the content. An open packet comes before them, unless bit 1 of the first byte is set.
@@ -26,7 +26,7 @@ enum SocketIOTarget {
       var message = Array(rest.prefix(Int(head & 0x7F)))
       rest = rest.dropFirst(message.count)
       let kind: MessageKind = head & 0x80 == 0 ? .text : .binary
-      // The codec of WebSocket passes on valid UTF-8 only.
+      // The WebSocket codec accepts only text in valid UTF-8.
       if kind.isText { message = Array(String(decoding: message, as: UTF8.self).utf8) }
       if kind.isText { try checkPacket(message, limits) }
       guard try receive(message, kind, &talk, limits) else { return }
@@ -64,7 +64,7 @@ enum SocketIOTarget {
     guard let elements = packet.elements else { return }
     try require(elements.count == reference.elements, "\(elements.count) elements instead of \(reference.elements)")
 
-    // What is written from the parts of an event is the same event.
+    // Writing the parts of an event results in the same event.
     guard packet.kind == .event, let first = elements.first,
       let name = ReferenceJSONTree(Array(message[first]))?.string
     else { return }

@@ -30,7 +30,7 @@ enum TokenFileTarget {
     try require(again?.count == table.count, "the same file is refused at a reload")
   }
 
-  /// Compares bytes. For `String`, a separator with a combining mark after it is another character.
+  /// Compares bytes. A `String` would treat a separator with a following combining mark as a different character.
   private static func check(
     _ name: String, _ words: ArraySlice<ArraySlice<UInt8>>, _ table: TokenTable
   ) throws(Finding) {

@@ -43,8 +43,8 @@ struct Transcript<Failure: Error & Equatable> {
     for place in 0..<4 { bytes[entry + 1 + place] = UInt8(truncatingIfNeeded: length >> UInt32(24 - 8 * place)) }
   }
 
-  /// Whether two runs over the same bytes reported the same events, and both or neither failed. Their errors may
-  /// differ: the pieces may decide which of several errors is found first.
+  /// Whether two runs over the same bytes reported the same events, and either both failed or neither. Their errors may
+  /// differ, since the pieces can decide which of several errors is found first.
   func agrees(with other: Transcript) -> Bool {
     (failure == nil) == (other.failure == nil) && bytes == other.bytes
   }
@@ -67,7 +67,7 @@ extension Transcript: CustomStringConvertible {
 }
 
 extension Transcript {
-  /// Requires that two runs agree. `how` describes the second one.
+  /// Requires that two runs agree. `how` describes the second run.
   func requireAgreement(with other: Transcript, _ how: String) throws(Finding) {
     try require(agrees(with: other), "in one piece it reads\n\(self)\nbut \(how)\n\(other)")
   }

@@ -2,10 +2,10 @@ import ByteStreams
 import Profiles
 import WebSocketCodec
 
-/// The URL of a profile, and a client's values for its variables: a value changes only its own place.
+/// The URL of a profile, and a client's values for its variables. A value must change only its own place in the URL.
 ///
-/// Input: lines. The first is the URL with placeholders, the others are the values of its variables in the order of
-/// their names.
+/// Input: lines. The first line is the URL with placeholders. The others are the values of its variables, in the order
+/// of their names.
 enum URLTemplateTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let lines = [UInt8](copying: input).split(separator: 0x0A, omittingEmptySubsequences: false)
@@ -41,7 +41,7 @@ enum URLTemplateTarget {
     try require(delimiters(host) == delimiters(sample), "a value made the host \(host)")
   }
 
-  /// Path and query have as many parts as with harmless values, and the encoded values are in their places.
+  /// Path and query have as many parts as with harmless values, and each encoded value is in its place.
   private static func requireTarget(
     _ target: String, _ sample: String, _ template: URLTemplate, _ values: [String: String]
   ) throws(Finding) {

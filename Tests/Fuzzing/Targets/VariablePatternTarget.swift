@@ -27,7 +27,7 @@ enum VariablePatternTarget {
   }
 }
 
-/// Reads a pattern as sets of bytes, and tries every length of each item.
+/// Reads a pattern as sets of bytes, and tries every length for each item.
 private struct ReferencePattern {
   private struct Item {
     var characters: Set<UInt8>
@@ -133,7 +133,7 @@ private struct ReferencePattern {
     return value
   }
 
-  /// Remembers failures, so that it ends.
+  /// Remembers failed positions, because the search would otherwise take exponential time.
   func matches(_ text: String) -> Bool {
     let bytes = Array(text.utf8)
     guard bytes.count <= 256 else { return false }

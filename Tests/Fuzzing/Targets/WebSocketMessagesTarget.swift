@@ -1,7 +1,7 @@
 import ByteStreams
 import WebSocketCodec
 
-/// Two ends of a connection: one reads the messages that the other sends, with every compression setting and
+/// Two ends of a connection: one end reads the messages that the other end sends, with every compression setting and
 /// fragmentation.
 ///
 /// Input: a byte for the pieces, two bytes for role and compression, then the messages: a byte each for kind, fragment
@@ -98,7 +98,7 @@ enum WebSocketMessagesTarget {
     return settings
   }
 
-  /// Generates masking keys (an LCG: they may be predictable here).
+  /// Generates masking keys with an LCG. They may be predictable here.
   private struct Generator: RandomNumberGenerator {
     var state: UInt64
 

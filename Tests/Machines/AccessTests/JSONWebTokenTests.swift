@@ -50,7 +50,7 @@ import TestSupport
         let forger = TestKey.secret(Array(text))
         #expect(refusal(of: forger.token(claims, id: "a"), set) == .otherAlgorithm)
         #expect(refusal(of: forger.token(claims), set) == .unknownKey)
-        // With the key's own algorithm, the HMAC is merely a wrong signature.
+        // The key's own algorithm makes the HMAC merely a wrong signature.
         let confused = forger.token(header: #"{"alg":"\#(pair.algorithm)","kid":"a"}"#, claims)
         #expect(refusal(of: confused, set) == .signature)
       }
@@ -136,12 +136,12 @@ import TestSupport
     let other = TestKey.secret([UInt8](repeating: 9, count: 32))
     let set = try KeySet([key.jwk(), other.jwk("b")])
     #expect(refusal(of: key.token(claims, id: "unknown"), set) == nil)
-    // But not in the name of another key.
+    // The same token under the name of another key is refused.
     #expect(refusal(of: key.token(claims, id: "b"), set) == .signature)
     #expect(refusal(of: other.token(claims, id: "unknown"), set) == .signature)
   }
 
-  /// PEM has no `kid`. During a rotation, both keys are in the file.
+  /// A PEM key has no `kid`. During a rotation, the file contains both keys.
   @Test func aKeyWithoutIDCanBeRotated() throws {
     let (old, new) = (TestKey.p256(), TestKey.p256())
     for text in [old.pem + new.pem, new.pem + old.pem] {
@@ -156,7 +156,7 @@ import TestSupport
 
   // MARK: §3.8: issuers
 
-  /// Both issuers are accepted, but neither may sign tokens in the other's name.
+  /// Both issuers are accepted, but neither issuer may sign tokens in the other issuer's name.
   @Test func aKeyVerifiesTokensOfItsIssuerOnly() throws {
     let (a, b) = (TestKey.p256(), TestKey.p256())
     func claims(_ issuer: String) -> String {

@@ -81,7 +81,7 @@ import Testing
     #expect(throws: TokenRefusal.notAnObject(.claims)) { try verify(claims(without: "exp", #""exp":\#(text)"#)) }
   }
 
-  // MARK: Who it is from, and for whom
+  // MARK: Issuer, subject and audience
 
   @Test(arguments: ["exp", "aud", "iss", "sub"])
   func aClaimIsRequired(claim: String) throws {

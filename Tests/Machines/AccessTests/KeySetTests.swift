@@ -94,7 +94,7 @@ import Testing
     let set = try KeySet([text, TestKey.es256.jwk("a")])
     #expect(set.keys.count == 1)
     #expect(set.warnings == [#"key 1 (kid "x") is not used: "# + reason])
-    // A file without any other key verifies nothing.
+    // A file that contains only such keys verifies nothing.
     #expect(error(ofKeys: text)?.hasPrefix("there is no key that verifies tokens") == true)
   }
 
@@ -131,7 +131,7 @@ import Testing
       error("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n") == "PEM block 1: OpenSSL refuses the key")
   }
 
-  /// Like a file that is still being written, or is truncated.
+  /// The file is still being written, or was truncated.
   @Test func aPEMBlockWithoutItsEndIsRefused() {
     let pem = TestKey.es256.pem
     let lines = pem.split(separator: "\n")
@@ -176,7 +176,7 @@ import Testing
     #expect(try error([a, unbound], issuers: ["A"]) == nil)
     #expect(try error([a, unbound], issuers: ["A", "B"]) == #"the key with the kid "b" "# + advice)
     #expect(try error([a, nameless], issuers: ["A", "B"]) == "a key without kid " + advice)
-    // The key of A is only for A, so the other key must not be for A as well.
+    // The key of A is valid only for A. Without an issuer, the other key would also be valid for A.
     #expect(try error([a, unbound], issuers: []) == #"the key with the kid "b" "# + advice)
     #expect(try error([a, b], issuers: ["A"]) == #"the 'iss' "B" of a key is not among the accepted issuers"#)
     #expect(error(ofKeys: key(.rs256, #""iss":["A"]"#)) == "key 1: 'iss' must be a string")

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Access
 
-/// Limits per client: exact over time, and with bounded memory.
+/// Limits per client: exact over time, and with limited memory.
 @Suite struct RateTableTests {
   private func table(_ change: (inout RateTable.Limits) -> Void) -> RateTable {
     var limits = RateTable.Limits()
@@ -63,7 +63,7 @@ import Testing
     }
   }
 
-  /// Holds for every interval between two admissions, not only from the start.
+  /// The limit applies to every interval between two admissions, not only to intervals from the start.
   @Test func noIntervalHasMoreThanTheBurstAndTheRate() {
     var generator = SeededGenerator(seed: 11)
     for _ in 0..<40 {
@@ -74,7 +74,7 @@ import Testing
       var latest = MonotonicTime.zero
       var admitted: [MonotonicTime] = []
       for _ in 0..<400 {
-        // The times of several threads are not exactly in order.
+        // Several threads measure time, so their times are not exactly in order.
         let step = Int64.random(in: -200_000...(limit.recovery.nanoseconds / Int64(limit.burst)), using: &generator)
         now = now + .nanoseconds(step)
         latest = max(latest, now)
@@ -205,7 +205,7 @@ import Testing
       #expect(table.use(.requests, by: RateTable.Key(number), at: now) == .admitted(inShared: false))
       #expect(!isAdmitted(table.use(.requests, by: RateTable.Key(number), at: now)))
     }
-    // Later the new client has its own place. Its earlier hold is still in the common place.
+    // Later, the new client has an entry of its own. Its earlier held request still counts in the common entry.
     let later = time(.hours(3))
     #expect(table.use(.requests, 2, by: alice, at: later) == .admitted(inShared: false))
     if let hold { table.release(hold) }
@@ -215,7 +215,7 @@ import Testing
   @Test func aPlaceIsReusedOnlyWhenNothingIsOwed() {
     var table = table { $0.requests = RateLimit(1, per: .seconds(1)) }
     for number in 0..<1_000 { #expect(isAdmitted(table.use(.requests, by: RateTable.Key(number), at: time(.zero)))) }
-    // New keys cause a search for unused places, while each of these keys is in use for another millisecond.
+    // New keys make the table search for unused entries, while each of these keys is in use for another millisecond.
     let later = time(.milliseconds(999))
     for number in 1_000..<1_500 { #expect(isAdmitted(table.use(.requests, by: RateTable.Key(number), at: later))) }
     for number in 0..<1_000 { #expect(!isAdmitted(table.use(.requests, by: RateTable.Key(number), at: later))) }

@@ -70,7 +70,7 @@ final class TestKey: @unchecked Sendable {
     }
   }
 
-  /// The members of its JWK, without `kid`.
+  /// The members of the key's JWK, without `kid`.
   var members: String {
     switch material {
     case .secret(_, let bytes): return #""kty":"oct","k":"\#(base64URL(bytes))""#
@@ -128,7 +128,7 @@ func base64URL(_ bytes: [UInt8]) -> String {
 /// The time of the tests: 2027-01-15T08:00:00Z, in seconds.
 let now: Int64 = 1_800_000_000
 
-/// The members of claims that are accepted.
+/// The members of claims that the verifier accepts.
 let soundClaims =
   #""iss":"https://login.example","sub":"alice","aud":"drawbridge","exp":1800000300,"scope":"send receive""#
 

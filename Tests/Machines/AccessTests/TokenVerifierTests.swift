@@ -99,7 +99,7 @@ import Testing
     before.revokeGrants(notIn: after)
     #expect(grants.map(\.isRevoked) == [false, true, true])
     #expect(refusal(kept, &first) == nil && refusal(removed, &first) == .unknownKey)
-    // A loop with the old credentials also refuses the removed key, although its grant is cached.
+    // A loop that still has the old credentials also refuses the removed key, although its cache contains the grant.
     #expect(refusal(kept, &second) == nil && refusal(removed, &second) == .unknownKey)
   }
 
@@ -197,7 +197,7 @@ import Testing
     revocation.revoke()
     for number in 128..<192 { cache.insert(grant(number), for: digest(number), at: 10) }
     #expect(kept.count > 40)
-    // A full set never drops an entry that is newer than an ended one which it keeps.
+    // A full set never drops an entry while it keeps an older entry whose grant has ended.
     #expect((128..<192).filter { cache.grant(for: digest($0)) != nil }.count > 40)
   }
 

@@ -19,7 +19,7 @@ import Testing
       let id = CallID(.number, random: random)
       let token = text(id)
       #expect(token.count == 14 && token.allSatisfy(\.isNumber) && token.first != "0")
-      // Any double, and 14 significant digits, hold it.
+      // A double, and even a number of 14 significant digits, represents the id exactly.
       #expect(Double(token).map { UInt64($0) } == UInt64(token))
       #expect(parse(token) == id)
     }

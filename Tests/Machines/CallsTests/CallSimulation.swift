@@ -15,7 +15,7 @@ import UpstreamSession
     let deadline: MonotonicTime
     var carrier: Generation?
     var outcome: String?
-    /// Replies that the table has seen before the outcome was collected.
+    /// The number of replies that the table got before the client collected the outcome.
     var repliesSeen = 0
     var lateRepliesSeen = 0
     var end = MonotonicTime.distantFuture
@@ -26,7 +26,7 @@ import UpstreamSession
     var table: CallTable
     var callers: [Caller] = []
     var queue: [Int] = []
-    /// Requests that the upstream has and has not replied to, or replies to again.
+    /// The requests that the upstream has received. It may reply to each of them at any time, and more than once.
     var upstream: [Int] = []
     var now = MonotonicTime.zero + .seconds(1)
     var connection = Generation(1)
@@ -105,7 +105,7 @@ import UpstreamSession
         callers[index].lateRepliesSeen += 1
         #expect(text(table.lateReply(to: caller.sequence, for: "me", now: now)) == "{\"id\":\(index),\"n\":\(index)}")
       case .none:
-        // It has an outcome, a reply that its client has not collected, or was forgotten.
+        // The call has an outcome, or a reply that its client has not collected, or the table has forgotten it.
         #expect(caller.outcome != nil || caller.repliesSeen > 0)
       }
     }

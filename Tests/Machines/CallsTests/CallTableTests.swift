@@ -4,7 +4,7 @@ import UpstreamSession
 
 @testable import Calls
 
-/// Every state of a call × every input.
+/// Every state of a call with every input.
 @Suite struct CallTableTests {
   private let now = MonotonicTime.zero + .seconds(1_000)
   private let connection = Generation(1)
@@ -32,7 +32,7 @@ import UpstreamSession
     reply.map { $0.pieces.map { $0.bytes.text() }.joined() }
   }
 
-  /// What `finish` returns, in a word.
+  /// The result of `finish`, as a word.
   private func finish(_ table: inout CallTable, _ number: Int, after: TimeSpan = .zero) -> String {
     switch table.finish(id(number), for: "me", now: now + after) {
     case .replied(let reply): text(reply) ?? ""
@@ -87,7 +87,7 @@ import UpstreamSession
 
   @Test func aConnectionEndsTheCallsThatItCarried() {
     var table = table()
-    // It is in the queue.
+    // The message is in the queue.
     #expect(table.connectionEnded(connection) { _ in false } == [])
     table.taken(1, by: connection)
     #expect(table.connectionEnded(Generation(2)) { _ in false } == [])
@@ -225,10 +225,10 @@ import UpstreamSession
     #expect(table.lateReply(to: 1, for: "me", now: now) != nil, "its client has its share")
     #expect(
       table.lateReply(to: 300, for: "me", now: now) == nil && table.lateReply(to: 400, for: "me", now: now) != nil)
-    // Calls without replies: their number counts.
+    // Calls without replies count by their number.
     for number in 401...1_000 { end(number, by: 1) }
     #expect(table.contains(id(1)) && !table.contains(id(400)))
-    // Of many clients nobody has too much.
+    // With calls of many clients, no client exceeds its share.
     for number in 1_001...1_200 { end(number, by: UInt64(number)) }
     #expect(!table.contains(id(1)) && table.contains(id(1_200)) && !table.contains(id(1_001)))
     table.expire(now: now + .seconds(60))

@@ -8,8 +8,7 @@ import Testing
 ///   - input: the bytes to decode.
 ///   - trailing: bytes appended to the input in one more run, whose events must begin with `expected`.
 ///   - decode: passes the pieces, in order, to a new decoder and returns its events. Must join events that depend only
-///     on how the
-///     input was cut, such as two pieces of one content.
+///     on how the input was cut, such as two pieces of one content.
 package func expectEvents(
   _ expected: [String], from input: [UInt8], trailing: [UInt8] = [], sourceLocation: SourceLocation = #_sourceLocation,
   decode: (_ pieces: [[UInt8]]) -> [String]

@@ -10,7 +10,7 @@ package final class ReservedPort: Sendable {
 
   package init() throws {
     for _ in 0..<1000 {
-      // Below the ephemeral ports of Linux.
+      // The range is below the ephemeral ports of Linux.
       let number = UInt16.random(in: 12_000..<32_000)
       if let descriptor = Self.bound(to: number) {
         self.number = number
@@ -32,7 +32,7 @@ package final class ReservedPort: Sendable {
     address.sin_family = sa_family_t(AF_INET)
     address.sin_port = number.bigEndian
     address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    // Without SO_REUSEADDR, so that it fails if another reservation or a server has the port.
+    // The socket has no SO_REUSEADDR, so that the call fails if another reservation or a server has the port.
     let result = unsafe withUnsafePointer(to: &address) { pointer in
       unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { raw in
         unsafe bind(descriptor, raw, socklen_t(MemoryLayout<sockaddr_in>.size))

@@ -264,7 +264,7 @@ import UpstreamSession
     #expect(table.hasRoom(for: 0))
     _ = table.open(id(2), token: bytes("2"), sequence: 2)
     #expect(!table.hasRoom(for: 0))
-    // A reply that waits for its client still counts.
+    // A reply that its client has not collected still counts.
     _ = receive(&table, 2)
     #expect(!table.hasRoom(for: 0))
     _ = finish(&table, 2)

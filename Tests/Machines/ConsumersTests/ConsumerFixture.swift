@@ -21,7 +21,7 @@ struct ConsumerFixture {
     generator = SeededGenerator(seed: seed)
   }
 
-  /// With a shared consumer that starts at the earliest push.
+  /// Returns a fixture whose work-sharing consumer starts at the earliest push.
   init(
     retention: Retention = Retention(), isStored: Bool = false, _ change: (inout ConsumerSettings) -> Void
   ) throws {
@@ -57,10 +57,10 @@ struct ConsumerFixture {
       turn, of: Self.name, limit: limit, maxBytes: maxBytes, now: now, from: log, using: &generator)
   }
 
-  /// The numbers of the next pushes.
+  /// Leases the next pushes. Returns their numbers.
   mutating func take(_ limit: Int = 100) throws -> [UInt64] { try receive(limit).messages.map(\.lease.number) }
 
-  /// The lease of the next push.
+  /// Leases the next push.
   mutating func lease() throws -> Lease {
     guard let lease = try receive(1).messages.first?.lease else { throw NothingToReceive() }
     return lease
@@ -81,18 +81,18 @@ struct ConsumerFixture {
 
   // MARK: Storing
 
-  /// The clock of the wall, which is set back by `clockError`.
+  /// The wall clock, which is set back by `clockError`.
   var clock: JournalClock {
     JournalClock(now: now, wallClock: 1_700_000_000_000 + Int64(now.nanoseconds / 1_000_000) - clockError)
   }
 
-  /// From now on, consumers are stored.
+  /// From now on, changes of consumers are stored.
   mutating func startStoring() {
     table = ConsumerTable(restoring: StoredConsumers(), from: log, at: clock)
     stored = StoredConsumers()
   }
 
-  /// Stores what has changed.
+  /// Stores the changes since the last call.
   mutating func store() throws {
     for (name, change) in table.takeChanges(at: clock) {
       var coder = JournalCoder(appendingTo: ByteQueue())
@@ -106,7 +106,7 @@ struct ConsumerFixture {
     try checkStored()
   }
 
-  /// The changes have led to what the table has.
+  /// Checks that the stored changes lead to the state of the table.
   private func checkStored() throws {
     guard Set(stored.byName.keys) == Set(table.consumers.keys) else { throw NotLive(part: "names") }
     for (name, consumer) in table.consumers {
@@ -126,7 +126,7 @@ struct ConsumerFixture {
       try check("leases", stored.pushes.mapValues(\.bits), handedOut.mapValues(bits))
       try check("dead", stored.dead.map(\.push.number), queue.dead.letters.map(\.message.sequence))
       try check("retried", Set(stored.retried.map(\.number)), Set(queue.copies.keys))
-      // After a start, the position may be stored later than the pushes that it passes.
+      // After a restart, the stored position may still be before pushes that the queue has passed.
       let (first, last) = (stored.progress.position >> 1, queue.position.sequence)
       try check("position", first <= last && (first..<last).allSatisfy { stored.settled.contains($0 + 1) }, true)
       try check("frontier", stored.progress.frontier, queue.frontier.position)
@@ -137,9 +137,9 @@ struct ConsumerFixture {
 
   struct NotLive: Error { let part: String }
 
-  /// Continues with what is stored, as another process would.
+  /// Continues with the stored state, like another process.
   ///
-  /// - Parameter isCompacted: whether the store has replaced the changes by those that lead to the state.
+  /// - Parameter isCompacted: whether the store has replaced the changes by fewer changes that lead to the same state.
   mutating func restart(isCompacted: Bool = false) throws {
     if isCompacted {
       let before = stored

@@ -7,15 +7,15 @@ import Testing
 
 /// Workers that die, stall and acknowledge late, against a model of who may handle which push.
 @Suite struct ConsumerSimulation {
-  /// What the model knows of a push.
+  /// The model's record of a push.
   private struct Push {
     let key: Int?
-    /// The valid lease, and when it ends.
+    /// The valid lease, and the time at which it ends.
     var lease: Lease?
     var end = MonotonicTime.zero
     var isAcknowledged = false
     var isDead = false
-    /// Whether it was a dead letter before: it is delivered out of order.
+    /// Whether the push was a dead letter before. Such a push is delivered out of order.
     var isRetried = false
   }
 
@@ -90,7 +90,8 @@ import Testing
     fixture.wait(.milliseconds(Int64.random(in: 0...12_000, using: &random)))
     try fixture.restart(isCompacted: Bool.random(using: &random))
     let after = try fixture.status
-    // Pushes of a gap behind a lease, and dead letters that are delivered again, do not hold the position any more.
+    // The position may move forward: pushes of a gap behind a lease, and dead letters that are delivered again, no
+    // longer keep it back.
     #expect(after.position.sequence >= before.position.sequence && after.leases == before.leases)
     #expect(after.deadLetters == before.deadLetters && after.droppedDeadLetters == before.droppedDeadLetters)
     #expect(after.deadBytes == before.deadBytes && after.missed == before.missed)
@@ -114,7 +115,7 @@ import Testing
     }
   }
 
-  /// Every push of the key before `number` is settled, or can never be delivered again.
+  /// Expects that every push of the key before `number` is settled, or can never be delivered again.
   private func expectNoneBefore(_ number: UInt64, of key: Int) {
     for earlier in 1..<number {
       let push = pushes[Int(earlier) - 1]
@@ -141,7 +142,7 @@ import Testing
     let isValid = pushes[index].lease == lease && isLive(pushes[index])
     let outcome = try fixture.settle(settlement, lease)[0]
     guard isValid else {
-      // A push that retention has removed leaves no dead letter behind.
+      // A push that retention has removed does not become a dead letter.
       let isMissing = lease.number < fixture.log.firstRetained
       let mayBeSettled = pushes[index].isAcknowledged || !isLive(pushes[index]) && (isMissing || !pushes[index].isDead)
       #expect(outcome == .leaseLost || outcome == .acknowledged && mayBeSettled, "\(outcome)")
@@ -168,7 +169,7 @@ import Testing
     _ = try fixture.table.retryDeadLetters(of: ConsumerFixture.name, now: fixture.now)
   }
 
-  /// A worker that handles everything that is left.
+  /// Adds a worker that handles all remaining pushes.
   private mutating func drain() throws {
     for _ in 0..<10_000 {
       fixture.wait(.seconds(4))

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Consumers
 
-/// What of consumers survives the process.
+/// The state of consumers that survives the process.
 @Suite struct ConsumerStoringTests {
   @Test func settingsSurvive() throws {
     var fixture = try ConsumerFixture(isStored: true) { settings in
@@ -35,7 +35,7 @@ import Testing
     #expect(try fixture.status.settings == settings)
     #expect(try fixture.table.status(of: "new", fixture.log).lag == 2)
     settings.isWebhook = true
-    // The lease of the process before is no obstacle, and does not count.
+    // The lease of the previous process does not prevent the delivery, and does not count as an attempt.
     fixture.take(settings, isNewWorker: true)
     try fixture.store()
     try fixture.restart()
@@ -207,7 +207,7 @@ import Testing
     #expect(again.messages.first?.lease.attempt == 1 && again.gap?.reasons == [.upstream])
   }
 
-  /// The store may take its time.
+  /// A store may be slow. Its delay must not shorten the lease.
   @Test func aLeaseBeginsWhenItsResponseIsSent() throws {
     var fixture = try ConsumerFixture(isStored: true) { $0.maximumDeliveries = 1 }
     fixture.push("a", "b")
@@ -222,7 +222,7 @@ import Testing
     #expect(end == fixture.now + .seconds(30))
     fixture.wait(.seconds(29))
     #expect(try fixture.settle(.acknowledge, lease) == [.acknowledged])
-    // A response that is not sent is no delivery, however long it waited.
+    // A response that was never sent is no attempt, however long the lease has lasted.
     fixture.table.withdraw(second, of: ConsumerFixture.name, now: fixture.now, fixture.log)
     #expect(try fixture.lease().attempt == 1)
     #expect(try fixture.status.deadLetters == 0)
@@ -257,7 +257,7 @@ import Testing
     }
     #expect(try fixture.hasNews())
     #expect(try fixture.take() == [2])
-    // Without a settlement, it waits for the end of the lease.
+    // Without a settlement, the push waits for the end of its lease.
     try fixture.restart()
     fixture.wait(.seconds(30))
     let hasExpired = fixture.table.expire(now: fixture.now, fixture.log)
@@ -274,7 +274,7 @@ import Testing
     fixture.wait(.hours(1))
     try fixture.restart()
     #expect(nextDeadline(&fixture) == fixture.now + .hours(1))
-    // Its client has a minute to come back.
+    // The client has a minute to come back.
     fixture.wait(.hours(5))
     try fixture.restart()
     #expect(nextDeadline(&fixture) == fixture.now + .minutes(1))

@@ -4,11 +4,11 @@ import Testing
 
 @testable import Consumers
 
-/// The consumers by name, and those with one reader.
+/// The consumers by name, and consumers with one reader.
 @Suite struct ConsumerTableTests {
   private let name = ConsumerFixture.name
 
-  /// What a reader gets that begins to receive now.
+  /// Returns the result for a reader that begins to receive now.
   private func read(
     _ fixture: inout ConsumerFixture, acknowledging cursor: Cursor? = nil
   ) throws -> (turn: ReceiveTurn, result: ReadResult) {
@@ -295,7 +295,7 @@ import Testing
     #expect(statuses.reduce(0) { $0 + $1.deadBytes } <= ConsumerTable.maximumDeadBytes)
     #expect(statuses.reduce(0) { $0 + $1.deadLetters } == 17)
     #expect(statuses.reduce(0) { $0 + $1.droppedDeadLetters } == 3)
-    // The sums for metrics do not decrease when consumers and letters are removed.
+    // The totals for metrics do not decrease when consumers and dead letters are removed.
     for index in 0..<10 { _ = fixture.table.remove("c\(index)") }
     _ = try fixture.table.removeDeadLetters(of: "c15", now: fixture.now)
     let summary = fixture.table.summary(fixture.log)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Consumers
 
-/// Which push a worker gets, and when.
+/// The order and the times in which workers get pushes.
 @Suite struct LeaseQueueTests {
   @Test func eachPushIsHandedOutToOneWorker() throws {
     var fixture = try ConsumerFixture { _ in }
@@ -371,7 +371,7 @@ import Testing
     var fixture = try ConsumerFixture(retention: Retention(count: 5)) { _ = $0.add(topic: Array("b".utf8)) }
     for _ in 0..<17_000 { fixture.push("1", topic: "a") }
     fixture.push("2", topic: "b")
-    // One read ends before it.
+    // A single read does not reach this gap.
     fixture.log.recordUpstreamGap()
     fixture.push("3", topic: "b")
     let batch = try fixture.receive()

@@ -4,14 +4,14 @@ import Testing
 
 @testable import Consumers
 
-/// Each state of a push of a shared consumer, with each thing that a worker can do with a lease of it.
+/// Each state of a push of a work-sharing consumer, with each operation of a worker on its lease.
 @Suite struct LeaseStateTests {
   enum PushState: CaseIterable {
     case notHandedOut, leased, leasedAgain, expired, released, delayed, acknowledged, rejected, removedWhileLeased
     case removedAfterExpiry
   }
 
-  /// A consumer with a push in this state, and a lease for it. The lease is the first one.
+  /// A consumer with a push in this state, and the first lease for that push.
   private func fixture(_ state: PushState) throws -> (ConsumerFixture, Lease) {
     var fixture = try ConsumerFixture(retention: Retention(count: 1)) { _ in }
     fixture.push("a")
@@ -69,7 +69,7 @@ import Testing
       #expect(try fixture.settle(.reject, forged) == [.leaseLost])
       #expect(try fixture.settle(.release(.zero), forged) == [.leaseLost])
       #expect(try fixture.settle(.extend, forged) == [.leaseLost])
-      // How a push was settled is not remembered, only that it was.
+      // The queue remembers that a push was settled, but not how.
       let isSettled = state == .acknowledged || state == .removedAfterExpiry
       #expect(
         try fixture.settle(.acknowledge, forged) == [isSettled && forged.number == 1 ? .acknowledged : .leaseLost])
@@ -101,7 +101,8 @@ import Testing
   enum QueuedState: CaseIterable { case queued, missing, retried, dropped }
   enum Input: CaseIterable { case receive, expire, retention, retry, remove }
 
-  /// A consumer with an order: push 1 is leased, or a dead letter, and push 2 of the same key is in this state.
+  /// A work-sharing consumer that keeps an order. Push 1 is leased or a dead letter, and push 2 of the same key is in
+  /// this state.
   private func fixture(_ state: QueuedState) throws -> ConsumerFixture {
     var fixture = try ConsumerFixture(retention: Retention(count: 3)) { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
@@ -155,7 +156,8 @@ import Testing
     case .retried: #expect(delivered == 1, "its copy is kept")
     case .dropped: #expect(delivered == 0)
     }
-    // Push 1 was delivered before, in the fixture, and in two states is lost if retention removes it meanwhile.
+    // The fixture has already delivered push 1. In two of the states, the push is lost if retention removes it
+    // meanwhile.
     let isPending = state == .queued || state == .missing
     let total = fixture.log.last.sequence
     let settledBefore: UInt64 = isPending ? 0 : state == .retried ? 1 : 2

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Continuity
 
-/// Where pushes of a session may be missing.
+/// The places in a session where pushes may be missing.
 @Suite struct PushContinuityTests {
   private var continuity = PushContinuity(mayBeContinued: false, namespaces: [])
 

@@ -14,7 +14,7 @@ import Testing
 
     init(_ machine: Machine) { self.machine = machine }
 
-    /// Sends without waiting for a connection.
+    /// Sends the request in this step, and does not wait for a connection.
     func next(holder: String?, now: MonotonicTime) -> Machine.Step {
       let step = machine.next(holder: holder, now: now)
       if case .send = step {
@@ -107,8 +107,8 @@ import Testing
     }
   }
 
-  /// If a holder hangs although its connection works, its attempts end with the patience, not after the longest time of
-  /// requests.
+  /// A holder may hang although its connection works. Then attempts at it end when the patience ends, and not after the
+  /// longest duration of a request.
   @Test func theTimeOfAnAttemptWithoutAResponseCounts() {
     for (repetition, failure) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),
@@ -162,7 +162,7 @@ import Testing
     #expect(machine.wait(at: time(1_000)) == time(7_000))
     #expect(!machine.ended(.unreached, now: time(6_500)))
     #expect(machine.next(holder: "b", now: time(7_000)) == .end(.unavailable))
-    // The holder may have forgotten the id by the time there is a connection.
+    // By the time a connection is open, the holder may have forgotten the id.
     let lost = self.machine(.recognised)
     _ = lost.next(holder: "a", now: time(0))
     #expect(!lost.ended(.lost, now: time(44_000)))
@@ -180,7 +180,7 @@ import Testing
     #expect(machine.next(holder: "a", now: time(110)) == .wait(until: time(210)))
     #expect(machine.next(holder: "a", now: time(210)) == .send("a"))
     let late = machine.copy()
-    // The client has sent the request once, so this response would have no meaning for it.
+    // The client has sent the request only once, so this response would have no meaning for the client.
     #expect(!late.ended(.response(status: 409), now: time(6_000)))
     #expect(late.next(holder: "a", now: time(6_100)) == .end(.unknown))
     #expect(machine.ended(.response(status: 202), now: time(220)))

@@ -8,7 +8,7 @@ import Testing
   private typealias Table = IdempotencyTable
 
   private func key(_ number: Int) -> Table.Key {
-    // Spread over the shards, as digests are.
+    // Spreads the keys over the shards, like digests.
     var state = UInt64(truncatingIfNeeded: number) &* 0x9E37_79B9_7F4A_7C15
     state ^= state >> 29
     var bytes: [UInt8] = []
@@ -47,7 +47,7 @@ import Testing
     _ = table.begin(key(1), key(9), by: 0, now: start)
     #expect(table.begin(key(1), key(9), by: 0, now: start) == .inProgress)
     #expect(table.begin(key(1), key(8), by: 0, now: start) == .different)
-    // It does not expire. Only the request that began it can end it.
+    // A key whose request is in progress does not expire. Only the request that began with the key can end it.
     #expect(table.begin(key(1), key(9), by: 0, now: start + Table.retention * 2) == .inProgress)
   }
 
@@ -65,11 +65,11 @@ import Testing
     _ = table.begin(key(1), key(9), by: 0, now: start)
     table.cancel(key(1))
     #expect(table.count == 0)
-    // Even for another request.
+    // The key is free, even for a different request.
     #expect(table.begin(key(1), key(8), by: 0, now: start) == .first)
   }
 
-  /// A gateway that holds a session again has the messages of requests that still wait, and their keys.
+  /// If a gateway holds a session again, requests may still wait whose messages and keys it restores.
   @Test(arguments: [true, false]) func aKeyThatIsRestoredWhileItsRequestWaitsStaysAccepted(isAccepted: Bool) {
     var table = table()
     _ = table.begin(key(1), key(9), by: 0, now: start)
@@ -92,7 +92,7 @@ import Testing
     #expect(table.begin(key(1), key(8), by: 0, now: end) == .first)
   }
 
-  /// Requests of other sessions use the table in between.
+  /// One call restores a limited number, so that requests of other sessions can use the table in between.
   @Test func oneCallRestoresALimitedNumber() {
     let count = 2 * Table.removalsPerCall + 1
     var table = table(count, perClient: count)
@@ -123,7 +123,7 @@ import Testing
   @Test func oneCallRemovesALimitedNumberAndNoExpiredKeyIsFound() {
     let count = 2 * Table.removalsPerCall + 1
     var table = table(count + 1, perClient: count + 1)
-    // All in one shard.
+    // All keys are in one shard.
     let keys = (0..<count).map { number in
       Table.Key(([0, 0, 0, 0, 0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 8)).span)
     }
@@ -138,7 +138,7 @@ import Testing
     #expect(table.expire(now: end) == true)
     #expect(table.expire(now: end) == false)
     #expect(table.count == 1)
-    // The expiry of its first acceptance does not end the second.
+    // The key was accepted twice. The expiry of the first acceptance does not end the second acceptance.
     #expect(table.begin(keys[count - 1], key(8), by: 0, now: end) == .repeated(acceptance(8)))
   }
 
@@ -152,7 +152,7 @@ import Testing
     }
     #expect(table.begin(key(4), key(9), by: 0, now: start) == .full(until: start + Table.retention))
     #expect(table.begin(key(0), key(9), by: 0, now: start) == .repeated(acceptance(0)))
-    // The oldest may be in any shard.
+    // The oldest key may be in any shard.
     #expect(table.begin(key(4), key(9), by: 0, now: start + Table.retention) == .first)
     #expect(table.count == 4)
   }
@@ -160,14 +160,14 @@ import Testing
   @Test func onePrincipalCannotTakeTheKeysOfAll() {
     var table = table(8, perClient: 2)
     for number in 0..<2 { #expect(table.begin(key(number), key(9), by: 1, now: start) == .first) }
-    // None is accepted yet, so it is not known when one expires.
+    // No request is accepted yet, so the time at which a key expires is not known.
     #expect(table.begin(key(2), key(9), by: 1, now: start) == .full(until: start + .seconds(1)))
     #expect(table.begin(key(2), key(9), by: 2, now: start) == .first)
     table.cancel(key(0))
     #expect(table.begin(key(3), key(9), by: 1, now: start) == .first)
   }
 
-  /// Without authentication all clients may have all keys, and each is an address.
+  /// Without authentication, each address counts as a client, and all clients together may use all keys.
   @Test func oneAddressCannotTakeTheKeysOfAll() {
     var table = table(8, perClient: 8)
     for number in 0..<8 { #expect(table.begin(key(number), key(9), by: 1, now: start) == .first) }
@@ -205,7 +205,7 @@ import Testing
         let same: Table.Verdict = known.end == nil ? .inProgress : .repeated(acceptance(known.first))
         #expect(verdict == (known.fingerprint == fingerprint ? same : .different))
       } else if model.count >= (own == 0 ? 13 : 12) || own >= 5 {
-        // It says when to come back, in the future.
+        // The verdict contains a time in the future at which the client may try again.
         guard case .full(let until) = verdict else {
           Issue.record("\(verdict) at step \(step)")
           return

@@ -3,23 +3,23 @@ import Idempotency
 import JournalCoding
 import Testing
 
-/// Idempotency keys whose session changes its process, or its gateway, between clocks that differ.
+/// Idempotency keys of a session that moves to another process or gateway, with a different clock.
 @Suite struct KeyClockTests {
   private static let lifetime: Int64 = 600_000
   private static let forwarded: Int64 = 20_000
   private static let noon: Int64 = 1_800_000_000_000
 
-  /// A process that has the session.
+  /// A process that holds the session.
   private struct Holder {
     var keys: StoredKeys
     let clock: KeyClock
     private(set) var now: MonotonicTime
     private var last: UInt64 = 0
 
-    /// - Parameter wallClock: at its beginning.
+    /// - Parameter wallClock: the wall clock when the process starts.
     init(_ keys: StoredKeys = StoredKeys(), wallClock: Int64) {
       self.keys = keys
-      // Each machine has started at another time.
+      // The machines have started at different times.
       now = MonotonicTime.zero + .seconds(wallClock % 97)
       clock = KeyClock(keys, at: JournalClock(now: now, wallClock: wallClock))
     }
@@ -30,7 +30,7 @@ import Testing
       keys.apply(StoredKey(number, accepted: clock.time(at: now), lifetime: lifetime))
     }
 
-    /// By number, in seconds.
+    /// The remaining lifetime of each key in seconds, by the key's number.
     var rests: [UInt64: Double] {
       let rests = keys.changes.map { ($0.acceptance.first, clock.rest(of: $0, at: now).seconds) }
       return Dictionary(uniqueKeysWithValues: rests.filter { $0.1 > 0 })
@@ -49,7 +49,7 @@ import Testing
     first.pass(2_000)
     var second = first.next(wallClock: Self.noon + 7_000 + difference)
     #expect(second.rests == [1: 15, 2: 20, 3: 600])
-    // Its own keys do not remove these from what is stored, nor does the next one with yet another clock.
+    // A new key of this process does not remove the stored keys, nor does the next process, with a third clock.
     second.pass(1_000)
     second.accept(4)
     var third = second.next(wallClock: Self.noon + 8_000 - difference)
@@ -63,7 +63,7 @@ import Testing
   @Test func aStepOfTheClockWhileTheSessionIsHeldEndsNoKey() {
     var first = Holder(wallClock: Self.noon)
     first.accept(1)
-    // The wall clock is set forward by years here, and nobody asks it.
+    // The wall clock is set forward by years here, but the keys do not depend on it.
     first.pass(60_000)
     first.accept(2)
     #expect(first.rests == [1: 540, 2: 600])
@@ -77,7 +77,7 @@ import Testing
     holder.accept(1)
     holder.pass(300_000)
     holder.accept(2)
-    // Nobody has the session for a year.
+    // No process holds the session for a year.
     holder = holder.next(wallClock: Self.noon + 365 * 86_400_000)
     #expect(holder.rests == [1: 300, 2: 600])
     holder.pass(300_000)
@@ -92,7 +92,7 @@ import Testing
     keys.apply(StoredKey(1, accepted: Self.noon, lifetime: Self.lifetime))
     let rests = Holder(keys, wallClock: time == .min ? 0 : Self.noon + (time == .max ? 0 : time)).rests
     #expect(rests == [1: 600])
-    // Of a damaged file.
+    // Such a key comes from a damaged file.
     keys.apply(StoredKey(2, accepted: time, lifetime: 0))
     #expect(Holder(keys, wallClock: Self.noon).rests.values.allSatisfy { $0 <= 600 })
   }

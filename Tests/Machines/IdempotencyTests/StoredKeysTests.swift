@@ -13,7 +13,8 @@ import Testing
     #expect(keys.changes.map(\.acceptance.first) == [2, 3])
   }
 
-  /// The entries, or those that replace them, lead to a table that decides as the one that has accepted the keys.
+  /// Stored entries, and the entries that replace them, restore a table with the same decisions as the table that
+  /// accepted the keys.
   @Test(arguments: 0..<10 as Range<UInt64>)
   func theStoredKeysAreThoseThatTheTableRemembers(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
@@ -35,7 +36,7 @@ import Testing
       var rebuilt = StoredKeys()
       for key in stored.changes { rebuilt.apply(key) }
       #expect(rebuilt == stored)
-      // Another process begins, and its clock at the newest key.
+      // Another process starts. Its clock begins at the newest key.
       var restored = IdempotencyTable(limits)
       let keys = stored.changes.map { (stored: $0, end: now + clock.rest(of: $0, at: now)) }.filter { $0.end > now }
       _ = restored.restore(keys[...])

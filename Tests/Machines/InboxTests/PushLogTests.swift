@@ -23,7 +23,7 @@ extension PushLog {
     read(after: ReadStart(cursor), limit: limit, maxBytes: maxBytes)
   }
 
-  /// What a first poll from `start` returns.
+  /// Returns the result of a first poll from `start`.
   func first(_ start: StartingPoint, now: UInt64 = 0) throws -> ReadResult {
     read(after: try resolve(start, now: moment(now)), limit: 100, maxBytes: 1 << 20)
   }
@@ -165,11 +165,11 @@ extension PushLog {
     let all = log.read(after: start)
     #expect(all.gap == Gap(missed: 4_998, reasons: [.retention, .upstream]) && data(all) == [4_999])
     #expect(log.read(after: all.cursor).gap == Gap(missed: nil, reasons: [.upstream]))
-    // The newest gap that was trimmed lies behind message 4,997.
+    // The newest gap that was trimmed is after message 4,997.
     let late = log.read(after: Cursor(epoch: epoch, sequence: 4_997, isAfterGap: true))
     #expect(late.gap == Gap(missed: 1, reasons: [.retention]))
     #expect(log.read(after: Cursor(epoch: epoch, sequence: 4_997)).gap?.reasons == [.retention, .upstream])
-    // A cursor of another epoch has missed all of it, and nobody knows how much before.
+    // The reader with a cursor of another epoch has missed all messages of this epoch, and an unknown number before it.
     let foreign = log.read(after: Cursor(epoch: Epoch(1), sequence: 0))
     #expect(foreign.gap == Gap(missed: nil, reasons: [.restart, .retention, .upstream]))
   }
@@ -210,7 +210,8 @@ extension PushLog {
     #expect(try data(log.first(.validator(log.start))) == [1])
   }
 
-  /// Whatever is appended and trimmed while a reader goes along: what it got and what it was told it missed is everything.
+  /// While the log appends and trims messages, the messages that a reader gets and the messages that it is told it
+  /// missed add up to all messages.
   @Test(arguments: 1...20)
   func deliveredAndMissedAddUp(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)

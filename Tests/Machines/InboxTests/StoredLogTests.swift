@@ -6,7 +6,7 @@ import Testing
 
 @testable import Inbox
 
-/// A log that is stored: what readers see, and cursors of earlier terms.
+/// A stored log: the results of readers, and cursors of earlier terms.
 @Suite struct StoredLogTests {
   private let epoch = Epoch(0xABC)
   private let now = MonotonicTime.zero + .hours(1)
@@ -64,7 +64,7 @@ import Testing
     #expect(withoutPayload(long).hasPrefix(#":"/","bytes":3,"event":"aaa"#))
   }
 
-  /// What is stored may be damaged: no layout and no bytes lead out of the message.
+  /// Stored data may be damaged. No layout and no bytes may make the reader access memory outside the message.
   @Test(arguments: 0..<20 as Range<UInt64>)
   func aDamagedEventStaysWithinItsBytes(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
@@ -117,7 +117,7 @@ import Testing
     #expect(result.messages.map(\.sequence) == [2])
     #expect(result.gap == nil)
     #expect(result.messages[0].id(like: result.cursor) == Cursor(epoch: epoch, term: 1, sequence: 2))
-    // The gap of the start is for a reader that had received everything, even a gap there.
+    // A reader that had received everything, even a gap at the end, still gets the gap of the restart.
     let last = try start(Cursor(epoch: epoch, term: 1, sequence: 2, isAfterGap: true), in: log)
     #expect(log.read(after: last, limit: 10, maxBytes: 1 << 20).gap?.reasons == [.upstream])
   }
@@ -137,7 +137,7 @@ import Testing
     }
   }
 
-  /// Another gateway has shown the push before this one knows that it is stored.
+  /// Another gateway has shown the push before this gateway learns that it is stored.
   @Test func aCursorOfAPushThatIsStillHiddenWaitsInASharedLog() throws {
     let term: UInt64 = 3 << 32 | 7
     var log = log([Term(term, firstMessage: 1)])
@@ -162,7 +162,8 @@ import Testing
     #expect(log.read(after: start, limit: 9, maxBytes: .max).messages.map(\.sequence) == [4])
   }
 
-  /// Each interruption of the store begins a term, so a reader may come back with a cursor of one that the log does not keep any more.
+  /// Each interruption of the store begins a term. A reader may thus come back with a cursor of a term that the log no
+  /// longer keeps.
   @Test func aCursorOfAForgottenTermContinuesWhereItWas() throws {
     func term(_ counter: UInt64) -> UInt64 { counter << 32 | 7 }
     let log = log(
@@ -175,17 +176,17 @@ import Testing
     for counter in [1_099, 600] as [UInt64] {
       let result = try read(counter, 2)
       #expect(result.messages.first?.sequence == 3 && result.gap?.reasons == [.store], "\(counter)")
-      // The end of its term, at the latest.
+      // The reader continues at the end of its term at the latest.
       #expect(try read(counter, 9).messages.first?.sequence == 3, "\(counter)")
     }
-    // One of a branch that was lost: other messages are in the place of those that its reader has.
+    // A cursor of a lost branch: the log now has other messages at the positions that the reader received.
     for counter in [587, 80] as [UInt64] {
       let result = try read(counter, 2)
       #expect(result.messages.first?.sequence == 1 && result.gap?.reasons == [.store], "\(counter)")
     }
   }
 
-  /// Of two terms with the same counter, one was lost with what its readers had received.
+  /// There were two terms with the same counter. One was lost, with the messages that its readers had received.
   @Test func aCursorOfALostTermGetsTheGapStoreAndTheTermBefore() throws {
     func term(_ counter: UInt64, _ random: UInt64) -> UInt64 { counter << 32 | random }
     let terms = [term(1, 9), term(2, 5), term(3, 7)]
@@ -208,7 +209,7 @@ import Testing
     #expect(throws: CursorAheadError.self) { try start(ahead, in: log) }
   }
 
-  /// The changes that a log submits, or those that replace them, lead to a log that reads the same.
+  /// Submitted changes, and the changes that replace them, restore a log with the same contents for readers.
   @Test(arguments: 0..<20 as Range<UInt64>)
   func aStoredLogIsTheLogThatSubmittedIt(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)

@@ -164,7 +164,8 @@ import Testing
     #expect(trimmed.gap == Gap(missed: 5, reasons: [.retention]), "it counts messages of all topics")
   }
 
-  /// What a filtered reader gets, in whatever portions, is every message that matches, or is counted as missed.
+  /// A reader with a filter gets every message that matches, or the message counts as missed, however the reads are
+  /// divided.
   @Test(arguments: 1...20)
   func nothingThatMatchesIsLost(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
@@ -179,7 +180,7 @@ import Testing
       guard log.hasNewData(after: &start, matching: filter) else { return }
       let result = log.read(after: start, limit: limit, maxBytes: 1 << 20, matching: filter)
       received += data(result)
-      // Several gaps before the first message are one.
+      // Several gaps before the first message are reported as one gap.
       let crossed = gaps.contains { $0.position > before && $0.position <= result.cursor.position }
       #expect((result.gap != nil) == crossed)
       start = ReadStart(result.cursor)

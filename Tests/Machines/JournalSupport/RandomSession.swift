@@ -174,7 +174,7 @@ package struct RandomSession {
   }
 }
 
-/// Shorthands for entries of the parts of a session.
+/// Short forms for entries of the parts of a session.
 extension JournalEntry {
   package static func push(_ push: StoredPush) -> JournalEntry { .log(.push(push)) }
   package static func gap(_ marks: GapMarks) -> JournalEntry { .log(.gap(marks)) }

@@ -5,7 +5,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// Connections of which some confirm messages and some do not: a reload has changed the settings between them.
+/// Connections that confirm messages and connections that do not, after a reload has changed the settings between them.
 @Suite struct ConfirmationTests {
   @Test func writtenIsFinalOnAConnectionThatConfirmsNothing() {
     var box = OutboxFixture()
@@ -33,7 +33,7 @@ import UpstreamSession
     var box = OutboxFixture { $0.confirms = false }
     box.outbox.startSending(on: Generation(1))
     box.write(2)
-    // The kernel has not taken these when the next connection begins.
+    // The kernel has not taken this message when the next connection begins.
     box.post("a")
     _ = box.take()
     box.outbox.stopSending()
@@ -57,7 +57,7 @@ import UpstreamSession
     #expect(box.states == "w")
   }
 
-  /// What is sent again is kept until it is confirmed.
+  /// A message that may be sent again is kept until it is confirmed.
   @Test func aQueueThatSendsAgainConfirmsOnEachConnection() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending(on: Generation(1), confirms: false)
@@ -65,7 +65,7 @@ import UpstreamSession
     #expect(box.outbox.messagesWithoutBarrier == 1)
   }
 
-  /// Against a model, with more messages than the ledger remembers.
+  /// Compares the outbox with a model, with more messages than the ledger remembers.
   @Test(arguments: [UInt64](1...3))
   func countsWhatIsUnconfirmed(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
@@ -73,7 +73,7 @@ import UpstreamSession
     settings.confirms = seed % 2 == 0
     settings.maximumMessages = 10_000
     var outbox = Outbox(settings)
-    // For each message, whether the last connection that took it confirms.
+    // For each message, whether the last connection that took the message confirms messages.
     var confirms: [Bool] = []
     var counter: UInt64 = 0
     for number in UInt64(1)...60 {
@@ -90,7 +90,7 @@ import UpstreamSession
         for message in batch { confirms[Int(message.sequence) - 1] = isConfirming }
         outbox.written(through: outbox.ledger.last - UInt64.random(in: 0...2, using: &random))
         counter += 1
-        // A ping follows what was written before it.
+        // A ping comes after the messages that were written before it.
         if outbox.isEmpty { outbox.barrierSent(counter, on: generation) }
         if Bool.random(using: &random) { outbox.confirm(counter, on: generation) }
       }

@@ -5,7 +5,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// Why a message ended, and when.
+/// The reason and the time of a message's final state.
 @Suite struct DeliveryReasonTests {
   private func reason(_ box: OutboxFixture, _ sequence: UInt64 = 1) -> DeliveryReason? {
     box.outbox.ledger.record(of: sequence, now: box.now)?.reason
@@ -22,7 +22,8 @@ import UpstreamSession
     box.outbox.startStoring(stored, at: JournalClock(now: box.now, wallClock: 0))
   }
 
-  /// An outbox in which message 1 ended for this reason. The switch has no default: a new reason must be shown here.
+  /// Returns an outbox in which message 1 ended for this reason. The switch has no default, so that a new reason must
+  /// be added here.
   private func example(of reason: DeliveryReason) -> OutboxFixture {
     var box = OutboxFixture {
       if reason == .queueFull {
@@ -88,7 +89,7 @@ import UpstreamSession
     #expect(box.outbox.ledger.state(of: 1) == .unknown && reason(box) == .connectionLost)
   }
 
-  /// Its time ends by a timer, or when the successor takes it.
+  /// The message expires when a timer fires, or when the successor would take it.
   @Test(arguments: [false, true]) func aMessageWithTimeToLive0ThatWaitsForAHandOverWasNotSentAtOnce(isTaken: Bool) {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))
@@ -127,7 +128,7 @@ import UpstreamSession
     for later in [TimeSpan.seconds(5), .milliseconds(5_004), .hours(24 * 200)] {
       #expect(time(at: start + later) == start + .seconds(5))
     }
-    // A reader whose clock is behind sees the present, not the far past.
+    // A reader with a clock that is behind gets its own present, not a time in the far past.
     #expect(time(at: start + .milliseconds(4_990)) == start + .milliseconds(4_990))
   }
 

@@ -2,7 +2,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// Connections that follow one another: the one that sends, and the one before it.
+/// Short forms for connections that follow one another: the sending connection and its predecessor.
 extension Outbox {
   mutating func startSending() { startSending(on: (retiring?.connection ?? .none).next) }
 

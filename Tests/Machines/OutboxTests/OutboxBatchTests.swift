@@ -11,7 +11,7 @@ import UpstreamSession
     sizes.map { SharedSlice(SharedBytes([UInt8](repeating: 0x61, count: $0))) }
   }
 
-  /// What the rule says: all fit, or nothing changes. Whether they fit is decided by the limits as for single messages.
+  /// All messages of a batch fit, or nothing changes. The limits for single messages decide whether they fit.
   @Test(arguments: 0..<30)
   func aBatchIsQueuedAsAWholeOrChangesNothing(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
@@ -41,7 +41,7 @@ import UpstreamSession
         #expect(states.dropFirst(replaced).allSatisfy { $0 == .queued })
       } else {
         #expect(outbox.outbox.messages == messages && outbox.outbox.bytes == bytes && outbox.outbox.ledger.last == last)
-        // Nor can the messages be queued one by one.
+        // Single calls could not queue all these messages either.
         let single = sizes.map {
           outbox.outbox.enqueue(payloads([$0])[0], kind: .text, timeToLive: .seconds(30), topic: topic, now: outbox.now)
         }
@@ -56,7 +56,7 @@ import UpstreamSession
     }
   }
 
-  /// An empty outbox, with a connection that may send at once, accepts every batch that does not exceed a limit, and no other.
+  /// An empty outbox with a connection that may send at once accepts exactly the batches that do not exceed a limit.
   @Test(arguments: 0..<30)
   func aBatchExceedsALimitIfAnEmptyOutboxRefusesIt(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -4,7 +4,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// What pongs confirm, and what becomes of the messages of a connection that is lost.
+/// The messages that pongs confirm, and the fate of the messages of a lost connection.
 @Suite struct OutboxFlightTests {
   @Test func confirmsAllBeforeTheBarrier() {
     var box = OutboxFixture()
@@ -24,7 +24,8 @@ import UpstreamSession
     #expect(box.states == "ccc")
   }
 
-  /// A subscription that is made again on a new connection must not be sent twice, or although its sender knows that it was not sent.
+  /// A new connection makes a subscription again. The message with it must not be sent twice, and must not be sent if
+  /// its client has learnt that it was not sent.
   @Test func tellsWhetherAMessageWillBeSentAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()
@@ -131,7 +132,7 @@ import UpstreamSession
     #expect(box.outbox.messages == 1)
     box.outbox.stopSending()
     box.outbox.settle()
-    // Two writes each are all that a and b may have.
+    // Messages a and b may be written at most twice.
     #expect(box.states == "uuqq")
     box.outbox.startSending()
     #expect(box.take() == ["c", "d"])
@@ -164,7 +165,7 @@ import UpstreamSession
     box.outbox.barrierSent(1)
     box.outbox.stopSending()
     box.outbox.startSending()
-    // The old connection still has a and b in its buffer: c waits for them.
+    // The old connection still has a and b in its buffer, so c waits for them.
     #expect(box.take() == [])
     box.outbox.written(through: 2)
     #expect(box.take() == ["c"])
@@ -175,7 +176,8 @@ import UpstreamSession
     #expect(box.states == "ccw")
   }
 
-  /// The old connection has nothing left that may come back: what its successor has written does not hold the successor up.
+  /// No message of the old connection can come back to the queue. The successor does not wait for confirmations of the
+  /// messages that it has written itself.
   @Test func aSuccessorGoesOnWhileItsOwnMessagesAreUnconfirmed() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending()
@@ -246,7 +248,7 @@ import UpstreamSession
     box.post("4", topic: "volume")
     box.outbox.stopSending()
     box.outbox.settle()
-    // The first may have arrived, the second cannot have.
+    // The first message may have arrived, and the second message cannot have arrived.
     #expect(box.states == "urqq")
     box.outbox.startSending()
     #expect(box.take() == ["3", "4"])
@@ -274,7 +276,7 @@ import UpstreamSession
     box.now = box.now + .seconds(2)
     box.outbox.expire(now: box.now)
     #expect(box.states == "qeeq")
-    // One token was used, and one is for the message that goes now.
+    // One token is used, and one token is for the message that is taken now.
     #expect(box.take() == ["long"])
     box.outbox.written(through: 4)
     #expect(box.states == "weew")
@@ -329,7 +331,8 @@ import UpstreamSession
       box.outbox.barrierSent(number)
     }
     box.outbox.written(through: 3)
-    // The third ping came from elsewhere and is no barrier; its pong still answers the two before it.
+    // The third ping is not a barrier of the outbox. Its pong still confirms the messages before the two earlier
+    // barriers.
     #expect(box.outbox.confirm(3) == 2)
     #expect(box.states == "ccw")
     #expect(box.outbox.messagesWithoutBarrier == 1)
@@ -410,7 +413,8 @@ import UpstreamSession
     #expect(box.states == "uxu")
   }
 
-  /// The usual case: the upstream refuses at the frame's head, long before the whole message is written.
+  /// The usual case: the upstream refuses the message after the head of its frame, long before the whole message is
+  /// written.
   @Test func aMessageRefusedWhileItIsBeingWrittenNeverGoesAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()

@@ -5,7 +5,7 @@ import Totals
 
 @testable import Outbox
 
-/// Random use of an outbox against a model of what the upstream has received.
+/// Random use of an outbox, compared with a model of the messages that the upstream has received.
 @Suite struct OutboxSimulation {
   @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed], [UInt64](1...20))
   func endsEveryMessageOnceAndKeepsItsWord(redelivery: OutboxSettings.Redelivery, seed: UInt64) {
@@ -19,13 +19,14 @@ import Totals
     settings.maximumBarriers = Int.random(in: 1...4, using: &random)
     var outbox = Outbox(settings)
     var now = MonotonicTime.zero
-    // One connection: what was taken and not written, pings by counter with what the peer had then.
+    // The state of one connection: the messages that were taken and not written, and for each ping, by its counter, the
+    // messages that the upstream had received.
     var buffer: [OutboxMessage] = []
     var pings: [UInt64] = []
     var counter: UInt64 = 0
     var arrived: [UInt64: Int] = [:]
     var lastArrived: UInt64 = 0
-    // How often each message had arrived when the upstream replied to it.
+    // For each message, how often it had arrived when the upstream replied to it.
     var arrivedBeforeReply: [UInt64: Int] = [:]
 
     for _ in 0..<10_000 {
@@ -62,22 +63,22 @@ import Totals
         outbox.confirm(pings.removeFirst())
       case 18:
         outbox.expire(now: now)
-        // One of the last 16, whatever its state.
+        // Withdraws one of the last 16 messages, whatever its state.
         outbox.withdraw(outbox.ledger.last &- UInt64.random(in: 0..<16, using: &random))
         guard outbox.hasSendingConnection, Bool.random(using: &random) else { continue }
-        // The kernel has a part of the first message at most.
+        // The kernel has taken at most a part of the first message.
         let kept = Int.random(in: 0...min(1, buffer.count), using: &random)
         outbox.block(returning: kept < buffer.count ? buffer[kept].sequence : nil)
         buffer.removeSubrange(kept...)
       case 19..<21:
-        // To one of the last 16, if it has arrived.
+        // The upstream replies to one of the last 16 messages, if that message has arrived.
         let sequence = outbox.ledger.last &- UInt64.random(in: 0..<16, using: &random)
         guard let times = arrived[sequence], let state = outbox.ledger.state(of: sequence) else { continue }
         outbox.replied(to: sequence)
         if state == .queued || state == .written { arrivedBeforeReply[sequence] = times }
       default:
         if outbox.hasSendingConnection {
-          // Some are lost in the midst of a message, some over one that the upstream finds too large.
+          // Some connections are lost in the middle of a message, some because a message is too large for the upstream.
           let begun = Bool.random(using: &random) ? buffer.first?.sequence : nil
           outbox.stopSending(closedAsTooBig: Int.random(in: 0..<4, using: &random) == 0, partiallyWritten: begun)
           outbox.settle(partiallyWritten: begun)
@@ -114,7 +115,7 @@ import Totals
       switch state {
       case .confirmed: #expect(times >= 1)
       case .expired, .replaced: #expect(times == 0)
-      // Refused by the upstream, or dropped: not sent again in either case.
+      // A message that the upstream refused or that was dropped is not sent again.
       case .rejected: #expect(times <= 1 || redelivery == .unconfirmed)
       case .unknown, .queued, .written: break
       }

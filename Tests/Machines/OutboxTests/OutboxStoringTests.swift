@@ -6,12 +6,12 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// An outbox whose messages are stored: what may be written, and what is restored.
+/// An outbox whose messages are stored: the messages that may be written, and the messages that are restored.
 @Suite struct OutboxStoringTests {
   private let now = MonotonicTime.zero + .hours(1)
   private var clock: JournalClock { JournalClock(now: now, wallClock: 1_800_000_000_000) }
 
-  /// What an earlier process has left: queued messages, of which a connection may have written the first.
+  /// The messages of an earlier process. They are queued, and a connection may have written the first of them.
   ///
   /// - Parameters:
   ///   - last: the last message that was queued.
@@ -58,7 +58,7 @@ import UpstreamSession
     #expect(outbox.nextIntent(maximumMessages: 2, maximumBytes: 1 << 20, now: now) == 3)
   }
 
-  /// Whether a pong or a reply confirms it, and whatever becomes of its connection then.
+  /// A pong or a reply confirms the message. Its connection may be lost then.
   @Test(arguments: [false, true], [false, true])
   func aWithheldConfirmationIsShownWhenItIsReleased(isReplied: Bool, redelivers: Bool) {
     var settings = OutboxSettings()
@@ -84,7 +84,7 @@ import UpstreamSession
     #expect(outbox.isEmpty)
   }
 
-  /// Its connection is lost before a pong arrives.
+  /// The connection is lost before a pong arrives.
   @Test func aMessageWhoseConfirmationIsWithheldIsUnknownWithoutAPong() {
     var outbox = Outbox(OutboxSettings())
     outbox.startSending(on: Generation(1))
@@ -98,7 +98,8 @@ import UpstreamSession
     #expect(outbox.ledger.state(of: 1) == .unknown)
   }
 
-  /// Its connection is lost before a pong arrives, and after the reply, or a new connection gets the message before the reply arrives.
+  /// No pong arrives. The connection is lost after the reply, or a new connection gets the message before the reply
+  /// arrives.
   @Test(arguments: [false, true], [false, true])
   func aMessageWithAReplyWhoseConfirmationIsWithheldIsConfirmed(redelivers: Bool, isLate: Bool) {
     var settings = OutboxSettings()
@@ -114,7 +115,7 @@ import UpstreamSession
     outbox.settle()
     if redelivers {
       if isLate {
-        // It is in the queue, and is not sent again.
+        // The message is in the queue, but is not sent again.
         outbox.replied(to: 2)
       }
       outbox.startSending(on: Generation(2))
@@ -150,7 +151,7 @@ import UpstreamSession
     #expect(outbox.ledger.state(of: 1) == .confirmed)
   }
 
-  /// Nothing confirms it.
+  /// The connection does not confirm messages.
   @Test func aMessageThatIsFinallyWrittenIsSettledWhenItIsReleased() {
     var settings = OutboxSettings()
     settings.confirms = false
@@ -253,7 +254,7 @@ import UpstreamSession
     #expect(outbox.ledger.state(of: 1) == .queued)
   }
 
-  /// Only the states of the last messages are stored.
+  /// A store keeps the states of only the last messages.
   @Test func aMessageThatIsOlderThanTheStoredStatesIsQueuedAgain() {
     for last in [70_000, 100] as [UInt64] {
       var outbox = Outbox(OutboxSettings())
@@ -270,7 +271,7 @@ import UpstreamSession
     }
   }
 
-  /// The changes that an outbox submits, or those that replace them, lead to its queue and the states of its messages.
+  /// Submitted changes, and the changes that replace them, restore the outbox's queue and the states of its messages.
   @Test(arguments: 0..<20 as Range<UInt64>)
   func aStoredOutboxIsTheOutboxThatSubmittedIt(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)
@@ -335,7 +336,7 @@ import UpstreamSession
         let (record, delivery) = (live.ledger.record(of: number, now: clock.now), stored.delivery(number))
         #expect(record?.state.rawValue == delivery?.state && (record?.reason?.rawValue ?? 0) == delivery?.reason)
         #expect(record?.time == delivery.map { clock.time(of: $0.time * 10) }, "message \(number)")
-        // What may still be sent is stored.
+        // The payload of a message that may still be sent is stored.
         let isHeld = record.map { !live.ledger.releasesPayload($0.state) } ?? false
         #expect(stored.messages[number].map { [UInt8](copying: $0.payload.bytes) } == (isHeld ? payloads[number] : nil))
       }
@@ -369,7 +370,7 @@ import UpstreamSession
     outbox.intend(through: 1)
     outbox.permit(through: 1)
     #expect(take(&outbox) == [1])
-    // Nothing waits for the store.
+    // No message waits for the store.
     outbox.storeChanged(hasFailed: true)
     _ = outbox.enqueue(payload, kind: .text, timeToLive: .zero, now: now)
     #expect(take(&outbox) == [3])

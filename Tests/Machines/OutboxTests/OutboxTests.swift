@@ -4,7 +4,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// An outbox with a clock, asked the way a driver asks.
+/// An outbox with a clock. Tests call it like a driver.
 struct OutboxFixture {
   var outbox: Outbox
   var now = MonotonicTime(nanoseconds: 1_000_000_000)
@@ -74,7 +74,7 @@ struct OutboxFixture {
     #expect(box.states == "qqqq")
     #expect(take(2) == ["large", "b"])
     #expect(box.outbox.next(largerThan: 4)?.sequence == 4)
-    // One that may not be queued is taken at once.
+    // A message that may not be queued is taken at once.
     #expect(take(4) == ["larger"])
     box.post("at once", ttl: .zero)
     #expect(box.outbox.next(largerThan: 4) == nil)
@@ -177,7 +177,7 @@ struct OutboxFixture {
     box.post("12345678")
     _ = box.take()
     box.post("9")
-    // What a connection has taken cannot be dropped, and leaves no room.
+    // The outbox cannot drop a message that a connection has taken, so the message keeps its room.
     #expect(box.post("123") == .full(.bytes))
     #expect(box.states == "qq")
     #expect(box.post("12") == .queued(sequence: 3, wakes: true))
@@ -233,7 +233,7 @@ struct OutboxFixture {
     box.outbox.startSending()
     box.post("a", ttl: .zero)
     box.post("b", ttl: .zero)
-    // Both tokens are spoken for, taken or not.
+    // Both tokens belong to messages, whether these are taken or not.
     #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
     #expect(box.take() == ["a", "b"])
     #expect(box.post("c", ttl: .zero) == .notReady(.pace(until: box.now + .milliseconds(100))))
@@ -241,7 +241,7 @@ struct OutboxFixture {
     #expect(box.post("c", ttl: .zero) == .queued(sequence: 3, wakes: true))
   }
 
-  /// The cut of a hand-over takes two round trips, or two seconds where a pong is missing.
+  /// The cut of a hand-over takes two round trips, or two seconds if a pong is missing.
   @Test(arguments: [false, true]) func nowOrNeverDoesNotWaitForTheEndOfALongCut(isLong: Bool) {
     var box = OutboxFixture()
     box.outbox.startSending()
@@ -263,7 +263,7 @@ struct OutboxFixture {
     box.outbox.startSending()
     box.post("a", ttl: .zero)
     box.outbox.block(returning: nil)
-    // It was accepted a moment too early, and is not sent a moment too late.
+    // The outbox accepted the message just before the block, and does not send it after the block.
     #expect(box.states == "e")
     #expect(box.post("b", ttl: .zero) == .notReady(.blocked))
     box.post("c")
@@ -284,7 +284,7 @@ struct OutboxFixture {
     #expect(box.states == "rqq")
     box.outbox.startSending()
     #expect(box.take() == ["other", "2"])
-    // What has been taken is not replaced any more.
+    // A message that a connection has taken can no longer be replaced.
     #expect(box.post("3", topic: "price") == .full(.messages))
     box.outbox.written(through: 3)
     box.post("3", topic: "price")
@@ -324,7 +324,7 @@ struct OutboxFixture {
     #expect(box.take() == [])
     box.now = box.now + .milliseconds(1)
     #expect(box.take() == ["c"])
-    // A lost connection earns no new burst.
+    // A lost connection does not restore the burst.
     box.outbox.stopSending()
     #expect(box.outbox.nextPermit(now: box.now) == nil, "nobody could take it")
     box.outbox.settle()
@@ -405,7 +405,7 @@ struct OutboxFixture {
       $0.overflow = .dropOldest
     }
     for _ in 0..<10_000 {
-      // Messages with the same deadline share an entry.
+      // Messages with the same deadline would have one entry together.
       box.now = box.now + .milliseconds(1)
       box.post("m", ttl: .hours(1), topic: topic)
     }

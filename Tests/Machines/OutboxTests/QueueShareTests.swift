@@ -7,7 +7,7 @@ import UpstreamSession
 
 @testable import Outbox
 
-/// What one client may take of a queue that it shares with others.
+/// The share of a queue that one client may use.
 @Suite struct QueueShareTests {
   private func fixture(
     messages: Int = 64, bytes: Int = 64_000, _ overflow: OutboxSettings.Overflow = .refuse
@@ -94,7 +94,7 @@ import UpstreamSession
     for _ in 0..<100 { #expect(isQueued(box.post("m", by: 1))) }
     #expect(box.outbox.messages == 64 && box.outbox.ledger.state(of: 1) == .queued)
     #expect(isQueued(box.post("third", by: 3)) && box.outbox.messages == 64)
-    // Nobody has more than a share: the oldest of all.
+    // No client has more than a share, so the oldest message of all clients is dropped.
     var fair = fixture(.dropOldest)
     for client in 1...65 as ClosedRange<UInt64> { fair.post("m", by: client) }
     #expect(fair.outbox.messages == 64 && fair.outbox.ledger.state(of: 1) == .rejected)
@@ -122,7 +122,8 @@ import UpstreamSession
     #expect(isQueued(box.post("m", by: 1)) && box.post("m", by: 1) == .full(.messages))
   }
 
-  /// Random use by clients of which the first posts most. Every client that has less than its share is accepted while the reserve has room.
+  /// Random use by several clients, of which the first posts most messages. While the reserve has room, the outbox
+  /// accepts messages of every client below its share.
   @Test(arguments: [UInt64](1...10), [OutboxSettings.Overflow.refuse, .dropOldest])
   func aClientThatHasLittleIsAccepted(seed: UInt64, overflow: OutboxSettings.Overflow) {
     var random = SeededGenerator(seed: seed)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Outbox
 
-/// `Outbox.replied`: a reply confirms its message, wherever it is, and the message is not sent again.
+/// `Outbox.replied`: a reply confirms its message in every state, and the message is not sent again.
 @Suite struct ReplyTests {
   /// An outbox whose three messages are written.
   private func fixture(_ change: (inout OutboxSettings) -> Void = { _ in }) -> OutboxFixture {
@@ -74,7 +74,7 @@ import Testing
     _ = box.take()
     box.outbox.replied(to: 1)
     box.outbox.replied(to: 2)
-    // The second is partially written, and it was not too large.
+    // The second message is partially written, and was not too large.
     box.outbox.stopSending(closedAsTooBig: closedAsTooBig, partiallyWritten: 2)
     box.outbox.settle(partiallyWritten: 2)
     #expect(box.states == "ccq" && box.outbox.messages == 1 && box.outbox.bytes == 1 && box.outbox.waiting == 1)

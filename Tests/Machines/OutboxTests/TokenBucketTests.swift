@@ -25,7 +25,8 @@ import Outbox
     #expect(bucket.nextToken(now: start) == start + .milliseconds(100))
   }
 
-  /// The loop that asks may have read its clock before the one that took.
+  /// Two loops use the bucket. The clock of the second loop may be behind the clock with which the first loop took a
+  /// token.
   @Test func theNextTokenIsTheSameForAClockThatIsBehind() {
     var bucket = TokenBucket(Pace(messages: 1, interval: .seconds(3600)))
     bucket.take(1, now: start)
@@ -34,7 +35,7 @@ import Outbox
     #expect(bucket.nextToken(now: behind) == start + .seconds(3600))
   }
 
-  /// A timer that fires late by less than its grain must not slow the pace down.
+  /// A timer that fires late, by less than its grain, must not slow the pace down.
   @Test func keepsThePaceThoughTimersAreLate() {
     var bucket = TokenBucket(Pace(messages: 500))
     var random = SeededGenerator(seed: 7)
@@ -49,7 +50,7 @@ import Outbox
     #expect((4_990...5_001).contains(sent), "\(sent)")
   }
 
-  /// More than one message a millisecond: each tick of the timer lets through what was due.
+  /// At more than one message a millisecond, each tick of the timer admits all messages that are due.
   @Test func keepsAPaceFinerThanTheTimers() {
     var bucket = TokenBucket(Pace(messages: 100_000))
     var now = start
@@ -63,7 +64,7 @@ import Outbox
     #expect((99_800...100_000).contains(sent), "\(sent)")
   }
 
-  /// In any stretch of time no more than the burst and what the pace gives, whatever the pattern of use.
+  /// No interval has more messages than the burst and the pace allow, whatever the pattern of use.
   @Test(arguments: [UInt64](1...50))
   func neverGivesMoreThanItsPace(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

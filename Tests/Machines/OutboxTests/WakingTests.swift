@@ -4,9 +4,9 @@ import Testing
 
 @testable import Outbox
 
-/// A hand-written client that appends to its queue and never drains it is the fault this test is for.
+/// The tests are for a fault of hand-written clients, which append to a queue and never drain it.
 @Suite struct WakingTests {
-  /// However posts and turns of the driver alternate: while messages wait, the driver was woken for them.
+  /// While messages are queued, the driver has been woken for them, however posts and turns of the driver alternate.
   @Test(arguments: [UInt64](1...20))
   func aQueueIsDrainedHoweverItWasFilled(seed: UInt64) {
     var random = SeededGenerator(seed: seed)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Profiles
 
-/// The addresses that a session of a client must not reach. The threat is server-side request forgery.
+/// The addresses that a client's session must not reach. The threat is server-side request forgery.
 @Suite struct AddressKindTests {
   @Test(arguments: [
     ("0.0.0.0", AddressKind.unspecified), ("0.1.2.3", .unspecified), ("127.0.0.1", .loopback),
@@ -38,7 +38,7 @@ import Testing
 }
 
 @Suite struct ConnectionRulesTests {
-  /// Texts that are not addresses by RFC 3986, but that the C library reads as one.
+  /// Texts that are not addresses by RFC 3986, but that the C library reads as addresses.
   @Test(arguments: [
     "127.0.0.1", "127.0.0.1.", "000000000000000000177.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001",
     "127.1", "127.0.1",

@@ -30,7 +30,7 @@ import Testing
     #expect((0..<3).map { _ in search.nextStep(using: &random) } == [.ask(1), .ask(0), .ask(2)])
   }
 
-  /// Attack: a server that accepts each connection, and then closes it.
+  /// Attack: a server accepts each connection and closes it at once.
   @Test func aConnectionThatEndsAtOnceIsFollowedByAWaitThatGrows() {
     var random = SeededGenerator(seed: 1)
     var search = PrimarySearch(sentinels: 1)

@@ -12,7 +12,7 @@ import Testing
 
   private static func bulk(_ text: String) -> RESPReply { .bulk(Array(text.utf8)) }
 
-  /// Returns the written commands, each followed by its reply; at the end, `complete` or the failure.
+  /// Returns the written commands, each followed by its reply. The last element is `complete` or the failure.
   private func run(_ handshake: RedisHandshake, _ replies: RESPReply...) -> [String] {
     var handshake = handshake
     var events: [String] = []

@@ -88,7 +88,7 @@ import Testing
     pipeline.append(bytes: RedisPipeline.byteLimit, now: .zero) { _ in }
     _ = pipeline.takeFirst()
     #expect(pipeline.count < RedisPipeline.commandLimit && !pipeline.hasRoom(isShort: false))
-    // Otherwise it could not be verified that the command is stored.
+    // The gateway could not verify otherwise that the command is stored.
     #expect(pipeline.hasRoom(isShort: true))
   }
 }

@@ -15,7 +15,7 @@ import Testing
 
   private static let pong = RESPReply.array([.bulk(Array("pong".utf8)), .bulk([])])
 
-  /// The first word of each command, and its number of channels.
+  /// The first word of each command, and the number of its channels.
   private static func commands(in output: inout ByteQueue) throws -> [String] {
     var reader = RESPReader()
     var commands: [String] = []
@@ -91,7 +91,7 @@ import Testing
       try subscriptions.timeout(now: now + .milliseconds(1_999), into: &output)
       #expect(output.count == 0, "one PING at a time")
       now = now + .milliseconds(1_999)
-      // Both forms of the reply.
+      // Redis has a different form of this reply for connections with a subscription.
       if isConfirmed { _ = try subscriptions.receive(.simple("PONG"), now: now) }
     }
     #expect(throws: RedisFailure.timeout("Redis did not reply to PING")) {
@@ -109,7 +109,7 @@ import Testing
     #expect(subscriptions.deadline == .zero + .seconds(62))
   }
 
-  /// Attack: a server that sends messages, and never confirms a subscription.
+  /// Attack: a server sends messages, and never confirms a subscription.
   @Test func aChangeMustBeConfirmedInTime() throws {
     var output = ByteQueue()
     var subscriptions = RedisSubscriptions(to: ["a", "b"], now: .zero, into: &output)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import RouteNetlink
 
-/// Datagrams of Linux 6 on x86-64 for `ip monitor`, in hexadecimal. Most of their attributes are left out.
+/// Datagrams for `ip monitor` from Linux 6 on x86-64, in hexadecimal, without most of their attributes.
 private enum Captured {
   /// `ip addr add 10.99.3.1/24`, and its removal.
   static let newIPv4 =
@@ -105,7 +105,7 @@ extension String {
     #expect(events([16, 0, 0, 0, 4, 0, 0, 0] + [UInt8](repeating: 0, count: 8)) == [.overrun])
   }
 
-  // MARK: Lies
+  // MARK: Wrong lengths
 
   @Test func stopsWhereALengthLies() {
     let good = Captured.linkUp.bytes
@@ -122,7 +122,7 @@ extension String {
       let whole = text.bytes
       for count in 0..<whole.count {
         #expect(events(Array(whole[..<count])) == [], "cut to \(count)")
-        // The same with a length that fits the remaining bytes.
+        // The same message with a length that fits the remaining bytes.
         var short = Array(whole[..<count])
         guard count >= 16 else { continue }
         short[0] = UInt8(count)

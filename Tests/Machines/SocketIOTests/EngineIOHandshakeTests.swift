@@ -82,7 +82,7 @@ import Testing
       let isResponse = EngineIORefusal.isResponse(Array(response[..<end]).span)
       #expect(isResponse == (end >= 12 ? true : nil))
     }
-    // The first byte of a text frame; an interim response; a frame whose first bytes are alike.
+    // The first bytes of a text frame, an interim response, and a frame that begins like a response.
     for other in [[0x81, 5], Array("HTTP/1.1 200".utf8), Array("HTTQ".utf8)] as [[UInt8]] {
       let isResponse = EngineIORefusal.isResponse(other.span)
       #expect(isResponse == false)

@@ -40,7 +40,7 @@ import Testing
     #expect(EngineIOPacket.binaryPrefix(.three) == [4] && EngineIOPacket.binaryPrefix(.four).isEmpty)
   }
 
-  /// The example of both protocol documents.
+  /// The example from both protocol documents.
   @Test func base64TextIsBinaryData() throws {
     let four = Array("bAQIDBA==".utf8)
     let three = Array("b4AQIDBA==".utf8)

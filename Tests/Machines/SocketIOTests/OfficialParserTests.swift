@@ -7,7 +7,7 @@ import Testing
 
 /// The official JavaScript parser as an oracle: `scripts/setup test` installs Debian's package of version 4.2.1.
 @Suite struct OfficialParserTests {
-  /// How our parser reads a packet.
+  /// The fields of a packet, as our parser reads them.
   private struct Reading: Encodable {
     let type: UInt8
     let namespace: String
@@ -18,7 +18,7 @@ import Testing
 
   private struct Judged: Encodable {
     let text: String
-    /// nil: ours refuses it.
+    /// nil if our parser refuses the packet.
     let reading: Reading?
   }
 
@@ -82,7 +82,7 @@ import Testing
       let packet = try JSONDecoder().decode(Generated.self, from: line)
       let read = try #require(Self.reading(packet.text), "\(packet.text)")
       #expect(read.namespace == packet.namespace && read.id == packet.id && read.data == packet.data, "\(packet.text)")
-      // The encoder makes the type of a packet with attachments a binary one, as ours does.
+      // For a packet with attachments, the official encoder chooses the binary type, like ours.
       #expect(read.type == packet.type && read.attachments == packet.attachments.count, "\(packet.text)")
       if read.attachments > 0 { withAttachments += 1 }
     }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import SocketIO
 
-/// A conversation with the texts of what it reports, for tests.
+/// A conversation for tests, with the events that it reports as text.
 struct Talk {
   var conversation: SocketIOConversation
   static let open4 = #"0{"sid":"s","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#
@@ -17,7 +17,7 @@ struct Talk {
     conversation = SocketIOConversation(version, namespaces: namespaces, recoveries: recoveries, limits)
   }
 
-  /// What a message means, in words; a violation as its text.
+  /// The meaning of a message, in words. For a violation, its text.
   mutating func receive(_ text: String) -> String { receive(Array(text.utf8), .text) }
   mutating func receive(_ bytes: [UInt8]) -> String { receive(bytes, .binary) }
 
@@ -162,7 +162,7 @@ struct Talk {
     #expect(talk.receive(#"44{"message":"\#(long)"}"#) == "refused 0 byServer \(long.prefix(256))…")
   }
 
-  /// A connection that works must not become deaf by a packet that has no meaning then.
+  /// A packet that has no meaning after the setup must not make a working connection ignore further packets.
   @Test func aConnectOfAnotherVersionMeansNothingAfterTheSetup() {
     var talk = Talk(.four, ["/admin", "/late"])
     _ = talk.receive(Talk.open4)
@@ -185,7 +185,7 @@ struct Talk {
 
   // MARK: Each state of a namespace and each packet
 
-  /// What a namespace in each state makes of each packet.
+  /// The reaction of a namespace in each state to each packet.
   @Test(
     arguments: [
       (
@@ -388,7 +388,8 @@ struct Talk {
     #expect(talk.conversation.recovery(0) == Continuation(pid: Array("p1".utf8)))
     _ = talk.receive(#"42["a","o1"]"#)
     #expect(talk.conversation.recovery(0)?.offset == Array("o1".utf8))
-    // No offset: a number, no argument, an event with an id, a longer string than an identifier.
+    // These events have no offset: the last argument is a number, there is no second argument, the event has an id, or
+    // the string is longer than an identifier.
     let long = String(repeating: "x", count: 1_100)
     for text in [#"42["a","o2",3]"#, #"42["o3"]"#, #"427["a","o4"]"#, #"42["a","\#(long)"]"#] { _ = talk.receive(text) }
     #expect(talk.conversation.recovery(0)?.offset == Array("o1".utf8))
@@ -413,7 +414,7 @@ struct Talk {
     #expect(talk.conversation.recovery(0) == recovery)
   }
 
-  /// Without an event there is no offset, and the server could not find the state.
+  /// Without an event, the client has no offset, and the server could not find the state.
   @Test func withoutAnOffsetNothingIsAskedFor() {
     var talk = Talk(.four, ["/"], [Continuation(pid: Array("p1".utf8))])
     _ = talk.receive(Talk.open4)

@@ -8,7 +8,7 @@ import Testing
     try ParsedPacket(text, limits)
   }
 
-  /// The examples of both protocol documents.
+  /// The examples from both protocol documents.
   @Test(
     arguments: [
       ("0", .connect, 0, "", nil, ""), ("0/admin,", .connect, 0, "/admin", nil, ""),
@@ -47,7 +47,7 @@ import Testing
     let packet = try parse(text)
     #expect(packet.packet.kind == kind && packet.packet.attachments == attachments && packet.packet.id == id)
     #expect(packet.namespace == namespace && packet.data == data)
-    // After the prefix of Engine.IO.
+    // The packet follows the prefix of Engine.IO.
     let behind = try SocketIOPacket(Array(("4" + text).utf8).span, from: 1, SocketIOLimits())
     #expect(behind.kind == kind && behind.data.count == packet.packet.data.count && behind.id == id)
   }
@@ -124,7 +124,7 @@ import Testing
     } else {
       #expect(throws: SocketIOViolation.invalidPlaceholder) { try parse(text) }
     }
-    // They mean nothing in a packet without attachments.
+    // Placeholders have no meaning in a packet without attachments.
     _ = try parse("2[\"a\",\(argument)]")
   }
 
@@ -152,7 +152,7 @@ import Testing
     #expect(output.bytes.text() == "61-15[]")
   }
 
-  /// A parser before 4.2.2 fails on the packet after it.
+  /// A parser before version 4.2.2 fails on the packet after such a packet.
   @Test func aBinaryPacketWithoutAttachmentsIsNeverWritten() {
     var output = ByteQueue()
     SocketIOPacket.writeEvent(
@@ -177,7 +177,7 @@ import Testing
   }
 }
 
-/// A packet with its texts.
+/// A packet, with its parts as text.
 struct ParsedPacket {
   let packet: SocketIOPacket
   let bytes: [UInt8]

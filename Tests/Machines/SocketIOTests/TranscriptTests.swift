@@ -5,7 +5,7 @@ import WebSocketCodec
 
 @testable import SocketIO
 
-/// The sample sessions of the protocol documents, as frames of a server, cut at every place.
+/// The sample sessions of the protocol documents, as frames of a server, split at every place.
 @Suite struct TranscriptTests {
   private enum Message {
     case text(String)
@@ -79,7 +79,7 @@ import WebSocketCodec
     expectEvents(events.split(separator: "\n").map(String.init), from: wire.copyBytes()) { pieces in
       var client = WebSocketConnection(role: .client, compression: nil)
       var talk = Talk(version, ["/", "/admin"])
-      // Nothing that we send depends on what has arrived.
+      // The client's messages do not depend on received messages.
       for namespace in 0..<2 { _ = talk.connect(namespace) }
       talk.conversation.expectAcknowledgement(1, namespace: 1)
       var events: [String] = []

@@ -3,9 +3,9 @@ import Testing
 
 @testable import Totals
 
-/// Which parts yield, as tables of parts.
+/// The parts that yield, given as tables.
 @Suite struct YieldingTotalTests {
-  /// A part of the total: the principal, the address, and its size.
+  /// A part of the total: its principal, its address and its size.
   private struct Use {
     let principal: UInt64
     let address: UInt64
@@ -117,7 +117,7 @@ import Testing
     }
   }
 
-  /// Attack: ever new addresses could make the tables grow.
+  /// Attack: ever new addresses make the tables grow.
   @Test func forgetsWhoHasGone() {
     var random = SeededGenerator(seed: 1)
     var total = YieldingTotal<Int>(limit: 50)

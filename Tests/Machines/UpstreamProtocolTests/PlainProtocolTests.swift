@@ -17,7 +17,8 @@ import UpstreamProtocol
     spoken.receive(Array(text.utf8).span, kind: .text, &memory)
   }
 
-  /// A challenge is answered with a value of itself, and the steps without a response follow at once.
+  /// The response to a challenge contains a value of the challenge. The following steps, which expect no response, are
+  /// sent at once.
   @Test mutating func makesSetupMessagesUpToTheOneThatAwaitsAResponse() throws {
     conventions.onOpen = [.init(), .init(), .init()]
     conventions.onOpen[0].expect = Matcher([.prefix("{\"challenge\"")])
@@ -75,7 +76,7 @@ import UpstreamProtocol
     #expect(try PlainProtocol(UpstreamConventions()).heartbeatOrNil(memory) == nil)
   }
 
-  /// The cursor outlives the connection, and another value of the protocol uses it.
+  /// The cursor outlives the connection. The protocol object of the next connection uses it.
   @Test mutating func remembersTheCursorOfPushes() throws {
     conventions.cursor.pointer = JSONPointer("/id")
     conventions.cursor.initial = try template("start", .value)

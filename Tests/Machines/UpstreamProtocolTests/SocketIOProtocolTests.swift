@@ -7,7 +7,7 @@ import Testing
 
 @testable import UpstreamProtocol
 
-/// A Socket.IO connection with texts for what it sends and reports.
+/// A Socket.IO connection that records what it sends and reports as text.
 struct Talk {
   var spoken: SocketIOProtocol
   var memory = ProtocolMemory(SubscriptionRules(), salt: 35)
@@ -36,7 +36,7 @@ struct Talk {
     meaning(of: spoken.receive(bytes.span, kind: .binary, &memory))
   }
 
-  /// The meaning that follows the news, which are kept.
+  /// Keeps the news of an event, and returns the event that follows them.
   private mutating func meaning(of event: ProtocolEvent) -> ProtocolEvent {
     guard case .news(let new) = event else { return event }
     var all = news ?? ProtocolNews()
@@ -71,14 +71,14 @@ struct Talk {
     _ = takeNews()
   }
 
-  /// What was held back during the setup.
+  /// Returns the pushes that were held back during the setup.
   mutating func held() -> [String] {
     var words: [String] = []
     while let event = next() { words.append(Talk.words(event)) }
     return words
   }
 
-  /// Opens the connection and asks for the default namespace.
+  /// Opens the connection and connects to the default namespace.
   mutating func connect() throws {
     try spoken.prepareSetup(from: 0, memory, now: 0)
     #expect(receive(Self.open) == .setupResponse)
@@ -86,7 +86,7 @@ struct Talk {
     _ = takeNews()
   }
 
-  /// The push, in words.
+  /// The push as text.
   static func words(_ event: ProtocolEvent) -> String {
     guard case .event(let push) = event else { return "\(event)" }
     let record = EventRecord(push.record.bytes)
@@ -110,7 +110,8 @@ struct Talk {
 }
 
 extension SocketIOProtocol {
-  /// The connection ends: keeps what the next one needs. Returns whether no push is missing if the server restores the state.
+  /// Ends the connection, and keeps the state for the next connection. Returns whether no push is missing if the server
+  /// restores the state.
   func saveState(in memory: inout ProtocolMemory) -> Bool {
     memory.recoveries = continuations.filter { $0.value.offset != nil }
     return continuations.values.areComplete
@@ -143,7 +144,7 @@ private func text(_ bytes: SharedBytes?) -> String? {
     let news = talk.takeNews()
     #expect(news?.heartbeats == ProtocolNews.Heartbeats(within: .seconds(3)) && news?.maximumPayload == 50)
     #expect(talk.begin(1) == ["40"] && talk.spoken.awaitedStep == 1)
-    // An answer that is not awaited completes no step.
+    // A response that no step waits for completes no step.
     #expect(talk.receive(#"40/admin,{"sid":"x"}"#) == .ignored)
     #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
     #expect(talk.begin(2) == [#"40/admin,{"token":"a\"b"}"#])
@@ -279,7 +280,7 @@ private func text(_ bytes: SharedBytes?) -> String? {
     #expect(talk.encode(reply).0 == .notConnected)
     reply.connection = 7
     #expect(talk.encode(reply).1 == ["4312[1]"])
-    // Its bytes may be taken back, and are then written again.
+    // The outbox may take the message back. Its bytes are then written again.
     #expect(talk.encode(reply).1 == ["4312[1]"])
   }
 

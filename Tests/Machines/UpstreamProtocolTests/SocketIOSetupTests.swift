@@ -6,9 +6,9 @@ import Testing
 
 @testable import UpstreamProtocol
 
-/// What arrives, and what cannot be sent, before a Socket.IO connection is ready.
+/// Events that arrive, and messages that cannot be sent, before a Socket.IO connection is ready.
 @Suite struct SocketIOSetupTests {
-  /// A connection that asks for the events after the offset `o1`.
+  /// A connection that requests the events after the offset `o1`.
   private static func recovering() throws -> Talk {
     var talk = Talk()
     talk.memory.recoveries["/"] = Continuation(pid: Array("p".utf8), offset: Array("o1".utf8))
@@ -28,13 +28,13 @@ import Testing
 
   // MARK: Early events
 
-  /// The official server sends the events that were missed before its answer to CONNECT.
+  /// The official server sends the missed events before its response to CONNECT.
   @Test func offsetsOfEarlyEventsCount() throws {
     var talk = try Self.recovering()
     #expect(talk.receive(#"42["a",2,"o2"]"#) == .none && talk.receive(#"42["a",3,"o3"]"#) == .none)
     #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
     #expect(talk.takeNews()?.isStateLost == false)
-    // An event counts once it is passed on.
+    // An event counts only after it was passed on.
     #expect(talk.spoken.saveState(in: &talk.memory))
     #expect(talk.memory.recoveries["/"]?.offset == Array("o1".utf8))
     #expect(talk.held() == [#"/ a(2,"o2")"#, #"/ a(3,"o3")"#])
@@ -55,7 +55,7 @@ import Testing
 
   @Test func aRecoveryHasMoreEvents() throws {
     var talk = try Self.recovering()
-    // More bytes than a new connection may hold.
+    // These bytes exceed the limit for events of a new connection.
     for _ in 0..<30 { #expect(talk.receive(#"42["0123456789"]"#) == .none) }
     #expect(talk.receive(#"40{"sid":"y","pid":"p"}"#) == .setupResponse)
     #expect(talk.held().count == 30)
@@ -71,7 +71,7 @@ import Testing
     var talk = Talk { $0.namespaces = [Self.optional("/a"), Self.optional("/b")] }
     talk.memory.recoveries["/a"] = Continuation(pid: Array("p".utf8), offset: Array("o1".utf8))
     try talk.connect()
-    // More bytes than another namespace may hold.
+    // These bytes exceed the limit for events of another namespace.
     for _ in 0..<30 { #expect(talk.receive(#"42/a,["0123456789"]"#) == .none) }
     talk.skip(step: 1)
     _ = talk.begin(2)
@@ -83,7 +83,7 @@ import Testing
     #expect(talk.held().count == 45)
   }
 
-  /// The state that it asks for cannot be the reason.
+  /// After the setup, the requested state cannot be the reason of a violation.
   @Test func aViolationAfterTheSetupDoesNotEndTheRecovery() throws {
     var talk = Talk { $0.namespaces = [.init(name: "/"), Self.optional("/slow")] }
     try talk.connect()
@@ -124,7 +124,8 @@ import Testing
 
   // MARK: Storing
 
-  /// A push has what continues after it, and a namespace without a push cannot be continued.
+  /// Each push stores the state from which a connection after it can continue. A namespace without a push has no such
+  /// state.
   @Test func eachPushHasWhatContinuesAfterIt() throws {
     var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), SocketIOSettings.Namespace(name: "/b")] }
     try talk.connect()

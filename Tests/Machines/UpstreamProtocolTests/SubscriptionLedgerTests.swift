@@ -7,7 +7,7 @@ import Testing
 @testable import UpstreamProtocol
 
 @Suite struct SubscriptionLedgerTests {
-  /// GraphQL's words.
+  /// The words of GraphQL's protocol.
   private func rules(_ change: (inout SubscriptionRules) -> Void = { _ in }) throws -> SubscriptionRules {
     let type = try #require(JSONPointer("/type"))
     let id = try #require(JSONPointer("/id"))
@@ -50,7 +50,7 @@ import Testing
     #expect(ledger.count == 0 && ledger.bytes == 0)
   }
 
-  /// The changes that a ledger submits, or those that replace them, lead to its messages.
+  /// Submitted changes, and the changes that replace them, restore the messages of a ledger.
   @Test(arguments: 0..<10 as Range<UInt64>)
   func storedSubscriptionsAreThoseOfTheLedger(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)
@@ -103,7 +103,7 @@ import Testing
     #expect(hear(&ledger, text("complete", 1 << 20)) == .removed)
   }
 
-  /// Its client does not know the id under which it would be kept, and could not remove it.
+  /// The ledger would keep the message under an id that the client does not know, so the client could not remove it.
   @Test func aCallIsNotKeptUnderItsOwnID() throws {
     let id = try #require(JSONPointer("/id"))
     let channel = try #require(JSONPointer("/channel"))
@@ -133,7 +133,7 @@ import Testing
     #expect(texts(ledger) == [messages[1]] && ledger.bytes == messages[1].utf8.count + 1)
     #expect(ledger.change(SubscriptionRules()) == [Array("b".utf8)])
     #expect(ledger.count == 0 && ledger.bytes == 0)
-    // As after a restart.
+    // The rules after a restart.
     for (rules, restored) in [
       (try rules(), [true, true]), (narrower, [false, true]), (SubscriptionRules(), [false, false]),
     ] {
@@ -190,7 +190,7 @@ import Testing
     #expect(subscribe("last", by: 10) == .full(.init(.entries, isOfClient: false)), "all have used it up")
     #expect(say(&ledger, #"{"id":"a2","type":"complete"}"#, by: 3) == .removed, "whoever removes it")
     #expect(subscribe("d2", by: 2) == .stored && ledger.count == 144)
-    // The next process keeps all of them, although it does not know whose they are.
+    // The next process keeps all subscriptions, although it does not know whose they are.
     var next = SubscriptionLedger(ledger.rules)
     let isRestored = ledger.messages.map { next.restore($0.key, $0.payload, kind: $0.kind) }
     #expect(isRestored.allSatisfy { $0 } && next.count == 144)
@@ -206,7 +206,7 @@ import Testing
     #expect(say(&ledger, #"{"id":4,"type":"subscribe","x":"\#(long.prefix(60))"}"#, by: 2) == full)
   }
 
-  /// Thousands of changes later, exactly the last word under each key is there.
+  /// After thousands of changes, the ledger has exactly the last message of each key.
   @Test func holdsTheLastWordUnderEachKey() throws {
     var ledger = SubscriptionLedger(try rules { $0.entries = 64 })
     var expected: [Int: Int] = [:]

@@ -26,7 +26,7 @@ import Testing
     #expect(try render("$${now} $ {x}") == "${now} $ {x}")
   }
 
-  /// The token goes back as it came: a number beyond what a double holds stays itself.
+  /// The token returns unchanged, even if it is a number that a double cannot represent.
   @Test func copiesAValueRaw() throws {
     func reply(_ message: String) throws -> String {
       try render(#"{"pong":${raw:/ping}}"#, in: .reply) { $0.triggeringMessage = Array(message.utf8) }
@@ -38,7 +38,7 @@ import Testing
     #expect(throws: TemplateError.self) { try reply(#"{"ping":nonsense}"#) }
   }
 
-  /// obs-websocket's own example of its protocol description ("Creating an authentication string").
+  /// The example in obs-websocket's own protocol description ("Creating an authentication string").
   @Test func answersTheChallengeOfOBS() throws {
     let text =
       "${sha256_base64:${sha256_base64:${env:PASSWORD}${string:/d/authentication/salt}}${string:/d/authentication/challenge}}"

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// An upstream that is still reading earlier output: the deadlines of its responses are extended.
+/// An upstream that still reads earlier output. The deadlines of its responses are extended.
 @Suite struct BusyUpstreamTests {
   private let megabyte: UInt64 = 1 << 20
 
@@ -29,7 +29,7 @@ import Testing
     #expect(session.machine.nextDeadline >= session.now + .hours(1))
   }
 
-  /// TCP has its own timeout for this case. This is for networks where it does not apply.
+  /// TCP has its own timeout for this case. The session's check is for networks where TCP's timeout does not apply.
   @Test func anUpstreamThatTakesNothingMoreIsStalled() {
     let session = session(pingAt: 16 * megabyte)
     session.pass(.seconds(3))
@@ -50,7 +50,7 @@ import Testing
     #expect(session.state == .ready)
   }
 
-  /// Only output before the ping counts.
+  /// Only output before the ping extends the deadline.
   @Test func anUpstreamThatReadsOnAndDoesNotRespondIsFound() {
     let session = session(pingAt: 1_024)
     let start = session.now
@@ -63,7 +63,8 @@ import Testing
     #expect(session.causes.last == .lost(.silence))
   }
 
-  /// A proxy accepts everything at once, and its link is slow. Bytes that may be in its buffers extend the deadline.
+  /// A proxy accepts everything at once, but its own link is slow. Bytes that may be in its buffers extend the
+  /// deadline.
   @Test func aProxyThatTakesEverythingAtOnceIsGivenTheTimeToDeliverIt() {
     let session = session(pingAt: megabyte)
     #expect(session.acknowledged(megabyte) == [])
@@ -75,7 +76,7 @@ import Testing
     #expect(ResponseDeadline.bufferedBytes / ResponseDeadline.minimumRate == 128, "and not more than two minutes")
   }
 
-  /// Bytes that an earlier pong has confirmed are not in a buffer.
+  /// Bytes that an earlier pong has confirmed are no longer in a buffer, so they do not extend the deadline.
   @Test func confirmedBytesEarnNoTime() {
     let session = session(pingAt: 64 * megabyte)
     _ = session.acknowledged(64 * megabyte)
@@ -87,7 +88,7 @@ import Testing
     #expect(session.wait().last == "suspect→backoff" && session.waited == .seconds(5))
   }
 
-  /// The pong to the first ping arrives while the second one is queued behind another message.
+  /// The pong to the first ping arrives while the second ping is queued behind another message.
   @Test func eachPingWaitsForWhatIsBeforeIt() {
     let session = session(pingAt: megabyte)
     #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
@@ -141,7 +142,7 @@ import Testing
     #expect(session.now - start == .seconds(5 + 128))
   }
 
-  /// The upstream has ended the session, so it need not read the rest.
+  /// The upstream has ended the session, so it does not have to read the rest.
   @Test func anUpstreamThatClosesIsGivenNoTimeForBuffers() {
     let session = session(pingAt: 16 * megabyte)
     _ = session.acknowledged(megabyte)

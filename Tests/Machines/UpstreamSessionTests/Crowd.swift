@@ -3,7 +3,7 @@ import TestSupport
 
 @testable import UpstreamSession
 
-/// Many sessions of one process and one host, on a virtual clock: hours pass in seconds, and a seed reproduces a run.
+/// Many sessions of one process with one host, on a virtual clock: hours pass in seconds, and a seed reproduces a run.
 final class Crowd {
   /// The host's reaction to one connection attempt.
   enum Answer {
@@ -27,7 +27,7 @@ final class Crowd {
 
   private struct Entry {
     let time: MonotonicTime
-    /// Events at the same time happen in the order in which they were planned.
+    /// Events of the same time happen in the order in which they were planned.
     let number: Int
     let session: Int
     let event: Event
@@ -35,7 +35,7 @@ final class Crowd {
 
   static let start = MonotonicTime(nanoseconds: 1_000_000_000_000)
 
-  /// A machine cannot be copied, so an array holds references.
+  /// A session machine cannot be copied, so an array contains references to it.
   final class Member {
     var machine: SessionStateMachine
     init(_ settings: SessionSettings) { machine = SessionStateMachine(settings) }
@@ -47,7 +47,7 @@ final class Crowd {
   private(set) var dials: [DialNote] = []
   /// The wait of each session after a failure or loss, by the number of its consecutive failures.
   private(set) var waits: [Int: [TimeSpan]] = [:]
-  /// The number of attempts that the limit of the host has postponed.
+  /// The number of attempts that the limit of the host has delayed.
   private(set) var postponements = 0
   private(set) var inProgress = 0
   private(set) var mostUnderWay = 0
@@ -67,7 +67,7 @@ final class Crowd {
     _ change: (inout SessionSettings) -> Void = { _ in }
   ) {
     var settings = SessionSettings()
-    // No connection becomes silent here, and pings would be most of the events.
+    // No connection becomes silent in this model, and most of the events would be pings.
     settings.liveness.isEnabled = false
     change(&settings)
     members = (0..<count).map { _ in Member(settings) }
@@ -105,7 +105,7 @@ final class Crowd {
     postponements = 0
   }
 
-  /// Lets time pass, and processes all events, until `end` or until `isOver`.
+  /// Lets time pass and processes all events, until `end` is reached or `isOver` returns true.
   func run(for span: TimeSpan, until isOver: () -> Bool = { false }) {
     let end = now + span
     while let next = heap.first, next.time <= end, !isOver() {
@@ -116,7 +116,7 @@ final class Crowd {
     if !isOver() { now = end }
   }
 
-  // MARK: What happens
+  // MARK: Events
 
   private func happen(_ entry: Entry) {
     let session = entry.session
@@ -192,7 +192,7 @@ final class Crowd {
     gate?.ended("host")
   }
 
-  // MARK: The order of things
+  // MARK: The order of events
 
   private func plan(_ time: MonotonicTime, _ session: Int, _ event: Event) {
     entries += 1

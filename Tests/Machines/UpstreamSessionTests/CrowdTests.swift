@@ -4,7 +4,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// Ten thousand sessions and one host, on the clock of a simulation.
+/// Ten thousand sessions and one host, on a virtual clock.
 @Suite struct CrowdTests {
   private static let crowd = 10_000
   /// The Kolmogorov-Smirnov bound for one in a thousand. The generator is seeded, so the result is always the same.
@@ -42,7 +42,8 @@ import Testing
     crowd.loseAll()
     crowd.run(for: .seconds(110))
 
-    // The first attempt after a stable connection, and then min(30 s, 0.5 s · 2ⁿ) after the n-th failure.
+    // After n consecutive failures, the wait is random, and at most min(30 s, 0.25 s · 2ⁿ). n is 0 after a stable
+    // connection.
     #expect(crowd.waits[0]?.count == Self.crowd)
     #expect(distanceFromUniform(crowd.waits[0] ?? [], .zero, .milliseconds(250)) < Self.bound)
     for failures in 1...7 {
@@ -52,13 +53,13 @@ import Testing
       #expect(distanceFromUniform(waits, .milliseconds(100), top) < Self.bound, "\(failures)")
     }
 
-    // Once all sessions wait for up to 30 s, 15.05 s on average, there are 664 attempts a second without waves. No
-    // second differs from the mean of independent arrivals by more than five standard deviations.
+    // When all sessions wait for up to 30 s, 15.05 s on average, there are 664 attempts a second, without waves. Every
+    // second is within five standard deviations of the mean of independent arrivals.
     let mean = Double(Self.crowd) / 15.051
     for count in perSecond(crowd, last: 40) { #expect(abs(Double(count) - mean) < 5 * mean.squareRoot()) }
   }
 
-  /// The measure itself detects samples that are not uniform.
+  /// The measure itself must detect samples that are not uniform.
   @Test func theMeasureSeesWhatIsNotUniform() {
     var random = SeededGenerator(seed: 3)
     let uniform = (0..<10_000).map { _ in Backoff.uniform(.zero, .seconds(30), using: &random) }
@@ -70,19 +71,20 @@ import Testing
 
   // MARK: A server that accepts and drops
 
-  /// Every way to end a connection right after it was opened, and the maximum number of attempts per hour that a
+  /// Every way to end a connection right after it was opened, with the maximum number of attempts per hour that a
   /// session may make in response.
   private static let ends: [(ConnectionLoss, perHour: Int)] = [
-    // The usual backoff: 15 s on average once it has grown, after a few short waits.
+    // The usual backoff: a few short waits, and then 15 s on average.
     (.ended, 330), (.reset, 330), (.silence, 330), (.closed(code: 1000), 330), (.closed(code: 1001), 330),
     (.closed(code: 1005), 330), (.closed(code: 1006), 330), (.closed(code: 1009), 330), (.closed(code: 1011), 330),
     (.closed(code: 1012), 330), (.closed(code: 1014), 330), (.closed(code: 4000), 330), (.closed(code: 4999), 330),
-    // At least 10 s.
+    // The wait is at least 10 s.
     (.closed(code: 1013), 260),
-    // Parked after the second time, for one to ten minutes; or parked after the sixth time, for five minutes: 72.
+    // For the first two, the session is parked after the second time, for one to ten minutes. For the others, it is
+    // parked after the sixth time, for five minutes, which makes 72 attempts.
     (.closed(code: 1008), 12), (.closed(code: 3000), 12), (.violation(code: 1002), 72), (.closed(code: 1002), 72),
     (.closed(code: 1003), 72), (.closed(code: 1007), 72), (.closed(code: 1010), 72),
-    // The fault of the local network: nothing reaches the server.
+    // A fault of the local network: no attempt reaches the server.
     (.noRoute, 721), (.addressGone, 721),
   ]
 
@@ -121,7 +123,8 @@ import Testing
     crowd.openAll()
     crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
     #expect(crowd.ready == Self.crowd)
-    // 5 s per attempt and 64 at once are 12.8 a second. This limit is decisive, and it is reached.
+    // Attempts take 5 s, and 64 may be in progress at once, so there are 12.8 a second. The sessions reach this limit,
+    // which determines the rate.
     #expect(crowd.mostUnderWay == 64)
     #expect(crowd.dials.count == Self.crowd)
     #expect((crowd.now - Crowd.start).seconds < Double(Self.crowd) / 12.8 * 1.1)
@@ -134,13 +137,13 @@ import Testing
     crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
     #expect(crowd.ready == Self.crowd)
     #expect(crowd.dials.count == Self.crowd, "nobody twice")
-    // 40 at once and then 20 a second, until the end.
+    // The limit allows 40 attempts at once, and then 20 a second until the end.
     let span = (crowd.now - lost).seconds
     #expect(span > Double(Self.crowd - 40) / 20 - 1 && span < Double(Self.crowd) / 20 + 2)
     for seconds in [1, 10, 100] as [Int64] {
       #expect(densest(crowd.dials, in: .seconds(seconds)) <= 40 + 20 * Int(seconds) + 1)
     }
-    // Each session waited for its turn and then used it: no session asks again and again.
+    // Each session waited for its turn and then used it. No session requests a turn again and again.
     #expect(crowd.postponements <= Self.crowd)
   }
 
@@ -165,7 +168,7 @@ import Testing
     let crowd = Crowd(1_000, gate: HostAttemptLimiter(AttemptLimits()))
     crowd.answer = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
     crowd.openAll()
-    // The attempts that were in progress when the answer changed.
+    // Completes the attempts that were in progress when the host's behaviour changed.
     crowd.run(for: .milliseconds(30))
     let before = crowd.dials.count
     #expect(before <= 41)

@@ -9,7 +9,7 @@ final class Dialogue {
   var machine: SessionStateMachine
   var random: SeededGenerator
   var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
-  /// The causes of the transitions so far.
+  /// The causes of all transitions so far.
   var causes: [TransitionCause] = []
 
   init(seed: UInt64 = 1, _ change: (inout SessionSettings) -> Void = { _ in }) {
@@ -21,7 +21,7 @@ final class Dialogue {
 
   var isReplacementPostponed: Bool { machine.isReplacementPostponed(now: now) }
 
-  // MARK: What can be said
+  // MARK: Inputs
 
   func open() -> [String] { words(machine.open(now: now, using: &random)) }
   func close(_ code: UInt16 = 1000) -> [String] { words(machine.close(code: code, now: now)) }
@@ -92,10 +92,10 @@ final class Dialogue {
   /// Lets time pass without an event.
   func pass(_ span: TimeSpan) { now = now + span }
 
-  /// Lets time pass until the next deadline, and reports that. `waited` is the time that has passed.
+  /// Lets time pass until the next deadline, and reports the deadline. `waited` is the time that has passed.
   func wait() -> [String] { wait { [] } }
 
-  /// Like `wait()`, with a driver that reports how much output is acknowledged.
+  /// Like `wait()`, but with a driver that reports how much output the upstream has acknowledged.
   func wait(acknowledging position: UInt64, _ generation: UInt64 = 1) -> [String] {
     wait { acknowledged(position, generation) }
   }
@@ -132,7 +132,7 @@ final class Dialogue {
 
   var state: SessionState { machine.observed }
 
-  /// The rest of the current wait.
+  /// The rest of the wait before the next attempt.
   var untilDial: TimeSpan? { machine.nextAttempt.map { $0 - now } }
 
   func words(_ actions: [SessionAction]) -> [String] {

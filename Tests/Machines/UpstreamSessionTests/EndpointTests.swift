@@ -26,7 +26,7 @@ import Testing
     }
   }
 
-  /// Neither because the other URLs fail, nor because the URL is the first.
+  /// A URL on hold is not used before its time: neither because the other URLs fail, nor because it is the first URL.
   @Test func noURLIsDialledBeforeItsTime() {
     let session = session(urls: 2)
     let start = session.now

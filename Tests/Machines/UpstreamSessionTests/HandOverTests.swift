@@ -7,13 +7,13 @@ import Testing
 @Suite struct HandOverTests {
   /// The progress of a hand-over from #1 to #2.
   enum Step: CaseIterable {
-    /// The pong on the old connection is awaited.
+    /// The session waits for the pong on the old connection.
     case oldPong
-    /// The pong on the successor is awaited.
+    /// The session waits for the pong on the successor.
     case newPong
     case listening
     case closing
-    /// The old connection is gone; the last pong is awaited.
+    /// The old connection has ended. The session waits for the last pong.
     case lastPong
   }
 
@@ -33,7 +33,7 @@ import Testing
     return session
   }
 
-  /// Continues until no predecessor is left, and `#n` is the only connection.
+  /// Continues until the hand-over is complete, and expects that `#n` is then the only connection.
   private func expectAlone(_ session: Dialogue, _ generation: UInt64) {
     #expect(session.state == .ready)
     #expect(session.machine.connection?.generation == Generation(generation))
@@ -51,7 +51,7 @@ import Testing
     #expect(session.upgraded(2) == ["pause #1 for #2", "ping 1 #1"])
     #expect(session.pong(1, 1) == ["ping 1 #2"])
     #expect(session.pong(1, 2) == ["hold #1", "send #2", "replacing→ready"])
-    // The old connection is still read for a while, and then closed.
+    // The session still reads the old connection for a while, and then closes it.
     #expect(session.wait() == ["close 1000 #1"])
     #expect(session.waited == .seconds(1))
     #expect(session.lost(.ended, 1) == ["ping 2 #2", "discard #1"])
@@ -83,8 +83,8 @@ import Testing
     expectAlone(session, 2)
   }
 
-  /// Pings are on for the old connection and off for its successor. The pong to the last ping must not be mistaken for
-  /// another.
+  /// The old connection uses pings and its successor does not. The pong to the last ping must not be mistaken for
+  /// another pong.
   @Test func noPingCounterIsGivenTwice() {
     let session = Dialogue()
     session.openToReady()
@@ -101,10 +101,9 @@ import Testing
     #expect(session.shutDown() == (isCutting ? ["hold #1", "send #2", "replacing→ready"] : []))
   }
 
-  // MARK: Another one
+  // MARK: Another hand-over
 
-  /// However many hand-overs are requested while one is in progress, one follows when it is over. The last request
-  /// decides its reason.
+  /// Any number of requests during a hand-over leads to one further hand-over. The last request decides its reason.
   @Test(arguments: Step.allCases)
   func nextOneWaitsForTheEnd(step: Step) {
     let session = session(at: step)
@@ -209,7 +208,7 @@ import Testing
     expectAlone(session, 3)
   }
 
-  // MARK: Down, and up again
+  // MARK: Closing, and opening again
 
   @Test(arguments: Step.allCases, [1000, 1001] as [UInt16])
   func nothingIsLeftWhenTheSessionCloses(step: Step, code: UInt16) {

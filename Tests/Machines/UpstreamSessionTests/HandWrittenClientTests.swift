@@ -6,7 +6,7 @@ import Testing
 
 /// Common mistakes of hand-written clients. A session makes none of them.
 @Suite struct HandWrittenClientTests {
-  /// Ways into every state in which a session can be left.
+  /// Ways into every state in which a session can stay.
   private static var ways: [(SessionState, (Dialogue) -> Void)] {
     [
       (.stopped, { _ in }),
@@ -101,7 +101,7 @@ import Testing
     }
   }
 
-  // MARK: A pending redial that reopens after close
+  // MARK: A pending reconnect that connects after close
 
   @Test(arguments: states)
   func aPendingRedialDoesNotReopenAfterClose(state: SessionState) {
@@ -124,7 +124,8 @@ import Testing
 
   // MARK: Parallel triggers that skip backoff steps
 
-  /// A socket reports each failure in all its ways, and timers and network events coincide. The failure counts once.
+  /// A socket reports one failure in several ways, and timers and network events coincide with it. The failure counts
+  /// once.
   @Test func parallelTriggersDoNotSkipBackoffSteps() {
     let session = session(in: .resolving)
     var waits: [Double] = []
@@ -280,7 +281,7 @@ extension Dialogue {
     return state == .settingUp ? answered(machine.generation.number) : actions
   }
 
-  /// After `close()`, ends each connection; during a replacement there are two.
+  /// Ends every connection after `close()`. During a replacement there are two.
   fileprivate func everyConnectionEnds() {
     for generation in 0...machine.generation.number where state == .closing { _ = lost(.ended, generation) }
   }

@@ -37,17 +37,17 @@ import Testing
     for beat in 1...160 {
       #expect(session.wait() == ["beat \(beat) #1"])
       #expect(session.waited == .milliseconds(beat == 1 ? 22_500 : 2_501))
-      // The pong arrives as late as it may.
+      // The pong arrives at the last possible moment.
       session.pass(.milliseconds(19_999))
       session.machine.heartbeatResponseReceived(Generation(1))
     }
     #expect(session.state == .ready && session.now.nanoseconds >= 1_000_000_000_000 + 3_600_000_000_000)
-    // Without a pong, the connection is dead after the timeout, not before.
+    // Without a pong, the connection counts as lost after the timeout, and not earlier.
     #expect(session.wait() == ["beat 161 #1"])
     #expect(session.wait().last == "ready→backoff" && session.waited == .seconds(20))
   }
 
-  /// The upstream's time begins with its open packet, however long the setup takes.
+  /// The upstream's heartbeat interval begins with its open packet, however long the setup takes.
   @Test func announcedHeartbeatsBeginDuringTheSetup() {
     let session = Dialogue {
       $0.liveness.isEnabled = false
@@ -117,7 +117,7 @@ import Testing
     #expect(session.state == .ready)
   }
 
-  /// If the timeout exceeds the interval, several heartbeats are pending. The oldest decides.
+  /// If the timeout exceeds the interval, several heartbeats are pending. The deadline of the oldest counts.
   @Test func isHeldAgainstTheOldestThatIsUnanswered() {
     let session = session {
       $0.interval = .seconds(10)
@@ -157,7 +157,7 @@ import Testing
     #expect(session.machine.nextDeadline == .distantFuture)
   }
 
-  /// The row for 401 also applies to credentials that a message rejects.
+  /// The reaction to status 401 also applies if a message rejects the credentials.
   @Test func parksAfterTwoRefusalsOfTheCredential() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()

@@ -141,7 +141,7 @@ import Testing
     #expect(dials.count <= HostAttemptLimiter.hostLimit)
   }
 
-  /// Sessions begin, end and waste their tickets at random. No interval has more attempts than allowed.
+  /// Sessions begin, end and leave tickets unused at random. No interval has more attempts than allowed.
   @Test(arguments: [UInt64](1...5))
   func keepsItsPromiseOverAnyStretch(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
@@ -172,7 +172,7 @@ import Testing
       }
     }
     #expect(dialled.count > 500, "it was kept busy")
-    // A ticket may be used a second late, together with the tickets of that second.
+    // A session may use its ticket a second late, together with the tickets of that second.
     let most = 40 + 20
     for (first, begin) in dialled.enumerated() {
       for span in [1, 10, 30] as [Int64] {

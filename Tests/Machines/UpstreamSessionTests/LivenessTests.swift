@@ -42,7 +42,7 @@ import Testing
     #expect(session.wait().last == "suspect→backoff")
   }
 
-  /// Unread data may have arrived.
+  /// Data may have arrived that the session has not read.
   @Test func aConnectionThatIsNotReadIsNotSilent() {
     let session = Dialogue()
     session.openToReady()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import UpstreamSession
 
-/// A filter whose pushes are numbers, with the pushes that it has passed on.
+/// A filter for pushes that are numbers. Records the pushes that the filter has passed on.
 struct FilterFixture {
   static let old = Generation(1)
   static let new = Generation(2)
@@ -25,7 +25,7 @@ struct FilterFixture {
     if passes { passed.append(number) }
   }
 
-  /// Records a client message on the newer connection.
+  /// Reports a client message on the newer connection.
   mutating func write() {
     history.sent(1)
     filter.messageSent(Self.new)
@@ -85,41 +85,42 @@ struct FilterFixture {
 
   @Test(arguments: [
     ("o1 o2 n2 o3 n3 n4 o4", "1 2 3 4"),
-    // No push of the newer connection passes before earlier pushes that the older one has not delivered yet.
+    // No push of the newer connection passes before earlier pushes that the older connection has not delivered yet.
     ("o1 n3 n4 o2 o3 o4 n5 o5", "1 2 3 4 5"),
-    // A push that only the newer connection delivered passes after a pong of the older one, or when the older one
-    // delivers a later push.
+    // A push that only the newer connection delivered passes after a pong of the older connection, or when the older
+    // connection delivers a later push.
     ("n90 o? n91 o.", "90"),
     ("n90 n1 o1 n91", "90 1"),
     ("n90 n1 o!", "90 1 over"),
-    // The newer connection lags behind when the older one ends.
+    // The newer connection is behind when the older connection ends.
     ("o1 o2 o3 n1 o! n2 n9 n3 n4", "1 2 3 9 4 over"),
-    // After a pong of the newer connection, pushes that it has not delivered were for the older one only.
+    // After a pong of the newer connection, pushes that it has not delivered were for the older connection only.
     ("o1 n? o2 n. n1 n2", "1 2 1"),
     // No push can arrive twice any more.
     ("n1 n2 o1 o2 o!", "1 2 over"),
     ("o1 n1 n! o2 o2", "1 2 2 over"),
     ("n1 n! o0 o1 o2", "0 1 2 over"),
-    // Equal pushes without client messages pass as often as the connection with more of them delivered them.
+    // Equal pushes without client messages pass as often as the connection that delivered more of them delivered them.
     ("o5 n5 o5 n5 o5 n5", "5 5 5"),
     ("n5 n5 o5 o5 o5", "5 5 5"),
-    // With client messages on the newer connection, all equal pushes that repeat are passed on, and new ones are
-    // paired.
+    // With client messages on the newer connection, equal pushes that repeat an earlier push all pass, and new pushes
+    // are paired.
     ("h5 h5 w o5 n5", "5 5"),
     ("h5 w n5 n5 o5 o?  o.", "5 5 5"),
     ("h5 h5 w o6 n5 n6 n7 n5 o5 o7 o? o.", "6 5 5 7 5"),
     ("h8 h9 w o1 n1 n2 o2", "1 2"),
-    // If all pushes so far may be responses, two of them may be equal.
+    // If all pushes so far may be responses, two responses may be equal.
     ("w w o1 n1 n2 o2", "1 1 2 2"),
     ("h8 w w n1 o1 n1 o1", "1 1 1 1"),
-    // A third equal push shows that the two before it were distinct.
+    // A third equal push shows that the first two were distinct.
     ("h8 h9 w o5 n5 n5 o5 n5", "5 5 5 5 5"),
     ("h8 h9 w n5 o5 o5 o6 n6", "5 5 5 6"),
-    // After the cut, a response on the newer connection is not mistaken for a push that the older one delivered before.
+    // After the cut, the filter does not mistake a response on the newer connection for a push that the older
+    // connection delivered before.
     ("o7 n? n. s w n7 o!", "7 7 over"),
-    // This also holds if the pongs did not arrive.
+    // The same applies if the pongs did not arrive.
     ("o7 s w n7 o!", "7 7 over"),
-    // Passed on without a pong, and remembered.
+    // The filter passes these pushes on without a pong, and remembers them.
     ("n3 n4 x o2 o3 o4 n5 o5", "3 4 2 5"),
   ])
   func passesOnOnceWhatBothBring(script: String, expected: String) {
@@ -130,12 +131,13 @@ struct FilterFixture {
     #expect(passed("o1 n3 o2 o3 n4 o4", holds: false) == "1 3 2 4")
   }
 
-  /// Pushes of a failed successor: the older connection need not deliver them, and a later equal push is a new push.
+  /// Pushes of a failed successor. The older connection may never deliver them, so a later equal push counts as a new
+  /// push.
   @Test func forgetsAFailedSuccessorWhereNoPongTellsWhatItBroughtAlone() {
     #expect(passed("n5 n! o5", holds: false) == "5 5 over")
   }
 
-  /// However many messages are sent to which the upstream does not respond.
+  /// The pushes are paired although the upstream responds to none of many messages.
   @Test func pairsPushesOfAnUpstreamThatHasSentEnoughOfThem() {
     let before = (100..<100 + PushHistory.minimumPushes).map { "h\($0)" }
     let writes = Array(repeating: "w", count: 1_000)
@@ -148,7 +150,8 @@ struct FilterFixture {
     fixture.passed = []
     fixture.push(0, from: FilterFixture.new)
     fixture.push(1, from: FilterFixture.new)
-    // It has delivered a push that the older connection delivered later, so it will not deliver the first one again.
+    // The newer connection has already delivered a push that the older connection delivered later, so it will not
+    // deliver push 0 again.
     #expect(fixture.passed == [0])
   }
 

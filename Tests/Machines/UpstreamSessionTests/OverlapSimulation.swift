@@ -16,7 +16,7 @@ import Testing
   private struct World {
     var fixture = FilterFixture()
     var random: SeededGenerator
-    /// Frames on the older and the newer connection that were not read yet.
+    /// Frames on the older and the newer connection that the session has not read yet.
     var wires: [[Frame]] = [[], []]
     var isSubscribed = [true, false]
     var isOpen = [true, true]
@@ -43,7 +43,7 @@ import Testing
       return counter
     }
 
-    /// Reads one frame. Returns true if it is this pong.
+    /// Reads one frame. Returns true if it is the pong `awaited`.
     mutating func read(_ side: Int, until awaited: UInt64 = 0) -> Bool {
       guard !wires[side].isEmpty else { return false }
       switch wires[side].removeFirst() {
@@ -55,7 +55,7 @@ import Testing
       return false
     }
 
-    /// Reads and broadcasts at random. One step in four is `other`.
+    /// Reads and broadcasts at random. One step in four is a call of `other`.
     mutating func run(_ steps: Int, _ other: (inout World) -> Void) {
       for _ in 0..<steps {
         switch Int.random(in: 0..<4, using: &random) {
@@ -67,7 +67,7 @@ import Testing
       }
     }
 
-    /// Reads one connection until the pong to a ping sent now, and the other at random.
+    /// Reads one connection until the pong to a ping that is sent now, and the other connection at random.
     mutating func awaitPong(_ side: Int) {
       let awaited = ping(side)
       while !read(side, until: awaited) {
@@ -82,7 +82,7 @@ import Testing
   func losesNothingAndDoublesNoBroadcast(isLate: Bool) {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))
-      // If the upstream is late, the response is known to repeat: a new one could not be distinguished from a
+      // If the upstream is late, the response must be a known repetition. A new response could not be told from a
       // broadcast.
       if isLate { for _ in 0..<2 { world.fixture.passedBefore(Self.response) } }
       world.run(10) { $0.respond(Self.response, on: 0) }
@@ -115,7 +115,7 @@ import Testing
     }
   }
 
-  /// Without client messages on the newer connection, equal broadcasts are distinguished, too.
+  /// Without client messages on the newer connection, the filter can also tell equal broadcasts apart.
   @Test func passesOnEachOfManyEqualBroadcasts() {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))

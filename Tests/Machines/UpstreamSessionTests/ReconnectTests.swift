@@ -74,7 +74,7 @@ import Testing
     #expect(session.open() == ["parked→resolving", "dial #4"])
   }
 
-  // MARK: HTTP answers
+  // MARK: HTTP responses
 
   @Test(arguments: [.status(401, retryAfter: nil), .proxyDenied] as [AttemptFailure.Reason])
   func readsTheCredentialOnceMoreThenParks(reason: AttemptFailure.Reason) {

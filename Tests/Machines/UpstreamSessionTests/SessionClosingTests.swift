@@ -151,7 +151,7 @@ import Testing
     #expect(session.upgraded(2) == ["send #2", "resolving→ready"])
   }
 
-  /// Varies by 5 %, so that connections that began together do not end together.
+  /// The age varies by 5 %, so that connections that began together do not end together.
   @Test func replacesAtItsMaximumAge() {
     var ages: [Double] = []
     for seed in 1...100 as ClosedRange<UInt64> {

@@ -23,7 +23,7 @@ import Testing
     var dials = 0
     var lastSequence: UInt64 = 0
     var lastState = SessionState.stopped
-    /// The last pings.
+    /// The most recent pings.
     var pings: [(counter: UInt64, generation: Generation)] = []
 
     mutating func perform(_ actions: [SessionAction]) {
@@ -88,7 +88,7 @@ import Testing
 
     mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
 
-    /// Lets an event happen to one of the sockets.
+    /// Reports a random event of one of the sockets.
     mutating func disturb() {
       guard let (generation, socket) = sockets.randomElement(using: &random) else { return }
       switch socket {
@@ -207,7 +207,7 @@ import Testing
 }
 
 extension SessionStateMachine {
-  /// Reports `upgraded` for an attempt that is gone.
+  /// Reports `upgraded` for an attempt that has ended.
   fileprivate mutating func advancedIfStale(_ generation: Generation, now: MonotonicTime) -> [SessionAction] {
     var random = SeededGenerator(seed: 0)
     return upgraded(generation, now: now, using: &random)

@@ -8,7 +8,7 @@ import Testing
 /// There are two URLs, and backoff is always 2 s. So the length of a wait shows whether it is the backoff, and an
 /// attempt shows whether it uses the next URL.
 @Suite struct SignalTableTests {
-  /// The reaction to a signal: the wait before the next attempt, and that attempt (see `Dialogue`).
+  /// The reaction to a signal: the wait before the next attempt, and the attempt itself (see `Dialogue`).
   struct Reaction {
     let wait: ClosedRange<Double>
     let dial: String
@@ -43,7 +43,8 @@ import Testing
     expect(session, reaction, "\(reason)")
   }
 
-  /// Expects these reactions to the end of the first connection, after a stable time and after a second.
+  /// Expects these reactions to the end of the first connection, after a stable connection and after a connection of
+  /// one second.
   private func expectEnd(_ loss: ConnectionLoss, stable: Reaction, short: Reaction) {
     for (lasts, reaction) in [(TimeSpan.seconds(30), stable), (.seconds(1), short)] {
       let session = session()
@@ -54,7 +55,7 @@ import Testing
     }
   }
 
-  // MARK: Answers to the upgrade
+  // MARK: Responses to the upgrade
 
   @Test func row3xxAtMostFiveHops() {
     let session = session()
@@ -62,12 +63,12 @@ import Testing
     for hop in 2...6 as ClosedRange<UInt64> { #expect(session.redirected(hop - 1).last == "dial #\(hop) redirected") }
     #expect(session.redirected(6) == ["resolving→backoff"], "the sixth is a refusal")
     #expect(session.wait().last == "dial #7 url 1")
-    // A redirect that must not be followed, as from wss to ws, counts as a refusal at once.
+    // A redirect that the session must not follow, for example from wss to ws, counts as a refusal at once.
     expectRefusal(.redirect, Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
     expectRefusal(.status(304, retryAfter: nil), Reaction(wait: Self.atOnce, dial: "dial #2 url 1"))
   }
 
-  /// The credential is read again once. Then the session is parked, for 60 s at first, doubling to 10 min.
+  /// The session reads the credential again once. Then it is parked, for 60 s at first, doubling to 10 min.
   @Test func row401And1008And3000() {
     let ways: [(String, (Dialogue) -> Void)] = [
       ("401", { _ = $0.failed(.status(401, retryAfter: nil)) }),
@@ -87,8 +88,8 @@ import Testing
     }
   }
 
-  /// The next URL is used. When all have refused, the session is parked for 5 s, doubling to 5 min. A stable connection
-  /// resets that.
+  /// The session uses the next URL. When all URLs have refused, it is parked for 5 s, doubling to 5 min. A stable
+  /// connection resets this duration.
   @Test(arguments: [400, 402, 403, 404, 405, 410, 418, 426, 451])
   func row403AndItsLike(status: Int) {
     let session = session()
@@ -112,7 +113,8 @@ import Testing
     expectRefusals([5, 10])
   }
 
-  /// `Retry-After`, from 1 s to 1 h, for the whole host; without it at least 5 s. (`EndpointTests` covers another URL.)
+  /// `Retry-After`, from 1 s to 1 h, applies to the whole host. Without it, the wait is at least 5 s. (`EndpointTests`
+  /// covers several URLs.)
   @Test(arguments: [429, 503])
   func row429And503(status: Int) {
     let asked: [(TimeSpan, hold: Double)] = [
@@ -135,7 +137,7 @@ import Testing
     }
   }
 
-  /// Backoff, with the next URL. (A 2xx response is not an upgrade either.)
+  /// Backoff, and then the next URL. (A 2xx response is not an upgrade either.)
   @Test(
     arguments: [408, 425, 500, 502, 504, 507, 599, 200, 204].map { .status($0, retryAfter: .seconds(99)) } + [
       .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .setupResponse, .preparation,
@@ -191,7 +193,7 @@ import Testing
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// At most 5 attempts, then parked; one of them without compression.
+  /// At most 5 attempts, one of them without compression. Then the session is parked.
   @Test(
     arguments: [1002, 1003, 1007, 1010].flatMap { [.closed(code: $0), .violation(code: $0)] } as [ConnectionLoss])
   func row1002AndItsLike(loss: ConnectionLoss) {
@@ -207,7 +209,7 @@ import Testing
     expect(session, Reaction(wait: 300...300, dial: "dial #7", state: .parked), "\(loss) once more")
   }
 
-  /// The last message sent is never sent again. Otherwise as for any end.
+  /// The last message sent is never sent again. Otherwise, the reaction is the same as to any other end.
   @Test func row1009() {
     let session = session()
     session.openToReady()
@@ -217,7 +219,7 @@ import Testing
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// Backoff, which begins at once after a stable connection. Unassigned codes are among them.
+  /// Backoff, whose first wait is zero after a stable connection. Unassigned codes have the same reaction.
   @Test(
     arguments: [1004, 1005, 1006, 1011, 1014, 1015, 1016, 2999, 3001, 3999, 4000, 4999].map { .closed(code: $0) }
       + [.ended, .reset, .silence] as [ConnectionLoss])
@@ -227,7 +229,7 @@ import Testing
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
-  /// A random wait within a second. After another short-lived connection, backoff.
+  /// A random wait of less than a second. After another short-lived connection, backoff.
   @Test func row1012() {
     let reaction = Reaction(wait: 0...1, dial: "dial #2")
     for _ in 0..<50 { expectEnd(.closed(code: 1012), stable: reaction, short: reaction) }
@@ -244,7 +246,7 @@ import Testing
     expect(session, Reaction(wait: 0...1, dial: "dial #5"), "a stable connection resets it")
   }
 
-  /// The attempts while an upstream restarts: one within a second, and further ones after increasing waits.
+  /// The attempts while an upstream restarts: one within a second, and further attempts after increasing waits.
   @Test func aRestartingUpstreamIsAttemptedAgainSoon() {
     for seed in 1...50 as ClosedRange<UInt64> {
       let session = Dialogue(seed: seed)
@@ -283,7 +285,7 @@ import Testing
     expect(ended(.backoff, after: .seconds(30)), Reaction(wait: Self.atOnce, dial: "dial #2"), "backoff")
   }
 
-  /// If we detect a violation, there is no close frame of the upstream.
+  /// If the gateway detects a violation, the upstream has sent no close frame.
   @Test func aConfiguredReactionIsToCloseFramesOnly() {
     let session = session { $0.closing.ranges = [(1000...4999, .stop)] }
     session.openToReady()
@@ -294,7 +296,7 @@ import Testing
     #expect(session.state == .backoff)
   }
 
-  /// At least 10 s, and the next URL.
+  /// A wait of at least 10 s, and then the next URL.
   @Test func row1013() {
     let reaction = Reaction(wait: 10...12, dial: "dial #2 url 1")
     expectEnd(.closed(code: 1013), stable: reaction, short: reaction)
@@ -322,7 +324,7 @@ import Testing
     }
   }
 
-  /// The configured reaction of a range; otherwise backoff.
+  /// The configured reaction for a range of codes. Without it, backoff.
   @Test func row4000to4999() {
     func ended(_ code: UInt16) -> Dialogue {
       let session = session {
@@ -347,7 +349,7 @@ import Testing
 }
 
 extension Dialogue {
-  /// Ends a ready connection. If it ends with a close frame, that comes before the end of the stream.
+  /// Ends a ready connection. If `loss` contains a close frame, reports the frame before the end of the stream.
   func ends(_ loss: ConnectionLoss) {
     if case .closed(let code) = loss { _ = closedAndGone(code) } else { _ = lost(loss) }
   }

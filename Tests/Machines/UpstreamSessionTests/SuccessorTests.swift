@@ -28,8 +28,8 @@ import Testing
     #expect(session.untilDial == nil, "and that was the last")
   }
 
-  /// Where attempts could lock an account, or the host has requested a pause, a successor is not attempted more often
-  /// than a reconnect would be.
+  /// Attempts could lock an account, or the host has requested a pause. Then attempts at a successor are not more
+  /// frequent than attempts to reconnect would be.
   @Test(arguments: [
     (
       AttemptFailure.Reason.status(401, retryAfter: nil),
@@ -75,7 +75,7 @@ import Testing
       session.words(session.machine.deadlineReached(now: session.now, using: &session.random)).last == "dial #3 afresh")
   }
 
-  /// A connection that was silent while its successor was being opened, and has received data again, is ready.
+  /// A connection is ready again if it was silent while its successor was being opened, and then received data.
   @Test(arguments: [true, false])
   func theOldOneIsSuspectOnlyIfItIsStillSilent(speaks: Bool) {
     let session = Dialogue()
@@ -91,7 +91,7 @@ import Testing
     #expect(session.waited == (speaks ? .seconds(5) : .zero))
   }
 
-  /// Failures of successors do not count for the loss of a stable connection.
+  /// Failures of successors do not count when a stable connection is lost later.
   @Test func theLossOfAStableConnectionStartsTheCountAnew() {
     let session = ready { $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1)) }
     for _ in 0..<6 {

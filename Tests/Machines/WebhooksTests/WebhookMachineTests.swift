@@ -22,7 +22,7 @@ import Testing
       start = now
     }
 
-    /// Makes an attempt as soon as possible, which ends with this outcome. Returns the verdict.
+    /// Makes an attempt as soon as possible, with this outcome. Returns the verdict.
     mutating func attempt(_ outcome: WebhookOutcome) -> WebhookVerdict {
       if now < machine.pausedUntil { now = machine.pausedUntil }
       attempt += 1

@@ -3,7 +3,7 @@ import Testing
 @testable import Webhooks
 
 @Suite struct WebhookSecretTests {
-  /// The example of the specification of Standard Webhooks.
+  /// The example from the specification of Standard Webhooks.
   @Test func signsLikeTheSpecification() throws {
     let secret = try #require(WebhookSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
     let body = Array("{\"test\": 2432232314}".utf8)

@@ -5,7 +5,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// YAML's anchors, aliases and merge keys, by which several sessions can use the same text.
+/// YAML's anchors, aliases and merge keys, which let several sessions use the same text.
 @Suite struct AliasTests {
   @Test func anAliasRepeatsWhatItsAnchorHas() throws {
     let sessions = try load(
@@ -73,7 +73,7 @@ import WebSocketCodec
     #expect(errors("log: {'<<': {level: info}}") == ["d.yaml:1:7: unknown key 'log.<<'"])
   }
 
-  /// Without its tag, the value would have another meaning.
+  /// Without its tag, the value would have a different meaning.
   @Test func aTagThatChangesAValueIsRefused() {
     for text in ["upstream: {url: !!str ws://a/}", "log: !!map {level: !!str info}", "upstream: {url: ! ws://a/}"] {
       #expect(errors(text).allSatisfy { !$0.contains("tag") })

@@ -5,7 +5,7 @@ import UpstreamProtocol
 
 @testable import Configuration
 
-/// Relative paths: in the file they begin at its folder, elsewhere at the working directory.
+/// Relative paths. In the file, they are relative to its folder, and elsewhere to the working directory.
 @Suite struct ConfigurationPathsTests {
   private static func read(
     _ yaml: String, file: String = "conf/drawbridge.yaml", environment: [String: String] = [:],

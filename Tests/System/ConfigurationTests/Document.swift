@@ -36,7 +36,7 @@ struct Document {
       .map { $0.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty } }
   }
 
-  /// The names that are not tests of this project.
+  /// The names for which this project has no test.
   static func missingTests(among names: [String]) throws -> [String] {
     let functions = try functions.get()
     #expect(functions.count > 3_000)

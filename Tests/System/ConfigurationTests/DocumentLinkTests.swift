@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Links between the pages must lead to a file and a heading that exist.
+/// Links between the pages must lead to an existing file and heading.
 @Suite struct DocumentLinkTests {
   @Test func everyLinkOfAPageLeadsToAFileAndAHeading() throws {
     let root = Document.root

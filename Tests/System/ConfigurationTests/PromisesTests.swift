@@ -17,7 +17,7 @@ import Testing
     #expect(try Document.missingTests(among: rows.flatMap { Document.words(in: $0[2]) }) == [])
   }
 
-  /// A decision without a test or comment may be undone by the next change.
+  /// The next change may undo a decision that no test and no comment protects.
   @Test func everyDecisionIsHeldByATestOrAComment() throws {
     let decided = try Document("architecture.md").section("## Decisions").components(separatedBy: "\n- **").dropFirst()
       .map { $0.components(separatedBy: "**")[0] }

@@ -8,7 +8,7 @@ import WebSocketCodec
 
 @testable import Configuration
 
-/// The settings that a reload changes, and those that it reports as requiring a restart.
+/// The settings that a reload changes, and the settings that it reports as requiring a restart.
 @Suite struct ReloadTests {
   private func reload(_ new: String, after old: String) throws -> (
     settings: GatewaySettings, requiringRestart: [String]

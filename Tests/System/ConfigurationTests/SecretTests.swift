@@ -17,7 +17,7 @@ import WebSocketCodec
     ("wss://s3cret@host", "wss://***@host"),
     ("wss://host/path?s3cret#s3cret", "wss://host/path?***"),
     ("wss://host#s3cret", "wss://host?***"),
-    // Passwords with characters that should be escaped, and texts that are not URLs.
+    // Passwords with characters that should have been escaped, and texts that are not URLs.
     ("wss://user:s3/cret@host/", "wss://***@host/"),
     ("wss://user:s3cret?@host/", "wss://***"),
     ("wss://user:s3#cret@host/", "wss://***"),
@@ -77,7 +77,7 @@ import WebSocketCodec
     for setting in Setting.all { #expect(!outcome.displayText(of: setting).contains("s3cret"), "\(setting.path)") }
   }
 
-  /// Whatever is wrong with a value, the error repeats neither resolved references nor the hidden parts of a URL.
+  /// Whatever is wrong with a value, the error contains neither resolved references nor the hidden parts of a URL.
   @Test(arguments: [
     "upstream: {url: 'wsss://u:s3cret@h/?s3cret'}", "upstream: {url: 'u:s3cret@h'}",
     "upstream: {url: '${env:SECRET}'}", "upstream: {fallback_urls: ['ws://a/', 'http://u:s3cret@h/?s3cret']}",

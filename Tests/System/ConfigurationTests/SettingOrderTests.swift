@@ -5,7 +5,7 @@ import UpstreamSession
 
 @testable import Configuration
 
-/// Pairs of settings in which one must not be above the other.
+/// Pairs of settings of which the first must not exceed the second.
 @Suite struct SettingOrderTests {
   @Test(arguments: [
     (

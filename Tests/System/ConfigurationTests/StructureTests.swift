@@ -82,7 +82,7 @@ import Testing
       guard shown != setting.format(GatewaySettings()) else { continue }
       let isText = if case .structure(isText: true, _) = setting.shape { true } else { false }
       let value = isText ? String(shown.dropFirst().dropLast()).replacing("\\\"", with: "\"") : shown
-      // Alone, the value may violate a rule, so only the reading is checked.
+      // The value alone may violate a rule between settings, so only the reading is checked.
       let other = ConfigurationLoader.read(
         file: nil, environment: Self.environment.merging([setting.environmentName: value]) { $1 }, flags: [],
         readFile: { _ in nil }

@@ -43,7 +43,7 @@ import Testing
       ["a number from", "a size from"].contains { setting.expectation.hasPrefix($0) }
     }.map(\.path)
     #expect(limits.count > 40)
-    // A new limit must be added to the table, to the text below it, or to the list above.
+    // Add a new limit to the table, to the text below it, or to the list above.
     #expect(limits.filter { !section.contains("`\($0)`") && !Self.ofOne.contains($0) } == [])
     #expect(Self.ofOne.subtracting(limits) == [])
     #expect(Self.ofOne.filter { section.contains("`\($0)`") } == [])

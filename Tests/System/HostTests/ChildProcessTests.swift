@@ -24,8 +24,8 @@ import Testing
     #expect(throws: ChildProcessError.notStarted(ENOENT)) { try output("/no/such/program") }
   }
 
-  /// Neither a program that hangs, nor one that hangs after closing its output, nor their child processes outlive the
-  /// timeout.
+  /// No process outlives the timeout: neither a program that hangs, nor a program that hangs after it has closed its
+  /// output, nor a child process of a program.
   @Test(arguments: [("sleep 60471", "60471"), ("exec >&-; sleep 60472", "60472"), ("sleep 60473 & wait", "60473")])
   func killsWhatTakesTooLong(script: String, mark: String) async throws {
     let limit = TimeSpan.milliseconds(300)

@@ -56,7 +56,7 @@ import Threading
         switch events.wait(until: min(watcher.deadline, end), orReadable: watcher.descriptor) {
         case .readable: watcher.readEvents(now: ProcessInformation.monotonicTime())
         case .deadline:
-          // As if the previous report were long ago.
+          // Reads the changes as if the previous report were long ago.
           let changed = watcher.takeChanges(now: .zero)
           if !changed.isEmpty { return Set(changed.map { String($0.dropFirst(path.count + 1)) }) }
         case .signal, .woken: break
@@ -76,7 +76,7 @@ import Threading
     folder.write("def", to: "new")
     folder.rename("new", to: "two")
     #expect(folder.changes() == ["two"])
-    // The new file is watched like the previous one.
+    // The watcher watches the new file like the previous file.
     folder.write("ghij", to: "two")
     #expect(folder.changes() == ["two"])
   }
@@ -114,7 +114,7 @@ import Threading
       folder.remove("..\(version - 1)")
       #expect(folder.changes() == ["one"], "version \(version)")
     }
-    // The new target of the link is watched, too.
+    // The watcher also watches the new target of the link.
     folder.write("written in place", to: "..3/one")
     #expect(folder.changes() == ["one"])
   }
@@ -153,11 +153,11 @@ import Threading
       folder.write("\(number)", to: "other")
       folder.write("\(number)", to: "new")
       folder.rename("new", to: "one")
-      // As if 10 ms passed after each change.
+      // 10 ms pass after each change.
       now = now + .milliseconds(10)
       folder.watcher.readEvents(now: now)
     }
-    // A file that changes all the time is also reported, but not at each change.
+    // The watcher also reports a file that changes all the time, but not each change.
     #expect(folder.watcher.deadline == start + .milliseconds(10) + .seconds(2))
     #expect(folder.watcher.takeChanges(now: now).count == 1)
     #expect(folder.watcher.watchCount == watches)
@@ -169,7 +169,7 @@ import Threading
     #expect(folder.watcher.deadline == .distantFuture)
   }
 
-  /// Each change settles before the next one.
+  /// A file counts as settled between two of these changes.
   @Test func changesWithPausesAreReportedEveryTwoSeconds() throws {
     let folder = try Folder()
     folder.write("a", to: "one")
@@ -179,11 +179,11 @@ import Threading
     for number in 0..<40 {
       folder.write(String(repeating: "x", count: number + 2), to: "one")
       folder.watcher.readEvents(now: now)
-      // As if 250 ms passed after each change.
+      // 250 ms pass after each change.
       now = now + .milliseconds(250)
       if folder.watcher.deadline <= now { reports += folder.watcher.takeChanges(now: now).count }
     }
-    // The reports are after 0.25, 2.25, 4.25, 6.25 and 8.25 s. The last change is reported after 10.25 s.
+    // The reports come after 0.25, 2.25, 4.25, 6.25 and 8.25 s. The report of the last change comes after 10.25 s.
     #expect(reports == 5)
     #expect(folder.watcher.deadline == now + .milliseconds(250))
     #expect(folder.watcher.takeChanges(now: folder.watcher.deadline).count == 1)

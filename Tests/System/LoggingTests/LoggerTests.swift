@@ -63,7 +63,7 @@ private final class Collector: @unchecked Sendable {
     #expect(output.utf8.filter { $0 < 0x20 } == [0x0A])
   }
 
-  /// DEL, C1, and characters that reorder or break lines.
+  /// DEL, C1 controls, and characters that reorder or break lines.
   @Test(arguments: [0x7F, 0x85, 0x9B, 0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0x202A, 0x202E, 0x2066, 0x2069, 0xFEFF])
   func displayControlsAreEscapedInBothFormats(value: UInt32) throws {
     let scalar = try #require(Unicode.Scalar(value))
@@ -89,7 +89,7 @@ private final class Collector: @unchecked Sendable {
     logger.flush()
     logger.info("and this one, with the report of the others")
     logger.flush()
-    // Lets the pipe be read again.
+    // Makes the pipe readable again.
     var fresh: [Int32] = [0, 0]
     try #require(pipe(&fresh) == 0)
     try #require(dup2(fresh[1], ends[1]) == ends[1])
@@ -142,7 +142,7 @@ private final class Collector: @unchecked Sendable {
     let pipe = Pipe()
     let logger = Logger(level: .info, format: .json, output: pipe.fileHandleForWriting.fileDescriptor)
     let text = String(repeating: "x", count: 1000)
-    // The pipe is not read and the buffer is not emptied. Each call still returns.
+    // Nobody reads the pipe, and the buffer stays full. Each call still returns.
     for _ in 0..<2_000 { logger.info("much", [.text("text", text)]) }
     let collector = Collector(pipe.fileHandleForReading)
     logger.flush()
@@ -154,7 +154,7 @@ private final class Collector: @unchecked Sendable {
     #expect(output.utf8.count < LogWriter.bufferLimit + 4096)
   }
 
-  /// A thread that could not be started has the same effect as no thread.
+  /// A logger whose thread could not be started behaves in the same way.
   @Test func withoutItsThreadTheLastLinesAreWrittenWithoutBlocking() throws {
     var ends: [Int32] = [0, 0]
     try #require(pipe(&ends) == 0)
@@ -173,7 +173,7 @@ private final class Collector: @unchecked Sendable {
     let end = Date(timeIntervalSinceNow: 60)
     while !logger.isWritten, Date() < end { usleep(1000) }
     close(ends[1])
-    // All lines, once each, in order.
+    // Each line was written once, in order.
     let lines = collector.text().split(separator: "\n")
     #expect(lines.count == 200)
     for (number, line) in lines.enumerated() { #expect(line.contains("\"n\":\(number),")) }
@@ -181,7 +181,7 @@ private final class Collector: @unchecked Sendable {
   }
 }
 
-/// Lines about requests.
+/// Log lines about requests.
 @Suite struct RequestLineTests {
   @Test func theyLeaveHalfOfTheBufferToOtherLines() throws {
     let pipe = Pipe()

@@ -41,7 +41,7 @@ import Testing
     #expect(registry.total(of: "a_total") == 7 && registry.total(of: "c_total") == 0)
   }
 
-  /// Two additions that exceed a limit together: the second one is refused, and does not affect the first.
+  /// Two additions together exceed a limit. The second addition is refused, and does not affect the first.
   @Test func aLimitedAdditionTakesNothingIfItIsRefused() {
     let gauge = Gauge()
     #expect(gauge.add(100, ifAtMost: 150))

@@ -11,7 +11,7 @@ import Threading
   private let pool = BlockingThreadPool()
 
   @Test func runsWorkOnDifferentSubjectsSideBySide() async {
-    // Each piece of work waits for all others, so with one thread the test would not end.
+    // Each job waits for all other jobs, so the test would not end with a single thread.
     let barrier = CountingSemaphore()
     let sum = await withTaskGroup(of: Int.self) { group in
       for number in 0..<8 {
@@ -46,7 +46,7 @@ import Threading
       Issue.record("a waiter that gives up goes on at once")
       return
     }
-    // Further work runs once the thread is free.
+    // Further jobs run once the thread is free.
     let pool = pool
     let next = Task { await BlockingWork(on: "mount", pool: pool) { 7 }.value() }
     hang.signal()
@@ -70,7 +70,7 @@ import Threading
       return 1
     }
     #expect(givenUp.wait(atMost: .milliseconds(1)) == .failure(.noFreeThread(limit: BlockingThreadPool.threadLimit)))
-    // Two pieces of work on one subject and one on another all run as threads become free.
+    // Two jobs on one subject and a job on another all run as threads become free.
     let results = Locked<[String]>([])
     let done = CountingSemaphore()
     for name in ["x", "y", "x"] {

@@ -59,7 +59,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
         #expect(peer.host == "127.0.0.1")
         let server = try Channel(descriptor: descriptor, loop: loop)
 
-        // More than the socket buffers hold, so that both sides must wait in between.
+        // The data exceeds the socket buffers, so that both sides must wait in between.
         let total = 8 << 20
         loop.spawn(
           Job {
@@ -122,7 +122,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
       let counters = (0..<threads).map { _ in Counter() }
       let signals = counters.map { loop.makeSignal(for: $0) }
       let mailbox = loop.executor.mailbox
-      // This loop is busy while all of them post.
+      // This loop is busy while all threads post.
       for signal in signals {
         #expect(
           DetachedThread.start(named: "poster") {

@@ -14,7 +14,7 @@ import Testing
     return (try Channel(descriptor: ends[0], loop: loop), ends[1])
   }
 
-  /// Reads all available bytes.
+  /// Reads all available bytes. Returns their number.
   private func drain(_ descriptor: Int32) -> Int {
     var piece = [UInt8](repeating: 0, count: 1 << 16)
     var total = 0

@@ -16,7 +16,7 @@ import Threading
     while SystemCall.monotonicNanoseconds() <= due.nanoseconds { usleep(1_000) }
   }
 
-  /// An eventfd: a descriptor that is readable after `fill` was called.
+  /// Returns the channel of an eventfd, which becomes readable when `fill` is called.
   private static func makeChannel(on loop: LoopContext) throws -> Channel {
     try Channel(descriptor: eventfd(0, O_NONBLOCK | O_CLOEXEC), loop: loop)
   }
@@ -33,7 +33,7 @@ import Threading
       init(_ name: String) { self.name = name }
       func turnEnded() { Self.names.withLock { $0.append(name) } }
     }
-    // On a thread without a loop, the target is called at once.
+    // On a thread without a loop, the call happens at once.
     LoopContext.atVeryEndOfTurn(Recorder("elsewhere"))
     try await onLoop { loop in
       LoopContext.atVeryEndOfTurn(Recorder("wake"))
@@ -83,7 +83,7 @@ import Threading
     }
   }
 
-  /// More descriptors than one `epoll_wait` reports.
+  /// There are more descriptors than one call of `epoll_wait` reports.
   @Test func readinessWinsOverADeadlineOfTheSameTurnOnEveryDescriptor() async throws {
     Sockets.raiseDescriptorLimit()
     try await onLoop { loop in
@@ -153,7 +153,7 @@ import Threading
       let observer = Observer()
       loop.turnObserver = observer
       let output = SlowOutput()
-      // Once in a turn that another turn follows at once, and once in a turn that a sleep follows.
+      // First in a turn that another turn follows at once, then in a turn after which the loop sleeps.
       for isLast in [false, true] {
         let start = loop.now
         loop.atEndOfTurn(output)

@@ -24,7 +24,7 @@ import Testing
     #expect(talk.lastRead == .closed)
   }
 
-  /// Attack: an attacker who cuts the connection could pass off a part of the data as the whole.
+  /// Attack: an attacker cuts the connection, so that a part of the data passes for the whole.
   @Test(arguments: versions) func tellsTruncationFromTheEnd(version: TLSVersion) throws {
     var talk = try connected(version)
     talk.server.send([1, 2, 3])
@@ -34,7 +34,7 @@ import Testing
     #expect(talk.received == [1, 2, 3])
   }
 
-  /// A peer may close its sending side without close_notify and wait for the rest.
+  /// A peer may close its sending side without close_notify and wait for the rest of the data.
   @Test(arguments: versions) func canStillWriteAfterTruncation(version: TLSVersion) throws {
     var talk = try connected(version)
     talk.client.receiveEndOfCiphertext()

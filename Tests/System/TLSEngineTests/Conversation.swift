@@ -6,7 +6,7 @@ import TLSSupport
 struct Conversation: ~Copyable {
   let client: TLSConnection
   let server: TestServer
-  /// Largest piece in which bytes are delivered to the client.
+  /// The largest piece of data that the client gets at once.
   var pieceSize = Int.max
   /// Everything that the client has decrypted.
   var received: [UInt8] = []
@@ -42,7 +42,7 @@ struct Conversation: ~Copyable {
     }
   }
 
-  /// Passes `bytes` to the client in pieces. After each, the client makes as much progress as it can.
+  /// Passes `bytes` to the client in pieces. After each piece, the client makes as much progress as it can.
   mutating func deliver(_ bytes: [UInt8]) throws(TLSError) {
     var position = 0
     while position < bytes.count {
@@ -87,5 +87,5 @@ extension TLSConnection {
   }
 }
 
-/// Bytes in which any shifted, lost or duplicated byte is visible.
+/// A pattern of bytes that shows if any byte was shifted, lost or duplicated.
 func pattern(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) } }

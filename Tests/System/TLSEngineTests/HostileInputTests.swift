@@ -4,8 +4,8 @@ import TLSSupport
 import TestSupport
 import Testing
 
-/// Bytes that no legitimate peer sends. Each ends in a typed error or a wait for more, never in a crash, and never in
-/// plaintext that was not sent.
+/// Bytes that no legitimate peer sends. All of them lead to a typed error or to a wait for more. None leads to a crash
+/// or to plaintext that was not sent.
 @Suite struct HostileInputTests {
   let authority = TestAuthority()
 
@@ -27,7 +27,7 @@ import Testing
       let client = try client()
       _ = try client.advanceHandshake()
       var bytes = (0..<length).map { _ in UInt8.random(in: 0...255, using: &random) }
-      // Half of them pass the first check, because they begin with the header of a handshake record.
+      // Half of the inputs pass the first check, because they begin with the header of a handshake record.
       if length % 2 == 0 {
         let header: [UInt8] = [22, 3, 3, UInt8(length >> 8), UInt8(length & 255)]
         bytes.replaceSubrange(0..<min(5, length), with: header.prefix(length))
@@ -57,7 +57,7 @@ import Testing
         try talk.deliver(flight)
         client.receiveEndOfCiphertext()
         try talk.handshake()
-        // The bit has no meaning, like one in a record's legacy version. Then the handshake must succeed.
+        // A bit that has no meaning, such as a bit in a record's legacy version. Then the handshake must succeed.
         #expect(client.isHandshakeComplete)
       } catch {
         refused += 1
@@ -86,8 +86,8 @@ import Testing
         talk.client.receiveEndOfCiphertext()
         try talk.readAll()
       } catch { failure = error }
-      // A flipped bit of the body has one possible result. A bit of the header may also lead to a wait, or have no
-      // meaning.
+      // A flipped bit in the body of a record always leads to this error. A flipped bit in its header may also lead to
+      // a wait, or have no effect.
       if bit >= 40 { #expect(failure == .badRecord, "bit \(bit)") }
       #expect(failure != nil && (talk.received.isEmpty || talk.received == message))
       bit += version == .v1_2 ? 3 : 1

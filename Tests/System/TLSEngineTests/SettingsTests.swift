@@ -112,7 +112,7 @@ import Testing
     _ = try files.client(authority.issue(nil))
     let second = try #require(try first.reloadedIfChanged())
     #expect(try second.reloadedIfChanged() == nil)
-    // An incomplete replacement must not disable a working context: the caller keeps the old one and tries again.
+    // An incomplete replacement must not disable a working context: the caller keeps the old context and tries again.
     try files.write("client-key.pem", authority.issue(nil).keyPEM)
     #expect(throws: TLSSettingsError.self) { try second.reloadedIfChanged() }
   }

@@ -49,7 +49,7 @@ extension TLSContext {
 }
 
 extension TLSClientSettings {
-  /// The contents of the files, without unreadable ones.
+  /// The contents of the files, except for files that cannot be read.
   fileprivate var contents: [String: [UInt8]] {
     var contents: [String: [UInt8]] = [:]
     for (_, path) in files {

@@ -7,9 +7,9 @@ final class TestServer {
     var versions: ClosedRange<Int32> = TLS1_2_VERSION...TLS1_3_VERSION
     /// Whether the server selects `http/1.1` by ALPN.
     var selectsProtocol = true
-    /// Request a client certificate of this authority, and require it.
+    /// The authority whose client certificates the server requires; nil if it requests none.
     var clientAuthority: TestAuthority?
-    /// Sent after the leaf.
+    /// The intermediate certificate, sent after the leaf.
     var intermediate: TestAuthority?
     var tls12Cipher: String?
   }
@@ -69,7 +69,7 @@ final class TestServer {
   /// The agreed version: `TLS1_2_VERSION` or `TLS1_3_VERSION`.
   var version: Int32 { SSL_version(connection) }
 
-  /// The protocol agreed on by ALPN.
+  /// The protocol that ALPN has selected.
   var applicationProtocol: String? {
     var selected: UnsafePointer<UInt8>?
     var count: UInt32 = 0

@@ -88,7 +88,7 @@ import Testing
     talk.server.send([1, 2, 3])
     try talk.deliverFromServer()
     #expect(talk.received == [1, 2, 3])
-    // Our own update was requested, and is sent before the data that we write next.
+    // The server has requested our own update, which is sent before the data that we write next.
     try talk.sendToServer([4, 5, 6])
     #expect(talk.server.received == [4, 5, 6])
     #expect(!talk.server.hasFailed)
@@ -113,7 +113,7 @@ import Testing
     try talk.client.write(pattern(100).span)
     let whole = talk.client.pendingCiphertextCount
     var sent: [UInt8] = []
-    // A socket that accepts a few bytes at a time.
+    // The socket accepts a few bytes at a time.
     while talk.client.hasPendingCiphertext {
       talk.client.sendCiphertext { queue in
         let count = min(7, queue.count)
@@ -152,7 +152,7 @@ import Testing
     try talk.deliverFromServer()
     for round in 1...3 {
       talk.server.send(pattern(100))
-      // With part of a record, or partly read plaintext, a connection is not idle.
+      // A connection with a part of a record, or with partly read plaintext, is not idle.
       let record = talk.server.takeOutput()
       try talk.deliver(Array(record[..<50]))
       talk.client.releaseIdleStorage()
@@ -174,7 +174,7 @@ import Testing
   @Test func oneContextServesManyThreads() async throws {
     let authority = TestAuthority()
     let context = try TLSContext(trusting(authority))
-    // Only read: each thread makes its own server from it.
+    // The threads only read the identity. Each thread makes its own server from it.
     nonisolated(unsafe) let identity = authority.issue("DNS:upstream.test")
     try await withThrowingTaskGroup(of: Int.self) { group in
       for host in ["upstream.test", "other.test", "upstream.test", "other.test"] {

@@ -55,7 +55,7 @@ package final class TestAuthority {
     identity = Self.issue(name, extensions: [(NID_basic_constraints, "critical,CA:TRUE")], by: nil)
   }
 
-  /// An authority below this one.
+  /// Creates an intermediate authority, certified by `parent`.
   package init(name: String, under parent: TestAuthority) {
     identity = Self.issue(name, extensions: [(NID_basic_constraints, "critical,CA:TRUE")], by: parent.identity)
   }

@@ -5,6 +5,6 @@ enum CommandList {
     SendCommand.command, CallCommand.command, TailCommand.command, WorkCommand.command,
     StatusCommand.command, SessionsCommand.command, ReloadCommand.command,
     HealthCheck.command, StoreCommand.command, TokenCommand.command,
-    CompletionCommand.command, ManCommand.command, VersionCommand.command,
+    SchemaCommand.command, CompletionCommand.command, ManCommand.command, VersionCommand.command,
   ]
 }

@@ -19,6 +19,8 @@ package struct Setting {
   let isURL: Bool
   /// Whether the value is the path of a file.
   let isPath: Bool
+  /// The accepted values, for the schema.
+  let schema: ValueSchema
   /// The scheme of a URL that is written without one; nil if every URL must have one.
   let impliedScheme: String?
   let shape: Shape
@@ -50,6 +52,7 @@ package struct Setting {
     words = form.words
     isURL = form.isURL
     isPath = form.isPath
+    schema = form.schema
     impliedScheme = form.impliedScheme
     format = { form.format($0[keyPath: value]) }
     copy = { $1[keyPath: value] = $0[keyPath: value] }

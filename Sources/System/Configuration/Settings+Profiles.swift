@@ -112,7 +112,8 @@ extension SettingSection {
 extension ValueFormat where Value == [SessionVariable] {
   static var variables: ValueFormat {
     .structure(
-      "names with patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}", read: StructureReader.variables,
+      "names with patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}",
+      schema: .pairs(.members(StructureReader.variableMembers)), read: StructureReader.variables,
       format: StructureText.text(of:))
   }
 }
@@ -143,7 +144,7 @@ private func readURLTemplate(_ text: String) throws(InvalidValue) -> URLTemplate
 extension ValueFormat where Value == HostPatterns {
   static var hostPatterns: ValueFormat {
     ValueFormat(
-      expectation: "a list",
+      expectation: "a list", schema: .texts,
       reader: .list(isMapping: false) { texts throws(InvalidValue) in
         do throws(HostPatternError) {
           return try HostPatterns(texts)

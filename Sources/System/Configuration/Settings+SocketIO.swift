@@ -50,7 +50,7 @@ extension SettingSection {
 extension ValueFormat where Value == [SocketIOSettings.Parameter] {
   static var parameters: ValueFormat {
     ValueFormat(
-      expectation: "names and values, as in {userID: \"${env:USER_ID}\"}",
+      expectation: "names and values, as in {userID: \"${env:USER_ID}\"}", schema: .pairs(.text),
       reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
         try reader.parameters(node, key)
       },
@@ -64,6 +64,7 @@ extension ValueFormat where Value == [SocketIOSettings.Namespace] {
   static var namespaces: ValueFormat {
     ValueFormat(
       expectation: "a list such as [{name: /, auth: '{\"token\":\"…\"}'}, {name: /admin, required: false}]",
+      schema: .list(.any([.text, .members(StructureReader.namespaceMembers, required: ["name"])])),
       reader: .structure(isText: false) { reader, node, key throws(ConfigurationError) in
         try reader.namespaces(node, key)
       },
@@ -80,6 +81,9 @@ extension ValueFormat where Value == [SocketIOSettings.Namespace] {
 }
 
 extension StructureReader {
+  fileprivate static let namespaceMembers: [ValueSchema.Member] = [
+    .init("name", .text), .init("auth", .text), .init("required", .boolean),
+  ]
   /// Each namespace costs a round trip when a connection opens.
   private static var namespaceLimit: Int { 64 }
   private static var parameterLimit: Int { 64 }
@@ -130,7 +134,7 @@ extension StructureReader {
 
   private func namespace(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> SocketIOSettings.Namespace {
     var namespace = SocketIOSettings.Namespace(name: "")
-    for (name, value) in try members(node, key, ["name", "auth", "required"]) {
+    for (name, value) in try members(node, key, Self.namespaceMembers.map(\.name)) {
       switch name {
       case "name": namespace.name = try scalar(value, "\(key).name")
       case "auth": namespace.auth = try template(value, in: .opening, "\(key).auth")

@@ -79,7 +79,7 @@ extension ValueFormat where Value == Int? {
   /// A count; `auto` is nil.
   static func countOrAutomatic(_ range: ClosedRange<Int>) -> ValueFormat {
     .scalar(
-      "'auto' or a number from \(range.lowerBound) to \(range.upperBound)",
+      "'auto' or a number from \(range.lowerBound) to \(range.upperBound)", schema: .integer(range, orWord: "auto"),
       read: { text in text == "auto" ? .some(nil) : Int(text).flatMap { range.contains($0) ? .some($0) : nil } },
       format: { $0.map { String($0) } ?? "auto" })
   }

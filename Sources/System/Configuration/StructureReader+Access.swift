@@ -3,7 +3,10 @@ import Access
 
 /// Reads what client certificates may do.
 extension StructureReader {
-  static let certificateKeys = ["name", "scopes", "sessions", "topics"]
+  static let certificateMembers: [ValueSchema.Member] = [
+    .init("name", .text), .init("scopes", .list(.words(scopeNames))), .init("sessions", .list(.text)),
+    .init("topics", .list(.text)),
+  ]
   static let scopeNames = ["send", "receive", "call", "admin"]
 
   /// Maximum number of rules for certificates. Each request with a certificate is compared with all of them.
@@ -30,7 +33,7 @@ extension StructureReader {
     _ node: YAMLNode, _ key: String
   ) throws(ConfigurationError) -> AuthenticationSettings.CertificateRule {
     var rule = AuthenticationSettings.CertificateRule(name: "", scopes: [])
-    for (name, value) in try members(node, key, Self.certificateKeys) {
+    for (name, value) in try members(node, key, Self.certificateMembers.map(\.name)) {
       switch name {
       case "name": rule.name = try certificateName(value, "\(key).name")
       case "scopes":
@@ -95,7 +98,7 @@ extension ValueFormat where Value == [AuthenticationSettings.CertificateRule] {
   static var certificateRules: ValueFormat {
     .structure(
       "a list of rules such as {name: \"dns:billing.example.org\", scopes: [send]}",
-      read: StructureReader.certificateRules, format: StructureText.text(of:))
+      schema: .list(.members(StructureReader.certificateMembers, required: ["name", "scopes"])), read: StructureReader.certificateRules, format: StructureText.text(of:))
   }
 }
 

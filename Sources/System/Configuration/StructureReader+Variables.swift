@@ -2,7 +2,10 @@ import Profiles
 
 /// Reads the variables of a profile.
 extension StructureReader {
-  private static var variableKeys: [String] { ["pattern", "maximum_length", "default"] }
+  static let variableMembers: [ValueSchema.Member] = [
+    .init("pattern", .text), .init("maximum_length", .integer(1...SessionVariable.longestValue)),
+    .init("default", .text),
+  ]
 
   func variables(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [SessionVariable] {
     if case .scalar(let text) = node.value, text.isEmpty { return [] }
@@ -32,7 +35,7 @@ extension StructureReader {
     var variable = SessionVariable(name: name)
     if case .scalar(let text) = node.value, text.isEmpty { return variable }
     let key = "\(key).\(name)"
-    for (member, value) in try members(node, key, Self.variableKeys) {
+    for (member, value) in try members(node, key, Self.variableMembers.map(\.name)) {
       let text = try scalar(value, "\(key).\(member)")
       switch member {
       case "pattern":

@@ -12,6 +12,25 @@ extension StructureReader {
     case order = "order_by"
     case giveUpAfter = "give_up_after"
     case caFile = "ca_file"
+
+    var schema: ValueSchema {
+      switch self {
+      case .name, .url, .order, .caFile: .text
+      case .secrets, .topics: .list(.text)
+      case .concurrency: .integer(WebhookSettings.concurrencies)
+      case .timeout: .duration(WebhookSettings.timeouts)
+      case .giveUpAfter: .duration(WebhookSettings.giveUpTimes)
+      case .retries: .list(.duration(WebhookSettings.retryTimes))
+      case .addresses: .members([.init("allow", .list(.text))])
+      }
+    }
+  }
+
+  static var webhookSchema: ValueSchema {
+    .list(
+      .members(
+        Member.allCases.map { .init($0.rawValue, $0.schema) },
+        required: [Member.name, .url, .secrets].map(\.rawValue)))
   }
 
   private static var webhookExample: String {
@@ -199,7 +218,8 @@ extension StructureReader {
 extension ValueFormat where Value == [WebhookSettings] {
   static var webhooks: ValueFormat {
     .structure(
-      "a list of webhooks, each with name, url and secrets", read: StructureReader.webhooks,
+      "a list of webhooks, each with name, url and secrets", schema: StructureReader.webhookSchema,
+      read: StructureReader.webhooks,
       format: StructureText.text(of:))
   }
 }

@@ -11,10 +11,23 @@ struct StructureReader {
   /// Returns the place of a node, for error messages.
   let place: (YAMLNode) -> String
 
-  static let matcherKeys = ["text", "prefix", "json", "json_prefix", "json_has", "graphql"]
-  static let correlationKeys = ["request", "reply", "match"]
+  static let matcherMembers: [ValueSchema.Member] = [
+    .init("text", .text), .init("prefix", .text), .init("json", .pairs(.text)), .init("json_prefix", .pairs(.text)),
+    .init("json_has", .texts), .init("graphql", .pairs(.words(GraphQLOperation.allCases.map(\.rawValue)))),
+  ]
+  static var matcherKeys: [String] { matcherMembers.map(\.name) }
+  static let matcherSchema = ValueSchema.shared(
+    "matcher", .any([.text, .members(matcherMembers), .list(.any([.text, .members(matcherMembers)]))]))
+  static let correlationMembers: [ValueSchema.Member] = [
+    .init("request", .text), .init("reply", .text), .init("match", matcherSchema),
+  ]
   static let jsonRPC = "jsonrpc"
-  static let openingKeys = ["send", "expect", "refuse", "timeout"]
+  static let openingMembers: [ValueSchema.Member] = [
+    .init("send", .text), .init("expect", matcherSchema), .init("refuse", matcherSchema),
+    .init("timeout", .duration(.milliseconds(1)...(.longestParsable))),
+  ]
+  static var openingKeys: [String] { openingMembers.map(\.name) }
+  static let topicRuleMembers: [ValueSchema.Member] = [.init("match", matcherSchema), .init("topic", .text)]
 
   /// Maximum number of steps of an opening. A longer exchange is not a handshake.
   private static let openingLimit = 64
@@ -184,7 +197,7 @@ struct StructureReader {
       let key = "\(key)[\(index)]"
       var match: Matcher?
       var topic = ""
-      for (name, value) in try members(item, key, ["match", "topic"]) {
+      for (name, value) in try members(item, key, Self.topicRuleMembers.map(\.name)) {
         if name == "match" {
           match = try matcher(value, "\(key).match")
         } else {
@@ -212,7 +225,7 @@ struct StructureReader {
     }
     var (request, reply): (JSONPointer?, JSONPointer?)
     var shape = Correlation.ReplyShape.any
-    for (name, value) in try members(node, key, Self.correlationKeys) {
+    for (name, value) in try members(node, key, Self.correlationMembers.map(\.name)) {
       switch name {
       case "request": request = try pointer(value, "\(key).request")
       case "reply": reply = try pointer(value, "\(key).reply")

@@ -57,7 +57,7 @@ extension ValueFormat where Value == ProxyURL? {
 extension ValueFormat where Value == ProxyBypass {
   static var proxyBypass: ValueFormat {
     ValueFormat(
-      expectation: "a list",
+      expectation: "a list", schema: .texts,
       reader: .list(isMapping: false) { texts throws(InvalidValue) in
         do throws(ProxyBypassError) {
           return try ProxyBypass(texts)
@@ -89,6 +89,7 @@ extension ValueFormat where Value == [CloseRules.Rule] {
   static var closeRules: ValueFormat {
     ValueFormat(
       expectation: CloseRules.expectation,
+      schema: .pairs(.words(CloseReaction.allCases.map(\.rawValue)), orLines: true),
       reader: .list(isMapping: true) { lines throws(InvalidValue) in
         var rules: [CloseRules.Rule] = []
         for (index, line) in lines.enumerated() {
@@ -147,7 +148,7 @@ extension ValueFormat where Value == [String] {
 extension ValueFormat where Value == TrustedProxies {
   static var trustedProxies: ValueFormat {
     ValueFormat(
-      expectation: "a list",
+      expectation: "a list", schema: .texts,
       reader: .list(isMapping: false) { texts throws(InvalidValue) in
         var proxies = TrustedProxies()
         for (index, text) in texts.enumerated() where !proxies.add(text) {

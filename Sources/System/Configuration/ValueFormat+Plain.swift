@@ -35,14 +35,15 @@ extension ValueFormat where Value == [String] {
 
 extension ValueFormat where Value == Bool {
   static var boolean: ValueFormat {
-    .scalar("true or false", words: ["true", "false"], read: { Bool($0) }, format: { $0 ? "true" : "false" })
+    .scalar(
+      "true or false", words: ["true", "false"], schema: .boolean, read: { Bool($0) }, format: { $0 ? "true" : "false" })
   }
 }
 
 extension ValueFormat where Value == Int {
   static func count(_ range: ClosedRange<Int>) -> ValueFormat {
     .scalar(
-      "a number from \(range.lowerBound) to \(range.upperBound)",
+      "a number from \(range.lowerBound) to \(range.upperBound)", schema: .integer(range),
       read: { Int($0).flatMap { range.contains($0) ? $0 : nil } }, format: { String($0) })
   }
 
@@ -51,6 +52,7 @@ extension ValueFormat where Value == Int {
     let numbers = max(1, range.lowerBound)...range.upperBound
     return .scalar(
       "'auto' or a number from \(numbers.lowerBound) to \(numbers.upperBound)",
+      schema: .integer(numbers, orWord: "auto"),
       read: { $0 == "auto" ? 0 : Int($0).flatMap { numbers.contains($0) ? $0 : nil } },
       format: { $0 == 0 ? "auto" : String($0) })
   }
@@ -59,6 +61,7 @@ extension ValueFormat where Value == Int {
   static func size(_ range: ClosedRange<Int>) -> ValueFormat {
     .scalar(
       "a size from \(ByteSize.format(range.lowerBound)) to \(ByteSize.format(range.upperBound)), such as 64KiB or 16MiB",
+      schema: .size(range),
       read: { ByteSize.parse($0).flatMap { range.contains($0) ? $0 : nil } }, format: ByteSize.format)
   }
 }
@@ -67,7 +70,7 @@ extension ValueFormat where Value == Int? {
   /// A count, or nil, written as 0.
   static func countOrNone(_ range: ClosedRange<Int>) -> ValueFormat {
     .scalar(
-      "a number from \(range.lowerBound) to \(range.upperBound)",
+      "a number from \(range.lowerBound) to \(range.upperBound)", schema: .integer(range),
       read: { text in Int(text).flatMap { range.contains($0) ? .some($0 == 0 ? nil : $0) : nil } },
       format: { String($0 ?? 0) })
   }
@@ -77,7 +80,7 @@ extension ValueFormat where Value == Double {
   /// A number that need not be whole.
   static func fraction(_ range: ClosedRange<Double>) -> ValueFormat {
     .scalar(
-      "a number from \(range.lowerBound) to \(range.upperBound)",
+      "a number from \(range.lowerBound) to \(range.upperBound)", schema: .number(range),
       read: { Double($0).flatMap { range.contains($0) ? $0 : nil } }, format: { String($0) })
   }
 }
@@ -85,7 +88,7 @@ extension ValueFormat where Value == Double {
 extension ValueFormat where Value == TimeSpan {
   static func duration(_ range: ClosedRange<TimeSpan>) -> ValueFormat {
     .scalar(
-      durationExpectation(range), read: { TimeSpan($0).flatMap { range.contains($0) ? $0 : nil } }, format: \.text)
+      durationExpectation(range), schema: .duration(range), read: { TimeSpan($0).flatMap { range.contains($0) ? $0 : nil } }, format: \.text)
   }
 }
 
@@ -93,7 +96,7 @@ extension ValueFormat where Value == TimeSpan? {
   /// A duration, or nil, written as 0s.
   static func durationOrNone(_ range: ClosedRange<TimeSpan>) -> ValueFormat {
     .scalar(
-      durationExpectation(range),
+      durationExpectation(range), schema: .duration(range),
       read: { text in TimeSpan(text).flatMap { range.contains($0) ? .some($0 == .zero ? nil : $0) : nil } },
       format: { ($0 ?? .zero).text })
   }
@@ -119,7 +122,7 @@ extension ValueFormat where Value == TLSVersion {
 extension ValueFormat where Value == TLSClientSettings.Verification {
   static var verification: ValueFormat {
     .scalar(
-      "true or false", words: ["true", "false"], read: { Bool($0).map { $0 ? .full : .offForTestsOnly } },
+      "true or false", words: ["true", "false"], schema: .boolean, read: { Bool($0).map { $0 ? .full : .offForTestsOnly } },
       format: { $0 == .full ? "true" : "false" })
   }
 }

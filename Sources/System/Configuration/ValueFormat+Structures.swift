@@ -26,7 +26,7 @@ extension ValueFormat where Value == Matcher? {
   static var matcher: ValueFormat {
     .structure(
       "text, one or more of \(StructureReader.matcherKeys.joined(separator: ", ")), or a list of these",
-      read: StructureReader.matcher,
+      schema: StructureReader.matcherSchema, read: StructureReader.matcher,
       format: StructureText.text(of:))
   }
 }
@@ -35,14 +35,15 @@ extension ValueFormat where Value == [UpstreamConventions.OpeningMessage] {
   static var opening: ValueFormat {
     .structure(
       "a list of steps, each with one or more of " + StructureReader.openingKeys.joined(separator: ", "),
-      read: StructureReader.opening, format: StructureText.text(of:))
+      schema: .list(.members(StructureReader.openingMembers)), read: StructureReader.opening, format: StructureText.text(of:))
   }
 }
 
 extension ValueFormat where Value == [TopicSource.Rule] {
   static var topicRules: ValueFormat {
     .structure(
-      "a list of rules such as {match: {prefix: tick}, topic: ticks}", read: StructureReader.topicRules,
+      "a list of rules such as {match: {prefix: tick}, topic: ticks}",
+      schema: .list(.members(StructureReader.topicRuleMembers, required: ["match", "topic"])), read: StructureReader.topicRules,
       format: StructureText.text(of:))
   }
 }
@@ -50,7 +51,10 @@ extension ValueFormat where Value == [TopicSource.Rule] {
 extension ValueFormat where Value == Correlation? {
   static var correlation: ValueFormat {
     .structure(
-      "jsonrpc, or JSON pointers such as {request: /id, reply: /id}", read: StructureReader.correlation,
+      "jsonrpc, or JSON pointers such as {request: /id, reply: /id}",
+      schema: .any([
+        .text, .members(StructureReader.correlationMembers, required: ["request", "reply"]),
+      ]), read: StructureReader.correlation,
       format: StructureText.text(of:))
   }
 }

@@ -19,6 +19,8 @@ struct ValueFormat<Value> {
   var isURL = false
   /// Whether the value is the path of a file.
   var isPath = false
+  /// The accepted values, for the JSON Schema of the configuration.
+  var schema = ValueSchema.text
   /// The scheme of a URL that is written without one; nil if every URL must have one.
   var impliedScheme: String?
   let reader: Reader
@@ -37,10 +39,11 @@ struct InvalidValue: Error {
 extension ValueFormat {
   /// A format whose `read` returns nil for invalid texts.
   static func scalar(
-    _ expectation: String, words: [String] = [], read: @escaping (String) -> Value?, format: @escaping (Value) -> String
+    _ expectation: String, words: [String] = [], schema: ValueSchema = .text, read: @escaping (String) -> Value?,
+    format: @escaping (Value) -> String
   ) -> ValueFormat {
     ValueFormat(
-      expectation: expectation, words: words,
+      expectation: expectation, words: words, schema: schema,
       reader: .scalar { text throws(InvalidValue) in
         guard let value = read(text) else { throw InvalidValue() }
         return value
@@ -51,7 +54,7 @@ extension ValueFormat {
   static func words(_ pairs: [(word: String, value: Value)], quotes: Bool = false) -> ValueFormat
   where Value: Equatable {
     let words = pairs.map(\.word)
-    return .scalar("one of " + words.joined(separator: ", "), words: words) { word in
+    return .scalar("one of " + words.joined(separator: ", "), words: words, schema: .words(words)) { word in
       pairs.first { $0.word == word }?.value
     } format: { value in
       let word = pairs.first { $0.value == value }?.word ?? ""
@@ -65,7 +68,8 @@ extension ValueFormat {
     read: @escaping (String) throws(InvalidValue) -> Element, format: @escaping (Element) -> String
   ) -> ValueFormat where Value == [Element] {
     ValueFormat(
-      expectation: expectation, isURL: isURL, impliedScheme: impliedScheme,
+      expectation: expectation, isURL: isURL, schema: isMapping ? .pairs(.text, orLines: true) : .texts,
+      impliedScheme: impliedScheme,
       reader: .list(isMapping: isMapping) { texts throws(InvalidValue) in
         var values: [Element] = []
         for (index, text) in texts.enumerated() {
@@ -83,12 +87,12 @@ extension ValueFormat {
   ///
   /// - Parameter isText: a variable contains the text without quotes.
   static func structure(
-    _ expectation: String, isText: Bool = false,
+    _ expectation: String, isText: Bool = false, schema: ValueSchema = .text,
     read: @escaping (StructureReader) -> (YAMLNode, String) throws(ConfigurationError) -> Value,
     format: @escaping (Value) -> String
   ) -> ValueFormat {
     ValueFormat(
-      expectation: expectation,
+      expectation: expectation, schema: schema,
       reader: .structure(isText: isText) { reader, node, key throws(ConfigurationError) in try read(reader)(node, key)
       },
       format: format)

@@ -1,3 +1,4 @@
+import Configuration
 import Gateway
 
 /// `drawbridge completion`.
@@ -42,6 +43,29 @@ enum ManCommand {
     }
     Terminal.print(ManualPage.page(of: try Invocation.command(name, among: CommandList.all), version: version))
     return ExitCode.ok
+  }
+}
+
+/// `drawbridge schema`.
+enum SchemaCommand {
+  static let command = Command(
+    "schema",
+    summary: "print the JSON Schema of the configuration, for editors",
+    purpose: "print the JSON Schema of the configuration, with which an editor completes and checks its keys.",
+    examples: ["drawbridge schema >drawbridge.schema.json"],
+    text: """
+      In an editor with the YAML language server, begin the configuration with this line:
+
+        # yaml-language-server: $schema=drawbridge.schema.json
+
+      'drawbridge check-config' checks more: rules between settings, files, and secrets.
+      """,
+    exitCodes: [.ok, .usage, Command.ExitCode(ExitCode.output, "standard output cannot be written")]
+  ) { _ in
+    CommandFailure.report { () throws(CommandFailure) in
+      try Terminal.output(ConfigurationSchema.text())
+      return ExitCode.ok
+    }
   }
 }
 

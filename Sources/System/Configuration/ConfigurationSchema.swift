@@ -1,0 +1,91 @@
+import ByteStreams
+import Profiles
+
+/// The JSON Schema of the configuration file, made from the declarations of the settings. Editors use it to complete and check keys.
+package enum ConfigurationSchema {
+  /// In place of a name, where the schema is for every name.
+  private static let name = "NAME"
+
+  /// The schema as JSON, with a final line break.
+  package static func text() -> [UInt8] {
+    var defaults = GatewaySettings()
+    defaults.add(GatewaySettings.NamedSession(name: name))
+    defaults.add(SessionProfile(name: name))
+    var shared: [(name: String, value: SchemaNode)] = []
+    func section(_ settings: [Setting], _ prefix: String) -> SchemaNode {
+      .section(members(of: settings, prefix, defaults, &shared))
+    }
+    let session = section(Setting.named(name), "sessions.\(name).")
+    let profile = section(Setting.profile(name), "profiles.\(name).")
+    var top = members(of: Setting.all, "", defaults, &shared)
+    // Where all sessions have the same section, it is written once.
+    let upstream = session.member("properties")?.member("upstream") ?? .section([])
+    shared.append(("upstream", upstream))
+    shared.append(("session", session.replacing("upstream", upstream, by: .reference("upstream"))))
+    shared.append(("profile", profile.replacing("upstream", upstream, by: .reference("upstream"))))
+    top = top.map { ($0, $1 == upstream ? .reference("upstream") : $1) }
+    top.append(("sessions", named("Further sessions by their names.", .reference("session"))))
+    top.append(("profiles", named("Settings of the sessions that clients create, by names.", .reference("profile"))))
+    var output = ByteQueue()
+    let schema = SchemaNode.object(
+      [
+        ("$schema", .text("http://json-schema.org/draft-07/schema#")), ("title", .text("Configuration of Drawbridge")),
+        ("description", .text("Made by 'drawbridge schema'. 'drawbridge check-config' checks more than this schema.")),
+      ] + SchemaNode.section(top).members + [("definitions", .object(shared.map { ($0.name, $0.value) }))])
+    schema.write(into: &output)
+    output.append("\n" as StaticString)
+    return [UInt8](copying: output.bytes)
+  }
+
+  private static func named(_ description: String, _ value: SchemaNode) -> SchemaNode {
+    .object([
+      ("description", .text(description)), ("type", .texts(["object", "null"])), ("additionalProperties", value),
+    ])
+  }
+
+  /// The keys after `prefix`, in the order of the declarations.
+  private static func members(
+    of settings: [Setting], _ prefix: String, _ defaults: GatewaySettings,
+    _ shared: inout [(name: String, value: SchemaNode)]
+  ) -> [(String, SchemaNode)] {
+    var names: [String] = []
+    for setting in settings where setting.path.hasPrefix(prefix) {
+      let name = String(setting.path.dropFirst(prefix.count).prefix { $0 != "." })
+      if !names.contains(name) { names.append(name) }
+    }
+    return names.map { name in
+      if let setting = settings.first(where: { $0.path == prefix + name }) {
+        return (name, node(of: setting, defaults, &shared))
+      }
+      return (name, .section(members(of: settings, prefix + name + ".", defaults, &shared)))
+    }
+  }
+
+  private static func node(
+    of setting: Setting, _ defaults: GatewaySettings, _ shared: inout [(name: String, value: SchemaNode)]
+  ) -> SchemaNode {
+    let schema = setting.schema.node(&shared)
+    let summary = setting.summary.prefix(1).uppercased() + setting.summary.dropFirst()
+    let accepted = ["text", "a list"].contains(setting.expectation) ? "" : " Use \(setting.expectation)."
+    var members: [(String, SchemaNode)] = [("description", .text("\(summary).\(accepted)"))]
+    if let value = setting.schema.defaultValue(setting.format(defaults)) { members.append(("default", value)) }
+    // Beside `$ref`, draft 7 ignores other members.
+    if schema.member("$ref") != nil { return .object(members + [("allOf", .array([schema]))]) }
+    return .object(members + schema.members)
+  }
+}
+
+extension SchemaNode {
+  var members: [(String, SchemaNode)] { if case .object(let members) = self { members } else { [] } }
+
+  func member(_ name: String) -> SchemaNode? { members.first { $0.0 == name }?.1 }
+
+  /// Replaces the property `name` of a section if it has this value.
+  func replacing(_ name: String, _ old: SchemaNode, by new: SchemaNode) -> SchemaNode {
+    .object(
+      members.map { key, value in
+        guard key == "properties" else { return (key, value) }
+        return (key, .object(value.members.map { ($0, $0 == name && $1 == old ? new : $1) }))
+      })
+  }
+}

@@ -34,7 +34,7 @@ RUN apt-get update -qq \
       ca-certificates libsqlite3-0 libssl3 libstdc++6 libyaml-0-2 zlib1g \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/log/*
 COPY --from=builder /out/drawbridge /usr/local/bin/drawbridge
-COPY config/drawbridge.yaml /etc/drawbridge/drawbridge.yaml
+COPY config/drawbridge.yaml config/drawbridge.schema.json /etc/drawbridge/
 # For the store, with DRAWBRIDGE_STORE_ENGINE=sqlite. A new volume gets the owner and the mode of this folder.
 RUN install -d -m 0700 -o 65532 -g 65532 /data
 

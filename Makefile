@@ -1,7 +1,7 @@
 # The commands of this project, for people and CI. They are implemented in scripts/ and in the Swift package.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills replication simulation clean
+.PHONY: help run build package image install uninstall test lint format asan tsan conformance contract fuzz bench profile instructions soak soak-redis powerloss restarts workers kills replication simulation clean
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
@@ -16,6 +16,15 @@ build: ## Install missing build packages and build a release (.build/release/dra
 package: build ## Make a Debian package of the release, .build/package/drawbridge_VERSION_ARCHITECTURE.deb
 	@scripts/setup package
 	@scripts/package
+
+image: ## Build the container image drawbridge:VERSION with docker, podman or buildah (ENGINE=podman: with this one)
+	@ENGINE="$(ENGINE)" BUILD_FLAGS="$(BUILD_FLAGS)" scripts/image >/dev/null
+
+install: ## Install the program of 'make build' with manual, completions, documentation and units below PREFIX (default /usr/local; DESTDIR for packagers)
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install
+
+uninstall: ## Remove what 'make install' has installed (with the same PREFIX and DESTDIR)
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install --uninstall
 
 test: ## Build, run all tests and linters; the last line is 'N passed, N failed'
 	@scripts/test

@@ -44,6 +44,43 @@ def package(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def content(package, tmp_path_factory):
+    """The files of the package."""
+    folder = tmp_path_factory.mktemp("content")
+    command("dpkg-deb", "--extract", package, folder)
+    return folder
+
+
+def test_its_configuration_is_short_and_needs_the_upstream_only(content):
+    path = content / CONFIGURATION[1:]
+    assert len(path.read_text().splitlines()) < 30
+    done = subprocess.run([BINARY, "check-config", "--config", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert done.stderr.count("\n") == 1
+    assert "upstream.url" in done.stderr
+    assert command(BINARY, "check-config", "--config", path, "--upstream", "ws://h/").startswith(f"{path}: valid\n")
+
+
+def test_it_has_the_documentation_and_the_reference(content):
+    documents = content / "usr/share/doc/drawbridge"
+    for name in (
+        "docs/getting-started.md",
+        "docs/store.md",
+        "config/profiles/plain.yaml",
+        "deploy/nginx/drawbridge.conf",
+    ):
+        assert (documents / name).is_file(), name
+    reference = (documents / "config/drawbridge.yaml").read_text()
+    assert reference == (PROJECT / "config/drawbridge.yaml").read_text()
+    assert (content / "usr/share/drawbridge/drawbridge.schema.json").is_file()
+    assert (content / "lib/systemd/system/drawbridge.service").is_file()
+    # The files that the configuration and the manual page name exist.
+    configuration = (content / CONFIGURATION[1:]).read_text()
+    for path in re.findall(r"/usr/share/\S+?\.(?:yaml|json)", configuration):
+        assert (content / path[1:]).is_file(), path
+
+
+@pytest.fixture(scope="module")
 def page(package, tmp_path_factory):
     """The text of the manual page."""
     folder = tmp_path_factory.mktemp("page")

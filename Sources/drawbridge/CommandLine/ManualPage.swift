@@ -110,7 +110,7 @@ enum ManualPage {
     .SH FILES
     .TP
     .I /etc/drawbridge/drawbridge.yaml
-    The configuration of the service drawbridge.service, with the description of every setting.
+    The configuration of the service drawbridge.service.
     .TP
     .I /etc/default/drawbridge
     Variables of the environment of the service. The file is optional.
@@ -119,8 +119,12 @@ enum ManualPage {
     The store of the service, if the configuration has
     .IR "store.engine: sqlite" .
     .TP
-    .I /usr/share/doc/drawbridge/examples/profiles
-    Configurations for known kinds of upstreams.
+    .I /usr/share/doc/drawbridge
+    The documentation of the Debian package.
+    .I config/drawbridge.yaml
+    has every setting, and
+    .I config/profiles
+    has configurations for known kinds of upstreams.
     .SH SEE ALSO
     .BR curl (1),
     .BR systemctl (1),

@@ -6,6 +6,7 @@ import signal
 from test_tail import Tail, ends
 
 from harness.gateway import Gateway, run
+from harness.streams import RawStream
 from harness.waiting import eventually
 
 
@@ -128,7 +129,9 @@ async def test_a_reload_needs_the_scope_admin_and_all_sessions(gateway_for, upst
 async def test_the_first_line_of_a_refusal_is_for_operators(raw_upstream, gateway_for, tokens):
     refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 29\r\n\r\n\r\nthe key is blocked\r\nsecond"
     server = await raw_upstream(ends(*[refusal] * 100))
-    names = {scope: tokens.add(scope, scopes=scope) for scope in ("admin", "receive")}
+    names = {
+        name: tokens.add(name, scopes=scopes) for name, scopes in (("admin", "admin,receive"), ("receive", "receive"))
+    }
     env = {
         "DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path),
         "DRAWBRIDGE_UPSTREAM_URL": f"ws://127.0.0.1:{server.port}/",
@@ -145,6 +148,21 @@ async def test_the_first_line_of_a_refusal_is_for_operators(raw_upstream, gatewa
     await eventually(has_failed, what="the refusal")
     assert (await failure("admin")).endswith(": the key is blocked")
     assert "blocked" not in await failure("receive")
+    # Everywhere that a client sees it.
+    client = gateway.client()
+    for scope in names:
+        headers = {"Authorization": f"Bearer {names[scope]}"}
+        (element,) = (await client.request("GET", "/v1/sessions", headers=headers)).json["sessions"]
+        fields = f"Authorization: {headers['Authorization']}\r\n"
+        stream = await RawStream.open(gateway.address(), "events=session", fields=fields)
+        event = (await stream.has(1))[0]
+        stream.close()
+        for shown in (element["last_failure"], event.json["last_failure"]):
+            assert "403" in shown
+            assert ("the key is blocked" in shown) == (scope == "admin")
+    headers = {"Authorization": f"Bearer {names['admin']}", "Content-Type": "application/json"}
+    changed = await client.request("PATCH", "/v1/session", headers=headers, data='{"desired":"up"}')
+    assert "the key is blocked" in changed.json["last_failure"]
 
 
 async def test_without_authentication_a_404_does_not_speak_of_credentials(gateway_for, upstream):

@@ -364,7 +364,9 @@ package final class API: HTTPApplication {
         return try self.call(
           call, body, of: session, for: pending.grant, by: pending.client, at: now, into: &response)
       case .change(let session):
-        if let wait = try change(session, as: body, toPeer: isFromPeer, at: now, into: &response) { return wait }
+        if let wait = try change(session, as: body, for: pending.grant, toPeer: isFromPeer, at: now, into: &response) {
+          return wait
+        }
       case .putSession(let name):
         return try putSession(name, body, for: pending.grant, at: now, into: &response)
       case .closeSession(let session, let code):

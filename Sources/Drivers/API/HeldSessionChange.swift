@@ -131,14 +131,14 @@ extension API {
       // later.
       guard let existing = shared.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }
       try confirm(existing, as: document, for: grant)
-      respond(withStateOf: existing, at: now, into: &response)
-    case (.put(let name, _, _), .done):
+      respond(withStateOf: existing, for: grant, at: now, into: &response)
+    case (.put(let name, _, let grant), .done):
       guard let session = shared.sessions.find(name) else {
         throw ProblemError(
           .sessionClosed, "session '\(name)' was created, and was closed since: create it again")
       }
       created.noteCreation(of: session)
-      respond(withCreated: session, at: now, into: &response)
+      respond(withCreated: session, for: grant, at: now, into: &response)
     case (.put, .tooMany): throw problem(.tooMany(limit: shared.settings.createdSessions.total))
     case (.put, .tooManyOfOwner): throw problem(.tooManyOfOwner(limit: shared.settings.createdSessions.perOwner))
     }

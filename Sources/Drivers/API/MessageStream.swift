@@ -170,10 +170,10 @@ final class MessageStream: Source {
       news = news.suffix(1)
     }
     for transition in news {
-      options.format.write(snapshot, after: transition, of: session, replica, at: now, into: &text)
+      options.format.write(snapshot, after: transition, of: session, replica, for: grant, at: now, into: &text)
     }
     if news.isEmpty {
-      options.format.write(snapshot, after: history.last, of: session, replica, at: now, into: &text)
+      options.format.write(snapshot, after: history.last, of: session, replica, for: grant, at: now, into: &text)
     }
     sentState = SentState(revision: revision, transition: history.last?.sequence ?? 0)
   }

@@ -13,8 +13,7 @@ extension API {
   ) {
     switch route {
     case .session(let session):
-      let isAdmin = grant?.scopes.contains(.admin) ?? false
-      respond(withStateOf: session, at: now, showingRefusal: isAdmin, toPeer: toPeer, into: &response)
+      respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
     case .reload(let isRequest):
       response.begin(isRequest ? .accepted : .ok, "application/json")
       if isRequest {

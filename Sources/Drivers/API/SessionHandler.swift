@@ -13,13 +13,10 @@ import UpstreamSession
 extension API {
   /// `GET /v1/session`.
   ///
-  /// - Parameter showingRefusal: whether `last_failure` has the first line of what the upstream said. It may repeat
-  ///   secrets, so it is for operators.
   /// - Parameter toPeer: whether the response is for another gateway, which adds its own part.
   func respond(
-    withStateOf session: Session, at now: MonotonicTime, status: HTTPStatus = .ok, showingRefusal: Bool = false,
-    toPeer: Bool = false,
-    into response: inout Response
+    withStateOf session: Session, for grant: Grant?, at now: MonotonicTime, status: HTTPStatus = .ok,
+    toPeer: Bool = false, into response: inout Response
   ) {
     response.begin(status, "application/json")
     let replica = toPeer ? nil : SessionReplica(of: session, shared)
@@ -30,7 +27,7 @@ extension API {
     } else {
       snapshot.write(
         of: session, store: session.creation == nil ? shared.store : StoreStatus(nil), replica: replica, now: now,
-        showingRefusal: showingRefusal, into: &response.content.text)
+        showingRefusal: grant.showsRefusals, into: &response.content.text)
     }
     response.content.text.append("\n" as StaticString)
   }
@@ -38,7 +35,8 @@ extension API {
   /// `PATCH /v1/session`: requests the desired state and responds with the current one. The change takes time, and `GET
   /// /v1/session` reports its progress. Returns a wait if the change must first be stored for the next holder.
   func change(
-    _ session: Session, as body: RequestBody?, toPeer: Bool, at now: MonotonicTime, into response: inout Response
+    _ session: Session, as body: RequestBody?, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,
+    into response: inout Response
   ) throws(ProblemError) -> Outcome? {
     let ticket: JournalTicket?
     switch try SessionChange.desiredState(in: body) {
@@ -46,9 +44,9 @@ extension API {
     case .down: ticket = session.upstream.close()
     }
     if let ticket, session.upstream.outcome(of: ticket) != .stored {
-      return .wait(HeldDesiredState(self, session, ticket, toPeer: toPeer, deadline: now + Self.storeWait))
+      return .wait(HeldDesiredState(self, session, ticket, for: grant, toPeer: toPeer, deadline: now + Self.storeWait))
     }
-    respond(withStateOf: session, at: now, toPeer: toPeer, into: &response)
+    respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
     return nil
   }
 
@@ -77,12 +75,19 @@ extension API {
       if let replica, !session.isHere {
         replica.writeSummary(at: now, into: &response.content.text)
       } else {
-        snapshot.writeSummary(of: session, replica: replica, now: now, into: &response.content.text)
+        snapshot.writeSummary(
+          of: session, replica: replica, now: now, showingRefusal: grant.showsRefusals, into: &response.content.text)
       }
     }
     response.content.text.append(
       sessions.count > page.limit ? "],\"more\":true}\n" as StaticString : "],\"more\":false}\n")
   }
+}
+
+extension Grant? {
+  /// Whether `last_failure` has the first line of the response that refused the connection. It may repeat secrets, so it
+  /// is for operators.
+  var showsRefusals: Bool { self?.scopes.contains(.admin) ?? false }
 }
 
 /// A PATCH of the desired state whose change is not stored yet. The change is in effect here, but the next holder would
@@ -91,13 +96,17 @@ private final class HeldDesiredState: WaitingRequest {
   private let api: API
   private let session: Session
   private let ticket: JournalTicket
+  private let grant: Grant?
   private let toPeer: Bool
   let deadline: MonotonicTime
 
-  init(_ api: API, _ session: Session, _ ticket: JournalTicket, toPeer: Bool, deadline: MonotonicTime) {
+  init(
+    _ api: API, _ session: Session, _ ticket: JournalTicket, for grant: Grant?, toPeer: Bool, deadline: MonotonicTime
+  ) {
     self.api = api
     self.session = session
     self.ticket = ticket
+    self.grant = grant
     self.toPeer = toPeer
     self.deadline = deadline
     session.upstream.beginWaitingForStore()
@@ -113,7 +122,9 @@ private final class HeldDesiredState: WaitingRequest {
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     session.upstream.endWaitingForStore()
-    if isStored { return api.respond(withStateOf: session, at: now, toPeer: toPeer, into: &response) }
+    if isStored {
+      return api.respond(withStateOf: session, for: grant, at: now, toPeer: toPeer, into: &response)
+    }
     api.respond(with: session.isHere ? Self.notStored : API.holderUnavailable, into: &response)
   }
 

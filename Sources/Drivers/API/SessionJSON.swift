@@ -14,7 +14,7 @@ extension SessionSnapshot {
   /// - Parameter replica: nil if no other gateway shares the session, or if the gateway that gets the response adds its
   ///   own part.
   func write(
-    of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, showingRefusal: Bool = false,
+    of session: Session, store: StoreStatus, replica: SessionReplica?, now: MonotonicTime, showingRefusal: Bool,
     into output: inout ByteQueue
   ) {
     output.append("{")
@@ -98,10 +98,11 @@ extension SessionSnapshot {
 
   /// Writes one element of `GET /v1/sessions`.
   func writeSummary(
-    of session: Session, replica: SessionReplica?, now: MonotonicTime, into output: inout ByteQueue
+    of session: Session, replica: SessionReplica?, now: MonotonicTime, showingRefusal: Bool,
+    into output: inout ByteQueue
   ) {
     output.append("{")
-    writeOverviewMembers(of: session, now: now, into: &output)
+    writeOverviewMembers(of: session, now: now, showingRefusal: showingRefusal, into: &output)
     write(replica, into: &output)
     output.append("}")
   }
@@ -125,12 +126,17 @@ extension SessionSnapshot {
     return line.isEmpty ? failure : "\(failure): \(line)"
   }
 
+  private func writeFailure(showingRefusal: Bool, into output: inout ByteQueue) {
+    output.append(",\"last_failure\":")
+    output.append(jsonStringOrNull: showingRefusal ? failureWithRefusal : status.lastFailure)
+  }
+
   /// Maximum length of a line of a refusal. Error pages in HTML have longer lines, which say nothing more.
   private static var refusalCharacters: Int { 200 }
 
   /// Writes the members that `GET /v1/session` and each element of `GET /v1/sessions` have.
   private func writeOverviewMembers(
-    of session: Session, now: MonotonicTime, showingRefusal: Bool = false, into output: inout ByteQueue
+    of session: Session, now: MonotonicTime, showingRefusal: Bool, into output: inout ByteQueue
   ) {
     writeSummaryMembers(name: session.name, into: &output)
     output.append(",\"seconds_in_state\":")
@@ -142,8 +148,7 @@ extension SessionSnapshot {
     output.append(seconds: nextAttempt.map { max(.zero, $0 - now) })
     output.append(",\"round_trip_seconds\":")
     output.append(seconds: status.roundTrip, digits: 6)
-    output.append(",\"last_failure\":")
-    output.append(jsonStringOrNull: showingRefusal ? failureWithRefusal : status.lastFailure)
+    writeFailure(showingRefusal: showingRefusal, into: &output)
     output.append(",\"last_failure_seconds_ago\":")
     output.append(seconds: status.lastFailureAt.map { now - $0 })
     output.append(",\"queue\":{\"messages\":")
@@ -169,13 +174,14 @@ extension SessionSnapshot {
     output.append("}")
   }
 
-  /// Writes the members of a `session` event: the summary with the state after `transition`, and the transition or
-  /// null.
+  /// Writes the members of a `session` event: the summary with the state after `transition`, the last failure, and the
+  /// transition or null.
   func writeState(
     name: String, after transition: SessionTransition?, replica: SessionReplica?, now: MonotonicTime,
-    into output: inout ByteQueue
+    showingRefusal: Bool, into output: inout ByteQueue
   ) {
     writeSummaryMembers(name: name, state: transition?.to, into: &output)
+    writeFailure(showingRefusal: showingRefusal, into: &output)
     output.append(",\"transition\":")
     if let transition {
       write(transition, now: now, into: &output)

@@ -90,7 +90,7 @@ struct SessionReplica {
   /// Writes the members of a `session` event of a stream, for a session that this gateway does not hold.
   func writeState(into output: inout ByteQueue) {
     writeBeginning(into: &output)
-    output.append(",\"transition\":null," as StaticString)
+    output.append(",\"last_failure\":null,\"transition\":null," as StaticString)
     write(into: &output)
   }
 
@@ -163,7 +163,7 @@ final class HeldSessionDocument: WaitingRequest {
     exchange.cancel()
     guard case .response(let status, let fields, let content) = outcome else {
       guard isRead else { return api.write(outcome, into: &response) }
-      return api.respond(withStateOf: session, at: now, into: &response)
+      return api.respond(withStateOf: session, for: nil, at: now, into: &response)
     }
     guard status == .ok || status == .created, let replica = SessionReplica(of: session, api.shared),
       content.bytes.text().hasSuffix("}\n")

@@ -117,7 +117,7 @@ extension API {
     let document = try SessionDocument(body)
     if let existing = shared.sessions.find(name) {
       try confirm(existing, as: document, for: grant)
-      respond(withStateOf: existing, at: now, into: &response)
+      respond(withStateOf: existing, for: grant, at: now, into: &response)
       return .respond
     }
     guard shared.lifecycle.phase != .draining else { throw Self.draining }
@@ -143,15 +143,17 @@ extension API {
       // Another request was faster.
       guard case .exists(let existing) = error else { throw problem(error) }
       try confirm(existing, as: document, for: grant)
-      respond(withStateOf: existing, at: now, into: &response)
+      respond(withStateOf: existing, for: grant, at: now, into: &response)
       return .respond
     }
-    respond(withCreated: session, at: now, into: &response)
+    respond(withCreated: session, for: grant, at: now, into: &response)
     return .respond
   }
 
-  func respond(withCreated session: Session, at now: MonotonicTime, into response: inout Response) {
-    respond(withStateOf: session, at: now, status: .created, into: &response)
+  func respond(
+    withCreated session: Session, for grant: Grant?, at now: MonotonicTime, into response: inout Response
+  ) {
+    respond(withStateOf: session, for: grant, at: now, status: .created, into: &response)
     response.fields.append("Location: " as StaticString)
     response.fields.append(String(session.path.dropLast()))
     response.fields.append("\r\n" as StaticString)

@@ -1,3 +1,4 @@
+import Access
 import ByteStreams
 import HTTPServer
 import Inbox
@@ -114,10 +115,12 @@ enum StreamFormat: UInt8 {
   /// client that reconnects gets the current state again.
   func write(
     _ snapshot: SessionSnapshot, after transition: SessionTransition?, of session: Session, _ replica: SessionReplica?,
-    at now: MonotonicTime, into text: inout ByteQueue
+    for grant: Grant?, at now: MonotonicTime, into text: inout ByteQueue
   ) {
     text.append(self == .events ? "event: session\ndata: {" : "{\"type\":\"session\"," as StaticString)
-    snapshot.writeState(name: session.name, after: transition, replica: replica, now: now, into: &text)
+    snapshot.writeState(
+      name: session.name, after: transition, replica: replica, now: now, showingRefusal: grant.showsRefusals,
+      into: &text)
     text.append(self == .events ? "}\n\n" : "}\n" as StaticString)
   }
 

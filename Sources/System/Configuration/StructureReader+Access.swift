@@ -98,7 +98,8 @@ extension ValueFormat where Value == [AuthenticationSettings.CertificateRule] {
   static var certificateRules: ValueFormat {
     .structure(
       "a list of rules such as {name: \"dns:billing.example.org\", scopes: [send]}",
-      schema: .list(.members(StructureReader.certificateMembers, required: ["name", "scopes"])), read: StructureReader.certificateRules, format: StructureText.text(of:))
+      schema: .list(.members(StructureReader.certificateMembers, required: ["name", "scopes"])),
+      read: StructureReader.certificateRules, format: StructureText.text(of:))
   }
 }
 

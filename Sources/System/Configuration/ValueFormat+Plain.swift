@@ -36,7 +36,8 @@ extension ValueFormat where Value == [String] {
 extension ValueFormat where Value == Bool {
   static var boolean: ValueFormat {
     .scalar(
-      "true or false", words: ["true", "false"], schema: .boolean, read: { Bool($0) }, format: { $0 ? "true" : "false" })
+      "true or false", words: ["true", "false"], schema: .boolean, read: { Bool($0) }, format: { $0 ? "true" : "false" }
+    )
   }
 }
 
@@ -88,7 +89,8 @@ extension ValueFormat where Value == Double {
 extension ValueFormat where Value == TimeSpan {
   static func duration(_ range: ClosedRange<TimeSpan>) -> ValueFormat {
     .scalar(
-      durationExpectation(range), schema: .duration(range), read: { TimeSpan($0).flatMap { range.contains($0) ? $0 : nil } }, format: \.text)
+      durationExpectation(range), schema: .duration(range),
+      read: { TimeSpan($0).flatMap { range.contains($0) ? $0 : nil } }, format: \.text)
   }
 }
 
@@ -122,7 +124,8 @@ extension ValueFormat where Value == TLSVersion {
 extension ValueFormat where Value == TLSClientSettings.Verification {
   static var verification: ValueFormat {
     .scalar(
-      "true or false", words: ["true", "false"], schema: .boolean, read: { Bool($0).map { $0 ? .full : .offForTestsOnly } },
+      "true or false", words: ["true", "false"], schema: .boolean,
+      read: { Bool($0).map { $0 ? .full : .offForTestsOnly } },
       format: { $0 == .full ? "true" : "false" })
   }
 }

@@ -35,7 +35,8 @@ extension ValueFormat where Value == [UpstreamConventions.OpeningMessage] {
   static var opening: ValueFormat {
     .structure(
       "a list of steps, each with one or more of " + StructureReader.openingKeys.joined(separator: ", "),
-      schema: .list(.members(StructureReader.openingMembers)), read: StructureReader.opening, format: StructureText.text(of:))
+      schema: .list(.members(StructureReader.openingMembers)), read: StructureReader.opening,
+      format: StructureText.text(of:))
   }
 }
 
@@ -43,7 +44,8 @@ extension ValueFormat where Value == [TopicSource.Rule] {
   static var topicRules: ValueFormat {
     .structure(
       "a list of rules such as {match: {prefix: tick}, topic: ticks}",
-      schema: .list(.members(StructureReader.topicRuleMembers, required: ["match", "topic"])), read: StructureReader.topicRules,
+      schema: .list(.members(StructureReader.topicRuleMembers, required: ["match", "topic"])),
+      read: StructureReader.topicRules,
       format: StructureText.text(of:))
   }
 }

@@ -59,7 +59,8 @@ indirect enum ValueSchema: Equatable, Sendable {
           "anyOf",
           .array([
             // YAML reads 1.2 as a number.
-            .object([("enum", .array(words.map { .text($0) } + words.filter { Double($0) != nil }.map { .number($0) }))]),
+            .object([("enum", .array(words.map { .text($0) } + words.filter { Double($0) != nil }.map { .number($0) }))]
+            ),
             .object([("type", .text("string")), ("pattern", .text(Self.reference))]),
           ])
         )

@@ -351,7 +351,7 @@ import Threading
     #expect(events.count == 3 && events[0] == "retry: 2000\nid: \(epoch).0")
     #expect(
       events[1]
-        == "event: session\ndata: {\"session\":\"default\",\"desired\":\"down\",\"state\":\"stopped\",\"upstream\":\"ws://127.0.0.1:1/\",\"transition\":null}"
+        == "event: session\ndata: {\"session\":\"default\",\"desired\":\"down\",\"state\":\"stopped\",\"upstream\":\"ws://127.0.0.1:1/\",\"last_failure\":null,\"transition\":null}"
     )
     #expect(!stream.source.hasNewData)
     session.upstream.open()

@@ -64,23 +64,44 @@ async def test_init_takes_every_flag_and_quotes_what_is_given(tmp_path):
         assert text in out
 
 
-async def test_init_asks_on_a_terminal(tmp_path):
+async def on_a_terminal(*words, answers=b""):
+    """Runs the program on a terminal. Returns the exit status and all that was shown."""
     main, child = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        BINARY, "init", tmp_path / "asked.yaml", stdin=child, stdout=child, stderr=child
-    )
+    process = await asyncio.create_subprocess_exec(BINARY, *words, stdin=child, stdout=child, stderr=child)
     os.close(child)
-    os.write(main, b"wss://asked.example/\n\n127.0.0.1:9999\n\ntokens\n")
-    assert await asyncio.wait_for(process.wait(), 30) == 0
+    os.write(main, answers)
+    status = await asyncio.wait_for(process.wait(), 30)
     output = b""
     with contextlib.suppress(OSError):
         while data := os.read(main, 65536):
             output += data
     os.close(main)
-    assert b"WebSocket service to connect to" in output
+    return status, output.decode()
+
+
+async def test_init_asks_on_a_terminal(tmp_path):
+    answers = b"wss://asked.example/\n\n127.0.0.1:9999\n\ntokens\n"
+    status, output = await on_a_terminal("init", tmp_path / "asked.yaml", answers=answers)
+    assert status == 0
+    assert "WebSocket service to connect to" in output
     text = (tmp_path / "asked.yaml").read_text()
     for part in ("wss://asked.example/", "kind: 'websocket'", "127.0.0.1:9999", "#store:", "tokens: 'tokens'"):
         assert part in text
+
+
+@pytest.mark.parametrize("answers", [b"\n", b"\x04"])
+async def test_init_writes_nothing_without_an_answer(tmp_path, answers):
+    status, output = await on_a_terminal("init", tmp_path / "asked.yaml", answers=answers)
+    assert status == 64
+    assert "nothing is written" in output
+    assert not (tmp_path / "asked.yaml").exists()
+
+
+async def test_a_token_on_a_terminal_comes_with_what_to_do_with_it():
+    status, output = await on_a_terminal("token", "me")
+    assert status == 0
+    assert "authentication.tokens" in output
+    assert "--out me.token >>tokens" in output
 
 
 async def test_check_config_shows_only_what_differs(tmp_path):

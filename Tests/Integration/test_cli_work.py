@@ -1,5 +1,7 @@
 """`drawbridge work`: leases, commands, and what becomes of them."""
 
+import asyncio
+import contextlib
 import json
 import signal
 
@@ -47,6 +49,48 @@ async def test_a_push_is_acknowledged_when_its_command_succeeds(gateway, upstrea
     work.process.send_signal(signal.SIGTERM)
     assert await work.ends() == 0
     assert work.err == b"drawbridge: stopping\n"
+
+
+async def test_it_says_what_it_waits_for_on_a_terminal(gateway, start):
+    work = await start(Work("--url", gateway.url(), "workers", "--", "cat", terminal=True))
+    await work.receives(gateway)
+    waiting = f"waiting for pushes of consumer 'workers', session 'default' at {gateway.url()}"
+    assert work.err.decode() == f"drawbridge: {waiting}. Ctrl-C ends it\n"
+    work.process.send_signal(signal.SIGINT)
+    assert await work.ends() == 0
+
+
+async def test_a_signal_ends_a_held_receive_over_https_at_once(https_for, authority, start):
+    """The gateway ends the connection of the receive first. A worker that only waits for its end would do so."""
+    gateway = await https_for()
+    first_ends = []
+
+    async def relay(reader, writer):
+        upstream_reader, upstream_writer = await asyncio.open_connection(*gateway.address("https"))
+        ends = []
+
+        async def pump(source, target, name):
+            with contextlib.suppress(OSError):
+                while data := await source.read(65536):
+                    target.write(data)
+            ends.append(name)
+            target.close()
+
+        await asyncio.gather(
+            pump(reader, upstream_writer, "worker"), pump(upstream_reader, writer, "gateway"), return_exceptions=True
+        )
+        first_ends.append(ends[0])
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        work = await start(Work("--url", url, "--ca-file", authority.path, "workers", "--", "cat"))
+        await work.receives(gateway)
+        before = len(first_ends)
+        work.process.send_signal(signal.SIGTERM)
+        assert await work.ends() == 0
+        assert work.err == b"drawbridge: stopping\n"
+        await eventually(lambda: len(first_ends) > before, what="the connection of the receive has ended")
+    assert first_ends[before:] == ["gateway"]
 
 
 async def test_a_failure_is_repeated_later_and_becomes_a_dead_letter(gateway, upstream, start):

@@ -33,6 +33,15 @@ async def test_down_closes_the_session_and_up_opens_it(upstream, gateway, client
     assert waiting["state"] == "queued"
 
 
+async def test_every_type_of_a_change_that_a_refusal_names_is_accepted(client):
+    refused = await patch(client, '{"desired":"up"}', "text/plain")
+    assert refused.status == 415
+    names = re.findall(r"application/[a-z+.-]+[a-z]", refused.json["detail"])
+    assert len(names) == 4
+    for name in names:
+        assert (await patch(client, '{"desired":"up"}', name)).status == 200
+
+
 async def test_the_gap_of_a_closed_session_is_after_its_last_push(gateway_for, raw_upstream):
     """The upstream sends until it has read the close frame. Pushes that it would send later are missing."""
 

@@ -12,6 +12,11 @@ extension HTTPMediaType {
     self.is("application", "json") || self.is("application", "x-www-form-urlencoded")
       || self.is("application", "octet-stream")
   }
+
+  /// These types, for errors.
+  static var documentTypes: String {
+    "application/json, or one of the defaults of clients: application/x-www-form-urlencoded or application/octet-stream"
+  }
 }
 
 /// A JSON object that a client sends, with its members by name. Unknown and repeated members are refused.
@@ -25,7 +30,7 @@ struct RequestDocument {
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
     guard let type = HTTPMediaType(value), type.mayBeDocument() else {
       throw ProblemError(
-        .unsupportedMediaType, "Content-Type '\(value.excerpt())' is not supported: use application/json")
+        .unsupportedMediaType, "Content-Type '\(value.excerpt())' is not supported: use \(HTTPMediaType.documentTypes)")
     }
   }
 

@@ -17,7 +17,8 @@ enum SessionChange {
     else {
       throw ProblemError(
         .unsupportedMediaType,
-        "Content-Type '\(value.excerpt())' is not supported: use application/json or application/merge-patch+json")
+        "Content-Type '\(value.excerpt())' is not supported: use application/merge-patch+json, \(HTTPMediaType.documentTypes)"
+      )
     }
   }
 

@@ -158,7 +158,15 @@ final class GatewayConnection {
   }
 
   /// Signals that no request follows, so that a held request gets its response at once.
-  func finishSending() { if tls == nil { shutdown(descriptor, Int32(SHUT_WR)) } }
+  func finishSending() {
+    guard let tls else {
+      shutdown(descriptor, Int32(SHUT_WR))
+      return
+    }
+    tls.sendCloseNotify()
+    // The end of the connection, which the next `receive` reports, is an answer too.
+    try? sendCiphertext()
+  }
 
   private func sendPlain(_ bytes: Span<UInt8>) throws(ConnectionFailure) {
     var sent = 0

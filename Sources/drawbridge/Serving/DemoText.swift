@@ -7,6 +7,7 @@ enum DemoText {
     client: SocketAddress, management: SocketAddress?, upstream: SocketAddress, isSocketIO: Bool
   ) -> String {
     let (curl, base) = curl(client)
+    let flag = urlFlag(for: client)
     var lines =
       isSocketIO
       ? """
@@ -18,6 +19,7 @@ enum DemoText {
         \(curl) '\(base)/v1/messages?cursor=earliest'
         \(curl) -d 'hello' '\(base)/v1/call?event=chat'     # waits for the acknowledgement
         \(curl) \(base)/v1/session
+        drawbridge tail\(flag)                               # follows the pushes
 
       """
       : """
@@ -29,6 +31,7 @@ enum DemoText {
         \(curl) '\(base)/v1/messages?cursor=earliest'
         \(curl) '\(base)/v1/messages'                      # waits for the next push
         \(curl) \(base)/v1/session
+        drawbridge tail\(flag)                               # follows the pushes
 
       """
     if let management {
@@ -37,6 +40,14 @@ enum DemoText {
       if case .ip = management { lines += "\nOpen \(base)/ in a browser: the status page shows all of it.\n" }
     }
     return lines + "\nPress Ctrl-C to stop.\n"
+  }
+
+  /// The flag of a command that is a client, unless it is the default.
+  private static func urlFlag(for address: SocketAddress) -> String {
+    switch address {
+    case .unix(let path): " --url 'unix:\(path)'"
+    case .ip: "\(address)" == "127.0.0.1:8080" ? "" : " --url \(address)"
+    }
   }
 
   /// The curl command for a listener, and the start of its URLs.

@@ -39,7 +39,8 @@ enum HealthCheck {
     let address = connectable(listener)
     guard let response = readiness(from: address) else {
       Terminal.printError(
-        "drawbridge: no response from \(address): check that the gateway is running with this management listener")
+        "drawbridge: no response from \(address): check that the gateway is running with this management listener, or name another with --management"
+      )
       return ExitCode.unavailable
     }
     let isReady = response.hasPrefix("HTTP/1.1 200 ")

@@ -50,7 +50,10 @@ enum InitCommand {
           message: "the upstream is missing: give its URL, as in 'drawbridge init --upstream wss://example.org/socket'."
         )
       }
-      ask(&answers, arguments)
+      guard ask(&answers, arguments) else {
+        Terminal.note("the upstream is missing: nothing is written")
+        return ExitCode.usage
+      }
     }
     return write(answers, to: file, isReplacing: arguments.has(force))
   }
@@ -66,8 +69,10 @@ enum InitCommand {
 
   // MARK: Questions
 
-  private static func ask(_ answers: inout Answers, _ arguments: Arguments) {
+  /// Returns false if there is no upstream.
+  private static func ask(_ answers: inout Answers, _ arguments: Arguments) -> Bool {
     answers.upstream = answer("WebSocket service to connect to", example: "wss://example.org/socket", default: "")
+    guard !answers.upstream.isEmpty else { return false }
     if !arguments.has(kind) {
       answers.kind = answer("What it speaks", example: "websocket or socketio", default: answers.kind)
     }
@@ -79,13 +84,17 @@ enum InitCommand {
     if !arguments.has(tokens) {
       answers.tokens = answer("File of tokens for clients", example: "tokens; empty for no authentication", default: "")
     }
+    return true
   }
 
   /// Questions go to standard error, since standard output may be the configuration.
   private static func answer(_ question: String, example: String, default fallback: String) -> String {
     let hint = fallback.isEmpty ? (example.isEmpty ? "" : " (\(example))") : " [\(fallback)]"
     Terminal.write("\(question)\(hint): ", to: STDERR_FILENO)
-    let line = readLine() ?? ""
+    guard let line = readLine() else {
+      Terminal.write("\n", to: STDERR_FILENO)
+      return fallback
+    }
     let words = line.split(whereSeparator: \.isWhitespace).joined(separator: " ")
     return words.isEmpty ? fallback : words
   }

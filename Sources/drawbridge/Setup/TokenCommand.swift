@@ -30,8 +30,7 @@ enum TokenCommand {
     ],
     text: """
       The line for the file of tokens goes to standard output, and the token to standard error, or with --out to a file of
-      mode 0600, which must not exist. The line has only a hash
-      of the token, which cannot be shown again. A running gateway reads the file when it changes. docs/access.md
+      mode 0600, which must not exist. The line has only a hash of the token, which cannot be shown again. A running gateway reads the file when it changes. docs/access.md
       explains its format.
       """,
     flags: [scopes, sessions, topics, out],
@@ -76,6 +75,11 @@ enum TokenCommand {
         throw error
       }
       if file == nil { Terminal.printError(token) }
+      if Terminal.isTerminal {
+        Terminal.note(
+          "the line that begins with '\(name)' belongs into the file of authentication.tokens, as in 'drawbridge token \(name) --out \(name).token >>tokens'; the token is for the client"
+        )
+      }
       return ExitCode.ok
     }
   }

@@ -81,6 +81,7 @@ final class WorkCommand {
   private static let signals: [Int32] = [SIGINT, SIGTERM, SIGCHLD]
 
   private let client: GatewayClient
+  private let name: String
   private let words: [String]
   private let arguments: Arguments
   /// The path of the consumer.
@@ -100,6 +101,7 @@ final class WorkCommand {
 
   private init(_ name: String, _ arguments: Arguments, _ client: GatewayClient) {
     self.client = client
+    self.name = name
     self.arguments = arguments
     words = arguments.commandToRun
     path = client.options.path("consumers/\(PercentEncoder.encode(Array(name.utf8).span))")
@@ -152,6 +154,11 @@ final class WorkCommand {
   private func run() throws(CommandFailure) -> Int32 {
     client.warnOfExposure()
     let consumer = try prepare()
+    if Terminal.isTerminal {
+      Terminal.note(
+        "waiting for pushes of consumer '\(name)', session '\(client.options.session)' at \(client.options.url.text). Ctrl-C ends it"
+      )
+    }
     // A request to the gateway is not abandoned: it may have been executed.
     client.whenSignalled = { [unowned self] signal in
       if signal != SIGCHLD { stop(signal) }

@@ -51,7 +51,8 @@ def main():
     if Go in subjects:
         build.build_go()
     cores = Cores.divide()
-    # The harness must not disturb the server. Its time counts as load.
+    # The harness moves to the cores of the load, so that it does not disturb the server. Its processor time counts as
+    # load.
     os.sched_setaffinity(0, cores.load)
     is_short = options.short or options.smoke
     bench = Bench(cores, subjects, Plan.smoke() if options.smoke else Plan.short() if options.short else Plan(), say)
@@ -83,7 +84,7 @@ def main():
     print(f"{met} targets met, {missed} missed")
     if failures:
         say(f"these measures failed: {', '.join(failures)}")
-    # Counts the measures that succeeded, not the targets: speed depends on the machine.
+    # The exit status depends on failed measures, not on missed targets, since speed depends on the machine.
     print(f"{len(measures) - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
 

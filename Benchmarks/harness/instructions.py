@@ -2,9 +2,9 @@
 
     python3 -m harness.instructions [PROGRAM…]
 
-The count differs by less than 0.1 % between runs, also on a busy machine, so it shows changes that are too small for a
-measurement of time: run it with the programs before and after a change. One client sends its requests one after
-another; what the start costs is removed by comparing two runs of different length.
+The count differs by less than 0.1 % between runs, also on a busy machine. It thus shows changes that are too small for
+a measurement of time: run it with the programs before and after a change. One client sends its requests one after
+another. Comparing two runs of different length removes the cost of the start.
 """
 
 import http.client
@@ -31,7 +31,7 @@ class CountedGateway(Gateway):
     """The gateway on valgrind's simulated processor."""
 
     def launch(self, arguments, **options):
-        # valgrind does not read the debug information that the compiler writes.
+        # valgrind cannot read the debug information of the compiler.
         stripped = self.folder / "drawbridge"
         subprocess.run(["strip", "-o", stripped, self.program], check=True)
         output = self.folder / "callgrind.out"
@@ -39,7 +39,7 @@ class CountedGateway(Gateway):
         super().launch([*valgrind, *arguments[1:]], **options)
 
     def instructions(self) -> int:
-        """How many it has executed. Only after its end."""
+        """The number of executed instructions. Call it only after the end of the program."""
         return int(re.search(r"^(?:summary|totals): (\d+)", (self.folder / "callgrind.out").read_text(), re.M)[1])
 
 

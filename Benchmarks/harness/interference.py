@@ -6,14 +6,14 @@ from pathlib import Path
 
 from .processes import Cores, Process
 
-#: A run is quiet if others use less than this share of the server's cores, and of the load's.
+#: A run is quiet if other processes use less than this share of the server's cores, and of the load's cores.
 QUIET = 0.05
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Interference:
-    """Measures the share of other processes on the cores of the server and of the load, from its creation on.
+    """The share of other processes on the cores of the server and of the load, since the creation of this object.
 
     Their time is the elapsed time, minus idle time, minus the time of the benchmark's own programs. It includes the
     time that the hypervisor gives to other machines.
@@ -26,7 +26,7 @@ class Interference:
         self.before = [self._free(half) for half in self.halves]
 
     def share(self) -> float:
-        """The share of other processes so far, from 0 to 1: the larger one of both halves."""
+        """The share of other processes so far, from 0 to 1: the larger share of the two halves."""
         elapsed = max(time.monotonic() - self.begin, 1 / _TICKS)
         shares = []
         for half, before in zip(self.halves, self.before, strict=True):
@@ -46,7 +46,7 @@ def _idle(cores) -> float:
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
-            # `idle` and `iowait`.
+            # The fields `idle` and `iowait`.
             total += int(fields[3]) + int(fields[4])
     return total / _TICKS
 
@@ -55,7 +55,7 @@ _softirq_threads: dict[int, Path | None] = {}
 
 
 def _softirqs(cores) -> float:
-    """Time of the kernel threads that process packets. Packets on the loopback are the benchmark's."""
+    """Time of the kernel threads that process packets. Packets on the loopback interface belong to the benchmark."""
     total = 0
     if not _softirq_threads:
         for path in Path("/proc").glob("[0-9]*/comm"):
@@ -65,7 +65,7 @@ def _softirqs(cores) -> float:
                 continue
             if name.startswith("ksoftirqd/"):
                 _softirq_threads[int(name.split("/")[1])] = path.parent / "schedstat"
-        # Not visible in all containers. The entry says that they were searched for.
+        # Some containers do not show these threads. This entry records that the search is over.
         _softirq_threads.setdefault(-1, None)
     for core in cores:
         path = _softirq_threads.get(core)

@@ -1,4 +1,4 @@
-"""The measures. Each starts its servers, interleaves their runs (A B C, B C A, …), and returns figures."""
+"""The measures. Each measure starts its servers, interleaves their runs (A B C, B C A, …), and returns figures."""
 
 import base64
 import contextlib
@@ -40,9 +40,9 @@ class Plan:
     is_short: bool = False
     repetitions: int = 5
     seconds: float = 2.0
-    #: Maximum number of runs of a measure that are repeated because they were not quiet.
+    #: Maximum number of runs of a measure that may be repeated because they were not quiet.
     spare_runs: int = 8
-    #: Connections of the rate measures, each with one request at a time.
+    #: Connections of the rate measures. Each has one request at a time.
     connections: int = 64
     waiters: int = 10_000
     rounds: int = 8
@@ -77,14 +77,14 @@ class Plan:
 
 
 class Bench:
-    """Cores, subjects and plan, with the steps that several measures share."""
+    """Cores, subjects and plan, with steps that several measures use."""
 
     def __init__(self, cores: Cores, subjects: list[type[Subject]], plan: Plan, say):
         self.cores = cores
         self.subjects = subjects
         self.plan = plan
         self.say = say
-        #: All runs of all measures so far, and those that were repeated because they were not quiet.
+        #: All runs of all measures so far, and the runs that were repeated because they were not quiet.
         self.runs = Runs()
         self.repeated = 0
 
@@ -92,11 +92,11 @@ class Bench:
         return [stack.enter_context(kind(self.cores)) for kind in kinds or self.subjects]
 
     def turns(self, subjects, *series: Series):
-        """All subjects in turn, once per repetition. Each repetition starts with another subject.
+        """Yields all subjects in turn, once per repetition. Each repetition starts with another subject.
 
-        A run begins when a subject is yielded and ends when the next one is requested. A run that was not quiet is
-        repeated, at most twice and as long as the plan has spare runs: its values are removed from `series`, and the
-        same subject is yielded again.
+        A run begins when a subject is yielded and ends when the next subject is requested. If a run was not quiet, its
+        values are removed from `series`, and the same subject is yielded again. This happens at most twice per run, and
+        as long as the plan has spare runs.
         """
         spare = self.plan.spare_runs
         for repetition in range(self.plan.repetitions):
@@ -118,7 +118,7 @@ class Bench:
 
     @contextlib.contextmanager
     def run(self, *series: Series):
-        """A run that is not repeated. `series` record whether it was quiet."""
+        """A run that is never repeated. `series` record whether it was quiet."""
         before = [one.lengths() for one in series]
         watch = Interference(self.cores)
         yield
@@ -143,14 +143,14 @@ class Bench:
         if result["refused"] > 0 or result["requests"] == 0:
             raise SystemExit(f"error: {subject.name} refused {result['refused']} of {result['all']} requests")
         if method == "POST":
-            # What is still queued for the upstream belongs to the cost of a POST.
+            # Sending the queued messages to the upstream belongs to the cost of a POST.
             subject.server.settle()
         return result, subject.server.cpu() - before
 
     def post(
         self, subject: Subject, body: str = "", *, messages=1, path="", connections=0, options=(), fields=()
     ) -> tuple[dict, float]:
-        """One run of POSTs with bodies of `messages` messages. Fails unless the upstream receives each message once."""
+        """One run of POSTs with bodies of `messages` messages. Fails unless the upstream receives each exactly once."""
         before = subject.source.ask("stats")["messages"] if subject.forwards else 0
         path, body = path or subject.post_path, body or subject.post_body
         result, seconds = self.rate(
@@ -181,7 +181,7 @@ class Bench:
         return holder
 
     def rounds(self, holders, memory: Figure, after: Figure, cost: Figure, last: Figure):
-        """Opens the waiters of several subjects, sends single pushes to all of them, and records the memory they need.
+        """Opens the waiters of several subjects, sends single pushes to all, and records the memory of the subjects.
 
         `holders` are tuples: subject, name of its values, number of waiters, and the function that opens them.
         """
@@ -203,14 +203,14 @@ class Bench:
                 after.add(name, (subject.server.memory() - before[name]) / count / 1024)
 
     def fan_out(self, subject: Subject, holder: Tool, count: int) -> tuple[float, float]:
-        """One push to `count` clients of `holder`: µs of processor time per delivery, and ms until the last one."""
+        """One push to `count` clients of `holder`: µs of processor time per delivery, ms until the last delivery."""
         start = subject.server.cpu()
         holder.ask(f"expect {count} 20000")
         subject.push(1)
         result = holder.receive()
         if not result["complete"]:
             raise SystemExit(f"error: {subject.name} delivered {result['deliveries']} of {count}")
-        # Clients that poll have polled again by now. That belongs to the cost of a delivery.
+        # Clients that poll have sent their next poll by now. These polls belong to the cost of a delivery.
         subject.server.settle()
         return (subject.server.cpu() - start) / count * 1e6, result["max"] / 1000
 
@@ -264,7 +264,7 @@ def access(bench: Bench) -> list[Figure]:
         ("token", "with a static token", {"AUTHENTICATION_TOKENS": tokens}, [f"Authorization: Bearer {token}"]),
         ("jwt", "with a JWT", jwt, [f"Authorization: Bearer {web_token}"]),
     ]
-    # What authentication may cost: at most a tenth more with a static token, and a fifth more with a JWT.
+    # The maximum cost of authentication: a tenth more with a static token, and a fifth more with a JWT.
     cost.targets = [Target("≥", 1 / 1.1, "token"), Target("≥", 1 / 1.2, "jwt")]
     for figure in (rate, cost):
         figure.titles |= {name: f"Drawbridge, {title}" for name, title, _, _ in kinds}
@@ -281,7 +281,7 @@ def access(bench: Bench) -> list[Figure]:
 
 
 def https(bench: Bench) -> list[Figure]:
-    """Requests over HTTPS, and new connections, beside nginx that terminates TLS in front of the plain listener."""
+    """Requests and new connections over HTTPS, beside nginx that terminates TLS in front of the plain listener."""
     figures = {}
     for kind, title in (
         ("requests", "POST of 100 bytes over HTTPS, keep-alive, 64 connections"),
@@ -319,7 +319,7 @@ def https(bench: Bench) -> list[Figure]:
 
 
 def _certificate() -> list[Path]:
-    """A certificate and its key. ECDSA, as most servers have today."""
+    """A certificate and its key, with ECDSA like most servers today."""
     folder = WORK / "run"
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "certificate.pem", folder / "certificate.key"]
@@ -334,7 +334,7 @@ def _base64url(data: bytes) -> str:
 
 
 def batches(bench: Bench) -> list[Figure]:
-    """NDJSON batches of 100 messages of 100 bytes, and the same messages in a POST each."""
+    """NDJSON batches of 100 messages of 100 bytes, and the same messages with a POST for each."""
     title = f"NDJSON batches of 100 messages of 100 bytes, {BATCH_CONNECTIONS} connections"
     rate = Figure("batches_rate", title, "messages/s", True)
     cost = Figure("batches_cpu", "the same: processor time of the server per message", "µs", False)
@@ -375,7 +375,7 @@ def poll(bench: Bench) -> list[Figure]:
 
 
 def held(bench: Bench) -> list[Figure]:
-    """Ten thousand held polls per subject, and single pushes to all of them."""
+    """Ten thousand held polls per subject, and single pushes that all of them receive."""
     count = bench.plan.waiters
     memory = Figure("held_memory", f"memory of the server per held poll, at {count:,}", "KiB", False)
     memory.targets = [Target("≤", 2.5)]
@@ -421,7 +421,7 @@ def streams(bench: Bench) -> list[Figure]:
 
 
 def latency(bench: Bench) -> list[Figure]:
-    """Time from the write at the source to the response at one client, which polls again at once."""
+    """Time from the write at the source to the response at one client, which then polls again at once."""
     figures = []
     for rate in (100, 10_000):
         count = int(rate * bench.plan.latency_seconds)
@@ -453,7 +453,7 @@ def latency(bench: Bench) -> list[Figure]:
 
 
 def echo(bench: Bench) -> list[Figure]:
-    """From a POST to the response of the poll that returns the upstream's echo."""
+    """Time from a POST to the response of the poll that returns the upstream's echo."""
     rate, size = 100, 100
     count = int(rate * bench.plan.echo_seconds)
     title = f"POST of {size} bytes to the poll that returns its echo, {rate} per second"
@@ -473,7 +473,7 @@ def echo(bench: Bench) -> list[Figure]:
 
 
 def call(bench: Bench) -> list[Figure]:
-    """Calls whose ids are all the same, to an upstream that returns each message as its reply."""
+    """Calls that all have the same id, to an upstream that returns each message as its reply."""
     body = '{"id":1,"method":"echo","params":["%s"]}' % ("x" * 62)
     title = f"POST /v1/call of {len(body)} bytes to the reply of the upstream, 64 connections"
     rate = Figure("call_rate", title, "calls/s", True)
@@ -494,7 +494,7 @@ def call(bench: Bench) -> list[Figure]:
 
 
 def workers(bench: Bench) -> list[Figure]:
-    """Workers that share messages: each is received with a lease and acknowledged, one by one and in hundreds."""
+    """Workers receive each message with a lease and acknowledge it, one by one and in hundreds."""
     figures = []
     path = "/v1/consumers/workers"
     settings = {"DELIVERY_MESSAGES": 500_000, "DELIVERY_BYTES": "512MiB"}
@@ -512,7 +512,7 @@ def workers(bench: Bench) -> list[Figure]:
                 subject.request("PUT", path, '{"share":true,"start":"earliest"}')
             for subject in bench.turns(subjects, rate, cost):
                 messages = int(count * bench.plan.seconds / subject.slowness)
-                # Exactly as many: a lease that is left over would delay the next run until it expires.
+                # The number of messages is exact: a remaining lease would delay the next run until it expires.
                 subject.push(messages)
                 subject.server.settle()
                 before = subject.server.cpu()
@@ -597,7 +597,7 @@ _CODECS = {
 
 
 def codecs(bench: Bench) -> list[Figure]:
-    """Each codec compared with the library it is built on, in one process and without sockets."""
+    """Each codec compared with its underlying library, in one process and without sockets."""
     certificate, key = WORK / "certificate.pem", WORK / "key.pem"
     names = ["-keyout", key, "-out", certificate, "-days", "30", "-subj", "/CN=localhost"]
     request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *names]
@@ -621,7 +621,7 @@ def codecs(bench: Bench) -> list[Figure]:
 
 
 def many(bench: Bench) -> list[Figure]:
-    """Fifty thousand held polls, in processes of 10,000 because of the limit of open files."""
+    """Fifty thousand held polls, in processes of 10,000 each because of the limit on open files."""
     processes, count = (5, 10_000) if not bench.plan.is_short else (2, 10_000)
     title = f"memory of the server per held poll, at {processes * count:,} in {processes} processes"
     figure = Figure("many_memory", title, "KiB", False, targets=[Target("≤", 2.5)])
@@ -674,7 +674,7 @@ def growth(bench: Bench) -> list[Growth]:
     ]
 
 
-#: The sizes at which costs are compared, and those large enough to divide the memory of a process by them.
+#: The sizes at which costs are compared, and the sizes that are large enough for a figure of memory per item.
 _SIZES = (10, 100, 1000, 10_000)
 _LARGE_SIZES = _SIZES[1:]
 
@@ -738,7 +738,7 @@ def _growth_with_polls(bench: Bench) -> list[Growth]:
             post_cost.add(size, seconds / result["all"] * 1e6)
             result, seconds = bench.rate(gateway, "GET", gateway.short)
             poll_cost.add(size, seconds / result["all"] * 1e6)
-            # The same number of deliveries at each size, for the same precision.
+            # Each size gets the same number of deliveries, for the same precision.
             rounds = 10_000 // counts[gateway]
             gateway.server.settle()
             begin = gateway.server.cpu()
@@ -780,7 +780,8 @@ def _growth_with_sessions(bench: Bench) -> list[Growth]:
 def spread(bench: Bench) -> list[Growth]:
     """POSTs to named sessions of one process in turn. Each session has its own connection to the upstream.
 
-    Frames of different connections cannot share a system call. The C bridge shows what that costs in the kernel.
+    Frames of different connections cannot use the same system call. The C bridge shows how much this costs in the
+    kernel.
     """
     most = 1000
     rate = Growth(
@@ -809,7 +810,7 @@ def spread(bench: Bench) -> list[Growth]:
 
 
 def created(bench: Bench) -> list[Figure | Growth]:
-    """A thousand sessions that clients create from a profile, and POSTs to them in turn, relative to one such one."""
+    """A thousand sessions that clients create from a profile, and POSTs to them in turn, relative to one session."""
     most = 1000
     title = f"{most:,} sessions that clients have created: memory per session"
     memory = Figure("session_created_memory", title, "KiB", False, targets=[Target("≤", 20)])

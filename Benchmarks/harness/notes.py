@@ -1,4 +1,4 @@
-"""Reasons why a target may be missed, by the kind of figure. The results show those of missed targets."""
+"""Reasons why a target may be missed, by the kind of figure. The results show the reasons of missed targets."""
 
 _NOTES = {
     "post": """

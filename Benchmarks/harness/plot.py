@@ -20,7 +20,7 @@ _FIGURES = {
     "echo_p50": "POST to the poll with its echo, median at 100/s",
     "echo_p99": "POST to the poll with its echo, 99th percentile at 100/s",
 }
-# A longer bar is cut off at this multiple of Drawbridge's, so that one large value does not flatten the others.
+# A bar is cut off at this multiple of Drawbridge's bar, so that one large value does not flatten the others.
 _LONGEST = 6
 _COLOURS = {"drawbridge": "#0b6e6e", "floor": "#c9c9c9"}
 _PEER = "#8a9bb0"

@@ -39,9 +39,9 @@ def free_port() -> int:
 
 
 class Process:
-    """A program pinned to cores, with its child processes. It is stopped at the end of a `with` at the latest."""
+    """A program pinned to cores, with its child processes. Leaving the `with` block stops it at the latest."""
 
-    #: Programs that have not been stopped, and the processor time of those that have been, by their cores.
+    #: Running programs, and the processor time of stopped programs by their cores.
     running: ClassVar[set["Process"]] = set()
     stopped: ClassVar[dict[tuple[int, ...], float]] = {}
 
@@ -114,7 +114,7 @@ class Process:
         return total / 1e9
 
     def memory(self) -> int:
-        """Anonymous and shared memory in bytes, without program text. Shared memory is divided among its users."""
+        """Anonymous and shared memory in bytes, without program text. Each process counts its part of shared memory."""
         total = 0
         for pid in self.family():
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -145,7 +145,7 @@ class Process:
 
 
 class Tool(Process):
-    """One of the C programs. It reads a command per line and prints a JSON object for each."""
+    """A C program. It reads one command per line, and prints a JSON object for each command."""
 
     def __init__(self, name, *arguments, cores):
         super().__init__([WORK / name, *arguments], cores, pipes=True)
@@ -166,7 +166,7 @@ class Tool(Process):
 
 
 class IdleConnections:
-    """Connections with keep-alive, each with one response received and no further request."""
+    """Connections with keep-alive. Each has received one response and sends no further request."""
 
     _REQUEST = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

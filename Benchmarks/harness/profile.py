@@ -1,9 +1,9 @@
-"""Profiles the gateway: runs a bounded load of each kind and shows the functions that took most of the time.
+"""Profiles the gateway: runs a limited load of each kind, and shows the functions that took most of the time.
 
     python3 -m harness.profile [post] [connections] [batches] [poll] [fan-out] [receive]
 
-Uses perf, which includes the kernel (with cpu-clock, the only clock of virtual machines). Without perf it uses
-valgrind's callgrind, which counts instructions outside the kernel and is fifty times slower.
+Uses perf, which includes the kernel. Its clock is cpu-clock, the only clock of virtual machines. Without perf, the
+profiler is valgrind's callgrind, which counts instructions outside the kernel and is fifty times slower.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""The measures of several gateways that share their sessions in Redis: what that costs them, and Redis."""
+"""The measures of several gateways that share their sessions in Redis: the cost for the gateways, and for Redis."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ class SharedGateways(Gateway):
     def __init__(self, cores, count, **options):
         super().__init__(cores, loops=1, **options)
         self.redis: Process | None = None
-        #: The ports of each gateway: for clients, for management, for other gateways.
+        #: For each gateway, its ports for clients, for management and for other gateways.
         self.places = [(free_port(), free_port(), free_port()) for _ in range(count)]
         self.folder = self.folder.with_name(f"replicas-{count}")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -33,7 +33,8 @@ class SharedGateways(Gateway):
 
     def start(self):
         upstream, port = self.start_sink(), free_port()
-        # Without a file, as in the sizing of docs/scaling.md. With one, the kernel does the additional work.
+        # Redis stores no file, as in the sizing of docs/scaling.md. With a file, the kernel would do the additional
+        # work.
         arguments = [shutil.which("redis-server"), "--port", port, "--bind", "127.0.0.1", "--save", ""]
         arguments += ["--maxmemory-policy", "noeviction"]
         self.redis = Process(arguments, self.cores.server, log=(self.folder / "redis-log").open("w"), cwd=self.folder)
@@ -52,7 +53,7 @@ class SharedGateways(Gateway):
             self.server.add(gateway)
             gateway.wait_until_listening(self.port)
         self.wait_for_session()
-        # The holder is the first one, whichever that is.
+        # The holder, which may be any of the gateways, becomes the first in the list.
         self.places.sort(key=lambda place: self.metric(place[1], "drawbridge_store_held_sessions"), reverse=True)
         self.port = self.places[0][0]
 
@@ -72,7 +73,7 @@ class SharedGateways(Gateway):
 
 
 def replicas(bench: Bench) -> list[Figure]:
-    """POSTs to all gateways in equal parts, and pushes to the polls that all of them hold."""
+    """POSTs to all gateways in equal parts, and pushes to polls that are held at all gateways."""
     if reason := SharedGateways.missing():
         raise SystemExit(f"error: this needs {reason}")
     polls = bench.plan.waiters // 10
@@ -136,12 +137,12 @@ def _ports(subject) -> list[int]:
 
 
 def _times(subject) -> tuple[float, float]:
-    """Processor time of the gateways, and of Redis."""
+    """Processor time of all gateways, and of Redis."""
     return subject.server.cpu(), subject.redis.cpu() if isinstance(subject, SharedGateways) else 0
 
 
 def _post(bench: Bench, subject) -> tuple[int, float]:
-    """Posts to all gateways at once. Returns the number of messages, and how many per second."""
+    """Posts to all gateways at once. Returns the number of messages, and the number per second."""
     ports, before = _ports(subject), subject.source.ask("stats")["messages"]
     connections = bench.plan.connections // len(ports)
     with contextlib.ExitStack() as stack:
@@ -163,7 +164,7 @@ def _post(bench: Bench, subject) -> tuple[int, float]:
 
 
 def _hold(bench: Bench, stack, subject, count: int) -> list[Tool]:
-    """Holds `count` polls, in equal parts at all gateways; at least one at each."""
+    """Holds `count` polls, in equal parts at all gateways, and at least one poll at each gateway."""
     ports = _ports(subject)
     path, cursor = subject.hold
     tools = []
@@ -176,7 +177,7 @@ def _hold(bench: Bench, stack, subject, count: int) -> list[Tool]:
 
 
 def _expect(subject, tools: list[Tool], pushes: int, polls: int, milliseconds: int, rate: float = 0) -> list[dict]:
-    """Pushes, and returns what the polls of each gateway have received. Fails if something is missing."""
+    """Pushes, and returns the results of the polls of each gateway. Fails if a push is missing."""
     each = max(1, polls // len(tools)) * pushes
     for tool in tools:
         tool.ask(f"expect {each} {milliseconds}")

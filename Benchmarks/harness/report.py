@@ -22,7 +22,7 @@ def number(value: float) -> str:
 
 
 def quiet(runs: Runs, repeated: int) -> str:
-    """How many runs were undisturbed, as a sentence."""
+    """The number of quiet runs, as a sentence."""
     return (
         f"{runs.quiet} of {runs.total} runs were quiet: other processes used less than {QUIET:.0%} of the server's "
         f"cores and less than {QUIET:.0%} of the load's. {repeated} further runs were not quiet and were repeated."
@@ -45,7 +45,7 @@ def render(figures: list[Figure], growths: list[Growth], cores, titles, absent, 
 
 
 def judge(figures: list[Figure], growths: list[Growth]) -> tuple[int, int]:
-    """Number of targets that are met and missed. A target relative to a missing server does not count."""
+    """Numbers of targets that are met and missed. A target relative to a missing server does not count."""
     pairs = [(target, figure.reached(target)) for figure in figures for target in figure.targets]
     pairs += [(growth.target, growth.ratio()) for growth in growths if growth.target]
     verdicts = [target.is_met(reached) for target, reached in pairs if reached is not None]
@@ -56,7 +56,8 @@ def _targets(figures: list[Figure], growths: list[Growth], titles) -> list[str]:
     rows, notes = [], []
     subject = ""
     for figure in figures:
-        # In this table the figure that "the same" refers to may be missing or far above.
+        # The title of a figure may begin with "the same". This table may lack the figure to which it refers, or have it
+        # far above.
         subject = subject if figure.title.startswith("the same") else figure.title
         title = figure.title.replace("the same", subject, 1)
         for target in figure.targets:
@@ -97,7 +98,7 @@ def _growth(growths: list[Growth]) -> list[str]:
     lines += [f"| --- {'| ---: ' * most}| ---: | --- |"]
     for growth in growths:
         cells = [f"{size}: {number(value)}" for size, value in growth.medians().items()]
-        # Fewer sizes than the other rows: those that are missing are the small ones.
+        # The row has fewer sizes than the other rows, and lacks the smallest sizes.
         cells = [""] * (most - len(cells)) + cells
         runs = sum(growth.runs.values(), Runs())
         columns = [f"{growth.title} ({growth.unit})", *cells, f"{number(growth.ratio())} ×", _quiet_runs(runs)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Target:
-    """A limit of Drawbridge's figure: absolute, or relative to another subject's."""
+    """A limit on Drawbridge's figure: absolute, or relative to another subject's figure."""
 
     relation: str
     bound: float
@@ -18,7 +18,7 @@ class Target:
 
 @dataclass
 class Runs:
-    """Number of runs behind a median, and how many of them were quiet."""
+    """Number of runs behind a median, and the number of quiet runs among them."""
 
     total: int = 0
     quiet: int = 0
@@ -47,12 +47,12 @@ class Series:
         return {name: len(values) for name, values in self.values.items()}
 
     def forget_since(self, lengths: dict[str, int]):
-        """Removes the values that were added after `lengths` was taken."""
+        """Removes the values that were added since `lengths` was taken."""
         for name, values in self.values.items():
             del values[lengths.get(name, 0) :]
 
     def count_run_since(self, lengths: dict[str, int], *, is_quiet: bool):
-        """Counts a run for each name with a value that was added after `lengths` was taken."""
+        """Counts a run for each name with a value that was added since `lengths` was taken."""
         for name, values in self.values.items():
             if len(values) > lengths.get(name, 0):
                 self.runs[name] = self.runs.get(name, Runs()) + Runs(1, int(is_quiet))
@@ -60,7 +60,7 @@ class Series:
 
 @dataclass
 class Figure(Series):
-    """One measured quantity: for each subject a value per run."""
+    """One measured quantity, with one value per run for each subject."""
 
     key: str
     title: str
@@ -73,7 +73,7 @@ class Figure(Series):
     titles: dict[str, str] = field(default_factory=dict)
 
     def ratio(self, subject: str, own: str = "drawbridge") -> float:
-        """Median of the ratios of adjacent runs, which cancels the drift of the machine's speed."""
+        """Median of the ratios of adjacent runs. It cancels the drift of the machine's speed."""
         pairs = zip(self.values[own], self.values[subject], strict=False)
         return statistics.median(ours / theirs for ours, theirs in pairs if theirs > 0)
 
@@ -85,16 +85,16 @@ class Figure(Series):
 
 @dataclass
 class Growth(Series):
-    """One cost of Drawbridge at several sizes. It should not grow with them."""
+    """A cost of Drawbridge at several sizes. The cost should not grow with the size."""
 
     title: str
     unit: str
-    #: Limit on the ratio of the last size to the first.
+    #: Limit on the ratio between the last size and the first size.
     target: Target | None = None
     key: str = ""
 
     def sort(self) -> "Growth":
-        """Sorts by size. A size begins with a number."""
+        """Sorts the values by size. The name of a size begins with a number."""
         self.values = dict(sorted(self.values.items(), key=lambda item: int(item[0].split()[0].replace(",", ""))))
         return self
 
@@ -102,6 +102,6 @@ class Growth(Series):
         return {size: self.median(size) for size in self.values}
 
     def ratio(self) -> float:
-        """Ratio of the last size to the first: the median of adjacent runs."""
+        """Ratio between the last size and the first size: the median of adjacent runs."""
         first, *_, last = self.values.values()
         return statistics.median(later / earlier for earlier, later in zip(first, last, strict=False))

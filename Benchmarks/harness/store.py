@@ -1,4 +1,4 @@
-"""The measures of the store: what durability costs, beside nchan with Redis at the same level."""
+"""The measures of the store: the cost of durability, compared with nchan with Redis at the same level."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ from .processes import Process, free_port
 from .results import Figure, Target
 from .subjects import Gateway, Nchan, Together
 
-#: `store.sync`, and the same for Redis's append-only file.
+#: The values of `store.sync`, and the equivalent values for Redis's append-only file.
 LEVELS = {"interval": "everysec", "always": "always"}
 
 
@@ -19,7 +19,7 @@ class StoringGateway(Gateway):
 
     def __init__(self, cores, sync, **options):
         super().__init__(cores, **options)
-        # Its own folder: the next gateway empties the one that gateways have.
+        # The store has its own folder, since the next gateway empties the usual folder.
         folder = self.folder.with_name("store")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -31,13 +31,13 @@ class StoringGateway(Gateway):
         }
 
     def commits(self) -> int:
-        """Commits so far. With `always`, each is one synchronisation."""
+        """Number of commits so far. With `always`, each commit is one synchronisation."""
         text = urllib.request.urlopen(f"http://127.0.0.1:{self.management}/metrics").read().decode()
         return int(re.search(r"^drawbridge_store_commit_seconds_count (\d+)$", text, re.MULTILINE)[1])
 
 
 class RedisNchan(Nchan):
-    """nchan that keeps its messages in Redis. Both run on the server cores."""
+    """nchan that keeps its messages in Redis. Both programs run on the server cores."""
 
     name = "nchan-redis"
 
@@ -71,7 +71,7 @@ class RedisNchan(Nchan):
 
 
 def store(bench: Bench) -> list[Figure]:
-    """POSTs and pushes that are stored before they are acknowledged or shown, at both levels."""
+    """POSTs that are stored before they are acknowledged, and pushes that are stored before they are shown."""
     if reason := RedisNchan.missing():
         raise SystemExit(f"error: this needs {reason}")
     figures = []

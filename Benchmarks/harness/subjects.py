@@ -13,37 +13,38 @@ from .processes import BENCHMARKS, PROJECT, WORK, Cores, Process, Tool, free_por
 #: A message of 100 bytes, in the format of the C programs.
 MESSAGE = '{"at":"@0000000000000000001","pad":"%s"}' % ("x" * 62)
 
-#: A hundred of them as application/x-ndjson.
+#: A hundred such messages as application/x-ndjson.
 BATCH = (MESSAGE + "\n") * 100
-#: Connections with batches, and settings with room for one of each. The number of remembered deliveries is the default.
+#: Connections that post batches, and settings with room for one batch of each. The number of remembered deliveries is
+#: the default.
 BATCH_CONNECTIONS = 16
 BATCH_SETTINGS = {"UPSTREAM_QUEUE_MESSAGES": 32_768, "UPSTREAM_QUEUE_BYTES": "64MiB"}
 
 
 class Subject:
-    """A server under test, with the processes that it needs. A subclass defines how to start it and its paths."""
+    """A server under test, with the processes that it needs. A subclass defines its paths and how it starts."""
 
     name = ""
     title = ""
     #: Whether it forwards posted messages to its own upstream.
     forwards = True
-    #: Path and body of a POST of one message, and its port if that differs from the port of polls.
+    #: Path and body of a POST of one message, and its port if polls use a different port.
     post_path = "/v1/messages"
     post_body = MESSAGE
     post_port: int | None = None
     #: Maximum number of connections for posts, with the reason if there are fewer than usual.
     post_connections: tuple[int, str] | None = None
-    #: Path that returns one message of 100 bytes at once, after `prepare_short`. None: it keeps no messages.
+    #: Path that returns one message of 100 bytes at once, after `prepare_short`. None if the server keeps no messages.
     short: str | None = "/v1/messages?cursor=earliest&limit=1&wait=0"
     #: Whether a push without a waiting poll is kept for the next poll.
     keeps_messages = True
-    #: Maximum number of polls that may poll again at the same time, and what happens above it.
+    #: Maximum number of polls that may poll again at the same time, and the effect of more.
     most_waiters: tuple[int, str] | None = None
     #: Path of a long poll, and how its client sends its position (hold.c).
     hold = ("/v1/messages?wait=55", "gateway")
-    #: Path of an event stream. None: it has none.
+    #: Path of an event stream. None if the server has no streams.
     stream: str | None = None
-    #: How much less it is given to do, so that a run takes as long as those of the others.
+    #: The factor by which its work is reduced, so that its run takes as long as the runs of the others.
     slowness = 1
 
     def __init__(self, cores: Cores, *, sink_options=()):
@@ -83,7 +84,7 @@ class Subject:
             time.sleep(0.01)
 
     def configure(self, template: str, **values):
-        """Fills in the placeholders (@LIKE_THIS@) of a committed configuration."""
+        """Fills in the placeholders (@LIKE_THIS@) of a configuration file."""
         source = BENCHMARKS / "peers" / template
         text = re.sub(r"@([A-Z_]+)@", lambda place: str(values[place[1]]), source.read_text())
         (self.folder / source.name).write_text(text)
@@ -108,7 +109,7 @@ class Subject:
         try:
             self.start()
         except BaseException:
-            # No process is left if the start fails.
+            # If the start fails, no process remains.
             self.stop()
             raise
         return self
@@ -126,7 +127,7 @@ class Gateway(Subject):
     def __init__(self, cores, *, loops=None, settings=None, sessions=0, **options):
         super().__init__(cores, **options)
         self.loops = loops or len(cores.server)
-        #: Number of named sessions, s0, s1 and so on, with the same upstream. 0: only the default session.
+        #: Number of named sessions, s0, s1 and so on, with the same upstream. 0 means the default session only.
         self.sessions = sessions
         #: Settings other than the defaults, as environment variables.
         self.settings = {f"DRAWBRIDGE_{key}": str(value) for key, value in (settings or {}).items()}
@@ -162,7 +163,7 @@ class Gateway(Subject):
 class CreatingGateway(Gateway):
     """The gateway with `sessions` sessions, s0, s1 and so on, that a client has created from a profile."""
 
-    #: Bytes per session, if there are enough of them.
+    #: Bytes per session, if there are enough sessions for a figure.
     memory: float | None = None
 
     def configuration(self, url):
@@ -178,7 +179,7 @@ class CreatingGateway(Gateway):
 
     def start(self):
         self.launch(self.arguments(self.start_sink()), env=self.settings)
-        # The first one also needs what all of them share.
+        # The first session also allocates memory that all sessions use.
         self._create(range(1))
         before = self.server.memory()
         self._create(range(1, self.sessions))
@@ -194,7 +195,7 @@ class CreatingGateway(Gateway):
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         for number in numbers:
             response = self._put(connection, number)
-            # For a moment after it listens, the gateway is still starting.
+            # The gateway listens a moment before its start is complete.
             deadline = time.monotonic() + 5
             while response.status == 503 and time.monotonic() < deadline:
                 response.read()
@@ -209,7 +210,7 @@ class CreatingGateway(Gateway):
 
 
 class SecureGateway(Gateway):
-    """The gateway with an HTTPS listener, which is its port."""
+    """The gateway with an HTTPS listener, whose port is used."""
 
     def __init__(self, cores, certificate: Path, key: Path):
         super().__init__(cores, settings={"LISTENERS_TLS_CERTIFICATE": certificate, "LISTENERS_TLS_KEY": key})
@@ -217,12 +218,12 @@ class SecureGateway(Gateway):
     def arguments(self, upstream):
         words = super().arguments(upstream)
         words[words.index("--listen")] = "--listen-https"
-        # Instead of the default address, which another process may have.
+        # Replaces the default address, which another process may use.
         return [*words, "--listen", f"127.0.0.1:{free_port()}"]
 
 
 class TLSProxy(Gateway):
-    """nginx, which terminates TLS in front of the gateway's plain listener. Both run on the server cores."""
+    """nginx terminates TLS in front of the gateway's plain listener. Both run on the server cores."""
 
     name = "nginx-tls"
     title = "nginx with TLS in front of Drawbridge"
@@ -248,7 +249,7 @@ class TLSProxy(Gateway):
 
 
 class Together:
-    """Several processes that are measured as one."""
+    """Several processes that are measured together."""
 
     def __init__(self, *processes: Process):
         self.processes = list(processes)
@@ -277,7 +278,7 @@ class Floor(Subject):
     hold = ("/hold", "none")
 
     def start(self):
-        # It has one thread, and so uses one core even if other servers use two.
+        # The floor has one thread, and so uses one core even if other servers use two.
         self.launch([WORK / "floor", self.port, self.start_sink()])
         self.wait_for_session()
 
@@ -366,7 +367,7 @@ class Bridge(Subject):
 
 
 class CBridge(Bridge):
-    """A bridge in C that does the same work per message as the gateway, and nothing else: the floor of that work."""
+    """A bridge in C with the same work per message as the gateway, and nothing else: the floor of that work."""
 
     name = "c"
     title = "C bridge"
@@ -374,7 +375,7 @@ class CBridge(Bridge):
 
     def __init__(self, cores, *, sessions=0, **options):
         super().__init__(cores, **options)
-        #: Number of named sessions, s0, s1 and so on, with the same upstream. 0: only the default session.
+        #: Number of named sessions, s0, s1 and so on, with the same upstream. 0 means the default session only.
         self.sessions = sessions
 
     def arguments(self):

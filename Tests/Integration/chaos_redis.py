@@ -12,9 +12,9 @@ from pathlib import Path
 from harness.gateway import BINARY
 from harness.redis_chaos.run import ChaosRun
 
-#: Names of runs, and how each runs Redis.
+#: Names of runs, and the arrangement of Redis in each.
 KINDS = {
-    # What docs/scaling.md recommends.
+    # The arrangement that docs/scaling.md recommends.
     "wait": {"replicas": 2, "waits": 1},
     "wait-all": {"replicas": 1, "waits": 1},
     "wait-both": {"replicas": 2, "waits": 2},

@@ -35,7 +35,7 @@ def pytest_sessionstart():
 def pytest_collection_modifyitems(items):
     skip_load(items)
     # Load tests run one after another (`--dist loadgroup`), since two loads at once would measure each other. They
-    # start first: the other tests fit beside them, because load tests wait most of the time.
+    # start first: they wait most of the time, so the other tests fit beside them.
     load = [item for item in items if item.get_closest_marker("load")]
     for item in load:
         item.add_marker(pytest.mark.xdist_group("load"))
@@ -51,7 +51,7 @@ def pytest_runtest_teardown():
 
 @pytest.fixture
 def measured(record_property):
-    """Records a number worth reading. The run shows it at the end; no test fails because of it."""
+    """Records a number worth reading. The run shows it at the end, and no test fails because of it."""
 
     def note(text):
         record_property("measured", text)
@@ -82,7 +82,7 @@ def authority(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def certificate(authority):
-    """A server certificate for localhost, issued by `authority`."""
+    """A server certificate for localhost from `authority`."""
     return authority.issue("DNS:localhost", "IP:127.0.0.1")
 
 
@@ -119,7 +119,7 @@ async def upstream(start):
 
 @pytest_asyncio.fixture
 async def gateway_for(start, tmp_path):
-    """`await gateway_for(upstream, "--flag", …, config=…)`: a running gateway before that upstream."""
+    """`await gateway_for(upstream, "--flag", …, config=…)`: a running gateway in front of that upstream."""
     count = 0
 
     async def gateway_for(upstream, *arguments, ready=True, **options):
@@ -161,7 +161,7 @@ def https_for(gateway_for, upstream, certificate):
 
 @pytest_asyncio.fixture
 async def sessions_for(gateway_for):
-    """`await sessions_for(config)`: a gateway with this configuration only, and a client that creates sessions."""
+    """`await sessions_for(config)`: a gateway with only this configuration, and a client that creates sessions."""
 
     async def sessions_for(config, *, arguments=(), **options):
         return Sessions(await gateway_for(None, *arguments, config=config, ready=False, **options))
@@ -207,7 +207,7 @@ def store_path(tmp_path):
 
 @pytest.fixture
 def mounted(tmp_path):
-    """`mounted(options)`: a tmpfs that is unmounted at the end."""
+    """`mounted(options)`: a tmpfs, which is unmounted at the end of the test."""
     if os.getuid() != 0:
         pytest.skip("a file system of its own needs root")
     folders = []
@@ -233,10 +233,10 @@ def scripted(start, gateway_for):
     async def scripted(script, *, version=4, ready=True, upstream=None, options=None, **socketio):
         server = await start(ConventionUpstream(script, **(options or {})))
         settings = {"kind": "socketio", "url": server.url, "socketio": {"version": version, **socketio}}
-        # Longer than a test, so a shutdown that waits for the queue without a reason fails.
+        # The timeout is longer than a test, so a shutdown that waits for the queue without a reason fails.
         config = {"upstream": {**settings, **(upstream or {})}, "shutdown": {"flush": "10m"}}
         gateway = await gateway_for(None, config=json.dumps(config), ready=ready)
-        # A test that reloads changes this configuration.
+        # Tests of reloads change this configuration.
         server.configuration = config
         return server, gateway, gateway.client()
 
@@ -253,7 +253,7 @@ async def recorder(start):
 async def replicas_for(start, tmp_path, recorder):
     """`await replicas_for(count)`: gateways that are ready, on a Redis of their own.
 
-    The default lease here is so long that no gateway loses its sessions because the machine is busy.
+    The default tenure is so long that no gateway loses its sessions because the machine is busy.
     """
 
     async def replicas_for(count=3, *, databases=None, lease=CALM_LEASE, **options):

@@ -1,5 +1,8 @@
-"""The long runs of test_kills.py, in which the upstream dies (`scripts/soak --deaths`), and of test_store.py, in which
-the gateway is killed (`scripts/soak --kills`). Prints progress, a line for each run, and a summary."""
+"""The long runs of test_kills.py and test_store.py.
+
+In test_kills.py the upstream dies (`scripts/soak --deaths`), and in test_store.py the gateway is killed (`scripts/soak
+--kills`). The program prints progress, a line for each run, and a summary.
+"""
 
 import argparse
 import asyncio

@@ -1,7 +1,8 @@
-"""Abusers against every limit of the HTTP server. Each abuser is ended at its limit, a healthy client beside it keeps
-its latency, and memory and descriptors return to their values before the attack.
+"""Abusers against every limit of the HTTP server.
 
-The limits are low, so that an attack reaches them quickly. docs/threat-model.md names the test for each limit.
+The gateway must end each abuser at its limit. A healthy client beside it must keep its latency, and memory and
+descriptors must return to their values before the attack. The limits are low, so that an attack reaches them quickly.
+docs/threat-model.md names the test for each limit.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from harness.waiting import eventually
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
 CROWD = 60
-# The share of a deadline that must have passed on the client's clock. The gateway counts from the beginning of the turn
+# The share of a deadline that must have passed on the client's clock. The gateway counts from the beginning of a turn
 # of its loop, which may be a little before the client starts its clock.
 NEARLY = 0.9
 GET = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\n"
@@ -48,8 +49,8 @@ async def limited(gateway_for, upstream):
 async def besiege(start, measured):
     """`await besiege(gateway, attack)`: runs an attack beside a healthy client, and checks memory and descriptors.
 
-    The attack runs once before the measurement, so that memory that the process keeps for good (its allocator's pools)
-    does not count.
+    The attack first runs once without a measurement. The memory that the process keeps forever (pools of the allocator)
+    then does not count.
     """
 
     async def besiege(gateway, attack, *, slack=6 * MEBIBYTE):
@@ -82,7 +83,7 @@ async def crowd(attack, count=CROWD):
 
 
 def says(ending, status, setting):
-    """Checks that the ending is one answer that names the setting of the limit, followed by the end."""
+    """Checks that the ending is one response that names the setting of the limit, followed by the end."""
     assert ending.statuses == [status], ending.data[:500]
     assert b"application/problem+json" in ending.data
     assert setting.encode() in ending.data, ending.data[:1000]
@@ -97,7 +98,7 @@ def says(ending, status, setting):
 async def test_heads_that_trickle_end_at_the_deadline_of_the_head(limited, besiege):
     gateway = await limited(head_timeout="1s", idle_timeout="1m")
     trickle = b"X-Slow: " + b"y" * 2000
-    # The first part is sent at once: a connection that has sent nothing at the deadline ends without a response.
+    # The first part is sent at once. Without it, the connection would end without a response at the deadline.
     endings = await besiege(
         gateway, lambda: crowd(lambda: abuse(gateway.address(), GET, drip=(bytes([byte]) for byte in trickle)))
     )
@@ -154,7 +155,7 @@ async def test_bodies_that_trickle_end_where_they_fall_below_the_minimum_rate(li
 
 
 async def test_bodies_that_come_quickly_but_for_the_last_byte_end_after_one_pause(limited, besiege):
-    # At 240 bytes a second the first megabyte would have earned more than an hour.
+    # At 240 bytes a second, the first megabyte would otherwise have earned more than an hour.
     gateway = await limited(body_timeout="500ms")
     start = POST + b"Content-Length: 1048577\r\n\r\n" + bytes(MEBIBYTE)
     endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address(), start), 20), slack=24 * MEBIBYTE)
@@ -171,11 +172,11 @@ async def test_a_body_that_keeps_its_pace_may_take_its_time(limited, upstream):
     assert await upstream.has_received(1) == ["steady" * 100]
 
 
-# -- Deaf -------------------------------------------------------------------------------------------------------------
+# -- Not reading -------------------------------------------------------------------------------------------------------
 
 
 async def large_pushes(gateway, upstream, count=4):
-    """Lets the upstream push megabytes, and returns a request whose answer contains them all."""
+    """Makes the upstream push megabytes, and returns a request whose response contains all of them."""
     client = gateway.client()
     cursor = await client.here()
     await upstream.push(*(bytes(MEBIBYTE) for _ in range(count)))
@@ -196,7 +197,7 @@ async def test_readers_that_take_nothing_are_reset_at_the_write_deadline(limited
             reader.close()
 
     await besiege(gateway, attack)
-    # The attack runs once to warm up, and once or more beside the healthy client.
+    # The attack runs once without a measurement, and once or more beside the healthy client.
     reset = (await gateway.metrics())["drawbridge_http_readers_slow_total"]
     assert reset >= 2 * CROWD
     assert reset % CROWD == 0
@@ -237,8 +238,8 @@ async def sipped(reader, total, *, every):
 
 
 async def test_a_slow_reader_behind_a_large_send_buffer_is_not_reset(limited, upstream):
-    # The kernel reports room when a third of its send buffer is free. Of the 2.5 MiB on the loopback, that takes two
-    # seconds here.
+    # The kernel reports room when a third of its send buffer is free. Of the 2.5 MiB on the loopback interface, reading
+    # that third takes two seconds here.
     gateway = await limited(write_timeout="1s")
     request = await large_pushes(gateway, upstream, 8)
     reader = deaf(gateway.address(), request, buffer=64 * KIBIBYTE)
@@ -266,7 +267,7 @@ async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(
 
     await eventually(every_reset_is_counted)
     assert (await gateway.metrics())["drawbridge_http_unsent_bytes"] > 0
-    # A reader that takes everything gets everything, even now.
+    # A reader that reads everything gets everything, even now.
     answer = await exchange(gateway.address(), request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     assert answer.statuses == [200]
     assert len(answer.data) > 4 * MEBIBYTE
@@ -298,7 +299,7 @@ async def test_the_principal_with_the_most_of_unread_responses_gives_way_to_othe
             gateway.address(), f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
         )
 
-    # This poll waits longest, and is the only one of its principal. All clients have one address.
+    # This poll waits longest, and is the only poll of its principal. All clients have one address.
     first = read(light)
 
     async def waits():
@@ -330,7 +331,7 @@ async def test_pipelining_without_reading_is_not_read_further(limited, besiege):
                 assert sent < 64 * MEBIBYTE, "the gateway reads on and on"
         connection.close()
 
-    # A few clients suffice: the kernel takes megabytes from each, and a program with a sanitizer needs seconds for
+    # A few clients suffice. The kernel takes megabytes from each, and a program with a sanitizer needs seconds for
     # each.
     await besiege(gateway, lambda: crowd(attack, 3))
 
@@ -346,7 +347,7 @@ async def test_pipelining_behind_a_held_poll_is_bounded(limited, upstream):
         connection.setblocking(False)
         await loop.sock_connect(connection, gateway.address())
         await loop.sock_sendall(connection, poll)
-        # Bytes that the gateway does not read stay in the kernel's buffers, until they are full.
+        # The gateway does not read these bytes. They stay in the kernel's buffers until these are full.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(loop.sock_sendall(connection, poll * (64 * MEBIBYTE // len(poll))), 0.3)
         connections.append(connection)
@@ -371,7 +372,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("what", BEHIND)
 async def test_bytes_without_end_behind_a_request_fill_no_memory(what, limited):
-    """The gateway reads a limited number of bytes behind any request. The rest fills the kernel's buffers."""
+    """The gateway reads a limited number of bytes behind any request. Further bytes fill only the kernel's buffers."""
     gateway = await limited(loops=1)
     before = gateway.memory()
     with socket.socket() as connection:
@@ -404,7 +405,7 @@ async def test_a_poll_whose_client_waits_for_100_continue_is_held_once_its_body_
 
 
 async def test_who_sends_as_fast_as_it_can_leaves_turns_to_others(limited, besiege):
-    # All clients share one loop. The requests have bodies, so that a read brings fewer requests than a turn serves.
+    # All clients use one loop. The requests have bodies, so that a read brings fewer requests than a turn serves.
     gateway = await limited(loops=1)
     request = POST.replace(b"messages", b"nowhere") + b"Content-Length: 32768\r\n\r\n" + bytes(32768)
     block = request * 256
@@ -455,7 +456,7 @@ async def test_what_comes_behind_an_error_is_read_for_a_bounded_time(limited, be
     endings = await besiege(
         gateway, lambda: crowd(lambda: is_closed_on(gateway.address(), b"bad\r\n\r\n", b"more", every=0.03))
     )
-    # The client has this long to read its answer. A reset that came earlier could overtake the answer.
+    # The client has this much time to read its response. An earlier reset could overtake the response.
     assert all(seconds >= NEARLY * 0.3 for _, seconds in endings)
 
 
@@ -485,7 +486,7 @@ async def test_a_large_last_response_survives_bytes_that_follow_the_last_request
     loop = asyncio.get_running_loop()
     batch = b"x\n" * 1_000
     with socket.socket() as connection:
-        # Most of the response stays with the gateway's kernel until the client reads.
+        # Most of the response stays in the kernel on the gateway's side until the client reads.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
         await loop.sock_connect(connection, gateway.address())
@@ -494,7 +495,7 @@ async def test_a_large_last_response_survives_bytes_that_follow_the_last_request
         received = await loop.sock_recv(connection, 1)
         await loop.sock_sendall(connection, b"\r\n")
         # The end may be a reset, since the client has sent more than its head declared. The response must be complete
-        # before.
+        # before that.
         while not received.endswith(b"}\n"):
             chunk = await loop.sock_recv(connection, 65536)
             assert chunk, "the response is incomplete"
@@ -511,7 +512,7 @@ async def test_bodies_that_come_in_part_are_bounded_over_all_clients(limited, up
         writer.write(head + part)
         held = (await gateway.metrics())["drawbridge_http_body_bytes"]
         assert held <= MEBIBYTE
-    # A body that arrives whole needs no room in the total of partial bodies.
+    # A body that arrives as a whole needs no room in the total of partial bodies.
     await gateway.client().accepted("small")
 
     async def is_full():
@@ -537,7 +538,7 @@ async def test_bodies_in_chunks_are_counted_with_the_memory_that_they_hold(limit
     writers = []
     for _ in range(2):
         _, writer = await asyncio.open_connection(*gateway.address())
-        # A buffer that grows doubles: five pieces of 64 KiB are in one of 512 KiB.
+        # A buffer that grows doubles its size: five pieces of 64 KiB need a buffer of 512 KiB.
         writer.write(CHUNKED + (b"10000\r\n" + bytes(64 * KIBIBYTE) + b"\r\n") * 5)
         writers.append(writer)
 
@@ -573,7 +574,7 @@ async def test_bodies_that_are_broken_off_give_their_room_back(limited):
             writers.append(writer)
 
         async def is_held():
-            # The rest of each body already has its room.
+            # The rest of each body has already reserved its room.
             return 800_000 <= (await gateway.metrics())["drawbridge_http_body_bytes"] <= 800_008
 
         await eventually(is_held)
@@ -597,7 +598,7 @@ async def test_a_batch_of_millions_of_lines_costs_no_more_than_those_it_may_have
     answer = await exchange(gateway.address(), request)
     assert answer.statuses == [413]
     assert b"http.batch_messages" in answer.data
-    # The memory holds the unpacked body, without a record for each line.
+    # The gateway stores the unpacked body, without a record for each line.
     assert gateway.peak_memory() < before + 24 * MEBIBYTE
 
 
@@ -631,7 +632,7 @@ async def test_methods_that_are_not_served_are_refused(method, gateway):
         gateway.address(), f"{method} /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
     )
     assert answer.statuses == [405]
-    # CONNECT names no path, so Allow names the methods of the whole server.
+    # CONNECT names no path, so Allow contains the methods of the whole server.
     methods = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" if method == "CONNECT" else b"GET, HEAD, POST, OPTIONS"
     assert b"\r\nAllow: " + methods + b"\r\n" in answer.data
 
@@ -640,7 +641,7 @@ async def test_methods_that_are_not_served_are_refused(method, gateway):
 
 
 async def open_from(gateway, source, count, *, listener="api"):
-    """Opens `count` connections from a loopback address with a request on each. Returns those that got an answer."""
+    """Opens `count` connections from a loopback address, with a request on each. Returns all that got a response."""
     request = (GET if listener == "api" else b"GET /livez HTTP/1.1\r\nHost: x\r\n") + b"\r\n"
     alive = []
     for _ in range(count):
@@ -706,7 +707,7 @@ async def test_all_clients_together_have_so_many_connections_and_probes_their_ow
     crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
     assert (await gateway.manage("/livez")).status == 200
-    # One of the four is the harness's own.
+    # One of the four connections belongs to the harness.
     assert len(await open_from(gateway, "127.0.0.9", 10, listener="management")) == 3
     for writer in crowd:
         reset(writer)
@@ -721,7 +722,7 @@ async def test_the_address_with_the_most_connections_gives_way_to_others(limited
     gateway = await limited(loops=4, connections=20)
     crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
-    # Each new connection displaces one of the crowd, until all addresses have the same number.
+    # Each new connection displaces a connection of the crowd, until all addresses have the same number.
     others = await open_from(gateway, "127.0.0.3", 5) + await open_from(gateway, "127.0.0.4", 5)
     assert len(others) == 10
     assert not await open_from(gateway, "127.0.0.2", 1)
@@ -792,7 +793,8 @@ async def test_peers_that_vanish_without_a_word_are_noticed_by_every_deadline(li
         head_timeout="500ms", body_timeout="500ms", idle_timeout="500ms", write_timeout="500ms", linger_timeout="200ms"
     )
     large = await large_pushes(gateway, upstream)
-    # Before a request, within its head, within its body, behind its answer, held, and with an answer that is not read.
+    # The states of connections: before a request, within its head, within its body, behind its response, held, and with
+    # an unread response.
     states = [
         b"",
         b"GET /v1/mess",

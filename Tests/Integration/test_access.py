@@ -1,4 +1,4 @@
-"""Who may do what: static tokens, JSON Web Tokens of PyJWT and joserfc, cookies, and files that change."""
+"""The rights of clients: static tokens, JSON Web Tokens of PyJWT and joserfc, cookies, and files that change."""
 
 import asyncio
 import base64
@@ -161,7 +161,7 @@ async def test_a_token_for_some_topics_receives_no_others(gateway_for, upstream,
     assert "topic" not in answer.headers["Link"]
     for topic in ("secret", "o*", "*", "orders"):
         (await client.get(bearer(token), wait=0, topic=topic)).problem(403)
-    # At each use, the consumer's topics must lie within the token's topics.
+    # Each use checks that the consumer's topics are within the token's topics.
     for document, status in [('{"topics":["orders.*"]}', 201), ("{}", 403), ('{"topics":["secret"]}', 403)]:
         answer = await client.request("PUT", "/v1/consumers/mine", data=document, headers={**bearer(token), **JSON})
         assert answer.status == status
@@ -264,7 +264,7 @@ async def test_tokens_of_two_libraries_and_all_algorithms_are_accepted(gateway_f
 
 
 def attacks(issuer):
-    """The attacks of RFC 8725 and similar ones: by name, a token that the gateway must refuse."""
+    """The attacks of RFC 8725 and similar attacks. Each has a name and a token that the gateway must refuse."""
     now = int(time.time())
     good = issuer.token()
     header, claims, signature = good.split(".")
@@ -331,7 +331,7 @@ def _signed(issuer, header, claims):
 async def test_every_attack_of_rfc_8725_gets_401(gateway_for, upstream, issuer):
     gateway = await gateway_for(upstream, env=issuer.settings())
     client = gateway.client()
-    # `_signed` itself works: a good token that it makes is accepted.
+    # This shows that `_signed` itself works: the gateway accepts a good token from it.
     good = _signed(issuer, {"alg": "ES256", "kid": "ES256"}, Issuer.claims())
     assert (await client.send("x", headers=bearer(good))).status == 202
     count = 0
@@ -398,7 +398,7 @@ async def test_tokens_are_rotated_under_load_without_a_failed_request(gateway_fo
         current = new
         await eventually(uses(len(statuses) + 100), what="the clients use the new token")
         tokens.remove(old)
-        # 429 is possible: by then the test itself has sent many wrong tokens.
+        # Status 429 is possible, because the test itself has sent many wrong tokens by then.
         await becomes(old, 401, 429)
     is_over.set()
     await asyncio.gather(*tasks)
@@ -443,7 +443,7 @@ async def test_a_bad_file_of_keys_does_not_keep_a_removed_token(gateway_for, ups
 
 
 async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, upstream, tokens):
-    """Nor when the configuration changes meanwhile and the gateway reads the file again."""
+    """It takes no effect even if the configuration changes meanwhile and the gateway reads the file again."""
     token = tokens.add("a", scopes="send")
     text = f"upstream: {{url: '{upstream.url}'}}\nauthentication: {{tokens: '{tokens.path}'}}\n"
     env = {"DRAWBRIDGE_RELOAD": "watch"}
@@ -455,7 +455,7 @@ async def test_a_file_that_is_being_written_takes_no_effect(start, tmp_path, ups
     def reloads():
         return sum(record["message"] == "configuration reloaded" for record in gateway.records)
 
-    # The part that is written so far has no token, and differs at each look.
+    # The written part has no token yet, and differs at each look.
     for number in range(2):
         with tokens.path.open("w") as file:
             gateway.rewrite(text + f"log: {{access: {'all' if number == 0 else 'errors'}}}\n")
@@ -592,7 +592,7 @@ async def test_the_log_names_principals_and_why_a_token_is_refused(gateway_for, 
         lambda record: record["message"] == "request refused" and record["request_id"] == "r4", what="the refusal"
     )
     assert refused["detail"] == "no configured key has the 'kid' and 'alg' of the JWT"
-    # The client learns less than the log.
+    # The response contains less than the log.
     assert "kid" not in answer.body.decode()
 
 

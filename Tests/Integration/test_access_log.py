@@ -20,7 +20,7 @@ def lines(gateway):
 
 
 async def line(gateway, what="the request", **fields):
-    """The only line with these values. Fails unless there is exactly one."""
+    """The only line with these values. Fails unless there is exactly one such line."""
 
     def matches(record):
         return record["message"] == "request" and all(record.get(name) == value for name, value in fields.items())
@@ -82,7 +82,7 @@ async def test_the_id_is_the_one_that_the_client_sees(known, logging_all):
     client = gateway.client()
     headers = {"X-Request-Id": known} if known else {}
     ids = []
-    # One request is refused by the router, one after its body was read, and one for its parameters.
+    # The router refuses one request, another is refused after its body was read, and the last for its parameters.
     for method, path, body in (
         ("GET", "/nowhere", None),
         ("POST", "/v1/messages", b"\xff"),
@@ -317,13 +317,13 @@ async def test_an_output_that_nobody_reads_delays_no_request(upstream, tmp_path)
         *("--listen", f"unix:{sockets['api']}", "--management", f"unix:{sockets['management']}"),
         env={**os.environ, **ALL},
         stderr=asyncio.subprocess.PIPE,
-        # The reader buffers only this much, so the rest stays in the pipe.
+        # The reader buffers only this much. The rest stays in the pipe.
         limit=1024,
     )
     try:
         await eventually(sockets["management"].exists, what="the listeners")
         reader, writer = await asyncio.open_unix_connection(sockets["api"])
-        # About three times as much as fits into the pipe and the buffer.
+        # This is about three times the size of the pipe and the buffer.
         for _ in range(80):
             writer.write(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
             for _ in range(100):

@@ -1,7 +1,7 @@
-"""How many heap blocks the gateway allocates, and how much memory a waiting client costs.
+"""The number of heap blocks that the gateway allocates, and the memory of a waiting client.
 
-Counts do not depend on the speed of the machine, as times would. Each bound is the measured count with a little room. A
-change that allocates once more for every message fails here: remove the allocation, or give a reason and raise the
+Unlike times, counts do not depend on the speed of the machine. Each bound is the measured count with a little room. A
+change that adds one allocation for every message fails here: remove the allocation, or give a reason and raise the
 bound.
 """
 
@@ -46,7 +46,7 @@ async def gateway(gateway_for, plain_upstream, heap):
 
 
 class Connection:
-    """One keep-alive connection that repeats the same request, each time after the answer to the last."""
+    """One keep-alive connection that repeats the same request, each time after the response to the previous request."""
 
     def __init__(self, reader, writer, request):
         self._reader, self._writer, self._request = reader, writer, request
@@ -69,7 +69,7 @@ class Connection:
 
 
 async def per_request(heap, connection, status):
-    # Warm up first: buffers grow to their size, types are looked up, caches of the code fill.
+    # Warm-up: buffers grow to their size, types are looked up, and caches of the code fill.
     await connection.repeat(200, status)
     before = heap.read()
     await connection.repeat(ROUNDS, status)
@@ -83,7 +83,8 @@ async def test_a_post_allocates_its_message_and_little_else(gateway, heap, plain
     connection.close()
     await plain_upstream.has_received(ROUNDS + 200)
     measured(f"{count:.2f} allocations a POST")
-    # One for the message, and one for the output buffer to the upstream, which is freed while its connection waits.
+    # One block for the message, and one for the output buffer to the upstream, which is freed while its connection
+    # waits.
     assert count <= 2.5
 
 
@@ -91,7 +92,7 @@ async def test_a_batch_allocates_little_for_each_message(gateway, heap, plain_up
     lines = (b"x" * 100 + b"\n") * 100
     head = b"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(lines)
     connection = await Connection.open(gateway, "POST /v1/messages HTTP/1.1", head + lines)
-    # The queue has room for ten batches, so each is sent before the next.
+    # The queue has room for ten batches, so each batch is sent before the next.
     for rounds in range(1, 11):
         await connection.repeat(1, 202)
         await plain_upstream.has_received(100 * rounds)
@@ -102,7 +103,7 @@ async def test_a_batch_allocates_little_for_each_message(gateway, heap, plain_up
     count = (heap.read() - before).allocations / 4_000
     connection.close()
     measured(f"{count:.2f} allocations a message of a batch")
-    # Three buffers that 40 lines share, the body, the array of lines, and the output to the upstream.
+    # The 40 lines of a batch need three buffers, the body, the array of lines, and the output to the upstream.
     assert count <= 0.25
 
 
@@ -126,7 +127,7 @@ async def test_a_line_of_the_access_log_allocates_nothing(gateway_for, plain_ups
     count = await per_request(heap, connection, 200)
     connection.close()
     measured(f"{count:.2f} allocations a short poll with a line")
-    # As many as without the log, and the buffer that the log's thread takes, here for each line.
+    # The same blocks as without the log, and the buffer that the log's thread takes, here for each line.
     assert count <= 2.2
 
 
@@ -136,8 +137,8 @@ async def test_a_push_is_allocated_once(gateway_for, raw_upstream, heap, measure
     async def behave(reader, writer):
         await upgrade(reader, writer)
         while True:
-            # All frames in one write: the gateway would read pushes that come one by one separately, with a buffer for
-            # each.
+            # All frames are in one write. If pushes came one by one, the gateway would read them separately, with a
+            # buffer for each.
             writer.write(frame(1, b"x" * 100) * await bursts.get())
             await writer.drain()
 
@@ -187,7 +188,7 @@ async def test_a_push_that_one_of_many_filters_matches_allocates_for_few_of_them
             await polls[index].answer
         count = (heap.read() - before).allocations / 20
         measured(f"{count:.1f} allocations a push that matches one of 1,000 filters")
-        # Blocks for the push and its response; none for the polls whose topics it does not match.
+        # Blocks for the push and its response, and no blocks for polls with other topics.
         assert count <= 20
     finally:
         for poll in polls:
@@ -236,8 +237,8 @@ async def test_an_idle_stream_holds_little_more_than_a_held_poll(gateway, heap, 
         await eventually(lambda: streaming(gateway, 100 + count), within=40, what=f"{count} streams more are open")
         used = heap.read() - before
         measured(f"{used.bytes / count:.0f} bytes in {used.blocks / count:.2f} blocks a stream")
-        # About 140 bytes are the connection's part of the total of connections, which finds the client with the most.
-        # With a topic, 60 more are its filter.
+        # About 140 bytes are the connection's part of the total of connections, which finds the client with the most
+        # connections. With a topic, the filter takes 60 more bytes.
         assert used.bytes / count <= 2752
     finally:
         gc.enable()
@@ -249,7 +250,7 @@ async def test_delivering_one_push_to_many_streams_allocates_for_few_of_them(gat
     streams = await asyncio.gather(*(RawStream.open(gateway.address()) for _ in range(500)))
     try:
         await eventually(lambda: streaming(gateway, 500), what="500 streams are open")
-        # Warm up first: buffers grow to their size.
+        # Warm-up: buffers grow to their size.
         await plain_upstream.push("to everybody")
         await asyncio.gather(*(stream.has(1) for stream in streams))
         before = heap.read()

@@ -1,4 +1,4 @@
-"""What a web page in a browser on the same machine may do: nothing, unless its origin is allowed."""
+"""A web page in a browser on the same machine may do nothing, unless its origin is allowed."""
 
 import json
 
@@ -58,7 +58,7 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
         setting = "http.hosts" if "Host" in PAGES[page] else "http.origins"
         assert setting in problem["detail"]
         assert "Access-Control-Allow-Origin" not in answer.headers
-    # Nothing was forwarded, and the session is unchanged.
+    # The gateway has forwarded nothing, and the session is unchanged.
     own = gateway.client()
     await own.accepted("own")
     assert await upstream.has_received(1) == ["own"]
@@ -190,8 +190,8 @@ PAGE = """<!doctype html>
 class Site:
     """A web server with one page.
 
-    The browser knows the page's real address. A page of an unknown address would need a permission for requests to this
-    machine.
+    The browser knows the page's real address. From an unknown address, a page would need a permission for requests to
+    this machine.
     """
 
     async def start(self):
@@ -204,7 +204,7 @@ class Site:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        # For a browser this is another site than 127.0.0.1.
+        # For a browser, this is a different site than 127.0.0.1.
         self.origin = f"http://localhost:{self._runner.addresses[0][1]}"
         return self
 
@@ -296,7 +296,7 @@ OF_ANOTHER_ORIGIN = """async (url) => {
 async def test_a_page_of_another_origin_reads_with_the_cookie_only_if_its_origin_is_allowed(
     gateway_for, upstream, start, tokens, is_allowed
 ):
-    """All ports of a host share its cookies and are one site, so the browser adds the cookie for this page."""
+    """All ports of a host have the same cookies and are one site, so the browser adds the cookie for this page."""
     site = await start(Site())
     token = tokens.add("a", scopes="receive")
     origins = site.origin if is_allowed else "http://localhost:1"

@@ -134,12 +134,12 @@ async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator
 
     finished = await asyncio.gather(*(worker() for _ in range(200)))
     unanswered = [each for pair in finished for each in pair if each]
-    # The upstream saw no id twice, and no id of a client.
+    # The upstream never received an id twice, and never received an id of a client.
     seen = [each["id"] for each in upstream.requests]
     assert len(set(seen)) == 400
     assert all(isinstance(each, str) or each > 10**12 for each in seen)
 
-    # The late replies come now. The deliveries of their requests show them.
+    # The late replies arrive now. The deliveries of their requests show them.
     for conversation, reply in upstream.late:
         await conversation.say(reply)
     for how, number, token, location in unanswered:
@@ -153,7 +153,7 @@ async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator
         else:
             assert "reply" not in (await client.request("GET", location)).json
 
-    # Messages for which no call waited are pushes: the second of two replies, and messages that are no replies.
+    # Messages for which no call waits are pushes: the second of two replies, and messages that are not replies.
     counts = collections.Counter(how for _, how in ((n, kinds[n % len(kinds)]) for n in range(400)))
     pushes, _ = await client.collect(counts["doubled"] + counts["shapeless"], here)
     assert sorted("method" if "method" in each else "reply" for each in pushes) == sorted(
@@ -315,7 +315,7 @@ async def test_a_reply_arrives_on_the_connection_that_is_replaced(calculator):
     gateway.signal(signal.SIGHUP)
     await server.has_conversations(2)
     await eventually(lambda: sends_on_the_second(client), what="the new connection sends")
-    # The upstream replies on both connections, like servers that send everything to everyone.
+    # The upstream replies on both connections, like servers that send everything to every client.
     conversation, reply = upstream.late.pop()
     await conversation.say(reply)
     await server.last.say(reply)
@@ -343,7 +343,8 @@ async def test_a_reply_to_a_call_that_timed_out_arrives_on_the_connection_that_i
 
 
 async def test_a_queued_call_is_sent_once_by_the_next_connection_and_a_withdrawn_one_never(calculator):
-    # After the first message no other may be sent for a while, so calls are queued during the hand-over.
+    # After the first message, the gateway may send no other message for a while, so calls are queued during the
+    # hand-over.
     gateway, _, server = await calculator(
         env={"DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "1", "DRAWBRIDGE_UPSTREAM_QUEUE_RATE_INTERVAL": "4s"}
     )
@@ -366,7 +367,7 @@ async def test_a_request_whose_reply_has_arrived_is_not_sent_again(calculator):
     gateway, upstream, server = await calculator(
         env={
             "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": "unconfirmed",
-            # Only replies confirm messages here: no ping is sent before the connection is lost.
+            # Only replies confirm messages here, because the gateway sends no ping before the connection is lost.
             "DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM_DELAY": "10s",
             "DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM_MESSAGES": "1000",
         }
@@ -397,7 +398,7 @@ async def test_an_on_demand_session_stays_connected_for_a_call(calculator):
     client = gateway.client()
     waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
     await eventually(lambda: upstream.late, what="the upstream has the request")
-    # This takes several times the idle time. If the connection ends, it was idle.
+    # This takes several times the idle time. If the connection were idle, it would end.
     for _ in range(5):
         await client.poll(wait="100ms", cursor="latest")
     conversation, reply = upstream.late.pop()
@@ -406,7 +407,7 @@ async def test_an_on_demand_session_stays_connected_for_a_call(calculator):
     assert len(server.conversations) == 1
 
 
-# -- JSON-RPC by a server that shares no code with the gateway --------------------------------------------------------
+# -- JSON-RPC by a server that has no code in common with the gateway ----------------------------------------------
 
 
 def rpc_server(dispatcher):

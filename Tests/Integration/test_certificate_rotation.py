@@ -41,7 +41,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
 ):
     first, second = authority.issue("DNS:localhost"), authority.issue("DNS:localhost")
     files.use(first)
-    # A slow machine needs minutes to connect them all.
+    # On a slow machine, connecting all of them takes minutes.
     gateway = await https_for(certificate=files.used, HTTP_IDLE_TIMEOUT="10m")
     context = trusting(authority)
     streams = []
@@ -52,7 +52,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     polls = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in held]
     await eventually(lambda: is_held(gateway, HELD), what="the polls are held")
 
-    # A request that fails raises in its task, and so fails the test.
+    # A failed request raises an error in its task, which fails the test.
     rounds, newest, is_over = [0] * 4, [before], asyncio.Event()
 
     async def use_again(number):
@@ -73,7 +73,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     load += [asyncio.create_task(connect_again()) for _ in range(2)]
 
     def goes_on(fact):
-        """Whether a fact holds. Raises the error of any task of the load."""
+        """Whether a fact is true. Raises the error of any task of the load."""
         for task in load:
             if task.done():
                 task.result()
@@ -90,7 +90,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
     )
     is_over.set()
     await asyncio.gather(*load)
-    # From the first new certificate on, every connection got the new one.
+    # Once a connection got the new certificate, every later connection got it, too.
     change = newest.index(newest[-1])
     assert set(newest[:change]) == {before}
     assert len(set(newest[change:])) == 1

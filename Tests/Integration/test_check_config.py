@@ -146,7 +146,7 @@ async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
     )
     status, _, err = await run("check-config", "--config", path)
     assert status == CONFIG
-    # Errors come in the order of the file.
+    # Errors are in the order of the file.
     places = [line.split(": ")[1].removeprefix(f"{path}:") for line in err.splitlines()]
     assert places == ["1:14", "2:20", "3:18", "3:30", "4:17"]
     assert await run("serve", "--config", path) == (status, "", err)
@@ -154,7 +154,7 @@ async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
 
 async def test_an_error_that_follows_from_another_is_not_reported(tmp_path):
     path = tmp_path / "bad.yaml"
-    # The URL is not missing: its value or its key is wrong. No second error may say that it is missing.
+    # The URL is not missing: its value or its key is wrong. No second error may say that the URL is missing.
     for text in (
         "upstream: {url: 'http://h/'}\n",
         "upstraem: {url: 'ws://h/'}\n",

@@ -1,4 +1,4 @@
-"""What all commands that are clients have in common: one client, one way to report errors, and quiet ends of pipes."""
+"""The common behaviour of the commands that are clients: one client, uniform errors, and quiet ends of pipes."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from test_tail import ends
 from harness.gateway import BINARY, run
 from harness.ports import reserve_port
 
-# What each command needs besides the gateway. None of them waits.
+# The further arguments of each command. No command waits with them.
 COMMANDS = {
     "send": ["send", "hello"],
     "call": ["call", "{}"],

@@ -1,9 +1,9 @@
 """bridge.py PORT UPSTREAM-URL: a small bridge that a developer might write: aiohttp to clients, websockets upstream.
 
-POST /v1/messages forwards its body; GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds
-the request until something does. POST /v1/call forwards a request with an id of its own, and returns the reply. PUT
-/v1/consumers/workers begins to share the pushes among workers, which receive and settle them. It keeps the last 10,000
-pushes and has a bounded queue to the upstream. It does not reconnect, confirm, or report gaps.
+POST /v1/messages forwards its body. GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds the
+request until a push arrives. POST /v1/call forwards a request with an id of its own, and returns the reply. PUT
+/v1/consumers/workers begins to divide the pushes among workers, which receive and settle them. The bridge keeps the
+last 10,000 pushes and has a limited queue to the upstream. It does not reconnect, confirm, or report gaps.
 """
 
 import asyncio
@@ -46,13 +46,14 @@ class Pushes:
 
 
 class Work:
-    """Pushes that workers share: each is leased to one of them until it acknowledges it, or the lease expires."""
+    """Pushes that are divided among workers. Each is leased to one worker, until its acknowledgement or the lease's
+    end."""
 
     VISIBILITY = 30
 
     def __init__(self):
         self.queue = collections.deque()
-        # In the order in which they expire.
+        # Leases in the order in which they expire.
         self.leases = {}
         self.numbers = itertools.count(1)
 
@@ -156,7 +157,8 @@ async def main(port, url):
     application.router.add_put("/v1/consumers/workers", share)
     application.router.add_post("/v1/consumers/workers/receive", receive)
     application.router.add_post("/v1/consumers/workers/settle", settle)
-    # A receive whose worker has left is cancelled: it would take a message that nobody handles until its lease expires.
+    # A worker may leave during a receive, which is then cancelled. Otherwise the receive would take a message that
+    # nobody handles until its lease expires.
     runner = web.AppRunner(application, access_log=None, keepalive_timeout=75, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()

@@ -1,4 +1,4 @@
-"""Clients that harm a gateway on purpose or by accident. Each one sends in its own way until the gateway ends it."""
+"""Clients that harm a gateway, on purpose or by accident, each until the gateway closes its connection."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ TCP_REPAIR = 19
 
 @dataclass
 class Ending(RawAnswer):
-    """The end of one abuser: the bytes that it received, and the seconds until the end."""
+    """The end of one abuser: the bytes that it received, and the seconds until then."""
 
     seconds: float = 0.0
 
@@ -22,7 +22,8 @@ class Ending(RawAnswer):
 async def abuse(address, data=b"", *, drip=None, every=0.03, within=30.0, local=None):
     """Sends `data`, and then a piece of `drip` (an iterable of bytes) every `every` seconds, until the gateway closes.
 
-    `ended` says whether the gateway closed within the time. The result contains the bytes that it sent until then.
+    `ended` says whether the gateway closed within the time. The result contains the bytes that the gateway sent until
+    then.
     """
     started = time.monotonic()
     reader, writer = await asyncio.open_connection(*address, local_addr=(local, 0) if local else None)
@@ -53,11 +54,10 @@ async def abuse(address, data=b"", *, drip=None, every=0.03, within=30.0, local=
 
 
 async def is_closed_on(address, data, piece, *, every=0.0, within=30.0):
-    """Sends `data`, and then `piece` again and again, until the gateway takes no more. Returns the bytes and seconds so
-    far.
+    """Sends `data`, and then `piece` again and again, until the gateway takes no more.
 
-    A gateway that has sent everything and closed its own direction does not end this: a client that keeps sending
-    notices only the end of both directions.
+    Returns the received bytes and the seconds so far. The client does not stop when the gateway has sent everything and
+    closed its own direction, since a client that keeps sending notices only the end of both directions.
     """
     loop = asyncio.get_running_loop()
     with socket.socket() as connection:
@@ -78,7 +78,7 @@ async def is_closed_on(address, data, piece, *, every=0.0, within=30.0):
 
 
 def deaf(address, request, *, buffer=4096):
-    """A connection that sends a request and does not read. Its buffer is small, so the answer stays in the gateway."""
+    """A connection that sends a request and does not read. Its buffer is small: the response stays in the gateway."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     connection.connect(address)
@@ -97,7 +97,7 @@ def _is_closed(connection):
 
 
 def vanish(connection):
-    """Removes a socket without a packet to its peer, as a power cut or a dropped route does. Needs CAP_NET_ADMIN."""
+    """Removes a socket without a packet to its peer, like a power failure or a lost route. Needs CAP_NET_ADMIN."""
     connection.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
     connection.close()
 

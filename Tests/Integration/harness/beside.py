@@ -2,7 +2,7 @@
 
 As a program (`python beside.py HOST PORT`) it reads numbers of seconds from standard input, one per line. For that time
 it sends short polls, one after another on one connection, and writes their number and the seconds. A request that waits
-until the end of an attack counts with its whole time: no median hides it.
+until the end of an attack counts with its whole time, so no median hides it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ REQUEST = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def _answer(connection):
-    """Reads one answer, which must be a 200 with a Content-Length."""
+    """Reads one response, which must have status 200 and a Content-Length."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(connection)
@@ -50,10 +50,10 @@ def _serve(host, port):
 class Beside:
     """The healthy client, measured alone and beside an attack."""
 
-    # How many times slower it may be beside an attack. Abusers and other programs use the same processors. A client
-    # that waits for deadlines or turns of others would be hundreds of times slower.
+    # The maximum factor by which an attack may slow the client down. Abusers and other programs use the same
+    # processors. A client that waits for deadlines or turns of others would be hundreds of times slower.
     FACTOR = 40
-    # Noise makes some attempts slower; real harm makes all of them slower.
+    # Noise makes only some attempts slower; harm makes all attempts slower.
     ATTEMPTS = 3
     WINDOW = 0.2
 
@@ -73,7 +73,7 @@ class Beside:
         return self
 
     async def _send(self):
-        """Sends for one window, or longer until its last answer. Returns the number of requests and the seconds."""
+        """Sends for one window, or longer until its last response. Returns the number of requests and the seconds."""
         self._process.stdin.write(f"{self.WINDOW}\n".encode())
         line = await asyncio.wait_for(self._process.stdout.readline(), 60)
         assert line, "the healthy client lost its connection"
@@ -81,7 +81,7 @@ class Beside:
         return int(count), float(seconds)
 
     async def unharmed_by(self, attack):
-        """Runs `attack` until an attempt leaves the client fast. Returns the result, and the factor of slowness."""
+        """Runs `attack` until an attempt leaves the client fast. Returns the attack's result and the slowness."""
         factors = []
         for _ in range(self.ATTEMPTS):
             count, seconds = await self._send()

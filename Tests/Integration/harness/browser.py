@@ -13,8 +13,8 @@ from playwright.async_api import async_playwright
 from .program import find
 from .waiting import eventually
 
-# The flags of Playwright that matter: no requests and no slower timers in the background, and the same colours
-# everywhere.
+# The flags of Playwright that matter here. They prevent requests and slower timers in the background, and set the same
+# colours everywhere.
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -38,7 +38,7 @@ _FLAGS = (
 class _Process:
     """One browser for all tests of a process, since its start takes longer than many tests.
 
-    Each test has its own contexts.
+    Each test has contexts of its own.
     """
 
     def __init__(self):
@@ -97,7 +97,7 @@ class Chromium:
         return self
 
     async def open(self, address, html):
-        """A page with this content whose origin is the server at `address`. The server does not get the request."""
+        """A page with this content, whose origin is the server at `address`. The server does not get the request."""
         page = await self.page()
         url = "http://{}:{}/page".format(*address)
 

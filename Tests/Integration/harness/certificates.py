@@ -1,4 +1,4 @@
-"""A certificate authority for one test run, and its servers and clients."""
+"""A certificate authority for one test run, with certificates for its servers and clients."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ class Certificate:
     key: Path
 
     def server_context(self, *, version=None, client_authority=None):
-        """A context for a server. With `client_authority`, clients must present one of its certificates."""
+        """A context for a server. With `client_authority`, clients must present a certificate from that authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.chain, self.key)
         if version:
@@ -43,7 +43,7 @@ class Certificate:
 
 
 class CertificateAuthority:
-    """Issues certificates below `folder`. `path` is the file of its own certificate, which the gateway trusts."""
+    """Issues certificates below `folder`. `path` is the authority's own certificate, which the gateway trusts."""
 
     def __init__(self, folder, name="Drawbridge test CA"):
         self.folder = Path(folder)
@@ -57,7 +57,7 @@ class CertificateAuthority:
         self.path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *names, days=1, starts_in=0, self_signed=False, for_clients=False, common_name="drawbridge test"):
-        """A certificate for `names`, each written as openssl does: `DNS:localhost`, `IP:127.0.0.1`, `URI:spiffe://a/b`.
+        """A certificate for `names`, each in OpenSSL's form: `DNS:localhost`, `IP:127.0.0.1`, `URI:spiffe://a/b`.
 
         It begins an hour before `starts_in` days from now and is valid for `days`. Negative numbers make an expired
         certificate.
@@ -85,7 +85,7 @@ class CertificateAuthority:
 
 
 def _builder(subject, issuer, key, *, days, starts_in=0):
-    # An hour back, since the clocks of two processes may differ.
+    # The certificate begins an hour earlier, since the clocks of two processes may differ.
     start = datetime.now(UTC) + timedelta(days=starts_in, hours=-1)
     return (
         x509.CertificateBuilder()

@@ -9,7 +9,7 @@ import aiohttp
 
 @dataclass
 class Answer:
-    """One HTTP answer, read to its end."""
+    """One HTTP response, read to its end."""
 
     status: int
     headers: dict
@@ -20,7 +20,7 @@ class Answer:
         return json.loads(self.body)
 
     def problem(self, status):
-        """The problem details of an error answer (RFC 9457), after a check of the members that each of them has."""
+        """The problem details of an error response (RFC 9457), after a check of the members that every problem has."""
         assert self.status == status, (self.status, self.body[:500])
         assert self.headers["Content-Type"].split(";")[0] == "application/problem+json"
         problem = self.json
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass
 class Batch:
-    """The answer to one poll, after a check of its form."""
+    """The response to one poll, after a check of its form."""
 
     messages: list
     cursor: str
@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def payloads(self):
-        """Text as str, binary data as bytes, and JSON in `data` as its value."""
+        """The payloads: text as str, binary data as bytes, and JSON in `data` as its value."""
         return [
             base64.b64decode(message["data_base64"], validate=True) if message["type"] == "binary" else message["data"]
             for message in self.messages
@@ -59,11 +59,11 @@ class Batch:
 
 
 class Client:
-    """A client of one session of one gateway. It may reuse every connection, as a browser does."""
+    """A client of one session of one gateway. Like a browser, it may reuse every connection."""
 
     def __init__(self, base, *, unix=None, session=None, headers=None):
         self.base = base
-        # The default session's paths need no name.
+        # The paths of the default session need no name.
         self.root = f"/v1/sessions/{session}" if session else "/v1"
         self._session_path = self.root if session else "/v1/session"
         connector = aiohttp.UnixConnector(unix) if unix else aiohttp.TCPConnector(limit=0)
@@ -87,7 +87,7 @@ class Client:
         )
 
     async def accepted(self, body, **options):
-        """POST of one message that must be accepted. Returns its description."""
+        """POST of one message that must be accepted. Returns the description of its delivery."""
         answer = await self.send(body, **options)
         assert answer.status == 202, (answer.status, answer.body[:500])
         return answer.json
@@ -100,11 +100,11 @@ class Client:
         return Batch.of(await self.get(**parameters))
 
     async def here(self):
-        """The cursor of this moment: later pushes come after it."""
+        """The current cursor. Later pushes come after it."""
         return (await self.poll(wait=0)).cursor
 
     async def collect(self, count, cursor, *, rounds=2000, **parameters):
-        """Polls from `cursor` until `count` messages have come. Returns the payloads and the cursor after them."""
+        """Polls from `cursor` until `count` messages have arrived. Returns the payloads and the cursor after them."""
         payloads = []
         for _ in range(rounds):
             batch = await self.poll(cursor=cursor, wait=10, **parameters)

@@ -1,4 +1,4 @@
-"""A time of day that a test can set, for one program."""
+"""A time of day that a test sets for one program."""
 
 import struct
 import subprocess
@@ -8,10 +8,10 @@ _SOURCE = Path(__file__).with_name("shifted_clock.c")
 
 
 class ShiftedClock:
-    """A clock that is built in `folder`. `environment` makes a program use it, and `shift(seconds)` sets it at any
-    time.
+    """A clock that is built in `folder`. `environment` makes a program use it, and `shift(seconds)` sets it.
 
-    Programs with the same clock are shifted together. `beside` makes another clock without building it again.
+    A shift applies to all programs with the same clock, at any time. `beside` makes another clock without building it
+    again.
     """
 
     def __init__(self, folder, *, library=None):
@@ -26,7 +26,7 @@ class ShiftedClock:
             )
 
     def beside(self, folder):
-        """Another clock, in a folder that is created."""
+        """Another clock, in a new folder."""
         Path(folder).mkdir(parents=True)
         return ShiftedClock(folder, library=self._library)
 
@@ -35,6 +35,6 @@ class ShiftedClock:
         return {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT": str(self._shift)}
 
     def shift(self, seconds):
-        """Sets the time of day to the machine's time plus that many seconds."""
+        """Sets the time of day to the machine's time plus this number of seconds."""
         with self._shift.open("r+b" if self._shift.exists() else "w+b") as file:
             file.write(struct.pack("=q", seconds))

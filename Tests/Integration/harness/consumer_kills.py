@@ -1,11 +1,12 @@
-"""Consumers of a gateway that is killed again and again: workers that share pushes, and a reader that acknowledges."""
+"""Consumers of a gateway that is killed again and again: workers that divide pushes, and a reader that acknowledges."""
 
 import asyncio
 
 KEYS = 20
-#: A kill loses the leases of the workers, and each lease blocks its key until it expires. Most gateways live longer.
+#: A kill loses the leases of the workers, and each lease blocks its key until it expires. Most gateways live longer
+#: than a lease.
 _VISIBILITY = "100ms"
-#: Seconds within which a worker must get a push while any is left.
+#: Seconds within which a worker must get a push while any push is left.
 _PATIENCE = 30
 _WORKERS = "/v1/consumers/workers"
 _READER = "/v1/consumers/reader"
@@ -18,7 +19,7 @@ class ConsumerRun:
         self._request = request
         self._chance = chance
         self.faults = []
-        # Numbers of pushes: acknowledged with 200, and sent to be acknowledged.
+        # Numbers of pushes whose acknowledgement got 200, and of pushes whose acknowledgement was sent.
         self._acknowledged = set()
         self._sent = set()
         self._newest = {}
@@ -40,7 +41,7 @@ class ConsumerRun:
             assert answer.status == 201, answer.body
 
     def _unexpected(self, what, answer):
-        """Whether the answer is no usable result. 503 is possible while a store is closed or replaced."""
+        """Whether the response is unusable. Status 503 is possible while a store is closed or replaced."""
         if answer is None:
             return True
         if answer.status == 503:
@@ -94,7 +95,7 @@ class ConsumerRun:
             params = {"wait": "200ms", "limit": "50"} | ({"ack": cursor} if cursor else {})
             answer = await self._request("POST", _READER + "/receive", params=params)
             if self._unexpected("the reader", answer):
-                # Like a reader that has lost its memory. Acknowledged pushes are not delivered to it again.
+                # The reader acts as if it had lost its memory. Acknowledged pushes are not delivered to it again.
                 cursor = None
                 await asyncio.sleep(0.005)
                 continue
@@ -110,7 +111,7 @@ class ConsumerRun:
         return any(read >= number for read in self._read)
 
     async def judge(self, pushed):
-        """Runs while the last gateway runs and no worker does."""
+        """Call it while the last gateway runs and no worker does."""
 
         loop = asyncio.get_running_loop()
         progress = loop.time()

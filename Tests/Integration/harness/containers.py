@@ -16,9 +16,9 @@ import pytest
 
 from .gateway import BINARY, PROJECT
 
-# The tests run the health checks. podman would use systemd for them, which a machine may not have.
+# The tests run the health checks themselves. podman would use systemd for them, which a machine may not have.
 _ENVIRONMENT = {**os.environ, "DISABLE_HC_SYSTEMD": "true"}
-# Lower than podman's own limits, which this process may not set if the machine is a container itself.
+# These are lower than podman's own limits, which this process may not set if the machine is a container itself.
 _LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096")
 
 
@@ -41,13 +41,13 @@ def command(*words, check=True, within=300):
 
 
 def arguments():
-    """Options for podman-compose that follow `--podman-`, with which containers run on this machine."""
+    """The options for podman-compose, after the prefix `--podman-`, with which containers run on this machine."""
     return (f"args=--runtime={_runtime()}", f"run-args={' '.join(_LIMITS[2:])}")
 
 
 @functools.cache
 def _runtime():
-    """The name of an OCI runtime that works on this machine; the one that podman prefers may not."""
+    """The name of an OCI runtime that works on this machine. The runtime that podman prefers may not work."""
     image = debian()
     failure = "podman finds neither crun nor runc"
     for runtime in filter(shutil.which, ("crun", "runc")):
@@ -62,7 +62,7 @@ def _runtime():
 
 @functools.cache
 def debian():
-    """The name of an image with a minimal Debian, of the release of this machine."""
+    """The name of an image with a minimal Debian, in the release of this machine."""
     for tool in ("buildah", "mmdebstrap", "podman"):
         if not shutil.which(tool):
             pytest.skip(f"'{tool}' is missing: scripts/setup test installs it")
@@ -81,7 +81,7 @@ def is_static():
 def build(folder, name, *arguments):
     """Builds the image of a folder with these arguments for its Dockerfile. Returns its id.
 
-    The image stays, so that the next run repeats only steps that have changed. It replaces the image of the last run.
+    The image remains, so that the next run repeats only steps that have changed. It replaces the image of the last run.
     """
     tag = f"localhost/drawbridge-test-{name}"
     last = command("podman", "image", "ls", "--quiet", "--no-trunc", tag)
@@ -89,7 +89,7 @@ def build(folder, name, *arguments):
     options = (word for argument in arguments for word in ("--build-arg", argument))
     image = command(*tool, *options, "--tag", tag, folder)
     if last and image not in last:
-        # Another run may still use the image. Then it stays.
+        # If another run still uses the image, it remains.
         with contextlib.suppress(OSError):
             command("podman", "image", "rm", last)
     return image

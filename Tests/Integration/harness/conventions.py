@@ -10,7 +10,7 @@ from .waiting import eventually
 
 
 class Conversation:
-    """One connection of such an upstream, with a record of the messages that it heard and said."""
+    """One connection of such an upstream. Records the messages in both directions."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -18,7 +18,7 @@ class Conversation:
         self.heard = []
 
     async def hear(self):
-        """The next message."""
+        """Receives the next message."""
         message = await self.connection.recv()
         self.heard.append(message)
         return message
@@ -77,7 +77,7 @@ class ConventionUpstream:
         )
 
     async def has_heard(self, count, *, within=30.0):
-        """Waits until the last connection has heard `count` messages, and returns them."""
+        """Waits until the last connection has received `count` messages, and returns them."""
         await eventually(
             lambda: self.conversations and len(self.last.heard) >= count,
             within=within,
@@ -94,7 +94,7 @@ class ConventionUpstream:
 
 
 async def listen(conversation):
-    """Hears all messages until the end."""
+    """Receives all messages until the end."""
     while True:
         await conversation.hear()
 

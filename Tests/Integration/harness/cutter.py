@@ -6,7 +6,7 @@ import contextlib
 
 from .raw import RawUpstream, read_head, reset
 
-# The time for which EventSource waits before it reconnects, and 10 ms in as many characters.
+# The time that EventSource waits before it reconnects, and 10 ms in the same number of characters.
 _RETRY, _SHORT_RETRY = b"retry: 2000\n", b"retry: 0010\n"
 
 _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -15,20 +15,21 @@ _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Lengt
 class Cutter(RawUpstream):
     """Passes the requests of clients to `target`, a host and a port, and the responses back.
 
-    Each cut in `cuts` is used for one stream. `(blocks, count)` ends the connection `count` bytes after the end of that
-    many blocks of the response, or before it if `count` is negative. A block ends with `end`; the default fits events.
-    Streams without a cut are not ended. Every second connection that is cut is reset, the others are closed.
+    Each entry of `cuts` is used for one stream. `(blocks, count)` ends the connection `count` bytes after the end of
+    that many blocks of the response, or before that end if `count` is negative. A block ends with `end`; the default
+    fits events. Streams without a cut run to their end. Of the connections that are cut, every second is reset, and the
+    others are closed.
     """
 
     def __init__(self, target, cuts=(), *, end=b"\n\n", retries_soon=False):
         super().__init__(self._relay)
         self.target = target
         self.cuts = collections.deque(cuts)
-        #: While false, connections end at once.
+        #: While false, every connection ends at once.
         self.is_open = True
-        #: Responds to that many streams with 503.
+        #: Number of further streams that get status 503.
         self.refusals = 0
-        #: The heads of all requests for streams, and the received responses except refusals.
+        #: The heads of all requests for streams, and all received responses except refusals.
         self.streams = []
         self.responses = []
         self.cut_count = 0
@@ -41,7 +42,7 @@ class Cutter(RawUpstream):
         return "127.0.0.1", self.port
 
     def close_connections(self):
-        """Ends every connection. New connections end as well until `is_open` is true again."""
+        """Ends every connection. New connections end at once until `is_open` is true again."""
         self.is_open = False
         for writer in list(self._writers):
             writer.close()

@@ -1,9 +1,10 @@
-"""Runs a program for which the kernel denies netlink sockets, as systemd's RestrictAddressFamilies= does.
+"""Runs a program for which the kernel denies netlink sockets, like systemd's RestrictAddressFamilies=.
 
     python deny_netlink.py [--inotify] PROGRAM ARGUMENT…
 
-A seccomp filter answers socket(AF_NETLINK, …) with EAFNOSUPPORT and allows all other calls. With `--inotify` it instead
-answers inotify_init1(2) with EMFILE, as on a machine where too many programs watch files. It needs no privilege.
+With a seccomp filter, socket(AF_NETLINK, …) fails with EAFNOSUPPORT, and all other calls are allowed. With `--inotify`,
+inotify_init1(2) fails with EMFILE instead, as on a machine where too many programs watch files. The program needs no
+privilege.
 """
 
 import ctypes

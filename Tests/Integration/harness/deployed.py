@@ -1,4 +1,4 @@
-"""The files of deploy/. A test replaces only addresses and paths."""
+"""The files of deploy/. A test replaces only their addresses and paths."""
 
 import itertools
 import json
@@ -39,7 +39,7 @@ def replaced(path, replacements):
 
 
 def gateway_settings(path):
-    """The settings of the gateways that a proxy's file demands in its first comment."""
+    """The gateway settings that the first comment of a proxy's file requires."""
     lines = (DEPLOY / path).read_text().splitlines()
     first = next(
         number for number, line in enumerate(lines) if line.startswith("# In the configuration of the gateway")
@@ -49,15 +49,15 @@ def gateway_settings(path):
 
 
 class _Deployed:
-    """A deployed proxy in front of `targets`: pairs of addresses of client listener and management listener."""
+    """A deployed proxy in front of `targets`: pairs of the addresses of a client listener and a management listener."""
 
-    # Whether the file names two gateways. Otherwise it names one, on the machine of the proxy.
+    # Whether the file names two gateways. Otherwise, it names one gateway on the machine of the proxy.
     has_two_gateways = False
-    # Whether the gateway learns that a client is gone.
+    # Whether the gateway notices when a client disconnects.
     passes_aborts = True
     # Whether the proxy refuses a body that is too large for the gateway.
     limits_bodies = False
-    # Further settings, outside of the file, with which the proxy compresses responses.
+    # Further settings with which the proxy compresses responses. The file does not contain them.
     compression = ()
 
     def __init__(self, folder, *targets, compresses=False):
@@ -71,7 +71,7 @@ class _Deployed:
         return f"{host}:{port}"
 
     def check(self):
-        """The arguments of the proxy's own check of its file."""
+        """The arguments for the proxy's own check of its file."""
         raise NotImplementedError
 
 
@@ -156,7 +156,7 @@ class DeployedEnvoy(_Deployed, Envoy):
 
 
 class DeployedApache(_Deployed, ReverseProxy):
-    """Apache with the modules that the file demands and those of Debian's default modules that matter here."""
+    """Apache with the modules that the file requires, and the relevant modules of Debian's default."""
 
     program = "apache2"
     path = "apache/drawbridge.conf"
@@ -204,7 +204,7 @@ class DeployedCaddy(_Deployed, ReverseProxy):
         return ["validate", "--adapter", "caddyfile", "--config", self.write_configuration()]
 
     def configuration(self):
-        # Without TLS, since its certificate would come from the Internet.
+        # The site has no TLS, since its certificate would come from the Internet.
         site = "\n\t".join([f"http://gateway.example.org:{self.port} {{", "bind 127.0.0.1", *self.settings])
         replacements = {"gateway.example.org {": site, "127.0.0.1:8080": self.gateway}
         return "{\n\tadmin off\n}\n" + replaced(self.path, replacements)

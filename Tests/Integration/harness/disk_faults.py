@@ -40,7 +40,7 @@ class FaultyDisk:
         self._write(mask=kinds, at=at, count=count, code=code)
 
     def stall(self):
-        """From now on, no synchronisation returns."""
+        """From now on, synchronisations never return."""
         self._write(stall=1)
 
     def heal(self):
@@ -60,7 +60,7 @@ class FaultyDisk:
         return struct.unpack(_FORMAT, self._control.read_bytes())
 
     def _write(self, *, mask=0, at=1, count=0, code=0, stall=0):
-        # The program has mapped the file into its memory, so the file must stay the same.
+        # The program has mapped the file into its memory, so the same file must be changed in place.
         content = struct.pack(_FORMAT, mask, at, count, code, stall, 0, 0, 0)
         with self._control.open("r+b" if self._control.exists() else "w+b") as file:
             file.write(content)

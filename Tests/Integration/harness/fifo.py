@@ -1,4 +1,4 @@
-"""A file whose reader waits until the test provides its content."""
+"""A file whose reader waits until the test provides the content."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from .waiting import eventually
 
 
 class Fifo:
-    """A FIFO. Its reader waits for `feed`, and then reads exactly these bytes."""
+    """A FIFO. Its reader waits for `feed`, and then reads exactly the bytes that `feed` provides."""
 
     def __init__(self, path):
         self.path = path
@@ -22,7 +22,7 @@ class Fifo:
             os.close(descriptor)
 
     async def is_read(self):
-        """Waits until a process has opened the FIFO. It then waits until the returned descriptor is closed."""
+        """Waits until a process has opened the FIFO. That process then waits until the descriptor is closed."""
         return await eventually(self._open, what=f"somebody reads {self.path}")
 
     def _open(self):

@@ -1,4 +1,7 @@
-"""An upstream that sends as fast as the kernel takes it, in a thread, so the loop of the tests cannot slow it."""
+"""An upstream that sends as fast as the kernel takes the data.
+
+It runs in a thread, so that the loop of the tests cannot slow it down.
+"""
 
 import contextlib
 import socket
@@ -10,7 +13,7 @@ from .raw import accept_key, frame
 class Flood:
     """Sends text messages of 1,000 bytes without end on one connection, and reads nothing."""
 
-    #: Messages in one call of the kernel.
+    #: Messages in one system call.
     _BATCH = 1000
 
     def __init__(self):

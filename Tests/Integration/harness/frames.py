@@ -1,4 +1,4 @@
-"""WebSocket servers for tests that work on frames: the test decides when a connection is read, responds or is cut."""
+"""WebSocket servers for tests that control frames: the test decides when a connection is read, responds or is cut."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ class FrameServer:
         self._server = None
         self.port = 0
         self.peers = set()
-        #: If true, it accepts connections but responds to no opening handshake.
+        #: If true, the server accepts connections but never responds to an opening handshake.
         self.is_mute = False
 
     @property
@@ -31,7 +31,7 @@ class FrameServer:
         return self
 
     async def stop(self):
-        """Refuses new connections and resets the open ones."""
+        """Refuses new connections and resets open connections."""
         server, self._server = self._server, None
         if server:
             server.close()
@@ -46,7 +46,7 @@ class FramePeer(asyncio.Protocol):
         self.server = server
         self._input = bytearray()
         self.is_open = False
-        #: Whether it reads frames from the input.
+        #: Whether this peer reads frames from its input.
         self.is_reading = True
         #: The path of the request without the first slash.
         self.path = ""
@@ -55,7 +55,7 @@ class FramePeer(asyncio.Protocol):
         pass
 
     def received(self, opcode, payload):
-        """A text or binary message."""
+        """Called for a text or binary message."""
 
     def connection_made(self, transport):
         self.transport = transport

@@ -1,4 +1,4 @@
-"""The program under test: it is started on free ports, watched, and checked when it ends."""
+"""The program under test. The harness starts it on free ports, watches it, and checks how it ends."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ from .waiting import eventually
 PROJECT = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("DRAWBRIDGE_BINARY", PROJECT / ".build/release/drawbridge"))
 
-# Texts that no run may write, whatever a peer did.
+# Texts that no run may write, whatever its peers do.
 _CRASHES = ("Fatal error", "Sanitizer", "Backtrace", "Crash:")
 
 
-# A redial within half a second. Other tests check the real waits.
+# The gateway reconnects within half a second. Other tests check the real waits.
 _QUICK_REDIAL = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "100ms",
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "500ms",
@@ -54,7 +54,7 @@ async def run(*arguments, env=None, stdin=None, within=30.0):
 
 
 def _environment(extra):
-    """This process's environment without the gateway settings of a developer's shell."""
+    """The environment of this process without gateway settings of a developer's shell."""
     base = {name: value for name, value in os.environ.items() if not name.startswith("DRAWBRIDGE_")}
     return {**base, **(extra or {})}
 
@@ -67,7 +67,7 @@ class StatusPage:
 
     @property
     def refusal(self):
-        """The response that refused the last opening attempt: the lines of its head, and its body."""
+        """The response that refused the last connection attempt: the lines of its head, and its body."""
         block = self.text.partition("\nlast refusal ")[2].partition("\nqueue ")[0]
         head, _, body = block.partition("\n             body: ")
         return [line.strip() for line in head.splitlines()], body
@@ -76,7 +76,7 @@ class StatusPage:
 class Gateway:
     """`drawbridge serve`, or another command that serves, as a child process.
 
-    Listeners use port 0. The log names their real ports, and only `listening` reads them.
+    Listeners use port 0. Only the log contains their real ports, and only `listening` reads it.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Gateway:
         self._env = env
         self._command = command
         self._folder = folder
-        # A command that becomes the program, for example `nsenter`.
+        # A command that becomes the program with exec, for example `nsenter`.
         self._prefix = prefix
         self._pass_fds = pass_fds
         self._program = program
@@ -157,7 +157,7 @@ class Gateway:
         return [json.loads(line) for line in self.log]
 
     async def logs(self, matches, *, what):
-        """The first record for which `matches` is true. Waits for it."""
+        """Waits for a record for which `matches` is true. Returns the first."""
         return await eventually(
             lambda: next((record for record in self.records if matches(record)), None), what=f"the log reports {what}"
         )
@@ -171,10 +171,10 @@ class Gateway:
         """Replaces the content of the configuration file. SIGHUP makes the gateway read it."""
         (Path(self._folder) / "drawbridge.yaml").write_text(config)
 
-    # -- Talking ----------------------------------------------------------------------------------------------------
+    # -- Communicating -----------------------------------------------------------------------------------------------
 
     def address(self, listener="api"):
-        """Host and port of the first TCP listener of that kind."""
+        """Host and port of the first TCP listener of this kind."""
         tcp = next(a for a in self._listeners[listener] if not a.startswith("unix:"))
         host, _, port = tcp.rpartition(":")
         return host.strip("[]"), int(port)
@@ -184,7 +184,7 @@ class Gateway:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def client(self, listener="api", **options):
-        """A client of the first listener of that kind, over TCP if there is such a listener."""
+        """A client of the first listener of this kind, over TCP if there is such a listener."""
         addresses = self._listeners[listener]
         if all(address.startswith("unix:") for address in addresses):
             client = Client("http://localhost", unix=addresses[0].removeprefix("unix:"), **options)
@@ -260,7 +260,7 @@ class Gateway:
         return self.process.returncode
 
     async def stop(self):
-        """Ends the program in order, unless it has ended already. Fails the test after a crash."""
+        """Ends the program in order, unless it has already ended. Fails the test after a crash."""
         for client in self._clients:
             await client.close()
         if self.process is None:
@@ -277,7 +277,7 @@ class Gateway:
         assert not any(word in self.output for word in _CRASHES), self.output[-8000:]
 
     async def kill(self):
-        """Kills the program with SIGKILL, which ends it like a power cut."""
+        """Kills the program with SIGKILL, so that it can do nothing before its end."""
         self.process.kill()
         await self.process.wait()
         await asyncio.gather(*self._readers)

@@ -1,4 +1,4 @@
-"""Stores as text: how they are written and read, and the story that leaves records of all kinds in a store."""
+"""Stores as text: how to write and read them, and the story that leaves records of all kinds in a store."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from .upstream import Upstream
 from .waiting import eventually
 
 FOLDER = PROJECT / "Tests/Golden"
-#: The boot id in the store. No machine has it, so a start assumes that the machine was restarted.
+#: The boot id in the store. No machine has this id, so a gateway assumes that the machine was restarted.
 _NO_BOOT = "00000000-0000-0000-0000-000000000000"
 _HISTORY = "{HISTORY}"
 
@@ -20,7 +20,7 @@ _HISTORY = "{HISTORY}"
 
 
 def sqlite_text(path):
-    """The database as SQL. Afterwards it has no write-ahead log."""
+    """The database as SQL. Afterwards, the database has no write-ahead log."""
     with sqlite3.connect(path) as database:
         database.execute("UPDATE meta SET value = ? WHERE name = 'boot'", (_NO_BOOT,))
         database.commit()
@@ -41,7 +41,7 @@ def load_sqlite(text, path):
 
 
 async def redis_text(server):
-    """All keys as commands for redis-cli. The history, which belongs to the server, is a placeholder."""
+    """All keys as commands for redis-cli. A placeholder replaces the history, which belongs to the server."""
     client, history = server.client, (await server.history()).encode()
     commands = []
     for key in sorted([key async for key in client.scan_iter()]):
@@ -59,7 +59,7 @@ async def redis_text(server):
             case other:
                 raise AssertionError(f"{key} has the type {other}")
     lines = [" ".join(_quoted(part) for part in command) for command in commands]
-    # Without a real port, since other gateways try to connect to the address of each gateway.
+    # The text contains no real port, since a gateway would try to connect to the address of every other gateway.
     text = re.sub(r"address=127\.0\.0\.1:\d+", "address=127.0.0.1:1", "\n".join(lines))
     return text.replace(history.decode(), _HISTORY) + "\n"
 
@@ -85,7 +85,7 @@ async def load_redis(text, server):
 
 
 class PlainUpstream(Upstream):
-    """Replies to calls of `add`. One message is too large for it."""
+    """Replies to calls of `add`. One message of the story is too large for this upstream."""
 
     async def _react(self, connection, message):
         if message == "too large":
@@ -95,7 +95,7 @@ class PlainUpstream(Upstream):
 
 
 class ChatUpstream(ConventionUpstream):
-    """A Socket.IO server with two namespaces. With `recovers` it restores the state for which a client asks."""
+    """A Socket.IO server with two namespaces. With `recovers`, it restores the state that a client requests."""
 
     def __init__(self, *, recovers):
         super().__init__(self._play)
@@ -118,7 +118,7 @@ class ChatUpstream(ConventionUpstream):
 
 
 def configuration(plain, chat, *, tick=None, store=None, listeners=None):
-    """The configuration of a gateway with these upstreams. `tick` is the upstream of sessions that clients create."""
+    """The configuration of a gateway with these upstreams. `tick` is the upstream of created sessions."""
     config = {
         "upstream": {
             "url": plain.url,
@@ -209,7 +209,7 @@ class Story:
         self._seq = 0
 
     async def push(self, count):
-        """Pushes JSON with a topic, a key, and a number with which the upstream resumes."""
+        """Pushes JSON with a topic, a key, and a number that serves as the upstream's cursor."""
         for _ in range(count):
             self._seq += 1
             await self.plain.push(json.dumps({"channel": f"a.{self._seq % 2}", "seq": self._seq, "key": self._seq % 5}))
@@ -228,7 +228,7 @@ class Story:
         await eventually(is_connected, what=f"connection {count} of the upstream")
 
     async def post(self, label, body, *, client=None, **options):
-        """Posts messages, and returns the id of the last one."""
+        """Posts messages, and returns the id of the last message."""
         client = client or self.client
         answer = await client.send(body, **options)
         assert answer.status == 202, (label, answer.status, answer.body)
@@ -241,7 +241,8 @@ class Story:
         await becomes(self.client, await self.post(label, body, **options), "confirmed")
 
     async def tell(self):
-        # Retention removes earlier pushes and some of these. After so many, the store removes them from its file, too.
+        # Retention removes earlier pushes and some of these. After this many, the store also removes them from its
+        # file.
         await self.plain.push(*["x"] * 100)
         await self.push(5)
         await self._consume()
@@ -314,7 +315,7 @@ class Story:
         await self.push(3)
 
     async def _chat(self):
-        """Two connections to a server that restores no state, and one whose state can be restored."""
+        """Two connections to a server that restores no state, and one connection whose state can be restored."""
         await self.chat.last.say('42["one",1,"o1"]')
         await self._has_chatted(1)
         self.chat.last.connection.transport.abort()
@@ -336,7 +337,7 @@ class Story:
         await eventually(has_chatted, what=f"{count} events are pushes")
 
     async def _queue(self):
-        """The upstreams end. All later messages are queued, except the first three."""
+        """The upstreams end. The first three messages then have been sent, and all later messages are queued."""
         await self.plain.kill()
         await self.chat.stop()
         expired = await self.post("expired", "short", headers={"TTL": "1"})
@@ -383,7 +384,7 @@ async def observed(client, deliveries):
 
     consumers = {consumer["name"]: consumer for consumer in (await document("consumers"))["consumers"]}
     for consumer in consumers.values():
-        # Without the term, which depends on the run.
+        # Removes the term, which depends on the run.
         consumer["position"] = int(consumer["position"].rpartition(".")[2])
     shared = [name for name, consumer in consumers.items() if consumer["share"]]
     return {

@@ -10,7 +10,7 @@ _SOURCE = Path(__file__).with_name("heap_counter.c")
 
 @dataclass(frozen=True)
 class HeapCounts:
-    """Allocations since the program began; bytes in use, as the allocator rounds them; blocks in use."""
+    """Allocations since the start of the program, bytes in use as the allocator rounds them, and blocks in use."""
 
     allocations: int
     bytes: int
@@ -23,7 +23,7 @@ class HeapCounts:
 
 
 class HeapCounter:
-    """A counter that is built in `folder`. `environment` makes a program count, and `read()` returns its counts."""
+    """A counter that is built in `folder`. `environment` makes a program count, and `read()` returns the counts."""
 
     def __init__(self, folder):
         self._library = Path(folder) / "heap_counter.so"

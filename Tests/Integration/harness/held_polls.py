@@ -1,10 +1,10 @@
-"""Thousands of long-polls in one process, with a minimal client."""
+"""Thousands of long polls in one process, with a minimal client."""
 
 import asyncio
 
 
 class HeldPoll(asyncio.Protocol):
-    """One request on one connection. `answer` completes with the bytes of the answer, or with the error."""
+    """One request on one connection. `answer` completes with the bytes of the response, or with the error."""
 
     def __init__(self, request):
         self._request = request
@@ -24,7 +24,7 @@ class HeldPoll(asyncio.Protocol):
                 return
             head = bytes(self._received[:end]).lower()
             if b"content-length:" not in head:
-                return  # A stream, which has no end.
+                return  # A stream has no end.
             length = head.split(b"content-length:")[1].split(b"\r\n")[0]
             self._length = end + 4 + int(length)
         if len(self._received) >= self._length and not self.answer.done():
@@ -35,7 +35,7 @@ class HeldPoll(asyncio.Protocol):
             self.answer.set_exception(error or ConnectionError("closed without an answer"))
 
     async def again(self, request):
-        """Sends another request on the same connection after the last answer."""
+        """Sends another request on the same connection after a response."""
         await self.answer
         self.answer = asyncio.get_running_loop().create_future()
         self._received = bytearray()
@@ -48,9 +48,9 @@ class HeldPoll(asyncio.Protocol):
 
 
 async def hold(address, count, path, *, at_once=200, fields=""):
-    """Opens `count` connections and sends a GET of `path` on each. At most `at_once` connections are opened at a time.
+    """Opens `count` connections and sends a GET of `path` on each. Opens at most `at_once` connections at a time.
 
-    `path` may be a function of the number of the connection, which begins with 0.
+    `path` may be a function of the connection's number, which begins with 0.
     """
     loop = asyncio.get_running_loop()
     gate = asyncio.Semaphore(at_once)

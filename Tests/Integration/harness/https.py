@@ -1,4 +1,4 @@
-"""Clients of an HTTPS listener: Python's TLS, and single records."""
+"""Clients of an HTTPS listener: Python's TLS, and clients that control single records."""
 
 import asyncio
 import hmac
@@ -13,9 +13,9 @@ BROKEN = (OSError, EOFError, asyncio.IncompleteReadError)
 
 
 def trusting(authority, *, client=None, version=None):
-    """The context of a client that trusts `authority`, with its own certificate if `client` is given."""
+    """The context of a client that trusts `authority`. If `client` is given, the client has this certificate."""
     context = ssl.create_default_context(cafile=authority.path)
-    # Python sets this option with OpenSSL 3. An end without close_notify would then be no error.
+    # With OpenSSL 3, Python sets this option, which makes an end without close_notify no error.
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     if version:
         context.minimum_version = context.maximum_version = version
@@ -71,7 +71,7 @@ def blocking(gateway, context, session=None, *, receive_buffer=None):
 
 
 def served(stream):
-    """The certificate that the gateway presented."""
+    """The certificate that the gateway has presented."""
     return stream[1].get_extra_info("ssl_object").getpeercert(binary_form=True)
 
 
@@ -88,12 +88,12 @@ async def is_held(gateway, count):
 
 
 class Ciphertext:
-    """A TLS client whose records the test passes on, so the test can cut its output anywhere."""
+    """A TLS client whose records the test passes on. The test can thus cut the client's output anywhere."""
 
     def __init__(self, context):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        #: Everything that the server has sent, and the decrypted part of it.
+        #: All bytes that the server has sent, and the decrypted part of them.
         self.received = bytearray()
         self.plaintext = bytearray()
 
@@ -123,7 +123,7 @@ class Ciphertext:
 
 
 class RecordWriter:
-    """A client that can write any record after its handshake, and need not read."""
+    """A client that can write any record after its handshake, and does not have to read."""
 
     def __init__(self, address, context, keys, *, receive_buffer=4096):
         context.keylog_filename = str(keys)
@@ -177,13 +177,13 @@ class RecordWriter:
         return head + self._cipher.encrypt(nonce, data + bytes([kind]), head)
 
     def key_update(self):
-        """A key update: later records use new keys, and the server must use new keys as well (RFC 8446 §4.6.3)."""
+        """Sends a key update. Later records use new keys, and so must the server's records (RFC 8446 §4.6.3)."""
         record = self.record(22, b"\x18\0\0\x01\x01")
         self._use(_expand(self._secret, "traffic upd", 48))
         return record
 
     def send(self, data):
-        """A record of application data."""
+        """Sends a record of application data."""
         self.socket.sendall(self.record(23, data))
 
     def read_to_the_end(self):

@@ -1,8 +1,8 @@
-"""Starts a program with inherited sockets, as systemd does (sd_listen_fds(3)).
+"""Starts a program with inherited sockets, like systemd (sd_listen_fds(3)).
 
     python inheritance.py NAMES DESCRIPTOR,… PROGRAM ARGUMENT…
 
-NAMES are separated by colons; `-` sets no names. The descriptors become 3 and the numbers after it.
+NAMES are separated by colons; `-` sets no names. The descriptors become 3 and the following numbers.
 """
 
 import os
@@ -12,7 +12,7 @@ FIRST = 3
 
 
 def pass_on(names, descriptors):
-    # Copies above all targets first, so that no target is overwritten before it is copied.
+    # The copies are above all targets, so that each descriptor is copied before another descriptor takes its number.
     copies = []
     for descriptor in descriptors:
         copy = descriptor

@@ -13,8 +13,8 @@ from .waiting import eventually
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 
 _LANES = 4
-# The most messages without a final state at any moment. It is so many that at each death some are queued, some are
-# being sent and some are unconfirmed. The last batch may exceed it.
+# Maximum number of messages without a final state at any moment. The number is so large that at each death some
+# messages are queued, some are being sent and some are unconfirmed. The last batch may exceed it.
 _OUTSTANDING = 200
 _TTL = 60
 
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def settings(redeliver):
-    """With `unconfirmed`, a message is tried until it arrives or expires, so none may be missing."""
+    """With `unconfirmed`, the gateway sends a message until it arrives or expires, so no message may be missing."""
     return {
         **SETTINGS,
         "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver,
@@ -41,7 +41,7 @@ def settings(redeliver):
 
 
 def push_settings():
-    """So many pushes are kept that no reader loses a push because of retention."""
+    """The gateway keeps so many pushes that no reader loses a push because of retention."""
     return {**SETTINGS, "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000"}
 
 
@@ -82,7 +82,7 @@ _REQUESTS_PER_CONNECTION = 50_000
 
 
 class Receipts:
-    """Asks for the states of messages, many on one connection."""
+    """Requests the states of messages, many on one connection."""
 
     def __init__(self, address, fields=""):
         self._address = address
@@ -126,14 +126,14 @@ class Receipts:
 
 
 class KillRun:
-    """One gateway, one mortal upstream, `deaths` deaths under load."""
+    """A run with one gateway and one mortal upstream, which dies `deaths` times under load."""
 
     def __init__(self, deaths, seed, redeliver):
         self._random = random.Random(seed)
         self._redeliver = redeliver
         self.upstream = MortalUpstream(random.Random(seed + 1), deaths)
         self._messages = {}
-        # Ids of messages that, as far as is known, have no final state yet.
+        # Ids of messages without a known final state.
         self._pending = set()
         self._refused = set()
         self._faults = []
@@ -146,8 +146,9 @@ class KillRun:
 
     async def _post_all(self, client):
         await asyncio.gather(*(self._post_lane(client, lane) for lane in range(_LANES)))
-        # A message must arrive after the last death, or a gateway that gave up would pass. The first message may still
-        # be written to a connection whose death is not noticed yet. Its state is then rightly `unknown`.
+        # A message must arrive after the last death. Otherwise, a gateway that gave up would pass. The gateway may
+        # still write the first message to a connection whose death it has not noticed. That message is then rightly
+        # `unknown`.
         confirmed = False
         deadline = time.monotonic() + 2 * _TTL
         number = 0
@@ -179,11 +180,11 @@ class KillRun:
         ttl = self._random.choice((None, None, None, None, None, 0, 1))
         if ttl is not None:
             headers["TTL"] = str(ttl)
-        # Only single messages get a topic: in a batch, each message but the last would be replaced at once.
+        # Only single messages get a topic. In a batch, each message except the last would be replaced at once.
         topic = self._random.choice("xyz") if len(labels) == 1 and self._random.random() < 0.1 else None
         if topic:
             headers["Topic"] = topic
-        # Some messages are so large that a death comes while they are sent.
+        # Some messages are so large that the upstream may die while they are being sent.
         padding = "." * (300_000 if len(labels) == 1 and self._random.random() < 0.05 else self._random.randrange(200))
         posted = time.monotonic()
         body = "\n".join(f"{label} {padding}" for label in labels)
@@ -204,10 +205,10 @@ class KillRun:
             self._pending.add(result["id"])
         return answer.status == 202
 
-    # -- Asking -----------------------------------------------------------------------------------------------------
+    # -- Reading states ----------------------------------------------------------------------------------------------
 
     async def _ask_until_final(self, address, is_posting):
-        """Records the final state of every message. The gateway remembers the last 65,536."""
+        """Records the final state of every message. The gateway remembers the last 65,536 messages."""
         async with Receipts(address) as receipts:
             while is_posting() or self._pending:
                 asked = list(self._pending)
@@ -218,7 +219,7 @@ class KillRun:
                     if state in FINAL:
                         self._pending.remove(id)
                 await asyncio.sleep(0.01)
-            # A final state may not change.
+            # A final state must not change.
             newest = list(self._messages)[-60_000:]
             for id, state in zip(newest, await receipts.states(newest), strict=True):
                 if state != self._messages[id].state:
@@ -246,7 +247,7 @@ class KillRun:
         return Verdict(self.upstream.died, states, len(self._refused), doubled, self._faults)
 
     async def _judge_totals(self, client):
-        """The counters must agree with the states that were read."""
+        """Compares the counters with the states that were read."""
         accepted = len(self._messages)
 
         async def settled():
@@ -268,7 +269,7 @@ class KillRun:
         for message in known.values():
             if fault := self._fault(message, self._counts[message.label]):
                 self._faults.append(f"{message}: {fault}")
-        # The first arrivals must be in the order in which the messages were accepted.
+        # The first arrivals must be in the order in which the gateway accepted the messages.
         last = 0
         for label in dict.fromkeys(arrived):
             sequence = known[label].sequence if label in known else last

@@ -10,10 +10,11 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class MemoryGroup:
-    """A group below the root. Versions 1 and 2 of control groups have other names for its files."""
+    """A group below the root. In versions 1 and 2 of control groups, its files have different names."""
 
     def __init__(self, name, limit):
-        # Version 1 if its controller is mounted, otherwise version 2, whose root must delegate the controller.
+        # Uses version 1 if its controller is mounted. Otherwise uses version 2, whose root must delegate the
+        # controller.
         self._legacy = (_ROOT / "memory/memory.limit_in_bytes").exists()
         self._folder = (_ROOT / "memory" if self._legacy else _ROOT) / name
         try:
@@ -30,7 +31,7 @@ class MemoryGroup:
         return ("/bin/sh", "-c", f'echo $$ >{self._folder}/cgroup.procs && exec "$@"', "sh")
 
     def peak(self):
-        """The most bytes that the group ever used. With version 2 before Linux 5.19, only the bytes in use now."""
+        """Maximum number of bytes that the group has used. With version 2 before Linux 5.19, the bytes in use now."""
         names = ["memory.max_usage_in_bytes"] if self._legacy else ["memory.peak", "memory.current"]
         return int(next(file for name in names if (file := self._folder / name).exists()).read_text())
 

@@ -1,12 +1,12 @@
-"""An upstream that dies at random moments, again and again, and remembers exactly which messages it got before."""
+"""An upstream that dies at random moments, again and again, and remembers exactly which messages it received before."""
 
 import asyncio
 import contextlib
 
 from .frames import FramePeer, FrameServer
 
-# How a connection may die: with a reset; with a FIN and no further answer; by reading no more, as behind a firewall
-# that drops; or by reading without any answer.
+# The ways in which a connection may die: with a reset; with a FIN and no further response; by no longer reading, as
+# behind a firewall that drops packets; or by reading without ever responding.
 WAYS = ("reset", "end", "hang", "mute")
 _WEIGHTS = (9, 6, 3, 2)
 
@@ -14,8 +14,9 @@ _WEIGHTS = (9, 6, 3, 2)
 class MortalUpstream(FrameServer):
     """Each connection lives for a random number of frames or milliseconds.
 
-    A message counts as received when its whole frame was read, and pings are answered in order. So a pong says, as RFC
-    6455 allows, that everything before its ping was received. After `deaths` deaths the next connection stays.
+    A message counts as received when its whole frame was read, and the upstream responds to pings in order. A pong thus
+    says, as RFC 6455 allows, that the upstream has received everything before the ping. After `deaths` deaths, the next
+    connection stays open.
     """
 
     def __init__(self, random, deaths, *, push=None):
@@ -25,7 +26,7 @@ class MortalUpstream(FrameServer):
         self.died = dict.fromkeys(WAYS, 0)
         self.received = []
         self.connections = 0
-        # Called with each new connection; it may send.
+        # Called with each new connection, on which it may send.
         self.push = push
 
     @property
@@ -40,7 +41,7 @@ class MortalUpstream(FrameServer):
         if self.killed >= self.deaths:
             return
         peer.way = self.random.choices(WAYS, _WEIGHTS)[0]
-        # If only pings arrive, frames are too rare to be counted.
+        # With `push`, the gateway sends only pings. Frames are then too rare for a death after a number of frames.
         if not self.push and self.random.random() < 0.5:
             peer.frames_left = self.random.randrange(150)
         else:
@@ -55,7 +56,7 @@ class _Peer(FramePeer):
 
     @property
     def is_alive(self):
-        # If the gateway ended the connection, this is no planned death.
+        # If the gateway ended the connection, this is not a planned death.
         return self.is_reading
 
     def opened(self):

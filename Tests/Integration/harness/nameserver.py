@@ -1,4 +1,4 @@
-"""A name server whose answers a test chooses, and a way to run a program that asks only this server."""
+"""A name server whose responses a test chooses, and a way to make a program use only this server."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-# All use port 53, since a resolv.conf cannot name another port. No machine uses these addresses. Tests run in parallel.
+# All name servers use port 53, since a resolv.conf cannot name another port. No machine uses these addresses. Each test
+# has its own, since tests run in parallel.
 _ADDRESSES = [f"127.0.77.{number}" for number in range(53, 153)]
 
 _A, _CNAME, _AAAA = 1, 5, 28
@@ -33,16 +34,17 @@ needs_nameserver = pytest.mark.skipif(_missing is not None, reason=_missing or "
 
 
 class Nameserver(asyncio.DatagramProtocol):
-    """The answers of `names` are lists for successive look-ups, each a list of addresses. The last answer is repeated.
+    """A name server whose `names` have a list of responses each, for successive look-ups. The last is repeated.
 
-    A name in place of the addresses is an alias (CNAME). `options` are options of resolv.conf.
+    A response is a list of addresses. A name in place of the addresses is an alias (CNAME). `options` are options of
+    resolv.conf.
     """
 
     def __init__(self, folder, names=None, options="timeout:1 attempts:2"):
         self._resolv = folder / "resolv.conf"
         self._options = options
         self.names = dict(names or {})
-        # The look-ups so far, each with its name and family; glibc asks for both families at once.
+        # The look-ups so far, each with its name and family. glibc looks up both families at once.
         self.asked = []
         self._turns = {}
 
@@ -84,7 +86,7 @@ class Nameserver(asyncio.DatagramProtocol):
         self._transport.sendto(header + data[12 : at + 5] + b"".join(records or ()), peer)
 
     def _records(self, name, kind):
-        """The records of an answer, or None if the name does not exist."""
+        """The records of a response, or None if the name does not exist."""
         answer = self._answer(name, kind)
         if answer is None:
             return None

@@ -1,10 +1,10 @@
 """Two network namespaces with a cable between them: one for the gateway, one for its upstream.
 
-The addresses, routes and firewalls in them are real, and nothing else on the machine changes. Clients reach the gateway
-through a Unix-domain socket, which no namespace separates. Making namespaces needs root and a kernel that permits it.
-Otherwise the tests are skipped, with the reason.
+The addresses, routes and firewalls in them are real, and the rest of the machine stays unchanged. Clients reach the
+gateway through a Unix-domain socket, which works across namespaces. Making namespaces needs root and a kernel that
+permits it. Otherwise, the tests are skipped with the reason.
 
-A namespace has no name: a process holds it, and ends when the test process ends in any way. So nothing is left behind,
+A namespace has no name: a process keeps it alive, and ends when the test process ends in any way. Nothing thus remains,
 even after a crash.
 """
 
@@ -20,7 +20,7 @@ import subprocess
 import pytest
 
 _CLONE_NEWNET = 0x40000000
-# For each family: the near end, the far end, the length of their prefix, the upstream's address and network.
+# For each family: the near end, the far end, the length of their prefix, and the upstream's address and network.
 _ADDRESSES = {
     4: ("10.77.0.2", "10.77.0.1", 24, "10.88.0.1", "10.88.0.0/16"),
     6: ("fd77::2", "fd77::1", 64, "fd88::1", "fd88::/32"),
@@ -34,7 +34,7 @@ def run(*words):
 
 
 class Namespace:
-    """One network namespace. `inside` is a command prefix: `nsenter` becomes the program in the namespace."""
+    """One network namespace. `inside` is a command prefix that runs a program in it with `nsenter`."""
 
     def __init__(self):
         # `cat` ends when its standard input is closed. The kernel closes it when the test process ends.
@@ -68,9 +68,9 @@ class Namespace:
 
 
 class Cable:
-    """`near` is the gateway's namespace, `far` the upstream's.
+    """`near` is the gateway's namespace, `far` the upstream's namespace.
 
-    The upstream's addresses lie behind the cable, not on it, so that there is a route that a test can remove.
+    The upstream's addresses are behind the cable, not on it, so that a test can remove the route to them.
     """
 
     def __init__(self, family=4):
@@ -102,7 +102,7 @@ class Cable:
         self.near.run("ip", f"-{self.family}", *words)
 
     def _add_address(self, namespace, address, link, length):
-        # Without duplicate address detection an IPv6 address is usable at once.
+        # Without duplicate address detection, an IPv6 address is usable at once.
         nodad = ("nodad",) if self.family == 6 else ()
         namespace.run("ip", f"-{self.family}", "address", "add", f"{address}/{length}", "dev", link, *nodad)
 
@@ -115,7 +115,7 @@ class Cable:
         self._ip("address", "delete", f"{self.near_address}/{self._length}", "dev", "cable")
 
     def add_route(self, network=None):
-        # The kernel removes some routes with an address or a link, but not all.
+        # The kernel removes some routes together with an address or a link, but not all.
         self._ip("route", "replace", network or self._network, "via", self.far_address)
 
     def remove_route(self):
@@ -125,12 +125,12 @@ class Cable:
         self._ip("link", "set", "cable", state)
 
     def slow_down(self, rate):
-        """Limits the gateway's output to this rate (`8mbit`), with a small queue."""
+        """Limits the gateway's output to `rate` (for example `8mbit`), with a small queue."""
         bucket = ("tbf", "rate", rate, "burst", "32kb", "limit", "64kb")
         self.near.run("tc", "qdisc", "replace", "dev", "cable", "root", *bucket)
 
     def cut(self, port):
-        """A firewall on the upstream's side that drops packets in both directions without an answer."""
+        """A firewall on the upstream's side that silently drops packets in both directions."""
         self._iptables("-A", port)
 
     def mend(self, port):
@@ -141,7 +141,7 @@ class Cable:
         for chain, direction in (("INPUT", "--dport"), ("OUTPUT", "--sport")):
             self.far.run(tool, "-w", change, chain, "-p", "tcp", direction, str(port), "-j", "DROP")
 
-    # -- What lives in it -------------------------------------------------------------------------------------------
+    # -- Programs and sockets in a namespace ------------------------------------------------------------------------
 
     def prefix(self):
         """A command prefix that runs a program in the gateway's namespace."""
@@ -165,7 +165,7 @@ class Cable:
 
 @functools.cache
 def reason_to_skip():
-    """The reason why this machine cannot run tests in namespaces, or None. It tries the operations once."""
+    """The reason why this machine cannot run tests in namespaces, or None. Tries the operations once to find out."""
     if os.geteuid() != 0:
         return "making network namespaces takes root"
     for tool, package in (("ip", "iproute2"), ("tc", "iproute2"), ("iptables", "iptables")):

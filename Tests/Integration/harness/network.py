@@ -1,4 +1,4 @@
-"""The network between one gateway and its servers: its connections can be stalled and cut."""
+"""The network between one gateway and its servers. A test can stall and cut its connections."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from .raw import reset_transport
 class Network:
     """A TCP proxy with a port for each server.
 
-    A Sentinel names the primary. The proxy replaces the port in its answer with its own port for that server, so that
-    the gateway stays in this network. All ports have five digits.
+    A Sentinel reports the port of the primary. The proxy replaces it with its own port for that server, so that the
+    gateway stays in this network. All ports have five digits.
     """
 
     def __init__(self, servers, sentinels=()):
@@ -25,7 +25,7 @@ class Network:
         self.is_stalled = False
         #: If true, only the bytes from the servers wait.
         self.is_mute = False
-        #: If true, each connection is reset at once, as by a firewall that rejects.
+        #: If true, each connection is reset at once, as by a firewall that rejects packets.
         self.is_cut = False
 
     def port(self, target):
@@ -61,7 +61,7 @@ class Network:
         self._reset()
 
     def heal(self):
-        """Passes everything again, also bytes that have waited."""
+        """Passes everything again, and also the bytes that have waited."""
         self.is_cut = self.is_stalled = self.is_mute = False
         for pair in list(self._pairs):
             pair.resume()
@@ -78,7 +78,7 @@ class Network:
 
 
 class _Near(asyncio.Protocol):
-    """The side of the gateway."""
+    """The side toward the gateway."""
 
     def __init__(self, network, target):
         self._network = network
@@ -157,7 +157,7 @@ class _Near(asyncio.Protocol):
 
 
 class _Far(asyncio.Protocol):
-    """The side of the server."""
+    """The side toward the server."""
 
     def __init__(self, near):
         self._near = near

@@ -31,8 +31,8 @@ async def read_to(client, cursor, last):
 class ContinuedStream:
     """A stream that is opened again at its last position whenever it ends.
 
-    A gateway ends its streams when its copy of the session is replaced: when it reads the first copy, and when the
-    holder changes.
+    A gateway ends its streams when its copy of the session is replaced. This happens when it has read the first copy,
+    and when the holder changes.
     """
 
     def __init__(self, member, cursor, *, query="", format="events"):
@@ -48,7 +48,7 @@ class ContinuedStream:
         self._stream = await RawStream.open(self._member.address, query, format=self._format)
         fields = self._stream.head.decode()
         self._position = re.search(r"^Gateway-Cursor: (\S+)\r$", fields, re.MULTILINE)[1]
-        # A gap before that position is in the header, not among the events.
+        # A gap before the first position is in the header, not among the events.
         if gap := re.search(r"^Gateway-Gap: .*reason=(\w+)", fields, re.MULTILINE):
             self.log.append(gap[1])
         return self

@@ -1,11 +1,11 @@
-"""Ports for servers of tests. No other process gets them, even while their server is stopped."""
+"""Ports for servers of tests. No other process gets these ports, even while their server is stopped."""
 
 import contextlib
 import itertools
 import random
 import socket
 
-# Below the ports that Linux gives to clients and to servers with port 0.
+# These ports are below the ports that Linux gives to clients and to servers with port 0.
 _PORTS = range(12_000, 32_000)
 
 _reservations = []
@@ -23,7 +23,7 @@ def reserve_port(among=_PORTS):
         try:
             if reservation.family == socket.AF_INET6:
                 reservation.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            # Without SO_REUSEADDR, so that this fails if another reservation or a server has the port.
+            # The socket has no SO_REUSEADDR, so that this fails if another reservation or a server has the port.
             reservation.bind(("", port))
             reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         except OSError:
@@ -35,7 +35,7 @@ def reserve_port(among=_PORTS):
 
 
 def release_ports():
-    """Runs after each test, when its servers have ended."""
+    """Call it after each test, when its servers have ended."""
     while _reservations:
         with contextlib.suppress(OSError):
             _reservations.pop().close()

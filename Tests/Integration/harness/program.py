@@ -15,7 +15,7 @@ from .waiting import eventually
 
 
 def find(program):
-    """The path of a program, from PATH or from the Python environment of the tests. Skips the test if there is none."""
+    """The path of a program, from PATH or from the Python environment of the tests. Without it, skips the test."""
     path = shutil.which(program, path=os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]))
     return path or pytest.skip(f"'{program}' is missing: scripts/setup test installs it")
 
@@ -73,10 +73,10 @@ class Program:
             await self._process.wait()
 
     async def stop(self):
-        # A stopped process would not end.
+        # A stopped process would not handle the signal to end.
         self.signal(signal.SIGCONT)
         if self._process and self._process.returncode is None:
-            # SIGKILL would leave the worker processes of nginx.
+            # With SIGKILL, the worker processes of nginx would remain.
             self._process.terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), 10)

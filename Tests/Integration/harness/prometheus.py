@@ -14,7 +14,7 @@ DASHBOARD = PROJECT / "deploy/grafana/drawbridge.json"
 RULES = PROJECT / "deploy/prometheus/alerts.yml"
 RULE_TESTS = PROJECT / "deploy/prometheus/alerts.test.yml"
 
-# The values that Grafana inserts: all jobs, instances and sessions, and at least four scrape intervals.
+# The values that Grafana inserts: all jobs, instances and sessions, and an interval of at least four scrapes.
 _VARIABLES = {"$job": ".*", "$instance": ".*", "$session": ".*", "$__rate_interval": "4s"}
 
 
@@ -29,7 +29,7 @@ def dashboard_queries():
 
 
 def dashboard_units():
-    """For each query of the dashboard its unit and the query, by its panel and letter."""
+    """For each query of the dashboard, its unit and the query itself, by panel and letter."""
     units = {}
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
@@ -44,7 +44,7 @@ def dashboard_units():
 
 
 def dashboard_variables():
-    """For each variable, by its name: the series whose labels are its values, and the label."""
+    """For each variable of the dashboard, by its name: the series whose labels provide its values, and the label."""
     dashboard = json.loads(DASHBOARD.read_text())
     variables = {}
     for variable in dashboard["templating"]["list"]:

@@ -1,4 +1,4 @@
-"""Proxies between the gateway and the upstream: small, real, and able to misbehave."""
+"""Proxies between the gateway and the upstream. They are small and real, and can misbehave."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ from .raw import RawUpstream, read_head
 class Proxy(RawUpstream):
     """A proxy on loopback that records its requests. Subclasses implement the protocol.
 
-    `resolves` replaces its name server. It reports any other name as unknown.
+    `resolves` replaces the name server of the proxy. The proxy reports any other name as unknown.
     """
 
     scheme = ""
@@ -34,7 +34,7 @@ class Proxy(RawUpstream):
         return await asyncio.open_connection(self.resolves.get(host, host), port)
 
     async def _relay(self, near, far):
-        """Copies both ways until both sides have finished."""
+        """Copies in both directions until both sides have finished."""
         self.tunnels += 1
         try:
             await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
@@ -43,7 +43,7 @@ class Proxy(RawUpstream):
 
 
 class HTTPProxy(Proxy):
-    """CONNECT, with Basic credentials if they are given."""
+    """A CONNECT proxy, with Basic credentials if they are given."""
 
     scheme = "http"
 
@@ -74,13 +74,13 @@ class HTTPProxy(Proxy):
             writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             await writer.drain()
             return
-        # Many proxies answer with HTTP/1.0 and a field.
+        # Many proxies respond with HTTP/1.0 and a header field.
         writer.write(b"HTTP/1.0 200 Connection established\r\nProxy-agent: test\r\n\r\n")
         await self._relay((reader, writer), far)
 
 
 class SOCKSProxy(Proxy):
-    """SOCKS5 (RFC 1928), with a user name and a password (RFC 1929) if they are given."""
+    """A SOCKS5 proxy (RFC 1928), with a user name and a password (RFC 1929) if they are given."""
 
     scheme = "socks5h"
 
@@ -107,11 +107,11 @@ class SOCKSProxy(Proxy):
         try:
             far = await self._connect(host, port)
         except OSError:
-            # Only the beginning: some proxies send no more after a failure.
+            # Sends only the beginning, since some proxies send no more after a failure.
             writer.write(b"\x05\x05")
             await writer.drain()
             return
-        # Byte by byte: the result may not depend on the pieces of an answer.
+        # Sends the response byte by byte, since the result must not depend on its pieces.
         for byte in b"\x05\x00\x00\x03\x04test\x12\x34":
             writer.write(bytes([byte]))
             await writer.drain()

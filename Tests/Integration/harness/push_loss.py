@@ -1,4 +1,4 @@
-"""Pushes while the upstream dies again and again: readers must get a gap wherever they miss a push."""
+"""Pushes while the upstream dies again and again. Readers must get a gap wherever they miss a push."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class PushVerdict:
 
 
 class _Reader:
-    """One client that polls, and sometimes closes its connection during a poll."""
+    """A client that polls, and sometimes closes its connection during a poll."""
 
     def __init__(self, random):
         self.random = random
@@ -41,7 +41,7 @@ class _Reader:
         self.aborted = 0
 
     async def read(self, client, cursor, goal):
-        """Reads until the push with the number `goal()` or a later one has come."""
+        """Reads until the push with the number `goal()`, or a later push, has arrived."""
         while goal() is None or not self.numbers or self.numbers[-1] < goal():
             poll = client.get(cursor=cursor, wait=5, limit=self.random.choice((1, 10, 100)))
             if self.random.random() < 0.1:
@@ -63,7 +63,7 @@ class _Reader:
         self.gaps = {index for index in self.gaps if index < len(self.numbers)}
 
     def judge(self):
-        """Checks that the numbers rise, and that there is a gap wherever one is missing."""
+        """Checks that the numbers rise, and that there is a gap wherever a number is missing."""
         for index in range(1, len(self.numbers)):
             before, number = self.numbers[index - 1 : index + 1]
             if number <= before:
@@ -81,7 +81,7 @@ class PushRun:
         self.upstream = MortalUpstream(random.Random(seed + 1), deaths, push=self._start_pushing)
         self._tasks = set()
         self._sent = 0
-        # Set when the deaths are over: readers read up to this number or a later one.
+        # Set after the last death. Readers continue to this number or a later number.
         self._goal = None
         self._is_over = False
 

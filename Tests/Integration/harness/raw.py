@@ -1,4 +1,4 @@
-"""Peers that send plain bytes, for everything that a correct library refuses to send."""
+"""Peers that send plain bytes, for data that a correct library refuses to send."""
 
 import asyncio
 import base64
@@ -78,9 +78,9 @@ async def upgrade(
     then=b"",
     dripped=False,
 ):
-    """Answers the upgrade request. Each part can be replaced by a wrong one, and is left out if it is empty.
+    """Responds to the upgrade request. Each part can be replaced by a wrong value, and is omitted if it is empty.
 
-    `before` and `then` are in the same segment as the answer. With `dripped`, everything is sent byte by byte.
+    `before` and `then` are in the same segment as the response. With `dripped`, everything is sent byte by byte.
     """
     _, request = await read_head(reader)
     accept = accept_key(request["sec-websocket-key"]) if accept is None else accept
@@ -94,13 +94,13 @@ async def upgrade(
 
 
 async def linger(reader):
-    """Reads until the gateway closes the connection, as a peer does that has sent its wrong bytes."""
+    """Reads until the gateway closes the connection, like a peer that has sent its wrong bytes."""
     while await reader.read(65536):
         pass
 
 
 def says(data):
-    """Answers the request with these bytes, right or wrong."""
+    """Responds to the request with these bytes, right or wrong."""
 
     async def behave(reader, writer):
         await read_head(reader)
@@ -159,12 +159,12 @@ class RawAnswer:
 
     @property
     def statuses(self):
-        """The status codes of the answers, from their status lines; a status line may follow a body directly."""
+        """The status codes of the responses, from their status lines. A status line may follow a body directly."""
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", self.data)]
 
 
 async def exchange(address, data, *, within=30.0, end_of_input=False):
-    """Sends raw bytes and collects everything until the peer closes. `ended` says whether it closed in time."""
+    """Sends raw bytes and collects all bytes until the peer closes. `ended` says whether the peer closed in time."""
     reader, writer = await asyncio.open_connection(*address)
     received = bytearray()
 

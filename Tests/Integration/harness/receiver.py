@@ -1,4 +1,4 @@
-"""Receivers of webhooks, which verify signatures with the `standardwebhooks` library, and settings for the gateway."""
+"""Receivers of webhooks, which verify signatures with the `standardwebhooks` library, and gateway settings for them."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ class Delivery:
 
 
 class Receiver:
-    """Responds to the request number n, counted from 1, with `respond(n, delivery)`: a status, or a whole response."""
+    """Responds to request number n, counted from 1, with `respond(n, delivery)`: a status, or a whole response."""
 
     def __init__(self, respond=lambda n, delivery: 204, *, certificate=None, host="127.0.0.1"):
         self.deliveries = []
@@ -110,7 +110,7 @@ def config(*webhooks, **more):
 
 
 async def state(gateway, name="hook"):
-    """The consumer of a webhook."""
+    """The state of a webhook's consumer."""
     response = await gateway.client().request("GET", f"/v1/consumers/{name}")
     assert response.status == 200, response.body
     return response.json

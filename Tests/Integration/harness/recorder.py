@@ -11,12 +11,12 @@ from .waiting import eventually
 
 @dataclass
 class Connection:
-    """One connection. Times are values of `time.monotonic()`."""
+    """One connection. All times are values of `time.monotonic()`."""
 
     number: int
     opened: float
     closed: float | None = None
-    #: Whether the gateway has sent a close frame. It has then received every push before.
+    #: Whether the gateway has sent a close frame. It has then received every earlier push.
     was_closed_in_order: bool = False
     #: The number of pushes that were sent.
     pushed: int = 0
@@ -29,10 +29,9 @@ class Connection:
 
 
 class RecordingUpstream(FrameServer):
-    """Pushes JSON with `c`, the number of the connection, `k`, the number of the push on it, and `n`, which counts all
-    pushes.
+    """Pushes JSON with numbers: `c` of the connection, `k` of the push on it, and `n`, which counts all pushes.
 
-    So a reader can check its pushes: of one connection it must get all of them, unless there is a gap.
+    A reader can thus check its pushes: it must get all pushes of a connection, unless there is a gap.
     """
 
     def __init__(self, respond=lambda text: None):
@@ -56,19 +55,19 @@ class RecordingUpstream(FrameServer):
         return [text for connection in self.connections for text in connection.received]
 
     def push(self, count=1):
-        """Sends to each open connection."""
+        """Sends pushes to each open connection."""
         for peer in list(self.peers):
             for _ in range(count):
                 peer.push()
 
     async def push_one(self):
-        """Sends to the open connection, and waits for one if there is none. Returns `n`."""
+        """Sends a push to the open connection, and waits for a connection if there is none. Returns `n`."""
         await eventually(lambda: any(peer.is_open for peer in self.peers), what="a gateway connects to the upstream")
         self.push()
         return self.pushed
 
     def push_often(self, interval):
-        """Pushes until the end, to each open connection."""
+        """Pushes to each open connection, until the task is cancelled."""
         self._pushing = asyncio.create_task(self._push_often(interval))
 
     async def _push_often(self, interval):

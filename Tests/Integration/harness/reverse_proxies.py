@@ -24,7 +24,7 @@ class ReverseProxy(Program):
 
 
 class Nginx(ReverseProxy):
-    """Requests to the gateway are HTTP/1.0, and responses are buffered unless the gateway says otherwise."""
+    """nginx, which by default sends HTTP/1.0 to the gateway. It buffers responses unless the gateway forbids it."""
 
     program = "nginx"
 
@@ -60,7 +60,10 @@ _TEMPORARY_FILES = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 class HAProxy(ReverseProxy):
-    """HAProxy has no default timeouts, and warns about that. These come from Debian's configuration and the manual."""
+    """HAProxy, which has no default timeouts, and warns about that.
+
+    The timeouts here are from Debian's configuration and the manual.
+    """
 
     program = "haproxy"
 
@@ -89,10 +92,10 @@ backend gateway
 
 
 class CheckingHAProxy(HAProxy):
-    """HAProxy in front of several gateways. It checks each by its /readyz, as docs/operations.md advises."""
+    """HAProxy in front of several gateways. It checks the /readyz of each, as docs/operations.md recommends."""
 
     def __init__(self, folder, gateways):
-        # On a busy machine a slow check must not fail: if no server were left, the response would be 503.
+        # On a busy machine, a slow check must not fail: without any server, HAProxy would respond with 503.
         super().__init__(folder, None, "option httpchk GET /readyz", "timeout check 10s", "option redispatch")
         self.gateways = gateways
 
@@ -104,16 +107,16 @@ class CheckingHAProxy(HAProxy):
 
 
 class Envoy(ReverseProxy):
-    """Envoy ends a request after 15 seconds, and tells the gateway its timeout (`x-envoy-expected-rq-timeout-ms`)."""
+    """Envoy, which ends a request after 15 seconds, and tells the gateway so (`x-envoy-expected-rq-timeout-ms`)."""
 
     program = "envoy"
 
     def arguments(self):
-        # Several instances may run on this machine.
+        # Several instances of Envoy may run on this machine.
         return ["--disable-hot-restart", "--concurrency", "1", "-l", "error", "-c", self.write_configuration()]
 
     def write_configuration(self):
-        # The suffix selects the parser.
+        # The suffix of the file selects the parser.
         return super().write_configuration().rename(self._folder / f"envoy-{self.port}.json")
 
     def configuration(self):

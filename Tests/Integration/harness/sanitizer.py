@@ -1,4 +1,4 @@
-"""Measurements that make no sense with a sanitizer.
+"""Measurements that have no meaning with a sanitizer.
 
 `scripts/test --sanitize` sets the variable. All other tests run as usual.
 """

@@ -18,7 +18,7 @@ QUIET = {"pingInterval": 60000, "pingTimeout": 60000}
 
 
 class Script:
-    """A server that opens, joins every namespace that the client asks for, and then runs the test's script."""
+    """A server that opens, joins every namespace that the client requests, and then runs the test's script."""
 
     def __init__(self, play=None, *, version=4, **changes):
         self.play = play

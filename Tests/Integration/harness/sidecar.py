@@ -15,10 +15,9 @@ CONFIGURATION = PROJECT / "deploy/envoy/sidecar.yaml"
 
 
 class Sidecar(Envoy):
-    """Envoy in front of gateways, each with the address of its API and the port of its management listener (None: no
-    check).
+    """Envoy in front of gateways, which are pairs of the address of the API and the port of the management listener.
 
-    `change(cluster)` may change the settings of the cluster.
+    Envoy does not check a gateway whose port is None. `change(cluster)` may change the settings of the cluster.
     """
 
     def __init__(self, folder, gateways, change=None):
@@ -54,7 +53,7 @@ class Sidecar(Envoy):
 
 
 class Loser(RawUpstream):
-    """Passes requests with content to `target`. It resets the connection instead of every second of their responses."""
+    """Passes requests with content to `target`. Instead of every second response, it resets the connection."""
 
     def __init__(self, target):
         super().__init__(self._relay)

@@ -13,7 +13,10 @@ FOLDER = PROJECT / "Tests/Integration/socketio"
 
 
 class SocketIOServer:
-    """`version` is Engine.IO's: 4 (python-socketio 5) or 3 (python-socketio 4). It can be killed and started again."""
+    """A server with version 4 (python-socketio 5) or 3 (python-socketio 4) of Engine.IO.
+
+    A test can kill it and start it again.
+    """
 
     def __init__(self, version=4, **options):
         self.version = version
@@ -39,7 +42,7 @@ class SocketIOServer:
             stdout=asyncio.subprocess.PIPE,
             stdin=asyncio.subprocess.DEVNULL,
             limit=1 << 24,
-            # Debian's packages, also if Node.js is not Debian's.
+            # Finds Debian's packages, even if Node.js is not Debian's.
             env={**os.environ, "NODE_PATH": "/usr/share/nodejs"},
         )
         self._reader = asyncio.create_task(self._read(self.process.stdout))
@@ -60,7 +63,7 @@ class SocketIOServer:
         return [item[1:] for item in self.seen if item[0] == kind and (namespace is None or item[1] == namespace)]
 
     async def first(self, kind, namespace=None, count=1):
-        """Waits for `count` reports, which may be read later than clients see their effects. Returns them like `of`."""
+        """Waits for `count` reports, and returns them like `of`. Clients may see the effects earlier."""
         what = f"the server reports '{kind}' {count} times"
         await eventually(lambda: len(self.of(kind, namespace)) >= count, what=what)
         return self.of(kind, namespace)[:count]
@@ -85,7 +88,7 @@ class RecoveringServer(SocketIOServer):
 
 
 def configuration(server, *, path="", **socketio):
-    """The configuration of a session with this server, as YAML, which JSON is."""
+    """The configuration of a session with this server, as JSON, which is also YAML."""
     return {
         "upstream": {
             "kind": "socketio",
@@ -101,7 +104,10 @@ OPEN = "0" + json.dumps(
 
 
 class Plays:
-    """A server with one script per connection; further ones use the last. A script's end cuts its connection."""
+    """A server with one script per connection, of which the last serves all further connections.
+
+    The end of a script cuts its connection.
+    """
 
     def __init__(self, *plays, opening=OPEN):
         self.plays = plays
@@ -122,7 +128,7 @@ class Plays:
         return message
 
     async def join(self, conversation, *replies):
-        """Responds to one CONNECT after another, to each with the packets of one reply."""
+        """Responds to successive CONNECT packets, to each with the packets of one reply."""
         for packets in replies:
             await self.connect(conversation)
             await conversation.say(*packets)
@@ -134,7 +140,7 @@ async def forever(conversation):
 
 
 class Reader:
-    """Reads all pushes. A gap is the word 'gap' between them."""
+    """Reads all pushes. The word 'gap' stands for a gap between them."""
 
     def __init__(self, client):
         self.client = client

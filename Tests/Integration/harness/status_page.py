@@ -1,4 +1,4 @@
-"""The status page in Chromium, as a person uses it."""
+"""The status page in Chromium, used like a person uses it."""
 
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import expect
@@ -7,12 +7,12 @@ from .browser import Chromium
 
 expect.set_options(timeout=30_000)
 
-# Chromium's report of an error response or of a gateway that has ended. Neither is a fault of the page.
+# Chromium's report of an error response, or of a gateway that has ended. Neither is a fault of the page.
 _NETWORK = "Failed to load resource"
 
 
 class StatusPage:
-    """An open page, with its reports and the addresses from which it has loaded. `stop` ends the browser."""
+    """An open page. Records its reports, and the addresses from which it has loaded. `stop` ends the browser."""
 
     def __init__(self, gateway, **options):
         self._url = gateway.url("management") + "/"
@@ -48,7 +48,7 @@ class StatusPage:
         return [request for request in self.requests[since:] if text in request.url]
 
     async def violations(self):
-        """The faults that axe finds. It is injected as a script, so the page needs the option `bypass_csp`."""
+        """The faults that axe finds. axe is injected as a script, so the page needs the option `bypass_csp`."""
         if not await self.page.evaluate("'axe' in window"):
             await self.page.evaluate(AXE_FILE_PATH.read_text() + "; undefined")
         return [

@@ -13,7 +13,7 @@ def opened(gateway):
 
 
 def failed_files(path):
-    """The databases that have failed and were kept."""
+    """The databases that have failed and were set aside."""
     files = path.parent.glob(f"{path.name}.failed-*")
     return sorted(file.name for file in files if not file.name.endswith("-wal"))
 

@@ -1,4 +1,4 @@
-"""Kills a gateway with a store again and again under load, and compares what its clients and its upstream have seen."""
+"""Kills a gateway with a store again and again under load, and compares what its clients and its upstream saw."""
 
 import asyncio
 import collections
@@ -15,13 +15,13 @@ from .upstream import Upstream
 
 _FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 _READERS = 3
-#: The number of clients that post, and of clients that check.
+#: The number of clients that post, and also of clients that check.
 _LANES = 4
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
 def settings(path, sync="interval", redeliver="never"):
-    """A store at `path`, with so much retention that no reader loses a push."""
+    """Settings with a store at `path`, and so much retention that no reader loses a push."""
     return {
         "DRAWBRIDGE_STORE_ENGINE": "sqlite",
         "DRAWBRIDGE_STORE_PATH": str(path),
@@ -41,7 +41,7 @@ class Verdict:
     kills: int
     accepted: int
     states: collections.Counter
-    #: Messages that were `confirmed` before a kill and `unknown` after it: states are stored after the fact.
+    #: Messages that were `confirmed` before a kill and `unknown` after it. A state is stored only after it was reached.
     forgotten: int
     read: int
     gaps: int
@@ -85,7 +85,7 @@ class _Numbers(Upstream):
 
 
 class StoreKillRun:
-    """One store, one upstream, `kills` gateways that are killed and a last one that ends in order."""
+    """One store, one upstream, `kills` gateways that are killed, and a last gateway that ends in order."""
 
     def __init__(self, kills, seed, folder, env):
         self._kills = kills
@@ -106,7 +106,7 @@ class StoreKillRun:
         self._seen = collections.deque()
         self._states = {}
         self._forgotten = 0
-        # The number at which readers end, once all messages are posted.
+        # The number up to which readers read, set when all messages are posted.
         self._goal = 0
         self._accepted = {}
         self._ids = {}
@@ -142,7 +142,7 @@ class StoreKillRun:
                 await asyncio.sleep(0.005)
                 continue
             if answer.status == 202:
-                # Leaves processor time to the clients that check.
+                # Leaves processor time for the clients that check.
                 await asyncio.sleep(0.004)
                 id = answer.json["id"]
                 if id in self._ids:
@@ -160,7 +160,7 @@ class StoreKillRun:
 
     async def _follow(self, reader):
         cursor, last = "earliest", 0
-        # The log may end with a gap, whose next message has not come yet.
+        # The log may end with a gap, before a message that has not arrived yet.
         gap = None
         while True:
             await self._up.wait()
@@ -236,7 +236,7 @@ class StoreKillRun:
             elif self._open:
                 id, before = self._open.popleft(), None
             elif self._posted:
-                # No kill has happened since.
+                # No gateway has been killed since then.
                 return
             else:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A client of event streams without a library: it can be cut after any byte, and resumes as EventSource does."""
+"""A client of event streams without a library. It can be cut off after any byte, and resumes like EventSource."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class EventParser:
         return not (self._rest or self._data or self._type) and self._id == self.last_id
 
     def feed(self, data):
-        """The events that are complete now."""
+        """Returns the events that have become complete."""
         events = []
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -63,7 +63,7 @@ class EventParser:
 
 @dataclass
 class LineParser:
-    """NDJSON. The position is the id of a message, or the cursor of a heartbeat or a gap."""
+    """A parser of NDJSON. The position is the id of a message, or the cursor of a heartbeat or a gap."""
 
     last_id: str = ""
     blocks: int = 0
@@ -113,7 +113,7 @@ class RawStream:
         return stream
 
     async def read(self, most=65536, *, within=30.0):
-        """Reads once, and adds the events that are complete. Returns the bytes; empty at the end of the stream."""
+        """Reads once, and adds the events that are now complete. Returns the bytes; empty at the end of the stream."""
         data = await asyncio.wait_for(self._reader.read(most), within)
         self.events += self.parser.feed(data)
         return data

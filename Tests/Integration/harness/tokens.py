@@ -9,7 +9,7 @@ def bearer(token):
 
 
 class TokenFile:
-    """A file of static tokens, replaced as a whole when it changes."""
+    """A file of static tokens. Every change replaces the whole file."""
 
     def __init__(self, folder):
         self.path = folder / "tokens"

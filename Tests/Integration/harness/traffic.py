@@ -29,7 +29,7 @@ class Sequence:
 
 
 class Traffic:
-    """Clients that post, poll, and keep their connections as long as responses allow: `count` requests or more.
+    """Clients that post, poll, and keep their connections as long as responses allow, for `count` requests or more.
 
     Other clients wait for pushes of the upstream, with held requests and with a stream of each format.
     """
@@ -44,7 +44,7 @@ class Traffic:
         self.accepted = []
         self.statuses = collections.Counter()
         self.gaps = collections.Counter()
-        # Whether all restarts are over. Until then the requests continue.
+        # Whether all restarts are over. Before that, the requests continue.
         self.is_undisturbed = False
 
     @property
@@ -70,7 +70,7 @@ class Traffic:
         return int(message["data"])
 
     async def _wait(self):
-        """Held requests, which a drain ends."""
+        """Sends requests that are held, and that a drain ends."""
         connection = cursor = None
         sequence = self.sequences["held"]
         while self.made < self.count or not self.is_undisturbed:
@@ -91,7 +91,7 @@ class Traffic:
             connection[1].close()
 
     async def _stream(self, format):
-        """Each stream ends in order. The next one continues at its position."""
+        """Reads streams. Each ends in order, and the next stream continues at its position."""
         media, parser = FORMATS[format]
         sequence, position = self.sequences[format], None
         async with aiohttp.ClientSession("http://{}:{}".format(*self.address)) as http:
@@ -132,7 +132,8 @@ class Traffic:
                 if status == 202:
                     self.accepted.append(text)
             else:
-                # Short polls from the client's position. An instance that does not know the position reports a gap.
+                # Sends short polls from the client's position. An instance that does not know the position reports a
+                # gap.
                 query = f"&cursor={cursor}" if cursor else ""
                 status, fields, body = await self._request(connection, f"GET /v1/messages?wait=0{query}")
                 cursor = body["cursor"]

@@ -1,4 +1,4 @@
-"""A correct upstream: the Python `websockets` server, which shares no code with the gateway."""
+"""A correct upstream: the Python `websockets` server, which has no code in common with the gateway."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from .waiting import eventually
 
 
 class Upstream:
-    """A WebSocket server that records the messages it receives and sends those of the test.
+    """A WebSocket server that records received messages and sends messages of the test.
 
-    It offers permessage-deflate by default. `stop` and `start` may alternate; the port stays the same.
+    It offers permessage-deflate by default. `stop` and `start` may alternate, and the port stays the same.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Upstream:
     def url(self):
         scheme = "wss" if self._certificate else "ws"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        # With a certificate the URL has a name, which the gateway checks.
+        # With a certificate, the URL contains a name, which the gateway checks.
         return f"{scheme}://{'localhost' if self._certificate else host}:{self.port}/"
 
     async def start(self):
@@ -68,7 +68,7 @@ class Upstream:
         return len(self._open)
 
     async def push(self, *messages):
-        """Sends to every connected peer in order, and waits for a first peer. A peer that is closing gets no more."""
+        """Waits for a first peer, and then sends to every connected peer in order, except to peers that are closing."""
         await eventually(lambda: self._open, what="somebody connects to the upstream")
         for message in messages:
             for connection in list(self._open):
@@ -76,14 +76,14 @@ class Upstream:
                     await connection.send(message)
 
     async def has_received(self, count, *, within=30.0):
-        """Waits until at least `count` messages arrived, and returns all of them."""
+        """Waits until at least `count` messages have arrived, and returns all of them."""
         await eventually(
             lambda: len(self.received) >= count, within=within, what=f"{count} messages reach the upstream"
         )
         return self.received
 
     def pause_reading(self):
-        """Reads nothing more from its peers until `resume_reading`."""
+        """Stops reading from all peers until `resume_reading`."""
         for connection in list(self._open):
             connection.transport.pause_reading()
 
@@ -96,12 +96,12 @@ class Upstream:
         await asyncio.gather(*(connection.close(code, reason) for connection in list(self._open)))
 
     def reset_connections(self):
-        """Drops every connection as a dying host would: without a close frame, and with a reset if data was unread."""
+        """Drops every connection like a dying host: without a close frame, and with a reset if data was unread."""
         for connection in list(self._open):
             connection.transport.abort()
 
     async def kill(self):
-        """Ends at once, without a close frame. The port refuses connections."""
+        """Ends at once, without a close frame. Afterwards, the port refuses connections."""
         server, self._server = self._server, None
         if server:
             server.close(close_connections=False)

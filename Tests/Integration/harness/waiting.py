@@ -6,10 +6,10 @@ import time
 
 
 async def eventually(fact, *, within=30.0, what=None):
-    """Asks `fact` (plain or async) until its result is true, and returns the result.
+    """Calls `fact` (plain or async) until its result is true, and returns the result.
 
-    `within` only ends a test that has failed, and leaves room for a busy machine: it measures no speed. `what` names
-    the fact, as a text or as a function that returns a text.
+    `within` only ends a test that has failed, so it leaves time for a busy machine. `what` names the fact, as a text or
+    as a function that returns a text.
     """
     deadline = time.monotonic() + within
     while True:

@@ -1,4 +1,4 @@
-"""An application for uvicorn: accepts every WebSocket and sends each text back."""
+"""An application for uvicorn: accepts every WebSocket and returns each text."""
 
 
 async def application(scope, receive, send):

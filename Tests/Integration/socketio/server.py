@@ -1,10 +1,10 @@
-"""A Socket.IO server on python-socketio, of either version. It runs in its own environment (.tools/socketio-*).
+"""A Socket.IO server on python-socketio, in either version. It runs in its own environment (.tools/socketio-*).
 
     server.py PORT '{"ping_interval": 1}'
 
-It writes its reports to standard output, one JSON array per line. Its events: `echo` sends its arguments back as
-`echoed`, `sum` acknowledges with the sum, `slow` never acknowledges, `later` acknowledges after 300 ms, `ask` makes the
-server request an acknowledgement, `bye` disconnects the sender from its namespace, `count` sends that many events.
+It writes its reports to standard output, one JSON array per line. Its events: `echo` returns its arguments as `echoed`,
+`sum` acknowledges with the sum, `slow` never acknowledges, `later` acknowledges after 300 ms, `ask` makes the server
+request an acknowledgement, `bye` disconnects the sender from its namespace, and `count` sends that many events.
 """
 
 import asyncio

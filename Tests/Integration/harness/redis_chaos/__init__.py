@@ -1,1 +1,1 @@
-"""Gateways that share a session on Redis, while everything that they need fails. See `run.py`."""
+"""Gateways that share a session on Redis, while everything that they depend on fails. See `run.py`."""

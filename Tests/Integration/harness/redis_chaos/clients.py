@@ -14,10 +14,10 @@ from ..waiting import eventually
 from .judge import Loss, position
 
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
-#: A request to a stopped gateway gets no response. The client gives up and repeats it at another gateway.
+#: A request to a stopped gateway gets no response. After this time, the client repeats it at another gateway.
 _PATIENCE = aiohttp.ClientTimeout(total=10)
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
-#: The permitted problems of requests while gateways and Redis fail, with their status. Any other problem is a fault.
+#: Permitted problems of requests while gateways and Redis fail, with their status. Any other problem is a fault.
 _UNAVAILABLE = {(503, "holder-unavailable")}
 _NOT_STORED = {(503, "store-failed"), *_UNAVAILABLE}
 _UNKNOWN = {(502, "outcome-unknown")}
@@ -39,7 +39,7 @@ class Clients:
         self._replicas = replicas
         self._chance = chance
         self.is_over = False
-        #: The number of results for each operation: a status and a problem. `none` is no response.
+        #: The number of results for each operation. A result is a status and a problem; `none` means no response.
         self.results = collections.Counter()
         self.faults = []
 
@@ -48,7 +48,7 @@ class Clients:
         return self._chance.choice(self._replicas.running)
 
     async def request(self, operation, method, path, *, also=(), member=None, **options):
-        """The response of a random gateway, or None without a response. `also` adds permitted problems."""
+        """The response of a random gateway, or None without a response. `also` permits further problems."""
         member = member or await self.choose()
         try:
             answer = await member.client().request(method, path, timeout=_PATIENCE, **options)
@@ -101,7 +101,7 @@ class Posts:
         self._posting = 0
 
     async def post(self, lane):
-        """Posts until the end. Every second lane uses keys."""
+        """Posts until the run is over. Every second lane uses keys."""
         self._posting += 1
         number = 0
         while not self._clients.is_over:
@@ -122,7 +122,7 @@ class Posts:
     async def _try(self, label, fields):
         """Whether the message was accepted."""
         headers = {"Content-Type": "text/plain", **fields}
-        # The first request with this key may still be without a response.
+        # The first request with this key may still wait for its response.
         also = {(409, "idempotency-key-in-progress")} if fields else ()
         answer = await self._clients.request(
             "post", "POST", "/v1/messages", data=label.encode(), headers=headers, also=also
@@ -163,10 +163,10 @@ class Posts:
         self.states[id] = state
         if before in (None, state):
             return
-        # The state is stored after the confirmation.
+        # The gateway confirms a message before it stores that state.
         if (before, state) == ("confirmed", "unknown"):
             self.forgotten += 1
-        # Two holders at once may both have the message. `forgotten` counts as a loss.
+        # If there were two holders at once, both may have had the message. `forgotten` counts as a loss.
         elif self._promises.has_one_holder and "forgotten" not in (before, state):
             self.faults.append(f"{id} was {before} and became {state}")
 
@@ -203,7 +203,7 @@ class Posts:
         await asyncio.gather(*(work() for _ in range(8)))
 
     def _history(self, label):
-        """The ids of the message with their states, and each connection on which it arrived, with the time."""
+        """The ids of the message with their states, and each connection on which the message arrived, with the time."""
         ids = [id for id, other in self._ids.items() if other == label]
         named = [f"{id} accepted at {self._times[id]:.3f}, {self.states.get(id)}" for id in ids]
         arrivals = [
@@ -233,16 +233,16 @@ class Posts:
 
 
 class Reader:
-    """One client that polls or streams at a new gateway each time, with its last cursor."""
+    """One client that polls or streams, at a different gateway each time, with its last cursor."""
 
     def __init__(self, number, clients, chance, pushes):
         self.number = number
         self._clients = clients
         self._chance = chance
-        #: The common account of all readers.
+        #: The account that all readers use.
         self._pushes = pushes
         self.faults = []
-        #: Deliveries in order, and the reasons of gaps before them: `("gap", reasons)` or `(term, number)`.
+        #: Deliveries in order, as `(term, number)`, and the reasons of gaps before them, as `("gap", reasons)`.
         self.seen = []
         self.ids = set()
         self.newest = 0
@@ -263,11 +263,14 @@ class Reader:
 
     @property
     def _also(self):
-        """A gateway that has not read the session cannot give a position to a client without one."""
+        """Further permitted problems.
+
+        A gateway that has not read the session cannot give a position to a client without a position.
+        """
         return _UNAVAILABLE if self._cursor == "earliest" else ()
 
     async def _poll(self):
-        # At the end only short waits, since a last push may not come.
+        # At the end, the waits are short, since a further push may not come.
         wait = self._chance.choice((0, 0.1, 1, 2))
         limit = self._chance.choice((1, 10, 100, 1000))
         query = {"cursor": self._cursor, "wait": f"{int(wait * 1000)}ms", "limit": str(limit)}
@@ -345,7 +348,7 @@ class Reader:
 
 
 class Workers:
-    """Clients that share the pushes. Each request goes to a random gateway."""
+    """Clients among which the pushes are divided. Each request goes to a random gateway."""
 
     _PATH = "/v1/consumers/workers"
 
@@ -356,16 +359,16 @@ class Workers:
         self._losses = losses
         self._visibility = 3
         self.faults = []
-        #: The time at which the acknowledgement of a push got 200, by its number; and the numbers that were ever
-        #: acknowledged.
+        #: The time at which the acknowledgement of a push got 200, by the push's number. Also the numbers of all pushes
+        #: for which an acknowledgement was sent.
         self.acknowledged = {}
         self.sent = set()
-        # Gateways with different clocks end each other's leases early or late, so leases are not checked meanwhile.
+        # Gateways with different clocks end each other's leases early or late. Meanwhile, leases are not checked.
         self._clocks_differ = False
         self._created = time.monotonic()
         #: Incremented when earlier leases become invalid for the check.
         self._period = 0
-        #: The time until which only one worker may have the push: its lease began after the request was sent.
+        #: The time until which only one worker may have the push. A lease begins after its request was sent.
         self._live = {}
         self.deliveries = 0
 
@@ -401,7 +404,7 @@ class Workers:
         await self.create()
 
     def note_lease(self, number, lease, began, now, period=0):
-        """Records a lease that came with a request between `began` and `now`."""
+        """Records a lease whose request was sent at `began` and got its response at `now`."""
         self.deliveries += 1
         if number in self.acknowledged:
             at = self.acknowledged[number]
@@ -434,7 +437,7 @@ class Workers:
                 self.acknowledged.setdefault(number, time.monotonic())
 
     def forget_leases(self, clocks_differ=False):
-        """Called after a step of a clock: the next holder restores the ends of leases from the time of day."""
+        """Called after a step of a clock, since the next holder restores the ends of leases from the time of day."""
         self._clocks_differ = clocks_differ
         self._period += 1
         self._live.clear()
@@ -449,7 +452,7 @@ class Workers:
                 await asyncio.sleep(0.02)
 
     async def finish(self, pushed):
-        """Handles the remaining pushes. `pushed`: the numbers in the log."""
+        """Handles the remaining pushes. `pushed` contains the numbers in the log."""
         progress = time.monotonic()
         while not pushed <= self.sent and time.monotonic() < progress + 20:
             if messages := await self._receive(500, 1000):

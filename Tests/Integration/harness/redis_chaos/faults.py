@@ -1,4 +1,4 @@
-"""Faults of gateways and servers, chosen with a seed."""
+"""Faults of gateways and servers, which a seed determines."""
 
 import asyncio
 import collections
@@ -10,18 +10,17 @@ from redis.exceptions import RedisError
 from ..waiting import eventually
 from .judge import PLANNED_FAILOVER, STALE_REPLICA
 
-#: Seconds between the loss of a holder and the next connection, in addition to the lease or the release: a busy machine
-#: schedules a dozen processes.
+#: Seconds between the loss of a holder and the next connection, in addition to the tenure or the release. A busy
+#: machine schedules a dozen processes.
 SLACK = 2.0
 #: Seconds by which a clock may be stepped.
 _STEPS = (-86_400, -60, -1, 1, 60, 86_400)
 
 
 class Faults:
-    """Each fault begins, lasts and ends. Sometimes two of them overlap. Every kind comes once before any kind comes
-    again.
+    """Each fault begins, lasts and ends. Sometimes two overlap. Every kind comes once before any kind comes again.
 
-    `shifted`: the clocks of gateways and servers. Each has its own.
+    `shifted` contains the clocks of gateways and servers. Each program has its own clock.
     """
 
     def __init__(self, replicas, chance, shifted, *, lease, stepped):
@@ -34,16 +33,16 @@ class Faults:
         self._shift = 0
         self._lease = lease
         #: Called when a gateway's clock is stepped, with whether the clocks differ now. Also called when the only
-        #: server was restarted, as it may have old content then.
+        #: server was restarted, since it may have old content then.
         self._stepped = stepped
         self.done = collections.Counter()
         self.faults = []
         #: Seconds from the loss of a holder to the next connection.
         self.crashes = []
         self.drains = []
-        #: The gateways that were stopped, the times at which they stopped, and the times at which they continued.
+        #: For each gateway that was stopped, the time at which it stopped and the time at which it continued.
         self.freezes = []
-        #: The times at which gateways were disturbed, and at which planned failovers began.
+        #: The times at which gateways were disturbed, and the times at which planned failovers began.
         self._losses = []
         self._failovers = []
         #: The times during which a server was away, and the times at which a primary was disturbed.
@@ -64,7 +63,7 @@ class Faults:
             databases = [self.freeze_primary, self.save, self.restart]
         clocks = [self.step_all, self.step_gateway, self.step_server]
         self._kinds = [*gateways, *databases, *databases, *clocks]
-        # The next kind is at the end. In the first round each kind comes once.
+        # The next kind is at the end of the list. In the first round, each kind comes once.
         self._deck = self._shuffled(dict.fromkeys(self._kinds))
 
     async def run(self, seconds, progress):
@@ -94,7 +93,7 @@ class Faults:
         if await kind() is not False:
             self.done[kind.__name__] += 1
         elif not self.done[kind.__name__]:
-            # The kind is tried again later in this round.
+            # A kind that is not possible now is tried again later in this round.
             self._deck.insert(0, kind)
 
     @property
@@ -102,7 +101,7 @@ class Faults:
         return {kind.__name__ for kind in self._kinds if not self.done[kind.__name__]}
 
     async def begin(self, progress):
-        """Begins with a take-over and a release while all else works, and with Sentinels a failover."""
+        """Begins with a take-over, a release and, with Sentinels, a failover, each while everything else works."""
         self._is_brief = True
         for kind, times in ((self.kill_holder, self.crashes), (self.drain_holder, self.drains)):
             await eventually(self._is_calm, within=60, what="the session works before the first faults")
@@ -126,7 +125,10 @@ class Faults:
 
     @property
     def permitted_losses(self):
-        """Intervals with a disturbed gateway and a planned failover, or a primary lost after another server."""
+        """The intervals in which data may be lost.
+
+        A gateway was disturbed during a planned failover, or a primary was lost after another server.
+        """
         intervals = [(at, at + PLANNED_FAILOVER) for at in self._failovers]
         for start, end in self._absences:
             if any(start < at <= end + STALE_REPLICA for at in self._primaries):
@@ -134,7 +136,7 @@ class Faults:
         return [(start, end) for start, end in intervals if any(start <= at <= end for at in self._losses)]
 
     async def _calm(self):
-        """Waits until the session works, since only a fault by itself has a certain effect."""
+        """Waits until the session works, since only a single fault has a predictable effect."""
         with contextlib.suppress(AssertionError):
             await eventually(lambda: len(self._upstream.open_connections) == 1, within=10)
 
@@ -145,7 +147,7 @@ class Faults:
 
     @contextlib.asynccontextmanager
     async def _one(self, *, holder=False):
-        """A running gateway without another fault, and the holder with `holder`; None if there is none."""
+        """A running gateway without another fault, or the holder if `holder` is set; None if there is none."""
         chosen = None
         free = self._free()
         if holder:
@@ -154,7 +156,7 @@ class Faults:
                 with contextlib.suppress(Exception):
                     if await asyncio.wait_for(member.held(), 2):
                         holders.append(member)
-            # A gateway that was cut off may not know yet that it is no holder any more.
+            # A gateway that was cut off may not know yet that it is no longer the holder.
             chosen = holders[0] if len(holders) == 1 else None
         elif free:
             chosen = self._chance.choice(free)
@@ -212,7 +214,7 @@ class Faults:
         return len(self._upstream.open_connections) == 1 and await self._databases.are_whole()
 
     async def _measure(self, connections, since, limit, times, what):
-        """Measures only if nothing else fails and another gateway runs."""
+        """Measures only if nothing else has failed and another gateway runs."""
         if not self._is_single or not self._free():
             return
         with contextlib.suppress(AssertionError):
@@ -245,8 +247,8 @@ class Faults:
             if member is None:
                 return False
             member.network.stall()
-            # For a holder this is so long that another gateway takes the session, while the holder runs and does not
-            # know it.
+            # For a holder this takes so long that another gateway takes over the session, while the holder still runs
+            # and does not know it.
             await self._last(2 * self._lease, self._lease + 1 if holder else 0.2)
             member.network.heal()
         return True
@@ -347,7 +349,7 @@ class Faults:
         await server.kill()
         await self._last(1)
         await server.launch()
-        # If the restart has lost a lease and the holder is lost as well, the lease is granted again.
+        # If the restart lost a lease and the holder was then lost as well, the push is leased again.
         self._stepped(self._clocks_differ)
         self._busy.discard(server)
         return True
@@ -371,7 +373,7 @@ class Faults:
         return await self._step_one(self._databases.servers, is_gateway=False)
 
     async def _step_one(self, choices, *, is_gateway):
-        """Steps the clock of one of them, and corrects it later."""
+        """Steps the clock of one gateway or server, and corrects it later."""
         if self._is_stepping:
             return False
         clock = self._clocks[self._chance.choice(choices)]

@@ -4,9 +4,9 @@ import enum
 import itertools
 from dataclasses import dataclass
 
-#: In seconds. A frame that was sent before may be read a little after the next connection opens.
+#: In seconds. A frame may be sent before the next connection opens, and read a little later.
 WRITE_SLACK = 0.5
-#: Seconds from the beginning of a planned failover. docs/scaling.md names one second; the others are for a busy
+#: Seconds from the beginning of a planned failover. docs/scaling.md promises one second; the rest is for a busy
 #: machine.
 PLANNED_FAILOVER = 3.0
 #: Seconds for which a Sentinel trusts a replica's report from before its absence, while the replica catches up.
@@ -29,7 +29,7 @@ class Promises:
     """The promises of docs/scaling.md and docs/replicas.md for a kind of Redis."""
 
     loss: Loss
-    #: Whether at most one gateway holds a session. Without WAIT, another one may take it at a primary that was
+    #: Whether at most one gateway holds a session. Without WAIT, a second gateway may take it at a primary that was
     #: replaced.
     has_one_holder: bool
 
@@ -43,7 +43,7 @@ class Promises:
 
 
 class Losses:
-    """Facts that show a loss of confirmed data, each with the time at which the data was stored."""
+    """Facts that prove a loss of confirmed data, each with the time at which the data was stored."""
 
     def __init__(self, promises):
         self._promises = promises
@@ -56,7 +56,7 @@ class Losses:
         return len(self._noted)
 
     def faults(self, excused=()):
-        """The losses that are not permitted. `excused`: intervals in which they are, because a holder was lost."""
+        """The losses outside of the intervals in `excused`, in which a lost holder permits them."""
         if self._promises.loss is Loss.ANY:
             return []
         intervals = excused if self._promises.loss is Loss.PLANNED else ()
@@ -64,14 +64,14 @@ class Losses:
 
 
 class Pushes:
-    """The content of each push by its id, and when a client first received it. All clients share this account."""
+    """The content of each push by its id, and the time at which a client first received it, for all clients."""
 
     def __init__(self):
         self.contents = {}
         self._seen = {}
 
     def note(self, id, content, at):
-        """Records a content. Returns another content with the same id, or None."""
+        """Records a content. If the same id had a different content before, returns that content, otherwise None."""
         self._seen.setdefault(id, at)
         other = self.contents.setdefault(id, content)
         return None if other == content else other
@@ -80,7 +80,7 @@ class Pushes:
         return self._seen[id]
 
     def number(self, id):
-        """`n` of the push; 0 if the push is not known."""
+        """The member `n` of the push; 0 if the push is not known."""
         return self.contents.get(id, (0, 0, 0))[2]
 
 
@@ -103,7 +103,7 @@ def judge_logs(logs):
 
 
 def judge_readers(readers, pushes, log, promises, losses):
-    """Each reader must have each push of the log, and a gap `store` at each push that only others saw."""
+    """Each reader must have each push of the log, and a gap `store` at each push that only other readers saw."""
     faults, final = [], set(log)
     lost = set(pushes.contents) - final
     for id in sorted(lost):
@@ -152,10 +152,10 @@ def _gaps_of_the_store(seen):
 
 
 def judge_connections(connections, owners, freezes, promises):
-    """After a gateway has opened the next connection, no other may have a connection or write to it.
+    """After a gateway has opened the next connection, no other gateway may have a connection or write to it.
 
-    `owners`: the gateway of each connection, by number. `freezes`: gateway, beginning and end. A stopped gateway cannot
-    close its connection, but may not write to it when it continues.
+    `owners` contains the gateway of each connection, by number. `freezes` contains the gateway, beginning and end of
+    each stop. A stopped gateway cannot close its connection, but must not write to it when it continues.
     """
     faults = []
     for connection, following in itertools.pairwise(connections):
@@ -180,7 +180,7 @@ def judge_connections(connections, owners, freezes, promises):
 
 
 def judge_content(seconds, *, never_done, crashes, releases, steps, gaps, posts, reads):
-    """Checks that a run of two minutes or more was useful. `posts`, `reads`: numbers of successes and of requests."""
+    """Checks that a run of two minutes or more was useful. `posts` and `reads`: numbers of successes and requests."""
     if seconds < 120:
         return []
     faults = [f"never carried out: {kind}" for kind in sorted(never_done)]
@@ -191,7 +191,8 @@ def judge_content(seconds, *, never_done, crashes, releases, steps, gaps, posts,
         faults.append("no clock was stepped")
     if not gaps:
         faults.append("no reader has a gap")
-    # Far below the usual 10 to 60 POSTs and 4 to 10 polls per second, and far above a run that mostly refuses.
+    # The limits are far below the usual 10 to 60 POSTs and 4 to 10 polls per second, and far above a run that mostly
+    # refuses requests.
     for (succeeded, requests), rate, what in ((posts, 2, "POSTs"), (reads, 1, "reads")):
         if succeeded < requests / 2 or succeeded < rate * seconds:
             faults.append(f"only {succeeded} of {requests} {what} succeeded")

@@ -60,9 +60,10 @@ _LANES = 4
 _WORKERS = 2
 #: Seconds from the last push until each gateway must have it.
 _CONVERGENCE = 3.0
-# A step of the clock must not drop pushes: some gateways have times from before, some have times from Redis.
+# Retention by age would drop pushes at a step of the clock, since some gateways have times from before the step, and
+# some have times from Redis.
 _KEPT = {"delivery": {"messages": 1_000_000, "bytes": "1GiB", "age": "1000h"}}
-# Otherwise a gateway would write to its connection only pings.
+# With the default settings, a gateway would write only pings to its connection.
 _QUICK = {
     "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "20ms",
     "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "200ms",
@@ -78,7 +79,7 @@ class Verdict:
     done: collections.Counter
     states: collections.Counter
     counts: dict
-    #: The number of results for each operation.
+    #: The number of each result, for each operation.
     results: collections.Counter
     faults: list = field(default_factory=list)
 
@@ -90,9 +91,9 @@ class Verdict:
 
 
 class ChaosRun:
-    """A run with `seconds` of faults after the first ones.
+    """A run with `seconds` of faults after the first faults.
 
-    With Sentinels there are `replicas`, and WAIT asks for `waits` of them. Without Sentinels there is one server.
+    With Sentinels there are `replicas`, and WAIT requires `waits` of them. Without Sentinels there is one server.
     """
 
     def __init__(self, seconds, seed, folder, *, sentinels=True, replicas=1, waits=1, gateways=3, interval=0.01):
@@ -133,7 +134,7 @@ class ChaosRun:
             )
         else:
             databases = Databases(self._folder)
-        # The Sentinels have no such clock: after a step, they do nothing for 30 s.
+        # The Sentinels do not get such a clock, because they do nothing for 30 s after a step.
         for server in databases.servers:
             server._environment = clock_of(server, f"server-{server.port}")
         members = []
@@ -227,7 +228,7 @@ class ChaosRun:
         return self._goal is not None and reader.newest >= self._goal
 
     async def _settle(self):
-        """The session must work at each gateway within 10 s. Before this, the Sentinels may repair Redis."""
+        """The session must work at each gateway within 10 s. Before that, the Sentinels may repair Redis."""
         await eventually(self._replicas.databases.are_whole, within=90, what="Redis is whole again")
         began = time.monotonic()
         attempts = itertools.count()
@@ -245,7 +246,7 @@ class ChaosRun:
             self._faults.append(f"the session works {self._settled:.1f} s after the last fault")
 
     async def _converge(self):
-        """Waits until each gateway has the last push, and returns its number. By now the session has one connection."""
+        """Waits until each gateway has the last push, and returns its number. There must be one connection by now."""
         last, began = self._upstream.pushed, time.monotonic()
 
         async def have_it():

@@ -1,4 +1,4 @@
-"""The upstream of a run. It finds out which gateway opened each connection."""
+"""The upstream of a run. It determines which gateway opened each connection."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from ..recorder import RecordingUpstream, _Peer
 
 
 class OwnedUpstream(RecordingUpstream):
-    """Finds the gateway of a connection by the process with the socket: all gateways have the same configuration."""
+    """Finds the gateway of a connection by the process that has the socket, since all have the same configuration."""
 
     def __init__(self):
         super().__init__()

@@ -18,7 +18,7 @@ class Calls:
     def __init__(self):
         self.context = None
         self._number = 0
-        #: The number of times that the upstream got each request.
+        #: The number of times that the upstream received each request.
         self._arrivals = collections.Counter()
         self.outcomes = collections.Counter()
         self.late = 0

@@ -1,4 +1,4 @@
-"""Workers that share pushes, die with leases, and acknowledge late. Each push must be handled, dead, or in a gap."""
+"""Workers that divide pushes, die with leases, and acknowledge late. Each push must be handled, dead, or in a gap."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ def _seconds(timestamp):
 
 
 class Workers:
-    """The account of one shared consumer."""
+    """The account of one work-sharing consumer."""
 
     def __init__(self):
         self.context = None
         self._start = 0
-        #: By the number of a push that is not settled.
+        #: The leases by the numbers of pushes that are not settled.
         self._leases = {}
-        #: For each key, the number of the push that is leased, delayed or expired, and so blocks the others.
+        #: For each key, the number of the push that blocks others, because it is leased, delayed or expired.
         self._blocking = {}
         self._acknowledged = set()
         #: The numbers of pushes whose acknowledgement or rejection may have arrived.
@@ -82,7 +82,7 @@ class Workers:
                 await self._treat(index, taken, random)
 
     async def _receive_and_die(self, random):
-        """A worker that dies before its response arrives or while it does. Its leases expire."""
+        """A worker that dies while its response is on the way. Its leases expire."""
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection(*self.context.gateway.address())
             writer.write(
@@ -156,7 +156,7 @@ class Workers:
             if blocking == number:
                 del self._blocking[key]
 
-    # -- What they get ----------------------------------------------------------------------------------------------
+    # -- Received pushes ---------------------------------------------------------------------------------------------
 
     def _taken(self, index, batch):
         now = datetime.now().timestamp()
@@ -168,7 +168,7 @@ class Workers:
             number, lease = number_of(message["id"]), message["lease"]
             self._note(number, f"{lease} for worker {index}, delivery {message['deliveries']}")
             before = self._leases.get(number)
-            # The response has a resolution of one millisecond, and the offset between the clocks another one.
+            # Times in the response have a resolution of one millisecond, and so does the offset between the clocks.
             if before and now < before[1] - 0.003:
                 self._fault(f"push {number} has two leases at a time: {before[0]} and {lease}", number)
             if number in self._acknowledged:
@@ -204,7 +204,7 @@ class Workers:
     # -- The operator -----------------------------------------------------------------------------------------------
 
     async def _operate(self):
-        """Retries or removes dead letters, and compares the account with the gateway's document."""
+        """Retries or removes dead letters, and compares the account with the consumer that the gateway shows."""
         random = self.context.random("operator")
         pace = self.context.pace(0.2 / self.context.rate)
         while not self.context.is_over:
@@ -219,7 +219,7 @@ class Workers:
             return
         if retries:
             self._retried |= {number_of(letter["id"]) for letter in letters}
-            # Another dead letter may have been added meanwhile.
+            # A further dead letter may have been added meanwhile.
             answer = await client.request("POST", f"{_PATH}/dead/retry")
             if answer.json["retried"] != len(letters):
                 self._retried |= self._dead
@@ -228,7 +228,7 @@ class Workers:
             self.dead += answer.json["removed"]
 
     async def _check(self, *, is_last=False):
-        """Everything up to the position must be settled or reported as missing. Later pushes may also be missing."""
+        """All pushes up to the position must be settled or reported as missing. Later pushes may also be missing."""
         state = (await self.context.client.request("GET", _PATH)).json
         position, missed = number_of(state["position"]), state["missed"]
         for number in range(self._checked + 1, position + 1):
@@ -250,7 +250,7 @@ class Workers:
         return state
 
     def _forget(self, number):
-        """Forgets a push before the position. A retried dead letter comes again later and is kept."""
+        """Forgets a push before the position. A retried dead letter comes again later, so it is kept."""
         if number in self._dead or number in self._retried:
             return
         self._acknowledged.discard(number)
@@ -259,7 +259,7 @@ class Workers:
         self._events.pop(number, None)
 
     async def finish(self):
-        """Handles the remaining pushes. Afterwards nothing may be leased or left."""
+        """Handles the remaining pushes. Afterwards, no push may be leased or left."""
         deadline = self.context.now + 60
         while self.context.now < deadline:
             answer = await self.context.client.request("POST", f"{_PATH}/receive", params={"wait": "1", "limit": "500"})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 NAME = "resources"
 
-#: The permitted difference between the second and the last quarter of a run. Memory may differ by a share and by
-#: buffers that are not always full. Descriptors and threads may differ by the requests of one moment.
+#: The permitted growth between the second and the last quarter of a run. Memory may grow by a share, and by buffers
+#: that are not always full. Descriptors and threads may grow by the requests of one moment.
 _GROWTH = {"heap": (0.05, 2 << 20), "rss": (0.10, 6 << 20), "descriptors": (0.25, 10), "threads": (0, 1)}
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -60,7 +60,7 @@ class Curve:
         return statistics.median(getattr(sample, name) for sample in part)
 
     def judge(self):
-        """Compares the last quarter with the second quarter. In the first quarter, buffers fill."""
+        """Compares the last quarter with the second quarter. In the first quarter, buffers still fill."""
         if len(self.samples) < 8:
             self._context.faults.add(NAME, f"only {len(self.samples)} samples were taken")
             return

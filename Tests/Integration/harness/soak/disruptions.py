@@ -106,7 +106,7 @@ class Disruptions:
         await self._upstream.start()
 
     async def _hang(self, random):
-        """The connection stops in both directions. Then a new connection gets no response either."""
+        """The connection stops in both directions. A new connection gets no response either."""
         self._upstream.is_mute = random.random() < 0.5
         self._upstream.hang()
         await asyncio.sleep(random.uniform(0.5, 4))
@@ -116,7 +116,7 @@ class Disruptions:
     # -- The operator -----------------------------------------------------------------------------------------------
 
     async def _reload(self, random):
-        """Reloads with a new header or unchanged, which replaces the connection, or with a new access log."""
+        """Reloads with a new header, which replaces the connection, with a new access log, or without a change."""
         change = random.choice(("header", "header", "access", "nothing"))
         if change == "header":
             self._version += 1
@@ -133,7 +133,7 @@ class Disruptions:
         self.context.gateway.rewrite(self.config())
 
     async def _reload_and_reset(self, random):
-        """The upstream is lost during a hand-over. Pushes of this time may come twice or out of order."""
+        """The upstream is lost during a hand-over. Pushes from this time may come twice or out of order."""
         first = self._upstream.pushed - 100
         await self._reload(random)
         await asyncio.sleep(random.uniform(0, 0.5))

@@ -7,7 +7,7 @@ import time
 
 
 class Pace:
-    """Allows `rate` steps per second. Unused steps are lost, so a busy machine is not flooded later."""
+    """Allows `rate` steps per second. Unused steps are lost, so a delay on a busy machine leads to no flood."""
 
     def __init__(self, rate, burst=5):
         self._rate = rate
@@ -25,9 +25,9 @@ class Pace:
 
 
 class Faults:
-    """The faults of each account. Each fault has the history of its message, if there is one."""
+    """The faults of each account. Each fault has the history of its message, if it has one."""
 
-    #: A person reads this many.
+    #: As many as a person reads.
     KEPT = 10
 
     def __init__(self):
@@ -35,7 +35,7 @@ class Faults:
         self.texts = {}
         #: Called for each fault whose text is kept, so that a long run prints it at once.
         self.report = lambda text: None
-        #: The disruptions with their times. The last ones are part of each history.
+        #: The disruptions with their times. Each history contains the last disruptions.
         self.disruptions = collections.deque(maxlen=5)
 
     def add(self, account, text, history=()):
@@ -48,11 +48,11 @@ class Faults:
 
 
 class Context:
-    """The things that all loads share: the gateway, the seed, the clock of the run, and the faults."""
+    """The objects that all loads use: the gateway, the seed, the clock of the run, and the faults."""
 
     def __init__(self, gateway, token, seed, rate):
         self.gateway = gateway
-        #: The client of all loads without their own principals, and the header field of its requests.
+        #: The client of all loads without their own principals, and the header fields of its requests.
         self.client = gateway.client(headers={"Authorization": f"Bearer {token}"})
         self.fields = f"Authorization: Bearer {token}\r\n"
         self.seed = seed
@@ -62,7 +62,7 @@ class Context:
         self._start = time.monotonic()
 
     def random(self, name):
-        """A random generator for each load, which does not depend on the timing of the others."""
+        """A random generator for this load. It does not depend on the timing of other loads."""
         return random.Random(f"{self.seed} {name}")
 
     def pace(self, rate):

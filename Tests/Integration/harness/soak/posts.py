@@ -1,4 +1,4 @@
-"""Messages to the upstream: single messages, batches, repeats with a key, and requests that are cut off."""
+"""Messages to the upstream: single messages, batches, repetitions with a key, and requests that are cut off."""
 
 import asyncio
 import collections
@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from ..kills import FINAL, Receipts
 from ..raw import reset
 
-#: Seconds for which a final message is remembered, since it may arrive again. Longer than a connection hangs.
+#: Seconds for which a final message is remembered, since it may arrive again. They exceed the time for which a
+#: connection hangs.
 _GRACE = 20.0
 #: Seconds for which a message may be queued.
 TTL = 60
-#: A message whose client was cut off has no id. After this time it counts as final.
+#: Seconds after which a message without an id counts as final. It has no id if its client was cut off.
 _FORGET = TTL + _GRACE
 
 
@@ -22,7 +23,7 @@ class Post:
     posted: float
     ttl: int | None = None
     id: str | None = None
-    #: The client was cut off before the response.
+    #: Whether the client was cut off before the response.
     is_cut: bool = False
     state: str = "unanswered"
     final_at: float = 0.0
@@ -46,7 +47,7 @@ class Posts:
         #: Final messages that are still remembered.
         self._recent = collections.deque()
         self._cut = collections.deque()
-        #: In the order of their first arrivals, until it was checked.
+        #: Messages in the order of their first arrivals, until that order was checked.
         self._order = collections.deque()
         self._last = 0
         self._number = 0
@@ -79,7 +80,7 @@ class Posts:
             (kind,) = random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
             task = asyncio.create_task(kind(random))
             posting.add(task)
-            # A post that waits for a state must not delay the next one. There are never many such posts.
+            # A post that waits for a state must not delay the next post. The number of such posts is always small.
             while len(posting) > 16 or any(task.done() for task in posting):
                 done, posting = await asyncio.wait(posting, return_when=asyncio.FIRST_COMPLETED)
                 for each in done:
@@ -131,7 +132,7 @@ class Posts:
                 self._refuse(post, 503)
 
     async def _repeats(self, random):
-        """Sends the same request several times, perhaps with one of them cut off. Together they are one message."""
+        """Sends the same request several times, and may cut one of them off. Together they are one message."""
         post, body = self._new(random)
         headers = {"Content-Type": "text/plain", "Idempotency-Key": post.label}
         if random.random() < 0.3:
@@ -145,7 +146,7 @@ class Posts:
                 )
             )
             for answer in answers:
-                # The others get 409 while the first request is being accepted.
+                # The other requests get 409 while the first request is being accepted.
                 if answer.status in (200, 202):
                     self._answered(post, answer)
                     self.repeated += 1
@@ -169,7 +170,7 @@ class Posts:
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection(*self.context.gateway.address())
             writer.write(request[: random.randrange(1, len(request) + 1)])
-            # The kernel may send its bytes before the reset, or drop them.
+            # The kernel may send the bytes of the request before the reset, or drop them.
             await asyncio.sleep(random.choice((0, 0.001, 0.02)))
             reset(writer)
 
@@ -195,7 +196,7 @@ class Posts:
         self.refused += 1
         self._recent.append(post)
 
-    # -- What comes of them -----------------------------------------------------------------------------------------
+    # -- The states of messages --------------------------------------------------------------------------------------
 
     def arrived(self, label, connection):
         post = self._known.get(label)
@@ -212,7 +213,7 @@ class Posts:
             self._fault(f"arrived after it was {post.state}", post)
 
     async def _ask(self):
-        """Records the final state of every message, and asks again before forgetting it: the state may not change."""
+        """Records the final state of every message, and reads it again later, since it must not change."""
         context = self.context
         async with Receipts(context.gateway.address(), context.fields) as receipts:
             while not context.is_over or self._pending or self._unanswered():
@@ -262,7 +263,7 @@ class Posts:
         self._check_order()
 
     def _check_order(self):
-        """Messages must arrive in the order of their numbers. The number of a message that was cut off is not known."""
+        """Messages must arrive in the order of their numbers. A message that was cut off has no known number."""
         while self._order and (self._order[0].id or self._order[0].is_cut):
             post = self._order.popleft()
             if post.id is None:

@@ -12,23 +12,23 @@ NAME = "pushes"
 
 def number_of(id):
     """The number of a push, by its id."""
-    # The id of a position after a gap ends with g.
+    # The id of a position after a gap ends with `g`.
     return int(id.partition(".")[2].removesuffix("g"))
 
 
 class Pushes:
-    """The account of all pushes: each reader must see the same under the same id."""
+    """The account of all pushes. Each reader must see the same content under the same id."""
 
-    #: No reader can be this far behind.
+    #: More pushes than any reader can be behind.
     _REMEMBERED = 50_000
 
     def __init__(self, name=NAME):
-        #: The account to which its faults belong.
+        #: The account for which it reports faults.
         self.name = name
         self.context = None
         self.upstream = None
         self._seen = {}
-        #: Pushes that a disturbed hand-over may deliver twice or out of order, as the contract permits.
+        #: Pushes that a disturbed hand-over may deliver twice or out of order, which the contract permits.
         self._disturbed = []
         self.read = self.gaps = self.missed = self.lost = self.cut = 0
 
@@ -39,7 +39,7 @@ class Pushes:
         )
 
     async def run(self, context, rate):
-        """Pushes in bursts."""
+        """Sends pushes in bursts."""
         random = context.random("pushes")
         pace = context.pace(rate)
         while not context.is_over:
@@ -54,7 +54,7 @@ class Pushes:
         return any(first <= number <= last for first, last in self._disturbed)
 
     def check(self, reader, id, payload):
-        """The number of a push, or None if it is another message of the upstream."""
+        """The number of a push, or None for another message of the upstream."""
         number = payload.get("n") if isinstance(payload, dict) else None
         before = self._seen.setdefault(id, number)
         if before != number:
@@ -66,7 +66,7 @@ class Pushes:
 
 
 class Continuity:
-    """One reader's view: ids and numbers of pushes rise by one, unless there is a gap."""
+    """The view of one reader: ids and numbers of pushes rise by one, unless there is a gap."""
 
     def __init__(self, name, account):
         self.name = name
@@ -209,7 +209,7 @@ def _take(reader, stream):
 
 
 async def take_over(context, account):
-    """A consumer for one reader, which another reader sometimes replaces. Each acknowledges the pushes it has read."""
+    """A consumer for one reader, which another reader sometimes replaces. Each acknowledges the pushes that it read."""
     name = "reader"
     random = context.random(name)
     reader = Continuity(name, account)
@@ -232,10 +232,10 @@ async def take_over(context, account):
             receives.append(receive())
         answers = await asyncio.gather(*receives)
         batches = [answer for answer in answers if answer.status == 200]
-        # The gateway may see either request as the later one, which takes over.
+        # The gateway may see either request as the later request, which takes over.
         assert batches
         assert all(each.status == 200 or each.problem(409)["type"] == "/errors/superseded" for each in answers)
-        # All of them begin after the same position.
+        # All batches begin after the same position.
         batch = Batch.of(batches[-1])
         reader.gap(batch.gap)
         reader.messages(batch.messages)

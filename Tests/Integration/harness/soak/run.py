@@ -23,13 +23,13 @@ from .reads import Pushes
 from .sessions import Sessions
 from .upstream import SoakUpstream
 
-#: Requests, pushes or new sessions per second. With these rates the clients and the upstream, which are in Python, use
+#: Requests, pushes or new sessions per second. With these rates, the clients and the upstream, which are in Python, use
 #: half a core.
 _RATES = {"posts": 25, "calls": 15, "pushes": 60, "workers": 40, "aborts": 5, "sessions": 2}
 
 
 class SoakRun:
-    """One gateway, one upstream, and clients of all kinds for some time."""
+    """A run with one gateway, one upstream, and clients of all kinds for some time."""
 
     def __init__(self, seconds, seed, folder, *, rate=1.0, counts_heap=True):
         self.seconds = seconds
@@ -59,7 +59,7 @@ class SoakRun:
         )
 
     async def run(self, progress=lambda text: None, *, every=10.0):
-        """Runs. Returns the accounts: their names, their results and their faults."""
+        """Runs. Returns the names of the accounts, their results and their faults."""
         await self.upstream.start()
         env = self._heap.environment if self._heap else None
         gateway = Gateway(config=self.disruptions.config(), folder=self._folder, env=env)
@@ -86,7 +86,7 @@ class SoakRun:
 
     async def _all(self, progress, every):
         context = self.context
-        # Buffers and the machine are warm after some seconds, and a disruption needs some seconds to recover.
+        # Buffers and caches need some seconds to fill, and a disruption needs some seconds to recover.
         pause = min(4.0, self.seconds / 20)
         readers = [reads.poll(context, self.pushes, index) for index in range(4)]
         readers += [
@@ -130,7 +130,7 @@ class SoakRun:
             assert context.now < self.seconds + 180, f"the loads do not end: {[task.get_coro() for task in pending]}"
 
     async def _finish(self, readers):
-        """After the loads: waits until everything that they began has ended."""
+        """After the loads, waits until everything that they began has ended."""
         context = self.context
         await self.disruptions.recover("the last disruption")
         # The first push may be received while the old connection is still open.

@@ -1,6 +1,7 @@
 """Sessions that clients of several principals create from a profile, use, and close or leave until they are idle.
 
-Their messages and pushes are accounted for like those of the other loads. At the end nothing of the sessions is left.
+Their messages and pushes are accounted for like the messages and pushes of other loads. At the end, nothing of the
+sessions remains.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ NAME = "created sessions"
 _OWNERS = 8
 #: The number of sessions in use at the same time.
 _LIVES = 16
-#: Seconds without use after which the gateway closes a session. Even on a busy machine no client is that slow.
+#: Seconds without use after which the gateway closes a session. No client is that slow, even on a busy machine.
 IDLE = 8
-#: The session of clients that create it and then close their connection.
+#: The session of clients that create it and then close their connections.
 ABORTED = "aborted"
 
 
 class Room:
-    """The upstream's side of one session: the path of its connections has this name."""
+    """The upstream's side of one session. The name of the room is the path of the session's connections."""
 
     def __init__(self, name, account, upstream):
         self.name = name
@@ -40,7 +41,7 @@ class Room:
         self._upstream.send({"n": self.pushed, "room": self.name}, to=self.name)
 
     def arrived(self, label):
-        """The label of a message begins with the name of the session's room. The upstream replies with a push."""
+        """Called when a message arrives whose label begins with this room's name. The upstream replies with a push."""
         self.arrivals[label] += 1
         if self.arrivals[label] > 1:
             self._account.fault(f"{label} arrived {self.arrivals[label]} times")
@@ -82,7 +83,7 @@ class Sessions:
         self.context.faults.add(NAME, text, history)
 
     def disturb(self):
-        """A hand-over was disturbed. Pushes of this time may come twice or out of order."""
+        """Records that a hand-over was disturbed. Pushes from this time may come twice or out of order."""
         for life in self._live:
             life.pushes.disturb(0, life.room.pushed + 100)
 
@@ -94,7 +95,7 @@ class Sessions:
 
     async def _run(self, index, pace):
         random = self.context.random(f"session {index}")
-        # This name is used again and again.
+        # This lane uses one name again and again.
         again = f"again-{index}"
         cursor = None
         while not self.context.is_over:
@@ -114,7 +115,7 @@ class Sessions:
             self.gaps += life.pushes.gaps
 
     async def finish(self):
-        """No session and no connection may be left. Every accepted message must have one final state."""
+        """No session and no connection may remain. Every accepted message must have one final state."""
         context = self.context
 
         async def none():
@@ -193,7 +194,7 @@ class _Life:
         del rooms[self.room.name]
         self._judge()
 
-    # -- Its life ---------------------------------------------------------------------------------------------------
+    # -- Using it ----------------------------------------------------------------------------------------------------
 
     def _put(self, owner=None):
         document = {"profile": "room", "variables": {"room": self.room.name}}
@@ -207,7 +208,7 @@ class _Life:
         self._account.created += 1
 
     async def _resume(self, cursor):
-        """Checks that a new session with the same name is another session for cursors."""
+        """Checks that a cursor of an earlier session with the same name gets the gap `restart`."""
         batch = Batch.of(await self._request("GET", "/messages", params={"cursor": cursor, "wait": "0"}))
         if not batch.gap or batch.gap["reason"] != "restart":
             self._fault(f"the cursor {cursor} of the session before gets the gap {batch.gap}")
@@ -263,7 +264,7 @@ class _Life:
                 message.state = (await self._request("GET", message.path, params={"wait": "2"})).json["state"]
 
     async def _read_all(self):
-        """The last push may be lost with its connection. So pushes are repeated until one arrives."""
+        """The last push may be lost with its connection, so pushes are repeated until a push arrives."""
         deadline = self._context.now + 60
         while self._reader.number != self.room.pushed:
             if self._context.now > deadline:
@@ -274,7 +275,7 @@ class _Life:
             if self.cursor == before:
                 self.room.push()
 
-    # -- Its end ----------------------------------------------------------------------------------------------------
+    # -- Ending it ---------------------------------------------------------------------------------------------------
 
     async def _delete(self):
         """Deletes the session while messages, a held poll and waits for deliveries are in progress."""
@@ -319,7 +320,7 @@ class _Life:
             await eventually(is_gone, within=IDLE + 30, what="an idle session is closed")
         except AssertionError as error:
             self._fault(str(error))
-        # A loop reads its clock once per turn, so 0.1 s are allowed.
+        # A loop reads its clock once per turn, so a difference of 0.1 s is allowed.
         if (idle := self._context.now - self._last_use) < IDLE - 0.1:
             self._fault(f"was closed after {idle:.3f} s without use")
 
@@ -338,12 +339,12 @@ class _Life:
                 self._fault(f"{message.label} was confirmed, and did not arrive")
             if message.state in ("refused", "expired", "replaced", "rejected") and arrivals:
                 self._fault(f"{message.label} is {message.state}, and arrived")
-            # After the end of a session its client cannot read the state of a message any more.
+            # After the end of a session, its client can no longer read the state of a message.
             state = "closed" if message.path and message.state not in FINAL else message.state
             self._account.states[state] += 1
 
 
 def aborted_request():
-    """A request that creates a session. Its client then closes the connection."""
+    """Sends a request that creates a session. Its client then closes the connection."""
     body = json.dumps({"profile": "room", "variables": {"room": ABORTED}})
     return f"PUT /v1/sessions/{ABORTED} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}"

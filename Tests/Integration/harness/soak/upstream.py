@@ -1,4 +1,4 @@
-"""An upstream that pushes numbers and replies to calls. The test can restart, stall and hang it."""
+"""An upstream that pushes numbers and replies to calls. A test can restart, stall and hang it."""
 
 import json
 
@@ -31,7 +31,7 @@ class SoakUpstream(FrameServer):
             peer.transport.write(frame(CLOSE, code.to_bytes(2, "big")))
 
     def hang(self):
-        """The open connections read and write nothing more, as behind a firewall that drops."""
+        """The open connections no longer read or write, as behind a firewall that drops packets."""
         for peer in list(self.peers):
             peer.hang()
 
@@ -46,7 +46,7 @@ class SoakUpstream(FrameServer):
         self.send({"n": self.pushed, "key": self.pushed % KEYS, "pad": "." * (self.pushed % 97)})
 
     def send(self, document, *, to=""):
-        """Sends to all connections of a session. The name of the configured session is empty."""
+        """Sends to all connections of a session. An empty name means the configured session."""
         text = json.dumps(document).encode()
         for peer in list(self.peers):
             if peer.room == to:

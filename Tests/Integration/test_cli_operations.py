@@ -1,4 +1,4 @@
-"""`drawbridge status`, `sessions` and `reload`, and what the API tells operators for them."""
+"""`drawbridge status`, `sessions` and `reload`, and the API that they use."""
 
 import json
 import signal

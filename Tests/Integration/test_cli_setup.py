@@ -1,4 +1,4 @@
-"""`drawbridge init`, `check-config`, `completion` and `man`: what a person does before there is a gateway."""
+"""`drawbridge init`, `check-config`, `completion` and `man`: the commands before there is a gateway."""
 
 import asyncio
 import contextlib
@@ -201,7 +201,7 @@ async def test_paths_in_a_configuration_begin_at_its_folder(start, upstream, tmp
     status, _, err = await run("check-config", "--config", folder / "wrong.yaml")
     assert status == 78
     assert str(folder / "none") in err
-    # In a variable it begins at the working directory.
+    # In a variable, the path is relative to the working directory.
     status, _, err = await run(
         "check-config", "--config", folder / "drawbridge.yaml", env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": "none"}
     )

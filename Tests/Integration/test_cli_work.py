@@ -1,4 +1,4 @@
-"""`drawbridge work`: leases, commands, and what becomes of them."""
+"""`drawbridge work`: leases, commands, and the results of both."""
 
 import asyncio
 import contextlib
@@ -127,7 +127,7 @@ async def test_a_lease_is_extended_while_the_command_runs(gateway, upstream, sta
     await upstream.push("long")
     await eventually(lambda: work.out == b"begun\n", what="the command runs")
 
-    # Longer than the lease lasts, by the clock of the gateway.
+    # This is longer than the lease lasts by the clock of the gateway.
     begin = await clock(gateway)
 
     async def has_lasted():

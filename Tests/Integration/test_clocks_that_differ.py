@@ -1,4 +1,4 @@
-"""Idempotency keys, while the clocks of gateways differ, and after a clock was set."""
+"""Idempotency keys while the clocks of gateways differ, and after a clock was set."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ async def test_gateways_whose_clocks_differ_send_a_repeated_post_once(replicas_f
     clock = ShiftedClock(tmp_path)
     replicas = await replicas_for(lease=LEASE)
     holder = await replicas.holder()
-    # The other gateways run on machines with other clocks.
+    # The other gateways run on machines with different clocks.
     others = await replicas.followers()
     clock.shift(60 * minutes)
     for member in others:

@@ -1,4 +1,4 @@
-"""The command line: help that teaches, errors that name the place, exit codes a script can use (sysexits.h)."""
+"""The command line: help texts that explain, errors that name the place, exit codes for scripts (sysexits.h)."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from harness.waiting import eventually
 
 USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 
-# Another test, or a gateway on the developer's machine, may use the default ports.
+# Replaces the default ports, which another test or a gateway on the developer's machine may use.
 ANY_PORT = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
 
 

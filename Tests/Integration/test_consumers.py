@@ -7,7 +7,7 @@ import random
 
 from harness.waiting import eventually
 
-# `make workers` sets these for the long form.
+# `make workers` sets larger numbers for the long form.
 MESSAGES = int(os.environ.get("DRAWBRIDGE_CONSUMER_MESSAGES", "1500"))
 WORKERS = int(os.environ.get("DRAWBRIDGE_CONSUMER_WORKERS", "20"))
 KEYS = 40
@@ -48,7 +48,7 @@ async def test_curl_workers_that_are_killed_handle_every_message_in_order(gatewa
     victims = []
 
     async def call(path, body=b""):
-        """The response to a curl that the test may kill at any moment; None if it was killed."""
+        """The response to a curl that the test may kill at any moment, or None after a kill."""
         process, reading = await run(curl, "-sS", "-d", "@-", f"{base}/{path}", stdin=body)
         victims.append(process)
         out, _ = await reading
@@ -85,7 +85,7 @@ async def test_curl_workers_that_are_killed_handle_every_message_in_order(gatewa
     firsts = {}
     for n, key in handled:
         newest = firsts.setdefault(key, -1)
-        # A message that comes again is not new; a new one comes after all before it.
+        # A repeated message is not new, and a new message comes after all earlier messages.
         assert n <= newest or n == newest + KEYS or (newest == -1 and n == key), (n, key, newest)
         firsts[key] = max(newest, n)
 
@@ -131,12 +131,12 @@ async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gate
     await upstream.push("one")
     (message,) = (await worker).json["messages"]
     assert message["deliveries"] == 1
-    # Nothing else happens meanwhile: only the timer of the session can end the lease.
+    # Nothing else happens meanwhile, so only the timer of the session can end the lease.
     (again,) = (await receive(client, "workers", wait=30)).json["messages"]
     assert again["deliveries"] == 2
     assert (await settle(client, "workers", ack=[message["lease"]])).status == 409
     worker = asyncio.create_task(receive(client, "workers", wait=30))
-    # On a busy machine the lease may have expired before.
+    # On a busy machine, the lease may already have expired.
     assert (await settle(client, "workers", release=[again["lease"]], delay="200ms")).status in (200, 409)
     (last,) = (await worker).json["messages"]
     assert last["deliveries"] == 3
@@ -148,7 +148,7 @@ async def test_a_held_worker_is_told_what_retention_removes_while_nothing_else_h
     await put(client, "workers", share=True, order_by="/key", visibility="1h")
     await upstream.push('{"key":1}', '{"key":1}')
     (message,) = (await receive(client, "workers", wait=30)).json["messages"]
-    # The released message blocks the other one for an hour. No lease or delay ends before.
+    # The released message blocks the other message for an hour. No lease or delay ends before that.
     assert (await settle(client, "workers", release=[message["lease"]], delay="1h")).status == 200
     batch = (await asyncio.wait_for(receive(client, "workers", wait=55), 30)).json
     assert (batch["messages"], batch["gap"]["missed"], batch["gap"]["reason"]) == ([], 2, "retention")
@@ -168,7 +168,7 @@ async def test_a_consumer_that_is_not_used_is_removed(client):
 
 async def test_a_consumer_is_removed_after_a_receive_that_was_held_for_longer(client):
     await put(client, "brief", share=True, idle="1s")
-    # Longer than the time after which the timer looks for idle consumers.
+    # The wait is longer than the time after which the timer looks for idle consumers.
     assert (await receive(client, "brief", wait="1500ms")).status == 200
 
     async def is_removed():
@@ -214,7 +214,7 @@ async def test_readers_that_take_over_while_pushes_arrive_lose_nothing(gateway, 
         parameters = {"ack": cursor} if cursor else {}
         first, second = await asyncio.gather(*(receive(client, "reader", wait=5, limit=7, **parameters) for _ in "ab"))
         batches = [answer for answer in (first, second) if answer.status == 200]
-        # A receive that ends before the other one begins is not superseded.
+        # A receive that ends before the other receive begins is not superseded.
         assert batches
         assert all(a.status == 200 or a.problem(409)["type"] == "/errors/superseded" for a in (first, second))
         batch = batches[-1].json

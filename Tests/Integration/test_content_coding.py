@@ -1,4 +1,4 @@
-"""Compressed bodies of POST (RFC 9110 section 8.4): the unpacked body is the message; other bodies are refused."""
+"""Compressed bodies of POST (RFC 9110 section 8.4). The unpacked body is the message. Other bodies are refused."""
 
 import gzip
 

@@ -1,6 +1,6 @@
 """Checks the running program against `openapi.yaml`: schemathesis sends allowed and forbidden requests.
 
-DRAWBRIDGE_CONTRACT_EXAMPLES sets the number of random cases of each operation. 'make contract' runs the long form.
+DRAWBRIDGE_CONTRACT_EXAMPLES sets the number of random cases for each operation. 'make contract' runs the long form.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from harness.upstream import Upstream
 
 EXAMPLES = os.environ.get("DRAWBRIDGE_CONTRACT_EXAMPLES")
 
-# Polls end soon, and the session may be closed and opened by the cases themselves.
+# Polls end soon, and the cases themselves may close and open the session.
 QUICK = {"DRAWBRIDGE_DELIVERY_WAIT": "0s", "DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT": "20ms"}
 
 
@@ -29,12 +29,12 @@ async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, tokens, 
         await upstream.kill()
     env, credentials = QUICK, ()
     if state == "authenticated":
-        # schemathesis also sends each request without the token and with a wrong one, and expects 401.
+        # schemathesis also sends each request without the token and with a wrong token, and expects 401.
         token = tokens.add("schemathesis", scopes="send,receive,call,admin")
         env = {**QUICK, **with_tokens(tokens), "DRAWBRIDGE_LIMITS_FAILED_AUTHENTICATIONS": "none"}
         credentials = ("--header", f"Authorization: Bearer {token}")
     gateway = await gateway_for(upstream, env=env, ready=state != "not connected")
-    # The states differ in few responses, so two of them get fewer random cases in the short form.
+    # Only few responses differ between the states, so two states get fewer random cases in the short form.
     await examine(gateway.url(), tmp_path, 15 if state == "connected" else 6, *credentials)
 
 
@@ -53,14 +53,14 @@ async def test_schemathesis_finds_nothing_with_any_store(
 
 
 async def examine(url, folder, examples, *arguments):
-    """Sends random requests for each operation: `examples` of them, or the number of the long form."""
+    """Sends random requests for each operation: `examples` requests, or the number of the long form."""
     few = ["--max-examples", str(examples), "--seed", "1", "--no-shrink"]
     options = ["--max-examples", EXAMPLES] if EXAMPLES else few
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("st"),
         *("--config-file", Path(__file__).with_name("schemathesis.toml")),
         *("run", f"{url}/openapi.yaml", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
-        # Only management listeners have this path.
+        # This path exists only on management listeners.
         *("--exclude-path", "/history"),
         *("--request-timeout", "30", "--no-color", *arguments, *options),
         cwd=folder,

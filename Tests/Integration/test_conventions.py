@@ -67,7 +67,7 @@ async def test_the_queue_waits_until_the_opening_is_done(convention, gateway_for
     gate.set()
     await gateway.ready()
     assert (await upstream.has_heard(3))[1:] == ["subscribe", "posted early"]
-    # Messages that the opening expected stay within the session; all others are pushes.
+    # Messages that the opening expected stay within the session. All other messages are pushes.
     assert (await client.poll(cursor="earliest", wait=10)).payloads == ["news that came meanwhile"]
 
 
@@ -75,7 +75,7 @@ async def test_a_connection_that_ends_during_the_opening_and_has_brought_pushes_
     convention, gateway_for
 ):
     async def converse(conversation):
-        # The first connection ends when it has brought a push.
+        # The first connection ends after it has brought a push.
         if len(upstream.conversations) == 1:
             await conversation.say("early")
             return
@@ -234,7 +234,7 @@ async def test_an_unanswered_heartbeat_ends_the_connection_and_not_the_next_one(
     gateway = await gateway_for(upstream, config=CLIENT_HEARTBEAT)
     await upstream.has_conversations(2)
     await upstream.has_heard(10)
-    # The new connection counts anew (1, 2, 3 and so on), and no beat of the old connection comes between.
+    # The new connection counts from 1 again (1, 2, 3 and so on), without a beat of the old connection in between.
     assert [json.loads(message)["n"] for message in upstream.last.heard[:10]] == list(range(1, 11))
     assert "upstream.heartbeat" in (await session(gateway))["last_failure"]
     assert len(upstream.conversations) == 2
@@ -276,7 +276,7 @@ async def test_pushes_have_topics_that_clients_filter_by(gateway_for, upstream):
     ]
     none = await client.poll(cursor="earliest", wait=0, topic="nothing")
     assert (none.payloads, none.cursor, none.more) == ([], end, False)
-    # A held poll gets only pushes that match its topics, however many others come between.
+    # A held poll gets only pushes that match its topics, however many other pushes arrive in between.
     held = asyncio.create_task(client.poll(cursor=end, wait=30, topic="a.*"))
     await upstream.push(*("tick" for _ in range(100)), '{"channel":"a.d"}')
     assert (await held).payloads == [{"channel": "a.d"}]
@@ -320,7 +320,7 @@ upstream:
 
 
 async def test_what_is_not_packed_as_announced_is_delivered_as_it_came(convention, gateway_for):
-    # Compressed only once: the header contains the time, so a second result would differ.
+    # The data is compressed only once. Its header contains the time, so a second result would differ.
     cut = gzip.compress(b"cut short")[:-4]
 
     async def converse(conversation):

@@ -1,8 +1,8 @@
-"""Conformance cases collected from other projects, run against the gateway, where the corpora are present.
+"""Conformance cases collected from other projects, run against the gateway if the corpora are present.
 
-They lie beside the project, in ../shared or where DRAWBRIDGE_CORPORA points, and are not part of it. By default every
-case is sent whole, and a quarter of the cases in each other combination of profile and split, so that every case is
-sent in pieces once. DRAWBRIDGE_CORPORA_SPLITS=1 sends every case in every combination, for minutes.
+The corpora are beside the project, in ../shared or where DRAWBRIDGE_CORPORA points, and are not part of it. By default,
+every case is sent whole. Each other combination of profile and split gets a quarter of the cases, so that every case is
+also sent in pieces once. DRAWBRIDGE_CORPORA_SPLITS=1 sends every case in every combination, which takes minutes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ RUN_HTTP1 = SHARED / "tools/run_http1.py"
 HTTP1_CORPUS = SHARED / "corpora/http1_public.jsonl.gz"
 ALL_SPLITS = bool(os.environ.get("DRAWBRIDGE_CORPORA_SPLITS"))
 
-# The quarter of the cases that a combination sends by default. The four take about as long together as one whole run.
+# The quarter of the cases that a combination sends by default. The four quarters take about as long as one whole run.
 QUARTERS = {("rfc", "byte"): 0, ("rfc", "random"): 1, ("hardened", "byte"): 2, ("hardened", "random"): 3}
 
 pytestmark = [
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(not RUN_HTTP1.exists(), reason=f"the corpora are not at {SHARED}"),
 ]
 
-# Several cases run at once, since most of a case's time is spent waiting for silence.
+# Several cases run at once, since a case waits for silence most of its time.
 JOBS = "8"
 
 
@@ -60,11 +60,11 @@ def corpus_for(profile, split, folder):
 
 
 async def http_cases(gateway, folder, profile, split):
-    """Runs the HTTP/1.1 corpus; the results by case, and its output for the report."""
+    """Runs the HTTP/1.1 corpus. Returns the results by case, and the output for the report."""
     results = folder / "results.json"
     options = ("--profile", profile, "--split", split, "--corpus", corpus_for(profile, split, folder))
     host, port = gateway.address()
-    # Many cases ask for PATH?something. The application refuses the unknown parameter, not the protocol.
+    # Many cases request PATH?something. The application refuses the unknown parameter, not the protocol.
     application = ("--path", "/v1/messages", "--app-400", "/errors/invalid-(parameter|text)")
     status, out = await run(RUN_HTTP1, host, port, *application, "--jobs", JOBS, "--json", results, *options)
     assert status in (0, 1), out[-4000:]
@@ -73,7 +73,7 @@ async def http_cases(gateway, folder, profile, split):
 
 @pytest_asyncio.fixture
 async def impatient(gateway_for, upstream):
-    """A gateway that holds no poll: a GET is answered at once, as the corpus expects."""
+    """A gateway that holds no poll: it responds to a GET at once, as the corpus expects."""
     return await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_WAIT": "0s"})
 
 
@@ -112,7 +112,7 @@ def strictly(text):
 
 
 async def test_json_of_the_upstream_is_told_from_text_that_only_looks_like_it(gateway, upstream, measured):
-    """Compares the gateway with a parser: a push that is JSON stands in answers as JSON, others as a string."""
+    """Compares the gateway with a parser: responses contain a JSON push as JSON, and any other push as a string."""
     cases = [json.loads(line) for line in (SHARED / "corpora/json_corpus.jsonl").read_text().splitlines()]
     texts = []
     for case in cases:
@@ -125,7 +125,7 @@ async def test_json_of_the_upstream_is_told_from_text_that_only_looks_like_it(ga
     for name, expect, text in texts:
         answer = await client.get(cursor=cursor, limit=1, max_bytes=1)
         assert answer.status == 200
-        # The answer itself must be JSON, whatever was pushed.
+        # The response itself must be JSON, whatever was pushed.
         batch = strictly(answer.body.decode())
         cursor = answer.headers["Gateway-Cursor"]
         (message,) = batch["messages"]

@@ -1,4 +1,4 @@
-"""Credentials that end while requests are held and streams are open for them: they expire, or are removed."""
+"""Credentials that expire or are removed while requests are held and streams are open for them."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from harness.streams import RawStream
 from harness.tokens import bearer
 from harness.waiting import eventually
 
-#: A wait that lasts longer than any test may.
+#: A wait that is longer than any test.
 LONG = {"wait": 50}
 SCOPES = "send,receive,call"
 CALLS = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"}
@@ -32,7 +32,7 @@ async def end(stream):
 
 
 async def ended(tasks):
-    """The responses to held requests. They end long before their waits."""
+    """The responses to held requests, which end long before their waits."""
     async with asyncio.timeout(30):
         return await asyncio.gather(*tasks)
 
@@ -43,7 +43,7 @@ def refused(answer):
 
 
 class Silent:
-    """An upstream that reads, and replies to calls when the test says so."""
+    """An upstream that reads messages, and replies to calls only when the test calls `reply`."""
 
     def __init__(self):
         self.conversation = None
@@ -63,7 +63,7 @@ class Silent:
         await self.conversation.say(json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": call["params"]}))
 
     def pause(self):
-        """Stops reading, so pings get no pong and no message is confirmed."""
+        """Stops reading, so that pings get no pong and no message is confirmed."""
         self.conversation.connection.transport.pause_reading()
 
     def resume(self):
@@ -72,7 +72,7 @@ class Silent:
 
 @pytest.fixture
 def silent(start, gateway_for):
-    """`await silent(env)`: a gateway, and the silent upstream behind it."""
+    """`await silent(env)`: a gateway with the silent upstream behind it."""
 
     async def silent(env):
         upstream = Silent()
@@ -173,7 +173,7 @@ async def test_a_stream_ends_when_its_token_is_removed(gateway_for, upstream, to
 
 @pytest.mark.parametrize("format", ["events", "lines"])
 async def test_a_stream_that_ends_with_its_token_gives_its_position(gateway_for, upstream, tokens, format):
-    """Its client continues behind the pushes that did not match its topics."""
+    """Its client continues after the pushes that did not match its topics."""
     token, other = tokens.add("a", scopes="receive"), tokens.add("b", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     stream = await stream_with(gateway, token, "topic=a*", format=format)
@@ -187,7 +187,7 @@ async def test_a_stream_that_ends_with_its_token_gives_its_position(gateway_for,
 
     await eventually(have_arrived, what="the pushes are there")
     await removed(gateway, tokens, token)
-    # The next push would match, but the stream ends before it is sent.
+    # The next push would match, but the stream ends before sending it.
     await upstream.push(json.dumps({"topic": "a"}))
     await end(stream)
     assert stream.events == []
@@ -227,7 +227,7 @@ async def test_what_is_held_gets_no_push_after_its_token_is_removed(gateway_for,
     for answer in await ended(held):
         refused(answer)
     assert (await lasting).json["messages"][0]["data"] == {"topic": "a1"}
-    # The client whose token was removed got no lease.
+    # The client with the removed token got no lease.
     answer = await client.request("POST", "/v1/consumers/shared/receive", params={"wait": 0}, headers=bearer(other))
     assert [message["deliveries"] for message in answer.json["messages"]] == [1]
 
@@ -241,7 +241,7 @@ async def test_only_a_request_that_has_done_nothing_gets_401_after_its_token_is_
     held = await hold(gateway, upstream, token)
     await removed(gateway, tokens, token)
     assert not any(task.done() for task in held)
-    # From now on each request could get its result.
+    # From now on, each request could get its result.
     await upstream.reply(1)
     upstream.resume()
     called, sent, delivery = await ended(held)
@@ -249,7 +249,7 @@ async def test_only_a_request_that_has_done_nothing_gets_401_after_its_token_is_
     assert b"jsonrpc" not in called.body
     refused(delivery)
     assert (sent.status, sent.json["state"]) == (200, "confirmed")
-    # Accepted messages are still sent, and requests of others continue.
+    # The gateway still sends accepted messages, and requests of other clients continue.
     await eventually(lambda: {"first", "second"} <= set(upstream.heard), what="the messages are sent")
     await upstream.reply(0)
     assert (await lasting).json["result"] == "mine"
@@ -310,7 +310,7 @@ async def test_a_slow_body_does_nothing_after_its_token_is_removed(silent, token
         env |= {"DRAWBRIDGE_STORE_ENGINE": "sqlite", "DRAWBRIDGE_STORE_PATH": str(tmp_path / "store")}
     gateway, upstream = await silent(env)
     requests = [await SlowRequest.send(gateway, token, *request) for request in SLOW]
-    # Its response shows that the heads before it have been read.
+    # This response shows that the gateway has read all earlier heads.
     assert (await gateway.client().get(bearer(token), wait=0)).status == 200
     await removed(gateway, tokens, token)
     await are_refused_without_effect(gateway, upstream, requests, other)
@@ -469,7 +469,7 @@ async def test_only_a_valid_certificate_with_a_name_of_a_rule_is_a_credential(
 
 async def test_what_is_held_ends_when_its_certificate_expires(certified, authority):
     gateway = await certified()
-    # Certificates begin an hour before.
+    # Certificates begin an hour ago.
     client = authority.issue("URI:spiffe://example/readers/7", for_clients=True, days=(3600 + 4) / 86_400)
     context = trusting(authority, client=client)
     streams = [await connect(gateway, context) for _ in range(2)]

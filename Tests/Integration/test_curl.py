@@ -1,4 +1,4 @@
-"""The commands that people type: the lines of the README and of the docs, with the real curl."""
+"""The commands that people type: the commands of the README and of the docs, with the real curl."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ PAGES = ["README.md", *(f"docs/{name}.md" for name in ("getting-started", "sendi
 
 
 def lines(page):
-    """Each `curl …` in a sentence or a table, and each line of a block that is a command by itself."""
+    """Each `curl …` in a sentence or a table, and each line of a block that is a complete command."""
     text = (PROJECT / page).read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     commands = "\n".join(block for language, block in blocks if language in ("", "sh"))
@@ -54,7 +54,7 @@ async def test_a_bare_post_and_a_poll_from_the_earliest(gateway, upstream, curl)
 
 
 async def test_a_large_post_with_the_expectation_curl_adds(gateway, upstream, curl, tmp_path):
-    # Above a mebibyte curl sends 'Expect: 100-continue' and waits for the answer.
+    # Above a mebibyte, curl sends 'Expect: 100-continue' and waits for the response.
     body = tmp_path / "body"
     body.write_bytes(bytes(range(256)) * 8192)
     headers = ("-H", "Content-Type: application/octet-stream", "-H", "Expect: 100-continue")
@@ -66,7 +66,8 @@ async def test_a_large_post_with_the_expectation_curl_adds(gateway, upstream, cu
 async def test_a_curl_that_keeps_the_etag_misses_nothing_from_its_first_poll_on(gateway, upstream, curl, tmp_path):
     position = tmp_path / "position"
     poll = [curl, "-sS", "--etag-compare", position, "--etag-save", position, f"{gateway.url()}/v1/messages?wait=0"]
-    # Without a stored position curl sends `If-None-Match: ""`. It stores the tag of a 200, but not of a 304.
+    # Without a stored position, curl sends `If-None-Match: ""`. It stores the tag of a 200 response, but not of a 304
+    # response.
     assert json.loads(await run(*poll))["gap"] is None
     assert await run(*poll) == b""
     await upstream.push("first")
@@ -107,5 +108,5 @@ async def test_every_line_of_the_page_works(page, line, gateway, curl, tmp_path)
         assert b"retry: 2000\n" in await first_bytes(curl, *words)
         return
     out = await run(curl, "-sS", "-w", "\n%{http_code}", *words, folder=tmp_path)
-    # A poll for one payload may find none.
+    # A poll for one payload may find no push.
     assert out.splitlines()[-1] in (b"200", b"202", *([b"204"] if "Accept: text/plain" in line else [])), out

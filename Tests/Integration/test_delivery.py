@@ -24,7 +24,7 @@ async def test_a_cursor_older_than_retention_gets_its_gap(gateway_for, upstream)
     batch = await client.poll(cursor=cursor, wait=0)
     assert batch.gap == {"missed": 15, "reason": "retention", "reasons": ["retention"]}
     assert batch.payloads == [f"message {i}" for i in range(15, 25)]
-    # The gap is reported once. After it nothing is missing.
+    # The gap is reported once. After it, no push is missing.
     await upstream.push("one more")
     payloads, _ = await client.collect(1, batch.cursor)
     assert payloads == ["one more"]
@@ -43,7 +43,7 @@ async def test_retention_by_bytes_drops_the_oldest(gateway_for, upstream):
 
 
 async def test_retention_goes_on_after_the_upstream_was_away(gateway_for, upstream):
-    """Each loss of the upstream is a gap in the buffer, which is no message and keeps no older message there."""
+    """Each loss of the upstream adds a gap to the buffer. A gap is no message and keeps no older message there."""
     config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  bytes: 64KiB\n"
     gateway = await gateway_for(None, config=config)
     client = gateway.client()
@@ -89,7 +89,7 @@ async def test_a_step_of_the_clock_drops_nothing_and_ends_nothing(gateway_for, u
     cursor = await client.here()
     await upstream.push("unread")
     await newest(client, "unread")
-    # Two hours ahead and back; into the year 10000 and beyond; before 1970 and before the common era.
+    # Two hours ahead and back, into the year 10000 and beyond, before 1970 and before the common era.
     for years, seconds in ((0, 7200), (0, -7200), (8000, 0), (200_000, 0), (-100, 0), (-4000, 0)):
         clock.shift(years * 31_557_600 + seconds)
         await upstream.push(f"{years} {seconds}")
@@ -132,7 +132,7 @@ async def test_a_restart_answers_an_old_cursor_at_once_even_with_nothing_to_give
 async def test_what_an_upstream_may_have_sent_while_it_was_away_is_told_as_a_gap_or_nothing_is_missing(
     gateway, upstream, client
 ):
-    """The upstream fails and returns. Every push that arrived is there in order, before and after the gap."""
+    """The upstream fails and returns. Every push that arrived is kept in order, before and after the gap."""
     cursor = await client.here()
     await upstream.push("before")
     await client.collect(1, cursor)

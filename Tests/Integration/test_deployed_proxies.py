@@ -41,7 +41,7 @@ each_proxy = each_proxy_of(DEPLOYED_PROXIES)
 
 
 def settings(kind, tokens):
-    """The settings of the gateway that the proxy's file demands, for a proxy on this machine."""
+    """The gateway settings that the proxy's file requires, for a proxy on this machine."""
     # Envoy replaces a loopback address of its client with an address of the machine.
     own = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
     text = gateway_settings(kind.path)
@@ -61,7 +61,7 @@ async def proxied_by(start, tmp_path, gateway_for, upstream, tokens):
             config = settings(kind, tokens)
             env = {
                 **changes,
-                # The public names of this file, not the names of the other tests.
+                # The public names in this file replace the names of the other tests.
                 "DRAWBRIDGE_HTTP_HOSTS": ",".join(yaml.safe_load(config)["http"]["hosts"]),
                 "DRAWBRIDGE_LOG_ACCESS": "all",
                 "DRAWBRIDGE_SHUTDOWN_PAUSE": "0s",
@@ -108,7 +108,7 @@ def test_the_proxy_accepts_its_file_without_a_warning(kind, tmp_path):
 
 @each_proxy_of(BALANCERS)
 async def test_a_gateway_with_the_demanded_settings_listens_where_the_proxy_connects(kind, tokens, tmp_path):
-    """The addresses as they are in the file: other tests replace them."""
+    """The file has its original addresses here, which other tests replace."""
     path = tmp_path / "drawbridge.yaml"
     path.write_text(f"{settings(kind, tokens)}\nupstream: {{url: 'ws://x/'}}\n")
     status, _, err = await run("check-config", "--config", path)
@@ -136,7 +136,7 @@ async def test_a_post_a_poll_and_a_stream_pass(proxied, upstream):
             await eventually(lambda: held(gateway, 1), what="the poll is held")
             await upstream.push("now")
             assert (await poll).payloads == ["now"]
-            # Each push arrives while the stream is open: the proxy buffers nothing.
+            # The push arrives while the stream is open, so the proxy buffers nothing.
             assert await pushed(stream) == "now"
             await upstream.push("then")
             assert await pushed(stream) == "then"
@@ -155,10 +155,9 @@ async def held(gateway, count):
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedCaddy])
 async def test_the_gateway_knows_the_client_behind_two_proxies(kind, proxied_by):
-    """Each proxy appends its peer's address, and both proxies are trusted here. So the client is the rightmost address
-    that is not trusted.
+    """The client is the rightmost address that is not trusted.
 
-    Caddy replaces the field.
+    Each proxy appends its peer's address, and both proxies are trusted here. Caddy replaces the field.
     """
     gateway, client = await proxied_by(kind)
     await client.request("GET", "/v1/session", headers={"X-Forwarded-For": "198.51.100.7"})
@@ -170,7 +169,7 @@ async def test_the_gateway_knows_the_client_behind_two_proxies(kind, proxied_by)
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedEnvoy])
 async def test_a_client_cannot_state_its_address_or_that_it_uses_tls(kind, proxied_by):
-    """Envoy is left out: it replaces any loopback address with an address of this machine."""
+    """Envoy is not tested here, since it replaces any loopback address with an address of this machine."""
     gateway, client = await proxied_by(kind)
     stated = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
     connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
@@ -227,7 +226,7 @@ async def test_the_stream_of_a_client_that_is_gone_ends_with_a_heartbeat(kind, p
 
     async with aiohttp.ClientSession(client.base, headers=client.fields) as session:
         async with session.get("/v1/messages", headers={"Accept": "text/event-stream"}) as stream:
-            # The beginning of a stream arrives before any push does.
+            # The beginning of a stream arrives before any push.
             assert await asyncio.wait_for(stream.content.readline(), 30)
             assert await open_streams(1)
             stream.connection.transport.abort()
@@ -235,7 +234,7 @@ async def test_the_stream_of_a_client_that_is_gone_ends_with_a_heartbeat(kind, p
 
 
 async def follow_etags(gateway, client, upstream):
-    """Polls that repeat the last `ETag`, with and without news. Returns all responses."""
+    """Repeats polls with the last `ETag`, with and without new pushes. Returns all responses."""
     packed = {"Accept-Encoding": "gzip"}
     responses = [await client.get(wait=0, headers=packed)]
     for text in ["short " * 50, "long " * 1000, "then " * 50]:
@@ -254,7 +253,8 @@ async def follow_etags(gateway, client, upstream):
 async def test_an_etag_continues_although_a_response_was_compressed(kind, proxied_by, upstream):
     gateway, client = await proxied_by(kind, compresses=True)
     responses = await follow_etags(gateway, client, upstream)
-    # The gateway compresses only the long response. A proxy may leave the first response uncompressed, as it is empty.
+    # The gateway compresses only the long response. A proxy may leave the first response uncompressed, since it is
+    # empty.
     compressed = [response.headers.get("Content-Encoding") == "gzip" for response in responses[1:]]
     assert compressed == ([True, True, True] if kind.compression else [False, True, False])
 
@@ -293,14 +293,14 @@ async def test_the_largest_body_passes(kind, proxied_by, upstream):
 
 @pytest.mark.timeout(180)
 async def test_a_poll_is_held_for_longer_than_proxies_wait_by_default(proxied_by):
-    """Through all of them at once, since it takes more than a minute."""
+    """The polls go through all proxies at once, since each takes more than a minute."""
 
     async def hold(kind):
         _, client = await proxied_by(kind, DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT="70s")
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await client.get(wait=65)
-        # The poll ended by itself, not by a timeout of the proxy.
+        # The gateway ended the poll, not a timeout of the proxy.
         assert answer.status == 200, (kind, answer.body)
         assert loop.time() - began >= 64, kind
 
@@ -361,7 +361,7 @@ async def test_a_post_whose_response_is_lost_is_not_repeated(kind, start, tmp_pa
 
     async with contextlib.aclosing(_statuses(proxy.address, b"POST")) as statuses:
         async for status in statuses:
-            # The proxy passes no request on before it has found a gateway healthy.
+            # The proxy passes on no request before it has found a gateway healthy.
             if arrived():
                 break
             assert status == b"503"
@@ -371,7 +371,7 @@ async def test_a_post_whose_response_is_lost_is_not_repeated(kind, start, tmp_pa
 
 
 async def _statuses(address, method):
-    """The statuses of requests, sent one after another. Each request waits until the one before has ended."""
+    """The statuses of requests. Each request is sent after the previous request has ended."""
     while True:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(
@@ -385,7 +385,7 @@ async def _statuses(address, method):
 
 
 class Checks(RawUpstream):
-    """The management listener of a gateway, as health checks see it. It counts the checks that fail."""
+    """The management listener of a gateway, as health checks see it. Counts failed checks."""
 
     def __init__(self, gateway):
         super().__init__(self._respond)
@@ -411,8 +411,8 @@ async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, 
 
     _, client = await proxied_by(kind, management=management)
     await upstream.kill()
-    # Two checks of each server, and one more. There are two servers; for Envoy they are one, as they have the same
-    # address.
+    # Two checks of each server, and one more. There are two servers, which Envoy counts as one, because they have the
+    # same address.
     enough = {"haproxy": 5, "envoy": 3}.get(kind.program, 0)
     await eventually(lambda: checks[0].failed >= enough, what="the checks fail")
     texts = [f"queued {number}" for number in range(10)]
@@ -424,7 +424,10 @@ async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, 
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedNginx])
 async def test_a_post_passes_beside_more_held_polls_than_a_proxy_has_connections_by_default(kind, proxied_by):
-    """1,024 in Envoy, and 150 threads in Apache. The limit of nginx is outside of its file."""
+    """The default limits are 1,024 connections in Envoy and 150 threads in Apache.
+
+    The limit of nginx is outside of its file.
+    """
     count = 1100
     gateway, client = await proxied_by(kind)
     head = request_head(client, f"GET /v1/messages?wait=55&cursor={await client.here()} HTTP/1.1")
@@ -434,7 +437,7 @@ async def test_a_post_passes_beside_more_held_polls_than_a_proxy_has_connections
             polls.append((await asyncio.open_connection(*client.address))[1])
             polls[-1].write(head)
         await eventually(lambda: held(gateway, count), what="the polls are held")
-        # Over a new connection: Apache closes idle ones while many of its threads are occupied.
+        # Uses a new connection, because Apache closes idle connections while many of its threads are occupied.
         other = Client(client.base, headers=client.fields)
         try:
             await other.accepted("beside them")

@@ -1,4 +1,4 @@
-"""The files of deploy/replicas: whether they agree with each other, and whether all of it runs on loopback."""
+"""The files of deploy/replicas: whether they agree with each other, and whether all of them run on loopback."""
 
 import contextlib
 import json
@@ -35,11 +35,12 @@ def addresses(prefix, network):
     return [service["networks"][network]["ipv4_address"] for service in services(prefix).values()]
 
 
-# -- What the files say -----------------------------------------------------------------------------------------------
+# -- The contents of the files
+# ------------------------------------------------------------------------------------------
 
 
 def test_compose_knows_every_member_of_the_file():
-    # COMPOSE contains the merged `<<` keys, which the tool does not understand.
+    # COMPOSE has its `<<` keys already merged, since the tool does not understand them.
     PyCompose.from_yaml(json.dumps(COMPOSE)).validate()
 
 
@@ -48,7 +49,7 @@ def test_the_services_have_no_rights_that_they_do_not_need():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
-    # Redis has no password: the load balancer, which clients can reach, is not in its network.
+    # Redis has no password, so the load balancer, which clients can reach, must not be in its network.
     assert COMPOSE["networks"]["inside"]["internal"] is True
     assert [name for name, service in SERVICES.items() if "inside" not in service["networks"]] == ["haproxy"]
     build = services("gateway")["gateway1"]["build"]["context"]
@@ -77,7 +78,7 @@ async def test_compose_waits_for_the_whole_shutdown_and_haproxy_notices_it(tmp_p
     steps = ("shutdown.pause", "shutdown.drain", "shutdown.flush", "upstream.timeouts.closing")
     for service in services("gateway").values():
         assert sum(seconds(settings[step]) for step in steps) + 3 <= seconds(service["stop_grace_period"])
-    # The time in which HAProxy notices a failed check: inter x fall.
+    # The time in which HAProxy notices a failed check: the product of `inter` and `fall`.
     assert seconds(settings["shutdown.pause"]) > 2
 
 
@@ -121,7 +122,8 @@ async def effective_settings(tmp_path):
     return dict(re.findall(r"^(\S+): (\S+)", text, re.MULTILINE))
 
 
-# -- What they do -----------------------------------------------------------------------------------------------------
+# -- The running programs
+# -----------------------------------------------------------------------------------------------
 
 
 class Server(Program):
@@ -141,8 +143,8 @@ class Server(Program):
 
 @pytest_asyncio.fixture
 async def deployed(start, tmp_path, gateway_for, upstream):
-    """Everything in compose.yaml. Returns the gateways, a client behind HAProxy, and a client of a Sentinel."""
-    # Addresses that no other test uses: 172.31.* are 127.N.* here.
+    """Starts everything in compose.yaml. Returns the gateways, a client behind HAProxy, and a client of a Sentinel."""
+    # No other test uses these addresses. 127.N.* stands for 172.31.* of the file.
     network = f"127.{random.randrange(32, 250)}."
 
     def here(text):
@@ -156,7 +158,7 @@ async def deployed(start, tmp_path, gateway_for, upstream):
         source = "sentinel.conf" if is_sentinel else "redis.conf"
         text = here((FOLDER / "redis" / source).read_text())
         text = re.sub(r"^bind .*$", f"bind {address}", text, flags=re.MULTILINE).replace("dir /data", f"dir {folder}")
-        # A server that connects from a loopback address would otherwise be known as 127.0.0.1.
+        # Other servers would otherwise know this server as 127.0.0.1, because it connects from a loopback address.
         text += f"sentinel announce-ip {address}\n" if is_sentinel else f"replica-announce-ip {address}\n"
         text += here(service.get("environment", {}).get("FIRST_ROLE", ""))
         (folder / source).write_text(text)
@@ -202,7 +204,7 @@ async def test_everything_runs_together(deployed, upstream):
         await client.accepted(sent[-1])
         return len(sent) >= 9 and all(await requests_of(gateways))
 
-    # HAProxy spreads the messages over all gateways that are ready, whichever gateway holds the session.
+    # HAProxy distributes the messages over all gateways that are ready, whichever gateway holds the session.
     await eventually(are_used, what="the load balancer uses each gateway")
     assert await upstream.has_received(len(sent)) == sent
 
@@ -212,13 +214,13 @@ async def test_everything_runs_together(deployed, upstream):
     # A response may arrive before the gateway has counted it.
     await eventually(are_counted, what="each message is counted once")
     assert len(upstream.requests) == 1
-    # The holder is killed.
+    # The test kills the holder.
     (holder,) = [gateway for gateway in gateways if (await gateway.metrics())["drawbridge_store_held_sessions"]]
     await holder.kill()
     await client.accepted("after the kill")
     assert (await upstream.has_received(len(sent) + 1))[len(sent) :] == ["after the kill"]
     assert len(upstream.requests) == 2
-    # Next, the Sentinels are told to promote another primary at once.
+    # Then a Sentinel is told to promote another primary at once.
     primary = await sentinel.sentinel_get_master_addr_by_name("main")
 
     async def begins():

@@ -20,14 +20,14 @@ from harness.ports import reserve_port
 from harness.tokens import TokenFile
 from harness.waiting import eventually
 
-# No client needs this pause here, so it would only cost time.
+# No client needs this pause here, so it would only take time.
 NO_PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "0s"}
 TOKENS = "/run/secrets/drawbridge/tokens"
 UPSTREAM_TOKEN = "/run/secrets/drawbridge/upstream-token"
 
 
 def seconds(text):
-    """The seconds of a text such as `1m30s`, `5s` or `2s` in settings and units."""
+    """The seconds of a duration in settings and units, such as `1m30s`, `5s` or `2s`."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
 
@@ -101,7 +101,7 @@ def test_the_manifests_name_what_is_there():
 
 
 def test_the_pod_has_no_rights_that_it_does_not_need():
-    """The profile `restricted` of the Pod Security Standards, and a root file system that is read-only."""
+    """The profile `restricted` of the Pod Security Standards, and a read-only root file system."""
     spec = pod()["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 65532)
@@ -130,7 +130,7 @@ async def test_a_gateway_runs_with_the_config_map_and_serves_the_probes(gateway_
     client = gateway.client(headers={"Authorization": f"Bearer {secrets.token}"})
     await client.accepted("hello")
     assert await upstream.has_received(1) == ["hello"]
-    # All pods have this upstream. If none of them were ready without it, no client could queue a message.
+    # All pods have this upstream. If no pod were ready without it, no client could queue a message.
     await upstream.kill()
 
     async def is_lost():
@@ -188,7 +188,7 @@ def systemd_analyze():
 
 @pytest.fixture
 def units(tmp_path):
-    """The units, with the program under test in place of the installed one."""
+    """The units, with the program under test in place of the installed program."""
     paths = {name: tmp_path / f"drawbridge.{name}" for name in ("service", "socket")}
     paths["service"].write_text(replaced("systemd/drawbridge.service", {"/usr/bin/drawbridge": str(BINARY)}))
     paths["socket"].write_text(replaced("systemd/drawbridge.socket", {}))
@@ -202,7 +202,7 @@ def test_systemd_accepts_the_units_without_a_warning(units, systemd_analyze):
 
 
 def test_the_service_is_confined(units, systemd_analyze):
-    """The exposure goes from 0 (none) to 10. The rest is the network, which a gateway needs."""
+    """The exposure has a range from 0 (none) to 10. The remaining exposure is the network, which a gateway needs."""
     command = [systemd_analyze, "security", "--offline=true", "--threshold=15", "--no-pager", units["service"]]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
@@ -265,7 +265,7 @@ async def test_systemd_waits_for_the_whole_shutdown(units, tmp_path):
 
 
 def test_systemd_does_not_give_up_while_a_failure_may_pass(units):
-    """By default systemd allows five starts in ten seconds (systemd.unit(5)). Afterwards the socket fails, too."""
+    """By default, systemd allows five starts in ten seconds (systemd.unit(5)). Afterwards, the socket fails, too."""
     unit = units["service"].read_text()
     assert "StartLimit" not in unit
     assert 5 * seconds(re.search(r"^RestartSec=(.+)$", unit, re.MULTILINE)[1]) > 10
@@ -295,8 +295,7 @@ async def test_envoy_has_the_limits_of_the_gateway(tmp_path, name):
     path.write_text("upstream: {url: 'ws://x/'}\n")
     _, text, _ = await run("check-config", "--all", "--config", path)
     settings = dict(re.findall(r"^(\S+): (\S+)", text, re.MULTILINE))
-    # Envoy must close an idle connection before the gateway does. Otherwise a request can meet the close of the
-    # gateway.
+    # Envoy must close an idle connection before the gateway does. Otherwise, a request could meet the gateway's close.
     idle = options["common_http_protocol_options"]["idle_timeout"]
     assert seconds(idle) < seconds(settings["http.idle_timeout"])
     (limits,) = cluster["circuit_breakers"]["thresholds"]

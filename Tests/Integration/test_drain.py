@@ -18,7 +18,7 @@ async def test_readiness_fails_first_and_everything_is_served_until_the_pause_is
     await eventually(lambda: holds(gateway, 1), what="the poll is held")
     gateway.signal()
     await eventually(lambda: is_draining(gateway), what="readiness fails")
-    # During the pause, a new connection and an open one are served.
+    # During the pause, the gateway serves a new connection and an open connection.
     answer = await gateway.client().send("during the pause")
     assert answer.status == 202
     assert "Connection" not in answer.headers
@@ -27,7 +27,7 @@ async def test_readiness_fails_first_and_everything_is_served_until_the_pause_is
     assert (await gateway.manage("/livez")).status == 200
     await upstream.push("news")
     assert (await poll).json["messages"][0]["data"] == "news"
-    # During a drain SIGHUP has no effect, and a second signal ends the program at once.
+    # During a drain, SIGHUP has no effect, and a second signal ends the program at once.
     gateway.signal(signal.SIGHUP)
     await gateway.logs(lambda record: "not reloaded" in record["message"], what="that nothing is reloaded")
     gateway.signal()
@@ -43,7 +43,7 @@ async def test_each_step_is_logged_in_its_order(upstream, gateway_for):
 
 
 async def test_the_log_says_what_each_step_waits_for(raw_upstream, gateway_for):
-    """A client that has sent half of its request, and then a message for an upstream that reads nothing."""
+    """A client has sent half of a request, and then a message for an upstream that does not read."""
 
     async def deaf(reader, writer):
         await upgrade(reader, writer)
@@ -81,7 +81,7 @@ async def test_probes_are_served_and_a_late_post_is_sent_while_it_drains(upstrea
     gateway.signal()
     await eventually(lambda: refuses(gateway), what="clients are refused")
     await eventually(lambda: is_draining(gateway), what="readiness fails")
-    # Both listeners are asked over new connections.
+    # The requests to both listeners use new connections.
     management = gateway.client("management")
     assert (await management.request("GET", "/livez")).status == 200
     assert (await management.request("GET", "/metrics")).status == 200
@@ -90,7 +90,7 @@ async def test_probes_are_served_and_a_late_post_is_sent_while_it_drains(upstrea
     assert b" 202 " in head
     assert b"Connection: close\r\n" in head
     assert await gateway.exit_status() == 0
-    # Clients drain before the queue, so the last accepted message has been sent.
+    # Clients drain before the queue, so the gateway has sent the last accepted message.
     assert upstream.received == ["late"]
     writer.close()
 
@@ -164,7 +164,7 @@ async def test_a_request_on_a_kept_connection_is_served_before_it_closes(upstrea
 
 
 async def test_a_stream_ends_with_its_position(upstream, gateway):
-    """Its client gets the position, though no message matched its topics and no heartbeat was due."""
+    """The client gets the position, although no message matched its topics and no heartbeat was due."""
     streams = [await RawStream.open(gateway.address(), "topic=none", format=form) for form in ("events", "lines")]
     await upstream.push("a", "b")
     client = gateway.client()
@@ -180,7 +180,7 @@ async def test_a_stream_ends_with_its_position(upstream, gateway):
 
 
 async def test_the_end_comes_within_the_sum_of_its_limits(raw_upstream, gateway_for):
-    """The upstream reads nothing, and clients neither finish their requests nor read their responses."""
+    """The upstream does not read, and clients neither finish their requests nor read their responses."""
 
     async def deaf(reader, writer):
         await upgrade(reader, writer)
@@ -196,7 +196,7 @@ async def test_the_end_comes_within_the_sum_of_its_limits(raw_upstream, gateway_
     await eventually(lambda: has_half_a_body(gateway), what="half of the post has arrived")
     connections[1][1].write(b"GET /v1/messages?cursor=earliest HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
     gateway.signal()
-    # This is three times the sum. With the default of only one of the limits it would take longer.
+    # This is three times the sum. With the default of one of the limits, it would take longer.
     assert await gateway.exit_status(within=6.5) == 0
     last = gateway.records[-1]
     assert (last["message"], last["orderly"]) == ("stopped", False)

@@ -151,7 +151,7 @@ async def test_a_problem_of_the_gateway_is_logged_at_info_and_no_flood(gateway_f
 
     await eventually(logged, what="a line")
 
-    # However long the 200 requests took, most of them have no line, and a later line gives their number.
+    # The log has no line for most of the 200 requests, however long they took. A later line contains their number.
     async def is_counted():
         await client.send("x", headers={"TTL": "0"})
         return any("suppressed" in record for record in logged())

@@ -13,7 +13,7 @@ from harness.gateway import Gateway
 from harness.reverse_proxies import REVERSE_PROXIES, Envoy
 from harness.waiting import eventually
 
-# A page that records the events of its EventSource. It does nothing about errors.
+# A page that records the events of its EventSource. It does not handle errors.
 PAGE = """<!doctype html>
 <script>
   const now = () => performance.timeOrigin + performance.now();
@@ -34,7 +34,8 @@ PAGE = """<!doctype html>
 
 CUTS = cuts_everywhere(3)
 
-# This is shorter than the time between two keep-alives, so no keep-alive flushes a response that a proxy buffers.
+# This is shorter than the time between two keep-alives. A proxy that buffers a response thus gets no keep-alive that
+# flushes it.
 BEFORE_A_KEEP_ALIVE = 10
 
 ROUTES = [None, *REVERSE_PROXIES]
@@ -75,7 +76,7 @@ class Listener:
 
 @pytest.fixture
 def listen(start):
-    """`await listen(address, query)`: a page whose EventSource is connected to that address."""
+    """`await listen(address, query)`: a page with an EventSource that is connected to that address."""
 
     async def listen(address, query=""):
         browser = await start(Chromium())
@@ -118,7 +119,7 @@ async def test_each_push_reaches_the_page_before_the_next(route, gateway, upstre
 @pytest.mark.parametrize("route", ROUTES, ids=name)
 async def test_it_resumes_wherever_its_connection_is_cut(route, gateway, upstream, start, listen, reach):
     cutter = await start(Cutter(await reach(route, gateway), CUTS, retries_soon=True))
-    # Enough for all cuts: each stream has up to three messages before its cut.
+    # There are enough pushes for all cuts, since each stream has up to three messages before its cut.
     pushed = [f"push {number}" for number in range(3 * len(CUTS))]
     await upstream.push(*pushed)
     page = await listen(cutter.address, "cursor=earliest")
@@ -160,7 +161,7 @@ async def test_it_resumes_with_a_topic_filter(route, gateway_for, upstream, star
 
 
 async def test_it_advances_while_nothing_matches_its_topics(gateway_for, upstream, start, listen):
-    """Otherwise its stream would report a gap, though only pushes that do not match its topics are missing."""
+    """Otherwise, its stream would report a gap, although only pushes that do not match its topics are missing."""
     env = {"DRAWBRIDGE_DELIVERY_MESSAGES": "5", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
     gateway = await gateway_for(upstream, config=TOPICS, env=env)
     client = gateway.client()
@@ -193,7 +194,7 @@ async def test_what_retention_drops_while_it_is_disconnected_is_a_gap(
     with closed(cutter):
         await upstream.push(*(f"push {number}" for number in range(25)))
         await eventually(lambda: position(client, 26), what="the gateway has received all pushes")
-    # The page reconnects after the time that the stream named.
+    # The page reconnects after the time that the stream has set.
     await page.has(11)
     assert await page.payloads() == ["before", *(f"push {number}" for number in range(15, 25))]
     (gap,) = (await page.record())["gaps"]

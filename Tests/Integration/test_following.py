@@ -1,4 +1,4 @@
-"""Clients that do not use cursors: one follows Link, one echoes ETag. Both are aborted again and again."""
+"""Clients that do not use cursors: one client follows Link, and one echoes ETag. Both are aborted again and again."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ ABORTED = 20
 
 
 class Follower:
-    """A client that polls as the header fields of the responses say. `received` has the payloads in order."""
+    """A client that polls as the header fields of the responses say. `received` contains the payloads in order."""
 
     def __init__(self, client, accept):
         self._client = client
@@ -33,7 +33,7 @@ class Follower:
         self.advance(answer)
 
     async def run(self, heard):
-        """Polls until `heard()` is true; some polls are aborted while they are held."""
+        """Polls until `heard()` is true. Aborts some polls while they are held."""
         chance = random.Random(1)
         while not heard():
             polling = asyncio.create_task(self.poll())
@@ -49,7 +49,7 @@ class Follower:
 
 
 class LinkFollower(Follower):
-    """Knows one address at first, and follows Link afterwards."""
+    """Starts with one address, and then follows Link."""
 
     target = "/v1/messages?cursor=earliest&wait=10s&limit=7"
 
@@ -78,7 +78,7 @@ class ETagEcho(Follower):
 async def test_a_client_that_is_aborted_while_held_misses_nothing(gateway, upstream, kind):
     follower = kind(gateway.client(), None)
     if kind is ETagEcho:
-        # The first ETag comes from a HEAD request, so the follower starts at this moment.
+        # The first ETag comes from a HEAD request, so the follower starts at the current position.
         answer = await gateway.client().request("HEAD", "/v1/messages")
         follower.tag = answer.headers["ETag"]
     pushed = [f"push {number}" for number in range(PUSHES)]
@@ -86,7 +86,8 @@ async def test_a_client_that_is_aborted_while_held_misses_nothing(gateway, upstr
     sent = 0
     chance = random.Random(2)
     while sent < PUSHES:
-        # Bursts of pushes, with pauses in which polls are held. The bursts continue until enough polls were aborted.
+        # Sends bursts of pushes, with pauses in which polls are held. The bursts continue until enough polls were
+        # aborted.
         if follower.aborted < ABORTED:
             await asyncio.sleep(chance.uniform(0.02, 0.06))
         count = min(chance.randint(1, 20), PUSHES - sent)

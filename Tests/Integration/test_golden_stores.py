@@ -1,8 +1,8 @@
-"""Stores that an earlier program has written, with records of all kinds: this program reads them and continues.
+"""Stores that an earlier program has written, with records of all kinds. This program reads them and continues.
 
 `DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_golden_stores.py` writes the files again, by the same story.
 Only ids, times and tokens differ then. Do so only when the story gets a new kind of record. A program always
-understands its own files, so new files would hide that it does not understand older ones.
+understands its own files, so new files would hide that it does not understand older files.
 """
 
 import datetime
@@ -46,7 +46,7 @@ def chat(start):
 
 
 async def _told(gateway_for, start, chat, *, config=None, env=None):
-    """The story of a gateway with these settings, after it was told."""
+    """Runs the story on a gateway with these settings, and returns it."""
     plain, server = await start(golden.PlainUpstream()), await chat(recovers=False)
     gateway = await gateway_for(None, config=golden.configuration(plain, server, **(config or {})), env=env)
     await server.has_conversations(1)
@@ -70,7 +70,7 @@ def _is_same(new, old):
 
 
 class Later:
-    """This program after the earlier program, on the same store, a few seconds later."""
+    """The current program after the earlier program, on the same store, a few seconds later."""
 
     def __init__(self, expected, gateway, plain, chat):
         self.expected, self.gateway, self.plain, self.chat = expected, gateway, plain, chat
@@ -88,11 +88,12 @@ class Later:
         assert opened.status == 200, opened.body
 
     async def shows_what_was(self):
-        """Clients see the same as before, and queued messages are sent."""
+        """Clients see the same state as before, and the gateway sends queued messages."""
         for name, client in (("default", self.client), ("chat", self.chatting)):
             expected = self.expected[name]
             now = await golden.observed(client, self.expected["deliveries"][name])
-            # One log ends with a gap, and this start adds no other. The other session's server has restored its state.
+            # One log ends with a gap, and this start adds no further gap. The server of the other session has restored
+            # its state.
             for member in ("transcript", "consumers", "dead"):
                 assert now[member] == expected[member], member
             for label, delivery in expected["deliveries"].items():
@@ -176,7 +177,7 @@ class Later:
 
 
 def _is_continued(before, after):
-    """Checks that a restart changed nothing but the end of the log."""
+    """Checks that a restart has changed only the end of the log."""
     for old, new in zip(before, after, strict=True):
         assert new["transcript"][: len(old["transcript"])] == old["transcript"]
         for member in ("consumers", "dead"):
@@ -226,7 +227,7 @@ def _shared(database, listeners):
 
 
 async def test_keys_of_an_earlier_program_are_continued(gateway_for, start, chat, tmp_path):
-    """The earlier gateway was killed. One gateway takes its sessions over, and another gateway follows them."""
+    """The earlier gateway was killed. One gateway takes over its sessions, and another gateway follows them."""
     if _WRITES:
         database, tick = await start(RedisServer(tmp_path)), await start(Upstream())
         config = {**_shared(database, "127.0.0.1:0"), "tick": tick}
@@ -249,7 +250,7 @@ async def test_keys_of_an_earlier_program_are_continued(gateway_for, start, chat
 
     expected = _expected("redis")
     database = await start(RedisServer(tmp_path))
-    # The history id of the earlier server is replaced with the id of this server.
+    # The id of this server's history replaces the id of the earlier server's history.
     await golden.load_redis((golden.FOLDER / "redis.commands").read_text(), database)
     plain, server, tick = await start(golden.PlainUpstream()), await chat(recovers=True), await start(Upstream())
     options = {

@@ -1,8 +1,8 @@
 """Requests while the gateway restarts: with inherited sockets, and behind load balancers that watch /readyz.
 
 No request fails, and each accepted message reaches the upstream once. Cursors belong to an instance: a client that
-presents a cursor to another instance gets a gap with the reason `restart`. Without a gap, pushes come in order, each
-once, in polls and in streams; a stream continues where it ended.
+presents a cursor to another instance gets a gap with the reason `restart`. Without a gap, pushes come in order and
+once, in polls and in streams. A stream continues where it ended.
 
 DRAWBRIDGE_OPERATION_REQUESTS sets the number of requests per test; `make operation` uses 10000.
 """
@@ -26,12 +26,12 @@ from harness.waiting import eventually
 
 REQUESTS = int(os.environ.get("DRAWBRIDGE_OPERATION_REQUESTS", "600"))
 RESTARTS = 3
-# Longer than the health checks need to see that /readyz fails.
+# The pause is longer than the health checks need to notice that /readyz fails.
 PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "2s"}
 
 
 async def during(traffic, disturb):
-    """Runs `disturb` three times, spread over the requests of `traffic`."""
+    """Runs `disturb` three times, distributed over the requests of `traffic`."""
     async with asyncio.TaskGroup() as group:
         group.create_task(traffic.run())
         for number in range(RESTARTS):
@@ -80,20 +80,20 @@ async def test_no_request_fails_while_the_gateway_is_restarted_with_inherited_so
 
 
 class EnvoyForTwo(Sidecar):
-    """Envoy before two gateways, each checked by its /readyz, with the configuration that docs/sidecar.md explains."""
+    """Envoy in front of two gateways, with checks of their /readyz, as docs/sidecar.md explains."""
 
     def __init__(self, folder, gateways):
         super().__init__(folder, [(api, management[1]) for api, management in gateways], check_often)
 
 
 def check_often(cluster):
-    """A drain takes until the health check notices it, so this check is quick."""
+    """Checks often, since a drain waits until the health check notices it."""
     cluster["health_checks"][0] |= {
         "interval": "0.2s",
         "unhealthy_interval": "0.2s",
         "no_traffic_interval": "0.2s",
         "unhealthy_threshold": 1,
-        # A busy machine may need long to answer.
+        # A busy machine may need long to respond.
         "timeout": "10s",
     }
 

@@ -1,4 +1,4 @@
-"""A new connection takes over from the old one. Nothing is lost or doubled, and a failure changes nothing."""
+"""A new connection replaces the old connection. No message is lost or doubled, and a failure changes nothing."""
 
 import asyncio
 import collections
@@ -30,7 +30,7 @@ class Broadcaster(Upstream):
 
     async def _converse(self, connection):
         if self._greets:
-            # Like a server that must look something up first: the connection is open, but gets nothing yet.
+            # Acts like a server that must look something up first: the connection is open, but gets nothing yet.
             await asyncio.sleep(0)
             self.greeted += 1
             await connection.send(f"hello {self.greeted}")
@@ -44,7 +44,7 @@ class Broadcaster(Upstream):
         while not stopped.is_set():
             self.pushed += 1
             for connection in list(self._subscribers):
-                # If this connection has ended, the others still get the push.
+                # If this connection has ended, the other connections still get the push.
                 with contextlib.suppress(ConnectionClosed):
                     await connection.send(f"push {self.pushed}")
             await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def test_a_hundred_hand_overs_under_load(start, gateway_for, measured, gre
 
 
 class Responder(Upstream):
-    """Broadcasts one numbered stream to every connection, and responds `ok` to each message, after `delay`."""
+    """Broadcasts one numbered stream to every connection, and responds `ok` to each message after `delay`."""
 
     def __init__(self, *, delay=0.0, upgrade_delay=0.0, **options):
         async def wait(connection, request):
@@ -154,7 +154,7 @@ class Responder(Upstream):
             await self._respond(connection)
 
     async def _respond(self, connection):
-        # This is the time that the upstream works, not a wait of the test.
+        # This is the working time of the upstream, not a wait of the test.
         await asyncio.sleep(self._delay)
         with contextlib.suppress(ConnectionClosed):
             await connection.send("ok")
@@ -171,7 +171,7 @@ class Responder(Upstream):
 @pytest.mark.parametrize("posts", [False, True], ids=["pushes", "pushes and responses"])
 @pytest.mark.parametrize("redeliver", ["never", "unconfirmed"])
 async def test_reloads_within_the_overlap_neither_lose_double_nor_reorder(start, gateway_for, posts, redeliver):
-    """Fifteen reloads a third of a second apart, an upgrade that takes 200 ms, an overlap of half a second."""
+    """Fifteen reloads, a third of a second apart, with an upgrade that takes 200 ms and an overlap of half a second."""
     upstream = await start(Responder(delay=0.05 if posts else 0, upgrade_delay=0.2))
     env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "500ms", "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver}
     gateway = await gateway_for(upstream, env=env)
@@ -230,7 +230,7 @@ async def test_reloads_within_the_overlap_neither_lose_double_nor_reorder(start,
 @pytest.mark.parametrize("delay", [0, 0.05], ids=["at once", "late"])
 async def test_equal_responses_are_each_delivered_across_hand_overs(start, gateway_for, delay):
     upstream = await start(Responder(delay=delay))
-    # A fast machine posts more than the default number of pushes that are kept.
+    # A fast machine posts more messages than the number of pushes that are kept by default.
     env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "200ms", "DRAWBRIDGE_DELIVERY_MESSAGES": "1000000"}
     gateway = await gateway_for(upstream, env=env)
     client = gateway.client()
@@ -264,7 +264,7 @@ async def test_equal_responses_are_each_delivered_across_hand_overs(start, gatew
 
 
 async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messages(gateway_for, raw_upstream):
-    """With `redeliver: unconfirmed` a message waits for the messages before it, but not for the end of the overlap."""
+    """With `redeliver: unconfirmed`, a message waits for earlier messages, but not for the end of the overlap."""
     connections = []
     received = []
     may_confirm = asyncio.Event()
@@ -320,7 +320,7 @@ async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messag
 
 
 async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gateway_for, raw_upstream):
-    """The message goes to the next connection only once its rest cannot reach the stalled connection any more."""
+    """The message goes to the next connection only when its rest can no longer reach the stalled connection."""
     received = []
     successor = asyncio.Event()
     ends = asyncio.Event()
@@ -339,7 +339,7 @@ async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gatewa
         nonlocal accepted
         accepted += 1
         if accepted == 1:
-            # The message must not fit into what lies between the gateway and this reader.
+            # The message must not fit into the buffers between the gateway and this reader.
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             await upgrade(reader, writer)
             await ends.wait()
@@ -355,13 +355,13 @@ async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gatewa
             reading.cancel()
             reset(writer)
         else:
-            # The next connection opens only when the stalled one is over.
+            # The next connection opens only when the stalled connection has ended.
             await old_is_over.wait()
             await upgrade(reader, writer)
             await read(reader, writer, "third")
 
     upstream = await raw_upstream(behave)
-    # A busy machine may need longer for so large a message than a pong usually takes.
+    # On a busy machine, so large a message may take longer than a pong usually takes.
     env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "60s"}
     gateway = await gateway_for(upstream, env=env)
     client = gateway.client()
@@ -479,7 +479,7 @@ async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_servi
     async def behave(reader, writer):
         if way == "closes":
             await upgrade(reader, writer, then=frame(8, (1013).to_bytes(2, "big") + b"not yet"))
-            # Reads the frames that the gateway has sent so far, up to its response to the close frame.
+            # Reads the frames that the gateway has sent so far, through its response to the close frame.
             while not frames or frames[-1][0] != 8:
                 frames.append(await read_frame(reader))
         else:
@@ -512,7 +512,7 @@ async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_servi
 
 
 async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for, raw_upstream):
-    """The old connection closes while its successor waits for an answer: the log reports two failures."""
+    """The old connection closes while its successor waits for a response. The log reports two failures."""
     upstream = await start(Upstream())
 
     async def never_answer(reader, writer):

@@ -16,7 +16,7 @@ SIX, FOUR = "fd88::1", "10.88.0.1"
 
 
 class TwoFamilies(Cable):
-    """A cable with addresses of both families, and a hosts file in which the upstream has one of each."""
+    """A cable with addresses of both families, and a hosts file that gives the upstream one address of each."""
 
     def __init__(self, folder):
         super().__init__()
@@ -32,7 +32,8 @@ class TwoFamilies(Cable):
         self.near.run("ip", "-6", "route", "add", "fd88::/32", "via", "fd77::1")
 
     def prefix(self):
-        # The gateway's own mount namespace, which ends with it, shows this hosts file instead of the machine's.
+        # The gateway has its own mount namespace, which ends with it and shows this hosts file instead of the machine's
+        # file.
         in_place = 'mount --bind "$0" /etc/hosts && exec "$@"'
         return (*super().prefix(), "unshare", "--mount", "sh", "-c", in_place, str(self._hosts))
 
@@ -46,7 +47,7 @@ class TwoFamilies(Cable):
         return listener
 
     def blackhole(self, host, *answer):
-        """Drops packets to this address, or refuses them as `answer` says."""
+        """Drops packets to this address, or rejects them as `answer` says."""
         tool = "ip6tables" if host == SIX else "iptables"
         rule = ("-A", "INPUT", "-p", "tcp", "-d", host, "-j", *(answer or ("DROP",)))
         self.far.run(tool, "-w", *rule)
@@ -63,7 +64,7 @@ def cable(tmp_path):
 
 @pytest_asyncio.fixture
 async def connect(start, gateway_for, cable, tmp_path):
-    """`await connect(SIX, FOUR)`: upstreams at these addresses, on one port, and a gateway that knows their name."""
+    """`await connect(SIX, FOUR)`: upstreams at these addresses, on one port, and a gateway that resolves their name."""
 
     async def connect(*hosts, ready=True, env=None):
         upstreams = []
@@ -98,7 +99,7 @@ async def test_a_dead_first_address_costs_a_quarter_of_a_second(connect, cable, 
     assert upstream.connected == 1
     took = await seconds_connecting(gateway)
     measured(f"{took:.3f} s")
-    # Not earlier, since the first address has its chance, and far less than the connect timeout of ten seconds.
+    # The first address has its chance before this, and the time is far below the connect timeout of ten seconds.
     assert 0.24 < took < 5
 
 

@@ -133,7 +133,8 @@ async def test_a_step_of_a_clock_reaches_redis_and_only_the_server_on_it(start, 
     steady = await start(RedisServer(tmp_path, environment=other.environment))
     for shift in (0, day, -day):
         clock.shift(shift)
-        # One hour is allowed, of a step of a day: other changes of the machine's clock do not fail this test.
+        # The shift is a day. A difference of an hour is allowed, so that other changes of the machine's clock do not
+        # fail this test.
         assert abs((await server.client.time())[0] - time.time() - shift) < 3600
         assert abs((await steady.client.time())[0] - time.time()) < 3600
         # LASTSAVE reads the clock with `time`, so this function must be shifted, too.
@@ -142,7 +143,7 @@ async def test_a_step_of_a_clock_reaches_redis_and_only_the_server_on_it(start, 
 
 
 def python(program, *, prefix=()):
-    """The standard output of a Python program that imports the harness, and its exit status."""
+    """Runs a Python program that imports the harness. Returns its standard output and its exit status."""
     here = Path(__file__).parent
     done = subprocess.run(
         [*prefix, sys.executable, "-c", program], cwd=here, stdout=subprocess.PIPE, text=True, timeout=30, check=False
@@ -168,7 +169,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @needs_namespaces
 def test_where_namespaces_are_refused_tests_are_skipped_with_the_reason():
-    # Root, but without any capability, as in most containers.
+    # Runs as root without any capability, as in most containers.
     refused = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     program = "from harness.namespaces import reason_to_skip; print(reason_to_skip())"
     reason, status = python(program, prefix=refused)

@@ -1,4 +1,4 @@
-"""Clients that send garbage, too much or too slowly, or hang up: they get a clear answer or are closed."""
+"""Clients that send garbage, too much or too slowly, or hang up. They get a clear response or are closed."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ REFUSED = {
 
 @pytest_asyncio.fixture
 async def impatient(gateway_for, upstream):
-    """A gateway whose deadlines are short enough to wait for."""
+    """A gateway with deadlines that a test can wait for."""
     return await gateway_for(
         upstream,
         env={
@@ -59,7 +59,7 @@ async def impatient(gateway_for, upstream):
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_bad_request_gets_one_error_answer(name, gateway):
     request, expected = REFUSED[name]
-    # A second request follows. After a framing error its bytes must not be read as a request.
+    # A second request follows. After a framing error, its bytes must not be read as a request.
     answer = await exchange(gateway.address(), request, end_of_input=True)
     assert len(answer.statuses) == 1, answer.data[:2000]
     assert answer.statuses[0] == expected, answer.data[:2000]
@@ -137,7 +137,7 @@ async def test_a_request_line_holds_its_limit_to_the_byte(length, status, gatewa
 
 
 async def test_a_body_that_is_not_wanted_is_not_asked_for(gateway):
-    """The gateway sends no 100, but the final answer, and closes, with or without the body (RFC 9110, 10.1.1)."""
+    """The gateway sends the final response instead of 100, and closes, with or without the body (RFC 9110, 10.1.1)."""
     for request, status in [
         (POST.replace(b"messages", b"nowhere") + b"Content-Length: 5", 404),
         (POST.replace(b"POST", b"PUT") + b"Content-Length: 5", 405),
@@ -216,7 +216,7 @@ async def test_a_client_that_does_not_read_its_answers_is_bounded_and_harms_nobo
         deaf.append(connection)
     for _ in range(50):
         await serves(gateway)
-    # Twenty readers use the same bytes in memory: each costs only a reference and a position.
+    # Twenty readers use the same bytes in memory. Each reader adds only a reference and a position.
     assert gateway.memory() < before + 24 * MEBIBYTE
     for connection in deaf:
         connection.close()

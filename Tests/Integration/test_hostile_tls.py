@@ -67,7 +67,7 @@ async def send(address, context, *, cut=None, split=None, ending="end", piece=No
             reset(writer)
             return sent, b""
         writer.write_eof()
-        # The gateway ends the connection, with an alert or without.
+        # The gateway ends the connection with or without an alert.
         with contextlib.suppress(ConnectionError):
             await asyncio.wait_for(reader.read(), 30)
     finally:
@@ -90,7 +90,7 @@ async def test_a_client_that_is_cut_off_anywhere_sends_nothing(https_for, upstre
     address, context = gateway.address("https"), trusting(authority, version=version)
     total, response = await send(address, context)
     assert response.startswith(b"HTTP/1.1 202")
-    # Cuts in the handshake, in the head and in the body, whose record is the last one.
+    # Cuts in the handshake, in the head, and in the body, which has the last record.
     cuts = sorted({*range(0, total, 11), *range(total - 40, total)})
     await in_groups(20, [send(address, context, cut=cut, ending=ending) for cut in cuts])
     await eventually(lambda: counts(gateway, "connections", 1), what="only the test's own connection is open")
@@ -139,7 +139,7 @@ def client_hello(context, padding):
     client = Ciphertext(context)
     client.handshake()
     message = bytearray(client.take()[5:])
-    # Skips the header; then come version, random, session, cipher suites and compression methods.
+    # Skips the header. Version, random, session, cipher suites and compression methods follow.
     at = 4 + 2 + 32
     at += 1 + message[at]
     at += 2 + int.from_bytes(message[at : at + 2], "big")
@@ -167,7 +167,7 @@ async def test_a_handshake_of_more_than_256_kibibytes_is_not_read_to_its_end(htt
             return await asyncio.wait_for(reader.read(1), 30)
         return b""
 
-    # In large records the message is valid, and gets a ServerHello. With a record for each byte it is six times as
+    # In large records, the message is valid and gets a ServerHello. With a record for each byte, it is six times as
     # long.
     assert await first_byte(in_records(hello, 16_000)) == b"\x16"
     assert await first_byte(in_records(hello, 1)) == b""
@@ -250,7 +250,7 @@ async def test_garbage_after_the_handshake_ends_the_connection(https_for, upstre
 async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
     https_for, authority, tmp_path, version
 ):
-    """In TLS 1.2 each ClientHello causes an alert. In TLS 1.3 each KeyUpdate causes another KeyUpdate."""
+    """In TLS 1.2, each ClientHello causes an alert. In TLS 1.3, each KeyUpdate causes another KeyUpdate."""
     gateway = await https_for(HTTP_WRITE_TIMEOUT="1s", HTTP_WRITE_MINIMUM_RATE="0", LOOPS="1")
     context = trusting(authority, version=version)
     attacker = await asyncio.to_thread(RecordWriter, gateway.address("https"), context, tmp_path / "keys")
@@ -264,7 +264,7 @@ async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
 
     with contextlib.suppress(OSError):
         for _ in range(1000):
-            # The only loop has read everything so far before more is sent.
+            # The only loop has read everything before more is sent.
             await asyncio.to_thread(attacker.socket.sendall, more())
             await asyncio.wait_for(gateway.metrics(), 20)
     assert await asyncio.wait_for(works(gateway, trusting(authority)), 20)
@@ -274,7 +274,7 @@ async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
 
 
 async def is_cut(connection):
-    """Reads a response to its end, and checks that the end is not a regular one."""
+    """Reads a response to its end, and checks that the connection ends without close_notify."""
 
     def read():
         received = 0
@@ -289,10 +289,10 @@ async def is_cut(connection):
 
 @pytest.mark.parametrize("cause", ["write timeout", "shutdown", "death"])
 async def test_a_response_that_is_cut_has_no_close_notify(https_for, upstream, authority, cause):
-    """A stream for HTTP/1.0 ends with its connection: only close_notify shows that it is complete."""
+    """A stream for HTTP/1.0 ends with its connection, so only close_notify shows that it is complete."""
     settings = {"HTTP_WRITE_TIMEOUT": "1s"} if cause == "write timeout" else {"SHUTDOWN_DRAIN": "200ms"}
     gateway = await https_for(HTTP_WRITE_MINIMUM_RATE="0", **settings)
-    # More than the kernel buffers for a client that does not read. A smaller response could end in order.
+    # The data exceeds the kernel's buffers for a client that does not read. A smaller response could end in order.
     await upstream.push("x" * 12_000_000)
     client = gateway.client()
 

@@ -1,4 +1,4 @@
-"""Upstreams that break the protocol: the gateway says what was wrong, tries again, and keeps working."""
+"""Upstreams that break the protocol. The gateway reports the violation, tries again, and keeps working."""
 
 import asyncio
 import struct
@@ -112,7 +112,7 @@ async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, g
     upstream = await raw_upstream(HANDSHAKES[name])
     config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 1s\n"
     gateway = await gateway_for(None, config=config, ready=False)
-    # The gateway tries again, though after a refusal not at once. No bad answer may stop it.
+    # The gateway tries again, but after a refusal not at once. No bad response may stop it.
     await eventually(lambda: upstream.connections >= 1, what="the gateway connects")
     session = await eventually(lambda: reports_failure(gateway), what="the session reports what was wrong")
     assert session["state"] != "ready"
@@ -145,7 +145,8 @@ async def test_a_bad_frame_ends_the_connection_with_a_reason_and_a_redial(name, 
     assert gateway.memory() < before + 24 * MEBIBYTE
 
 
-# The close codes that the upstream gets (RFC 6455 section 7.4.1): 1007 for bad UTF-8, 1009 for too big, otherwise 1002.
+# The close codes that the upstream gets (RFC 6455 section 7.4.1): 1007 for bad UTF-8, 1009 for too large, otherwise
+# 1002.
 CODES = {"text that is not UTF-8": 1007, "a close reason that is not UTF-8": 1007, "more than the limit": 1009}
 
 
@@ -166,7 +167,7 @@ async def test_the_upstream_is_told_what_it_did_wrong(name, raw_upstream, gatewa
     assert await asyncio.wait_for(told, 30) == CODES.get(name, 1002)
 
 
-# The message never ends: only its first bytes come, and no UTF-8 text can contain the last of them.
+# Only the first bytes of the message arrive. The last of them is not possible in UTF-8 text.
 UNFINISHED = {
     "in a frame": (frame(TEXT, b"caf\xe9!", length=1000),),
     "in a fragment": (
@@ -258,7 +259,7 @@ async def reports_failure(gateway):
 
 
 async def stays_whole(gateway):
-    """Checks that the gateway answers polls, accepts messages and is alive."""
+    """Checks that the gateway still responds to polls and accepts messages."""
     client = gateway.client()
     await client.poll(wait=0)
     await client.accepted("queued")

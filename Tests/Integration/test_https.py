@@ -210,7 +210,7 @@ async def test_slow_and_broken_handshakes_end_at_the_deadline_of_the_head(https_
         reader, writer = await asyncio.open_connection(*gateway.address("https"))
         writer.write(garbage)
         clients.append((reader, writer))
-    # A handshake without a request is a slow request as well.
+    # A handshake without a request also counts as a slow request.
     clients.append(await connect(gateway, trusting(authority)))
     for reader, writer in clients:
         with contextlib.suppress(*BROKEN):
@@ -226,7 +226,7 @@ async def test_a_poll_ends_when_its_client_closes(https_for, authority):
     streams = [await connect(gateway, trusting(authority)) for _ in range(2)]
     polls = [asyncio.create_task(exchange(stream, "/v1/messages?wait=50")) for stream in streams]
     await eventually(lambda: is_held(gateway, 2), what="both polls are held")
-    # The first client ends with close_notify, the second without.
+    # The first client ends with close_notify, the second client without it.
     streams[0][1].close()
     streams[1][1].transport.abort()
     await eventually(lambda: is_held(gateway, 0), what="no poll is held")
@@ -275,7 +275,7 @@ async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, auth
         clients[-1].sendall(b"\x16")
     await eventually(lambda: counts(gateway, "connections_refused_total", more), what="the oldest are reset")
     await gateway.logs(lambda line: "TLS handshakes are in progress" in line["message"], what="the limit")
-    # Now neither a client at the same address nor one at another address is refused.
+    # The gateway now refuses neither a client at the same address nor a client at another address.
     assert await works(gateway, trusting(authority))
     assert await works(gateway, trusting(authority), source="127.0.0.2")
     for client in clients:
@@ -284,7 +284,7 @@ async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, auth
 
 
 def stopped(gateway, act):
-    """Lets a client act while the gateway is stopped, so that the gateway finds everything at once."""
+    """Makes a client act while the gateway is stopped, so that the gateway finds all effects at once."""
     gateway.signal(signal.SIGSTOP)
     try:
         return act()
@@ -303,7 +303,7 @@ async def test_requests_before_a_reset_are_limited_by_their_address(https_for, a
 
     def send_and_reset():
         connection.sendall(POST * 5)
-        # Waits until the gateway's kernel has the bytes (SIOCOUTQ).
+        # Waits until the kernel of the gateway has the bytes (SIOCOUTQ).
         while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]:
             pass
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a repeated request sends nothing again."""
+"""A repeated request with the same `Idempotency-Key` sends nothing again."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def test_fifty_connections_with_one_key_send_one_message(gateway_for, upst
     clients = [gateway.client() for _ in range(50)]
 
     async def send(client):
-        # A request that arrives while another is being accepted gets 409 and is repeated, as the problem says.
+        # A request that arrives while the same request is being accepted gets 409, and is repeated as the problem says.
         while True:
             answer = await _keyed(client, b"once", "one")
             if answer.status != 409:

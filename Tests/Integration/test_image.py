@@ -1,7 +1,7 @@
 """The image of the Dockerfile, built and run: its rights, volume, memory limit and health check, and the compose file.
 
-It contains the program under test. DRAWBRIDGE_IMAGE names another image instead, such as one whose program has been
-compiled in a container (scripts/container-check).
+The image contains the program under test. DRAWBRIDGE_IMAGE names another image instead, for example an image whose
+program was compiled in a container (scripts/container-check).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.timeout(600)]
 CONFINED = ("--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges")
 PORTS = ("--publish", "127.0.0.1::8080", "--publish", "127.0.0.1::9090")
 OPEN = ("--env", "DRAWBRIDGE_ACCESS=none")
-# Nothing listens there, so messages stay in the queue.
+# No upstream listens there, so messages stay in the queue.
 NOBODY = ("serve", "--upstream", "ws://127.0.0.1:1/")
 
 
@@ -43,7 +43,7 @@ def image(tmp_path_factory):
         return os.environ["DRAWBRIDGE_IMAGE"]
     if not containers.is_static():
         pytest.skip("the program needs the Swift toolchain: 'make build' makes one that runs without")
-    # The image contains the program under test, not one that its first stage compiles.
+    # The image contains the program under test, and not a program that its first stage compiles.
     text, stages = re.subn(r"^FROM \S+ AS builder\n.*?(?=^FROM )", "", DOCKERFILE, flags=re.MULTILINE | re.DOTALL)
     text, copies = re.subn("COPY --from=builder /out/drawbridge", "COPY drawbridge", text)
     assert (stages, copies) == (1, 1)
@@ -65,7 +65,7 @@ class Served(Container):
         await self.connect()
 
     async def connect(self):
-        """Connects its clients when it responds. One that ends instead is removed."""
+        """Connects the clients when the container responds. Removes a container that ends instead."""
         try:
             assert self.inspect()["State"]["Running"], self.logs()
             self.client = Client(self.address(8080))
@@ -171,7 +171,7 @@ async def test_its_start_fails_without_authentication(image):
 async def test_what_is_stored_in_its_volume_outlives_the_container(served):
     volume = f"drawbridge-test-{os.getpid()}"
     options = (*OPEN, "--env", "DRAWBRIDGE_STORE_ENGINE=sqlite", "--volume", f"{volume}:/data")
-    # No upstream exists here to which a stop could send the queue.
+    # Without an upstream, a stop could not send the queue.
     options += ("--env", "DRAWBRIDGE_SHUTDOWN_FLUSH=100ms")
     command("podman", "volume", "create", volume)
     try:
@@ -229,7 +229,7 @@ class Composed(Served):
         self.file = folder / "compose.yaml"
         ports = {f"127.0.0.1:{port}:{port}": f"127.0.0.1::{port}" for port in (8080, 9090)}
         self.file.write_text(replaced("compose/compose.yaml", {"image: drawbridge": f"image: {image}", **ports}))
-        # Copies the configuration, and the tokens beside it.
+        # Copies the configuration, with the file of tokens beside it.
         (folder / "config/drawbridge.yaml").write_text(
             replaced("compose/config/drawbridge.yaml", {"wss://example.org/socket": "ws://127.0.0.1:1/"})
         )
@@ -255,7 +255,7 @@ async def test_the_compose_file_runs(image, start, tmp_path):
     container = await start(Composed(image, tmp_path))
     assert (await container.client.get(wait=0)).status == 401
     assert (await container.client.get(wait=0, headers=bearer(token))).status == 200
-    # The tokens' file is replaced with another file, as editors do.
+    # Another file replaces the file of tokens, as with an editor.
     later = tokens.add("later", scopes="receive")
 
     async def is_known():

@@ -1,6 +1,6 @@
 """The account of every message, while the upstream dies at random moments under load.
 
-`scripts/soak --deaths` does it a thousand times.
+`scripts/soak --deaths` runs it with a thousand deaths.
 """
 
 import pytest
@@ -36,5 +36,5 @@ async def test_no_push_is_missing_without_a_gap(start, gateway_for, measured):
     measured(str(verdict))
     assert verdict.faults == []
     assert verdict.read > 500
-    # Whether a push is lost with one of fifty connections is chance: `scripts/soak --deaths` has a thousand.
+    # Whether one of fifty connections loses a push is chance. `scripts/soak --deaths` has a thousand connections.
     assert verdict.gaps > 0

@@ -1,4 +1,4 @@
-"""Bodies that are too large for an event loop arrive unchanged, and other clients are served meanwhile."""
+"""Bodies that are too large for an event loop arrive unchanged, and the gateway serves other clients meanwhile."""
 
 import asyncio
 import gzip

@@ -29,19 +29,19 @@ def sized(body, fields=b"", head=POST):
 
 @dataclass
 class Case:
-    """A setting with a small value, and a request that exceeds it. The request `ok` just does not exceed it."""
+    """A setting with a small value, and a request that exceeds it. The request `ok` is just within the limit."""
 
     value: object
     data: bytes
     status: int
     type: str
     ok: bytes | None = None
-    # Pieces that are sent after `data`, one by one.
+    # Pieces to send one by one after `data`.
     drip: object = None
-    # A partial body of another client.
+    # A partial body that another client has sent.
     occupied: bytes | None = None
     others: dict = field(default_factory=dict)
-    # The number of messages that are accepted before.
+    # The number of messages that are accepted before the request.
     before: int = 0
     ready: bool = True
 
@@ -71,7 +71,7 @@ REFUSED = {
         POST + b"Connection: close\r\nContent-Length: 60000\r\n\r\n" + bytes(40_000),
         503,
         "too-many-bodies",
-        # The body is dropped at once. Its response follows when the whole body has arrived.
+        # The gateway drops the body at once. Its response follows when the whole body has arrived.
         drip=[bytes(20_000)],
         occupied=POST + b"Content-Length: 60000\r\n\r\n" + bytes(40_000),
     ),
@@ -113,17 +113,17 @@ REFUSED = {
     ),
 }
 
-# Connections are reset before a request is read, so only the log can name these.
+# These limits reset connections before a request is read, so only the log can name the settings.
 LOGGED = ["http.connections", "http.connections_per_address", "http.management_connections"]
 
-# The gateway lowers these parameters to the limit, as the API documents, and the response shows it.
+# The gateway lowers these parameters to the limit, as the API documents, and the response shows the lower value.
 LOWERED = {
     "delivery.maximum_limit": (2, "limit=3"),
     "delivery.maximum_answer_bytes": (1, "max_bytes=100000"),
     "delivery.maximum_wait": ("100ms", "wait=50"),
 }
 
-# Limits that no response names or that refuse nothing, and the test of each.
+# Limits that no response names or that refuse nothing, and the test of each limit.
 ELSEWHERE = {
     "http.hosts": "a list of names, not a size: test_browsers.py",
     "http.origins": "a list of names, not a size: test_browsers.py",
@@ -203,7 +203,7 @@ async def test_the_response_to_what_crosses_a_limit_names_its_setting(name, gate
     assert problem["type"].endswith(case.type)
     assert problem["status"] == case.status
     assert setting in problem["detail"]
-    # The detail also says what is accepted.
+    # The detail also says which values are accepted.
     assert ": " in problem["detail"]
     assert (b"Retry-After: " in head) == (case.status == 503)
     assert problem["retryable"] == (case.status in (408, 503))
@@ -245,7 +245,7 @@ async def test_a_parameter_above_its_maximum_is_lowered_to_it(setting, gateway_f
     client = gateway.client()
     await client.collect(3, "earliest")
     if setting == "delivery.maximum_wait":
-        # Without the limit the poll would be held for longer than the client waits.
+        # Without the limit, the gateway would hold the poll for longer than the client waits.
         answer = await asyncio.wait_for(client.request("GET", f"/v1/messages?{parameter}"), 30)
         assert answer.json["messages"] == []
         return

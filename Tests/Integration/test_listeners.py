@@ -114,7 +114,7 @@ async def test_a_unix_domain_socket_that_is_in_use_is_refused(gateway_for, upstr
 @pytest.mark.parametrize("loops", [1, 2, 4])
 async def test_any_number_of_loops_is_one_gateway(gateway_for, upstream, loops):
     gateway = await gateway_for(upstream, "--loops", loops)
-    # Each client opens a new connection: the kernel spreads them over the loops.
+    # Each client opens a new connection, so that the kernel distributes them over the loops.
     clients = [gateway.client() for _ in range(16)]
     cursor = await clients[0].here()
     for number, client in enumerate(clients):
@@ -126,7 +126,10 @@ async def test_any_number_of_loops_is_one_gateway(gateway_for, upstream, loops):
 
 
 async def test_a_client_that_is_gone_before_its_response_ends_nothing(gateway_for, upstream, tmp_path):
-    """One turn of the loop reads a request, half of another and the end of input. The first response cannot be sent."""
+    """In one turn, the loop reads a request, half of another and the end of input.
+
+    It cannot send the first response.
+    """
     path = tmp_path / "api.sock"
     await gateway_for(upstream, "--listen", f"unix:{path}")
     request = b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Ten thousand long-polls at once: one push answers all of them."""
+"""Ten thousand long polls at once: one push ends all of them."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gatewa
     client = gateway.client()
     cursor = await client.here()
     descriptors = gateway.descriptors()
-    # A first round warms the process up, so that its permanent memory is not counted for the polls.
+    # A first round uses the process once, so that memory that it keeps forever is not counted for the polls.
     warm = await hold(gateway.address(), 200, f"/v1/messages?cursor={cursor}&wait=0")
     await asyncio.gather(*(poll.answer for poll in warm))
     for poll in warm:
@@ -56,7 +56,7 @@ async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gatewa
 
 @pytest.mark.load
 async def test_polls_that_ask_again_while_others_are_still_answered_are_held(upstream, gateway):
-    """More polls than one slice of a fan-out, so that the first ask again before the last get an answer."""
+    """More polls than one slice of a fan-out. The first clients poll again before the last get a response."""
     client = gateway.client()
     cursor = await client.here()
     polls = await hold(gateway.address(), 2000, f"/v1/messages?cursor={cursor}&wait=55")

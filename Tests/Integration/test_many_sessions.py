@@ -14,12 +14,12 @@ from harness.raw import frame, read_frame, upgrade
 
 HERD = PROJECT / ".build/release/session-herd"
 COUNT = 10_000
-# The memory that a session without permessage-deflate may take outside of the kernel.
+# The maximum memory of a session without permessage-deflate, outside of the kernel.
 LIMIT = 12 * 1024
 
 
 async def converse(reader, writer):
-    """An upstream that answers pings and says nothing else."""
+    """An upstream that responds to pings and otherwise sends nothing."""
     await upgrade(reader, writer)
     while True:
         opcode, payload = await read_frame(reader)

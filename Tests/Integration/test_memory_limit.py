@@ -1,4 +1,4 @@
-"""The memory limit of the control group: the log's line about it, and whether clients can make a gateway exceed it."""
+"""The memory limit of the control group: the log line about it, and whether clients can make a gateway exceed it."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ DEPLOYED = {
 @pytest.mark.parametrize("name", DEPLOYED)
 async def test_the_deployed_settings_fit_in_their_limit(limited, tmp_path, name):
     config, limit = DEPLOYED[name]
-    # The secrets are removed, since their files are missing here and cost no memory.
+    # The secrets are removed, since their files are missing here and use no memory.
     config = "\n".join(line for line in config.splitlines() if not re.search("tokens:|headers:|Authorization:", line))
     config = config.replace("authentication:\n", "").replace(
         "engine: sqlite", f"engine: sqlite\n  path: {tmp_path}/drawbridge.db"
@@ -71,7 +71,7 @@ async def test_the_deployed_settings_fit_in_their_limit(limited, tmp_path, name)
     assert not any(record["message"] == WARNING for record in gateway.records)
 
 
-# The memory that 300 clients can make the gateway use: heads, bodies, and responses that they do not read.
+# The maximum memory that 300 clients can make the gateway use: heads, bodies, and unread responses.
 FITTING = """
 http: {connections: 300, pending_body_bytes: 24MiB, body_bytes: 4MiB, unsent_bytes: 24MiB, idempotency_keys: 16384}
 delivery: {bytes: 16MiB}

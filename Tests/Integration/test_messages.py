@@ -32,7 +32,7 @@ LENGTHS = (1, 2, 3, 124, 125, 126, 127, 128, 65534, 65535, 65536, 65537)
 
 
 def as_told(message):
-    """The form of a message in an answer: text that is valid JSON becomes its value, everything else stays as it is."""
+    """The form of a message in a response: valid JSON becomes its value, and other text stays unchanged."""
     try:
         return json.loads(message) if isinstance(message, str) else message
     except ValueError:
@@ -40,7 +40,7 @@ def as_told(message):
 
 
 def ten_mebibytes_of_text():
-    """One part repeats and one does not, so compression meets both. Multi-byte characters begin at odd offsets."""
+    """One part repeats and one does not, so that compression meets both. Multi-byte characters begin at odd offsets."""
     generator = random.Random(1)
     noise = "".join(chr(generator.choice((generator.randint(32, 126), 0xE9, 0x2603, 0x1D11E))) for _ in range(MEBIBYTE))
     text = noise + "the same again, é " * (10 * MEBIBYTE // 18)

@@ -1,7 +1,7 @@
 """The names, kinds and labels of the metrics. Users' dashboards and alerts depend on them.
 
-`DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_metric_names.py` writes `Tests/Golden/metrics.txt`. A line may
-be removed or changed in a major version only: check the difference.
+`DRAWBRIDGE_WRITE_GOLDEN=1 pytest Tests/Integration/test_metric_names.py` writes `Tests/Golden/metrics.txt`. Only a
+major version may remove or change a line: check the difference.
 """
 
 import json
@@ -21,7 +21,7 @@ _FILE = golden.FOLDER / "metrics.txt"
 
 
 def described(page):
-    """For each metric of a page its kind, and the labels of its samples; the labels are None while it has no sample."""
+    """For each metric of a page, its kind and the labels of its samples. The labels are None while it has no sample."""
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
     labels = dict.fromkeys(kinds)
     for name, text in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):

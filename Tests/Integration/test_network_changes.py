@@ -1,6 +1,7 @@
-"""The machine's network changes while the gateway runs: routes, addresses, links, and packets that vanish.
+"""The machine's network changes while the gateway runs: routes, addresses, links, and packets that are lost.
 
-Waits and heartbeats are too long to cause what the tests see, or the session's history names the cause.
+The settings of waits and heartbeats are so long that they cannot cause the observed effects. Otherwise, the session's
+history names the cause.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from harness.waiting import eventually
 NEVER = "1h"
 NO_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": NEVER, "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": NEVER}
 ENDLESS_BACKOFF = {f"DRAWBRIDGE_UPSTREAM_RECONNECT_{name}": NEVER for name in ("MINIMUM", "BASE", "MAXIMUM")}
-# Any connection counts as stable, so the first redial comes within 250 ms.
+# Any connection counts as stable, so the gateway reconnects within 250 ms.
 ALWAYS_STABLE = {"DRAWBRIDGE_UPSTREAM_RECONNECT_RESET_AFTER": "0s"}
 # A busy machine alone must not make a connection look dead.
 QUICK_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "300ms", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "2s"}
@@ -62,15 +63,15 @@ async def reaches(client, state):
 
 
 def causes(session, to, after=0):
-    """The causes of the session's transitions to this state after the transition with number `after`, oldest first."""
+    """The causes of the session's transitions to the state `to` after the transition number `after`, oldest first."""
     return [entry["cause"] for entry in session["history"] if entry["to"] == to and entry["sequence"] > after]
 
 
 async def has_just_attempted(client):
     """Waits for an attempt that an offline session makes by itself, every five seconds.
 
-    After an attempt that a change of the network caused, the next change within five seconds only shortens the wait. So
-    such an attempt does not count here.
+    An attempt that a change of the network caused does not count. Within five seconds after it, a further change would
+    only shorten the wait.
     """
 
     async def session_after_attempt():
@@ -94,7 +95,7 @@ async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, ups
     cable.add_route()
     assert await upstream.has_received(1) == ["waits for the route"]
     session = await client.session()
-    # The session tries every five seconds by itself, but the network change caused the last attempt.
+    # The session tries by itself every five seconds, but the network change caused the last attempt.
     assert causes(session, "resolving")[-1] == "network changed"
     assert (await gateway.metrics())["drawbridge_network_changes_total"] >= 1
 
@@ -110,7 +111,7 @@ async def test_a_route_that_goes_and_comes_back(cable, upstream, gateway_behind)
     latest = (await client.session())["history"][-1]["sequence"]
     cable.add_route()
     session = await reaches(client, "ready")
-    # The first attempt after the change may fail: an IPv6 address is not usable at once.
+    # The first attempt after the change may fail, since an IPv6 address is not usable at once.
     assert "network changed" in causes(session, "resolving", after=latest)
     assert session["connections"] == 2
 
@@ -138,7 +139,7 @@ async def test_a_link_that_comes_back_ends_a_backoff(cable, upstream, gateway_be
     cable.set_link("down")
     cable.set_link("up")
     if cable.family == 6:
-        # The kernel forgets the addresses with the link.
+        # The kernel forgets the addresses when the link is removed.
         cable.add_address()
     cable.add_route()
     assert (await reaches(client, "ready"))["connections"] == 1
@@ -150,8 +151,8 @@ async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gat
     client = gateway.client()
     cable.remove_address()
 
-    # The state may have changed again: the kernel reports the address before it removes the routes, so an attempt in
-    # between can begin and fail.
+    # The state may have changed again. The kernel reports the address before it removes the routes, so an attempt can
+    # begin and fail in between.
     async def loss():
         return causes(await client.session(), "offline")
 
@@ -203,7 +204,7 @@ async def test_an_upstream_that_vanishes_without_a_word_is_noticed_and_dialled_a
     heartbeat = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "1s", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "1s"}
     gateway = await gateway_behind(upstream, heartbeat, patient, brief)
     client = gateway.client()
-    # Everything is confirmed before the cut. Unconfirmed bytes could also show the loss.
+    # All bytes are confirmed before the cut. Unconfirmed bytes could also show the loss.
     answer = await client.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"before")
     assert answer.json["state"] == "confirmed"
     cable.cut(upstream.port)
@@ -240,7 +241,8 @@ async def test_where_netlink_is_denied_it_says_so_once_and_goes_on(gateway_for, 
 
 async def test_no_privilege_is_needed(gateway_for, start):
     upstream = await start(Upstream())
-    # No capability at all, as in a hardened container. A user other than root has none, and may not run setpriv so.
+    # The gateway has no capability at all, as in a hardened container. A user other than root has none anyway, and may
+    # not run setpriv with these options.
     none = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs") if os.geteuid() == 0 else ()
     gateway = await gateway_for(upstream, prefix=none)
     assert any("netlink" in name for name in gateway.sockets())

@@ -43,7 +43,7 @@ class Replier(Upstream):
 
 
 class Traffic:
-    """Repeats everything that the dashboard shows: messages, polls, streams, calls and a consumer."""
+    """Repeats all activities that the dashboard shows: messages, polls, streams, calls and a consumer."""
 
     def __init__(self, gateway, upstream, token, recorder):
         self.gateway = gateway
@@ -135,7 +135,7 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
         except AssertionError:
             raise AssertionError(f"no data: {[name for name, query in queries.items() if query in missing]}") from None
 
-        # The dashboard's variables have values, the rules are evaluated, and they read metrics that exist.
+        # The dashboard's variables have values, the rules are evaluated, and all metrics in them exist.
         for name, (series, label) in dashboard_variables().items():
             found = await prometheus.ask("series", **{"match[]": series})
             assert any(label in labels for labels in found), name
@@ -155,10 +155,10 @@ async def test_every_query_of_the_dashboard_and_of_the_alert_rules_returns_data(
 
         async def none_is_active():
             active[:] = [alert["labels"]["alertname"] for alert in (await prometheus.ask("alerts"))["alerts"]]
-            # The alert is right: the certificate of the tests is valid for about a day.
+            # This alert is correct: the certificate of the tests is valid for about a day.
             return set(active) <= {"DrawbridgeCertificateExpires"}
 
-        # A rule that was evaluated before the first metrics were read is pending until it is evaluated again.
+        # A rule that was evaluated before the first metrics were read stays pending until its next evaluation.
         await eventually(none_is_active, what=lambda: f"no other alert is active: {active}")
         measured(f"{len(queries)} queries of the dashboard and {len(alerts())} alert rules return data")
     finally:
@@ -172,7 +172,7 @@ def test_each_alert_fires_when_it_should_and_only_then():
     subprocess.run([promtool, "test", "rules", RULE_TESTS], check=True)
     tested = RULE_TESTS.read_text()
     for name in alerts():
-        # Each alert is tested at least twice: in a gateway without problems, and with the problem.
+        # Each alert is tested at least twice: in a gateway without problems, and with its problem.
         assert len(re.findall(rf"alertname: {name}\b", tested)) >= 2, name
 
 
@@ -194,7 +194,7 @@ def test_prometheus_accepts_the_configurations_in_operations(tmp_path):
 
 def test_each_query_of_the_dashboard_has_the_unit_of_its_axis():
     for name, (unit, query) in dashboard_units().items():
-        # `vector()` would return data even if the metric had another name.
+        # With `vector()`, the query would return data even if the name of the metric were wrong.
         assert "vector(" not in query, name
         if re.search(r"_bytes(_total)?\{", query):
             assert unit == ("Bps" if "rate(" in query else "bytes"), (name, unit)
@@ -218,7 +218,7 @@ def test_operations_explains_each_alert_and_histogram():
 
 
 class Histogram:
-    """The number of durations that were observed between two readings, and their sum."""
+    """The number of observed durations between two readings, and their sum."""
 
     def __init__(self, gateway, name, labels=""):
         self._gateway, self._name, self._labels = gateway, name, labels
@@ -244,7 +244,7 @@ class Histogram:
         return tuple(now - then for now, then in zip(after, self._before, strict=True))
 
     async def counts(self, count):
-        """Waits for that many further durations. A response is sent before it is counted."""
+        """Waits for `count` further durations. The gateway counts a response after sending it."""
 
         async def is_counted():
             return (await self.change())[0] >= count
@@ -278,7 +278,7 @@ async def test_requests_are_counted_by_their_kind_without_those_that_waited(gate
     await upstream.push("news")
     assert (await held).json["messages"]
     assert 0 < await push.counts(1) < 1
-    # The push existed before the poll, so its wait is the client's delay and is not counted for the gateway.
+    # The push existed before the poll, so its delay is due to the client and is not counted for the gateway.
     await client.get(cursor=cursor, wait=20)
     await poll.counts(2)
     await push.counts(1)
@@ -300,7 +300,7 @@ async def test_a_confirmation_takes_until_the_upstream_responds_to_a_ping(gatewa
     loop = asyncio.get_running_loop()
     began = loop.time()
     await client.accepted("late")
-    # The test measures this delay: the upstream does not read before it is over.
+    # The test measures this delay, during which the upstream does not read.
     await eventually(lambda: loop.time() - began > 0.3, what="time passes")
     upstream.resume_reading()
     assert 0.25 <= await confirmations.counts(1) < 10

@@ -65,7 +65,8 @@ async def test_the_request_is_what_the_protocol_wants(raw_upstream, gateway_for)
     assert keys[0] != keys[1], "a key must be new for each connection"
 
 
-# -- What is accepted --------------------------------------------------------------------------------------------------
+# -- Accepted responses
+# --------------------------------------------------------------------------------------------------
 
 FINE = {
     "as usual": {},
@@ -107,7 +108,8 @@ async def test_a_right_answer_is_accepted(name, dripped, raw_upstream, gateway_f
     assert session["compression"] == ("permessage-deflate" in fields)
 
 
-# -- What is refused ---------------------------------------------------------------------------------------------------
+# -- Failures
+# ------------------------------------------------------------------------------------------------------------
 
 ACCEPT = "the Sec-WebSocket-Accept of the 101 response does not match our key"
 EXTENSIONS = "the Sec-WebSocket-Extensions of the 101 response is not acceptable: "
@@ -330,7 +332,7 @@ async def test_of_a_body_that_does_not_come_nothing_is_waited_for_long(raw_upstr
 
 
 async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstream, gateway_for, tmp_path):
-    """Some error pages repeat the whole request, and cut it off at any byte."""
+    """Some error pages repeat the whole request, cut off at any byte."""
 
     async def echoes(reader, writer):
         head, fields = await read_head(reader)
@@ -365,7 +367,7 @@ async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstr
 
 
 async def test_a_close_reason_that_cuts_a_secret_off_shows_nothing_of_it(raw_upstream, gateway_for):
-    """A close frame has room for 123 bytes of reason. An upstream that repeats a long credential cuts it off."""
+    """A close frame has room for 123 bytes of reason, so an upstream that repeats a long credential cuts it off."""
     secret = "tok-3n-" + "0123456789" * 30
 
     async def closes(reader, writer):
@@ -383,7 +385,7 @@ async def test_a_close_reason_that_cuts_a_secret_off_shows_nothing_of_it(raw_ups
     assert "tok-3n" not in gateway.output + str(session)
 
 
-# -- Frames behind the answer ------------------------------------------------------------------------------------------
+# -- Frames after the response -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 5, 7])

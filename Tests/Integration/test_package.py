@@ -19,7 +19,8 @@ from harness.program import find
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.timeout(600)]
 
 CONFIGURATION = "/etc/drawbridge/drawbridge.yaml"
-# A Debian with systemd that can reach no mirror later. The dependencies of the package are downloaded, not installed.
+# A Debian with systemd that can reach no mirror later. The image contains the downloaded dependencies of the package,
+# but they are not installed.
 MACHINE = """
 ARG RUNTIME_IMAGE
 FROM $RUNTIME_IMAGE
@@ -123,7 +124,7 @@ def digest(path):
 
 
 def test_the_manual_page_has_what_help_says(page):
-    """Every flag and every other word of every help text is in the page, and the page has no other flag."""
+    """The page contains every flag and every other word of every help text, and no other flag."""
     overview = command(BINARY, "--help")
     commands = re.findall(r"^  drawbridge ([a-z-]+)", overview, re.MULTILINE)
     assert commands
@@ -139,7 +140,7 @@ def test_the_manual_page_has_what_help_says(page):
 
 
 def words(text):
-    """The words of a text without its form: lines, spaces, and capital letters."""
+    """The words of a text, without line breaks, repeated spaces and capital letters."""
     return re.sub("\N{HYPHEN}\n +", "", text).lower().split()
 
 
@@ -152,14 +153,14 @@ class Machine(Container):
 
     def start(self):
         super().start()
-        # The bus is not ready at once.
+        # The system bus is not ready at once.
         self.shell("until systemctl is-system-running --wait 2>/dev/null; do sleep 0.1; done", within=60)
 
     def shell(self, text, **how):
         return self.execute("sh", "-c", text, **how)
 
     def install(self, package):
-        """Installs without questions and keeps a changed configuration, as an administrator may choose."""
+        """Installs without questions and keeps a changed configuration, which is a choice of administrators."""
         command("podman", "cp", package, f"{self.id}:/root/")
         self.shell(
             "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "
@@ -175,7 +176,7 @@ class Machine(Container):
         return self.execute("systemctl", "show", "--property", name, "--value", unit)
 
     def curl(self, *words):
-        """Runs curl inside the machine: no other program can reach its network."""
+        """Runs curl inside the machine, whose network no other program can reach."""
         inside = ("nsenter", "--net", "--target", str(self.inspect()["State"]["Pid"]))
         return command(*inside, find("curl"), "--silent", "--show-error", "--fail", *words)
 
@@ -198,7 +199,7 @@ def machine(tmp_path):
 
 @pytest.fixture
 def older(package, tmp_path):
-    """The package of an older release: another program, and another configuration file."""
+    """The package of an older release, with a different program and a different configuration file."""
     root = tmp_path / "older"
     command("dpkg-deb", "--raw-extract", package, root)
     control = root / "DEBIAN/control"
@@ -216,22 +217,22 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     with pytest.raises(OSError, match="exit"):
         machine.shell("command -v swift")
     machine.install(older)
-    # Nothing runs before an administrator has named the upstream.
+    # Nothing runs before an administrator has configured the upstream.
     assert machine.states() == ["disabled", "disabled", "inactive", "inactive"]
     assert machine.shell("stat -c '%U:%G %a' /etc/drawbridge") == "root:drawbridge 750"
     with pytest.raises(OSError, match="failed"):
         machine.shell("systemctl enable --now drawbridge.socket drawbridge.service")
     assert "upstream.url" in machine.shell("systemctl status drawbridge.service", check=False)
 
-    # A connection starts it again, until systemd gives up.
+    # A connection starts the service again, until systemd gives up.
     with pytest.raises(OSError, match="curl"):
         machine.curl("http://127.0.0.1:8080/v1/session")
 
-    # Once configured, the service runs as its user and stores a message.
-    # The first `url` belongs to the upstream.
+    # Once configured, the service runs as its user and stores a message. The first `url` in the file belongs to the
+    # upstream.
     url = "sed -i '0,/^  url: /s#^  url: .*#  url: ws://127.0.0.1:1/#'"
-    # No upstream exists to which a stop could send the queue. In a container, the second process of a reload may be
-    # unable to join the namespaces of the first.
+    # Without an upstream, a stop could not send the queue. In a container, the second process of a reload may be unable
+    # to join the namespaces of the first process.
     drop_in = "/run/systemd/system/drawbridge.service.d"
     machine.shell(f"mkdir -p {drop_in} && printf '[Service]\nPrivateIPC=no\n' >{drop_in}/test.conf")
     machine.shell("systemctl daemon-reload")
@@ -247,7 +248,7 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
     machine.curl("--header", "TTL: 600", "--data", "kept", "http://127.0.0.1:8080/v1/messages")
     listening = machine.property("ActiveEnterTimestampMonotonic", "drawbridge.socket")
 
-    # The upgrade replaces the program and restarts the service. The configuration and the socket stay.
+    # The upgrade replaces the program and restarts the service, but keeps the configuration and the socket.
     with requests(machine):
         machine.install(package)
     assert machine.shell("sha256sum /usr/bin/drawbridge").split()[0] == packaged_program(package)
@@ -276,7 +277,7 @@ def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older
 
 @contextlib.contextmanager
 def requests(machine):
-    """Makes one request after another during the block. None may fail."""
+    """Makes one request after another during the block. No request may fail."""
     stop = threading.Event()
 
     def run():

@@ -1,4 +1,4 @@
-"""The process is stopped for a while (SIGSTOP, a frozen container): bytes that arrived meanwhile arrived in time."""
+"""The process is stopped for a while (SIGSTOP, a frozen container). Bytes that arrived meanwhile count as in time."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "300ms", "DRAWBRIDGE_UPST
 
 @contextlib.asynccontextmanager
 async def stopped(gateway):
-    """The gateway is stopped during the block."""
+    """Stops the gateway during the block."""
     gateway.signal(signal.SIGSTOP)
     try:
         await eventually(lambda: state(gateway) == "T", what="the process is stopped")
@@ -27,7 +27,7 @@ def state(gateway):
 
 
 class Pusher:
-    """An upstream that answers no pings, and only its pushes show that it is alive."""
+    """An upstream that does not respond to pings. Only its pushes show that it is alive."""
 
     def __init__(self):
         self.pushes = 0
@@ -54,7 +54,7 @@ async def test_pushes_that_arrived_meanwhile_keep_the_connection_and_silence_sti
     async def pings():
         return (await gateway.metrics())["drawbridge_upstream_pings_total"]
 
-    # A deadline is running: a ping was sent and will never be answered.
+    # A deadline is running, because a ping was sent that never gets a pong.
     await eventually(pings, what="a ping is sent")
     async with stopped(gateway):
         before = pusher.pushes
@@ -70,7 +70,7 @@ async def test_pushes_that_arrived_meanwhile_keep_the_connection_and_silence_sti
         return (await client.session())["generation"] > 1
 
     await eventually(is_replaced, what="an upstream that is really silent is given up")
-    # Pushes must come often again, or the gateway gives up the new connection as well.
+    # Pushes must be frequent again. Otherwise, the gateway would give up the new connection as well.
     pusher.is_silent = False
 
 
@@ -90,7 +90,7 @@ async def test_a_request_that_arrived_meanwhile_is_not_too_late(upstream, gatewa
     async with stopped(gateway):
         half_head[1].write(b"st: localhost\r\n\r\n")
         half_body[1].write(b"56789")
-        # The gateway will see that both deadlines are over.
+        # When the gateway continues, both deadlines have passed.
         await asyncio.sleep(3.5)
     assert (await asyncio.wait_for(half_head[0].readline(), 30)).startswith(b"HTTP/1.1 200 ")
     assert (await asyncio.wait_for(half_body[0].readline(), 30)).startswith(b"HTTP/1.1 202 ")

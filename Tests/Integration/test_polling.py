@@ -1,4 +1,4 @@
-"""Long-polls: which are held, which are answered, and that no push is lost between one poll and the next."""
+"""Long polls: which polls are held, which get a response, and that no push is lost between two polls."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ async def test_a_client_that_ends_only_its_sending_gets_its_response(behind, ups
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n" + behind)
     writer.write_eof()
-    # An interim response, which each client must skip, shows the gateway whether the client still exists.
+    # An interim response, which each client must skip, shows the gateway whether the client is still connected.
     assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30) == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert await held(gateway, 1)
     await upstream.push("news")
@@ -127,7 +127,7 @@ async def test_nothing_within_the_wait_is_an_ordinary_empty_answer(client):
 
 
 async def test_a_wait_is_waited_for_in_full(client):
-    # Only a lower bound: a busy machine may take longer.
+    # The test checks only a lower bound, since a busy machine may take longer.
     started = time.monotonic()
     await client.poll(wait="700ms")
     assert time.monotonic() - started >= 0.69
@@ -218,7 +218,7 @@ async def test_the_id_of_a_message_is_the_cursor_after_it(upstream, client):
 
 
 async def test_a_cursor_and_the_id_of_a_delivery_are_refused_in_each_others_place(upstream, client):
-    """If a delivery's id were accepted as a cursor, a poll from the id of a POST would skip the reply to it."""
+    """If the id of a delivery were accepted as a cursor, a poll from the id of a POST would skip the reply to it."""
     sent = (await client.accepted("question"))["id"]
     cursor = await client.here()
     assert (sent[:2], cursor[:2]) == ("d-", "p-")
@@ -253,7 +253,7 @@ async def test_polls_that_ask_the_same_share_an_answer_and_others_do_not(upstrea
     assert len(set(shared)) == 1
     assert [message["data"] for message in json.loads(shared[0])["messages"]] == ["one", "two"]
 
-    # Each of these requests has an answer of its own, because of a parameter, its method or its version.
+    # Each of these requests has a response of its own, because of a parameter, its method or its version.
     assert (await client.poll(cursor=cursor, wait=0, limit=1)).payloads == ["one"]
     assert (await client.request("HEAD", f"/v1/messages?cursor={cursor}&wait=0")).body == b""
     for version, field in (("1.1", "Connection: close\r\n"), ("1.0", "")):
@@ -263,7 +263,7 @@ async def test_polls_that_ask_the_same_share_an_answer_and_others_do_not(upstrea
         assert b"Connection: close\r\n" in answer.data
         assert answer.data.endswith(shared[0])
 
-    # New pushes are in the answer, though the request is the same.
+    # The response contains new pushes, although the request is the same.
     end = (await client.poll(cursor=cursor, wait=0)).cursor
     await upstream.push("three")
     assert (await client.collect(1, end))[0] == ["three"]

@@ -40,7 +40,7 @@ def is_accepting(path):
 
 @pytest.fixture
 def unread_pipe():
-    """The writing end of a pipe that is full and that no process reads."""
+    """The writing end of a full pipe that no process reads."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with contextlib.suppress(BlockingIOError):
@@ -72,7 +72,7 @@ async def test_a_line_reaches_a_non_blocking_standard_error_that_is_read_late(tm
             filler += os.write(writing, b"x" * 4096)
     async with serving(tmp_path, stderr=writing) as process:
         os.close(writing)
-        # The first lines found no room. Now the pipe has room.
+        # The first lines were dropped, because the pipe was full. The pipe now has room.
         output = b""
         while output.count(b"listening") < 2:
             output += await asyncio.wait_for(asyncio.to_thread(os.read, reading, 1 << 20), 30)
@@ -96,7 +96,7 @@ async def test_clients_leave_descriptors_for_management_and_the_upstream(upstrea
     crowd = []
     try:
         for _ in range(200):
-            # The gateway resets connections beyond the limit, perhaps before their connect has returned.
+            # The gateway resets connections above the limit, perhaps before their connect has returned.
             with contextlib.suppress(ConnectionError):
                 crowd.append(await asyncio.open_connection(*gateway.address()))
                 crowd[-1][1].write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -124,11 +124,11 @@ async def test_clients_leave_descriptors_for_management_and_the_upstream(upstrea
 
 async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_for):
     def config(level, overlap="1s"):
-        """The change of `overlap` causes a hand-over, which shows the end of the reload."""
+        """The change of `overlap` causes a hand-over, which shows that the reload is complete."""
         return f"upstream: {{url: '{upstream.url}', overlap: {overlap}}}\nlog: {{level: {level}}}\n"
 
     async def settles(*, beyond):
-        """Waits until only one connection exists, and it is newer than `beyond`. Returns its generation."""
+        """Waits until only one connection exists, whose generation exceeds `beyond`. Returns its generation."""
 
         async def generation():
             status = await client.session()
@@ -154,6 +154,6 @@ async def test_the_level_of_the_log_changes_without_a_restart(upstream, gateway_
     upstream.reset_connections()
     await settles(beyond=generation)
     await eventually(lambda: len(gateway.log) > before, what="a warning")
-    # The line about the hand-over may have been late.
+    # The log line about the hand-over may have been late.
     lines = [record for record in gateway.records[before:] if record.get("generation") != generation]
     assert {record["level"] for record in lines} <= {"warning"}

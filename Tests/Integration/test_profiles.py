@@ -1,4 +1,4 @@
-"""The profiles in config/profiles, each against a server that speaks its convention."""
+"""The presets in config/profiles, each against a server that follows its convention."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ SECRETS = {"HASS_TOKEN": 'long-lived "token"', "OBS_PASSWORD": "supersecretpassw
 
 @pytest.fixture
 def profile(start):
-    """`await profile(name, converse)`: a gateway with that profile, and an upstream that runs `converse`."""
+    """`await profile(name, converse)`: a gateway with that preset, and an upstream that runs `converse`."""
 
     async def profile(name, converse, *, path="", ready=True, settings=None, env=SECRETS, **options):
         upstream = await start(ConventionUpstream(converse, **options))
@@ -45,7 +45,7 @@ async def poll(gateway, count=1):
 
 
 async def reconnect(gateway, upstream, count):
-    """Breaks the connection. Returns the messages of the next connection, at least `count` of them."""
+    """Breaks the connection. Returns at least `count` messages of the next connection."""
     before = len(upstream.conversations)
     upstream.reset_connections()
     await upstream.has_conversations(before + 1)
@@ -124,7 +124,7 @@ async def test_json_rpc(profile):
 
 
 class HomeAssistant:
-    """The authentication phase and the rule of ids, as the documentation has them."""
+    """The authentication phase and the rule about ids, as documented."""
 
     def __init__(self, token):
         self.token = token
@@ -155,7 +155,7 @@ async def test_home_assistant(profile):
         await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
     answers = await poll(gateway, 2)
     assert [(answer["id"], answer["success"]) for answer in answers] == [(1, True), (2, True)]
-    # After a restart Home Assistant gets the token and the subscriptions again.
+    # After a restart, Home Assistant gets the token and the subscriptions again.
     upstream.reset_connections()
     await upstream.has_conversations(2)
     await gateway.ready()
@@ -185,7 +185,7 @@ def sha256_base64(text):
 
 
 class OBS:
-    """Hello, Identify, Identified, with the challenge of the protocol's description."""
+    """Hello, Identify and Identified, with the challenge in the protocol's description."""
 
     def __init__(self, password):
         self.password = password
@@ -238,7 +238,7 @@ async def test_obs_with_another_password(profile):
 async def test_binance(profile):
     async def converse(conversation):
         streams = []
-        # A ping of WebSocket with a payload. `websockets` waits for the pong and compares its payload.
+        # A WebSocket ping with a payload. `websockets` waits for the pong and compares the payload.
         await asyncio.wait_for(await conversation.connection.ping("1735689600000"), 30)
         while True:
             command = json.loads(await conversation.hear())
@@ -312,7 +312,7 @@ async def test_huobi(profile):
 
 
 class GraphQL:
-    """graphql-transport-ws: nothing before connection_init, no id twice, pings in both directions."""
+    """graphql-transport-ws: no message before connection_init, no id twice, and pings in both directions."""
 
     async def __call__(self, conversation):
         assert conversation.connection.subprotocol == "graphql-transport-ws"

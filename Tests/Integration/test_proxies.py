@@ -91,7 +91,7 @@ async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again
         return (await client.session())["state"] == "parked"
 
     await eventually(parked, what="the session is parked")
-    # One attempt, and a second one in case the credentials were just changing.
+    # There is one attempt, and a second attempt in case the credentials have just changed.
     assert proxy.connections == 2
     assert upstream.requests == []
     assert "wrong" not in gateway.output.replace(reported, "")
@@ -129,14 +129,14 @@ async def test_an_upstream_that_the_proxy_cannot_reach_is_told(kind, told, start
     await upstream.stop()
     gateway = await gateway_for(upstream, "--proxy", proxy.url(), ready=False)
     assert told in (await failure(gateway))["last_failure"]
-    # The gateway keeps trying.
+    # The gateway continues to try.
     await eventually(lambda: proxy.connections >= 3, what="the gateway reconnects")
     await upstream.start()
     await gateway.ready()
 
 
 async def endless(reader, writer):
-    """Sends the beginning of an HTTP response without end."""
+    """Sends the beginning of an HTTP response and never ends it."""
     await reader.read(1)
     writer.write(b"HTTP/1.1 200 OK\r\n")
     while not writer.is_closing():
@@ -177,7 +177,7 @@ def says(data):
         ("http", says(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "more than 8 interim responses"),
         ("socks5h", says(b"\x05\x01"), "chose authentication method 1, which was not offered"),
         ("socks5h", says(b"\x05\x00\x05\x02"), "not allowed by its rules (2)"),
-        # A server of another protocol that speaks first: its bytes come from the upstream, not from the proxy.
+        # A server of another protocol that sends first. Its bytes come from the upstream, not from the proxy.
         ("http", says(b"HTTP/1.1 200 OK\r\n\r\n220 mail.example ESMTP\r\n"), "not valid HTTP"),
     ],
 )

@@ -43,7 +43,7 @@ def secure_proxied_for(proxied_for, certificate):
 
 
 async def response(gateway, *pieces):
-    """The bytes that the gateway sends until it closes; empty if it sends nothing."""
+    """The bytes that the gateway sends until it closes; empty if there are none."""
     with contextlib.suppress(OSError):
         reader, writer = await asyncio.open_connection(*gateway.address())
         with contextlib.closing(writer):
@@ -85,7 +85,7 @@ async def test_both_versions_name_the_client(proxied_for):
     assert await client_of(gateway, version_2() + REQUEST) == "203.0.113.7:4711"
     six = bytes.fromhex("20010db8000000000000000000000007") + bytes(16) + PORTS
     assert await client_of(gateway, version_2(family=0x21, body=six + b"\x04\0\x02xx"), REQUEST) == "[2001:db8::7]:4711"
-    # Byte by byte.
+    # The header arrives byte by byte.
     header = version_2() + REQUEST
     assert await client_of(gateway, *[header[i : i + 1] for i in range(len(header))]) == "203.0.113.7:4711"
     # The proxy connects for itself, or does not know the client.
@@ -123,7 +123,7 @@ async def test_a_malformed_header_ends_the_connection(proxied_for, header):
     for count in (1, 2):
         assert await response(gateway, header + REQUEST) == b""
         assert await refused(gateway) == count
-    # The usual cause is the configuration of the proxy, which does not change within a minute. So one line is enough.
+    # The usual cause is the configuration of the proxy, which does not change within a minute. One line is thus enough.
     assert (await gateway.logs(is_about_header, what="the header"))["level"] == "info"
     assert len([record for record in gateway.records if is_about_header(record)]) == 1
 
@@ -190,7 +190,7 @@ async def test_connections_without_their_headers_are_not_counted_by_the_proxy(pr
         writer.write(f"PROXY TCP4 203.0.113.{number} 127.0.0.1 4711 80\r\n".encode() + REQUEST)
         assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200")
         writer.close()
-    # Connections whose header names no client count for the proxy.
+    # Connections whose header contains no client count for the proxy.
     unknown = [await asyncio.open_connection(*gateway.address()) for _ in range(3)]
     answers = []
     for reader, writer in unknown:
@@ -368,7 +368,7 @@ async def test_a_trusted_proxy_forwards_over_https(secure_proxied_for, authority
 
 
 class ProxyProtocol(HAProxy):
-    """HAProxy that names the client by the PROXY protocol."""
+    """HAProxy that sends the client's address with the PROXY protocol."""
 
     option = "send-proxy"
 
@@ -382,7 +382,7 @@ class ProxyProtocol2(ProxyProtocol):
 
 
 def is_from(named, source):
-    """Whether the log names a client at that address."""
+    """Whether the log shows a client at that address."""
     return named.rpartition(":")[0] == source
 
 
@@ -413,7 +413,7 @@ async def test_haproxy_passes_tls_and_names_the_client(secure_proxied_for, autho
             stream = await asyncio.open_connection(
                 *proxy.address, ssl=trusting(authority), server_hostname="localhost", local_addr=(source, 0)
             )
-            # Limits count the client, not the proxy.
+            # The limits apply to the client, not to the proxy.
             assert [(await exchange(stream))[0] for _ in range(3)] == [200, 200, 429]
             stream[1].close()
 

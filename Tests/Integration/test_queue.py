@@ -1,4 +1,4 @@
-"""Messages that wait for the upstream, and the effect of the settings of `upstream.queue`."""
+"""Messages that wait for the upstream, and the effects of the settings in `upstream.queue`."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from harness.tokens import bearer
 from harness.upstream import Upstream
 from harness.waiting import eventually
 
-# The heartbeat does not give up an upstream that does not read.
+# The heartbeat must not give up an upstream that does not read.
 PATIENT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_INTERVAL": "1h", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "1h"}
 
 
@@ -164,17 +164,18 @@ async def test_the_pace_is_kept(gateway_for, upstream):
     for message in sent:
         await client.accepted(message)
     assert await upstream.has_received(20) == sent
-    # The first message goes at once, each other one a fiftieth of a second later. It may take longer, but not less.
+    # The first message is sent at once, and each further message a fiftieth of a second later. It may take longer, but
+    # not less.
     assert time.monotonic() - started >= 19 / 50 - 0.01
 
 
 async def _stop_reading(upstream, client):
-    """Posts until messages wait because the upstream reads nothing."""
+    """Posts until messages stay queued because the upstream does not read."""
     upstream.pause_reading()
 
     async def is_full():
         await client.accepted(os.urandom(30_000).hex(), headers={"TTL": "3600"})
-        # More messages than the kernel may still find room for a little later.
+        # These messages exceed the room that the kernel may still have a little later.
         return (await client.session())["queue"]["messages"] >= 30
 
     await eventually(is_full, within=60, what="messages wait")
@@ -187,11 +188,12 @@ async def test_a_message_that_the_kernel_does_not_take_in_time_is_not_sent(start
     trust = ["--ca-file", request.getfixturevalue("authority").path] if certificate else []
     client = (await gateway_for(upstream, *trust, env=PATIENT)).client()
     upstream.pause_reading()
-    # Each message begins with the bytes with which the one before it ended, so that compression refers to them.
+    # Each message begins with the last bytes of the previous message, so that compression refers to them.
     common = os.urandom(500).hex()
     posted = {}
 
-    # A message whose sending has begun must be completed. With TLS so must those in its record: 16 KiB, some 4 KB each.
+    # A message whose sending has begun must be completed. With TLS, this also applies to all messages in its record of
+    # 16 KiB, with some 4 KB each.
     may_be_begun = 1 if scheme == "ws" else 5
 
     async def expires():

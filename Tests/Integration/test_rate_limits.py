@@ -1,4 +1,4 @@
-"""Rate limits of each client: exact, with a correct Retry-After, with bounded memory, and forgotten when idle."""
+"""Rate limits of each client: exact, with a correct Retry-After, with limited memory, and forgotten when idle."""
 
 import asyncio
 import collections
@@ -19,12 +19,12 @@ LAST_POLL = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: x\r\nConnection: close\r
 
 
 def limits(**values):
-    """The environment of a gateway with these limits of each address."""
+    """The environment of a gateway with these limits per address."""
     return {f"DRAWBRIDGE_LIMITS_ADDRESS_{name.upper()}": str(value) for name, value in values.items()}
 
 
 def address(number):
-    """One of the addresses of this machine."""
+    """An address of this machine, by its number."""
     return f"127.{1 + number // 60_000}.{number // 250 % 240}.{1 + number % 250}"
 
 
@@ -56,7 +56,7 @@ async def test_ten_thousand_principals_have_exact_limits_in_bounded_memory(gatew
     }
     gateway = await gateway_for(upstream, env=env)
     before = gateway.memory()
-    # Each principal sends two requests, on different connections, so that many principals use both loops.
+    # Each principal sends two requests on different connections, so that many principals use both loops.
     connections = 20
     requests = [(number, (number + turn) % connections) for turn in range(2) for number in range(PRINCIPALS)]
 
@@ -91,7 +91,7 @@ async def test_a_thousand_addresses_have_exact_limits(gateway_for, upstream):
 
     for answers in await asyncio.gather(*(use(number) for number in range(ADDRESSES))):
         assert answers == [200, 429]
-    # No address was forgotten.
+    # The gateway has forgotten no address.
     for number in (0, 1, ADDRESSES // 2, ADDRESSES - 1):
         assert await statuses(gateway, address(number), LAST_POLL) == [429]
     assert (await gateway.metrics())["drawbridge_rate_limit_keys"] == ADDRESSES
@@ -102,7 +102,7 @@ async def test_a_limit_is_exact_over_time_and_over_all_loops(gateway_for, upstre
     start = time.monotonic()
 
     async def hammer():
-        """The number of requests of one connection that were admitted."""
+        """Sends requests on one connection. Returns the number of admitted requests."""
         reader, writer = await asyncio.open_connection(*gateway.address())
         admitted = 0
         try:
@@ -171,7 +171,7 @@ async def test_held_requests_are_given_back_however_they_end(gateway_for, upstre
     await eventually(lambda: held(most, 0), what="all are held again")
     await upstream.push("to everybody")
     await asyncio.gather(*(poll.answer for poll in polls))
-    # Held polls end by a response, too, and the last ones by the shutdown.
+    # Some held polls end with a response, and the last polls end with the shutdown.
     last = await hold(gateway.address(), most, "/v1/messages?wait=55")
     await eventually(lambda: held(most, 0), what="all are held again after their responses")
     gateway.signal()
@@ -191,7 +191,7 @@ async def test_refusals_are_logged_and_counted_without_filling_the_log(gateway_f
     refused = [record for record in gateway.records if record["message"] == "request refused"]
     assert 1 <= len(refused) < 49
     assert refused[0]["type"] == "too-many-requests"
-    # Probes are not limited.
+    # Requests of probes are not limited.
     for _ in range(5):
         assert (await gateway.manage("/livez")).status == 200
 

@@ -23,7 +23,7 @@ class Proxy(Program):
 
 class Tinyproxy(Proxy):
     program, scheme = "tinyproxy", "http"
-    # With wrong credentials it says 401, not 407.
+    # With wrong credentials, the proxy responds with 401, not 407.
     refused = "it rejected the user name or the password"
 
     def arguments(self):
@@ -60,7 +60,7 @@ async def test_the_session_runs_through_it(
     upstream = await start(Upstream(echo=True, certificate=certificate if secure else None))
     proxy = await start(kind(tmp_path, has_credentials=has_credentials))
     url = proxy.url(f"{USER}:{PASSWORD}@" if has_credentials else "")
-    # The URL has a name, which the proxy looks up.
+    # The URL contains a name, which the proxy looks up.
     target = f"{'wss' if secure else 'ws'}://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", target, "--proxy", url, "--ca-file", authority.path)
     client = gateway.client()

@@ -1,11 +1,11 @@
-"""Upstreams of other projects: how they restart and how they compress."""
+"""Upstreams of other projects: their restarts and their compression."""
 
 from harness.gateway import PROJECT
 from harness.program import Program
 from harness.waiting import eventually
 
 PEERS = PROJECT / "Tests/Integration/peers"
-# The harness makes these settings short. Here the first attempt may take a second, as by default.
+# The harness shortens these settings. Here, the first attempt may take a second, as by default.
 RECONNECT = {"DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "1s", "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM": "1m"}
 
 
@@ -48,7 +48,7 @@ async def test_a_restart_of_uvicorn_is_followed_by_an_attempt_within_a_second(st
     cursor = await client.here()
     await client.accepted("before")
     assert await pushes(client, cursor, 1) == ["before"]
-    # Restarts as --reload, systemd and containers do: SIGTERM, and another process.
+    # Restarts like --reload, systemd and containers: SIGTERM, and then another process.
     await uvicorn.stop()
     lost = await gateway.logs(lambda record: record.get("from") == "closing", what="the loss")
     assert "1012" in (await client.session())["last_failure"]
@@ -64,7 +64,7 @@ async def test_messages_that_node_ends_with_a_final_block_are_received(start, ga
     gateway = await gateway_for(node)
     client = gateway.client()
     cursor = await client.here()
-    # Blocks that are stored, with fixed codes and with dynamic codes, and several blocks.
+    # Stored blocks, blocks with fixed codes and with dynamic codes, and several blocks in one message.
     texts = ["x", "hello " * 20, " ".join(map(str, range(5000))), "é" * 100_000, "b" * 70_000]
     for text in texts:
         await client.accepted(text)

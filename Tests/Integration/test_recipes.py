@@ -83,7 +83,7 @@ async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, sta
     await first.stop()
     await upstream.push("three", "four")
     second = await start(Program("bash", "-c", code, folder=tmp_path))
-    # The first run may have been killed before it saved the cursor. Then the second run handles the same messages
+    # The first run may have been killed before it saved the cursor. The second run then handles the same messages
     # again.
     await eventually(lambda: second.lines[-2:] == ["three", "four"], what="the second run prints what came meanwhile")
     assert second.lines in (["three", "four"], [{"n": 1}, "two", "three", "four"])
@@ -135,8 +135,7 @@ async def test_the_workers_of_the_readme_divide_the_pushes(gateway, upstream, st
 def reborn(gateway_for, upstream):
     """`await reborn(begin, waiting)`: kills a gateway while a loop waits, and starts it again at the same address.
 
-    The gateway has no store. `begin` starts the loop with that address, and `waiting` is the metric of waiting
-    requests.
+    The gateway has no store. `begin` starts the loop with that address, and `waiting` is the metric of held requests.
     """
 
     async def reborn(begin, waiting):
@@ -227,7 +226,7 @@ async def test_the_javascript_client_receives_every_push(gateway, upstream, star
 
 
 class Responder(Upstream):
-    """Responds to each request with its id, after pushes that are no replies."""
+    """Responds to each request with its id, after pushes that are not replies."""
 
     async def _react(self, connection, message):
         await connection.send("noise")

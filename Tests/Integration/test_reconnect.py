@@ -1,4 +1,4 @@
-"""An upstream that fails and returns under load: which messages wait, arrive and are refused."""
+"""An upstream that fails and returns under load: which messages stay queued, arrive and are refused."""
 
 import asyncio
 import collections
@@ -24,7 +24,7 @@ async def test_an_upstream_restarted_under_a_thousand_posts_a_second(upstream, g
     client = gateway.client()
     await eventually(lambda: is_down(client), what="the gateway notices")
     noticed = time.monotonic()
-    # Long enough for the queue (1,024 messages) to fill at this rate, so that refusals are seen too.
+    # The outage is long enough for the queue (1,024 messages) to fill at this rate, so that some posts are refused.
     await eventually(lambda: len(posts.refused) > 50, what="the queue fills and posts are refused")
     await upstream.start()
     await gateway.ready()
@@ -41,7 +41,7 @@ async def test_an_upstream_restarted_under_a_thousand_posts_a_second(upstream, g
     counts = collections.Counter(upstream.received)
     assert [label for label, count in counts.items() if count > 1] == [], "delivered twice"
     assert counts.keys() <= posts.sent, "delivered without having been sent"
-    # A lane posts one after the other, so its messages have an order.
+    # A lane posts its messages one after another, so they have an order.
     lanes = collections.defaultdict(list)
     for label in upstream.received:
         lane, number = label.split("-")
@@ -58,7 +58,7 @@ async def is_down(client):
 
 
 class Posts:
-    """Posts at a steady rate over several lanes. Each lane waits for its answers, so the order within it is known."""
+    """Posts at a steady rate over several lanes. A lane waits for each response, so the order within it is known."""
 
     def __init__(self, client):
         self._client = client

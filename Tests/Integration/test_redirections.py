@@ -1,4 +1,4 @@
-"""Redirections of the opening request: their targets, their number, and the header fields that follow them."""
+"""Redirections of the opening request: their targets, their number, and the header fields sent to the targets."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from harness.waiting import eventually
 
 
 class Redirecting(RawUpstream):
-    """Answers each request with `answer(path)`: a Location, or None for an upgrade. Records the requests."""
+    """Responds to each request with `answer(path)`: a Location, or None for an upgrade. Records the requests."""
 
     def __init__(self, answer, *, status="302 Found", certificate=None):
         super().__init__(self._converse)
@@ -43,7 +43,7 @@ class Redirecting(RawUpstream):
 
 
 class _Again:
-    """A reader that returns a head once more that was already read."""
+    """A reader that returns a head again that was already read."""
 
     def __init__(self, head):
         self._head = head

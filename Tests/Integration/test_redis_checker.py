@@ -32,7 +32,7 @@ def id_of(counter, number):
 
 
 def push(counter, number, *, connection=1, count=None, n=None):
-    """A push as a reader gets it. Pushes of one connection are numbered from 1."""
+    """A push as a reader receives it. Pushes of one connection are numbered from 1."""
     data = {"c": connection, "k": count or number, "n": n or number}
     return {"id": id_of(counter, number), "data": data}
 
@@ -42,7 +42,7 @@ def gap(*reasons):
 
 
 class Account:
-    """The account of all clients. `reads` adds what one reader gets: pushes, and gaps, which have no id."""
+    """The account of all clients. `reads` adds what one reader receives: pushes, and gaps, which have no id."""
 
     def __init__(self, promises=STRICT):
         self.promises = promises
@@ -149,7 +149,7 @@ def test_a_push_of_the_log_that_a_reader_lacks_is_a_fault(account):
 
 
 def _lost_push(promises, reason):
-    """Number 2 of the first term was shown to one reader, and then lost."""
+    """One reader has received number 2 of the first term, which was then lost."""
     account = Account(promises)
     account.reads(push(1, 1), push(1, 2), gap("store"), push(3, 2, connection=2, count=1, n=3))
     account.reads(push(1, 1), gap(reason), push(3, 2, connection=2, count=1, n=3))
@@ -183,7 +183,7 @@ def test_without_wait_readers_of_one_gateway_may_have_a_branch_of_their_own():
     account.reads(push(1, 1), gap("upstream"), branch, gap("store"), last)
     account.reads(*whole)
     assert account.faults(log) == []
-    # A gap with the reason `store` is missing, so no push of the log may be missing.
+    # Without a gap that has the reason `store`, no push of the log may be missing.
     account = Account(NO_WAIT)
     account.reads(push(1, 1), gap("upstream"), branch, gap("upstream"), last)
     account.reads(*whole)
@@ -303,7 +303,7 @@ def test_a_push_that_comes_again_after_its_acknowledgement_is_a_fault(account):
 
 @pytest.mark.parametrize("owner", ["frozen", "awake"])
 def test_a_write_after_the_next_connection_was_opened_is_a_fault(owner):
-    """Also by a gateway that was stopped until then, though its connection is closed in time."""
+    """This also applies to a gateway that was stopped until then, although its connection is closed in time."""
     first = Connection(1, 0, closed=6.0 if owner == "frozen" else 5.2, writes=[(4.0, "a"), (6.0, "b")])
     faults = judge_connections([first, Connection(2, 5.0)], {1: owner, 2: "other"}, [("frozen", 2.0, 6.0)], STRICT)
     only(faults, "connection 1 was written to 1.00 s after number 2 was opened")
@@ -327,7 +327,7 @@ def test_only_a_stopped_gateway_excuses_that_its_own_connection_is_open():
         only(judge_connections(connections, {1: "frozen"}, [("frozen", *interval)], STRICT), "side by side")
 
 
-# -- What a run must contain ----------------------------------------------------------------------------------------
+# -- The required content of a run -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

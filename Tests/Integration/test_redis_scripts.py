@@ -1,4 +1,4 @@
-"""The scripts with which gateways share sessions, on a real server: each compares before its first write."""
+"""The scripts with which gateways share sessions, on a real server. Each compares before its first write."""
 
 import signal
 from pathlib import Path
@@ -13,7 +13,7 @@ from harness.redis import RedisServer
 _SCRIPTS = Path(__file__).parents[2] / "Sources/Machines/Replication/Scripts"
 _A, _B = "00000000000a", "00000000000b"
 _OLD, _NEW = "0" * 40, "1" * 40
-# The keys that do not belong to one session.
+# The keys that belong to no single session.
 _SHARED = {"gateways", "sessions", "sessions:owners", "sessions:removed", "sessions:n"}
 _LIST = ["sessions", "sessions:owners", "sessions:removed", "sessions:n"]
 
@@ -122,7 +122,7 @@ async def session(server):
 
 @pytest_asyncio.fixture
 async def held(session):
-    """A session that A holds in its first term."""
+    """A session that the gateway A holds in its first term."""
     await session.heartbeat(_A, "beat=1")
     assert await session.acquire(token(1, _A)) == "OK"
     return session
@@ -186,7 +186,7 @@ async def test_a_batch_is_appended_once(held):
     assert await held.append(holder, 0, 1, *batch) == ["BEHIND", "1"]
     assert await held.entries("p") == [("1-0", b"one"), ("1-1", b"gap"), ("2-0", b"two")]
     assert await held.entries("c") == [("1-0", b"c")]
-    # A number may be skipped, since the number of a lost write is not used again.
+    # A number may be skipped, since the number of a lost write is never used again.
     assert await held.append(holder, 1, 7, changes="d") == ["OK"]
     assert (await held.entries("c"))[1:] == [("7-0", b"d")]
 
@@ -235,7 +235,7 @@ async def test_an_append_drops_the_oldest_pushes(held):
     assert await held.append(token(1, _A), 0, 1, *batch) == ["OK"]
     assert await held.append(token(1, _A), 1, 2, "1001-0", "x", keep="900-0") == ["OK"]
     entries = await held.entries("p")
-    # Redis drops whole nodes of at most 100 entries.
+    # Redis drops only whole nodes of at most 100 entries.
     assert 102 <= len(entries) <= 202
     assert entries[-1][0] == "1001-0"
 
@@ -243,7 +243,7 @@ async def test_an_append_drops_the_oldest_pushes(held):
 async def test_a_state_takes_the_place_of_the_entries(held):
     holder = token(1, _A)
     await held.append(holder, 0, 1, "1-0", "one")
-    # Pushes that Redis lacks come first, and are no separate write.
+    # Pushes that Redis lacks come first in the same write.
     assert await held.append(holder, 1, 1, "2-0", "two", changes="") == ["OK"]
     assert await held.append(holder, 1, 1, "2-0", "two", changes="") == ["ORDER"]
     assert await held.stage(holder, 5, 1, "s1") == "OK"
@@ -316,7 +316,7 @@ async def test_changes_are_published(held):
 
 
 async def test_a_full_server_keeps_its_holders(held):
-    """At `maxmemory` Redis stores nothing more, but sessions are still stamped, released and acquired."""
+    """At `maxmemory`, Redis stores nothing more, but sessions can still be stamped, released and acquired."""
     holder = token(1, _A)
     await held.stage(holder, 2, 1)
     await held.client.set("fill", b"x" * 3_000_000)
@@ -333,9 +333,9 @@ async def test_a_full_server_keeps_its_holders(held):
 
 
 async def test_wait_after_a_read_counts_for_what_was_written_before(start, server, held, tmp_path):
-    """A holder that has connected again reads its record and waits: this confirms writes of earlier connections.
+    """After a reconnect, a holder reads its record and waits. This confirms the writes of its earlier connections.
 
-    Since Redis 7.2, WAIT waits for the last write of its own connection. So the holder publishes to a channel without
+    Since Redis 7.2, WAIT waits for the last write of its own connection. The holder thus publishes to a channel without
     subscribers after the read.
     """
     replica = await start(RedisServer(tmp_path, server))
@@ -368,7 +368,7 @@ async def test_a_promotion_and_a_restart_are_other_histories(start, server, held
     assert await replica.history() != before
     shared = Session(replica.client)
     assert (await shared.record())["sequence"] == "1"
-    # The server has a new history. The session has the old one until its holder stamps it.
+    # The server has a new history. The session has the old history until its holder stamps it.
     after = await replica.history()
     assert await shared.append(token(1, _A), 1, 2, history=after) == ["HISTORY"]
     assert await shared.stamp(token(1, _A), 1, to=after) == "OK"
@@ -397,7 +397,7 @@ async def test_the_limits_count_all_sessions_and_those_of_an_owner(session):
     for number in range(4, 6):
         assert (await session.define(f"b{number}", definition(number), "b", total=5, per_owner=3))[0] == "OK"
     assert await session.define("b6", definition(6), "b", total=5, per_owner=3) == ["TOTAL"]
-    # The limits do not apply to a session that Redis has lost and that is defined again.
+    # The limits do not apply to a session that Redis has lost and that is then defined again.
     assert (await session.define("b6", definition(6), "b", total="", per_owner=""))[0] == "OK"
     assert (await session.remove("b6", definition(6), "b"))[0] == "OK"
     assert await session.define("b7", definition(7), "b", total=5, per_owner=3) == ["TOTAL"]
@@ -420,7 +420,7 @@ async def test_nothing_is_left_of_a_removed_session(session):
     assert await session.remove("x", definition(1), holder=holder) == ["OK", "f0 2"]
     assert await session.remove("x", definition(1), holder=holder) == ["CHANGED", ""]
     assert {_text(key) for key in await session.client.keys("*")} == {"{t}:sessions", "{t}:sessions:removed"}
-    # Commands that the holder and others send before they know about the removal change nothing.
+    # The holder and others may send these commands before they know of the removal. The commands change nothing.
     assert await session.append(holder, 1, 2, "2-0", "two") == ["FENCED"]
     assert await session.stage(holder, 2, 2) == "FENCED"
     assert await session.release(holder, 1) == "FENCED"

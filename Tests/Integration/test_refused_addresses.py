@@ -1,4 +1,4 @@
-"""Addresses that sessions of clients must not reach, by any name, notation or redirect."""
+"""Addresses that sessions of clients must not reach, whatever the name, notation or redirect."""
 
 import itertools
 from pathlib import Path
@@ -9,7 +9,7 @@ from harness.namespaces import Cable, needs_namespaces
 from harness.ports import reserve_port
 from harness.upstream import Upstream
 
-# Hosts of a URL that mean this machine, a private network or a metadata service. No name server is needed for them.
+# Hosts of a URL that mean this machine, a private network or a metadata service. They need no name server.
 HOSTS = [
     "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7F.0.0.1", "0177.0.0.1", "017700000001", "127.0.0.1.",
     "127.0.0.01", "00000177.0.0.1", "0x7f.0x0.0x0.0x1", "127.0.257", "0", "0.0.0.0", "0.1.2.3",
@@ -31,7 +31,7 @@ TRICKS = [
 
 ANY_HOST = "{host: {}}, hosts: ['*']"
 
-# Addresses of IPv6. Those that contain an address of IPv4 contain 127.0.0.2. A URL has them in brackets.
+# IPv6 addresses. If they contain an IPv4 address, it is 127.0.0.2. In a URL they have brackets.
 SIXES = [
     "::", "::1", "::127.0.0.2", "::ffff:127.0.0.2", "::ffff:7f00:2", "0:0:0:0:0:FFFF:7F00:0002", "::ffff:0:127.0.0.2",
     "64:ff9b::7f00:2", "64:ff9b:1::7f00:2", "2002:7f00:2::1", "2001:0:4136:e378:8000:63bf:80ff:fffd",
@@ -50,13 +50,13 @@ async def test_no_host_of_a_client_is_this_machine_or_a_private_network(sessions
     assert (await sessions.list())["sessions"] == []
 
 
-# glibc asks for addresses of IPv6 only if the machine has one.
+# glibc looks up IPv6 addresses only if the machine has one.
 HAS_IPV6 = any(not line.endswith(" lo") for line in Path("/proc/net/if_inet6").read_text().splitlines())
 
 
 @needs_nameserver
 async def test_a_name_that_changes_its_address_is_judged_at_every_connection(sessions_for, start, tmp_path):
-    """Here 127.0.0.1 is allowed and stands for a public address; 127.0.0.2 stands for a private one."""
+    """Here 127.0.0.1 is allowed and stands for a public address, and 127.0.0.2 stands for a private address."""
     upstream, hidden = await start(Upstream()), Upstream(host="127.0.0.2")
     hidden.port = upstream.port
     await start(hidden)
@@ -173,7 +173,7 @@ async def test_the_addresses_of_this_machine_are_refused_although_they_are_publi
     cable = Cable()
     cable.start()
     try:
-        # The last two belong to one network: the kernel sends to the second from the first.
+        # The last two addresses belong to one network, so the kernel sends to the second address from the first.
         own = ((4, "1.2.3.4/32"), (6, "2600:1234::1/128"), (4, "1.2.4.5/24"), (4, "1.2.4.6/24"))
         for family, address in own:
             cable.near.run("ip", f"-{family}", "address", "add", address, "dev", "cable")

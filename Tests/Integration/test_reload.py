@@ -1,4 +1,4 @@
-"""A changed configuration file takes effect by itself, however it is replaced."""
+"""A changed configuration file takes effect by itself, in whatever way it is replaced."""
 
 import asyncio
 import os
@@ -40,18 +40,18 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
     file = tmp_path / "drawbridge.yaml"
     client = gateway.client()
 
-    # The file is rewritten in place, and turns the access log on.
+    # The file is rewritten in place. It enables the access log.
     gateway.rewrite(gateway.base + "log: {access: all}\n")
     assert (await reloaded(gateway, 1))[0]["changed"]
     await client.get(wait=0)
     await gateway.logs(lambda record: record["message"] == "request", what="a request")
 
-    # The file is replaced by a rename, as editors do.
+    # A rename replaces the file, as with an editor.
     (tmp_path / "new").write_text(gateway.base + "log: {access: 'off'}\n")
     (tmp_path / "new").rename(file)
     await reloaded(gateway, 2)
 
-    # The file is removed: the old configuration stays.
+    # The file is removed. The old configuration stays in use.
     file.unlink()
     await gateway.logs(lambda record: record["message"].startswith("cannot read the new configuration"), what="that")
 
@@ -61,7 +61,7 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
     async def failed():
         return not await succeeded()
 
-    # The metrics may be a little later than the log.
+    # The metrics may change a little later than the log.
     await eventually(failed, what="the metric says so, too")
     file.write_text(gateway.base + "log: {access: errors}\n")
     await reloaded(gateway, 3)
@@ -71,7 +71,10 @@ async def test_a_file_that_is_written_renamed_or_created_again_takes_effect(star
 
 
 async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
-    """The file is a link to `..data/drawbridge.yaml`, which is a link to a folder that is replaced. So is a secret."""
+    """The file is a link to `..data/drawbridge.yaml`, and `..data` is a link to a folder, which is replaced.
+
+    A secret is mounted in the same way.
+    """
     secret = f"{{Authorization: 'Bearer ${{file:{tmp_path / 'token'}}}'}}"
 
     def publish(version, text):
@@ -92,7 +95,8 @@ async def test_a_volume_of_kubernetes_takes_effect(start, tmp_path, upstream):
             lambda token=f"Bearer token-{version}": upstream.requests[-1].headers["Authorization"] == token,
             what=f"a hand-over with the secret of version {version}",
         )
-    # The gateway sees the second replacement only if it watches the folder to which the link leads after the first one.
+    # The gateway sees the second replacement only if it watches the folder to which the link leads after the first
+    # replacement.
     client = gateway.client()
 
     async def logs_requests():
@@ -176,7 +180,7 @@ async def test_sighup_after_a_change_that_has_taken_effect_makes_no_new_connecti
     await reloaded(gateway, 1)
     gateway.signal(signal.SIGHUP)
     await reloaded(gateway, 2)
-    # A requested hand-over would have begun before this message was sent.
+    # If the last reload had requested a hand-over, it would have begun before this message was sent.
     await client.send("afterwards")
     await upstream.has_received(1)
     session = (await client.request("GET", "/v1/session")).json
@@ -192,7 +196,7 @@ async def test_a_thousand_changes_in_a_row_are_few_reloads(start, tmp_path, upst
     for number in range(1000):
         (tmp_path / "new").write_text(gateway.base + f"shutdown: {{drain: {number}ms}}\n")
         (tmp_path / "new").rename(tmp_path / "drawbridge.yaml")
-    # The last file takes effect: a client that does not finish its request delays the shutdown for at most this long.
+    # The last file takes effect: a client that does not finish its request delays the shutdown for at most this time.
     (tmp_path / "new").write_text(gateway.base + "shutdown: {drain: 50ms}\nlog: {access: all}\n")
     (tmp_path / "new").rename(tmp_path / "drawbridge.yaml")
     client = gateway.client()
@@ -237,7 +241,7 @@ async def test_without_inotify_only_sighup_reloads(start, tmp_path, upstream):
 
 
 async def test_a_configuration_from_a_pipe_is_read_once(start, tmp_path, upstream):
-    """The gateway does not watch the files that it names either: a reload would find the pipe empty."""
+    """The gateway does not watch the files in the configuration either, since a reload would find the pipe empty."""
     secret = tmp_path / "secret"
     secret.write_text("first")
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""A reload turns WebSocket pings off and on again, and so the confirmation of messages."""
+"""A reload disables WebSocket pings and enables them again, and with them the confirmation of messages."""
 
 import json
 import signal
@@ -49,7 +49,7 @@ async def test_pings_off_confirm_nothing_and_on_confirm_again(start, gateway_for
         return (await client.request("GET", answer.headers["Location"])).json["state"]
 
     async def reload(ping, connection):
-        """Returns when the connection with this number has got a message."""
+        """Reloads, and returns when the connection with this number has got a message."""
         gateway.rewrite(config(ping))
         gateway.signal(signal.SIGHUP)
         await upstream.has_conversations(connection)

@@ -1,4 +1,4 @@
-"""SIGHUP with named sessions: each session is changed by its name, and no session is added or removed."""
+"""SIGHUP with named sessions. Each session is changed by its name, and no session is added or removed."""
 
 import signal
 
@@ -47,11 +47,11 @@ async def test_only_a_reload_without_a_change_makes_new_connections_for_all(star
     def reloads_so_far():
         return [record for record in gateway.records if record["message"] == "configuration reloaded"]
 
-    # Settings that need a restart and settings that need no new connection are changes, too.
+    # Settings that need a restart, and settings that need no new connection, also count as changes.
     await reload("log: {level: debug}\n" + text)
     await reload("log: {level: debug}\nloops: 3\n" + text)
     assert [len(upstream.requests) for upstream in (first, market)] == [1, 1]
-    # The same file again: the gateway reads certificates and credentials again, even while a change waits for a
+    # The file is unchanged. The gateway reads certificates and credentials again, even while a change waits for a
     # restart.
     await reload("log: {level: debug}\nloops: 3\n" + text)
     for upstream in (first, market):
@@ -76,7 +76,7 @@ async def test_a_change_of_topics_applies_to_the_next_push_and_keeps_the_connect
     await gateway.logs(lambda record: record["message"] == "configuration reloaded", what="the end of the reload")
     assert await topic_of_a_push(2) == "second"
     assert len(upstream.requests) == 1
-    # The same file again: the gateway reads certificates and credentials again, so it makes a new connection.
+    # The file is unchanged. The gateway reads certificates and credentials again, so it makes a new connection.
     gateway.signal(signal.SIGHUP)
     await eventually(lambda: len(upstream.requests) == 2, what="a new connection")
 
@@ -100,7 +100,7 @@ async def test_a_session_that_was_removed_needs_its_files_no_more(start, tmp_pat
 
 
 async def test_a_reload_that_does_not_go_with_the_queue_is_refused(start, tmp_path):
-    """The queue keeps its settings until a restart. Its redelivery needs pings, which the new settings turn off."""
+    """The queue keeps its settings until a restart. Its redelivery needs pings, which the new settings disable."""
     upstream = await start(Upstream())
     text = "upstream: {{url: '" + upstream.url + "'{}}}\n"
     gateway = await start(Gateway(config=text.format(", queue: {redeliver: unconfirmed}"), folder=tmp_path))

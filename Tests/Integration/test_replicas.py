@@ -11,15 +11,15 @@ from harness.numbered import ContinuedStream, read_to
 from harness.streams import FORMATS
 from harness.waiting import eventually
 
-#: Seconds that a busy machine may add.
+#: Additional seconds for a busy machine.
 SLACK = 1.5
-#: The default, in seconds. A busy machine reaches the deadline of a shorter one.
+#: The default duration of a tenure in seconds. A busy machine would reach the deadline of a shorter tenure.
 LEASE = 5
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 
 
 async def pushed(client, cursor):
-    """The numbers of the next pushes. A held request ends early when the gateway learns that the holder has changed."""
+    """The numbers of the next pushes. A held request ends early when the gateway learns of a new holder."""
     while not (batch := await client.poll(cursor=cursor, wait=30)).messages:
         cursor = batch.cursor
     return [message["data"]["n"] for message in batch.messages]
@@ -44,7 +44,7 @@ async def test_a_message_is_sent_once_wherever_it_is_posted_and_known_everywhere
     for member in replicas:
         for id in ids.values():
             assert await final(member.client(), id) == "confirmed"
-    # The same key at each gateway: one message.
+    # The same key at each gateway results in one message.
     responses = [await member.client().send("key", headers={"Idempotency-Key": "k"}) for member in replicas]
     assert [response.status for response in responses] in ([202, 202, 202], [202, 202, 200], [202, 200, 200])
     assert len({response.json["id"] for response in responses}) == 1
@@ -105,12 +105,12 @@ async def test_workers_share_pushes_through_all_gateways(replicas_for, recorder)
                 settled = await third.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
                 assert settled.status == 200, settled.body
     assert sorted(seen) == sorted(pushed)
-    # A receive waits at one gateway.
+    # The worker's receive waits at one gateway.
     waiting = asyncio.create_task(second.request("POST", "/v1/consumers/w/receive?wait=30s"))
     number = await recorder.push_one()
     assert [message["data"]["n"] for message in (await waiting).json["messages"]] == [number]
     assert (await first.request("GET", "/v1/consumers/w")).json["leases"] == 1
-    # One reader at a time, also if the second one is at another gateway.
+    # A consumer has one reader at a time, even if the second reader is at another gateway.
     assert (await third.request("PUT", "/v1/consumers/r", json={})).status == 201
     held = asyncio.create_task(first.request("POST", "/v1/consumers/r/receive?wait=30s"))
 
@@ -144,7 +144,7 @@ async def test_a_call_through_each_gateway_gets_its_own_reply(replicas_for, reco
 
 
 class Posting:
-    """Posts at gateways that the test does not disturb, and records the outcomes."""
+    """Posts at gateways that the test does not disturb, and records the results."""
 
     def __init__(self, clients, name="m"):
         self._name = name
@@ -173,7 +173,7 @@ class Posting:
 
 
 async def assert_served(posting, members):
-    """No message was refused, unless one of these gateways lost Redis because the machine was too busy."""
+    """Checks that no message was refused, unless one of these gateways lost Redis because the machine was too busy."""
     if sum([(await member.gateway.metrics())["drawbridge_store_failures_total"] for member in members]):
         assert {status for status, _ in posting.failed} <= {503}, posting.failed
         assert all(b"store-failed" in body for _, body in posting.failed), posting.failed
@@ -182,7 +182,7 @@ async def assert_served(posting, members):
 
 
 async def judge(posting, replicas, recorder):
-    """Each message that was accepted has one final state, which agrees with the upstream, and arrived at most once."""
+    """Checks that each accepted message has one final state, as at the upstream, and arrived at most once."""
     states = {}
     for label, id in posting.accepted.items():
         states[label] = await final(replicas.running[len(states) % len(replicas.running)].client(), id)
@@ -218,10 +218,10 @@ async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(re
     assert logs == [logs[0]] * len(logs)
     assert [entry for entry in logs[0] if isinstance(entry, str)] == ["upstream"]
     at = logs[0].index("upstream")
-    # Before the gap are all pushes from the beginning in order, after it all pushes of the new connection.
+    # Before the gap are all pushes from the beginning in order, and after it all pushes of the new connection.
     assert all(logs[0][i] + 1 == logs[0][i + 1] for i in range(at - 1))
     assert len(logs[0]) - at - 1 == second.pushed
-    # A stopped gateway has written nothing after the next one connected.
+    # A stopped gateway must have written nothing after the next gateway connected.
     assert [at for at, _ in first.writes if at > second.opened] == []
     states = await judge(posting, replicas, recorder)
     await assert_served(posting, others)
@@ -300,7 +300,7 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
         holder.freeze()
     following = await replicas.holder(of=others)
     if way != "drain":
-        # The lost holder may have leased pushes for these requests, so their outcome is unknown.
+        # The lost holder may have leased pushes to these requests, so their outcome is unknown.
         for member in others:
             (await waits.pop(member)).problem(502)
     if way == "freeze":

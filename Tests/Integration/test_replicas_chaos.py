@@ -14,7 +14,7 @@ async def test_nothing_is_lost_silently_whatever_fails(tmp_path, measured, kind,
     verdict = await run.run()
     measured(str(verdict))
     assert verdict.faults == []
-    # A run in which nothing happens would prove nothing. It begins with one fault of each important kind.
+    # A run without events would prove nothing. It begins with one fault of each important kind.
     assert verdict.states["confirmed"] > 50
     assert verdict.done["kill_holder"] >= 1
     assert verdict.done["drain_holder"] >= 1

@@ -1,4 +1,4 @@
-"""Sessions that clients create, shared by gateways on one Redis: created at one, used at all, closed at any."""
+"""Created sessions that gateways share on one Redis: created at one gateway, used at all, closed at any."""
 
 import asyncio
 import re
@@ -116,7 +116,7 @@ async def test_a_session_is_closed_at_any_gateway_and_nothing_is_left(shared_by,
     for member in members:
         await _status(member, "btc", 404)
     assert not [key async for key in database.client.scan_iter("*:s:*")]
-    # A new session gets the same name, at another gateway. Cursors of the old session are lost.
+    # A new session gets the same name at another gateway. Cursors of the old session are lost.
     await members[1].created("btc", symbol="ETH")
     await members[1].ready("btc")
     batch = await members[1].gateway.client(session="btc").poll(cursor=here, wait=0)
@@ -143,7 +143,8 @@ async def test_a_name_that_another_gateway_has_just_stored_is_no_404(shared_by, 
     definition = (await database.client.hget(key, "first")).partition(b" ")[2]
     list_id, _, count = (await database.client.hget(key, "")).partition(b" ")
     for number in range(20):
-        # Defines sessions like another gateway, but publishes nothing. So the gateways learn it some heartbeats later.
+        # Defines sessions like another gateway, but publishes nothing. The gateways thus learn of them some heartbeats
+        # later.
         text = b"%016x " % number + definition
         version = list_id + b" %d" % (int(count) + number + 1)
         await database.client.hset(key, mapping={"": version, f"s{number}": text})
@@ -200,7 +201,7 @@ async def test_a_reader_at_another_gateway_keeps_a_session(shared_by, upstream):
     here = await client.here()
     held = asyncio.create_task(client.poll(cursor=here, wait=60))
     await _status(members[1], "unread", 404)
-    # Another session is created and closed because it is idle, so the idle time has passed once more.
+    # Another session is created and then closed because it is idle. This shows that the idle time has passed once more.
     await members[0].created("later", symbol="A")
     await _status(members[1], "later", 404)
     assert not held.done()

@@ -1,6 +1,6 @@
-"""Failures of Redis with replicas and Sentinels, under load, with the default lease: the table in docs/scaling.md.
+"""Failures of Redis with replicas and Sentinels, under load, with the default tenure: the table in docs/scaling.md.
 
-Clients of each gateway post and poll, and the upstream pushes, all of them some 30 times per second.
+Clients of each gateway post and poll, and the upstream pushes. Each of these happens some 30 times per second.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from harness.waiting import eventually
 
 #: The default of `store.lease`, in seconds.
 DEFAULT_LEASE = 5
-#: The setting of the Sentinels, in milliseconds. docs/scaling.md says that the default lease is enough with it.
+#: The setting of the Sentinels, in milliseconds. docs/scaling.md says that the default of `store.lease` suffices for
+#: it.
 DOWN_AFTER = 1000
-#: Seconds that a busy machine may add.
+#: Additional seconds for a busy machine.
 SLACK = 2
 INTERVAL = 0.03
 
@@ -32,8 +33,8 @@ class Load:
         self.refused = {}
         #: The seconds until each response.
         self.waits = []
-        #: For each gateway: the number of accepted messages, and its reader's log with numbers of pushes and reasons of
-        #: gaps.
+        #: For each gateway, the number of accepted messages, and the log of its reader: numbers of pushes and reasons
+        #: of gaps.
         self.counts = dict.fromkeys(replicas, 0)
         self.logs = {member: [] for member in replicas}
         self._cursors = dict.fromkeys(replicas, "earliest")
@@ -83,7 +84,7 @@ class Load:
                 task.result()
 
     async def continues(self, count=20, *, of=None):
-        """Waits until each gateway has accepted that many further messages, and has pushes sent since then."""
+        """Waits until each gateway has accepted `count` further messages, and has pushes that were sent since then."""
         members = of or self._replicas.members
         before = {member: self.counts[member] for member in members}
         pushed = self._upstream.pushed
@@ -101,9 +102,9 @@ class Load:
         return [entry for entry in self.logs[member] if isinstance(entry, int)]
 
     async def end(self):
-        """Ends the load. Returns the log of the first gateway's reader, which all readers must have."""
+        """Ends the load. Returns the log of the first gateway's reader, which must equal the logs of all readers."""
         self._is_over = True
-        # Each message gets a response.
+        # Each posted message gets a response.
         await asyncio.gather(*self._posting)
         self._upstream.end_pushes()
         last = await self._upstream.push_one()
@@ -119,7 +120,7 @@ class Load:
         return first
 
     async def states(self):
-        """The final states of all accepted messages, after comparing them with the messages at the upstream."""
+        """The final states of all accepted messages, compared with the messages at the upstream."""
         clients = [member.client() for member in self._replicas.running]
 
         async def final(client, id):
@@ -160,11 +161,11 @@ class Figures:
         return (await self._read(member))[name] - self._before[member][name]
 
     async def growths(self, name):
-        """The change of a metric at each gateway that runs."""
+        """The change of a metric at each running gateway."""
         return [await self.growth(name, member) for member in self._replicas.running]
 
     async def holders(self):
-        """The numbers of sessions that the gateways hold."""
+        """The number of sessions that each gateway holds."""
         return sorted([await member.held() for member in self._replicas.running])
 
 
@@ -216,7 +217,7 @@ async def test_a_failover_costs_no_connection_and_no_message(loaded, databases, 
     assert await figures.holders() == [0, 0, 1]
     longest = max(load.waits)
     measured(f"{way}: {len(load.accepted)} messages, {len(load.refused)} refused, {longest:.2f} s for one at most")
-    # 2 to 3 s, says docs/scaling.md.
+    # docs/scaling.md says 2 to 3 s.
     assert longest < 3 + SLACK
 
 
@@ -228,7 +229,7 @@ async def test_a_primary_that_hangs_costs_the_pushes_of_some_seconds(loaded, dat
     await _has_another_history(figures)
     await load.continues()
     primary.thaw()
-    # Until a Sentinel corrects it, the old primary takes itself for the primary. This must change nothing.
+    # The old primary acts as the primary until a Sentinel corrects it. This must have no effect.
     await eventually(databases.are_whole, within=60, what="the old primary is a replica")
     whole = time.monotonic() - began
     await load.continues()
@@ -251,7 +252,7 @@ async def test_a_primary_that_hangs_costs_the_pushes_of_some_seconds(loaded, dat
         f"{len(states)} messages, {states.count('unknown')} unknown, {len(load.refused)} refused, {longest:.2f} s for "
         f"one at most; {len(gaps)} gaps of {first - kept} pushes; the old primary is a replica after {whole:.1f} s"
     )
-    # 8 s, says docs/scaling.md.
+    # docs/scaling.md says 8 s.
     assert longest < 8 + SLACK
 
 
@@ -280,7 +281,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
     await eventually(lambda: recorder.connections[0].closed, what="the holder closes its connection")
     closed = recorder.connections[0].closed - began
     for member in replicas:
-        # Readers get the pushes that were stored before.
+        # Readers get the pushes that were stored before the failure.
         assert (await member.client().poll(cursor="earliest", wait=0)).messages[0]["data"]["n"] == 1
     assert await databases.present_primary() is primary
     for server in others:
@@ -302,7 +303,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
         f"not ready after {failed:.2f} s, closed after {closed:.2f} s, connected {works:.2f} s after they were back; "
         f"{len(states)} messages, {states.count('unknown')} unknown, {len(load.refused)} refused"
     )
-    # From now on no gateway holds the session.
+    # From now on, no gateway holds the session.
     assert set(load.refused.values()) <= {"/errors/store-failed", "/errors/holder-unavailable"}
     assert closed < DEFAULT_LEASE
 
@@ -311,7 +312,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
 async def test_metrics_say_who_has_taken_a_session(replicas_for, recorder, way):
     replicas = await replicas_for(lease=LEASE)
     holder = await replicas.holder()
-    # The metric counts a session when it may connect, a moment after it is held.
+    # The metric counts a session when it may connect, which is a moment after a gateway holds it.
     await recorder.opens(0)
     figures = await Figures(replicas).note()
     others = await replicas.followers()
@@ -373,12 +374,12 @@ async def test_a_failover_brings_no_deleted_session_back(replicas_for, databases
         return all(each["slave-priority"] == 0 for each in known if each["port"] == other.port)
 
     await eventually(is_known, within=60, what="the Sentinels know which one is to be promoted")
-    # A Sentinel does this first. Until it reports the new primary, gateways use the old one, whose other replica
-    # confirms.
+    # A Sentinel also does this first. Until it reports the new primary, gateways use the old primary, and the other
+    # replica confirms its writes.
     await promoted.client.replicaof("NO", "ONE")
 
     async def end(number, name):
-        """Deletes a session, and creates every fourth one again."""
+        """Deletes a session, and creates every fourth session again."""
         deleted = (await members[number % 3].delete(name)).status
         created = number % 4 == 0 and (await members[number % 3].put(name, symbol="B")).status
         return name, deleted, created
@@ -386,7 +387,7 @@ async def test_a_failover_brings_no_deleted_session_back(replicas_for, databases
     results = await asyncio.gather(*(end(number, name) for number, name in enumerate(names)))
     await databases.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", "main")
     await _has_another_history(figures)
-    # A refused request may have been executed.
+    # The gateway may have executed a refused request.
     again = {name for name, deleted, created in results if deleted == 204 and created == 201}
     gone = {name for name, deleted, created in results if deleted == 204 and created is False}
     assert gone

@@ -1,4 +1,4 @@
-"""Gateways while Redis cannot be reached, is full or has lost everything. The table in docs/replicas.md promises this.
+"""Gateways while Redis is unreachable, is full or has lost everything. The table in docs/replicas.md promises this.
 
 DRAWBRIDGE_REDIS_AWAY sets the seconds without Redis in the long form; `make soak-redis` uses 600.
 """
@@ -15,12 +15,12 @@ from harness.replicas import LEASE
 from harness.waiting import eventually
 
 LONG = float(os.environ.get("DRAWBRIDGE_REDIS_AWAY", "4"))
-#: Four seconds without Redis are longer than any wait with this lease.
+#: Four seconds without Redis are longer than any wait with this tenure.
 SHORT_LEASE = 2
 
 
 def take_away(way, replicas):
-    """Keeps all gateways from Redis."""
+    """Separates all gateways from Redis."""
     if way == "frozen":
         replicas.databases.primary.freeze()
         return
@@ -66,7 +66,7 @@ async def has(member, number):
 
 
 async def states(replicas, ids):
-    """The final states of deliveries, each read from another gateway."""
+    """The final states of deliveries. Each state is read from another gateway."""
     seen = []
     for id in ids:
         client = replicas.running[len(seen) % len(replicas.running)].client()
@@ -81,7 +81,7 @@ async def states(replicas, ids):
 
 @pytest.mark.parametrize("way", ["cut", "stalled", "frozen"])
 async def test_a_second_without_redis_delays_and_loses_nothing(replicas_for, recorder, way):
-    # This is the default lease.
+    # This is the default of `store.lease`.
     replicas = await replicas_for(lease=5)
     await recorder.push_one()
     await have(replicas, 1)
@@ -122,7 +122,7 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     (lease,) = (message["lease"] for message in taken.json["messages"])
     take_away(way, replicas)
     began = time.monotonic()
-    # The holder closes its connection at its deadline, a second before the lease ends.
+    # The holder closes its connection at its deadline, a second before the tenure ends.
     connection = recorder.connections[0]
     await eventually(lambda: connection.closed is not None, what="the holder closes its connection")
     closed = connection.closed - began
@@ -134,7 +134,7 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     problems = [asyncio.create_task(problems_of(member, lease)) for member in replicas]
     refused = 0
     while not refused or time.monotonic() < began + LONG:
-        # All requests are sent at once, since a follower waits a while for a holder.
+        # All requests are sent at once, since a follower waits some time for a holder.
         for answer in await asyncio.gather(*(member.client().send("meanwhile") for member in replicas)):
             assert answer.problem(503)["retryable"], answer.body
             assert "Retry-After" in answer.headers
@@ -157,7 +157,7 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     assert log == [1, 2, 3, 4, 5, "upstream", *range(6, number + 1)]
     assert [await log_of(member) for member in replicas] == [log] * 3
     for stream in streams:
-        # The stream may have ended, because its session was replaced. It continues at its last position.
+        # The stream may have ended because its session was replaced. It continues at its last position.
         assert await stream.until(number) == log
         stream.close()
     for member in replicas:
@@ -187,7 +187,7 @@ PROBLEM = (503, "/errors/store-failed")
 
 
 async def problems_of(member, lease):
-    """The problems of requests that only a holder serves, sent at once. A follower waits a while for a holder."""
+    """The problems of requests that only a holder serves, sent at once. A follower waits some time for a holder."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "m"}
     requests = {
         "receive": ("POST", "/v1/consumers/w/receive?wait=0s", None),
@@ -202,7 +202,7 @@ async def problems_of(member, lease):
 
 
 async def sees_redis(member, *, is_there):
-    """Whether the session's document and the metrics say that Redis is reachable, or that it is not."""
+    """Whether the session's document and the metrics say that Redis is reachable (`is_there`) or not."""
     document = await member.client().session()
     assert isinstance(document["state"], str)
     replica, metrics = document["replica"], await member.gateway.metrics()
@@ -268,7 +268,7 @@ async def test_a_full_redis_loses_nothing_and_recovers(replicas_for, recorder):
         return answer.status == 503 and answer.body.decode() == refused
 
     await eventually(says_so, what="the holder is not ready, and says why")
-    # Longer than the lease: the holder keeps the session, since its heartbeat needs no memory.
+    # This is longer than the tenure. The holder keeps the session, since its heartbeat needs no memory.
     age = time.monotonic()
     await eventually(lambda: time.monotonic() > age + LEASE + 1)
     assert await holder.held()

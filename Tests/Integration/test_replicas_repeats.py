@@ -12,7 +12,7 @@ KINDS = ["configured", "created"]
 
 
 class Repeated:
-    """Posts messages with a key, and remembers the id of each."""
+    """Posts messages with a key each, and remembers the id of each."""
 
     def __init__(self, session):
         self._session = session
@@ -34,7 +34,7 @@ class Repeated:
 
 @pytest.fixture
 def shared_by(replicas_for, recorder):
-    """`await shared_by(kind)`: gateways that share such a session, and its name, or None for the configured session."""
+    """`await shared_by(kind)`: gateways that share such a session, and its name; None for the configured session."""
 
     async def shared_by(kind, **options):
         upstream = {"url": f"{recorder.url}{{symbol}}"}
@@ -42,7 +42,7 @@ def shared_by(replicas_for, recorder):
         replicas = await replicas_for(settings={"profiles": {"market": market}}, **options)
         if kind == "configured":
             return replicas, None
-        # The gateway that holds the configured session will hold this one as well.
+        # The gateway that holds the configured session will also hold this session.
         await Sessions((await replicas.holder()).gateway).created("btc", symbol="BTC")
         for member in replicas:
             await Sessions(member.gateway).ready("btc")

@@ -1,6 +1,6 @@
-"""Gateways that share a session are restarted one after another behind a load balancer, and no client notices.
+"""Gateways that share a session restart one after another behind a load balancer, and no client notices.
 
-DRAWBRIDGE_OTHER_BINARY names the program of another version: then the test also upgrades from it and back.
+DRAWBRIDGE_OTHER_BINARY names the program of another version. The test then also upgrades from it and back.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from harness.waiting import eventually
 
 OTHER = os.environ.get("DRAWBRIDGE_OTHER_BINARY")
 REQUESTS = int(os.environ.get("DRAWBRIDGE_OPERATION_REQUESTS", "400"))
-# Longer than the health checks need to see that /readyz fails.
+# The pause is longer than the health checks need to notice that /readyz fails.
 PAUSE = {"DRAWBRIDGE_SHUTDOWN_PAUSE": "1s"}
 
 
@@ -53,7 +53,7 @@ UPGRADED = [*SAME, *((number, OTHER) for number in range(3))]
 async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
     replicas_for, recorder, start, tmp_path, measured, restarts
 ):
-    # The first program is the one of the last restart.
+    # The first program is the program of the last restart.
     replicas = await replicas_for(env=PAUSE, program=restarts[-1][1])
     proxy = await start(
         CheckingHAProxy(tmp_path, [(member.address, ("127.0.0.1", member.management_port)) for member in replicas])
@@ -100,13 +100,13 @@ async def test_no_request_fails_and_no_push_is_lost_in_a_rolling_restart(
 
 BODIES = {
     "/v1/call": {"jsonrpc": "2.0", "id": 1, "method": "m"},
-    # The lease is unknown, so this gets 409.
+    # The lease is unknown, so this request gets 409.
     "/v1/consumers/c/settle": {"ack": ["l-1.1.0123456789abcdef"]},
 }
 
 
 class Requests:
-    """Requests that no gateway may repeat, as they would be executed twice. Each client sends one after another."""
+    """Requests that no gateway may repeat, since they would be executed twice. Each client sends one after another."""
 
     def __init__(self, clients):
         #: The number of responses with each status.
@@ -138,7 +138,7 @@ async def test_no_outcome_is_unknown_while_the_release_of_a_session_is_stored_la
     assert created.status == 201, created.body
     requests = Requests([member.client() for member in await replicas.followers()])
     await eventually(lambda: min(requests.statuses[200], requests.statuses[409]) >= 20, what="requests are executed")
-    # During this pause the other gateways do not learn that no gateway holds the session.
+    # During this pause, the other gateways do not learn that no gateway holds the session.
     await replicas.databases.primary.client.client_pause(300, all=False)
     await holder.drain()
     statuses = requests.statuses.copy()

@@ -35,7 +35,7 @@ class Trio:
         return await self.next_holder()
 
     async def next_holder(self):
-        """Waits until both other gateways know the next holder. Otherwise a call to the last holder would get 502."""
+        """Waits until both other gateways know the next holder. Otherwise, a call to the last holder would get 502."""
         self.holder = await self.replicas.holder(of=[self.front, self.third])
         for member in (self.front, self.third):
 
@@ -50,7 +50,7 @@ class Trio:
 
     @property
     def follower(self):
-        """After the take-over: the gateway that does not hold the session."""
+        """The gateway that does not hold the session after the take-over."""
         return self.front if self.holder is self.third else self.third
 
 
@@ -66,7 +66,7 @@ def trio_for(replicas_for):
 
 
 async def ask(member, method, path, *, status=200, **options):
-    """The body of a response. Its status must be `status`."""
+    """Sends a request. Returns the body of its response, which must have the status `status`."""
     answer = await member.client().request(method, f"/v1/{path}", **options)
     assert answer.status == status, (method, path, answer.status, answer.body)
     return answer.json
@@ -131,7 +131,7 @@ async def test_a_stream_of_the_session_names_the_next_holder(trio_for):
         def last(stream):
             events = [event.json for event in stream.events if event.type == "session"]
             replica = events[-1]["replica"] if events else None
-            # Whether the last event names the gateway `member` as the holder, or None without a holder.
+            # Whether the last event shows the gateway `member` as the holder; None without a holder.
             return replica and replica["holder"] and replica["holder"]["gateway"] == ids[member]
 
         return last
@@ -143,7 +143,7 @@ async def test_a_stream_of_the_session_names_the_next_holder(trio_for):
     for stream in streams.values():
         await stream.until(names(trio.holder))
     following = await trio.take_over()
-    # The next holder ended its stream, since its session was replaced.
+    # The next holder has ended its stream, because its session was replaced.
     await streams[trio.follower].until(names(following))
     while await streams[following].read():
         pass
@@ -184,7 +184,7 @@ def cut(upstream):
 async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(trio_for, recorder):
     trio = await trio_for()
     client = trio.front.client()
-    # The upstream responds to no opening handshake. It keeps listening, so that no other server gets its port.
+    # The upstream ignores opening handshakes. It keeps listening, so that no other server gets its port.
     recorder.is_mute = True
     cut(recorder)
     await eventually(lambda: recorder.connected == 0, what="the connection has ended")
@@ -213,7 +213,7 @@ async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(tri
     assert await state(trio.third, later) == ("expired", "ttl")
     assert await state(trio.third, late) == ("expired", "ttl")
     assert await state(trio.third, first) == ("replaced", None)
-    # This message replaces one that the last holder accepted.
+    # This message replaces a message that the last holder accepted.
     third = (await trio.follower.client().accepted("third", headers={"TTL": "600", "Topic": "price"}))["id"]
     for wait in waits:
         assert await wait == ("replaced", None)
@@ -265,7 +265,7 @@ class _Silent(FramePeer):
 
 
 class SilentUpstream(FrameServer):
-    """An upstream that answers no ping while it is silent, so it confirms nothing."""
+    """An upstream that ignores pings while it is silent, so that it confirms nothing."""
 
     def __init__(self):
         super().__init__(_Silent)
@@ -283,17 +283,17 @@ async def test_what_was_not_confirmed_is_sent_again_by_the_next_holder(trio_for,
     ids = [(await trio.front.client().accepted(text))["id"] for text in texts]
     await eventually(lambda: len(upstream.received) == 6, what="the upstream has all of them")
     await trio.holder.kill()
-    # This must happen before the next holder connects: it would repeat messages that a silent connection does not
-    # confirm.
+    # This must happen before the next holder connects, since that holder would repeat messages that a silent connection
+    # does not confirm.
     upstream.is_silent = False
     await trio.next_holder()
     for id in ids:
         assert await state(trio.third, id) == ("confirmed", None)
     received = collections.Counter(upstream.received)
     assert [received[text] for text in texts] == [2] * 5
-    # Both deliveries came in order.
+    # Both times, the messages arrived in order.
     assert [text for text in upstream.received if text in texts] == 2 * texts
-    # The state is stored after the confirmation, so this message may have been sent again as well.
+    # The state is stored after the confirmation, so this message may also have been sent again.
     assert await state(trio.front, before) == ("confirmed", None)
     assert received["before"] in (1, 2)
 
@@ -306,7 +306,7 @@ async def test_topics_are_selected_at_a_follower_before_and_after_a_take_over(tr
     topics = {"3", *map(str, (1, *range(10, 20)))}
 
     def selected(first, last):
-        # The key of push n is n modulo 20.
+        # Push n has the key n modulo 20.
         return [number for number in range(first, last + 1) if str(number % 20) in topics]
 
     query = "topic=3&topic=1*"
@@ -332,7 +332,7 @@ async def test_topics_are_selected_at_a_follower_before_and_after_a_take_over(tr
 
 
 async def receive(member, consumer, count, **parameters):
-    """The next messages of a consumer, `count` of them."""
+    """The next `count` messages of a consumer."""
     messages = []
     query = "&".join(f"{name}={value}" for name, value in {"wait": "30s", **parameters}.items())
     while len(messages) < count:
@@ -359,7 +359,7 @@ async def test_dead_letters_and_leases_are_those_of_every_gateway(trio_for, reco
     taken = await receive(front, "retried", 4)
     assert numbers(taken) == [1, 2, 3, 4]
     one, two, extended, kept = (message["lease"] for message in taken)
-    # The new leases are longer than the test.
+    # The new leases last longer than the test.
     await ask(front, "PUT", "consumers/retried", json={"share": True, "visibility": "10m"})
     await settle(front, "retried", reject=[one, two], extend=[extended])
     dead = await ask(front, "GET", "consumers/retried/dead")
@@ -371,7 +371,7 @@ async def test_dead_letters_and_leases_are_those_of_every_gateway(trio_for, reco
     third = trio.third
     assert await ask(third, "GET", "consumers/retried/dead") == dead
     assert (await ask(third, "GET", "consumers/removed/dead"))["messages"] == []
-    # The lease that was not extended ends, as it would without the take-over.
+    # A lease that was not extended ends at the same time as without the take-over.
     (again,) = await receive(third, "retried", 1)
     assert (again["data"]["n"], again["deliveries"]) == (4, 2)
     late = await front.client().request("POST", "/v1/consumers/retried/settle", json={"ack": [kept]})
@@ -419,7 +419,7 @@ async def test_a_socketio_session_continues_at_the_next_holder(trio_for, start):
     await send(trio.front, 5)
     await read(trio.third, 5)
     assert await add(trio.front, 1, 2) == [3]
-    # The server emits many of these while no gateway is connected.
+    # The server emits many of these events while no gateway is connected.
     await send(trio.front, 400)
     await read(trio.third, 10)
     await trio.take_over()

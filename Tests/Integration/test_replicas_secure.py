@@ -58,7 +58,7 @@ async def test_the_documented_rights_and_tls_are_enough_through_a_failover(repli
     assert await databases.present_primary() is not primary
     assert recorder.received == ["before", "after"]
     assert len(recorder.connections) == 1
-    # Now runs the commands that only a release and a starting gateway need.
+    # The drain runs the commands that only a release and a starting gateway need.
     await holder.drain()
     await holder.run()
     await confirmed(follower.client(), (await holder.client().accepted("last"))["id"])
@@ -126,7 +126,7 @@ async def test_what_is_wrong_is_in_the_log_and_no_such_gateway_is_ready(start, d
         problem = (await member.client().send("refused")).problem(503)
         assert (problem["type"], problem["retryable"]) == ("/errors/store-failed", True), name
         assert problem_of(name) in problem["detail"]
-        # Without authentication, a client may know the whole reason.
+        # Without authentication, a client may read the whole reason.
         assert wrong[name][1] in problem["detail"]
         assert await says_so(name), name
         assert password not in member.gateway.output

@@ -1,4 +1,4 @@
-"""Gateways on other servers than Debian's Redis: the oldest version that they accept, and Valkey."""
+"""Gateways on servers other than Debian's Redis: the oldest version that they accept, and Valkey."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _PASSWORD = "password-of-drawbridge"
 
 @pytest.fixture(params=OTHER_SERVERS)
 def program(request):
-    """The path of each server that could be installed, or None for Debian's."""
+    """The path of each server that is installed, or None for Debian's server."""
     return request.param and other_server(request.param)
 
 
@@ -34,7 +34,7 @@ async def _is_of(server, version):
 
 
 class Worker:
-    """A client of a shared consumer."""
+    """A client of a work-sharing consumer."""
 
     def __init__(self, client):
         self._client = client
@@ -45,7 +45,7 @@ class Worker:
         assert answer.status == 201, answer.body
 
     async def receive(self, limit):
-        """The numbers of some pushes, and the lease of each."""
+        """The numbers of some pushes, with the lease of each."""
         answer = await self._client.request("POST", f"/v1/consumers/w/receive?wait=10s&limit={limit}")
         assert answer.status == 200, answer.body
         return {message["data"]["n"]: message["lease"] for message in answer.json["messages"]}
@@ -84,7 +84,7 @@ async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_pat
     await holder.kill()
     assert await replicas.holder(of=[follower]) is follower
     await recorder.opens(1)
-    # Leased pushes can be acknowledged, other pushes are received, and the next message is sent.
+    # A worker can acknowledge the leased pushes and receive other pushes, and the next message is sent.
     await worker.acknowledge(leases.values())
     assert sorted(await worker.receive(100)) == list(range(5, 11))
     again = await client.send("before", headers={"Idempotency-Key": "key"})
@@ -191,7 +191,7 @@ async def test_a_follower_shows_only_what_a_replica_has(replicas_for, tmp_path, 
         short = (await follower.gateway.metrics())["drawbridge_store_wait_short_total"]
         return short > 0 or await shown(follower) == second
 
-    # A read that Redis does not confirm in time counts as well.
+    # A read that Redis does not confirm in time also counts.
     await eventually(has_read_it, what="the follower has read the push")
     assert [await shown(member) for member in replicas] == [first, first]
     databases.servers[1].thaw()

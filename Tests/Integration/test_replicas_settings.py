@@ -1,4 +1,4 @@
-"""Settings of several gateways that contradict each other, and what each gateway reports."""
+"""Settings of several gateways that contradict each other, and the report of each gateway about them."""
 
 import json
 
@@ -59,7 +59,7 @@ async def test_an_address_that_no_other_gateway_reaches_is_named(begin, recorder
     await eventually(is_not_ready, what="/readyz of the gateway that is not reached fails")
     assert (await first.gateway.metrics())["drawbridge_peers_unreachable"] == 1
 
-    # The gateway that the others cannot reach takes the session.
+    # The gateway that the others cannot reach takes over the session.
     await first.drain()
     await recorder.opens(1)
     await first.run()

@@ -15,7 +15,7 @@ from harness.waiting import eventually
 
 @pytest_asyncio.fixture
 async def database(start, tmp_path):
-    # This policy warns, but the server has no memory limit, so it never evicts.
+    # This policy causes a warning, but the server has no memory limit, so it never evicts.
     server = await start(RedisServer(tmp_path))
     await server.client.config_set("maxmemory-policy", "allkeys-lru")
     return server
@@ -23,7 +23,7 @@ async def database(start, tmp_path):
 
 @pytest_asyncio.fixture
 async def pair(gateway_for, database, upstream):
-    """`await pair(webhook, …)`: two gateways. The first one holds the session."""
+    """`await pair(webhook, …)`: two gateways, of which the first holds the session."""
 
     def configuration(*webhooks, **settings):
         return json.dumps(
@@ -88,7 +88,7 @@ async def test_each_gateway_names_the_holder_also_when_there_is_none(pair, upstr
     assert metrics.samples["drawbridge_store_script_seconds_count", 'script="heartbeat"'] > 0
 
     await first.kill()
-    # First the holder does not respond. Then the session has no holder.
+    # First the holder does not respond, and then the session has no holder.
     alone = await _state(second, "elsewhere", "no-holder")
     assert (alone["replica"]["holder"] is None) == (alone["state"] == "no-holder")
     assert (alone["pushes"]["received"], alone["queue"], alone["desired"]) == (1, None, None)
@@ -147,7 +147,7 @@ async def test_webhooks_continue_after_an_orderly_release_with_what_was_not_deli
 
 
 async def test_a_holder_that_was_stopped_begins_no_request_of_a_webhook(gateway_for, pair, start, upstream):
-    # Each gateway has its own secret, so each request shows its sender.
+    # Each gateway has a secret of its own, so each request shows its sender.
     secrets = {"first": new_secret(), "second": new_secret()}
     is_stopped = asyncio.Event()
     begun = {"first": [], "second": []}

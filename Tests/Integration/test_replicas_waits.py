@@ -1,4 +1,4 @@
-"""Requests that wait for the next holder of a session end when their clients' time is over."""
+"""Requests that wait for the next holder of a session end when the time of their clients is over."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ async def test_nothing_is_sent_after_its_time_because_its_holder_was_lost(replic
 
     assert (await call(clients[0], 0, "10s")).status == 200
     await holder.kill()
-    # Each request waits until the holder's lease has ended, which is much longer than its own time.
+    # Each request waits until the holder's tenure has ended, which takes much longer than its own time.
     late = [client.send(json.dumps({"late": n}), headers={"TTL": "1"}) for n, client in enumerate(clients)]
     late += [client.send(json.dumps({"late": 2 + n}), headers={"TTL": "0"}) for n, client in enumerate(clients)]
     calls = [call(client, 100 + n, "500ms") for n, client in enumerate(clients)]

@@ -1,4 +1,4 @@
-"""A holder that was stopped for longer than its lease gives no wrong answer when it continues."""
+"""A holder that was stopped for longer than its tenure gives no wrong response when it continues."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def final(client, id):
 
 
 async def test_a_holder_that_was_stopped_says_nothing_false(replicas_for, recorder):
-    # The rate is low, so most accepted messages still wait when the holder stops.
+    # The rate is low, so most accepted messages are still queued when the holder stops.
     replicas = await replicas_for(lease=LEASE, settings={"upstream": {"url": recorder.url, "queue": {"rate": 20}}})
     first = await replicas.holder()
     asked = first.client()
@@ -66,7 +66,7 @@ async def test_a_holder_that_was_stopped_says_nothing_false(replicas_for, record
     read = await eventually(read, what="the pushes can be read")
     received = (await client.request("POST", "/v1/consumers/w/receive?limit=1&wait=5s")).json["messages"]
 
-    # These requests arrive before the process continues, so that they compete with everything that it must notice.
+    # These requests arrive before the process continues, so they compete with everything else that it must notice then.
     ask = lambda *request, **more: Question.ask(first, *request, **more)  # noqa: E731
     deliveries = {id: await ask("GET", f"/v1/deliveries/{id}") for id in states}
     waiting = {id: await ask("GET", f"/v1/deliveries/{id}?wait=20s") for id in states}

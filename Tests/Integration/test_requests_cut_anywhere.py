@@ -1,6 +1,6 @@
-"""Requests on a real socket: whole, byte by byte and cut at random. Their meaning must not depend on how they arrive.
+"""Requests on a real socket: whole, byte by byte and cut at random. Their meaning must not depend on the pieces.
 
-Tests/Codecs/HTTPCodecTests checks the rules with their sections of the RFC. These tests ask the whole program.
+Tests/Codecs/HTTPCodecTests checks the rules with their sections of the RFC. These tests use the whole program.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 NEXT = b"GET /v1/session HTTP/1.1\r\nHost: x\r\n\r\n"
 
-# The bytes sent, and the statuses of the answers. One more request follows; a sound connection answers it with 200.
+# The bytes sent, and the statuses of the responses. A further request follows, which a working connection serves with
+# 200.
 SOUND = {
     "a poll": (GET + b"\r\n", [200]),
     "an empty line before it": (b"\r\n" + GET + b"\r\n", [200]),
@@ -80,7 +81,7 @@ SOUND = {
     "a hundred small ones": ((GET + b"\r\n" + POST + b"Content-Length: 1\r\n\r\na") * 50, [200, 202] * 50),
 }
 
-# As above, but the last answer is a refusal, and then the connection ends.
+# The same, but the last response is a refusal, after which the connection ends.
 UNSOUND = {
     "no Host": (b"GET /v1/session HTTP/1.1\r\n\r\n", [400]),
     "two Hosts": (GET + b"Host: x\r\n\r\n", [400]),
@@ -131,13 +132,13 @@ def pieces(data, cut):
         return [data]
     if cut == "byte":
         return [data[index : index + 1] for index in range(len(data))]
-    # The same cuts in every run.
+    # The cuts are the same in every run.
     places = sorted(random.Random(len(data)).choices(range(len(data)), k=6))
     return [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 async def converse(address, data, cut):
-    """Sends `data` in pieces. Returns the statuses of the answers, and whether the gateway closed the connection."""
+    """Sends `data` in pieces. Returns the statuses of the responses, and whether the gateway closed the connection."""
     reader, writer = await asyncio.open_connection(*address)
     received = bytearray()
 
@@ -148,12 +149,12 @@ async def converse(address, data, cut):
         return True
 
     collecting = asyncio.create_task(collect())
-    # The gateway may have closed the connection, also with a reset.
+    # The gateway may have closed the connection, perhaps with a reset.
     with contextlib.suppress(OSError):
         for piece in pieces(data, cut):
             writer.write(piece)
             await writer.drain()
-            # This is no wait for an event: it keeps the kernel from joining the pieces.
+            # This does not wait for an event. It keeps the kernel from joining the pieces.
             await asyncio.sleep(0.001 if cut != "whole" else 0)
         writer.write_eof()
     ended = await asyncio.wait_for(collecting, 30)

@@ -54,7 +54,7 @@ def tokens(tmp_path):
 
 
 async def test_sessions_that_come_and_go_use_up_no_attempts_of_others(gateway_for, upstream, tokens):
-    """With a limit of one attempt per second they would use up four minutes."""
+    """With a limit of one attempt per second, they would use up four minutes of attempts."""
     (first, second), authentication = tokens
     config = PROFILES % (upstream.url, "") + authentication
     config += f"upstream: {{url: '{upstream.url}', dials: {{per_second: 1, burst: 1}}}}\n"
@@ -76,7 +76,7 @@ async def test_sessions_that_come_and_go_use_up_no_attempts_of_others(gateway_fo
 
 
 async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_upstream, tokens):
-    """For one value of the variable the upstream refuses with Retry-After; other values are served."""
+    """For one value of the variable, the upstream refuses with Retry-After. It serves other values."""
     (first, second), authentication = tokens
     connections = []
 
@@ -113,7 +113,7 @@ async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_ups
 
 @needs_nameserver
 async def test_names_that_hang_for_one_client_do_not_hang_for_another(gateway_for, start, tmp_path, tokens):
-    """A look-up of the first client occupies its thread for a minute: longer than the test waits for a session."""
+    """A look-up of the first client occupies its thread for a minute, longer than the test waits for a session."""
     (first, second), authentication = tokens
 
     class SlowNameserver(Nameserver):

@@ -193,9 +193,9 @@ async def test_creation_is_refused_while_the_gateway_drains(sessions_for, upstre
 
 
 async def test_a_flooding_upstream_and_a_stalled_reader_leave_the_others_alone(sessions_for, start, measured):
-    """The upstream of one session sends as fast as it can, and the only client of that session reads nothing.
+    """The upstream of one session sends as fast as it can, and the only client of that session does not read.
 
-    The other sessions are on the same loop. Between two of their messages it reads a bounded part of the flood.
+    The other sessions are on the same loop. Between two of their messages, the loop reads a limited part of the flood.
     """
     echo, flood = await start(Upstream(echo=True)), await start(Flood())
     config = (
@@ -230,7 +230,7 @@ async def test_a_flooding_upstream_and_a_stalled_reader_leave_the_others_alone(s
         pushes = (await gateway.metrics())["drawbridge_pushes_total"] - pushes
         measured(f"80 messages, and {pushes:.0f} pushes of the flood meanwhile")
         assert flood.sent > before, "the flood has gone on"
-        # A loop that read all of a flood before it served another connection would never come to that.
+        # A loop that read a whole flood before it served another connection would never reach the other connection.
         assert pushes < 80 * 50_000
         assert (await gateway.metrics())["drawbridge_streams_open"] == 1
         assert (await gateway.metrics())["drawbridge_buffer_bytes"] < 140 << 20

@@ -1,4 +1,4 @@
-"""What clients send and poll through reverse proxies with their default settings."""
+"""Messages and polls through reverse proxies with their default settings."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ MEBIBYTE = 1 << 20
 
 @pytest_asyncio.fixture
 async def through(start, tmp_path, gateway):
-    """`await through(Nginx, "setting")`: a client that reaches the gateway through that reverse proxy, at `address`."""
+    """`await through(Nginx, "setting")`: a client of the gateway behind that reverse proxy, at `address`."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def through(kind, *settings):
@@ -66,7 +66,7 @@ async def test_a_post_that_waits_for_confirmation_is_held_through_it(proxied, ga
 
     await eventually(is_queued, what="the message is queued")
     if proxied.is_envoy:
-        # Envoy would end the poll with 504 after 15 seconds. The gateway responds earlier.
+        # Envoy would end the poll with 504 after 15 seconds. The gateway responds before that.
         answer = await late
         assert (answer.status, answer.json["state"]) == (202, "queued")
         return
@@ -98,7 +98,7 @@ async def test_keys_links_and_validators_pass(proxied, upstream):
     await upstream.push("up")
     target = (await poll).headers["Link"].split(">")[0][1:]
     assert target.startswith("/v1/messages?cursor=p-")
-    # The proxy passes weak validators on, and only the gateway compares them.
+    # The proxy passes on weak validators, and only the gateway compares them.
     first = await proxied.get(wait=0, headers={"If-None-Match": head.headers["ETag"]})
     assert [message["data"] for message in first.json["messages"]] == ["up"]
     assert (await proxied.get(wait=0, headers={"If-None-Match": first.headers["ETag"]})).status == 304
@@ -107,7 +107,7 @@ async def test_keys_links_and_validators_pass(proxied, upstream):
 
 @pytest.mark.timeout(180)
 async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upstream):
-    """All proxies at once, since each poll takes up to a minute."""
+    """All proxies are used at once, since each poll takes up to a minute."""
     routes = [
         (await through(Nginx), 55, 55),
         (await through(HAProxy), 45, 45),
@@ -119,7 +119,7 @@ async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upst
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await client.get(wait=wait)
-        # The poll ended by itself, not by a timeout of the proxy.
+        # The gateway ended the poll, not a timeout of the proxy.
         assert answer.status == 200, answer.body
         assert answer.json["messages"] == []
         assert loop.time() - began >= granted - 1
@@ -156,7 +156,7 @@ async def test_the_largest_body_passes(kind, settings, largest, through, upstrea
     await client.accepted(message)
     assert await upstream.has_received(1) == [message]
     if kind is Nginx:
-        # nginx itself responds: the body does not reach the gateway.
+        # nginx itself responds, and the body does not reach the gateway.
         refused = await client.send(message + b"x")
         assert refused.status == 413
         assert b"nginx" in refused.body

@@ -1,4 +1,4 @@
-"""What an operator sees of a session and can change: GET and PATCH /v1/session."""
+"""The view of an operator on a session, and the possible changes: GET and PATCH /v1/session."""
 
 import re
 import signal
@@ -208,7 +208,7 @@ async def test_down_and_up_at_any_moment(start, gateway_for, raw_upstream, when)
     assert session["next_attempt_in_seconds"] is None
     await eventually(lambda: upstream.connected == 0, what="nothing is connected")
     count = session["generation"]
-    # Only a request of the operator opens the session again.
+    # Only a request of the operator may open the session again.
     gateway.rewrite(config.format(upstream.url))
     gateway.signal(signal.SIGHUP)
     await eventually(lambda: '"changed":true' in gateway.output.splitlines()[-1].replace(" ", ""), what="a reload")

@@ -1,4 +1,4 @@
-"""Several sessions in one gateway: each has its own upstream, queue and pushes, and none hinders another."""
+"""Several sessions in one gateway. Each has its own upstream, queue and pushes, and none hinders another."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ from harness.waiting import eventually
 
 
 def configuration(sessions, *, default=None, extra=""):
-    """`sessions`: upstream by name."""
+    """The configuration of `sessions`, which contains the upstream of each session by its name."""
     lines = [f"upstream: {{url: '{default.url}'}}"] if default else []
     lines.append("sessions:")
     lines += [f"  {name}: {{upstream: {{url: '{upstream.url}'}}}}" for name, upstream in sessions.items()]

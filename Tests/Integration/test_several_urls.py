@@ -183,7 +183,7 @@ async def test_the_next_url_is_taken_when_the_first_asks_to_be_left_alone(start,
     refused = next(entry for entry in session["history"] if entry["status"])
     assert refused["status"] == 503
     assert refused["next_attempt_in_seconds"] < 1
-    # The log shows which of the two URLs it was.
+    # The log shows which of the two URLs has refused.
     failure = await gateway.logs(lambda record: record.get("status") == 503, what="the refusal")
     assert failure["url"] == first.url
 

@@ -159,7 +159,7 @@ async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstrea
 
 
 async def test_a_hand_over_in_progress_does_not_keep_the_queue(raw_upstream, gateway_for):
-    """The queue waits for the pong of the old connection, which never comes, for longer than the flush may take."""
+    """The queue waits for the pong of the old connection, which never arrives, for longer than the flush may take."""
     received = []
     asked = asyncio.Event()
 
@@ -199,7 +199,7 @@ async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, ga
 
 
 def lost(gateway):
-    """Messages that the log reports as lost."""
+    """The messages that the log reports as lost."""
     lines = [record for record in gateway.records if record["message"].startswith("messages were lost")]
     return sum(line["expired"] + line["rejected"] + line["unknown"] for line in lines)
 

@@ -37,7 +37,7 @@ def addresses(gateway):
 
 
 def application(number):
-    """The credentials of one of many applications. Envoy distributes applications over the gateways."""
+    """The credentials of one of many applications. Envoy distributes the applications over the gateways."""
     return {"Authorization": f"Bearer application-{number}"}
 
 
@@ -60,7 +60,7 @@ async def test_the_configuration_is_valid():
 
 @pytest.mark.timeout(120)
 async def test_whatever_waits_ends_before_the_timeout_of_the_route(start, gateway_for, upstream, tmp_path, http_for):
-    """All at once, since each request takes as long as the default timeout of a route."""
+    """All requests are sent at once, since each takes as long as the default timeout of a route."""
     # The upstream does not read during the test, and the heartbeat must not give it up.
     env = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "60s"}
     gateway = await gateway_for(upstream, env=env)
@@ -168,7 +168,7 @@ async def test_a_poll_whose_response_is_lost_is_repeated(start, gateway_for, tmp
 
 
 def never_ejects(cluster):
-    """The test resets connections on purpose, so they are no failures of the gateway."""
+    """The test resets connections on purpose, so the resets must not count as failures of the gateway."""
     del cluster["outlier_detection"]
 
 
@@ -189,12 +189,12 @@ async def test_requests_without_credentials_stay_with_one_gateway(start, gateway
 
 
 def slow_checks(cluster):
-    """The health check would notice a dead gateway only after the test."""
+    """Health checks that would notice a dead gateway only after the test."""
     cluster["health_checks"][0] |= {"interval": "60s", "no_traffic_interval": "60s", "unhealthy_interval": "60s"}
 
 
 def ejects_late(cluster):
-    """Ejects a gateway after twenty failures, so that Envoy repeats as many requests."""
+    """Ejects a gateway only after twenty failures. Envoy then repeats that many requests."""
     slow_checks(cluster)
     cluster["outlier_detection"]["consecutive_local_origin_failure"] = 20
 
@@ -202,7 +202,7 @@ def ejects_late(cluster):
 @pytest.fixture
 def balanced(start, gateway_for, tmp_path, http_for, upstream):
     async def begin(change):
-        """Two gateways with one upstream, behind a sidecar with a changed cluster. Each gateway has got a message."""
+        """Two gateways with one upstream, behind a sidecar with a changed cluster. Each has received a message."""
         gateways = [await gateway_for(upstream), await gateway_for(upstream)]
         sidecar = await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways], change))
         http = http_for(sidecar)
@@ -225,7 +225,7 @@ async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(balanced):
             sender = application(number)
             headers = {"Idempotency-Key": f"key-{number}", **sender}
             assert (await ask(http, "POST", "/v1/messages", data="with a key", headers=headers))[0] == 202
-            # This request was not sent to the dead gateway, so Envoy repeats it without a key as well.
+            # This request was not sent to the dead gateway, so Envoy repeats it even without a key.
             assert (await ask(http, "POST", "/v1/messages", data="without", headers=sender))[0] == 202
             assert (await ask(http, "GET", "/v1/messages?wait=0", headers=sender))[0] == 200
         return await sidecar.stats(r"outlier_detection\.ejections_active") == 1
@@ -239,7 +239,7 @@ async def test_a_gateway_that_dies_is_ejected_and_no_request_fails(balanced):
 
 @pytest.mark.timeout(120)
 async def test_no_request_fails_when_a_gateway_dies_under_load(balanced):
-    """A repeated poll counts as a retry until its response, and here are more polls than Envoy allows by default."""
+    """A repeated poll counts as a retry until its response. There are more polls here than Envoy allows by default."""
     gateways, sidecar, http = await balanced(ejects_late)
     await gateways[0].kill()
 

@@ -1,4 +1,4 @@
-"""Files that are slow to read: certificates and secrets that come late, or never."""
+"""Files that are slow to read: certificates and secrets whose content comes late, or never."""
 
 import asyncio
 import fcntl
@@ -27,7 +27,7 @@ async def failure_about(gateway, word):
 async def test_an_attempt_that_a_reload_has_outdated_changes_no_tls_settings(
     start, gateway_for, authority, certificate, tmp_path
 ):
-    """The attempt reads its CA file while a reload sets pins. Its outdated result must not replace them."""
+    """The attempt reads its CA file while a reload sets pins. Its outdated result must not replace the pins."""
     upstream = await start(Upstream(certificate=certificate))
     slow = Fifo(tmp_path / "ca.fifo")
     config = "upstream:\n  url: {}\n  tls: {{ca_file: {}, pins: [{}]}}\n"
@@ -58,7 +58,7 @@ async def test_an_attempt_that_a_reload_has_outdated_changes_no_tls_settings(
 
 
 class HungFile:
-    """A file whose `open` hangs, as on a mount that is gone: this process holds a lease on it (fcntl(2))."""
+    """A file whose `open` hangs, as on a lost mount, because this process holds a lease on it (fcntl(2))."""
 
     def __init__(self, path, content):
         path.write_bytes(content)
@@ -66,7 +66,7 @@ class HungFile:
         self._file = path.open("r+b")
 
     def hang(self):
-        # The kernel signals when a process opens the file. By default the signal would end this process.
+        # The kernel sends this signal when a process opens the file. By default, it would end this process.
         signal.signal(signal.SIGIO, signal.SIG_IGN)
         try:
             fcntl.fcntl(self._file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -141,7 +141,7 @@ async def test_a_reload_that_meets_a_hung_file_fails_and_changes_nothing(
     told = f"CA file {file.path} cannot be read: not finished after 0 s ('upstream.timeouts.files')"
     await eventually(lambda: told in gateway.output, what="the log says what hangs")
     assert (await gateway.client().session())["state"] == "ready"
-    # SIGTERM has its effect, though the file still hangs.
+    # SIGTERM takes effect, although the file still hangs.
     gateway.signal()
     assert await gateway.exit_status() == 0
 

@@ -1,4 +1,4 @@
-"""Links and upstreams that are slower than the timeouts: messages that take long arrive, and arrive once."""
+"""Links and upstreams that are slower than the timeouts. Messages that take long arrive, and arrive once."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ MEBIBYTE = 1 << 20
 # A busy machine alone must not make a connection look dead.
 TIMEOUT = 2
 QUICK_HEARTBEAT = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": f"{TIMEOUT}s"}
-# With this setting a message is sent again if the gateway gives up a connection too early.
+# With this setting, a message is sent again if the gateway gives up a connection too early.
 REDELIVERY = {"DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": "unconfirmed"}
 
 
 class SlowUpstream(RawUpstream):
-    """Reads `rate` bytes of messages per second, and responds to pings in order with them."""
+    """Reads `rate` bytes of messages per second, and responds to pings between them in order."""
 
     def __init__(self, rate, *, receive_buffer=None, certificate=None):
         super().__init__(self._converse)
@@ -45,7 +45,7 @@ class SlowUpstream(RawUpstream):
             opcode, payload = await read_frame(reader)
             if opcode in (TEXT, BINARY):
                 self.received.append(payload)
-                # The slowness of this upstream, not a wait of the test.
+                # This is the slowness of the upstream, not a wait of the test.
                 await asyncio.sleep(len(payload) / self._rate)
             else:
                 writer.write(frame(PONG if opcode == PING else CLOSE, payload))

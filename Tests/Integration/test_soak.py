@@ -13,7 +13,7 @@ async def test_everything_at_once_is_accounted_for(tmp_path, measured):
     for name, text, _, _ in accounts:
         measured(f"{name}: {text}")
     assert [(name, faults) for name, _, count, faults in accounts if count] == []
-    # A run in which nothing happens would prove nothing.
+    # A run without events would prove nothing.
     assert run.posts.states["confirmed"] > 200
     assert run.workers.handled > 200
     assert run.calls.outcomes["replied"] > 50

@@ -133,7 +133,7 @@ async def test_connections_that_were_not_accepted_are_left_to_the_next_process(u
 
 
 async def fails(tmp_path, sockets, names="-", *arguments, count=None):
-    """Exit status and standard error of a gateway that cannot start with these sockets."""
+    """The exit status and standard error of a gateway that cannot start with these sockets."""
     options = inheriting(sockets, names)
     gateway = Gateway("--upstream", "ws://127.0.0.1:1/", *arguments, folder=tmp_path, **options)
     with pytest.raises(AssertionError, match="ended at once") as caught:

@@ -20,7 +20,7 @@ def version(request):
 
 @pytest.fixture
 def session_with(start, gateway_for):
-    """`await session_with(version, …)`: a server, and a gateway that is ready in front of it."""
+    """`await session_with(version, …)`: a server, and a gateway in front of it that is ready."""
 
     async def session_with(version, *, server=None, ready=True, upstream=None, path="", **socketio):
         server = await start(SocketIOServer(version, **(server or {})))
@@ -85,7 +85,7 @@ async def test_events_go_both_ways(session_with, version):
     ]
     assert {(m["type"], m["topic"], m["namespace"]) for m in messages} == {("event", "echoed", "/")}
     assert await server.first("echo") == [["/", [{"n": 1}]]]
-    # A WebSocket ping confirms the event in version 4, a packet of Engine.IO in version 3.
+    # In version 4, a WebSocket ping confirms the event, and in version 3 a packet of Engine.IO.
     await eventually(lambda: is_confirmed(client, answer), what="the event is confirmed")
 
 

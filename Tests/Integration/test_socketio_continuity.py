@@ -53,14 +53,14 @@ async def test_a_namespace_that_a_hand_over_joins_again_has_a_gap(scripted):
     await namespace_is(client, 1, "disconnected")
     await reload(gateway, server, headers={"X-New": "1"})
     await reader.has("one", "two", "gap", "nine")
-    # At the next hand-over the namespace is already joined.
+    # At the next hand-over, the namespace is already joined.
     await reload(gateway, server, headers={"X-New": "2"})
     await reader.has("one", "two", "gap", "nine", "nine")
     assert reader.seen == ["one", "two", "gap", "nine", "nine"]
 
 
 async def test_a_namespace_that_was_refused_after_an_outage_has_a_gap_when_it_is_joined(scripted):
-    """The server restored the state of the other namespaces, so the outage itself is no gap."""
+    """The server has restored the state of the other namespaces, so the outage itself causes no gap."""
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
@@ -100,7 +100,7 @@ async def test_a_namespace_that_was_refused_after_an_outage_has_a_gap_when_it_is
 
 
 async def test_heartbeats_of_version_three_begin_during_the_setup(scripted):
-    """A server of version 3 ends a connection without heartbeats, even while an optional namespace does not answer."""
+    """A server of version 3 ends a connection without heartbeats, even while an optional namespace does not respond."""
     may_answer = asyncio.Event()
     beats = []
 
@@ -129,7 +129,8 @@ async def test_heartbeats_of_version_three_begin_during_the_setup(scripted):
     assert len(server.conversations) == 1
 
 
-# -- Who asks for the state -------------------------------------------------------------------------------------------
+# -- Requests for the state
+# ---------------------------------------------------------------------------------------------
 
 
 def states(pid, event):
@@ -142,7 +143,7 @@ def states(pid, event):
 
 
 async def test_another_origin_does_not_get_the_id_of_the_state(start, scripted):
-    """A client that presents the private id of a connection gets its state."""
+    """A client that presents the private id of a connection gets its state, so another origin must not get the id."""
     other_plays = Plays(states("q", "two"))
     other = await start(ConventionUpstream(other_plays))
     redirects = []

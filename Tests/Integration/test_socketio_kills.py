@@ -1,6 +1,6 @@
 """A Socket.IO server with three namespaces is killed again and again, with and without connection state recovery.
 
-`DRAWBRIDGE_SOCKETIO_KILLS` says how often: 10 times in `make test`, and 3 times each of the real servers.
+`DRAWBRIDGE_SOCKETIO_KILLS` sets the number of kills. It is 10 in `make test`, with 3 kills of each real server.
 """
 
 import json
@@ -33,7 +33,7 @@ class Reader:
         self.gaps = []
 
     async def read(self):
-        """Reads up to the next gap. If a batch reports a gap, it lies before its first message."""
+        """Reads up to the next gap. If a batch reports a gap, the gap is before the batch's first message."""
         answer = await self.client.request(
             "GET", "/v1/messages", params={"cursor": self.cursor, "wait": "0", "limit": "1000"}
         )
@@ -81,7 +81,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
     """Namespaces that are lost or never joined after a reconnect (socket.io-client-swift #744, #837, #626)."""
     server = await start(RecoveringServer(recovers=recovers, state=str(tmp_path / "state")))
     config = configuration(server, namespaces=NAMESPACES)
-    # The upstream is back at once, so a longer wait would only cost time.
+    # The upstream is back at once, so a longer wait would only take time.
     config["upstream"]["reconnect"] = {"base": "20ms", "maximum": "100ms"}
     gateway = await gateway_for(None, config=json.dumps(config))
     client = gateway.client()
@@ -94,7 +94,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
         locations += [await post(client, namespace, "count", EVENTS) for namespace in NAMESPACES]
         # The server must die while it sends.
         if not recovers:
-            # Two gaps without a message between them are one.
+            # Two gaps without a message in between are one gap.
             await reader.has(lambda r, kills=kill: len(r.gaps) == kills, "the gap of the last kill")
         before = len(reader.messages) if recovers or not kill else reader.gaps[-1]
         await reader.has(lambda r, least=before + kill % 10: len(r.messages) > least, "some events")
@@ -127,21 +127,21 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
     await reader.has(is_complete, "the last events")
     for location, note in notes.items():
         check_effect(states[location], server.of("event").count(note))
-    # Joined before the first event, each time.
+    # Each time, the namespace was joined before the first event.
     assert server.of("too early") == []
     await server.first("connect", "/saas", KILLS + 1)
     for namespace in NAMESPACES:
         numbers = reader.numbers(namespace)
         assert numbers == sorted(set(numbers)), "nothing twice, and in order"
         if recovers:
-            # What was emitted before each kill is there, without a hole.
+            # All events from before each kill have arrived, without a hole.
             assert numbers == list(range(len(numbers)))
     if recovers:
         assert reader.gaps == []
         await server.first("recovered", count=3 * KILLS)
     else:
         assert server.of("recovered") == []
-        # Each kill has a gap, and so has each place where events are missing.
+        # Each kill has caused a gap, and each place where events are missing has a gap.
         assert len(reader.gaps) == KILLS
         for namespace in NAMESPACES:
             for before, after in reader.holes(namespace):
@@ -150,7 +150,7 @@ async def test_namespaces_joined_before_the_first_event_after_kills(start, gatew
 
 
 def check_effect(state, count):
-    """Checks how often the server has seen an event whose final state is `state`."""
+    """Checks how often the server has received an event whose final state is `state`."""
     if state == "confirmed":
         assert count == 1
     elif state == "unknown":
@@ -168,7 +168,7 @@ def figures(kills, reader, states, server):
 
 @pytest.mark.parametrize("version", [4, 3], ids=["engine4", "engine3"])
 async def test_a_real_server_is_killed_under_load(start, gateway_for, version, measured):
-    """python-socketio drops events for a namespace that is not joined, so all events it saw came after the join."""
+    """python-socketio drops events for a namespace that is not joined, so all events that it saw came after the join."""
     server = await start(SocketIOServer(version))
     config = configuration(server, namespaces=NAMESPACES)
     config["upstream"]["reconnect"] = {"base": "20ms", "maximum": "100ms"}

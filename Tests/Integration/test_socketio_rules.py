@@ -42,7 +42,7 @@ async def test_a_server_that_closes_without_a_response_is_explained(start, gatew
 
 
 class WithoutPongs(ServerConnection):
-    """Answers no ping of WebSocket, as netty-socketio."""
+    """Does not respond to WebSocket pings, like netty-socketio."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -60,7 +60,7 @@ class WithoutPongs(ServerConnection):
 
 async def test_a_server_that_answers_no_websocket_pings_stays_connected(scripted):
     async def play(conversation):
-        # Sends ten heartbeats, each after a ping of WebSocket.
+        # Sends ten heartbeats, each after a WebSocket ping.
         for beat in range(10):
             await eventually(lambda beat=beat: conversation.connection.pings > beat, what="a ping")
             await conversation.say("2")
@@ -82,7 +82,7 @@ async def test_a_server_that_answers_no_websocket_pings_stays_connected(scripted
 
 
 async def test_other_messages_are_no_heartbeat(scripted):
-    """Only the server's pings prolong the time that it has announced."""
+    """Only the server's pings extend the time that the server has announced."""
 
     async def play(conversation):
         while True:

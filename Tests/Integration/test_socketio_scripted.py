@@ -216,7 +216,7 @@ async def test_an_optional_namespace_that_does_not_answer_joins_late(scripted):
     assert (await emit(client, "x", namespace="/slow")).status == 202
 
 
-# -- What clients get -------------------------------------------------------------------------------------------------
+# -- The responses to clients ------------------------------------------------------------------------------------------
 
 
 async def test_the_size_of_an_event_counts_its_attachments(scripted):
@@ -292,7 +292,7 @@ async def test_an_acknowledgement_that_was_not_sent_can_be_sent_again(scripted):
         Script(play), acks="client", upstream={"queue": {"rate": 1, "rate_interval": "1h", "burst": 1}}
     )
     token = (await pushes(client, 1))[0]["ack"]
-    # This event uses up the rate, so that the acknowledgement waits until it expires.
+    # This event uses up the rate, so the acknowledgement stays queued until it expires.
     assert (await emit(client, "first")).status == 202
     await server.has_heard(2)
 

@@ -1,4 +1,4 @@
-"""Connections of Socket.IO that end before the session is ready, or that are replaced."""
+"""Socket.IO connections that end before the session is ready, or that are replaced."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def post(client, **envelope):
 
 
 async def test_events_that_were_missed_come_once_over_two_losses(played):
-    """The official server sends missed events before its answer to CONNECT."""
+    """The official server sends missed events before its response to CONNECT."""
     may_end = [asyncio.Event(), asyncio.Event()]
 
     async def first(plays, conversation):
@@ -96,7 +96,7 @@ async def test_a_recovery_that_the_server_breaks_is_asked_for_once(played):
 
 @pytest.mark.parametrize("recovers", [True, False])
 async def test_a_connection_that_ends_during_its_setup_is_continued(played, recovers):
-    """Its events were passed on, so they must not come again. If events after them are missing, there is a gap."""
+    """Its events were passed on, so they must not come again. If later events are missing, there is a gap."""
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
@@ -113,7 +113,7 @@ async def test_a_connection_that_ends_during_its_setup_is_continued(played, reco
             await conversation.say('40{"sid":"b","pid":"p"}', '42["three","o3"]')
         else:
             await conversation.say('40{"sid":"b"}', '42["three"]')
-        # The connection ends without an answer for the second namespace.
+        # The connection ends without a response for the second namespace.
         await plays.connect(conversation)
 
     async def third(plays, conversation):
@@ -162,7 +162,7 @@ async def test_a_setup_message_for_a_refused_namespace_is_skipped(played):
 
 
 async def test_the_gap_comes_after_the_last_event_of_the_old_connection(played):
-    """Engine.IO's close packet is no close frame: events after it are passed on."""
+    """A close packet of Engine.IO is not a close frame, so events after it are passed on."""
 
     async def first(plays, conversation):
         await plays.connect(conversation)
@@ -179,7 +179,7 @@ async def test_the_gap_comes_after_the_last_event_of_the_old_connection(played):
 
 
 async def test_a_successor_that_is_being_set_up_does_not_continue_its_predecessor(played):
-    """The successor has not asked for the state, so events between the two connections are missing."""
+    """The successor has not requested the state, so events between the two connections are missing."""
     has_ended = asyncio.Event()
     has_joined = asyncio.Event()
 
@@ -239,7 +239,7 @@ async def test_an_acknowledgement_ends_with_the_hand_over(played):
 
 
 async def test_a_namespace_that_only_the_successor_has_is_not_connected(played):
-    """A message to this namespace would be accepted and lost at once."""
+    """If the gateway accepted a message to this namespace, it would lose the message at once."""
 
     async def play(plays, conversation):
         message = await plays.connect(conversation)

@@ -22,7 +22,7 @@ def disk(tmp_path, store_path):
 
 @pytest.fixture
 def stored(gateway_for, store_path):
-    """`await stored(config)`: a gateway with the store of this test. The gateway before it must have ended."""
+    """`await stored(config)`: a gateway with the store of this test. The previous gateway must have ended."""
 
     async def stored(config, *, ready=True, env=None, **settings):
         env = {**storing(store_path, **settings), **(env or {})}
@@ -130,7 +130,7 @@ async def test_a_state_that_the_server_has_forgotten_is_a_gap_before_the_first_n
     reader.client = gateway.client()
     await reader.has("one", "gap", "two")
     assert plays.connects == ["40", '40{"pid":"p","offset":"o1"}']
-    # From now on, the state of the second connection is the one to restore.
+    # From now on, the state to restore is the state of the second connection.
     await gateway.kill()
     gateway = await stored(config)
     assert plays.connects[2] == '40{"pid":"q","offset":"o2"}'
@@ -138,7 +138,7 @@ async def test_a_state_that_the_server_has_forgotten_is_a_gap_before_the_first_n
 
 
 async def test_queued_events_keep_their_envelopes(played, stored):
-    """The envelope is the namespace, attachments, key and TTL of an event that no connection has taken."""
+    """The envelope of an event is its namespace, attachments, key and TTL. No connection has taken the event yet."""
 
     async def deaf(plays, conversation):
         await forever(conversation)
@@ -184,7 +184,7 @@ async def test_queued_events_keep_their_envelopes(played, stored):
     again = await client.request("POST", "/v1/messages", data=json.dumps(envelope), headers=keyed)
     assert (again.headers["Idempotency-Replayed"], again.json["id"]) == ("true", binary.json["id"])
     await eventually(lambda: is_confirmed(client, binary), what="the event is confirmed")
-    # No client waits for the acknowledgement any more, so the call is not sent.
+    # No client waits for the acknowledgement any more, so the gateway does not send the call.
     assert len(server.last.heard) == 6
 
 
@@ -238,7 +238,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
         await may_ask.wait()
         await conversation.say('427["question"]')
         await may_prove.wait()
-        # The gateway reads in order: if it had acknowledged the event, the acknowledgement would come first.
+        # The gateway reads in order. If it had acknowledged the event, the acknowledgement would arrive first.
         await conversation.say("2probe")
         while True:
             heard.append(await conversation.hear())
@@ -254,7 +254,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
     else:
         disk.fail(WRITE | SYNC, errno.EIO)
         may_ask.set()
-        # Clients get pushes while the store does not work.
+        # Clients get pushes even while the store does not work.
         await eventually(lambda: has_pushes(client, 1), what="the question is shown")
     may_prove.set()
     await eventually(lambda: heard, what="the pong")
@@ -266,7 +266,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
 
 
 async def test_every_event_is_acknowledged_however_many_wait_for_the_disk(played, stored, disk):
-    """When more than 4,096 wait, the gateway stops reading from the upstream until some of them are stored."""
+    """With more than 4,096 waiting acknowledgements, the gateway does not read until some of them are stored."""
     may_ask = asyncio.Event()
     heard = []
 
@@ -295,7 +295,7 @@ async def test_every_event_is_acknowledged_however_many_wait_for_the_disk(played
 
 
 async def test_no_event_of_a_namespace_that_has_ended_is_acknowledged(played, stored, disk):
-    """The official server ends a connection that sends to a namespace that has ended."""
+    """The official server ends a connection on which a message for an ended namespace arrives."""
     may_ask, may_go_on = asyncio.Event(), asyncio.Event()
     heard = []
 
@@ -366,7 +366,7 @@ async def test_a_session_of_another_kind_drops_what_it_does_not_understand(playe
     else:
         assert await upstream.has_received(1) == ['{"event":"new"}']
     await eventually(lambda: is_confirmed(client, sent), what="the new message is confirmed")
-    # The log reports it only once.
+    # The log reports the failure only once.
     await gateway.kill()
     gateway = await stored(after)
     assert not any("of another kind" in record["message"] for record in gateway.records)

@@ -1,8 +1,8 @@
-"""Problems that users of Socket.IO clients have reported, with one test each. The numbers belong to
-socket.io-client-swift, unless another project is named.
+"""Problems that users of Socket.IO clients have reported, with one test each.
 
-Two tests are elsewhere: `namespaces_joined_before_the_first_event` in test_socketio_kills.py, and an hour of heartbeats
-in virtual time, `anHourOfHeartbeatsInVirtualTime`, in HeartbeatTests.swift.
+The numbers are issues of socket.io-client-swift, unless another project is named. Two tests are elsewhere:
+`namespaces_joined_before_the_first_event` in test_socketio_kills.py, and an hour of heartbeats in virtual time,
+`anHourOfHeartbeatsInVirtualTime`, in HeartbeatTests.swift.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ async def test_never_two_sockets_of_one_session_after_manual_reconnects(played):
 
 
 async def test_attempts_are_reset_by_patch_up(played):
-    """Attempts that are not reset on connect (#1368): PATCH up connects at once, at any backoff."""
+    """Attempts that are not reset on connect (#1368). PATCH up connects at once, whatever the backoff."""
     refuses = [True]
 
     async def play(plays, conversation):
@@ -147,7 +147,7 @@ async def test_every_printable_byte_of_the_parameters_arrives(real, version):
 
 
 async def test_acknowledgements_settle_once_and_do_not_cross(played):
-    """200 calls at a time, acknowledged in random order, some never: each has its own outcome (#1462, #554, #565)."""
+    """200 calls at a time, acknowledged in random order or never. Each has its own outcome (#1462, #554, #565)."""
 
     async def play(plays, conversation):
         await join(plays, conversation)
@@ -204,7 +204,7 @@ async def test_the_first_queued_event_arrives_after_the_answer_to_connect(played
 
 
 async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, version):
-    """'Connected', but dead (#1139, #87, #319): the server neither reads nor sends any more."""
+    """Connected, but dead (#1139, #87, #319): the server neither reads nor sends any more."""
 
     replaced = asyncio.Event()
 
@@ -225,7 +225,7 @@ async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, versi
         await forever(conversation)
 
     opening = "0" + json.dumps({"sid": "s", "upgrades": [], "pingInterval": 200, "pingTimeout": 300})
-    # With the pings of RFC 6455 it would take minutes.
+    # With WebSocket pings (RFC 6455), it would take minutes.
     quiet = {"heartbeat": {"interval": "10m", "timeout": "10m"}}
     _, server, gateway = await played(first, second, opening=opening, upstream=quiet, version=version)
     await server.has_conversations(2)
@@ -233,7 +233,7 @@ async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, versi
 
 
 async def test_nested_and_interleaved_binary_events_do_not_mix(played):
-    """1,000 events with nested attachments between others (#1298, #177)."""
+    """1,000 events with nested attachments, between other events (#1298, #177)."""
 
     async def play(plays, conversation):
         await join(plays, conversation)
@@ -296,7 +296,7 @@ async def test_odd_packets_do_not_crash(played):
         await join(plays, conversation)
         if plays.count <= len(ODD):
             await conversation.say(ODD[plays.count - 1])
-            # If the packet was no violation, the next packet ends the connection.
+            # If this packet was not a violation, the next packet ends the connection.
             await conversation.say('42["next"]', "1")
             await conversation.connection.wait_closed()
         await forever(conversation)

@@ -21,7 +21,7 @@ JSON = {"Content-Type": "application/json"}
 PAYLOADS = {"DRAWBRIDGE_STATUS_PAYLOADS": "true"}
 TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
 
-# Two sessions, and more than one page of other sessions, which connect to no upstream.
+# Two sessions, and more than one page of further sessions without an upstream connection.
 MANY = """
 upstream: {{url: "{url}"}}
 sessions:
@@ -211,7 +211,7 @@ async def test_every_control_of_sending(gateway_for, upstream, start):
     await view["#message"].fill("bytes")
     await view["#send-form button"].click()
     assert (await upstream.has_received(3))[2] == b"bytes"
-    # While the session is closed, a message replaces an earlier one with the same topic.
+    # While the session is closed, a message replaces an earlier message with the same topic.
     await view["#close"].click()
     await view["#close-dialog button[value=close]"].click()
     await expect(view["#session-state"]).to_have_text("closed on request")
@@ -242,7 +242,7 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
     await view.page.keyboard.press("Enter")
     await expect(view["#session-title"]).to_have_text("Session market")
     await expect(view["#session-state"]).to_have_text("ready")
-    # Reading again does not move the focus. The page reads the chosen session more often than the long list.
+    # Reading again must not move the focus. The page reads the chosen session more often than the long list.
     shown = len(view.requests)
     await eventually(
         lambda: len(view.requested("/v1/sessions/market", shown)) >= 4, what="the page reads the session twice"
@@ -256,7 +256,7 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
         await view[f"#close-dialog button[value={answer}]"].focus()
         await view.page.keyboard.press("Enter")
         await expect(view["#session-state"]).to_have_text(state)
-        # The focus returns to the button. If the button is disabled now, the other one gets the focus.
+        # The focus returns to the button. If that button is now disabled, the other button gets the focus.
         await expect(view["#close" if answer == "cancel" else "#open"]).to_be_focused()
     await eventually(lambda: upstream.closes, what="the upstream sees the close")
     await expect(view["#announcement"]).to_contain_text("market: closed on request")
@@ -267,13 +267,13 @@ async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gat
     await view["#sessions-next"].focus()
     await view.page.keyboard.press("Enter")
     await expect(view["#sessions tr"]).to_have_count(2)
-    # The button disappears on the last page, so the focus moves to the next control.
+    # On the last page, the button disappears, so the focus moves to the next control.
     await expect(view["#sessions-name"]).to_be_focused()
     await view["#sessions-first"].focus()
     await view.page.keyboard.press("Enter")
     await expect(view["#sessions tr"]).to_have_count(200)
     await expect(view["#sessions-next"]).to_be_focused()
-    # The address names the session.
+    # The address of the page contains the session.
     await view.page.reload()
     await expect(view["#session-title"]).to_have_text("Session market")
     assert view.errors() == []
@@ -339,7 +339,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
     await view["#token-dialog button[value=use]"].click()
     await expect(view.session("default")).to_contain_text("ready")
     await expect(view["#alert"]).to_be_hidden()
-    # The page explains in words that the token does not allow this. Nothing changes.
+    # The page explains in words that the token does not allow this. The session does not change.
     await view["#close"].click()
     await view["#close-dialog button[value=close]"].click()
     await expect(view["#session-note"]).to_contain_text("the scope 'admin'")
@@ -349,7 +349,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
     await view.follow()
     await upstream.push("for those who may receive")
     await expect(view["#tail"]).to_contain_text("25 B")
-    # The token is still there after a reload, but in no other tab.
+    # The tab keeps the token over a reload, but other tabs do not get it.
     await view.page.reload()
     await expect(view.session("default")).to_contain_text("ready")
     kept = "({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie })"
@@ -365,7 +365,7 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, s
     await view["#tail-start"].select_option("earliest")
     await view.follow()
     await expect(view["#tail"]).to_contain_text("25 B")
-    # The page removes everything that it has read with the token.
+    # The page removes all data that it has read with the token.
     await view["#sign-out"].click()
     await expect(view["#sign-out"]).to_be_hidden()
     await expect(view["#selected"]).to_be_hidden()
@@ -407,7 +407,7 @@ async def test_a_client_certificate_that_is_required_keeps_the_api_closed_on_man
     gateway_for, upstream, authority, certificate, tmp_path
 ):
     arguments, env = listening(certificate)
-    # This second listener is no reason to open the API at an IP address.
+    # The second listener is no reason to open the API at an IP address.
     arguments += ("--listen", f"unix:{tmp_path}/api")
     env |= {
         "DRAWBRIDGE_LISTENERS_TLS_CLIENT_CA": str(authority.path),
@@ -421,7 +421,7 @@ async def test_a_client_certificate_that_is_required_keeps_the_api_closed_on_man
 
 
 async def test_a_token_that_was_refused_is_not_repeated(gateway_for, upstream, start, tokens):
-    """Attempts with wrong tokens are limited by address, so a tab that is left open must not use them up."""
+    """Attempts with wrong tokens are limited by address, so a tab that stays open must not use them up."""
     tokens.add("reader", scopes="receive")
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
     view = await start(StatusPage(gateway))
@@ -441,7 +441,7 @@ async def test_a_token_that_was_refused_is_not_repeated(gateway_for, upstream, s
 
 @pytest.mark.parametrize("clients", ["127.0.0.1:0", "0.0.0.0:0"])
 async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, upstream, clients):
-    """This is so even if other machines can connect to both: a firewall may be between them."""
+    """This also applies if other machines can connect to both listeners, since a firewall may be between them."""
     listeners = ("--listen", clients, "--management", "0.0.0.0:0", "--access", "none")
     gateway = await gateway_for(upstream, *listeners, env={"DRAWBRIDGE_HTTP_HOSTS": ""})
     address = ("127.0.0.1", gateway.address("management")[1])
@@ -537,7 +537,7 @@ async def test_a_link_does_not_put_its_own_words_on_the_page(gateway, start):
 
 
 async def create(gateway, names):
-    """Creates sessions of the profile `market`, with pipelined requests."""
+    """Creates sessions of the profile `market` with pipelined requests."""
     reader, writer = await asyncio.open_connection(*gateway.address("api"))
     body = b'{"profile":"market","variables":{"symbol":"A"}}'
     head = "PUT /v1/sessions/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
@@ -558,7 +558,7 @@ async def create(gateway, names):
 
 @pytest.mark.load
 async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstream, start, measured):
-    """Or as many as the limit on open files permits: each session reserves three descriptors."""
+    """There are fewer sessions if the limit on open files is low, since each session reserves three descriptors."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     total = min(10_000, (most - 2_000) // 3 // 100 * 100)
     assert total > 1_000, "the limit on open files is too low for this test"
@@ -623,7 +623,7 @@ async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstrea
 
 
 async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_upstream, start, measured):
-    # The flood ends when the controls have been used, but not before `least` messages.
+    # The flood ends after the controls have been used, but not before `least` messages.
     least, sent, go, end, is_over = 30_000, 0, asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def flood(reader, writer):
@@ -632,7 +632,7 @@ async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_
         await go.wait()
         began = asyncio.get_running_loop().time()
         while sent < least or not end.is_set():
-            # 100 messages each 10 ms, or the number of messages that should have been sent by now.
+            # 100 messages every 10 ms, or as many as should have been sent by now.
             due = int((asyncio.get_running_loop().time() - began) * 10_000) + 100
             writer.write(b"".join(frame(1, b'{"number":%d,"text":"%s"}' % (n, b"x" * 40)) for n in range(sent, due)))
             sent = due
@@ -699,8 +699,8 @@ async def test_a_gateway_that_restarts_is_reconnected(gateway_for, upstream, sta
     await expect(view["#alert"]).to_contain_text("does not respond")
     await expect(view["#phase"]).to_have_text("no response")
     await gateway_for(upstream, "--management", f"127.0.0.1:{port}")
-    # The stream continues, and reports that the pushes from before the restart are missing. The new process has another
-    # setting, so payloads are not requested any more.
+    # The stream continues, and reports that the pushes from before the restart are missing. The new process has a
+    # different setting, so the page no longer requests payloads.
     await expect(view["#tail"]).to_contain_text("missing (restart)")
     await upstream.push("SECRET-PAYLOAD")
     await expect(view["#tail li"].first).to_contain_text("14 B")
@@ -789,7 +789,7 @@ async def test_the_page_is_accessible(gateway_for, upstream, start):
             assert await view.violations() == [], (scheme, width)
         assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert await view.page.evaluate(outside + visible) == []
-    # The dialogs at 360 pixels in the light scheme, and the wide page behind one in the dark scheme.
+    # The dialogs at 360 pixels in the light scheme, and the wide page behind a dialog in the dark scheme.
     await view["#close"].click()
     assert await view.violations() == []
     await view["#close-dialog button[value=cancel]"].click()

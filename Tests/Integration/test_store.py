@@ -1,4 +1,4 @@
-"""A gateway with a store: what survives an orderly end, and what survives a kill."""
+"""A gateway with a store: the state that survives an orderly end, and the state that survives a kill."""
 
 import json
 
@@ -12,7 +12,7 @@ from harness.waiting import eventually
 
 @pytest.fixture
 def stored(gateway_for, upstream, tmp_path):
-    """`await stored()`: a gateway with the store of this test. The gateway before it must have ended."""
+    """`await stored()`: a gateway with the store of this test. The previous gateway must have ended."""
 
     async def stored(**options):
         env = settings(tmp_path / "store.db") | options.pop("env", {})
@@ -130,11 +130,11 @@ async def test_a_cursor_beyond_the_end_of_its_term_gets_the_gap_store(stored, up
 
 @pytest.mark.parametrize("copied", ["stopped", "running", "without its log"])
 async def test_a_copy_that_is_put_back_gives_readers_of_the_original_a_gap(stored, upstream, tmp_path, copied):
-    """As `cp` or a snapshot of a file system or machine would restore it."""
+    """The copy is made like a copy by `cp`, or a snapshot of a file system or machine."""
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
 
     async def run_with(text):
-        """The cursor after a push and the id of a delivery, from a run that is killed."""
+        """The cursor after a push and the id of a delivery, from a run that is then killed."""
         gateway = await stored()
         start = (await gateway.client().poll(cursor="latest", wait=0)).cursor
         await upstream.push(text)
@@ -162,7 +162,7 @@ async def test_a_copy_that_is_put_back_gives_readers_of_the_original_a_gap(store
     client = gateway.client()
     batch = await client.poll(cursor=cursor)
     assert "store" in batch.gap.get("reasons", [batch.gap["reason"]])
-    # The gateway cannot know where the two begin to differ, so pushes of both may come again.
+    # The gateway cannot know where the two logs begin to differ, so pushes of both may come again.
     if batch.payloads == ["both"]:
         batch = await client.poll(cursor=batch.cursor)
     assert batch.payloads == ["only in the copy"]
@@ -208,7 +208,7 @@ async def test_subscriptions_end_with_the_setting_that_permits_them(stored, upst
     assert any("does not permit any more" in record["message"] for record in gateway.records)
     await gateway.client().accepted("first")
     assert await upstream.has_received(5) == [*texts * 2, "first"]
-    # Subscriptions that were removed do not return with the setting.
+    # Removed subscriptions do not return when the setting does.
     gateway = await restarted(gateway, stored, config=SUBSCRIPTIONS)
     await gateway.client().accepted("second")
     assert await upstream.has_received(6) == [*texts * 2, "first", "second"]

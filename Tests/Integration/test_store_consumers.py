@@ -1,4 +1,4 @@
-"""Consumers of a gateway with a store: what survives its end, and which requests fail while it cannot store."""
+"""Consumers of a gateway with a store: the state that survives its end, and requests that fail without it."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ async def state(client, name="workers"):
 
 @pytest.fixture
 def stored(gateway_for, upstream, store_path):
-    """`await stored()`: a gateway with the store of this test. The gateway before it must have ended."""
+    """`await stored()`: a gateway with the store of this test. The previous gateway must have ended."""
 
     async def stored(**env):
         return await gateway_for(upstream, env={**storing(store_path), **env})
@@ -146,7 +146,7 @@ async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, 
     (lease,) = await leases(client, wait=10, limit=1)
     cursor = (await receive(client, "reader", wait=10, limit=1)).json["cursor"]
     disk.fail(WRITE, errno.ENOSPC)
-    # The first request finds out that the disk has failed.
+    # The first request discovers that the disk has failed.
     held = (await receive(client, wait=0)).problem(503)
     assert held["type"] == "/errors/store-failed"
     for method, path, options in (
@@ -161,7 +161,7 @@ async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, 
         answer = await client.request(method, path, **options)
         assert answer.problem(503)["type"] == "/errors/store-failed", (method, path)
         assert int(answer.headers["Retry-After"]) > 0
-    # Requests that change nothing are served.
+    # Requests that change nothing are still served.
     assert [message["data"] for message in (await receive(client, "reader")).json["messages"]] == ["one", "two"]
     assert (await state(client))["leases"] == 1
     disk.heal()
@@ -188,7 +188,7 @@ async def test_a_lease_of_a_client_that_left_while_it_was_stored_is_taken_back(s
     disk.stall()
     waiting = asyncio.create_task(receive(gateway.client(), wait=10))
     await eventually(lambda: disk.stalls > 0, what="the disk stalls")
-    # The response waits for the disk, but all others already see the lease.
+    # The response waits for the disk, but all other requests already see the lease.
     assert (await state(client))["leases"] == 1
     assert not waiting.done()
     waiting.cancel()

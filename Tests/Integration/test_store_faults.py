@@ -30,7 +30,7 @@ async def state(gateway):
 
 
 async def accepted_in_time(client, body):
-    """Posts until the message is accepted, as a client repeats after 503. Returns the id."""
+    """Posts until the message is accepted, like a client that repeats after 503. Returns the id."""
 
     async def attempt():
         status, answer = await post(client, body)

@@ -1,4 +1,4 @@
-"""The store for its operator: which process has it open, refused files, `drawbridge store`, and disks that fail."""
+"""The store for its operator: the process that has it open, refused files, `drawbridge store`, and disks that fail."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ async def test_a_successor_with_inherited_sockets_waits_for_the_store(gateway_fo
         )
         await asyncio.sleep(0)
         waiting = store_path.with_name(store_path.name + ".lock")
-        # Both have the lock file open, but only one of them has the lock.
+        # Both processes have the lock file open, but only one of them has the lock.
         await eventually(lambda: _openers(waiting) == 2, what="the successor waits")
         assert not starting.done()
         first.signal()
@@ -96,7 +96,7 @@ async def test_a_successor_that_waits_can_be_stopped(gateway_for, upstream, stor
             assert not process.stderr.at_eof()
         process.terminate()
         _, errors = await asyncio.wait_for(process.communicate(), 30)
-        # The process ends like one that does not block the signal.
+        # The process ends like a process that does not block the signal.
         assert process.returncode == -signal.SIGTERM, errors
         lock.close()
 
@@ -127,7 +127,7 @@ async def test_files_that_are_no_sound_store_are_refused_and_not_changed(gateway
             database.execute("CREATE TABLE t (a)")
 
     def damaged():
-        # Marks the store as after a kill: only then is it checked.
+        # Marks the store as left by a kill, because only such a store is checked.
         with contextlib.closing(sqlite3.connect(store_path)) as database:
             database.execute("UPDATE meta SET value = '0' WHERE name = 'clean'")
             database.commit()
@@ -219,10 +219,10 @@ async def test_a_running_gateway_makes_a_backup(gateway_for, upstream, store_pat
     assert store_path.with_name("drawbridge.db.sock").stat().st_mode & 0o777 == 0o600
     await gateway.stop()
     assert not store_path.with_name("drawbridge.db.sock").exists()
-    # Without a gateway, the command makes the copy.
+    # Without a gateway, the command makes the copy itself.
     status, _, errors = await run("store", "backup", store_path, store_path.with_name("other.db"))
     assert status == OK, errors
-    # The gateway notices once that the copy was restored.
+    # The gateway notices only once that the copy was restored.
     for restored in (True, False):
         gateway = await gateway_for(upstream, env=storing(copy))
         opened = next(record for record in gateway.records if record["message"].startswith("store opened"))

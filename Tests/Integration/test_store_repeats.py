@@ -1,4 +1,4 @@
-"""Requests that are repeated with their Idempotency-Key while the store is slow or fails, and after that."""
+"""Requests that are repeated with their Idempotency-Key while the store is slow or fails, and afterwards."""
 
 import asyncio
 import errno
@@ -50,11 +50,11 @@ async def test_a_request_with_503_is_sent_when_it_is_repeated_after_a_restart(ga
     refused = await send(client, "refused", "b")
     assert refused.status == 503
     assert "store-failed" in refused.json["type"]
-    # Messages that were stored before are not affected.
+    # Messages that were already stored are not affected.
     again = await send(client, "stored", "a")
     assert again.headers["Idempotency-Replayed"] == "true"
     assert again.json["id"] == stored.json["id"]
-    # No message that must be stored waits before this one.
+    # No message that must be stored is queued before this message.
     assert (await client.send("now", headers={"TTL": "0"})).status == 202
     disk.heal()
     await eventually(lambda: is_working(gateway), within=60, what="the store works again")
@@ -74,7 +74,7 @@ async def test_a_message_that_a_store_has_refused_is_not_found_in_it_when_it_wor
 ):
     for number in range(3):
         gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
-        # Fails once: the store is written again while the client gets its error, or earlier.
+        # The disk fails once. The store is written again when the client gets its error, or earlier.
         disk.fail(SYNC, errno.EIO, at=1, count=1)
         first = await send(gateway.client(), f"{number}", f"b{number}")
         assert first.status in (202, 503)

@@ -45,20 +45,20 @@ def test_each_released_schema_has_a_store():
 async def test_a_store_of_an_earlier_release_is_continued(old_store, gateway_for, upstream, tmp_path, schema):
     path = old_store(schema)
     clock = ShiftedClock(tmp_path)
-    # Ten seconds after the end of that release.
+    # The clock starts ten seconds after the end of that release.
     clock.shift(int(_TIMES[schema] + 10 - time.time()))
     env = settings(path) | clock.environment
     gateway = await gateway_for(upstream, env=env)
     client = gateway.client()
     epoch = "6f550ed34e92"
 
-    # A cursor from before the upgrade gets the pushes after it, and then the gap of this start.
+    # A cursor from before the upgrade first gets the later pushes, and then the gap of this start.
     batch = await client.poll(cursor=f"p-{epoch}.1.1")
     assert batch.payloads == [{"two": 2}, b"\x00\xff"]
     assert [message["id"] for message in batch.messages] == [f"p-{epoch}.1.2", f"p-{epoch}.1.3"]
     assert (await client.poll(cursor=batch.cursor, wait=10)).gap
 
-    # Final states stay, and queued messages are sent.
+    # Final states remain, and queued messages are sent.
     async def state(number):
         return (await client.request("GET", f"/v1/deliveries/d-{epoch}.1.{number}")).json["state"]
 
@@ -74,7 +74,7 @@ async def test_a_store_of_an_earlier_release_is_continued(old_store, gateway_for
 
     await eventually(are_confirmed, what="the queued messages are confirmed")
 
-    # New numbers belong to the second term, which has random bits. An orderly end writes everything in the present
+    # New numbers belong to the second term, which has random bits. An orderly end writes everything in the current
     # schema.
     await upstream.push("new")
     messages = await eventually(lambda: _after_gap(client, batch.cursor), what="the push is stored")

@@ -1,4 +1,4 @@
-"""The clients of docs/streams.md as they are printed there: each client resumes by itself."""
+"""The clients in docs/streams.md as they are printed there. Each resumes by itself."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class PythonClient:
         self.times = []
         self.gaps = []
         names["print"] = lambda _, gap: self.gaps.append({"before": len(self.received), **gap})
-        # Pauses are shortened: they would take most of the test.
+        # The pauses are shortened, since they would take most of the test.
         names["time"] = types.SimpleNamespace(sleep=lambda _: time.sleep(0.01))
         self._pushes = names["pushes"]("http://{}:{}".format(*address), **parameters)
         self._count = count
@@ -70,7 +70,8 @@ async def test_each_push_reaches_the_python_client_before_the_next(gateway, upst
     for number in range(20):
         pushed = time.time()
         await upstream.push(f"push {number}")
-        # This is shorter than the time between two heartbeats, so no heartbeat flushes a response that a proxy buffers.
+        # This is shorter than the time between two heartbeats. A proxy that buffers a response thus gets no heartbeat
+        # that flushes it.
         await client.has(number + 1, within=10)
         delays.append(client.times[number] - pushed)
     assert client.received == [f"push {number}" for number in range(20)]
@@ -140,7 +141,7 @@ async def test_the_python_client_restarts_after_503(gateway, upstream, start):
 
 
 class Page:
-    """The browser example."""
+    """A page with the browser example."""
 
     def __init__(self, page):
         self._page = page
@@ -178,14 +179,14 @@ async def test_the_browser_example_resumes_and_shows_gaps(gateway_for, upstream,
         await upstream.push(*(f"{number}" for number in range(5)))
         await _receives(gateway, 4)
     await page.shows('"one"', '{"n":2}', "2 messages are missing (retention)", "2", "3", "4")
-    # After a status other than 200 the page opens a new EventSource.
+    # After a status other than 200, the page opens a new EventSource.
     cutter.refusals = 1
     with closed(cutter):
         await upstream.push("after")
         await _receives(gateway, "after")
     await page.shows('"one"', '{"n":2}', "2 messages are missing (retention)", "2", "3", "4", '"after"')
     assert cutter.refusals == 0
-    # After a reload the page continues where it was.
+    # After a reload, the page continues at its position.
     await page.reload()
     await upstream.push("reloaded")
     await page.shows('"reloaded"')

@@ -1,4 +1,4 @@
-"""Event streams: messages come at once, in order and once, wherever a connection is cut; slow readers; the end."""
+"""Event streams: messages arrive at once, in order and once, wherever a connection is cut; slow readers; the end."""
 
 import asyncio
 import contextlib
@@ -45,14 +45,14 @@ async def test_curl_shows_each_message_at_once(gateway, upstream, curl, argument
     finally:
         process.kill()
         await process.wait()
-    # The gateway notices at the next write that the client is gone.
+    # The gateway notices at the next write that the client has disconnected.
     await upstream.push("gone", "gone")
     await open_streams(gateway, 0)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 async def test_a_stream_ends_by_itself_with_its_connection(gateway_for, upstream, version):
-    """Chunks would cost 200 ms per message behind HAProxy."""
+    """Chunks would add 200 ms per message behind HAProxy."""
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_STREAM_LIFETIME": "2s"})
     stream = await RawStream.open(gateway.address(), version=version)
     assert b"chunked" not in stream.head
@@ -80,7 +80,7 @@ async def test_heartbeats_state_a_position_past_what_does_not_match(gateway_for,
 
 # -- Cut anywhere -----------------------------------------------------------------------------------------------------
 
-# Text, JSON with every kind of line break between its tokens, bytes, and a message that is too long to be copied.
+# Text, JSON with every kind of line break between its tokens, bytes, and a message that is too long for a copy.
 MESSAGES = [
     "text",
     '{"topic":"x.1",\r\n"n":\n\r1}\n',
@@ -208,7 +208,7 @@ async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, 
 
     client = gateway.client()
     cursor = await client.here()
-    # The kernel first takes some bytes for each reader. The pushes come in pieces, since a burst may overtake the
+    # The kernel first takes some bytes for each reader. The pushes come in pieces, because a burst may overtake the
     # streams.
     for number in itertools.count():
         await upstream.push(*(f"{number} ".ljust(8 * KIBIBYTE, "x") for _ in range(64)))
@@ -221,9 +221,9 @@ async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, 
                 break
     held = await stalled()
     measured(f"{held / 100:.0f} bytes are unsent for a stalled reader, after {number + 2} times 512 KiB")
-    # The bytes are one batch, which streams at the same position share. Each stream counts it.
+    # The bytes are one batch, which all streams at the same position use. Each stream counts it.
     assert held <= 100 * 72 * KIBIBYTE
-    # The readers read again: first the bytes on their way, then a gap, then the pushes that are still kept.
+    # The readers read again: first the bytes on their way, then a gap, then the pushes that the gateway still keeps.
     async with asyncio.timeout(60):
         gaps = await asyncio.gather(*(next_gap(reader) for reader in readers))
     assert all(gap["reason"] == "retention" and gap["missed"] > 0 for gap in gaps)
@@ -247,12 +247,12 @@ async def test_a_client_that_reads_a_byte_now_and_then_is_reset(gateway_for, ups
 
     sipping = asyncio.create_task(sip())
     async with asyncio.timeout(60):
-        # The gateway ends it as too slow, or the kernel's timeout ends it if the kernel checks first.
+        # The gateway ends the stream as too slow, or the kernel's timeout ends it if the kernel checks first.
         while (await gateway.metrics())["drawbridge_streams_open"] == 1:
             await upstream.push(*("x" * 16 * KIBIBYTE for _ in range(16)))
     sipping.cancel()
-    # A kernel whose timeout has expired sends no reset by itself, but responds with one to the client's next segment.
-    # Reading everything opens the client's window, which causes such a segment.
+    # A kernel whose timeout has expired sends no reset by itself, but responds with a reset to the client's next
+    # segment. Reading everything opens the client's window, which causes such a segment.
 
     async def read_all():
         while await loop.sock_recv(reader, 64 * KIBIBYTE):
@@ -268,7 +268,7 @@ async def test_a_client_of_a_quiet_stream_that_takes_nothing_is_reset(gateway_fo
     gateway = await gateway_for(upstream, env=env)
     reader = deaf(gateway.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
     await open_streams(gateway, 1)
-    # More than the client's buffer and less than the gateway's, so the gateway's kernel takes all further bytes.
+    # The message exceeds the client's buffer but not the gateway's, so the gateway's kernel takes all further bytes.
     await upstream.push("x" * 64 * KIBIBYTE)
     await open_streams(gateway, 0)
     metrics = await gateway.metrics()
@@ -369,7 +369,7 @@ async def test_streams_end_one_after_another_while_the_gateway_drains(gateway_fo
     gateway.signal()
     async with asyncio.timeout(60):
         _, others = await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
-        # The clients return at different times, so that another gateway does not get all of them at once.
+        # The clients return at different times, so that they do not all reach another gateway at once.
         assert len(others) >= 10
         responses = await asyncio.gather(*streams)
     assert all(b"\nretry: 2000\n" in response for response in responses)

@@ -19,7 +19,7 @@ TOPICS = {"DRAWBRIDGE_UPSTREAM_TOPIC_POINTER": "/topic"}
 
 
 class Tail:
-    """A running `drawbridge tail`. `out` and `err` are what it has written so far."""
+    """A running `drawbridge tail`. `out` and `err` contain its output so far."""
 
     command = "tail"
 
@@ -76,7 +76,7 @@ class Tail:
         return self.messages()
 
     async def follows(self, gateway, count=1):
-        """Waits until its stream is open: it prints every later push."""
+        """Waits until its stream is open. From then on, it prints every push."""
 
         async def is_open():
             return (await gateway.metrics())["drawbridge_streams_open"] >= count
@@ -132,7 +132,7 @@ async def test_a_restart_of_the_gateway_is_a_gap_and_nothing_else_is_lost_or_rep
     assert messages[5]["type"] == "gap"
     assert tail.err.count(b"Trying again") == 1
     assert b"connected again" in tail.err
-    # The same after an orderly end: the stream ends with the drain.
+    # The same applies after an orderly end, since the stream ends with the drain.
     await gateway.stop()
     gateway = await gateway_for(upstream, "--listen", f"127.0.0.1:{port}")
     await tail.follows(gateway)
@@ -224,7 +224,7 @@ async def test_a_reader_that_closes_the_pipe_ends_it_quietly(gateway, upstream):
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}", stdout=-1, stderr=-1
     )
-    # More pushes, so that tail writes after `head` has ended.
+    # Sends more pushes, so that tail writes after `head` has ended.
     pushing = asyncio.create_task(keep_pushing(upstream))
     try:
         out, err = await asyncio.wait_for(process.communicate(), 30)
@@ -283,7 +283,7 @@ async def test_unix_sockets_and_https(gateway_for, upstream, start, certificate,
     await upstream.push("small", large, "last")
     for tail in tails:
         assert [m["data"] for m in await tail.has(3)] == ["small", large, "last"]
-    # Without the authority tail does not trust the certificate and does not send the token.
+    # Without the authority, tail neither trusts the certificate nor sends the token.
     tail = await start(Tail(f"https://localhost:{port}"))
     await eventually(lambda: b"Trying again" in tail.err, what="it says so")
     assert b"TLS: " in tail.err
@@ -338,7 +338,7 @@ async def test_a_wrong_command_line_is_explained(arguments, reason):
 
 @pytest.mark.parametrize("response", [b"Content-Type: text/html\r\n\r\n", b"\r\n<html>\n"])
 async def test_a_server_that_is_no_gateway_is_an_error(raw_upstream, response):
-    """The type shows it before the first line, and otherwise the first line does."""
+    """The content type shows this before the first line. Otherwise, the first line shows it."""
     server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\n" + response))
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
     assert (status, out) == (69, "")
@@ -372,7 +372,7 @@ async def test_a_reason_of_the_server_is_one_line(raw_upstream):
 
 
 def ends(*answers, requests=None):
-    """Each connection gets the next answer and is closed."""
+    """Each connection gets the next response and is then closed."""
     left = list(answers)
 
     async def behave(reader, writer):
@@ -464,7 +464,7 @@ async def test_a_signal_ends_it_while_a_response_is_awaited(raw_upstream, start,
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_ends_it_while_it_connects(number, status):
-    """The first server does not accept the connection, the second does not respond to the beginning of TLS."""
+    """The first server does not accept the connection, and the second does not respond to the beginning of TLS."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
@@ -486,7 +486,7 @@ async def test_a_signal_ends_it_while_it_connects(number, status):
 @contextlib.asynccontextmanager
 async def _background(url):
     """The process of `drawbridge tail`, and a function that waits for the exit status that its shell reports."""
-    # Starts it like a shell without job control.
+    # Starts the command like a shell without job control.
     shell = f"trap '' INT TERM; {BINARY} tail {url} & echo $!; wait $!; echo $?"
     process = await asyncio.create_subprocess_exec(
         "bash", "-m", "-c", shell, stdin=asyncio.subprocess.DEVNULL, stdout=-1, stderr=-1
@@ -507,7 +507,7 @@ async def _background(url):
 
 
 def _is_connecting(port):
-    """Whether a SYN to this port is still without a response."""
+    """Whether a SYN to this port still has no response."""
     with open("/proc/net/tcp") as file:
         return any(line.split()[2:4] == [f"0100007F:{port:04X}", "02"] for line in file)
 

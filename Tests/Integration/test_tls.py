@@ -1,4 +1,4 @@
-"""wss: which servers and clients are trusted, and the error when one is not."""
+"""wss: the trusted servers and clients, and the error for any other."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
 class TLSUpstream(Upstream):
-    """An upstream with a TLS context of the test. It records the names for which clients ask (SNI); None is no name."""
+    """An upstream with a TLS context of the test. Records the names that clients request by SNI; None is no name."""
 
     def __init__(self, context, *, name="localhost", host="127.0.0.1"):
         super().__init__(host=host, certificate=SimpleNamespace(server_context=lambda: context))
@@ -70,7 +70,7 @@ class Strict:
                 try:
                     secure.do_handshake()
                 finally:
-                    # A FIN follows the alert. A reset could overtake it.
+                    # A FIN follows the alert. A reset could overtake the alert.
                     secure.shutdown(socket.SHUT_WR)
                     while connection.recv(65536):
                         pass
@@ -85,7 +85,7 @@ async def failure(gateway):
     return await eventually(reported, what="the session reports a failure")
 
 
-# -- Who is trusted ----------------------------------------------------------------------------------------------------
+# -- Trust ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -194,7 +194,7 @@ async def test_the_name_to_expect_can_be_given(gateway_for, start, authority):
 
 
 async def test_the_final_dot_of_a_name_is_not_in_certificates(gateway_for, start, authority):
-    """The dot means 'from the root' and is not sent (RFC 6066 section 3). The proxy looks the name up."""
+    """The final dot means 'from the root' and is not sent (RFC 6066 section 3). The proxy looks up the name."""
     proxy = await start(SOCKSProxy(resolves={"upstream.example.": "127.0.0.1"}))
     issued = authority.issue("DNS:upstream.example")
     upstream = await start(TLSUpstream(issued.server_context(), name="upstream.example."))
@@ -216,7 +216,7 @@ async def test_a_pinned_key_is_accepted_and_no_other(gateway_for, start, authori
     wrong = await gateway_for(upstream, config=config.format(authority.path, f'"{other.pin}"'), ready=False)
     told = await failure(wrong)
     assert "the peer's key is none of the pinned ones" in told
-    # The error shows the pin to configure if this key is the right one.
+    # The error shows the pin to configure if this key is the right key.
     assert certificate.pin in told
     assert len(upstream.requests) == before
 
@@ -253,7 +253,7 @@ async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
     gateway_for, start, authority, certificate, tmp_path
 ):
     def put(issued):
-        # As tools that rotate certificates do: a new file replaces the old one.
+        # A new file replaces the old file, as with tools that rotate certificates.
         for source, target in ((issued.chain, "own.pem"), (issued.key, "own.key")):
             shutil.copy(source, tmp_path / f"{target}.new")
         for target in ("own.pem", "own.key"):
@@ -272,7 +272,7 @@ async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
     await eventually(lambda: len(upstream.requests) == 2 and upstream.connected == 1, what="the gateway reconnects")
     assert upstream.peers[0]["subject"] == ((("commonName", "second"),),)
 
-    # A file that cannot be used fails the attempt with a reason. The next usable file applies.
+    # A file that cannot be used makes the attempt fail with a reason. The next usable file takes effect.
     (tmp_path / "own.pem").write_text("nonsense")
     upstream.reset_connections()
     told = await failure_about(gateway, "client certificate file")
@@ -312,13 +312,13 @@ async def test_our_certificate_is_not_shown_where_a_redirection_leads(gateway_fo
             f"    client_certificate: {own.chain}\n    client_key: {own.key}\n"
         )
         await gateway_for(None, config=config)
-        # `{}`: the server asked for a certificate and got none.
+        # `{}` means that the server requested a certificate and got none.
         assert upstream.peers in ([None], [{}])
     finally:
         await first.stop()
 
 
-# -- What is no TLS, or ends badly -------------------------------------------------------------------------------------
+# -- Servers without TLS, and bad ends ---------------------------------------------------------------------------------
 
 
 async def test_an_upstream_without_tls_behind_a_wss_url_is_told(gateway_for, raw_upstream):
@@ -338,7 +338,7 @@ async def silent(reader, writer):
 
 
 async def drips(reader, writer):
-    """Sends a record whose end never comes."""
+    """Sends a record that never ends."""
     await reader.read(1)
     writer.write(b"\x16\x03\x03\x40\x00")
     while not writer.is_closing():
@@ -407,7 +407,7 @@ async def test_a_record_altered_on_its_way_ends_the_connection(gateway_for, star
 
 
 def over_tls(behave, certificate):
-    """An upstream made of bytes (`behave`), behind TLS."""
+    """An upstream that sends raw bytes (`behave`), behind TLS."""
 
     class Secure(RawUpstream):
         async def start(self):
@@ -435,7 +435,7 @@ CUT = ", and TLS without close_notify: it may have been truncated"
 
 
 def cut_off_behind(data):
-    """Sends FIN without close_notify, as a man in the middle can do."""
+    """Sends FIN without close_notify, which an attacker on the path can also do."""
 
     async def behave(reader, writer):
         await upgrade(reader, writer, then=data)
@@ -469,7 +469,7 @@ async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
 
 
 async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, start, authority, certificate):
-    """After the close frame and its answer comes the server's close_notify. The gateway reports no failure of TLS."""
+    """The server's close_notify follows the close frame and its response. The gateway reports no failure of TLS."""
     answered = asyncio.get_running_loop().create_future()
 
     async def behave(reader, writer):

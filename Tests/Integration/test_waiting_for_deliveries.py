@@ -25,7 +25,7 @@ async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstr
     await _lose_upstream(client, upstream)
     accepted = await client.accepted("late")
     waiting = asyncio.create_task(_wait_for(client, accepted, "50s"))
-    # A second wait ends while the first continues. By then the first is held, or will be soon.
+    # A second wait ends while the first wait continues. The first is already held by then, or will be soon.
     assert (await _wait_for(client, accepted, "50ms")).json["state"] == "queued"
     assert not waiting.done()
     await upstream.start()
@@ -39,7 +39,7 @@ async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstr
         "reason": None,
         "time": time,
     }
-    # The state stays the same.
+    # The document of the delivery does not change.
     assert (await _wait_for(client, accepted, "0")).json["time"] == time
 
 

@@ -1,4 +1,4 @@
-"""Receivers of webhooks that fail, stall, refuse or misbehave: others must not notice."""
+"""Receivers of webhooks that fail, stall, refuse or misbehave. Other receivers and clients must not notice."""
 
 import asyncio
 import errno
@@ -114,7 +114,7 @@ async def test_a_push_that_takes_longer_than_the_timeout_to_transmit_is_delivere
         _, fields = await read_head(reader)
         left = int(fields["content-length"])
         while left:
-            # The slowness of this receiver, not a wait of the test.
+            # This is the slowness of the receiver, not a wait of the test.
             left -= len(await reader.read(min(left, size // 8)))
             await asyncio.sleep(0.5)
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -300,7 +300,7 @@ async def reads_nothing(reader, writer):
     [
         ("connecting", "timeout", "no connection within 500ms"),
         ("securing", "timeout", "no connection within 500ms"),
-        # Bytes that the kernels have taken prolong the deadline. The gateway's kernel first notices that nothing is
+        # Bytes that the kernels have taken extend the deadline. The gateway's kernel notices first that nothing is
         # read.
         ("sending", "failed", "Connection timed out"),
     ],
@@ -308,7 +308,7 @@ async def reads_nothing(reader, writer):
 async def test_a_receiver_that_stalls_before_the_request_has_arrived(hooked, start, upstream, phase, result, detail):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         if phase == "connecting":
-            # The kernel does not respond to connections for which its queue has no room.
+            # The kernel ignores connections for which its queue has no room.
             waiting = [socket.socket() for _ in range(4)]
             for client in waiting:
                 client.setblocking(False)

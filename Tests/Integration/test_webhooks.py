@@ -118,7 +118,7 @@ async def test_clients_cannot_take_the_place_of_the_gateway(hooked, start, upstr
 
 
 async def held_receiver(start):
-    """A receiver, and the event until which it does not respond."""
+    """A receiver, and the event for which it waits before it responds."""
     release = asyncio.Event()
 
     async def respond(n, delivery):

@@ -1,4 +1,4 @@
-"""Limits on messages of the upstream: each limit is exact, costs no memory, and closes the connection with 1009."""
+"""Limits on messages of the upstream. Each limit is exact, uses no memory, and closes the connection with 1009."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ def deflated(data, level=9):
 
 
 class Sender:
-    """Upgrades, sends its frames, and records the code of the close frame that the gateway responds with."""
+    """Upgrades, sends its frames, and records the code of the gateway's close frame."""
 
     def __init__(self, frames, *fields):
         self._frames = frames
@@ -88,7 +88,7 @@ async def test_a_message_of_just_the_limit_is_delivered(frames, raw_upstream, ga
     [
         [frame(BINARY, NOISE + b"!")],
         [frame(BINARY, NOISE, fin=False), frame(CONTINUATION, b"!")],
-        # A frame that only announces too much is enough.
+        # A frame header that announces too much is enough.
         [frame(BINARY, b"", length=1025)],
         [frame(BINARY, b"x", fin=False), frame(CONTINUATION, b"", length=1024)],
     ],
@@ -143,7 +143,7 @@ async def test_the_limit_holds_after_inflation(raw_upstream, gateway_for):
 
 
 async def test_the_limit_holds_before_inflation(raw_upstream, gateway_for):
-    """Empty blocks inflate to nothing, and could go on without end."""
+    """Empty blocks inflate to nothing, and could continue without end."""
     nothing = b"\x00\x00\x00\xff\xff" * 206
     assert len(nothing) > 1024
     await is_refused(
@@ -187,7 +187,7 @@ async def test_the_ratio_of_inflation_is_limited_beyond_the_first_16_mebibytes(r
 
 
 def in_fragments(payload, count):
-    """`payload` in the first frame, then empty continuations: `count` frames in all."""
+    """`count` frames: `payload` in the first frame, and then empty continuations."""
     middle = [frame(CONTINUATION, fin=False)] * (count - 2)
     return [frame(BINARY, payload, fin=False), b"".join(middle), frame(CONTINUATION)]
 
@@ -209,7 +209,7 @@ async def test_fragments_without_end_are_cut_off(raw_upstream, gateway_for):
 
 
 async def test_pings_that_nobody_reads_the_answers_of_cost_nothing(raw_upstream, gateway_for, measured):
-    """Only the newest ping needs an answer (RFC 6455 section 5.5.3)."""
+    """Only the newest ping needs a pong (RFC 6455 section 5.5.3)."""
     count = 200_000
     pongs = []
     flooded = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_pings_that_nobody_reads_the_answers_of_cost_nothing(raw_upstream,
         await upgrade(reader, writer)
         writer.transport.pause_reading()
         for start in range(0, count, 1000):
-            # Each has 125 bytes, so the kernel and asyncio can keep only a small part of the answers.
+            # Each pong has 125 bytes, so the kernel and asyncio can keep only a small part of the pongs.
             writer.write(
                 b"".join(frame(PING, str(number).zfill(125).encode()) for number in range(start, start + 1000))
             )

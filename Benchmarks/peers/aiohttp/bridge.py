@@ -46,8 +46,7 @@ class Pushes:
 
 
 class Work:
-    """Pushes that are divided among workers. Each is leased to one worker, until its acknowledgement or the lease's
-    end."""
+    """Pushes that are divided among workers. Each push is leased to one worker at a time."""
 
     VISIBILITY = 30
 

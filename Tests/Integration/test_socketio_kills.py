@@ -168,7 +168,7 @@ def figures(kills, reader, states, server):
 
 @pytest.mark.parametrize("version", [4, 3], ids=["engine4", "engine3"])
 async def test_a_real_server_is_killed_under_load(start, gateway_for, version, measured):
-    """python-socketio drops events for a namespace that is not joined, so all events that it saw came after the join."""
+    """python-socketio drops events for a namespace that is not joined, so it saw events only after the join."""
     server = await start(SocketIOServer(version))
     config = configuration(server, namespaces=NAMESPACES)
     config["upstream"]["reconnect"] = {"base": "20ms", "maximum": "100ms"}

@@ -1,4 +1,4 @@
-// Shared by the programs of the benchmark: time, loopback sockets, percentiles, and a minimal HTTP client.
+// Common code of the benchmark's programs: time, loopback sockets, percentiles, and a minimal HTTP client.
 #pragma once
 
 #define _GNU_SOURCE
@@ -54,12 +54,13 @@ static inline struct sockaddr_in loopback(int port) {
 
 static inline void make_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// Connects, and returns a nonblocking socket. `source` is the last byte of the client's address, 127.0.0.x; 0 is any.
+// Connects, and returns a nonblocking socket. `source` is the last byte of the client's address, 127.0.0.x; 0 means any
+// address.
 static inline int connect_from(int source, int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_in address = loopback(port);
   if (source > 0) {
-    // The port is chosen by connect(), which may use it once for each destination.
+    // connect() chooses the port, which it may use once for each destination.
     struct sockaddr_in own = loopback(0);
     own.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xFFu) | (uint32_t)source);
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){1}, sizeof(int));
@@ -89,7 +90,7 @@ static inline void watch(int epoll, int fd, uint32_t events, uint64_t data) {
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) die("epoll_ctl: %s", strerror(errno));
 }
 
-// Writes all bytes, with a busy loop while the peer is slow. For requests, which are small.
+// Writes all bytes, in a busy loop while the peer is slow. Only for requests, which are small.
 static inline bool write_all(int fd, const void *bytes, size_t count) {
   while (count > 0) {
     ssize_t written = send(fd, bytes, count, MSG_NOSIGNAL);
@@ -101,7 +102,7 @@ static inline bool write_all(int fd, const void *bytes, size_t count) {
   return true;
 }
 
-// Waits with a resolution of nanoseconds; forever if the time is negative.
+// Waits with a resolution of nanoseconds. Waits forever if the time is negative.
 static inline int wait_for(int epoll, struct epoll_event *events, int capacity, int64_t nanoseconds) {
   if (nanoseconds < 0) return epoll_wait(epoll, events, capacity, -1);
   struct timespec time = {.tv_sec = nanoseconds / NANOSECONDS, .tv_nsec = nanoseconds % NANOSECONDS};
@@ -117,7 +118,7 @@ static inline char *read_command(void) {
 
 // ---------------------------------------------------------------------------------------------------------------- Samples
 
-// All samples are kept, so percentiles are exact. A run has at most a few million.
+// The program keeps all samples, so percentiles are exact. A run has at most a few million.
 struct samples {
   int64_t *values;
   size_t count, capacity;
@@ -137,7 +138,7 @@ static inline int compare_samples(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Prints them as fields of a JSON object, in microseconds, with a comma before.
+// Prints the percentiles as fields of a JSON object, in microseconds, with a comma before them.
 static inline void print_percentiles(struct samples *samples) {
   if (samples->count == 0) return;
   qsort(samples->values, samples->count, sizeof *samples->values, compare_samples);
@@ -155,7 +156,7 @@ struct response {
   bool closes;
 };
 
-// The value of a field, or NULL; `name` in lower case, with its colon.
+// The value of a field, or NULL. `name` is in lower case, with its colon.
 static inline const char *field(const struct response *response, const char *name, size_t *length) {
   size_t name_length = strlen(name);
   const char *line = response->head, *end = response->head + response->head_length;
@@ -186,7 +187,7 @@ static inline const char *end_of_chunks(const char *bytes, const char *end) {
   return NULL;
 }
 
-// Reads the response at the start of `bytes`; false if it is incomplete.
+// Reads the response at the start of `bytes`. Returns false if it is incomplete.
 static inline bool read_response(const char *bytes, size_t count, struct response *response) {
   const char *end = memmem(bytes, count, "\r\n\r\n", 4);
   if (!end) return false;
@@ -244,8 +245,8 @@ static inline int64_t next_time(const char **bytes, const char *end) {
 
 // --------------------------------------------------------------------------------------------------------- Expected messages
 
-// The command 'expect N MILLISECONDS' on standard input: the latencies of messages are recorded until there are N or the time is over,
-// and then reported. 0 messages are expected between two commands.
+// The command 'expect N MILLISECONDS' on standard input. The program records the latencies of messages until there are
+// N or the time is over, and then reports them. Between two commands, 0 messages are expected.
 struct expectation {
   int64_t count, deadline;
   struct samples latencies;
@@ -262,20 +263,20 @@ static inline void begin_expectation(struct expectation *expectation) {
   fflush(stdout);
 }
 
-// As `wait_for`, until the deadline at the latest.
+// Like `wait_for`, but not beyond the deadline.
 static inline int wait_expecting(const struct expectation *expectation, int epoll, struct epoll_event *events, int capacity) {
   int64_t left = expectation->deadline - now();
   return wait_for(epoll, events, capacity, expectation->count == 0 ? -1 : left < 0 ? 0 : left);
 }
 
-// Records the messages in [*bytes, end), which arrived at `time`. Moves *bytes after the last one.
+// Records the messages in [*bytes, end), which arrived at `time`. Moves *bytes after the last message.
 static inline void add_messages(struct expectation *expectation, const char **bytes, const char *end, int64_t time) {
   for (int64_t sent; (sent = next_time(bytes, end));) {
     if (expectation->count > 0) add_sample(&expectation->latencies, time - sent);
   }
 }
 
-// Prints the result if the messages are there or the time is over.
+// Prints the result when all messages have arrived or the time is over.
 static inline void report_expectation(struct expectation *expectation) {
   bool is_complete = (int64_t)expectation->latencies.count >= expectation->count;
   if (expectation->count == 0 || (!is_complete && now() < expectation->deadline)) return;

@@ -1,10 +1,12 @@
-// floor PORT [UPSTREAM-PORT]: the least work that a bridge can do, on one thread with epoll. The reference for other servers.
+// floor PORT [UPSTREAM-PORT]: the least work that a bridge can do, on one thread with epoll. It is the reference for
+// other servers.
 //
-// POST gets 202, GET /short one message of 100 bytes, and GET /hold is held until the upstream, a WebSocket server, pushes one.
-// Nothing is checked, stored, numbered or forwarded. A push without a held poll is returned by the next poll.
+// POST gets 202, GET /short gets one message of 100 bytes, and GET /hold is held until the upstream, a WebSocket
+// server, sends a push. The program does not check, store, number or forward anything. The next poll returns a push
+// that came without a held poll.
 #include "common.h"
 
-// As long as the gateway's responses, so that both write the same number of bytes.
+// It is as long as the gateway's responses, so that both servers write the same number of bytes.
 static const char accepted[] =
     "HTTP/1.1 202 Accepted\r\nDate: Sat, 01 Jan 2000 00:00:00 GMT\r\nContent-Type: application/json\r\n"
     "Location: /v1/deliveries/0123456789.1234567\r\nContent-Length: 65\r\n\r\n"
@@ -37,7 +39,7 @@ static void push(const char *message, size_t length) {
   for (int index = 0; index < count; index++) respond_to_poll(held[index], message, length);
 }
 
-// Reads the complete frames at the start of `bytes` and returns their number of bytes.
+// Reads the complete frames at the start of `bytes`. Returns their number of bytes.
 static size_t take_frames(const char *bytes, size_t count) {
   size_t offset = 0;
   while (count - offset >= 2) {

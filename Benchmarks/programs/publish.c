@@ -76,7 +76,7 @@ int main(int count, char **arguments) {
     long long sent = 0, completed = 0;
     int idle = connections - 1;
     while (completed < messages) {
-      // Uses the next idle connection in turn. If all are busy, the message is sent later, with the later time.
+      // Uses the idle connections in turn. If all are busy, the message is sent later, with the later time.
       while (sent < messages && now() >= next) {
         int tried = 0;
         while (tried < connections && all[idle = (idle + 1) % connections].busy) tried++;

@@ -30,7 +30,7 @@ static int64_t good, bad, reconnects, all_responses;
 
 static int port;
 static bool is_new_each_time, is_spread;
-// Requests that differ in their paths only, to be sent in turn.
+// Requests that differ only in their paths. They are sent in turn.
 static struct {
   char *bytes;
   size_t length;
@@ -72,7 +72,7 @@ static void open_connection(struct connection *connection, int epoll, uint64_t i
 
 static void close_connection(struct connection *connection) {
   if (connection->tls) {
-    // With close_notify: OpenSSL does not resume a session that ended without it.
+    // This sends close_notify, because OpenSSL does not resume a session that ended without it.
     SSL_shutdown(connection->tls);
     SSL_free(connection->tls);
   }
@@ -88,7 +88,7 @@ static void write_request(struct connection *connection) {
   if (!written) die("the server closed a connection on a request");
 }
 
-// Continues the handshake; afterwards, writes the request.
+// Continues the handshake, and then writes the request.
 static void advance(struct connection *connection) {
   if (connection->tls && !connection->is_established) {
     ERR_clear_error();

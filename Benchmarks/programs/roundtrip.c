@@ -1,9 +1,11 @@
-// roundtrip PORT COUNT RATE SIZE: from a POST to the response of the poll that returns the upstream's echo of its message.
+// roundtrip PORT COUNT RATE SIZE: measures the time from a POST to the response of the poll that returns the upstream's
+// echo of the message.
 //
-// One connection holds a long poll at /v1/messages, which it repeats with the cursor of each response. Another posts COUNT messages
-// of SIZE bytes to the same path, RATE per second. If a response is late, so is the next message; its time is that of its write.
-// Each message must be returned once, in order and unchanged, else the program fails. The server must have the gateway's cursors,
-// and its upstream must return each message. Prints a JSON object, with times in microseconds.
+// One connection holds a long poll at /v1/messages, and repeats it with the cursor of each response. Another connection
+// posts COUNT messages of SIZE bytes to the same path, RATE per second. If a response is late, so is the next message;
+// its time is the time of its write. Each message must be returned once, in order and unchanged. Otherwise the program
+// fails. The server must have the gateway's cursors, and its upstream must return each message. Prints a JSON object,
+// with times in microseconds.
 #include "common.h"
 
 struct connection {
@@ -16,7 +18,7 @@ static struct connection poller, poster;
 static struct samples latencies;
 static int epoll, size;
 static char cursor[64];
-// When each message was written, by which it is recognized.
+// The time at which each message was written. It identifies the message.
 static int64_t *times;
 static int64_t expected, posted, returned;
 
@@ -47,7 +49,7 @@ static void send_message(void) {
   posted++;
 }
 
-// The response on a connection, or NULL where it is not complete.
+// The response on a connection, or NULL if it is incomplete.
 static struct response *read_connection(struct connection *connection) {
   static struct response response;
   ssize_t received =
@@ -75,7 +77,7 @@ static void take_poll(const struct response *response) {
   for (int64_t sent; (sent = next_time(&bytes, end));) {
     if (returned >= posted || sent != times[returned])
       die("message %lld was expected, but another was returned: %.*s", (long long)returned, (int)response->body_length, response->body);
-    // It is unchanged, as a JSON value or inside a JSON string.
+    // The message is unchanged, as a JSON value or inside a JSON string.
     char plain[4096], quoted[4096];
     size_t plain_length = write_message(plain, (size_t)size, sent, "\"");
     size_t quoted_length = write_message(quoted, (size_t)size, sent, "\\\"");
@@ -96,7 +98,7 @@ int main(int count, char **arguments) {
   open_connection(&poller, port, 0);
   open_connection(&poster, port, 1);
 
-  // A first poll only for its cursor, so that the held one misses nothing however late it arrives.
+  // The first poll only gets a cursor, so that the held poll misses no message, however late it arrives.
   struct epoll_event events[2];
   struct response *response = NULL;
   send_poll(0);
@@ -107,7 +109,7 @@ int main(int count, char **arguments) {
   take_poll(response);
   send_poll(50);
 
-  // The first message after an interval: the poll is held by then.
+  // The first message is posted after an interval. The poll is held by then.
   int64_t next = now() + interval, last = now();
   bool is_busy = false;
   while (returned < expected || is_busy) {

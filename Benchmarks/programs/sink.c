@@ -46,7 +46,7 @@ static void print_reply(const char *format, ...) {
   fflush(stdout);
 }
 
-// Writes the header of a frame and returns its length.
+// Writes the header of a frame. Returns its length.
 static size_t write_header(uint8_t *target, uint8_t first, size_t length) {
   target[0] = first;
   if (length < 126) {
@@ -108,9 +108,9 @@ static void control(struct peer *peer, const uint8_t *frame, size_t header, size
     blast.awaits_pong = false;
     print_reply("{\"messages\":%lld,\"seconds\":%.6f}\n", blast.count, (double)(now() - blast.start) / 1e9);
   }
-  // During a blast the last frame may be incomplete, and a pong inside it would corrupt the stream.
+  // During a blast, the last frame may be incomplete, and a pong inside it would corrupt the stream.
   if ((opcode != 9 && opcode != 8) || blast.left > 0) return;
-  // The reply to a ping has its payload, and that to a close frame its code.
+  // The reply to a ping has the ping's payload, and the reply to a close frame has its code.
   uint8_t reply[128] = {(uint8_t)(0x80 | (opcode == 9 ? 10 : 8)), (uint8_t)length};
   for (size_t index = 0; index < length; index++) reply[2 + index] = frame[header + index] ^ frame[header - 4 + index % 4];
   write_all(peer->fd, reply, 2 + length);
@@ -125,7 +125,7 @@ static void echo(struct peer *peer, uint8_t first, const uint8_t *payload, size_
   write_all(peer->fd, frame, header + length);
 }
 
-// Reads frames and returns the number of bytes consumed. Payloads of messages are skipped, unless they are returned.
+// Reads frames. Returns the number of consumed bytes. Skips the payloads of messages, unless they are echoed.
 static size_t take_frames(struct peer *peer, const uint8_t *bytes, size_t count) {
   size_t offset = 0;
   while (offset < count) {
@@ -211,8 +211,8 @@ static void push_one(size_t size) {
   }
 }
 
-// Prepares some megabytes of frames that are sent repeatedly. This works for compressed ones too: the first message does not
-// refer to earlier data, so it does not depend on the receiver's history.
+// Prepares some megabytes of frames that are sent repeatedly. This also works for compressed frames: the first message
+// does not refer to earlier data, so it does not depend on the receiver's history.
 static void prepare_blast(size_t size, const struct peer *peer) {
   size_t capacity = 8 << 20;
   blast.bytes = realloc(blast.bytes, capacity + (1 << 18));

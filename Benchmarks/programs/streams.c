@@ -1,8 +1,8 @@
 // streams PORT CONNECTIONS PATH: opens event streams and holds them.
 //
-// It prints a JSON object when each has received the head of its response. For each line 'expect N MILLISECONDS' on standard input it
-// counts messages that contain a time, until there are N or the time is over, and prints a JSON object: latencies in microseconds from
-// the time in the message to its arrival. It fails if a stream is refused or ends.
+// Prints a JSON object when each stream has received the head of its response. For each line 'expect N MILLISECONDS' on
+// standard input, counts messages that contain a time, until there are N or the time is over. Then prints a JSON object
+// with latencies in microseconds, from the time in the message to its arrival. Fails if a stream is refused or ends.
 #include "common.h"
 
 #define TIME_LENGTH 20
@@ -10,7 +10,7 @@
 struct stream {
   int fd;
   bool is_open;
-  // The start of a time that the last read cut off.
+  // The beginning of a time at the end of the last read.
   uint8_t rest_count;
   char rest[TIME_LENGTH];
 };
@@ -19,7 +19,7 @@ static struct expectation expectation;
 static int opened;
 
 static void read_stream(struct stream *stream) {
-  // One byte more, for the end of a number.
+  // The last byte is for the end of a number.
   static char buffer[(1 << 20) + 1];
   memcpy(buffer, stream->rest, stream->rest_count);
   ssize_t received = recv(stream->fd, buffer + stream->rest_count, sizeof buffer - 1 - stream->rest_count, 0);

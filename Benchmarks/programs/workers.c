@@ -1,12 +1,14 @@
-// workers PORT CONNECTIONS COUNT PATH LIMIT: workers that share the messages of a consumer, one on each connection.
+// workers PORT CONNECTIONS COUNT PATH LIMIT: the workers of a work-sharing consumer, with one worker on each
+// connection.
 //
-// Each receives up to LIMIT messages (POST PATH/receive) and acknowledges them (POST PATH/settle), again and again, until COUNT messages are
-// acknowledged in all. COUNT messages must be there. Prints a JSON object with the seconds and the number of requests.
+// Each receives up to LIMIT messages (POST PATH/receive) and acknowledges them (POST PATH/settle), again and again,
+// until all workers together have acknowledged COUNT messages. COUNT messages must exist. Prints a JSON object with the
+// seconds and the number of requests.
 #include "common.h"
 
 struct worker {
   int fd;
-  // The number of messages that it acknowledges now. 0 while it receives.
+  // The number of messages that the worker now acknowledges. 0 while it receives.
   long long leases;
   size_t count;
   char input[1 << 18];
@@ -32,7 +34,7 @@ static void receive(struct worker *worker) {
   send_request(worker, action, "", 0);
 }
 
-// Acknowledges the messages of a response. Without messages it receives again.
+// Acknowledges the messages of a response. If there are none, receives again.
 static void acknowledge(struct worker *worker, const struct response *response) {
   static const char name[] = "\"lease\":\"";
   static char body[1 << 16];

@@ -1,8 +1,8 @@
-"""Runs the Autobahn TestSuite's fuzzing server against our client, and judges what it reports.
+"""Runs the Autobahn TestSuite's fuzzing server against our client, and judges its report.
 
-Every pair of server and client has its share of the cases and a port of its own, so that four work side by side. The
-server reports two things of a case: how the messages went (`behavior`) and how the closing went (`behaviorClose`). Both
-must be what autobahn-expectations.json says, which is `OK` everywhere but where the suite itself only informs.
+Each pair of a server and a client has its part of the cases and its own port, so that four pairs work in parallel. The
+server reports two results of a case: for the messages (`behavior`) and for the closing (`behaviorClose`). Both must
+agree with autobahn-expectations.json, which contains `OK` except for cases that the suite only reports for information.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from xml.etree import ElementTree
 HERE = Path(__file__).parent
 EXPECTATIONS = HERE / "autobahn-expectations.json"
 PAIRS = 4
-# 9: megabytes and many small messages; 12 and 13: compression in every variation, a thousand messages each.
+# 9: megabytes and many small messages; 12 and 13: compression in every variation, with a thousand messages each.
 SLOW = {"9", "12", "13"}
 
-# Missed cases that are run a second time, alone. Many cases give the client one second, which a machine that stalls can
-# exceed; a fault of the client misses the case again, or misses more cases.
+# Number of missed cases that may run a second time, alone. Many cases give the client one second, which a slow machine
+# can exceed. A fault of the client misses the case again, or misses more cases.
 REPEATED = 3
 
 SECTIONS = {
@@ -41,7 +41,7 @@ SECTIONS = {
 
 
 async def run_pair(index, cases, options):
-    """One server and one client over `cases`; what the server reports, by case."""
+    """Runs one server and one client over `cases`. Returns the server's report by case."""
     folder = options.reports / f"pair-{index}"
     folder.mkdir(parents=True)
     report = folder / "report.json"
@@ -76,7 +76,7 @@ async def run_pair(index, cases, options):
 
 
 def judge(cases, expected, reported):
-    """What is wrong with each case, by case; nothing where all is as expected."""
+    """The fault of each case, by case. Empty if all results are as expected."""
     wrong = {}
     for case in cases:
         result = reported.get(case)

@@ -1,7 +1,7 @@
-"""The Autobahn TestSuite's fuzzing server on Python 3: its cases, with the `autobahn` library they are written for.
+"""The Autobahn TestSuite's fuzzing server on Python 3: its cases, with their `autobahn` library.
 
-A client asks `/getCaseCount` how many cases there are, runs each by `/runCase?case=N&agent=NAME`, and has the report
-written by `/updateReports`. The first line of standard output is the port.
+A client requests the number of cases with `/getCaseCount`, runs each by `/runCase?case=N&agent=NAME`, and makes the
+server write the report by `/updateReports`. The first line of standard output is the port.
 """
 
 import argparse
@@ -22,17 +22,17 @@ from suite import load, octets, string
 
 
 class FuzzingProtocol(WebSocketServerProtocol):
-    """One connection, and the case that runs over it. What a case calls has the names of the suite's own server."""
+    """One connection, and the case that runs over it. Members that a case uses have the names of the suite's server."""
 
     def __init__(self):
         super().__init__()
         self.case = None
         self.connectionWasOpen = False
-        # For the suite's log of octets, which is not kept.
+        # This is for the suite's log of octets, which is not kept.
         self.createWirelog = False
         self.txFrameStats = collections.Counter()
 
-    # -- What the library calls ---------------------------------------------------------------------------------------
+    # -- Callbacks of the library -------------------------------------------------------------------------------------
 
     def onConnect(self, request):
         self.path = request.path
@@ -56,7 +56,7 @@ class FuzzingProtocol(WebSocketServerProtocol):
 
     def onMessage(self, payload, isBinary):
         if self.case:
-            # The cases of compression read files, and so have bytes on Python 3 as well.
+            # The cases of compression read files, so their data is bytes on Python 3 as well.
             self.case.onMessage(payload if hasattr(self.case, "TESTDATA") else string(payload), isBinary)
 
     def onPong(self, payload):
@@ -74,7 +74,7 @@ class FuzzingProtocol(WebSocketServerProtocol):
                 "resultClose": self.case.resultClose,
             }
 
-    # -- What a case calls --------------------------------------------------------------------------------------------
+    # -- Members that a case uses --------------------------------------------------------------------------------------
 
     def sendFrame(self, opcode, payload=b"", **options):
         self.txFrameStats[opcode] += 1
@@ -102,7 +102,7 @@ class FuzzingProtocol(WebSocketServerProtocol):
         self._later(delay, self.sendClose)
 
     def _later(self, delay, action):
-        """Unless the connection is gone by then."""
+        """Does nothing if the connection has ended by then."""
 
         def act():
             if self.state != self.STATE_CLOSED:
@@ -116,7 +116,7 @@ class FuzzingFactory(WebSocketServerFactory):
 
     def __init__(self, cases, numbers, report):
         super().__init__()
-        # As the specification has it: a violation is followed by a closing handshake.
+        # As in the specification, a closing handshake follows a violation.
         self.setProtocolOptions(failByDrop=False)
         self.cases = cases
         self.numbers = numbers

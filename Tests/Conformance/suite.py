@@ -1,8 +1,8 @@
-"""The cases of the Autobahn TestSuite, as its package on PyPI has them, for Python 3.
+"""The cases of the Autobahn TestSuite for Python 3, from its package on PyPI.
 
-The suite is written for Python 2.7, whose strings are bytes. So its sources are read as Latin-1: a character of a
-string is the byte that it was. The substitutions below replace what Python 3 spells otherwise. Nothing of the suite is
-copied into this project or altered on disk.
+The suite is written for Python 2.7, whose strings are bytes. Its sources are therefore read as Latin-1, so that each
+character of a string is the original byte. The substitutions below replace expressions that differ in Python 3. The
+project contains no copy of the suite, and does not alter it on disk.
 """
 
 import importlib
@@ -18,29 +18,29 @@ _SUBSTITUTIONS = [
     for pattern, replacement in (
         # Self-tests of the suite print; its cases do not.
         (r"(?m)^( *)print\b.*$", r"\1pass"),
-        # Every class is an `object`.
+        # In Python 3, every class is an `object`.
         (r"\(object, Case, \)", "(Case, )"),
         (r"\bxrange\b", "range"),
         (r"\bbinascii\.b2a_hex\(", "hexadecimal("),
         (r"(?m)\bv\.validate\((.*)\)$", r"v.validate(octets(\1))"),
-        # Integers were divided to integers.
+        # In Python 2, a division of integers results in an integer.
         (r"len\(self\.payload\) / ", "len(self.payload) // "),
         # Names of the 'autobahn' library that have changed.
         (r"\b(accept|request)NoContextTakeover\b", r"\1_no_context_takeover"),
         (r"\b(accept|request)MaxWindowBits\b", r"\1_max_window_bits"),
-        # Not among the cases, and needs Twisted.
+        # The module is not among the cases, and needs Twisted.
         (r"(?m)^from case9_9_1 import \*$", ""),
     )
 ]
 
 
 def octets(string):
-    """What a string of the suite is on the wire."""
+    """The bytes of a string of the suite."""
     return string if isinstance(string, bytes) else string.encode("latin-1")
 
 
 def string(octets):
-    """What the suite calls these bytes."""
+    """The string that the suite uses for these bytes."""
     return octets.decode("latin-1")
 
 
@@ -68,14 +68,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def load():
     """The suite's cases by their numbers."""
-    # Found, but not imported: that works on Python 2 only.
+    # The package is found but not imported, since an import works on Python 2 only.
     suite = Path(importlib.util.find_spec("autobahntestsuite").origin).parent
-    # Of setuptools, which is not needed otherwise, the suite uses one function.
+    # The suite uses one function of setuptools, which is not needed otherwise.
     resources = types.ModuleType("pkg_resources")
     resources.resource_filename = lambda package, name: str(suite / name)
     sys.modules["pkg_resources"] = resources
     sys.meta_path.insert(0, _Finder(suite / "case"))
     cases = importlib.import_module("cases")
-    # The suite compares pickles, which differ where equal strings are not one object.
+    # The suite compares pickles. They differ if equal strings are not the same object.
     cases.Case.compare = lambda self, first, second: first == second
     return {case.__name__.removeprefix("Case").replace("_", "."): case for case in cases.Cases}

@@ -19,8 +19,8 @@ enum {
   HEAD_LIMIT = 16 << 10,       // bytes of a request's head
   BODY_LIMIT = 16 << 20,       // bytes of a request's body, and of a message from the upstream
   BATCH_LIMIT = 1024,          // messages of one batch
-  QUEUE_LIMIT = 64 << 20,      // bytes of frames that the upstream has not taken
-  RESPONSES_LIMIT = 1 << 20,   // bytes of responses that a client has not taken, beyond which its requests have to wait
+  QUEUE_LIMIT = 64 << 20,      // bytes of frames that the upstream has not read yet
+  RESPONSES_LIMIT = 1 << 20,   // bytes of unread responses; above this limit, further requests of the client wait
   RETAINED = 10000,            // messages kept for polls
 };
 
@@ -33,7 +33,7 @@ struct buffer {
 
 static size_t length_of(const struct buffer *buffer) { return buffer->end - buffer->start; }
 
-// Makes room for `count` bytes at the end and returns it; the caller adds what it wrote to `end`.
+// Makes room for `count` bytes at the end and returns it. The caller adds the number of bytes written to `end`.
 static char *reserve(struct buffer *buffer, size_t count) {
   if (buffer->end + count > buffer->capacity && buffer->start > 0) {
     memmove(buffer->bytes, buffer->bytes + buffer->start, length_of(buffer));
@@ -129,12 +129,12 @@ static void read_clock(void) {
 struct session {
   char name[24];
   int fd;
-  // `is_dirty`: it has frames of this turn.
+  // `is_dirty`: the session has frames of this turn.
   bool is_full, is_dirty;
   struct session *next_dirty;
   struct buffer input, output, fragments;
   int opcode;
-  // The message number n is at n % RETAINED, as JSON. The first has number 1.
+  // Message number n is at n % RETAINED, as JSON. The first message has number 1.
   struct message *messages;
   uint64_t newest, deliveries;
 };
@@ -147,17 +147,17 @@ struct message {
 struct client {
   int fd;
   uint32_t interest;
-  // `is_stopped`: requests in the input are to be handled after the responses before them. `closes`: after the responses.
-  // `drains`: reads until the client closes, so that a reset does not destroy the response.
+  // `is_stopped`: requests in the input wait for the responses before them. `closes`: the connection closes after the
+  // responses. `drains`: reads until the client closes, so that a reset does not destroy the response.
   bool is_waiting, is_stopped, is_dirty, is_dead, closes, drains;
   // The held poll.
   struct session *session;
   uint64_t cursor;
   size_t limit;
   int64_t deadline;
-  // Held polls are linked in the order of their deadlines.
+  // Held polls form a list in the order of their deadlines.
   struct client *previous, *next;
-  // Clients with responses of this turn, or closed in it.
+  // Clients with responses of this turn, and clients closed in this turn.
   struct client *next_dirty, *next_dead;
   struct buffer input, output;
 };
@@ -272,7 +272,7 @@ static void append_head(struct buffer *target, const char *status, size_t length
   APPEND_LITERAL(target, "\r\n");
 }
 
-// Responds with an error. `closes` where the rest of the input cannot be read as requests.
+// Responds with an error. `closes` is true if the rest of the input cannot be read as requests.
 static void refuse(struct client *client, const char *status, bool closes) {
   char body[256];
   size_t length = (size_t)sprintf(body, "{\"title\":\"%s\"}\n", status);
@@ -298,7 +298,7 @@ static void append_result(struct buffer *target, struct session *session) {
   APPEND_LITERAL(target, "\"}");
 }
 
-// The response to polls after `cursor`, rendered once for all that follow while nothing changes.
+// The response to polls after `cursor`. It is rendered once, and reused until something changes.
 static const struct buffer *prepare_poll(const struct session *session, uint64_t cursor, size_t limit) {
   static struct buffer response, body;
   static const struct session *prepared_session;
@@ -333,7 +333,7 @@ static const struct buffer *prepare_poll(const struct session *session, uint64_t
 }
 
 static void respond_to_poll(struct client *client) {
-  // Messages that are no longer kept are skipped.
+  // Skips messages that are no longer kept.
   uint64_t newest = client->session->newest;
   if (newest - client->cursor > RETAINED) client->cursor = newest - RETAINED;
   const struct buffer *response = prepare_poll(client->session, client->cursor, client->limit);
@@ -359,7 +359,7 @@ static bool is_equal(const char *text, size_t length, const char *other) {
   return length == strlen(other) && strncasecmp(text, other, length) == 0;
 }
 
-// Reads decimal digits; false where there are none, or others, or the number is above `limit`.
+// Reads decimal digits. Returns false if there are no digits or other characters, or if the number is above `limit`.
 static bool read_number(const char *text, size_t length, uint64_t limit, uint64_t *number) {
   *number = 0;
   for (size_t index = 0; index < length; index++) {
@@ -370,7 +370,7 @@ static bool read_number(const char *text, size_t length, uint64_t limit, uint64_
   return length > 0;
 }
 
-// Reads a field line; returns the status of an error, or NULL.
+// Reads a field line. Returns the status of an error, or NULL.
 static const char *read_field(struct request *request, const char *line, size_t length, bool *has_length) {
   const char *colon = memchr(line, ':', length);
   if (!colon || colon == line || colon[-1] == ' ' || colon[-1] == '\t' || *line == ' ' || *line == '\t')
@@ -400,7 +400,7 @@ static const char *read_field(struct request *request, const char *line, size_t 
   return NULL;
 }
 
-// Reads a head of `length` bytes, which ends with an empty line; returns the status of an error, or NULL.
+// Reads a head of `length` bytes, which ends with an empty line. Returns the status of an error, or NULL.
 static const char *read_head(struct request *request, const char *head, size_t length) {
   const char *end = head + length - 2, *line_end = memchr(head, '\r', length), *space = memchr(head, ' ', length);
   if (!space || space > line_end || line_end[1] != '\n') return "400 Bad Request";
@@ -429,7 +429,7 @@ static void post(struct client *client, struct session *session, const struct re
     refuse(client, "400 Bad Request", false);
     return;
   }
-  // All lines are counted before the first is forwarded: a batch is accepted as a whole or not at all.
+  // Counts all lines before it forwards the first: a batch is accepted as a whole or not at all.
   const char *end = request->body + request->body_length;
   size_t count = 1;
   if (request->form == BATCH) {
@@ -525,7 +525,7 @@ static void poll(struct client *client, struct session *session, const struct re
   }
   client->is_waiting = true;
   client->deadline = now() + (int64_t)(wait > 55 ? 55 : wait) * NANOSECONDS;
-  // Most wait equally long, so that the place is at the end.
+  // Most polls wait equally long, so the search begins at the end.
   struct client *before = waiting.previous;
   while (before != &waiting && before->deadline > client->deadline) before = before->previous;
   client->previous = before;
@@ -534,7 +534,7 @@ static void poll(struct client *client, struct session *session, const struct re
   before->next = client;
 }
 
-// Returns the session whose messages are at this path, or NULL.
+// Returns the session with this path for messages, or NULL.
 static struct session *find_session(const char *path, size_t length) {
   if (length == 12 && memcmp(path, "/v1/messages", 12) == 0) return sessions;
   uint64_t index;
@@ -543,7 +543,7 @@ static struct session *find_session(const char *path, size_t length) {
   return is_valid ? &sessions[index] : NULL;
 }
 
-// Handles the request at the start of `bytes` and returns its length, or 0 where it is not complete.
+// Handles the request at the start of `bytes`. Returns its length, or 0 if it is incomplete.
 static size_t take_request(struct client *client, const char *bytes, size_t count) {
   const char *end = memmem(bytes, count < HEAD_LIMIT ? count : HEAD_LIMIT, "\r\n\r\n", 4);
   if (!end) {
@@ -559,7 +559,7 @@ static size_t take_request(struct client *client, const char *bytes, size_t coun
     return count;
   }
   if (count - head_length < request.body_length) {
-    // Sent once: when the body has not begun.
+    // Sent once, while no byte of the body has arrived.
     if (request.expects && count == head_length) {
       APPEND_LITERAL(&client->output, "HTTP/1.1 100 Continue\r\n\r\n");
       mark_dirty(client);
@@ -577,7 +577,7 @@ static size_t take_request(struct client *client, const char *bytes, size_t coun
   return head_length + request.body_length;
 }
 
-// Handles all complete requests at the start of `bytes`. A held poll, or a client that does not read, stops it.
+// Handles all complete requests at the start of `bytes`. Stops at a held poll, or if the client does not read.
 static size_t take_requests(struct client *client, const char *bytes, size_t count) {
   size_t offset = 0;
   while (offset < count && !client->is_waiting && !client->closes && length_of(&client->output) < RESPONSES_LIMIT) {
@@ -645,7 +645,7 @@ static void read_client(struct client *client) {
   if (client->is_waiting) set_interest(client);
 }
 
-// Sends what it can of a client's responses.
+// Sends as much of a client's responses as possible.
 static void flush_client(struct client *client) {
   struct buffer *output = &client->output;
   while (length_of(output) > 0) {
@@ -714,7 +714,7 @@ static void take_frame(struct session *session, int first, const char *payload, 
   }
   if (opcode == 9) append_frame(session, 10, payload, length);
   if (opcode >= 8) return;
-  // A message in several frames is put together; `session->opcode` is its type meanwhile.
+  // A message in several frames is assembled. Meanwhile, `session->opcode` is its type.
   if ((opcode == 0) != (session->opcode != 0)) die("the upstream sent a fragment out of order");
   if (opcode != 0 && is_final) {
     keep_message(session, opcode, payload, length);
@@ -802,7 +802,7 @@ static void accept_clients(int listener) {
   }
 }
 
-// Responds to held polls: to those whose session has a new message, and to those whose time is over.
+// Responds to held polls whose session has a new message or whose wait is over.
 static void respond_to_waiting(bool has_news) {
   int64_t time = waiting.next == &waiting ? 0 : now();
   for (struct client *client = waiting.next, *next; client != &waiting && (has_news || client->deadline <= time); client = next) {
@@ -822,7 +822,7 @@ static void end_turn(void) {
     client->is_dirty = false;
     if (!client->is_dead) flush_client(client);
   }
-  // Requests that had to wait for a response to be sent.
+  // These requests waited until a response was sent.
   flush_sessions();
   while (dead) {
     struct client *client = dead;

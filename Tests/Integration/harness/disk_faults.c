@@ -1,4 +1,5 @@
-// A disk that fails, for the files below DISK_FAULTS_FOLDER. disk_faults.py preloads it, and writes what fails into the file DISK_FAULTS.
+// A disk that fails, for the files below DISK_FAULTS_FOLDER. disk_faults.py preloads it, and writes the planned
+// failures into the file DISK_FAULTS.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,12 +15,13 @@
 
 enum { WRITE = 1, SYNC = 2, TRUNCATE = 4, OPEN = 8 };
 
-// Operation `at` of the kinds in `mask`, counted from 1, fails with `code`, and `count` - 1 after it. While `stall` is set, no synchronisation ends.
+// Operation `at` of the kinds in `mask`, counted from 1, fails with `code`, and so do the next `count` - 1 operations.
+// While `stall` is set, no synchronisation ends.
 static struct control {
   int64_t mask, at, count, code, stall, seen, failed, stalls;
 } *control;
 
-// What was there before a write that is not synchronised.
+// The content before a write that is not synchronised yet.
 struct image {
   struct image *previous;
   off64_t offset, size;
@@ -86,7 +88,7 @@ static void keep(int file, size_t length, off64_t offset) {
   images[file] = i;
 }
 
-// The kernel drops the pages that it could not write.
+// Like the kernel, drops the pages that could not be written.
 static void discard(int file) {
   for (struct image *i = images[file]; i; i = i->previous) {
     if (i->length) real_pwrite(file, i->bytes, i->length, i->offset);
@@ -141,7 +143,7 @@ static int synchronise(int file) {
     errno = code;
     result = -1;
   } else {
-    // Nothing of these tests survives the machine, so the disk itself is not waited for.
+    // The tests never restart the machine, so there is no need to wait for the real disk.
     forget(file);
   }
   pthread_mutex_unlock(&mutex);

@@ -1,8 +1,9 @@
-// Counts what a program asks of the heap: preloaded (LD_PRELOAD) beside the allocator, which does the work as ever.
+// Counts the heap allocations of a program. It is preloaded (LD_PRELOAD) in front of the allocator, which works as
+// usual.
 //
-// The counters lie in the file that HEAP_COUNTS names, mapped and so readable from outside while the program runs: three
-// unsigned 64-bit numbers, being the allocations so far (realloc is one), the bytes in use as the allocator has rounded them,
-// and the blocks in use.
+// The counters are in the file that HEAP_COUNTS names. The file is mapped, so other processes can read it while the
+// program runs. It contains three unsigned 64-bit numbers: the allocations so far (realloc counts as one), the bytes in
+// use as the allocator has rounded them, and the blocks in use.
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -12,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// glibc's allocator under its own names: no look-up, which would allocate.
+// glibc's allocator under its own names, because a look-up would allocate.
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
@@ -23,7 +24,7 @@ struct counts {
   _Atomic uint64_t allocations, bytes, blocks;
 };
 
-// What is allocated before the file is mapped is counted here, and then carried over.
+// Counts the allocations before the file is mapped. They are then added to the file.
 static struct counts early;
 static struct counts *counts = &early;
 
@@ -46,7 +47,7 @@ static void *allocated(void *block) {
   if (!block) return block;
   atomic_fetch_add_explicit(&counts->allocations, 1, memory_order_relaxed);
   atomic_fetch_add_explicit(&counts->blocks, 1, memory_order_relaxed);
-  // The word before each block is the allocator's own.
+  // The word before each block belongs to the allocator.
   atomic_fetch_add_explicit(&counts->bytes, malloc_usable_size(block) + sizeof(size_t), memory_order_relaxed);
   return block;
 }

@@ -1,6 +1,6 @@
-// The time of day and so many seconds more, for the program that this is preloaded into. The number is eight bytes in the file
-// $CLOCK_SHIFT, which a test writes while the program runs. The monotonic clock is left alone, as it is when somebody sets a clock.
-// Swift reads clock_gettime; Redis reads gettimeofday and time.
+// Shifts the time of day for a program that preloads it. The shift in seconds is an eight-byte number in the file
+// $CLOCK_SHIFT, which a test writes while the program runs. The monotonic clock does not change, as when an
+// administrator sets the clock. Swift reads clock_gettime; Redis reads gettimeofday and time.
 
 #define _GNU_SOURCE
 #include <fcntl.h>

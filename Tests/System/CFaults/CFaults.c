@@ -200,7 +200,7 @@ static int file_properties(sqlite3_file *base) {
   return p->real->pMethods->xDeviceCharacteristics(p->real);
 }
 
-// Version 1: without shared memory. A connection with an exclusive lock needs none.
+// Version 1 of the methods has no shared memory. A connection with an exclusive lock needs none.
 static const sqlite3_io_methods methods = {
     1,         file_close, file_read,    file_write, file_truncate, file_sync,       file_size,
     file_lock, file_unlock, file_check,  file_control, file_sector, file_properties, 0, 0, 0, 0, 0, 0};

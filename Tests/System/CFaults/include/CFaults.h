@@ -20,9 +20,9 @@ faults *faults_register(const char *name);
 // `code` is an errno value: ENOSPC is a full disk, any other value an I/O error. A failed synchronisation discards the
 // data that was not synchronised.
 void faults_fail(faults *faults, int mask, int64_t at, int64_t count, int code);
-// As above, for all such operations on files whose names have this suffix.
+// Like `faults_fail`, for all such operations on files whose names have this suffix.
 void faults_fail_in(faults *faults, const char *suffix, int mask, int code);
-// Ends failures.
+// Ends the failures.
 void faults_clear(faults *faults);
 // From now on, each synchronisation takes this long.
 void faults_stall(faults *faults, int milliseconds);
@@ -30,7 +30,7 @@ void faults_stall(faults *faults, int milliseconds);
 int64_t faults_seen(faults *faults);
 // Number of failures since the last `faults_fail`.
 int64_t faults_failed(faults *faults);
-// Begins to record.
+// Begins to record operations.
 void faults_record(faults *faults);
 // Number of recorded operations.
 int64_t faults_recorded(faults *faults);

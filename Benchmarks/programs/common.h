@@ -38,7 +38,7 @@ static inline int64_t now(void) {
   return time.tv_sec * NANOSECONDS + time.tv_nsec;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- Sockets
+// ------------------------------------------------------------------------------------------------------------- Sockets
 
 static inline void raise_descriptor_limit(void) {
   struct rlimit limit;
@@ -116,7 +116,7 @@ static inline char *read_command(void) {
   return line;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- Samples
+// ------------------------------------------------------------------------------------------------------------- Samples
 
 // The program keeps all samples, so percentiles are exact. A run has at most a few million.
 struct samples {
@@ -147,7 +147,7 @@ static inline void print_percentiles(struct samples *samples) {
   printf(",\"p50\":%.1f,\"p99\":%.1f,\"max\":%.1f", p50 / 1e3, p99 / 1e3, max / 1e3);
 }
 
-// ------------------------------------------------------------------------------------------------------------------- HTTP
+// ---------------------------------------------------------------------------------------------------------------- HTTP
 
 struct response {
   int status;
@@ -213,10 +213,10 @@ static inline bool read_response(const char *bytes, size_t count, struct respons
   return response->total <= count;
 }
 
-// ------------------------------------------------------------------------------------------------------- Messages with time
+// -------------------------------------------------------------------------------------------------- Messages with time
 
-// A message is {"at":"@<19 digits of nanoseconds>","pad":"xxx…"}. A receiver finds the time inside any JSON that a gateway
-// adds around it. `quote` is the quotation mark: "\"", or "\\\"" inside a JSON string.
+// A message is {"at":"@<19 digits of nanoseconds>","pad":"xxx…"}. A receiver finds the time inside any JSON that a
+// gateway adds around the message. `quote` is the quotation mark: "\"", or "\\\"" inside a JSON string.
 static inline size_t write_message(char *target, size_t size, int64_t time, const char *quote) {
   char *end = target;
   end += sprintf(end, "{%sat%s:%s@%019lld%s,%spad%s:%s", quote, quote, quote, (long long)time, quote, quote, quote, quote);
@@ -243,7 +243,7 @@ static inline int64_t next_time(const char **bytes, const char *end) {
   return 0;
 }
 
-// --------------------------------------------------------------------------------------------------------- Expected messages
+// --------------------------------------------------------------------------------------------------- Expected messages
 
 // The command 'expect N MILLISECONDS' on standard input. The program records the latencies of messages until there are
 // N or the time is over, and then reports them. Between two commands, 0 messages are expected.

@@ -1,11 +1,12 @@
-// hold PORT CONNECTIONS PATH CURSOR: holds long polls, polls again after each response, and measures the latency of messages.
+// hold PORT CONNECTIONS PATH CURSOR: holds long polls, polls again after each response, and measures the latency of
+// messages.
 //
-// CURSOR is how a client of this server sends its position: 'gateway' (the Gateway-Cursor field as ?cursor=), 'nchan'
-// (Last-Modified and Etag as If-Modified-Since and If-None-Match) or 'none'.
+// CURSOR is the way in which a client of this server sends its position: 'gateway' (the Gateway-Cursor field as
+// ?cursor=), 'nchan' (Last-Modified and Etag as If-Modified-Since and If-None-Match) or 'none'.
 //
-// Prints {"held":N} when every poll is sent. For each line 'expect N MILLISECONDS' on standard input it counts messages that
-// contain a time, until there are N or the time is over, and prints a JSON object: latencies in microseconds from the time in
-// the message to its arrival.
+// Prints {"held":N} when every poll is sent. For each line 'expect N MILLISECONDS' on standard input, it counts
+// messages that contain a time, until there are N or the time is over. Then it prints a JSON object with latencies in
+// microseconds, from the time in the message to its arrival.
 #include "common.h"
 
 enum cursor { CURSOR_NONE, CURSOR_GATEWAY, CURSOR_NCHAN };

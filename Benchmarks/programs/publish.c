@@ -1,8 +1,8 @@
 // publish PORT PATH CONNECTIONS raw|pushpin: the source of messages for servers that accept them by HTTP POST.
 //
-// The command 'push COUNT RATE SIZE' on standard input, as for the sink, sends COUNT messages of SIZE bytes, RATE per second
-// (0: as fast as they are accepted), each with its time, and prints a JSON object after the last response. With 'pushpin' a
-// message is wrapped in the format of Pushpin's control port.
+// The command 'push COUNT RATE SIZE' on standard input is the same as for the sink. It sends COUNT messages of SIZE
+// bytes, RATE per second (0: as fast as they are accepted), each with its time, and prints a JSON object after the last
+// response. With 'pushpin', each message is wrapped in the format of Pushpin's control port.
 #include "common.h"
 
 struct publisher {

@@ -1,15 +1,18 @@
-// rate [-n] [-e] [-r] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests per
-// second on connections that each have one request at a time, after a warm-up of a fifth of the time.
+// rate [-n] [-e] [-r] [-s COUNT] [-t TYPE] PORT CONNECTIONS SECONDS METHOD PATH [BODY [FIELD…]]: measures the requests
+// per second on connections that each have one request at a time, after a warm-up of a fifth of the time.
 //
-//   -n        a new connection for each request, as curl does it: connect, send, read the response, close. The client closes
-//             first, and its ports stay in TIME_WAIT for a minute. Therefore it connects from 127.0.0.2 to 127.0.0.251 in turn.
+//   -n        a new connection for each request, like curl: connect, send, read the response, close. The client closes
+//             first, and its ports stay in TIME_WAIT for a minute. It therefore connects from 127.0.0.2 to 127.0.0.251
+//             in turn.
 //   -e        over TLS. Certificates are not verified.
-//   -r        resumes a session for each connection but the first ones
+//   -r        resumes a session for each connection except the first connections
 //   -s COUNT  a '*' in PATH is replaced by 0 to COUNT-1 in turn
-//   -t TYPE   the Content-Type of BODY, which is sent unchanged; without it application/json. An empty BODY is none.
+//   -t TYPE   the Content-Type of BODY, which is sent unchanged. The default is application/json. An empty BODY means
+//             no body.
 //
-// Prints a JSON object with times in microseconds. Only 'all' includes the warm-up. 'refused' are responses other than 2xx, and 207
-// (Multi-Status), in which parts of a batch were refused. With TLS, 'handshakes' and 'resumed' count connections, with the warm-up.
+// Prints a JSON object with times in microseconds. Only 'all' includes the warm-up. 'refused' counts responses other
+// than 2xx, and 207 (Multi-Status) responses, in which parts of a batch were refused. With TLS, 'handshakes' and
+// 'resumed' count connections, including the warm-up.
 #include "common.h"
 
 #include <openssl/err.h>

@@ -1,13 +1,14 @@
-// sink PORT [deflate|echo]: the upstream of every bridge under test. A WebSocket server that counts the messages it receives and
-// pushes messages on command, fast enough not to limit the measurement.
+// sink PORT [deflate|echo]: the upstream of every bridge under test. It is a WebSocket server that counts received
+// messages and pushes messages on command, fast enough not to limit the measurement.
 //
 // Commands on standard input; each prints a JSON object:
-//   stats                        messages and bytes received so far, open connections, and how many of them sent no message
-//   push COUNT RATE SIZE         COUNT messages of SIZE bytes to every connection, RATE per second (0: at once), with times
-//   blast COUNT SIZE             the same to one connection, as fast as it reads them, then a ping; 'seconds' is the time until
-//                                the pong, when the peer has read all of them
-// With 'echo' it returns each message to the connection that sent it. With 'deflate' it accepts permessage-deflate (RFC 7692,
-// context takeover) and compresses the messages of a blast.
+//   stats                  messages and bytes received so far, open connections, and how many of them sent no message
+//   push COUNT RATE SIZE   sends COUNT messages of SIZE bytes with times to every connection, RATE per second (0: at
+//                          once)
+//   blast COUNT SIZE       the same to one connection, as fast as it reads them, and then a ping. 'seconds' is the time
+//                          until the pong, when the peer has read all messages.
+// With 'echo' it returns each message to the connection that sent it. With 'deflate' it accepts permessage-deflate (RFC
+// 7692, context takeover) and compresses the messages of a blast.
 #include "common.h"
 
 #include <openssl/evp.h>
@@ -59,7 +60,7 @@ static size_t write_header(uint8_t *target, uint8_t first, size_t length) {
   return 4;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- Receiving
+// ----------------------------------------------------------------------------------------------------------- Receiving
 
 static void drop(struct peer *peer) {
   if (newest == peer->fd) newest = -1;
@@ -197,7 +198,7 @@ static void read_peer(struct peer *peer) {
   memcpy(peer->rest, buffer + taken, peer->rest_count);
 }
 
-// ----------------------------------------------------------------------------------------------------------------- Sending
+// ------------------------------------------------------------------------------------------------------------- Sending
 
 static void push_one(size_t size) {
   static uint8_t frame[1 << 17];
@@ -274,7 +275,7 @@ static void continue_blast(int fd) {
   write_all(fd, (uint8_t[]){0x89, 0}, 2);
 }
 
-// -------------------------------------------------------------------------------------------------------------- Main loop
+// ----------------------------------------------------------------------------------------------------------- Main loop
 
 static struct {
   long long left, count;

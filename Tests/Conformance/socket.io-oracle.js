@@ -1,10 +1,12 @@
-// The official parser of Socket.IO (Debian's node-socket.io-parser) beside ours: SocketIOTests/OfficialParserTests.swift.
+// The official parser of Socket.IO (Debian's node-socket.io-parser), which SocketIOTests/OfficialParserTests.swift
+// compares with our parser.
 //
-// `judge`: reads packets, a JSON object a line, and prints whether the official parser accepts each and reads the same in it.
+// `judge`: reads packets, one JSON object per line. Prints whether the official parser accepts each, and whether it
+// reads the same content.
 // `generate COUNT SEED`: prints random packets as the official encoder writes them.
 "use strict";
 
-// Debian's modules are here. Its own node finds them, another one does not.
+// Debian's modules are here. Only Debian's node finds them by itself.
 process.env.NODE_PATH = "/usr/share/nodejs";
 require("module").Module._initPaths();
 const { Decoder, Encoder, PacketType } = require("socket.io-parser");
@@ -16,7 +18,7 @@ function isPlaceholder(value) {
   return value !== null && typeof value === "object" && value._placeholder === true;
 }
 
-// The value with each placeholder replaced by the attachment of its number.
+// The value, in which an attachment replaces each placeholder with its number.
 function filled(value) {
   if (isPlaceholder(value)) return Buffer.from([value.num]);
   if (Array.isArray(value)) return value.map(filled);

@@ -1,14 +1,18 @@
-// bridge [-s COUNT] PORT UPSTREAM-URL: the gateway's work, in C on one thread with epoll: the floor for the same work.
+// bridge [-s COUNT] PORT UPSTREAM-URL: the gateway's work in C, on one thread with epoll. It is the floor for the same
+// work.
 //
-//   -s COUNT  that many sessions, s0, s1 and so on, with a connection to the upstream each. The paths begin with /v1/sessions/NAME/.
+//   -s COUNT  creates COUNT sessions, s0, s1 and so on, each with its own connection to the upstream. Paths begin with
+//             /v1/sessions/NAME/.
 //
-// POST /v1/messages forwards its body as one masked WebSocket message, or one for each line of application/x-ndjson.
-// GET /v1/messages?cursor=C&wait=S&limit=L returns the messages after the cursor as JSON, or waits for the next one.
-// HTTP/1.1 with keep-alive and pipelining. Requests, UTF-8 and frames are checked; the responses are as long as the gateway's.
-// All responses of a turn are sent at its end, and so are all frames. Polls with the same cursor share one response.
+// POST /v1/messages forwards its body as one masked WebSocket message, or each line of application/x-ndjson as one
+// message. GET /v1/messages?cursor=C&wait=S&limit=L returns the messages after the cursor as JSON, or waits for the
+// next message. HTTP/1.1 has keep-alive and pipelining. Requests, UTF-8 and frames are checked. The responses are as
+// long as the gateway's responses. All responses and frames of a turn are sent at its end. Polls with the same cursor
+// get the same rendered response.
 //
-// It has no TLS, no chunked request bodies, no reconnection, no confirmations and no record of deliveries. A text message is
-// always returned as a JSON string, and a client that is too slow gets no gap but the oldest message that is left.
+// It has no TLS, no chunked request bodies, no reconnection, no confirmations and no record of deliveries. A response
+// contains a text message always as a JSON string. A client that is too slow gets no gap, but the oldest message that
+// is left.
 #include "../../programs/common.h"
 
 #include <openssl/evp.h>
@@ -24,7 +28,7 @@ enum {
   RETAINED = 10000,            // messages kept for polls
 };
 
-// ------------------------------------------------------------------------------------------------------------- Buffers, text
+// ------------------------------------------------------------------------------------------------------- Buffers, text
 
 struct buffer {
   char *bytes;
@@ -124,7 +128,7 @@ static void read_clock(void) {
   strftime(clock_text.iso, sizeof clock_text.iso, "%Y-%m-%dT%H:%M:%S", &fields);
 }
 
-// ------------------------------------------------------------------------------------------------------------------ State
+// --------------------------------------------------------------------------------------------------------------- State
 
 struct session {
   char name[24];
@@ -170,7 +174,7 @@ static struct session *sessions, *dirty_sessions;
 static size_t session_count = 1;
 static char instance[13];
 
-// ------------------------------------------------------------------------------------------------------ Frames to the upstream
+// ---------------------------------------------------------------------------------------------- Frames to the upstream
 
 // Masking keys come from the kernel's random numbers, a page at a time.
 static uint32_t masking_key(void) {
@@ -248,7 +252,7 @@ static void flush_sessions(void) {
   }
 }
 
-// -------------------------------------------------------------------------------------------------------------- Responses
+// ----------------------------------------------------------------------------------------------------------- Responses
 
 static void mark_dirty(struct client *client) {
   if (client->is_dirty) return;
@@ -341,7 +345,7 @@ static void respond_to_poll(struct client *client) {
   mark_dirty(client);
 }
 
-// --------------------------------------------------------------------------------------------------------------- Requests
+// ------------------------------------------------------------------------------------------------------------ Requests
 
 struct request {
   const char *target, *body;
@@ -589,7 +593,7 @@ static size_t take_requests(struct client *client, const char *bytes, size_t cou
   return offset;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- Clients
+// ------------------------------------------------------------------------------------------------------------- Clients
 
 static void stop_waiting(struct client *client) {
   client->is_waiting = false;
@@ -671,7 +675,7 @@ static void flush_client(struct client *client) {
   set_interest(client);
 }
 
-// ------------------------------------------------------------------------------------------------------ Messages from the upstream
+// ------------------------------------------------------------------------------------------ Messages from the upstream
 
 static void keep_message(struct session *session, int opcode, const char *payload, size_t length) {
   if (opcode == 1 && !is_utf8(payload, length)) die("the upstream sent text that is not UTF-8");
@@ -787,7 +791,7 @@ static void open_upstream(struct session *session, const char *url) {
   take_frames(session);
 }
 
-// -------------------------------------------------------------------------------------------------------------- Main loop
+// ----------------------------------------------------------------------------------------------------------- Main loop
 
 static void accept_clients(int listener) {
   int fd;

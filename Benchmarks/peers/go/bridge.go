@@ -1,8 +1,9 @@
-// bridge PORT UPSTREAM-URL: a small bridge that a developer might write: net/http to clients, gorilla/websocket to the upstream.
+// bridge PORT UPSTREAM-URL: a small bridge that a developer might write: net/http to clients, gorilla/websocket to the
+// upstream.
 //
-// POST /v1/messages forwards its body. GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds the request
-// until there is one. It keeps the last 10,000 pushes, and has a bounded queue to the upstream and a single writer, which gorilla
-// requires. It does not reconnect, confirm or report gaps.
+// POST /v1/messages forwards its body. GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds the
+// request until a push arrives. The bridge keeps the last 10,000 pushes. It has a limited queue to the upstream, and a
+// single writer, which gorilla requires. It does not reconnect, confirm or report gaps.
 package main
 
 import (
@@ -40,7 +41,7 @@ func (s *store) append(message []byte) {
 	s.mutex.Unlock()
 }
 
-// The pushes after `cursor` (negative: new ones only), the cursor after them, and the channel to wait for.
+// The pushes after `cursor` (if it is negative, only new pushes), the cursor after them, and the channel to wait for.
 func (s *store) read(cursor, limit int) ([][]byte, int, chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -9,13 +9,13 @@ import Upstream
 import UpstreamSession
 import WebSocketCodec
 
-/// Opens thousands of upstream sessions in one process, each with its own connection, on one event loop. The tests measure the memory
-/// per session with it.
+/// Opens thousands of upstream sessions in one process, each with its own connection, on one event loop. The tests
+/// measure the memory per session with it.
 ///
 ///     session-herd ws://127.0.0.1:9001 10000
 ///
-/// prints `starting` before the first session is created, and a JSON object once all are ready or after a minute. It ends when its
-/// standard input ends.
+/// prints `starting` before the first session is created, and a JSON object once all are ready or after a minute. It
+/// ends when its standard input ends.
 @main
 enum SessionHerd {
   private static let timeout = Duration.seconds(60)
@@ -41,7 +41,8 @@ enum SessionHerd {
     }
   }
 
-  /// Default settings, except compression, whose memory belongs to zlib, and the limits per host, which would delay the connections.
+  /// Default settings, except compression, whose memory belongs to zlib, and the limits per host, which would delay the
+  /// connections.
   private static func open(_ count: Int, to url: WebSocketURL, on loop: EventLoop) throws -> [SessionHandle] {
     var settings = UpstreamSettings(urls: [url])
     settings.compression = nil

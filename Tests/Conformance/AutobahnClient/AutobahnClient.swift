@@ -3,7 +3,8 @@ import Host
 import Logging
 import Reactor
 
-/// The client under test of the Autobahn TestSuite: the gateway's upstream session, with an application that echoes every message.
+/// The client under test of the Autobahn TestSuite: the gateway's upstream session, with an application that echoes
+/// every message.
 ///
 ///     autobahn-client ws://127.0.0.1:9001 drawbridge-1
 ///

@@ -50,7 +50,8 @@ import UpstreamSession
   }
 }
 
-/// Listens to a session's notifier on the session's loop, and records the state of the first delivery at each notification.
+/// Listens to a session's notifier on the session's loop, and records the state of the first delivery at each
+/// notification.
 private final class NotifierWaiter: Sendable {
   private let states = Mutex<[DeliveryState?]>([])
 

@@ -1,7 +1,7 @@
-// A WebSocket server of Node's own parts: node deflate.js PORT
+// A WebSocket server made from Node's own modules: node deflate.js PORT
 //
-// It sends each text back, compressed with zlib.deflateRawSync. That ends with a final block, which is not what RFC 7692 section 7.2.1
-// describes, and many servers that are written by hand do so. Each message is a stream of its own.
+// It returns each text, compressed with zlib.deflateRawSync. The result ends with a final block, which differs from RFC
+// 7692 section 7.2.1, but many hand-written servers send it. Each message is a stream of its own.
 
 const crypto = require("crypto");
 const http = require("http");

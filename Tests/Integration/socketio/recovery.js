@@ -2,10 +2,10 @@
 //
 //   node recovery.js PORT '{"recovers": true, "ping_interval": 1}'
 //
-// It writes what it sees to standard output, a JSON array a line. 'count' sends that many events to all clients, one a
-// millisecond; 'drop' cuts the connection of the sender without a word. 'sum' acknowledges with the sum of its arguments.
-// With "recovers", a CONNECT with the 'pid' of an earlier connection gets the events after its 'offset'. The sessions
-// outlive the process in the file "state", as those of an adapter with a database do.
+// It writes its reports to standard output, one JSON array per line. 'count' sends that many events to all clients, one
+// per millisecond. 'drop' cuts the connection of the sender without a packet. 'sum' acknowledges with the sum of its
+// arguments. With "recovers", a CONNECT with the 'pid' of an earlier connection gets the events after its 'offset'. The
+// sessions outlive the process in the file "state", as with an adapter that has a database.
 
 const fs = require("fs");
 const { WebSocketServer } = require("ws");
@@ -20,7 +20,7 @@ const encoder = new Encoder();
 let counter = 0;
 const unique = () => `${process.pid.toString(36)}-${Date.now().toString(36)}-${(counter++).toString(36)}`;
 
-// Per namespace: the events with their offsets, and the private ids that are known.
+// For each namespace, the events with their offsets, and the known private ids.
 let state = {};
 if (options.state && fs.existsSync(options.state)) state = JSON.parse(fs.readFileSync(options.state, "utf8"));
 const space = (name) => (state[name] ??= { events: [], pids: [] });
@@ -85,7 +85,7 @@ class Client {
     const index = events.findIndex((event) => event[event.length - 1] === auth.offset);
     if (auth.pid && pids.includes(auth.pid) && index >= 0) {
       say("recovered", nsp, events.length - index - 1);
-      // In the order of the official server: its constructor of a socket sends them before the answer.
+      // The official server has this order: its constructor of a socket sends the events before the response.
       for (const event of events.slice(index + 1)) this.send({ type: PacketType.EVENT, nsp, data: event });
       this.send({ type: PacketType.CONNECT, nsp, data: { sid: unique(), pid: auth.pid } });
       return;

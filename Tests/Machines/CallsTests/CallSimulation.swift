@@ -5,8 +5,8 @@ import UpstreamSession
 
 @testable import Calls
 
-/// Clients call over connections that break, to an upstream that replies in any order, late, twice or never. Each call must have exactly one
-/// outcome, which is true, and no reply may reach another client.
+/// Clients call over connections that break, to an upstream that replies in any order, late, twice or never. Each call
+/// must have exactly one outcome, which is true, and no reply may reach another client.
 @Suite struct CallSimulation {
   private struct Caller {
     let id: CallID

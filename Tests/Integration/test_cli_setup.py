@@ -157,6 +157,11 @@ async def test_completion_and_man_say_what_they_accept():
         assert reason in err
 
 
+def test_the_overview_fits_a_terminal():
+    lines = command(BINARY, "--help").splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_each_command_has_a_manual_page():
     overview = command(BINARY, "--help")
     commands = [line.split()[1] for line in overview.splitlines() if line.startswith("  drawbridge ")]

@@ -3,12 +3,11 @@ enum HelpText {
   private static let width = 80
   /// The column at which the summaries of flags begin.
   private static let column = 27
+  /// Where the summaries of commands begin.
+  private static let overviewColumn = 36
 
   static func overview(of commands: [Command]) -> String {
-    let lines = commands.map { command in
-      let start = "  " + command.heading
-      return start + String(repeating: " ", count: max(2, 48 - start.count)) + command.summary
-    }
+    let lines = commands.map { item("  " + $0.heading, $0.summary, overviewColumn) }
     return """
       drawbridge: connect programs that speak only HTTP to services that speak only
       WebSocket. POST to send, long-poll to receive.

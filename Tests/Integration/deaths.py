@@ -1,7 +1,7 @@
 """The long runs of test_kills.py and test_store.py.
 
-In test_kills.py the upstream dies (`scripts/soak --deaths`), and in test_store.py the gateway is killed (`scripts/soak
---kills`). The program prints progress, a line for each run, and a summary.
+In test_kills.py the upstream dies (`scripts/soak --deaths`), and in test_store.py the gateway is killed
+(`scripts/soak --kills`). The program prints progress, a line for each run, and a summary.
 """
 
 import argparse

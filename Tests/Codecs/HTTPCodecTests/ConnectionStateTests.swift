@@ -3,7 +3,7 @@ import Testing
 @testable import HTTPCodec
 
 @Suite struct ConnectionStateTests {
-  /// The state machine reaches exactly the pairs of states in this list.
+  /// The state machine can reach only the pairs of states in this list, and reaches all of them.
   @Test func reachesOnlyThePairsThatMakeSense() {
     var reached: [ConnectionState] = [ConnectionState()]
     var next = 0

@@ -64,7 +64,7 @@ import Testing
     #expect(try client("198.51.100.1, 203.0.113.7", is: "203.0.113.7"))
     #expect(try client("198.51.100.1, 203.0.113.7, 10.0.0.9, 2001:db8::1", is: "203.0.113.7"))
     #expect(try client("198.51.100.1", "203.0.113.7, 10.0.0.9", "10.0.0.8", is: "203.0.113.7"))
-    // All addresses are proxies, so the farthest one is the client.
+    // All addresses are proxies, so the farthest address is the client's.
     #expect(try client("10.0.0.8, 10.0.0.9", is: "10.0.0.8"))
     #expect(try client("203.0.113.7", behind: nil, is: "203.0.113.7"))
     #expect(try client(behind: nil, is: nil))

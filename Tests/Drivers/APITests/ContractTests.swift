@@ -213,7 +213,8 @@ import UpstreamProtocol
     let takesBody =
       method == "PATCH" || method == "PUT" || method == "POST" && (!isConsumer || path.hasSuffix("/settle"))
     switch kind {
-    // Only for requests whose operation is not known, or for other methods than the operation's.
+    // These problems are only for requests whose operation is not known, or whose method does not belong to the
+    // operation.
     case .protocolError, .uriTooLong, .headerFieldsTooLarge, .unsupportedTransferCoding, .unsupportedVersion,
       .expectationFailed, .methodNotAllowed:
       return false

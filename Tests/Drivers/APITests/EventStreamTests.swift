@@ -191,7 +191,7 @@ import Threading
   @Test func anOpenStreamKeepsItsSessionInUseAlsoWhileItDoesNotWait() throws {
     let session = try api.session()
     #expect(!session.upstream.sink.hasReaders)
-    // Not registered with the notifier, like a stream whose client has not read the last batch.
+    // The streams are not registered with the notifier, like a stream whose client has not read the last batch.
     let streams = [try api.open(), try api.open("topic=x")]
     #expect(!session.inbox.notifier.hasWaiters && session.upstream.sink.hasReaders)
     streams[0].source.close()

@@ -57,7 +57,7 @@ import Upstream
       #expect(response.status == 200)
       #expect((response.field("RateLimit") != nil) == (used > 8), "\(used)")
     }
-    // This also applies to a prepared response: the polls above got the same one.
+    // The same applies to a prepared response, which the polls above got.
     let plenty = try limited { $0.requests = RateLimit(100, per: .hours(1)) }
     #expect(try poll(plenty).field("RateLimit-Policy") == nil)
   }

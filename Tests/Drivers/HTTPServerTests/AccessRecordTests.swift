@@ -29,7 +29,7 @@ final class AccessOutput: Sendable {
   }
 }
 
-/// When the line of a request is written, with which id, bytes and time.
+/// The moment in which the line of a request is written, and its id, bytes and time.
 @Suite struct AccessRecordTests {
   private static let start = MonotonicTime.zero + .seconds(1)
 

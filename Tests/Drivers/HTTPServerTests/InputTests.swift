@@ -57,7 +57,7 @@ import Testing
     let client = served.connect()
     client.get("/now")
     #expect(client.read(through: Self.answer) != nil)
-    // Their responses exceed the socket's buffer.
+    // The responses to these requests exceed the socket's buffer.
     let count = 2_500
     client.send(String(repeating: "GET /now HTTP/1.1\r\nHost: a\r\n\r\n", count: count))
     for _ in 0..<count { #expect(client.read(through: Self.answer) != nil) }

@@ -110,7 +110,7 @@ import Threading
     let poll = try follower.poll("cursor=latest&wait=30s")
     #expect(eventually { follower.requests.calls > 0 })
     follower.load(1...3)
-    // The session that has replaced the first one now holds the request.
+    // The session that replaced the first session now holds the request.
     let inbox = try #require(follower.gateway.slot).session.inbox
     #expect(eventually { inbox.hasReaders })
     #expect(!poll.isReadable)
@@ -204,7 +204,7 @@ import Threading
     follower.report(.isCurrent)
     follower.report(.refreshed(1))
     #expect(eventually { follower.gateway.metric("drawbridge_messages_delivered_total") == 4 }, "3 and 1")
-    // Both end when this gateway becomes the holder.
+    // Both streams end when this gateway becomes the holder.
     follower.gateway.slot?.session.inbox.replaced()
     #expect(first.readToEnd().contains("push-5"))
     let text = second.readToEnd()

@@ -155,7 +155,7 @@ import Upstream
     let answer = try client.response()
     #expect(answer.status == 202 && answer.field("Idempotency-Replayed") == nil, "\(answer.body)")
     #expect(next.metric("drawbridge_messages_accepted_total") == 0)
-    // The message is the one that the other holder stored.
+    // The response names the message that the other holder stored.
     let path = try #require(answer.field("Location"))
     #expect(path.hasSuffix(".1.1"), "\(path)")
     #expect(try follower.request("GET", path).status == 200)

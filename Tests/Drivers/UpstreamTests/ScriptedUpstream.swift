@@ -8,8 +8,8 @@ import WebSocketCodec
 
 @testable import Upstream
 
-/// A server on its own loop that handles each connection by the next step of a script. The last step applies to all
-/// later ones.
+/// A server on its own loop that handles each connection by the next step of a script. The last step also handles all
+/// later connections.
 final class ScriptedUpstream: Sendable {
   enum Step: Sendable {
     /// Upgrades and echoes every message.

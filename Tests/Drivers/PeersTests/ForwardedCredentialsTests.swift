@@ -91,7 +91,7 @@ import Testing
   }
 
   @Test func onePrincipalCannotTakeTheConnectionsBetweenGateways() throws {
-    // Of 18 connections, one principal may have 12 with one peer, and 13 if it is alone.
+    // With one peer, one principal may use 12 of the connections. One further connection remains for other principals.
     let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
     let first = try follower.connect()
     first.send(request(Self.token, "/v1/messages", "m"))

@@ -382,7 +382,7 @@ import WebSocketCodec
     let refused = try pair.follower.request("GET", "/v1/session")
     #expect(refused.status == 429 && refused.text("detail")?.contains("limit of requests") == true)
     #expect(pair.follower.network.metrics.attempts.total == attempts + 1)
-    // The holder has counted none of the refused requests.
+    // The holder has counted none of the forwarded requests.
     for _ in 0..<4 { #expect(try pair.holder.request("GET", "/v1/session").status == 200) }
   }
 

@@ -58,7 +58,8 @@ import Testing
     #expect(request.body == #"{"extend":["a"]}"#)
     queue.sent(request, lost: [], at: due)
     #expect(queue.nextExtension == zero + .seconds(20))
-    // The gateway has reported that the lease ended, so the queue does not extend it again. The command keeps running.
+    // The gateway has reported that the lease has ended, so the queue does not extend it again. The command keeps
+    // running.
     queue.sent(queue.request(at: zero + .seconds(20)), lost: ["a"], at: zero + .seconds(20))
     #expect(queue.nextExtension == .distantFuture)
     #expect(queue.running.count == 1)

@@ -2,8 +2,8 @@
 // upstream.
 //
 // POST /v1/messages forwards its body. GET /v1/messages?cursor=N&wait=S&limit=L returns the pushes after N, or holds
-// the request until a push arrives. The bridge keeps the last 10,000 pushes. It has a limited queue to the upstream, and a
-// single writer, which gorilla requires. It does not reconnect, confirm or report gaps.
+// the request until a push arrives. The bridge keeps the last 10,000 pushes. It has a limited queue to the upstream,
+// and a single writer, which gorilla requires. It does not reconnect, confirm or report gaps.
 package main
 
 import (

@@ -262,7 +262,7 @@ final class ServedApplication {
     return result.withLock { $0 }
   }
 
-  /// Whether `count` connections are held.
+  /// Whether `count` connections have a held request.
   func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.heldConnections.count } == count } }
 
   func drain(releasingOver spread: TimeSpan = .zero) { server.drain([loop], releasingOver: spread) {} }

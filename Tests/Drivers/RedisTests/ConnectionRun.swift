@@ -66,7 +66,7 @@ final class ConnectionRun: Sendable {
 
   private static func settings(_ change: (inout RedisConnectionSettings) -> Void) -> RedisConnectionSettings {
     var settings = RedisConnectionSettings()
-    // Tests share the machine with others.
+    // Other programs use the machine at the same time.
     settings.startTimeout = .seconds(30)
     change(&settings)
     return settings

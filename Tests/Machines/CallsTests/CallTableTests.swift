@@ -225,7 +225,7 @@ import UpstreamSession
     #expect(table.lateReply(to: 1, for: "me", now: now) != nil, "its client has its share")
     #expect(
       table.lateReply(to: 300, for: "me", now: now) == nil && table.lateReply(to: 400, for: "me", now: now) != nil)
-    // Calls without replies count by their number.
+    // For calls without replies, the total counts only their number.
     for number in 401...1_000 { end(number, by: 1) }
     #expect(table.contains(id(1)) && !table.contains(id(400)))
     // With calls of many clients, no client exceeds its share.

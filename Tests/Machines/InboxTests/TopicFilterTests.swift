@@ -16,7 +16,7 @@ import Testing
 
   private func add(_ pattern: String, to filter: inout TopicFilter) -> Bool { filter.add(Array(pattern.utf8).span) }
 
-  /// Whether a held reader finds something new.
+  /// Whether a reader with a held request finds something new.
   private func finds(_ pattern: String, in log: PushLog, after start: inout ReadStart) -> Bool {
     log.hasNewData(after: &start, matching: filter(pattern))
   }

@@ -71,7 +71,7 @@ struct Talk {
     _ = takeNews()
   }
 
-  /// Returns the pushes that were held back during the setup.
+  /// Returns the pushes that waited for the end of the setup.
   mutating func held() -> [String] {
     var words: [String] = []
     while let event = next() { words.append(Talk.words(event)) }

@@ -173,7 +173,7 @@ import Testing
     #expect(session.causes.last == .attemptFailed(AttemptFailure(phase: .settingUp, reason: .setupResponse)))
   }
 
-  /// The queue is held, so that messages keep their order across the two connections.
+  /// The queue waits, so that messages keep their order across the two connections.
   @Test func aHandOverHoldsTheQueueWhileTheOldConnectionIsRead() {
     let session = Dialogue()
     session.openToReady()

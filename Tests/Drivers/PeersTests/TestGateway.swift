@@ -132,7 +132,7 @@ final class TestGateway {
     if let journal { shared?.hold("default", journal.open(), permission) }
   }
 
-  /// Lets this gateway lose the shared session.
+  /// Makes this gateway lose the shared session.
   func lose() {
     journal?.end()
     shared?.lose("default")

@@ -6,7 +6,7 @@ A run asserts:
    last push is the newest one at each gateway within 1 s, plus 2 s of slack.
 2. Without a gap between them, two deliveries to a reader have consecutive numbers, and are consecutive pushes of one
    connection. Numbers decrease only at a gap `store` or `restart`.
-3. Each push of the final log is delivered to each reader. A push that some readers saw and that is not in the log lies
+3. Each push of the final log is delivered to each reader. A push that some readers saw and that is not in the log is
    at a gap `store` of each other reader.
 4. No gateway has a connection, or writes to it, for more than 0.5 s after another gateway has opened the next. A
    stopped gateway with a connection closes it within 0.5 s after it continues, and does not write before.

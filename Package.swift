@@ -319,7 +319,8 @@ let package = Package(
     tested(
       .drivers, "RedisStore",
       [
-        "ByteStreams", "Inbox", "Outbox", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec", "Reactor",
+        "ByteStreams", "Host", "Inbox", "Outbox", "Journal", "JournalSupport", "Logging", "Metrics", "RESPCodec",
+        "Reactor",
         "Redis",
         "RedisProtocol", "RedisSupport", "Replication", "Submissions", "TLSEngine", "Threading", "Dialing",
         "LoopbackSupport",

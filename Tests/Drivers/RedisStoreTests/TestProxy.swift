@@ -1,4 +1,5 @@
 import Foundation
+import Host
 import LoopbackSupport
 import RedisSupport
 import Testing
@@ -34,18 +35,9 @@ final class TestProxy: Sendable {
   init(to target: UInt16) throws {
     state = Locked(State(target: target))
     listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let descriptor = listener
-    let result = withUnsafeMutablePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { raw in
-        bind(descriptor, raw, length) == 0 && listen(descriptor, 64) == 0 && getsockname(descriptor, raw, &length) == 0
-      }
-    }
-    try #require(result)
-    port = UInt16(bigEndian: address.sin_port)
+    let bound = SocketAddress.ipv4(0x7F00_0001, port: 0).withKernelAddress { [listener] in bind(listener, $0, $1) }
+    try #require(bound == 0 && listen(listener, 64) == 0)
+    port = try #require(try Sockets.localAddress(of: listener).port)
     Thread.detachNewThread { [self] in accept() }
   }
 
@@ -55,10 +47,13 @@ final class TestProxy: Sendable {
     while true {
       let client = Glibc.accept(listener, nil, nil)
       guard client >= 0 else { return }
-      let server = connect(to: state.withLock { $0.target })
-      guard server >= 0, !state.withLock({ $0.isFrozen }) else {
+      guard let server = connection(to: state.withLock { $0.target }) else {
         close(client)
-        if server >= 0 { close(server) }
+        continue
+      }
+      guard !state.withLock({ $0.isFrozen }) else {
+        close(client)
+        close(server)
         continue
       }
       state.withLock { $0.descriptors.formUnion([client, server]) }
@@ -68,22 +63,6 @@ final class TestProxy: Sendable {
         end(client, server)
       }
     }
-  }
-
-  private func connect(to port: UInt16) -> Int32 {
-    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    address.sin_port = port.bigEndian
-    let result = withUnsafePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        Glibc.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-      }
-    }
-    if result == 0 { return descriptor }
-    close(descriptor)
-    return -1
   }
 
   private func pass(from source: Int32, to target: Int32, areReplies: Bool) {
@@ -199,18 +178,8 @@ struct TestClient {
   }
 
   private func run(_ words: [String]) async throws -> String {
-    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    let descriptor = try #require(connection(to: port))
     defer { close(descriptor) }
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    address.sin_port = port.bigEndian
-    let result = withUnsafePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-      }
-    }
-    try #require(result == 0)
     var command = "*\(words.count)\r\n"
     for word in words { command += "$\(word.utf8.count)\r\n\(word)\r\n" }
     let bytes = Array(command.utf8)
@@ -219,4 +188,13 @@ struct TestClient {
     let count = recv(descriptor, &buffer, buffer.count, 0)
     return String(decoding: buffer.prefix(max(0, count)), as: UTF8.self)
   }
+}
+
+/// Connects to a server on this machine. Returns nil if that fails.
+private func connection(to port: UInt16) -> Int32? {
+  let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+  let result = SocketAddress.ipv4(0x7F00_0001, port: port).withKernelAddress { connect(descriptor, $0, $1) }
+  if result == 0 { return descriptor }
+  close(descriptor)
+  return nil
 }

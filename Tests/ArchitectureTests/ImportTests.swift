@@ -156,6 +156,31 @@ import Testing
     #expect(explained.subtracting(single).isEmpty, "these have several types, or are gone")
   }
 
+  /// The compiler accepts `@inlinable` in a type of the package that is not `@usableFromInline`, and other targets then
+  /// call the function.
+  @Test func whatIsInlinableIsSoInOtherTargets() throws {
+    let modifiers: Set = ["package", "final", "@safe", "@unsafe", "@usableFromInline"]
+    let kinds: Set = ["class", "struct", "enum"]
+    var usable: [String: Bool] = [:]
+    var inlinable: [String: String] = [:]
+    for file in try Self.sources() {
+      var (before, type) = (false, "")
+      for line in try String(contentsOf: file, encoding: .utf8).split(separator: "\n") {
+        let words = line.split { " :<{".contains($0) }.map(String.init)
+        if line.hasPrefix("extension ") { type = words[1] }
+        let rest = words.drop(while: modifiers.contains)
+        if !line.hasPrefix(" "), let kind = rest.first, kinds.contains(kind), rest.count > 1 {
+          type = rest[rest.startIndex + 1]
+          usable[type] = before || words.contains("@usableFromInline")
+        }
+        if !line.hasPrefix(" ") { before = words.contains("@usableFromInline") || before && rest.isEmpty }
+        if line.contains(" @inlinable") { inlinable[type] = file.lastPathComponent }
+      }
+    }
+    #expect(inlinable.count > 10)
+    for (type, file) in inlinable { #expect(usable[type] != false, "\(type) in \(file)") }
+  }
+
   @Test func settingsAndFilesNeedNoEventLoop() throws {
     for target in ["Host", "Configuration", "Store"] {
       for file in try Self.sources(of: "System/\(target)") {

@@ -8,6 +8,7 @@ import TLSEngine
 /// Output is appended to `output` and sent by `flush()`. Positions count plaintext bytes of `output` from the
 /// connection's beginning. A TLS record reaches the peer as a whole or not at all. So its plaintext is `written` when
 /// the kernel has accepted all of its ciphertext.
+@usableFromInline
 package final class Transport {
   package let channel: Channel
   /// Checked before each system call that writes; nil if it may always write.
@@ -18,11 +19,11 @@ package final class Transport {
   var tls: TLSConnection?
   /// The error inside TLS. `receive` and `flush` then return `.failed(EPROTO)`.
   package private(set) var failure: TLSError?
-  package var output = ByteQueue()
+  @usableFromInline package var output = ByteQueue()
   /// Whether a write has failed. The output is discarded and nothing is written any more.
   package private(set) var isBroken = false
   /// The kernel has accepted all plaintext before this position.
-  package private(set) var written: UInt64 = 0
+  @usableFromInline package private(set) var written: UInt64 = 0
   /// Number of system calls in which the kernel accepted bytes.
   package private(set) var writes = 0
 

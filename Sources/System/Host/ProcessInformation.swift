@@ -3,8 +3,10 @@ import CLinux
 import Glibc
 
 /// Clocks, and what the kernel reports about this process.
+@usableFromInline
 package enum ProcessInformation {
   /// For code outside a loop; on a loop, use `LoopContext.now`.
+  @inlinable
   package static func monotonicTime() -> MonotonicTime {
     MonotonicTime(nanoseconds: SystemCall.monotonicNanoseconds())
   }
@@ -13,6 +15,7 @@ package enum ProcessInformation {
   package static func bootTime() -> MonotonicTime { MonotonicTime(nanoseconds: SystemCall.bootNanoseconds()) }
 
   /// Milliseconds since the UNIX epoch.
+  @inlinable
   package static func wallClockMilliseconds() -> Int64 { SystemCall.wallClockMilliseconds() }
 
   /// Seconds since the UNIX epoch.

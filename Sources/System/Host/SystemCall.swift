@@ -3,6 +3,7 @@ import Glibc
 
 /// System calls with the handling that each one needs: an interrupted call is retried, and a descriptor that is closed
 /// twice, which is always a bug of ours, stops the program.
+@usableFromInline
 package enum SystemCall {
   @inlinable
   @inline(__always)
@@ -32,6 +33,7 @@ package enum SystemCall {
     return result == 0 ? value : errno
   }
 
+  @inlinable
   package static func wallClockMilliseconds() -> Int64 {
     var time = timespec()
     unsafe clock_gettime(CLOCK_REALTIME, &time)
@@ -44,6 +46,7 @@ package enum SystemCall {
     return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
   }
 
+  @inlinable
   package static func monotonicNanoseconds() -> UInt64 {
     var time = timespec()
     unsafe clock_gettime(CLOCK_MONOTONIC, &time)

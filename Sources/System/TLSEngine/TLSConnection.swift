@@ -15,6 +15,7 @@ import COpenSSL
 ///
 /// Not Sendable: a connection belongs to one event loop.
 @safe
+@usableFromInline
 package final class TLSConnection {
   package enum HandshakeStatus: Equatable, Sendable {
     case complete
@@ -112,7 +113,7 @@ package final class TLSConnection {
   package var receivedCiphertextCount: Int { input.count }
 
   package var hasPendingCiphertext: Bool { !output.isEmpty }
-  package var pendingCiphertextCount: Int { output.count }
+  @usableFromInline package var pendingCiphertextCount: Int { output.count }
 
   /// Moves all bytes to be sent to the end of `destination`. Without a copy if `destination` is empty.
   package func takeCiphertext(into destination: inout ByteQueue) {

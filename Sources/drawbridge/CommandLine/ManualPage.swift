@@ -54,7 +54,7 @@ enum ManualPage {
     var isInParagraph = false
     for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
       if line.hasPrefix(" ") {
-        verbatim.append(String(line.drop { $0 == " " }))
+        verbatim.append(String(line))
         isInParagraph = false
         continue
       }
@@ -72,7 +72,10 @@ enum ManualPage {
   }
 
   private static func example(_ lines: [String]) -> [String] {
-    lines.isEmpty ? [] : [".PP", ".RS", ".nf"] + lines.map(roff) + [".fi", ".RE"]
+    // The page indents the whole example by itself.
+    let indentation = lines.map { line in line.prefix { $0 == " " }.count }.min() ?? 0
+    return lines.isEmpty
+      ? [] : [".PP", ".RS", ".nf"] + lines.map { roff(String($0.dropFirst(indentation))) } + [".fi", ".RE"]
   }
 
   /// Escapes what roff would interpret.

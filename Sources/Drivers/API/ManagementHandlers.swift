@@ -103,6 +103,8 @@ extension API {
     }
     output.append(",\"store\":")
     shared.store.write(showingReason: shared.access.isOpen, into: &output)
+    output.append(",\"tokens\":")
+    output.append(shared.settings.authentication.acceptsTokens ? "true" : "false" as StaticString)
     output.append(",\"stream_heartbeat_seconds\":")
     output.append(seconds: shared.settings.delivery.streamHeartbeat)
     output.append(",\"payloads\":")

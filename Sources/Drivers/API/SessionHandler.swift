@@ -80,7 +80,12 @@ extension API {
       }
     }
     response.content.text.append(
-      sessions.count > page.limit ? "],\"more\":true}\n" as StaticString : "],\"more\":false}\n")
+      sessions.count > page.limit ? "],\"more\":true,\"scopes\":[" as StaticString : "],\"more\":false,\"scopes\":[")
+    for (index, scope) in (grant?.scopes ?? []).text.split(separator: " ").enumerated() {
+      if index > 0 { response.content.text.append(",") }
+      response.content.text.append(jsonString: String(scope))
+    }
+    response.content.text.append("]}\n" as StaticString)
   }
 }
 

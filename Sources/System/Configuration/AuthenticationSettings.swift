@@ -43,8 +43,11 @@ package struct AuthenticationSettings: Equatable, Sendable {
   package var jwt = JWT()
   package var certificates: [CertificateRule] = []
 
+  /// Whether clients can have a token, instead of or beside a certificate.
+  package var acceptsTokens: Bool { tokens != nil || jwt.keys != nil }
+
   /// Whether requests need credentials.
-  package var isConfigured: Bool { tokens != nil || jwt.keys != nil || !certificates.isEmpty }
+  package var isConfigured: Bool { acceptsTokens || !certificates.isEmpty }
 }
 
 extension GatewaySettings {

@@ -87,7 +87,8 @@ import UpstreamProtocol
       #expect(response.problem == "insufficient-scope")
       #expect(response.field("WWW-Authenticate")?.hasSuffix("scope=\"\(operation.scope)\"") == true)
     }
-    #expect(try self.response(api, "GET", "/v1/sessions", as: "me").status == 200)
+    let list = try self.response(api, "GET", "/v1/sessions", as: "me")
+    #expect(list.status == 200 && list.response.json["scopes"] as? [String] == [scope])
   }
 
   @Test func withoutCredentialsOnlyPublicPathsAreServed() throws {

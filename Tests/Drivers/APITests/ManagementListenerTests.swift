@@ -210,7 +210,7 @@ import Testing
     #expect(sessions["configured"] as? Int == 2 && sessions["ready"] as? Int == 0)
     for secret in ["market", "127.0.0.1", "push\"", "secret"] { #expect(!response.body.contains(secret)) }
     let hidden = try APIFixture().respond("GET", "/", "Accept: application/json\r\n", .management)
-    #expect(hidden.json["payloads"] as? Bool == false)
+    #expect(hidden.json["payloads"] as? Bool == false && hidden.json["tokens"] as? Bool == false)
   }
 
   @Test func theHistoryHasTheRatesBetweenSamplesAndNamesNoSession() throws {
@@ -253,6 +253,7 @@ import Testing
     let age = try #require(first["seconds_in_state"] as? Double)
     #expect((0..<600).contains(age), "the session is new, whatever the uptime of the machine")
     #expect(first["last_failure"] is NSNull)
+    #expect(try api.respond("GET", "/v1/sessions").json["scopes"] as? [String] == ["send", "receive", "call", "admin"])
     let whole = try api.respond("GET", "/v1/session").json
     #expect(Set(first.keys).isSubset(of: whole.keys))
   }

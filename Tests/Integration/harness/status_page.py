@@ -40,8 +40,17 @@ class StatusPage:
         return self.page.locator(f"#sessions tr[data-key='{name}']")
 
     async def follow(self):
-        await self["#follow"].click()
-        await expect(self["#tail-state"]).to_contain_text("connected")
+        """Follows the messages, unless the page has done so by itself, which it does where it may show payloads."""
+        await expect(self["#details-part"]).to_be_visible()
+        if await self["#follow"].text_content() == "Follow":
+            await self["#follow"].click()
+        await expect(self["#tail-state"]).to_have_text("following")
+
+    async def is_connected(self):
+        await expect(self["#headline"]).to_contain_text("Connected to ")
+
+    async def is_closed(self):
+        await expect(self["#headline"]).to_contain_text("Disconnected by an operator")
 
     def requested(self, text, since=0):
         """The requests whose URL contains `text`, without the first `since` requests of the page."""

@@ -52,7 +52,7 @@ package final class APIShared: Sendable {
   let storesKeys: Bool
 
   /// Maximum number of remembered ids of forwarded requests, about 100 MiB. With the default lease, ids are remembered
-  /// for 20 s, so this allows 26,000 new ids a second.
+  /// for 30 s, so this allows 17,000 new ids a second.
   static var forwardedIDs: Int { 1 << 19 }
   /// How long the id of a forwarded request is remembered.
   let forwardedRetention: TimeSpan

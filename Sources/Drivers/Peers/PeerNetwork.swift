@@ -42,9 +42,9 @@ package final class PeerNetwork: Sendable {
     package var responseBytes = 256 << 20
     /// How long a request is repeated under its id. Longer than a take-over plus the patience.
     package var recognition = TimeSpan.seconds(15)
-    /// How long a holder remembers the id. A third longer, since two gateways count the times by their own clocks, and
-    /// a request takes time to arrive.
-    package var retention: TimeSpan { recognition + recognition / 3 }
+    /// How long a holder remembers the id. A repetition that begins just before the end of `recognition` may be under
+    /// way for as long as an attempt lasts, four fifths of it. The rest is for clocks of different rates.
+    package var retention: TimeSpan { recognition + recognition }
 
     package init() {}
 

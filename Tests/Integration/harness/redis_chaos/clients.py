@@ -16,6 +16,8 @@ from .judge import Loss, position
 _GONE = (aiohttp.ClientError, ConnectionError, OSError, TimeoutError, asyncio.IncompleteReadError)
 #: A request to a stopped gateway gets no response. After this time, the client repeats it at another gateway.
 _PATIENCE = aiohttp.ClientTimeout(total=10)
+#: Seconds. The next holder ends a lease earlier by the time that storing it took (docs/consumers.md).
+_STORING = 0.1
 FINAL = {"confirmed", "expired", "replaced", "rejected", "unknown"}
 #: Permitted problems of requests while gateways and Redis fail, with their status. Any other problem is a fault.
 _UNAVAILABLE = {(503, "holder-unavailable")}
@@ -396,7 +398,8 @@ class Workers:
             await asyncio.sleep(0.05)
             return []
         for message in answer.json["messages"]:
-            self.note_lease(message["data"]["n"], message["lease"], began, time.monotonic(), period)
+            named = f"{message['lease']} until {message['expires']}"
+            self.note_lease(message["data"]["n"], named, began, time.monotonic(), period)
         return answer.json["messages"]
 
     async def _create_again(self):
@@ -413,12 +416,12 @@ class Workers:
             return
         until, other, since = self._live.get(number, (0, lease, 0))
         if now < until and lease != other and self._promises.has_one_holder:
-            text = f"{number} has the leases {other} and {lease}"
+            text = f"{number} has the leases {other} and {lease}, received at {since:.3f} and at {now:.3f}"
             if self._promises.loss is Loss.PLANNED:
                 self._losses.note(since, text)
             else:
                 self.faults.append(text)
-        self._live[number] = (began + self._visibility, lease, now)
+        self._live[number] = (began + self._visibility - _STORING, lease, now)
 
     async def _acknowledge(self, messages):
         numbers = {message["lease"]: message["data"]["n"] for message in messages}

@@ -66,7 +66,7 @@ package struct GatewayPlan: Sendable {
       do throws(TLSSettingsError) {
         sessions.append(
           SessionPlan(
-            name: session.name, settings: try SharedSettings(session.configuration.upstream, with: &contexts),
+            name: session.name, settings: try PreparedSettings(session.configuration.upstream, with: &contexts),
             retention: session.configuration.retention, webhooks: webhooks))
       } catch {
         problems.append(SettingProblem(error, prefix: session.pathPrefix))
@@ -101,7 +101,7 @@ package struct GatewayPlan: Sendable {
     for profile in settings.profiles where profile.url != nil {
       guard isUsable(profile.pathPrefix + "upstream.tls") else { continue }
       do throws(TLSSettingsError) {
-        profiles.append(ProfilePlan(profile, try SharedSettings(profile.sample, with: &contexts)))
+        profiles.append(ProfilePlan(profile, try PreparedSettings(profile.sample, with: &contexts)))
       } catch {
         problems.append(SettingProblem(error, prefix: profile.pathPrefix))
       }

@@ -134,7 +134,7 @@ package final class GatewayServer: Sendable {
     }
     store = try Self.openStore(settings, isSuccessor: !inherited.sockets.isEmpty, logger: logger, metrics: metrics)
     let journals = store.map { Self.restore(plan.sessions, from: $0, logger) } ?? [:]
-    let attemptLimiter = SharedAttemptLimiter(settings.dials)
+    let attemptLimiter = ConcurrentAttemptLimiter(settings.dials)
     let budget = RetentionBudget(limit: settings.delivery.totalBytes)
     let slots =
       plan.redis == nil
@@ -159,7 +159,7 @@ package final class GatewayServer: Sendable {
       configured: configured,
       creating: CreatedSessions.Limits(settings.createdSessions, descriptors: descriptors.created),
       logger: logger,
-      registry: metrics, attemptLimiter: SharedAttemptLimiter(settings.dials), budget: budget)
+      registry: metrics, attemptLimiter: ConcurrentAttemptLimiter(settings.dials), budget: budget)
     sessions.profiles.replace(with: plan.profiles)
     let httpMetrics = HTTPServerMetrics(metrics)
     server = HTTPServer(
@@ -203,7 +203,7 @@ package final class GatewayServer: Sendable {
       } else {
         nil
       }
-    let api = APIShared(
+    let api = CommonState(
       settings, access: access, sessions: sessions, lifecycle: lifecycle, storeState: storeState, registry: metrics,
       managementConnections: descriptors.management,
       openConnections: httpMetrics.openConnections, version: DrawbridgeVersion.text,

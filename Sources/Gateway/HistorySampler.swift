@@ -4,14 +4,14 @@ import Reactor
 
 /// Takes a sample for the history of the gateway every few seconds. Runs on one loop for as long as it runs.
 final class HistorySampler: LoopTask, TimerTarget {
-  private let shared: APIShared
+  private let shared: CommonState
   private let loop: LoopContext
 
-  static func start(_ shared: APIShared, on loop: EventLoop) {
+  static func start(_ shared: CommonState, on loop: EventLoop) {
     loop.submit { HistorySampler(shared, loop: $0) }
   }
 
-  private init(_ shared: APIShared, loop: LoopContext) {
+  private init(_ shared: CommonState, loop: LoopContext) {
     self.shared = shared
     self.loop = loop
   }
@@ -20,6 +20,6 @@ final class HistorySampler: LoopTask, TimerTarget {
 
   func timerFired(_ token: Int) {
     shared.takeSample(at: loop.now)
-    _ = loop.schedule(at: loop.now + APIShared.historyInterval, self)
+    _ = loop.schedule(at: loop.now + CommonState.historyInterval, self)
   }
 }

@@ -41,7 +41,7 @@ final class Replicas: Sendable {
     var redis = RedisStoreSettings(target)
     redis.prefix = settings.sharedStore.prefix
     redis.waitReplicas = settings.sharedStore.replicas
-    redis.times = LeaseTimes(lease: settings.sharedStore.lease)
+    redis.times = TenureTimes(lease: settings.sharedStore.lease)
     redis.createdSessions = directory.created.limits.descriptors
     redis.pendingBytes = settings.store.pendingBytes
     redis.pauseBytes = min(redis.pauseBytes, settings.store.pendingBytes / 2)
@@ -82,7 +82,7 @@ final class Replicas: Sendable {
   }
 
   /// Lets this gateway take sessions from now on.
-  func begin(_ api: APIShared) { sessions.begin(in: store) { api.restoreKeys(of: $0) } }
+  func begin(_ api: CommonState) { sessions.begin(in: store) { api.restoreKeys(of: $0) } }
 
   /// Lets this gateway take no more sessions, because it will end.
   func drain() { store.drain() }

@@ -5,7 +5,7 @@ import Upstream
 /// The settings of one session, together with the files that they name.
 package struct SessionPlan: Sendable {
   package let name: String
-  package let settings: SharedSettings
+  package let settings: PreparedSettings
   /// How many pushes are kept, and for how long.
   package let retention: Retention
   package let webhooks: [WebhookPlan]

@@ -11,12 +11,12 @@ package struct HTTPClientRequest: Sendable {
   package var fields: [(name: StaticString, value: String)] = []
   /// Further field lines, each with its CRLF. They were validated when this program parsed them.
   package var fieldLines: [UInt8] = []
-  package let content: SharedBytes
+  package let content: ByteString
 
   /// - Parameters:
   ///   - target: visible ASCII only, as in an `HTTPURL`.
   ///   - host: visible ASCII only, as in an `HTTPURL`.
-  package init(_ method: HTTPMethod = .post, target: String, host: String, content: SharedBytes) {
+  package init(_ method: HTTPMethod = .post, target: String, host: String, content: ByteString) {
     self.method = method
     self.target = target
     self.host = host

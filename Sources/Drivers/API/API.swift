@@ -15,7 +15,7 @@ import Upstream
 /// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to
 /// sockets.
 package final class API: HTTPApplication {
-  let shared: APIShared
+  let shared: CommonState
   /// Measures the turns of the loop.
   package let latencies: LoopLatencies
   /// nil if there are no other gateways.
@@ -51,7 +51,7 @@ package final class API: HTTPApplication {
   /// - Parameters:
   ///   - loopIndex: part of each request id.
   ///   - forwarder: sends requests to the other gateways, if there are any.
-  package init(_ shared: APIShared, loopIndex: Int, forwarder: Forwarder? = nil) {
+  package init(_ shared: CommonState, loopIndex: Int, forwarder: Forwarder? = nil) {
     self.shared = shared
     self.forwarder = forwarder
     latencies = LoopLatencies(shared.metrics.latencies)
@@ -331,7 +331,7 @@ package final class API: HTTPApplication {
   private func respondAsHolder(
     to pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome? {
-    guard let session = pending.request.heldSession else {
+    guard let session = pending.request.sessionOfHolder else {
       return execute(pending, body, at: now, into: &response)
     }
     guard !session.hasLeft else { return nil }

@@ -20,15 +20,15 @@ enum BatchLines {
   ///     empty lines.
   ///   - sharesStorage: whether lines may have a common storage; false if the messages may leave the queue at very
   ///     different times.
-  static func split(_ text: Span<UInt8>, atMost limit: Int, sharesStorage: Bool) -> [SharedSlice]? {
-    var lines: [SharedSlice] = []
+  static func split(_ text: Span<UInt8>, atMost limit: Int, sharesStorage: Bool) -> [ByteSlice]? {
+    var lines: [ByteSlice] = []
     lines.reserveCapacity(min(limit, text.count / expectedBytes + 1))
     var start = 0
     var emptyLines = 0
     // Piece by piece, so that memory depends on `limit`, not on the number of lines in the body.
     while start < text.count {
       let end = endOfPiece(in: text, from: start, bytes: sharesStorage ? pieceBytes : 0)
-      let piece = SharedBytes(copying: text.extracting(start..<end))
+      let piece = ByteString(copying: text.extracting(start..<end))
       start = end
       guard append(piece, to: &lines, atMost: limit, &emptyLines) else { return nil }
     }
@@ -49,7 +49,7 @@ enum BatchLines {
   }
 
   private static func append(
-    _ piece: SharedBytes, to lines: inout [SharedSlice], atMost limit: Int, _ emptyLines: inout Int
+    _ piece: ByteString, to lines: inout [ByteSlice], atMost limit: Int, _ emptyLines: inout Int
   ) -> Bool {
     let text = piece.bytes
     var start = 0
@@ -60,7 +60,7 @@ enum BatchLines {
       if end > start, text[end - 1] == UInt8(ascii: "\r") { end -= 1 }
       if end > start {
         guard lines.count < limit else { return false }
-        lines.append(SharedSlice(piece, range: start..<end))
+        lines.append(ByteSlice(piece, range: start..<end))
       } else {
         emptyLines += 1
         guard emptyLines <= maximumEmptyLines else { return false }

@@ -49,7 +49,7 @@ extension API {
     var request = request
     while true {
       let receipt = session.upstream.call(
-        request.id, SharedSlice(request.message), token: request.token, timeToLive: timeToLive, by: client, now: now)
+        request.id, ByteSlice(request.message), token: request.token, timeToLive: timeToLive, by: client, now: now)
       if let registered = try accepted(receipt, by: session, at: now) { return registered }
       request = request.with(CallID(request.id.form, random: randomBits()))
     }

@@ -102,7 +102,9 @@ extension API {
   }
 
   /// Returns a page of the consumers that the grant allows. A session has at most a thousand consumers.
-  private func list(_ page: ConsumerListParameters, of consumers: SharedConsumers, for grant: Grant?) -> ConsumerPage {
+  private func list(_ page: ConsumerListParameters, of consumers: ConcurrentConsumers, for grant: Grant?)
+    -> ConsumerPage
+  {
     guard let grant, !grant.topics.isAll else { return consumers.statuses(after: page.after, limit: page.limit) }
     let visible = consumers.statuses.filter { $0.name > page.after && grant.allows($0) }
     return ConsumerPage(consumers: Array(visible.prefix(page.limit)), more: visible.count > page.limit)

@@ -129,7 +129,7 @@ enum ConsumerJSON {
 
   /// Writes the members of a rendered message and the final brace, without a copy.
   private static func writeMembers(of message: RetainedMessage, into content: inout ResponseContent) {
-    content.append(SharedSlice(message.rendered, range: 1..<message.rendered.count))
+    content.append(ByteSlice(message.rendered, range: 1..<message.rendered.count))
   }
 
   // MARK: Settling

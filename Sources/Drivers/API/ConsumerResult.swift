@@ -37,7 +37,7 @@ enum ConsumerResult {
   /// A receive without messages does not wait. It changes only the time of the last use and the gap that it reports. If
   /// these changes are lost, the gap is reported again. A receive that neither acknowledges nor leases anything does
   /// not wait either.
-  func ticket(in consumers: SharedConsumers) -> JournalTicket? {
+  func ticket(in consumers: ConcurrentConsumers) -> JournalTicket? {
     switch self {
     case .read(_, let acknowledgement):
       acknowledgement.flatMap { consumers.outcome(of: $0) == .stored ? nil : $0 }

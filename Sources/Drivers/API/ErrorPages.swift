@@ -9,18 +9,18 @@ enum ErrorPages {
 
   /// Rendered on the first request for a page, since reading the document takes longer than any other request. All
   /// pages together are smaller than 100 KiB.
-  private static let pages: [Problem.Kind: (text: SharedBytes, html: SharedBytes)] = {
+  private static let pages: [Problem.Kind: (text: ByteString, html: ByteString)] = {
     let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
-    var pages: [Problem.Kind: (text: SharedBytes, html: SharedBytes)] = [:]
+    var pages: [Problem.Kind: (text: ByteString, html: ByteString)] = [:]
     for kind in Problem.Kind.allCases {
       let blocks = section(kind.name.description, of: document).split(separator: "\n\n")
-      pages[kind] = (SharedBytes(Array(text(kind, blocks).utf8)), SharedBytes(Array(html(kind, blocks).utf8)))
+      pages[kind] = (ByteString(Array(text(kind, blocks).utf8)), ByteString(Array(html(kind, blocks).utf8)))
     }
     return pages
   }()
 
   /// - Parameter format: one of `representations`.
-  static func page(_ kind: Problem.Kind, as format: Representation) -> SharedBytes {
+  static func page(_ kind: Problem.Kind, as format: Representation) -> ByteString {
     guard let page = pages[kind] else { preconditionFailure("a problem type without a page") }
     return format == .html ? page.html : page.text
   }

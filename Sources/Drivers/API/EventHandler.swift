@@ -13,8 +13,8 @@ extension API {
   /// Returns the records of a batch. `failure` is the error of the line after these events.
   func records(
     of events: [EventContent], _ failure: ProblemError?, for session: Session
-  ) throws(ProblemError) -> [SharedSlice] {
-    var records: [SharedSlice] = []
+  ) throws(ProblemError) -> [ByteSlice] {
+    var records: [ByteSlice] = []
     records.reserveCapacity(events.count)
     for (index, event) in events.enumerated() {
       do throws(ProblemError) {
@@ -22,7 +22,7 @@ extension API {
       } catch {
         throw IncomingMessage.problem(error, ofLine: index)
       }
-      records.append(SharedSlice(SharedBytes(event.record)))
+      records.append(ByteSlice(ByteString(event.record)))
     }
     if let failure { throw failure }
     return records

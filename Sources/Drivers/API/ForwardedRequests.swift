@@ -234,7 +234,7 @@ extension API {
           retryAfter: 1))
     }
     if let isRead = request.readsDocument {
-      return .wait(HeldSessionDocument(self, request.session, exchange, isRead: isRead, at: now))
+      return .wait(HeldDocumentRequest(self, request.session, exchange, isRead: isRead, at: now))
     }
     return .wait(
       HeldForward(api: self, exchange: exchange, endsAtDrain: request.endsAtDrain, effectAtHolder: request.effect))
@@ -277,7 +277,7 @@ extension API {
     case .response(let status, let fields, let content):
       response.status = status
       response.fields.append(fields)
-      if content.count > 0 { response.content.append(SharedSlice(content)) }
+      if content.count > 0 { response.content.append(ByteSlice(content)) }
     case .unavailable: respond(with: noHolder, into: &response)
     case .unreachable(let peer):
       let address = shared.access.isOpen ? " at \(peer)" : ""

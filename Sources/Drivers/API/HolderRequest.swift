@@ -28,7 +28,7 @@ extension HolderRequest {
 extension PendingRequest {
   /// The session whose holder must execute the request; nil if every gateway can. Every gateway can show the state of a
   /// session, with what it knows of the holder, and can serve polls, since it has the pushes.
-  var heldSession: Session? {
+  var sessionOfHolder: Session? {
     switch self {
     case .send(_, let session), .delivery(_, let session, _), .call(_, let session), .change(let session): session
     case .consumer(let request): request.target.session

@@ -119,7 +119,7 @@ struct IncomingCall {
       return .event(EventContent(parts, format))
     }
     let place = try identifier(in: plain.span)
-    let token = SharedBytes(copying: plain.span.extracting(place))
+    let token = ByteString(copying: plain.span.extracting(place))
     let id = CallID(CallID.form(of: token.bytes), random: random)
     return .request(CallRequest(id, at: place, in: plain.span, token: token))
   }
@@ -182,15 +182,15 @@ struct CallRequest: Sendable {
   let id: CallID
   /// The range of the id in `message`.
   private let place: Range<Int>
-  let message: SharedBytes
+  let message: ByteString
   /// The client's id, as JSON.
-  let token: SharedBytes
+  let token: ByteString
 
-  fileprivate init(_ id: CallID, at place: Range<Int>, in request: Span<UInt8>, token: SharedBytes) {
+  fileprivate init(_ id: CallID, at place: Range<Int>, in request: Span<UInt8>, token: ByteString) {
     self.id = id
     self.place = place.lowerBound..<place.lowerBound + id.token.count
     self.token = token
-    message = SharedBytes(id.replacing(place, in: request))
+    message = ByteString(id.replacing(place, in: request))
   }
 
   /// Returns the same request with another id.

@@ -124,7 +124,7 @@ struct IncomingMessage {
 
   /// One message to be queued.
   struct Item {
-    let payload: SharedBytes
+    let payload: ByteString
     let kind: MessageKind
   }
 
@@ -143,17 +143,17 @@ struct IncomingMessage {
 
   /// Returns the decoded body as one message, validated.
   func item(in plain: [UInt8]) throws(ProblemError) -> Item {
-    guard form != .binary else { return Item(payload: SharedBytes(plain), kind: .binary) }
+    guard form != .binary else { return Item(payload: ByteString(plain), kind: .binary) }
     let isText = UTF8StreamValidator.isValid(plain.span)
     guard isText || form == .undeclared else {
       throw ProblemError(
         .invalidText, "a text message must be UTF-8: send other bytes with Content-Type: application/octet-stream")
     }
-    return Item(payload: SharedBytes(plain), kind: isText ? .text : .binary)
+    return Item(payload: ByteString(plain), kind: isText ? .text : .binary)
   }
 
   /// Returns the messages in the decoded body of a batch, validated. All are text.
-  func lines(in plain: [UInt8]) throws(ProblemError) -> [SharedSlice] {
+  func lines(in plain: [UInt8]) throws(ProblemError) -> [ByteSlice] {
     // No sequence of UTF-8 contains a line feed, so the lines are valid if the whole body is.
     guard UTF8StreamValidator.isValid(plain.span) else {
       let number = BatchLines.firstInvalid(in: plain.span)

@@ -52,7 +52,7 @@ extension API {
     switch representation {
     case .html:
       response.fields.append(StatusPage.fields)
-      response.content.append(SharedSlice(StatusPage.content))
+      response.content.append(ByteSlice(StatusPage.content))
     case .json: writeFigures(at: now, into: &response.content.text)
     default: writeSummary(at: now, into: &response)
     }

@@ -7,7 +7,7 @@ import UpstreamProtocol
 /// The validated content of a `POST /v1/messages`. It depends on the body and the head, not on the state of a session.
 enum MessageContent: Sendable {
   case item(IncomingMessage.Item)
-  case lines([SharedSlice])
+  case lines([ByteSlice])
   case event(EventContent)
   /// `failure` is the error of the line after these events; nil if every line is an event.
   case events([EventContent], failure: ProblemError?)

@@ -18,20 +18,20 @@ enum MessagesContent {
     if message.hasLineBreaks {
       let bytes = message.rendered.bytes
       for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
-        write(SharedSlice(message.rendered, range: start..<index), into: &content)
+        write(ByteSlice(message.rendered, range: start..<index), into: &content)
         content.text.append(" " as StaticString)
         start = index + 1
       }
     }
-    write(SharedSlice(message.rendered, range: start..<message.rendered.count), into: &content)
+    write(ByteSlice(message.rendered, range: start..<message.rendered.count), into: &content)
   }
 
   /// Appends `slice` without a copy, unless it is so short that a copy needs less memory.
-  static func write(_ slice: SharedSlice, into content: inout ResponseContent) {
-    if slice.count < shortestShared { content.text.append(slice.bytes) } else { content.append(slice) }
+  static func write(_ slice: ByteSlice, into content: inout ResponseContent) {
+    if slice.count < shortestSlice { content.text.append(slice.bytes) } else { content.append(slice) }
   }
 
-  private static var shortestShared: Int { 128 }
+  private static var shortestSlice: Int { 128 }
 
   /// Writes the payload of a message as the content, and its other members as header fields.
   static func write(_ message: RetainedMessage, id: Cursor, into response: inout Response) {

@@ -11,7 +11,7 @@ enum MessagesJSON {
     for message in result.messages {
       if !isFirst { content.text.append("," as StaticString) }
       isFirst = false
-      content.append(SharedSlice(message.rendered))
+      content.append(ByteSlice(message.rendered))
     }
     writeClosing(of: result, cursor, into: &content.text)
   }

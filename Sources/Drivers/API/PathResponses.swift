@@ -27,7 +27,7 @@ extension API {
     case .errorPage(let kind):
       response.begin(.ok, representation.contentType)
       response.fields.append("Vary: Accept\r\n" as StaticString)
-      response.content.append(SharedSlice(ErrorPages.page(kind, as: representation)))
+      response.content.append(ByteSlice(ErrorPages.page(kind, as: representation)))
     case .live:
       response.begin(.ok, .plainText)
       response.content.text.append("ok\n" as StaticString)

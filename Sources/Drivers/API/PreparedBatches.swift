@@ -9,7 +9,7 @@ struct PreparedBatches {
     let inbox: Epoch
     let start: ReadStart
     let options: MessageStream.Options
-    /// The revision of the inbox (`SharedInbox.revision`), read before its messages.
+    /// The revision of the inbox (`ConcurrentInbox.revision`), read before its messages.
     let revision: UInt64
   }
 
@@ -25,7 +25,7 @@ struct PreparedBatches {
   }
 
   /// Streams that one push wakes may differ in their format, topics and positions.
-  private var recent = RecentContents<Key, (batch: Batch, bytes: SharedBytes)>(capacity: 16)
+  private var recent = RecentContents<Key, (batch: Batch, bytes: ByteString)>(capacity: 16)
   private var largeLines = SingleLines()
 
   /// Appends the batch for `key` to `content`.
@@ -33,7 +33,7 @@ struct PreparedBatches {
   /// - Parameter read: reads the batch from the inbox if no other stream has done so.
   mutating func append(_ key: Key, to content: inout ResponseContent, _ read: () -> ReadResult) -> Batch {
     if let (batch, bytes) = recent.find(key) {
-      content.append(SharedSlice(bytes))
+      content.append(ByteSlice(bytes))
       return batch
     }
     let result = read()
@@ -45,10 +45,10 @@ struct PreparedBatches {
     let kept = recent.note(key) {
       var own = ResponseContent()
       let batch = Self.write(result, key, &lines, into: &own)
-      return (batch, SharedBytes(own.copyBytes()))
+      return (batch, ByteString(own.copyBytes()))
     }
     guard let kept else { return Self.write(result, key, &lines, into: &content) }
-    content.append(SharedSlice(kept.bytes))
+    content.append(ByteSlice(kept.bytes))
     return kept.batch
   }
 

@@ -13,7 +13,7 @@ struct PreparedPolls {
     let inbox: Epoch
     let start: ReadStart
     let options: PollOptions
-    /// The revision of the inbox (`SharedInbox.revision`), read before its messages.
+    /// The revision of the inbox (`ConcurrentInbox.revision`), read before its messages.
     let revision: UInt64
   }
 

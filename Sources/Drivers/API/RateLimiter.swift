@@ -138,8 +138,8 @@ final class RateLimiter: Sendable {
     }
     if impossible == nil, longest == nil { return }
     // If one limit refuses the request, the others do not count it.
-    for case (let table, let key, .admitted(let inShared)) in results {
-      table.with(key) { $0.refund(rate, uses, by: key, inShared: inShared, at: now) }
+    for case (let table, let key, .admitted(let inCommon)) in results {
+      table.with(key) { $0.refund(rate, uses, by: key, inCommon: inCommon, at: now) }
     }
     if let impossible { throw Self.tooManyMessages(uses, impossible) }
     if let longest { throw refusal(rate, longest, client, now) }

@@ -97,7 +97,7 @@ extension PendingSend {
   }
 }
 
-extension APIShared {
+extension CommonState {
   /// Restores the keys that earlier processes have stored.
   func restoreKeys() {
     for session in sessions.all { restoreKeys(of: session) }

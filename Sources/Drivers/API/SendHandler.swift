@@ -99,7 +99,7 @@ extension API {
         Problem(
           .tooManyKeys,
           detail:
-            "the gateway that holds the session remembers \(APIShared.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
+            "the gateway that holds the session remembers \(CommonState.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
           retryAfter: Self.retryAfter(until, now)))
     case .full(let until):
       throw ProblemError(
@@ -153,7 +153,7 @@ extension API {
     case .event(let event):
       try EventForm.check(event, for: session)
       try admitMessages(1, in: context, at: now)
-      let item = IncomingMessage.Item(payload: SharedBytes(event.record), kind: .text)
+      let item = IncomingMessage.Item(payload: ByteString(event.record), kind: .text)
       results = .single(try queue(item, message, key, to: session, by: client, &ticket, at: now), .text)
     case .events(let events, let failure):
       let records = try records(of: events, failure, for: session)
@@ -166,7 +166,7 @@ extension API {
   }
 
   private func queue(
-    _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
+    _ lines: [ByteSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     message.idempotency == nil
@@ -176,7 +176,7 @@ extension API {
 
   /// Throws the first problem if every message is refused.
   private func queueBatch(
-    _ lines: [SharedSlice], _ message: IncomingMessage, to session: Session, by client: UInt64,
+    _ lines: [ByteSlice], _ message: IncomingMessage, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
@@ -239,7 +239,7 @@ extension API {
 
   /// Queues all messages of a batch, or none.
   func queueAll(
-    _ lines: [SharedSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
+    _ lines: [ByteSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
   ) throws(ProblemError) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)

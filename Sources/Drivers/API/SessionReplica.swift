@@ -27,7 +27,7 @@ struct SessionReplica {
   private let store: StoreStatus
 
   /// Returns nil if the session is not shared.
-  init?(of session: Session, _ shared: APIShared) {
+  init?(of session: Session, _ shared: CommonState) {
     guard session.placement.isShared else { return nil }
     self.session = session
     gateway = shared.gateway
@@ -127,7 +127,7 @@ struct SessionReplica {
 }
 
 /// A request for the document of a session, forwarded to its holder. This gateway adds its own part.
-final class HeldSessionDocument: WaitingRequest {
+final class HeldDocumentRequest: WaitingRequest {
   /// How long a client that reads the state of a session waits for a silent holder, which is stopped or busy, or
   /// whose packets are lost. After that, the client gets what this gateway knows. It gets that at once if no holder is
   /// known, or if the holder refuses or loses the connection (`ForwardingRepetition.optional`). Longer than a busy
@@ -170,7 +170,7 @@ final class HeldSessionDocument: WaitingRequest {
     else { return api.write(outcome, into: &response) }
     response.status = status
     response.fields.append(fields)
-    response.content.append(SharedSlice(content, range: 0..<(content.count - 2)))
+    response.content.append(ByteSlice(content, range: 0..<(content.count - 2)))
     response.content.text.append("," as StaticString)
     replica.write(into: &response.content.text)
     response.content.text.append("}\n" as StaticString)

@@ -126,7 +126,7 @@ extension API {
         .sessionConflict, "the name 'default' belongs to the session that 'upstream' configures: use another name")
     }
     guard let plan = shared.sessions.profiles.find(document.profile) else { throw unknownProfile(document.profile) }
-    let (settings, values): (SharedSettings, [String: String])
+    let (settings, values): (PreparedSettings, [String: String])
     do throws(VariableError) {
       (settings, values) = try plan.session(document.variables)
     } catch {

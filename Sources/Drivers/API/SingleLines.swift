@@ -10,24 +10,24 @@ struct SingleLines {
   /// Smaller messages are copied with their batch.
   private static var smallestKept: Int { StreamLimits.batchBytes }
 
-  private var kept: (message: SharedBytes, line: SharedBytes)?
+  private var kept: (message: ByteString, line: ByteString)?
 
   mutating func write(_ message: RetainedMessage, into content: inout ResponseContent) {
     guard message.hasLineBreaks, message.rendered.count > Self.smallestKept else {
       MessagesContent.writeLine(message, into: &content)
       return
     }
-    content.append(SharedSlice(line(of: message.rendered)))
+    content.append(ByteSlice(line(of: message.rendered)))
   }
 
-  private mutating func line(of message: SharedBytes) -> SharedBytes {
+  private mutating func line(of message: ByteString) -> ByteString {
     // `kept` keeps the message alive, so no other message has its address.
     if let kept, unsafe kept.message.baseAddress == message.baseAddress { return kept.line }
     var bytes = [UInt8](copying: message.bytes)
     for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
       bytes[index] = UInt8(ascii: " ")
     }
-    let line = SharedBytes(bytes)
+    let line = ByteString(bytes)
     kept = (message, line)
     return line
   }

@@ -7,7 +7,7 @@ enum StatusPage {
   /// Text first: `*/*` gets text, since a terminal can show it. Browsers request HTML by name.
   static let representations = [Representation.text, .html, .json]
 
-  static let content = SharedBytes(PackageResources.status_html)
+  static let content = ByteString(PackageResources.status_html)
 
   /// Header fields, each ending with CRLF. The policy allows the page's only script and style sheet by their digests,
   /// and requests to the gateway itself. The browser refuses text that becomes markup (Trusted Types). No other page

@@ -145,7 +145,7 @@ enum StreamFormat: UInt8 {
   private static var largestOfSeveralFields: Int { 4 << 10 }
 
   /// Writes each line of `rendered` as a separate `data` field. The client joins them with LF.
-  private func writeFields(_ rendered: SharedBytes, into content: inout ResponseContent) {
+  private func writeFields(_ rendered: ByteString, into content: inout ResponseContent) {
     let bytes = rendered.bytes
     var start = 0
     var index = 0
@@ -153,13 +153,13 @@ enum StreamFormat: UInt8 {
       let byte = bytes[index]
       index += 1
       guard byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") else { continue }
-      MessagesContent.write(SharedSlice(rendered, range: start..<(index - 1)), into: &content)
+      MessagesContent.write(ByteSlice(rendered, range: start..<(index - 1)), into: &content)
       content.text.append("\ndata: " as StaticString)
       // CRLF is one line break.
       if byte == UInt8(ascii: "\r"), index < bytes.count, bytes[index] == UInt8(ascii: "\n") { index += 1 }
       start = index
     }
-    MessagesContent.write(SharedSlice(rendered, range: start..<bytes.count), into: &content)
+    MessagesContent.write(ByteSlice(rendered, range: start..<bytes.count), into: &content)
   }
 }
 

@@ -6,7 +6,7 @@ import Threading
 /// The TLS context of one version of TLS settings, for all sessions whose settings are equal. It is rebuilt when one of
 /// its files has changed.
 ///
-/// It belongs to `SharedSettings`. A connection attempt refreshes the context of the settings with which it was
+/// It belongs to `PreparedSettings`. A connection attempt refreshes the context of the settings with which it was
 /// started, so an attempt with outdated settings does not affect later attempts.
 package final class RefreshableTLSContext: Sendable {
   private let context: Locked<TLSContext>

@@ -29,7 +29,7 @@ final class HTTPAcceptor: LoopTask {
     // Connections that the kernel has already established are served, not reset. On an inherited socket they are left
     // to the next process.
     if isInherited {
-      socket.closeShared()
+      socket.closeInThisProcess()
     } else {
       acceptBurst(limit: 4096)
       socket.close()

@@ -48,7 +48,7 @@ extension HTTPConnection {
     let canSendRendering = http.canSendPreparedResponse && worker.response.additionalFields.isEmpty
     if canSendRendering, let rendering = prepared.rendering(at: second) {
       http.completePreparedResponse()
-      worker.output.append(SharedSlice(rendering))
+      worker.output.append(ByteSlice(rendering))
       return
     }
     // Only an output that contains nothing but this response can be kept.

@@ -100,16 +100,16 @@ extension HTTPConnection {
     guard receiveWhileHeld(), !isDrained else { return false }
     if let registration {
       if hasNewData { return false }
-      worker.heldConnections.unregister(registration)
+      worker.heldRequests.unregister(registration)
     }
     guard var notifier else { return false }
     while true {
-      let registration = worker.heldConnections.register(self, for: notifier)
+      let registration = worker.heldRequests.register(self, for: notifier)
       self.registration = registration
       if hasNewData { return false }
       // The request may wait for another notifier by the time of the check.
       guard let next = self.notifier, next !== notifier else { return true }
-      worker.heldConnections.unregister(registration)
+      worker.heldRequests.unregister(registration)
       notifier = next
     }
   }
@@ -134,7 +134,7 @@ extension HTTPConnection {
   func endHolding() {
     isHeld = false
     if case .request(let request) = waiting { request.heldCount?.add(-1) }
-    if let registration { worker.heldConnections.unregister(registration) }
+    if let registration { worker.heldRequests.unregister(registration) }
     registration = nil
     isProbed = false
     access?.resume(at: worker.loop.now)

@@ -46,8 +46,8 @@ final class HTTPConnection: LoopTask {
   /// The client's own id of the request in `waiting`, for a problem document. Empty if there is none, so that it takes
   /// no memory.
   var heldRequestID: [UInt8] = []
-  /// The registration in `HeldConnections` while `isHeld`.
-  var registration: HeldConnections.Registration?
+  /// The registration in `HeldRequests` while `isHeld`.
+  var registration: HeldRequests.Registration?
   /// Responses that the kernel has not accepted yet.
   var pending = OutputQueue()
   var phase: RequestPhase

@@ -27,7 +27,7 @@ final class HTTPWorker: TurnEndTarget {
   private let pool: HTTPHeadPool
   /// The heads of requests from other gateways, which add fields of their own.
   private lazy var peerPool = HTTPHeadPool(limits: server.limits.forPeers)
-  let heldConnections: HeldConnections
+  let heldRequests: HeldRequests
   /// Clients that do not read their responses.
   let slowReaders: LoopParts<Channel>
   private(set) lazy var handshakes = LoopParts<Channel>(server.handshakes, loop: loop) { [unowned self] channel in
@@ -68,7 +68,7 @@ final class HTTPWorker: TurnEndTarget {
   /// Each connection stores its index, so that adding and removing one hashes nothing.
   private(set) var connections: [HTTPConnection] = []
   private var acceptors: [HTTPAcceptor] = []
-  private var renderedDate = SharedBytes([])
+  private var renderedDate = ByteString([])
   private var dateSecond: Int64 = -1
   private var nextWarning = MonotonicTime.zero
   private var nextShortageWarning = MonotonicTime.zero
@@ -78,7 +78,7 @@ final class HTTPWorker: TurnEndTarget {
     self.server = server
     self.application = application
     pool = HTTPHeadPool(limits: server.limits)
-    heldConnections = HeldConnections(loop: loop)
+    heldRequests = HeldRequests(loop: loop)
     slowReaders = LoopParts(server.unsentResponses, loop: loop) { $0.reset() }
     pendingBodies = LoopParts(server.pendingBodies, loop: loop) { $0.dropBody() }
     clients = LoopParts(server.connections(of: .client), loop: loop) { $0.channel.reset() }
@@ -256,7 +256,7 @@ final class HTTPWorker: TurnEndTarget {
     // Probes and metrics are served until the end.
     for acceptor in acceptors where acceptor.listener.role == .client { acceptor.stop() }
     acceptors.removeAll { $0.listener.role == .client }
-    heldConnections.drain()
+    heldRequests.drain()
     for connection in connections { connection.drain() }
   }
 
@@ -277,7 +277,7 @@ final class HTTPWorker: TurnEndTarget {
   // MARK: Responses at the end of the turn
 
   /// Moves `connection`'s responses from `output` to the buffer that is sent at the end of the turn. Returns false if
-  /// they are too large or contain a `SharedSlice`.
+  /// they are too large or contain a `ByteSlice`.
   func deferOutput(of connection: HTTPConnection) -> Bool {
     guard output.isText, deferredOutput.count + output.count <= Self.deferredBytesPerTurn else { return false }
     if deferredEnds.isEmpty { loop.atEndOfTurn(self) }
@@ -329,13 +329,13 @@ final class HTTPWorker: TurnEndTarget {
   var wallSecond: Int64 { loop.wallClock / 1000 }
 
   /// The value of the Date field, rendered once per second.
-  var date: SharedBytes {
+  var date: ByteString {
     let second = wallSecond
     if second != dateSecond {
       dateSecond = second
       var text = ByteQueue()
       HTTPDate.append(second, to: &text)
-      renderedDate = SharedBytes(copying: text.bytes)
+      renderedDate = ByteString(copying: text.bytes)
     }
     return renderedDate
   }

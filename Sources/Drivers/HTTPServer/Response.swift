@@ -53,7 +53,7 @@ package struct Response: ~Copyable {
 
   /// Writes the whole response for the request pending in `http` and resets `self`. One call, so that its parts do not
   /// each access the state of the worker.
-  mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes) {
+  mutating func move(to output: inout OutputQueue, with http: inout HTTPServerConnection, date: ByteString) {
     output.appendResponse(
       status, fields.bytes, additionalFields.bytes, contentCount: content.count, with: &http, date: date
     ) {
@@ -64,12 +64,12 @@ package struct Response: ~Copyable {
 
   /// Writes `prepared` and `additionalFields` for the request pending in `http`.
   func write(
-    _ prepared: PreparedResponse, to output: inout OutputQueue, with http: inout HTTPServerConnection, date: SharedBytes
+    _ prepared: PreparedResponse, to output: inout OutputQueue, with http: inout HTTPServerConnection, date: ByteString
   ) {
     let (fields, content) = (prepared.fields, prepared.content)
     output.appendResponse(
       prepared.status, fields.bytes, additionalFields.bytes, contentCount: content.count, with: &http, date: date
-    ) { $0.append(SharedSlice(content)) }
+    ) { $0.append(ByteSlice(content)) }
   }
 }
 
@@ -83,7 +83,7 @@ extension OutputQueue {
   @inline(__always)
   mutating func appendResponse(
     _ status: HTTPStatus, _ fields: Span<UInt8>, _ more: Span<UInt8>, contentCount: Int,
-    with http: inout HTTPServerConnection, date: SharedBytes, _ writeContent: (inout OutputQueue) -> Void
+    with http: inout HTTPServerConnection, date: ByteString, _ writeContent: (inout OutputQueue) -> Void
   ) {
     var hasContent = false
     withText { text in
@@ -107,7 +107,7 @@ package struct ResponseContent: ~Copyable {
   private enum Piece {
     /// The next `count` bytes of `text`.
     case text(Int)
-    case shared(SharedSlice)
+    case shared(ByteSlice)
   }
 
   /// Callers may only append to it.
@@ -126,7 +126,7 @@ package struct ResponseContent: ~Copyable {
   package var count: Int { text.count &+ sharedCount }
   package var isEmpty: Bool { count == 0 }
 
-  package mutating func append(_ slice: SharedSlice) {
+  package mutating func append(_ slice: ByteSlice) {
     let open = text.count &- textInPieces
     if open > 0 {
       pieces.append(.text(open))
@@ -189,20 +189,20 @@ package struct ResponseContent: ~Copyable {
 /// A response that many requests get. All of them send it from the same memory, including the status line and fields.
 package final class PreparedResponse {
   package let status: HTTPStatus
-  package let fields: SharedBytes
-  package let content: SharedBytes
+  package let fields: ByteString
+  package let content: ByteString
   /// The whole response for a persistent connection, with the Date of `second`.
-  private var rendered: (bytes: SharedBytes, second: Int64)?
+  private var rendered: (bytes: ByteString, second: Int64)?
 
   /// Copies the status, fields and content of `response`.
   package init(copying response: borrowing Response) {
     status = response.status
-    fields = SharedBytes(copying: response.fields.bytes)
-    content = SharedBytes(response.content.copyBytes())
+    fields = ByteString(copying: response.fields.bytes)
+    content = ByteString(response.content.copyBytes())
   }
 
   /// Returns the whole response with the Date of `second` (UNIX time), if it was rendered for that second.
-  func rendering(at second: Int64) -> SharedBytes? {
+  func rendering(at second: Int64) -> ByteString? {
     guard let rendered, rendered.second == second else { return nil }
     return rendered.bytes
   }

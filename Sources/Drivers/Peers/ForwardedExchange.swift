@@ -188,7 +188,7 @@ package final class ForwardedExchange: LoopTask {
     case .response(let response) where HTTPStatus.final.contains(response.status):
       guard machine.ended(.response(status: response.status), now: now) else { return }
       outcome = .response(
-        HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: SharedBytes(response.content))
+        HTTPStatus(rawValue: UInt16(response.status)), fields: response.fields, content: ByteString(response.content))
     // Repeating the request would have the same result.
     case .response: outcome = outcome(machine.expired(isSent: true))
     case .invalid(let reason):
@@ -225,7 +225,7 @@ package final class ForwardedExchange: LoopTask {
 
   private func message(_ request: ForwardedRequest, _ host: String, _ authorization: String) -> HTTPClientRequest {
     var message = HTTPClientRequest(
-      request.method, target: request.target, host: host, content: SharedBytes(request.content))
+      request.method, target: request.target, host: host, content: ByteString(request.content))
     message.add("Authorization", authorization)
     message.fieldLines = request.fieldLines
     let waited = now - request.start

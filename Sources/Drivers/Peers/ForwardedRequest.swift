@@ -42,7 +42,7 @@ package struct ForwardedRequest: Sendable {
 /// How a forwarded request ended.
 package enum ForwardedOutcome: Sendable {
   /// The response of the holder.
-  case response(HTTPStatus, fields: [UInt8], content: SharedBytes)
+  case response(HTTPStatus, fields: [UInt8], content: ByteString)
   /// The request was not executed, or repeating it is harmless.
   case unavailable
   /// Like `unavailable`: the holder cannot be reached at this address.

@@ -43,7 +43,7 @@ struct FollowedSession {
   private static var confirmationPause: TimeSpan { .milliseconds(100) }
 
   private var epoch: UInt64 = 0
-  private var terms = ShareTerms()
+  private var terms = HolderTerms()
   /// The last entry of the copy.
   private(set) var last = PushEntryID.none
   /// The number of the next push; nil if any number may follow.

@@ -61,7 +61,7 @@ package enum LogCommand {
   /// - `after`: the part begins after this entry.
   /// - `bytes`: about how many bytes to read; 0 to read the record only.
   case read(String, LogStream, after: PushEntryID, bytes: Int)
-  case notify(LogTopic, [UInt8])
+  case notify(LogSubject, [UInt8])
 
   // The list of created sessions. Replies: `definition`, `value`, `page`.
   /// - `first`: the gateway that should acquire the session.

@@ -26,7 +26,7 @@ struct RedisKeys {
 
   func session(_ name: String) -> SessionKeys { SessionKeys(base + "s:\(name):") }
 
-  func channel(of topic: LogTopic) -> String {
+  func channel(of topic: LogSubject) -> String {
     switch topic {
     case .session(let name): session(name).channel
     case .definitions: list + ":n"
@@ -34,7 +34,7 @@ struct RedisKeys {
   }
 
   /// Returns nil if the channel has no topic.
-  func topic(of channel: String) -> LogTopic? {
+  func topic(of channel: String) -> LogSubject? {
     if channel == list + ":n" { return .definitions }
     let base = base + "s:"
     guard channel.hasPrefix(base), channel.hasSuffix(":n") else { return nil }

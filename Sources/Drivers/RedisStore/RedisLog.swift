@@ -127,9 +127,9 @@ final class RedisLog: SharedLog {
     return !flight.hasFailed
   }
 
-  func subscribe(to topics: [LogTopic]) { _ = notifications?.subscribe(topics.map { keys.channel(of: $0) }) }
+  func subscribe(to topics: [LogSubject]) { _ = notifications?.subscribe(topics.map { keys.channel(of: $0) }) }
 
-  func unsubscribe(from topics: [LogTopic]) { _ = notifications?.unsubscribe(topics.map { keys.channel(of: $0) }) }
+  func unsubscribe(from topics: [LogSubject]) { _ = notifications?.unsubscribe(topics.map { keys.channel(of: $0) }) }
 
   private func report(_ event: RedisSubscriptions.Event) {
     switch event {

@@ -57,7 +57,7 @@ package struct SessionHolder: Hashable, Sendable {
   package let gateway: GatewayID
   /// The address at which other gateways reach it, as it has stated it.
   package let address: String
-  package let term: ShareTerm
+  package let term: HolderTerm
 }
 
 /// Why a gateway is no longer the holder of a session.
@@ -75,10 +75,10 @@ package enum SessionLoss: Hashable, Sendable {
 /// A change of this gateway's copy of a session with another holder.
 package enum FollowedChange: Sendable {
   /// The copy begins again, without pushes. The next push may have any number.
-  case restarted(epoch: UInt64, ShareTerms)
+  case restarted(epoch: UInt64, HolderTerms)
   /// The session has other terms. The pushes and gaps of the copy after the push with this number are void, because
   /// they were lost or replaced. nil if nothing is void.
-  case continued(after: UInt64?, ShareTerms)
+  case continued(after: UInt64?, HolderTerms)
   /// The next pushes and gaps.
   case entries([LogChange])
   /// All stored entries have been reported, and new entries will be, until `isOutdated`.

@@ -4,7 +4,7 @@ import Replication
 /// Sessions that are lost, released, damaged or no longer followed.
 extension RedisStoreDriver {
   /// Ends the tenure of this gateway. The session is a candidate again, unless the gateway has released it.
-  func remove(_ session: HeldSession, _ loss: SessionLoss) {
+  func remove(_ session: LocalSession, _ loss: SessionLoss) {
     let wasReported = session.isReported
     release(session.abandon())
     replacements.end(session.name)
@@ -18,13 +18,13 @@ extension RedisStoreDriver {
     if wasReported || loss == .released { delegate?.store(store, lost: session.name, loss) }
   }
 
-  private func endHolding(_ session: HeldSession) {
+  private func endHolding(_ session: LocalSession) {
     sessions[session.name]?.tenure = .none
     journals[session.index] = nil
-    noteHeld(session, -1)
+    noteLocal(session, -1)
   }
 
-  func releaseSoon(_ session: HeldSession) {
+  func releaseSoon(_ session: LocalSession) {
     session.holding.releaseSoon(to: watch.successor(for: session.name, now: now))
     note(session.name)
   }

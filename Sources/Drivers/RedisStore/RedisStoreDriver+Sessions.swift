@@ -63,18 +63,18 @@ extension RedisStoreDriver {
   /// Whether this is a created session and no descriptors are left for its connection. Checked again with each
   /// heartbeat.
   private func hasNoRoom(for name: String) -> Bool {
-    createdHeld + loadingCount + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
+    createdLocal + loadingCount + acquiring >= settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
 
   private func hasTooMany(with name: String) -> Bool {
-    createdHeld + loadingCount > settings.createdSessions && SessionDefinition.parts(of: name) != nil
+    createdLocal + loadingCount > settings.createdSessions && SessionDefinition.parts(of: name) != nil
   }
 
   /// Called when this gateway has acquired or lost a session.
-  func noteHeld(_ session: HeldSession, _ change: Int) {
-    if SessionDefinition.parts(of: session.name) != nil { createdHeld += change }
-    metrics.setHeld(journals.count)
-    store.setFull(createdHeld >= settings.createdSessions)
+  func noteLocal(_ session: LocalSession, _ change: Int) {
+    if SessionDefinition.parts(of: session.name) != nil { createdLocal += change }
+    metrics.setLocal(journals.count)
+    store.setFull(createdLocal >= settings.createdSessions)
   }
 
   /// Releases an acquisition that is not used, so that other gateways need not wait for the end of the lease.
@@ -114,7 +114,7 @@ extension RedisStoreDriver {
   ) {
     endLoading(of: name, entry)
     guard let holding = entry.candidate?.acquired() else { return }
-    let session = HeldSession(
+    let session = LocalSession(
       name, holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
       stateBytes: loading.stateBytes, changeBytes: loading.changeBytes, index: nextIndex(), store.submissions)
     guard session.begin(mayHaveLostEntries: loading.acquisition.mayHaveLostEntries) else {
@@ -135,21 +135,21 @@ extension RedisStoreDriver {
     delegate?.store(store, finds: name, at: change.holder)
   }
 
-  private func hold(_ session: HeldSession) {
+  private func hold(_ session: LocalSession) {
     places.forget(session.name)
     let entry = entry(of: session.name)
     let last = entry.held
     entry.tenure = .held(session)
     if let last { journals[last.index] = nil }
     journals[session.index] = session
-    noteHeld(session, last == nil ? 1 : 0)
+    noteLocal(session, last == nil ? 1 : 0)
     note(session.name)
   }
 
   // MARK: Holding
 
-  func decide(_ session: HeldSession, _ flight: LogFlight) {
-    reportIfHeld(session)
+  func decide(_ session: LocalSession, _ flight: LogFlight) {
+    reportIfLocal(session)
     if session.needsCompaction { session.holding.replaceSoon() }
     let command = session.holding.next(
       hasEntries: session.hasEntries, watch, heartbeat, now: now, using: &loop.entropy)
@@ -158,7 +158,7 @@ extension RedisStoreDriver {
     case .none: break
     case .read:
       flight.send(.read(session.name, .pushes, after: .none, bytes: 0)) { [unowned self] reply, isConfirmed in
-        ifHeld(session) { session in
+        ifLocal(session) { session in
           switch reply {
           case .part(let part): session.holding.observed(part.record, isConfirmed: isConfirmed)
           // The session is read again as a candidate, which finds the damage.
@@ -190,7 +190,7 @@ extension RedisStoreDriver {
       advance(session, flight)
     case .acquire(let acquisition):
       flight.send(.acquire(acquisition, session.name)) { [unowned self] reply, _ in
-        ifHeld(session) { session in
+        ifLocal(session) { session in
           guard reply.isDone else { return session.holding.failed(now: now) }
           session.holding.acquired()
           if acquisition.token != token { renew(session) }
@@ -199,14 +199,14 @@ extension RedisStoreDriver {
     case .stamp(let from, let to, let counter):
       let condition = LogCondition(token, history: from, after: session.holding.sequence)
       flight.send(.stamp(session.name, condition, history: to, counter: counter)) { [unowned self] reply, _ in
-        ifHeld(session) { session in
+        ifLocal(session) { session in
           if reply.isDone { session.holding.stamped() } else { session.holding.failed(now: now) }
         }
       }
     case .release(let history, let expected, let successor):
       let condition = LogCondition(token, history: history, after: expected)
       flight.send(.release(session.name, condition, to: successor)) { [unowned self] reply, _ in
-        ifHeld(session) { session in
+        ifLocal(session) { session in
           if reply.isDone { remove(session, .released) } else { session.holding.failed(now: now) }
         }
       }
@@ -219,21 +219,21 @@ extension RedisStoreDriver {
   }
 
   /// Calls `body`, which reports to the session. Does nothing if the session was lost meanwhile.
-  private func ifHeld(_ session: HeldSession, _ body: (HeldSession) -> Void) {
+  private func ifLocal(_ session: LocalSession, _ body: (LocalSession) -> Void) {
     guard isHeld(session) else { return }
     body(session)
     guard isHeld(session) else { return note(session.name) }
     let (cost, changed) = session.takeStored()
-    reportIfHeld(session)
+    reportIfLocal(session)
     release(cost)
     for journal in changed { journal.notify() }
     note(session.name)
   }
 
-  private func isHeld(_ session: HeldSession) -> Bool { sessions[session.name]?.held === session }
+  private func isHeld(_ session: LocalSession) -> Bool { sessions[session.name]?.held === session }
 
-  private func written(_ session: HeldSession, _ isOK: Bool, _ isConfirmed: Bool) {
-    ifHeld(session) { session in
+  private func written(_ session: LocalSession, _ isOK: Bool, _ isConfirmed: Bool) {
+    ifLocal(session) { session in
       guard isOK, let write = session.write else { return session.holding.failed(now: now) }
       metrics.noteBytes(write.changeBytes + write.pushes.reduce(0) { $0 + $1.bytes.count })
       session.holding.stored(isConfirmed: isConfirmed, last: session.lastPush)
@@ -241,7 +241,7 @@ extension RedisStoreDriver {
   }
 
   /// Reports the session to the delegate once its term is stored, and no other gateway may write to the upstream.
-  private func reportIfHeld(_ session: HeldSession) {
+  private func reportIfLocal(_ session: LocalSession) {
     guard !session.isReported, session.isBegun, session.holding.mayWrite(heartbeat, now: now) else { return }
     session.isReported = true
     // The holder does not follow, even if a reader has just asked for it.
@@ -255,8 +255,8 @@ extension RedisStoreDriver {
   }
 
   /// Continues the session in a new term, because the deadline had passed.
-  private func renew(_ session: HeldSession) {
-    let next = HeldSession(continuing: session, index: nextIndex(), store.submissions)
+  private func renew(_ session: LocalSession) {
+    let next = LocalSession(continuing: session, index: nextIndex(), store.submissions)
     guard next.begin(mayHaveLostEntries: false) else {
       remove(session, .fault)
       return noteDamage(session.name, "its terms")
@@ -265,7 +265,7 @@ extension RedisStoreDriver {
   }
 
   /// Gives a faulty session up. Acknowledged entries stay stored, and the next holder continues from them.
-  private func stopIfFaulty(_ session: HeldSession) -> Bool {
+  private func stopIfFaulty(_ session: LocalSession) -> Bool {
     guard session.isFaulty else { return false }
     logger.error(
       "a session is not stored any more: a change of it does not follow those before",
@@ -277,7 +277,7 @@ extension RedisStoreDriver {
   // MARK: Replacing the state
 
   /// Returns whether a replacement is in progress.
-  private func beginReplacement(of session: HeldSession) -> Bool {
+  private func beginReplacement(of session: LocalSession) -> Bool {
     guard let (number, record) = session.plannedState else { return session.replacement != nil }
     guard replacements.begin(session.name) else { return false }
     session.plannedState = nil
@@ -289,7 +289,7 @@ extension RedisStoreDriver {
 
   /// Sends the next commands of a replacement. Each group is sent after all groups before have succeeded, since a write
   /// must not refer to data that is not stored.
-  private func advance(_ session: HeldSession, _ flight: LogFlight) {
+  private func advance(_ session: LocalSession, _ flight: LogFlight) {
     guard let replacement = session.replacement, !replacement.isWaiting else { return }
     replacement.isWaiting = true
     replacement.send(session.name, flight) { [unowned self] reply, isConfirmed in

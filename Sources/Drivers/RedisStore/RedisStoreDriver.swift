@@ -55,9 +55,9 @@ final class RedisStoreDriver {
   /// The number of sessions that are being read.
   var loadingCount = 0
   /// The number of created sessions whose holder is this gateway.
-  var createdHeld = 0
+  var createdLocal = 0
   /// The sessions whose holder is this gateway, by the numbers of their journals in the queue.
-  var journals: [Int32: HeldSession] = [:]
+  var journals: [Int32: LocalSession] = [:]
   private var lastIndex: Int32 = 0
   /// The number of times that a session began to be followed.
   var followings: UInt64 = 0
@@ -463,7 +463,7 @@ extension RedisStoreDriver: SharedLogOwner {
     notedFailures.count < Self.failuresNoted && notedFailures.insert(failure).inserted
   }
 
-  func logSubscribed(to topic: LogTopic) {
+  func logSubscribed(to topic: LogSubject) {
     switch topic {
     case .definitions:
       definitions.subscribed()
@@ -478,7 +478,7 @@ extension RedisStoreDriver: SharedLogOwner {
     turn()
   }
 
-  func logNotified(_ topic: LogTopic, _ message: [UInt8]) {
+  func logNotified(_ topic: LogSubject, _ message: [UInt8]) {
     switch topic {
     case .definitions: report(definitions.notified(message.span))
     case .session(let name):

@@ -76,7 +76,7 @@ package final class RedisStoreMetrics: Sendable {
   func setFailed(_ hasFailed: Bool) { failed.set(hasFailed ? 1 : 0) }
   func setUp(_ isUp: Bool) { up.set(isUp ? 1 : 0) }
   func note(_ script: String, _ time: TimeSpan) { scripts[script]?.observe(time) }
-  func setHeld(_ count: Int) { held.set(count) }
+  func setLocal(_ count: Int) { held.set(count) }
   func setDamaged(_ count: Int) { damaged.set(count) }
   func setUnreachable(_ count: Int) { unreachable.set(count) }
   func setOtherUpstreams(_ count: Int) { otherUpstreams.set(count) }

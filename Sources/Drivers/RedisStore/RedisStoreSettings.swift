@@ -9,7 +9,7 @@ package struct RedisStoreSettings: Sendable {
   package var prefix = "drawbridge"
   /// Number of replicas that must confirm a change before it counts as stored.
   package var waitReplicas = 0
-  package var times = LeaseTimes()
+  package var times = TenureTimes()
   /// Maximum number of created sessions with this gateway as their holder: the number of connections that the limit on
   /// open files allows.
   package var createdSessions = Int.max

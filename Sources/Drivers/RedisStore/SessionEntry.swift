@@ -9,7 +9,7 @@ final class SessionEntry {
     case candidate(Candidate)
     /// This gateway has acquired the session, and reads it.
     case loading(Candidate, SessionLoading)
-    case held(HeldSession)
+    case held(LocalSession)
     /// The data in Redis cannot be used.
     case damaged
   }
@@ -54,7 +54,7 @@ final class SessionEntry {
 
   var loading: SessionLoading? { if case .loading(_, let loading) = tenure { loading } else { nil } }
 
-  var held: HeldSession? { if case .held(let session) = tenure { session } else { nil } }
+  var held: LocalSession? { if case .held(let session) = tenure { session } else { nil } }
 
   var isDamaged: Bool { if case .damaged = tenure { true } else { false } }
 

@@ -23,8 +23,8 @@ package protocol SharedLog: AnyObject {
   func send(_ commands: [LogCommand], on lane: LogLane, then: @escaping (LogLanding) -> Void) -> Bool
 
   /// The owner gets a report for each topic. A notification before this report can be missed.
-  func subscribe(to topics: [LogTopic])
-  func unsubscribe(from topics: [LogTopic])
+  func subscribe(to topics: [LogSubject])
+  func unsubscribe(from topics: [LogSubject])
 }
 
 /// Receives the reports of a log, on its loop.
@@ -39,8 +39,8 @@ package protocol SharedLogOwner: AnyObject {
   ///
   /// - Parameter address: the server that failed; nil if it is not known.
   func logAttemptFailed(_ failure: LogFailure, at address: String?)
-  func logSubscribed(to topic: LogTopic)
-  func logNotified(_ topic: LogTopic, _ message: [UInt8])
+  func logSubscribed(to topic: LogSubject)
+  func logNotified(_ topic: LogSubject, _ message: [UInt8])
 }
 
 /// The lane of commands. Heartbeats have their own lane, because they must not wait for entries that are being sent.
@@ -50,7 +50,7 @@ package enum LogLane: Int {
 }
 
 /// The subject of notifications.
-package enum LogTopic: Hashable, Sendable {
+package enum LogSubject: Hashable, Sendable {
   case session(String)
   /// The list of created sessions.
   case definitions

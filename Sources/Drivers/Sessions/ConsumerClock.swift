@@ -6,12 +6,12 @@ final class ConsumerClock: LoopTask, TimerTarget, SignalTarget {
   /// The least time between two passes over the consumers. Deadlines that are closer together cost one pass.
   private static var resolution: TimeSpan { .milliseconds(10) }
 
-  private let consumers: SharedConsumers
+  private let consumers: ConcurrentConsumers
   private let loop: LoopContext
   private var timer: LoopTimer?
   private var lastPass = MonotonicTime.zero
 
-  init(_ consumers: SharedConsumers, loop: LoopContext) {
+  init(_ consumers: ConcurrentConsumers, loop: LoopContext) {
     self.consumers = consumers
     self.loop = loop
   }

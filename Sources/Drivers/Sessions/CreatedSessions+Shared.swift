@@ -100,7 +100,7 @@ extension CreatedSessions {
   ///   - settings: nil if this gateway cannot be the holder of the session.
   ///   - standIn: the settings of a session whose holder is always another gateway.
   func add(
-    _ name: String, _ definition: SessionDefinition, _ settings: SharedSettings?, orElse standIn: SharedSettings,
+    _ name: String, _ definition: SessionDefinition, _ settings: PreparedSettings?, orElse standIn: PreparedSettings,
     retention: Retention
   ) -> SharedSlot? {
     let metrics = sharedMetrics()
@@ -117,7 +117,7 @@ extension CreatedSessions {
         attemptLimiter: surroundings.attemptLimiter, budget: surroundings.budget, isAlwaysFollowed: false,
         created: SharedSlot.Created(
           creation: creation, definition: definition, directory: self, lineLimiter: lineLimiter,
-          mayBeHeld: settings != nil))
+          mayBeLocal: settings != nil))
       let slot = SharedSlot(plan, sharing: metrics, registry)
       insert(.shared(slot), at: position, &state)
       start(slot, &state)

@@ -49,7 +49,7 @@ package final class CreatedSessions: Sendable {
   /// The dependencies that all created sessions use.
   struct Surroundings {
     let logger: Logger
-    let attemptLimiter: SharedAttemptLimiter
+    let attemptLimiter: ConcurrentAttemptLimiter
     let budget: RetentionBudget
   }
 
@@ -167,7 +167,7 @@ package final class CreatedSessions: Sendable {
 
   /// Creates and starts a session. Throws `exists` if there is a session of this name.
   package func create(
-    _ name: String, _ creation: SessionCreation, _ settings: SharedSettings, retention: Retention
+    _ name: String, _ creation: SessionCreation, _ settings: PreparedSettings, retention: Retention
   ) throws(CreationRefusal) -> Session {
     let metrics = sharedMetrics()
     let result: Result<Session, CreationRefusal> = state.withLock { state in

@@ -105,7 +105,7 @@ package final class FollowedCopy: Sendable {
     package let isNeeded: Bool
 
     /// - Parameter inbox: the inbox of the slot's present session.
-    package func isOver(in inbox: SharedInbox) -> Bool {
+    package func isOver(in inbox: ConcurrentInbox) -> Bool {
       if inbox.isClosed { return true }
       if inbox.isUnknown { return false }
       return refresh == 0 ? copy.isCurrent : copy.refreshed.load(ordering: .acquiring) >= refresh
@@ -118,7 +118,7 @@ package final class FollowedCopy: Sendable {
   /// read once more before the cursor counts as lost.
   ///
   /// - Parameter isPrompt: whether the read returns at once if there is no push.
-  package func wait(for start: StartingPoint, in inbox: SharedInbox, isPrompt: Bool) -> Wait? {
+  package func wait(for start: StartingPoint, in inbox: ConcurrentInbox, isPrompt: Bool) -> Wait? {
     if inbox.isUnknown { return Wait(copy: self, refresh: 0, isNeeded: true) }
     if let cursor = start.cursor, !inbox.isKnown(cursor) {
       return Wait(copy: self, refresh: requestRefresh(), isNeeded: true)

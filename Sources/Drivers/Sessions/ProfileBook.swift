@@ -9,10 +9,10 @@ import Upstream
 package struct ProfilePlan: Sendable {
   package let profile: SessionProfile
   /// The settings of the sample, with the TLS context that all sessions of the profile use.
-  private let settings: SharedSettings
+  private let settings: PreparedSettings
 
   /// - Parameter settings: the settings that were made from `profile.sample`.
-  package init(_ profile: SessionProfile, _ settings: SharedSettings) {
+  package init(_ profile: SessionProfile, _ settings: PreparedSettings) {
     self.profile = profile
     self.settings = settings
   }
@@ -24,7 +24,7 @@ package struct ProfilePlan: Sendable {
   /// - Parameter given: the values from the client.
   package func session(
     _ given: [String: String]
-  ) throws(VariableError) -> (settings: SharedSettings, values: [String: String]) {
+  ) throws(VariableError) -> (settings: PreparedSettings, values: [String: String]) {
     let values = try profile.variables.values(given)
     return (settings.session(try profile.upstream(values)), values)
   }
@@ -41,7 +41,7 @@ package final class ProfileBook: Sendable {
 
   /// The settings of a session that a client has created, at this gateway or another. Returns nil if this gateway lacks
   /// its profile, or the profile does not allow its variables.
-  func plan(of definition: SessionDefinition) -> (settings: SharedSettings, retention: Retention)? {
+  func plan(of definition: SessionDefinition) -> (settings: PreparedSettings, retention: Retention)? {
     guard let plan = find(definition.profile) else { return nil }
     do throws(VariableError) {
       return (try plan.session(definition.variables).settings, plan.retention)

@@ -29,8 +29,8 @@ package final class Session: Sendable {
   package let name: String
   /// The prefix of the paths of this session: `/v1/sessions/{name}/`, or `/v1/` for the default session.
   package let path: String
-  package let inbox: SharedInbox
-  package let consumers: SharedConsumers
+  package let inbox: ConcurrentInbox
+  package let consumers: ConcurrentConsumers
   package let upstream: SessionHandle
   /// The gateway that is the holder. All sessions of a slot use one object.
   package let placement: SessionPlacement
@@ -67,20 +67,20 @@ package final class Session: Sendable {
   ///   - webhooks: the webhooks of the configuration.
   ///   - opened: the journal and the restored state; nil if the session is not stored. Released after the call.
   package init(
-    _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
-    attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(), webhooks: [WebhookPlan] = [],
+    _ name: String, _ settings: PreparedSettings, retention: Retention, logger: Logger, metrics: MetricsRegistry,
+    attemptLimiter: ConcurrentAttemptLimiter, budget: RetentionBudget = RetentionBudget(), webhooks: [WebhookPlan] = [],
     opened: OpenedJournal? = nil
   ) {
     self.name = name
     path = name == Self.defaultName ? "/v1/" : "/v1/sessions/\(name)/"
     if let opened {
-      inbox = SharedInbox(
+      inbox = ConcurrentInbox(
         restoring: opened.restored, in: opened.journal, retention: retention, budget: budget)
-      consumers = SharedConsumers(inbox: inbox, restoring: opened.restored.consumers, in: opened.journal)
+      consumers = ConcurrentConsumers(inbox: inbox, restoring: opened.restored.consumers, in: opened.journal)
       deliveryTerms = DeliveryTerms(opened.restored)
     } else {
       inbox = Self.makeInbox(retention, budget)
-      consumers = SharedConsumers(inbox: inbox)
+      consumers = ConcurrentConsumers(inbox: inbox)
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     }
     restoredKeys = Locked(opened?.restored.keys.changes ?? [])
@@ -107,7 +107,7 @@ package final class Session: Sendable {
     /// write.
     case held(OpenedJournal, WritePermission?)
     /// Another gateway is the holder. Polls and streams read this inbox.
-    case followed(SharedInbox)
+    case followed(ConcurrentInbox)
   }
 
   /// Creates a session for a slot.
@@ -119,16 +119,16 @@ package final class Session: Sendable {
     switch role {
     case .held(let journal, let given):
       (opened, permission) = (journal, given)
-      inbox = SharedInbox(
+      inbox = ConcurrentInbox(
         restoring: journal.restored, in: journal.journal, retention: plan.retention, budget: plan.budget)
-      consumers = SharedConsumers(
+      consumers = ConcurrentConsumers(
         inbox: inbox, restoring: journal.restored.consumers, in: journal.journal,
         budget: plan.created == nil ? nil : plan.budget, owner: plan.created?.creation.owner ?? "")
       deliveryTerms = DeliveryTerms(journal.restored)
       restoredKeys = Locked(journal.restored.keys.changes)
     case .followed(let followed):
       inbox = followed
-      consumers = SharedConsumers(inbox: inbox)
+      consumers = ConcurrentConsumers(inbox: inbox)
       consumers.close()
       deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
       restoredKeys = Locked([])
@@ -156,7 +156,7 @@ package final class Session: Sendable {
     lastUse.store(ProcessInformation.monotonicTime().nanoseconds, ordering: .relaxed)
   }
 
-  private func resume(_ opened: OpenedJournal, _ settings: SharedSettings) {
+  private func resume(_ opened: OpenedJournal, _ settings: PreparedSettings) {
     // The store records no gap if the protocol of the stored state can resume. The protocol that is configured now
     // cannot resume from that state.
     if opened.restored.isContinued, opened.restored.memory.kind != settings.kind { inbox.recordUpstreamGap() }
@@ -171,9 +171,9 @@ package final class Session: Sendable {
   ///   - metrics: the metrics of all created sessions together.
   ///   - onEnd: called once, when the session has ended for good.
   init(
-    _ name: String, _ number: UInt64, on loop: Int, _ creation: SessionCreation, _ settings: SharedSettings,
+    _ name: String, _ number: UInt64, on loop: Int, _ creation: SessionCreation, _ settings: PreparedSettings,
     retention: Retention, logger: Logger,
-    metrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter,
+    metrics: UpstreamMetrics, attemptLimiter: ConcurrentAttemptLimiter, lineLimiter: LogLineLimiter,
     budget: RetentionBudget,
     in created: CreatedSessions, onEnd: @escaping @Sendable () -> Void
   ) {
@@ -182,7 +182,7 @@ package final class Session: Sendable {
     inbox = Self.makeInbox(retention, budget)
     deliveryTerms = DeliveryTerms(epoch: inbox.epoch)
     restoredKeys = Locked([])
-    consumers = SharedConsumers(inbox: inbox, budget: budget, owner: creation.owner)
+    consumers = ConcurrentConsumers(inbox: inbox, budget: budget, owner: creation.owner)
     placement = SessionPlacement()
     (sharedCopy, permission) = (nil, nil)
     retired = Atomic(false)
@@ -198,9 +198,9 @@ package final class Session: Sendable {
     noteUse(at: creation.time)
   }
 
-  private static func makeInbox(_ retention: Retention, _ budget: RetentionBudget) -> SharedInbox {
+  private static func makeInbox(_ retention: Retention, _ budget: RetentionBudget) -> ConcurrentInbox {
     var generator = SystemRandomNumberGenerator()
-    return SharedInbox(epoch: Epoch(using: &generator), retention: retention, budget: budget)
+    return ConcurrentInbox(epoch: Epoch(using: &generator), retention: retention, budget: budget)
   }
 
   /// The prefix of the names of its settings.
@@ -242,12 +242,12 @@ package final class Session: Sendable {
   /// deadline passed, and another gateway may have been the holder meanwhile. The permission is read first: if it was
   /// given anew since, it belongs to the next term, and this session was retired before. The journal ends before that,
   /// and notifies the requests that wait for it.
-  var isHeldByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
+  var isHolderByClock: Bool { permission?.isGiven ?? true && !isRetired && !upstream.hasLostJournal }
 
   /// The copy that readers use here; nil if this gateway is the holder, or the session is not shared. A holder whose
   /// deadline has passed uses the copy, too, and soon has read the changes that it missed.
   package var copy: FollowedCopy? {
-    guard let sharedCopy, !isHeldByClock else { return nil }
+    guard let sharedCopy, !isHolderByClock else { return nil }
     return sharedCopy
   }
 
@@ -329,7 +329,7 @@ package final class Session: Sendable {
   fileprivate func keepOpen(at now: MonotonicTime) -> Bool {
     if inbox.hasEnded { return false }
     guard let created, creation != nil else { return true }
-    if isInUse { noteUse(at: now) } else if isHeldByClock { created.closeIfIdle(self, at: now) }
+    if isInUse { noteUse(at: now) } else if isHolderByClock { created.closeIfIdle(self, at: now) }
     return !inbox.isClosed
   }
 
@@ -382,14 +382,14 @@ package struct SessionCreation: Sendable {
 
 /// Appends messages from the upstream to the inbox.
 private final class InboxSink: UpstreamSink {
-  private let inbox: SharedInbox
-  private let consumers: SharedConsumers
+  private let inbox: ConcurrentInbox
+  private let consumers: ConcurrentConsumers
   private let isEnding = Atomic(false)
   /// The time until which clients of other gateways count as readers, in nanoseconds.
   private let distantReadersEnd = Atomic<UInt64>(0)
   private let onEnd: (@Sendable () -> Void)?
 
-  init(_ inbox: SharedInbox, _ consumers: SharedConsumers, onEnd: (@Sendable () -> Void)? = nil) {
+  init(_ inbox: ConcurrentInbox, _ consumers: ConcurrentConsumers, onEnd: (@Sendable () -> Void)? = nil) {
     self.inbox = inbox
     self.consumers = consumers
     self.onEnd = onEnd

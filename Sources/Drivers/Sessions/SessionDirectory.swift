@@ -62,7 +62,7 @@ package final class SessionDirectory: Sendable {
   ///   - budget: the budget of the configured sessions. Created sessions use it, too.
   package convenience init(
     _ sessions: [Session], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(), logger: Logger,
-    registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
+    registry: MetricsRegistry, attemptLimiter: ConcurrentAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
     self.init(
       configured: sessions.map { .fixed($0) }, creating: limits, logger: logger, registry: registry,
@@ -72,7 +72,7 @@ package final class SessionDirectory: Sendable {
   package init(
     configured sessions: [SessionEntry], creating limits: CreatedSessions.Limits = CreatedSessions.Limits(),
     logger: Logger,
-    registry: MetricsRegistry, attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget()
+    registry: MetricsRegistry, attemptLimiter: ConcurrentAttemptLimiter, budget: RetentionBudget = RetentionBudget()
   ) {
     configured = sessions
     unstarted = sessions.isEmpty ? Self.makeStandIn(logger, attemptLimiter) : nil
@@ -97,12 +97,12 @@ package final class SessionDirectory: Sendable {
   }
 
   /// The settings of a session that is never started.
-  private static var standInSettings: SharedSettings? {
+  private static var standInSettings: PreparedSettings? {
     guard let url = try? WebSocketURL("ws://localhost/") else { return nil }
-    return try? SharedSettings(UpstreamSettings(urls: [url]))
+    return try? PreparedSettings(UpstreamSettings(urls: [url]))
   }
 
-  private static func makeStandIn(_ logger: Logger, _ attemptLimiter: SharedAttemptLimiter) -> Session? {
+  private static func makeStandIn(_ logger: Logger, _ attemptLimiter: ConcurrentAttemptLimiter) -> Session? {
     guard let settings = standInSettings else { return nil }
     return Session(
       "", settings, retention: Retention(), logger: logger, metrics: MetricsRegistry(), attemptLimiter: attemptLimiter)

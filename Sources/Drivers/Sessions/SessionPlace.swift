@@ -16,7 +16,7 @@ package enum SessionPlace: Equatable, Sendable {
 }
 
 /// The holder of a session that several gateways share, for the status output.
-package struct SessionHolding: Hashable, Sendable {
+package struct HolderStatus: Hashable, Sendable {
   /// The number of the term. Each holder has a greater number than the previous holder.
   package let term: UInt64
   /// The holder, if it is another gateway; nil if it is this gateway.
@@ -53,7 +53,7 @@ package final class SessionPlacement: Sendable {
 
   private struct Current {
     var place = SessionPlace.here
-    var holding: SessionHolding?
+    var holding: HolderStatus?
     /// The permission of this gateway as the holder. nil if it has no deadline.
     var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
@@ -76,7 +76,7 @@ package final class SessionPlacement: Sendable {
 
   package var place: SessionPlace { current.withLock { $0.hasLapsed ? .nowhere : $0.place } }
   /// nil if no gateway is the holder, or the session is not shared.
-  package var holding: SessionHolding? { current.withLock { $0.hasLapsed ? nil : $0.holding } }
+  package var holding: HolderStatus? { current.withLock { $0.hasLapsed ? nil : $0.holding } }
   /// Whether the session was closed by a client, or because it was idle. It will never have a holder again.
   package var isClosed: Bool { current.withLock { $0.isClosed } }
   /// When the session moved to its present place.
@@ -84,7 +84,7 @@ package final class SessionPlacement: Sendable {
 
   @discardableResult
   func move(
-    to place: SessionPlace, _ holding: SessionHolding? = nil, while permission: WritePermission? = nil
+    to place: SessionPlace, _ holding: HolderStatus? = nil, while permission: WritePermission? = nil
   ) -> Bool {
     let isChange = current.withLock { current in
       (current.holding, current.permission) = (holding, permission)
@@ -113,7 +113,7 @@ extension Session {
   package var lag: TimeSpan? { isHere ? .zero : copy?.lag }
 
   /// Whether this gateway is the holder now, and this object executes the requests. Takes no lock.
-  package var isHere: Bool { isHeldByClock && placement.isHere }
+  package var isHere: Bool { isHolderByClock && placement.isHere }
 
   /// Whether requests that only the holder can execute must be forwarded. False for a closed session, which ends the
   /// requests that wait for it.

@@ -7,11 +7,11 @@ package struct SessionReload: Sendable {
   package enum Upstream: Sendable {
     case unchanged
     /// Only the topics of pushes change. The connection stays.
-    case topics(SharedSettings)
+    case topics(PreparedSettings)
     /// A new connection replaces the present connection.
-    case connection(SharedSettings, because: ReplacementReason)
+    case connection(PreparedSettings, because: ReplacementReason)
 
-    var settings: SharedSettings? {
+    var settings: PreparedSettings? {
       switch self {
       case .unchanged: nil
       case .topics(let settings), .connection(let settings, _): settings

@@ -45,7 +45,7 @@ package final class SharedSessions: Sendable {
     var slots: [String: SharedSlot]
     /// Called with each restored session before it executes a request. nil while this gateway does not take sessions
     /// yet.
-    var willHold: (@Sendable (Session) -> Void)?
+    var willBeLocal: (@Sendable (Session) -> Void)?
   }
 
   private let state: Locked<State>
@@ -58,14 +58,15 @@ package final class SharedSessions: Sendable {
   ///   - slots: the slots of the configured sessions.
   ///   - usesSecret: called with the secret by which the gateways recognise each other from now on. It may be called
   ///     before `begin`, since the store is connected by then and repeats the secret only after seconds.
-  ///   - willHold: see `begin`. nil if this gateway takes no sessions until `begin`.
+  ///   - willBeLocal: see `begin`. nil if this gateway takes no sessions until `begin`.
   package init(
     _ slots: [SharedSlot], in directory: SessionDirectory? = nil,
-    usesSecret: @escaping @Sendable (String) -> Void = { _ in }, willHold: (@Sendable (Session) -> Void)? = nil
+    usesSecret: @escaping @Sendable (String) -> Void = { _ in }, willBeLocal: (@Sendable (Session) -> Void)? = nil
   ) {
     self.directory = directory
     self.usesSecret = usesSecret
-    state = Locked(State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.name, $0) }), willHold: willHold))
+    state = Locked(
+      State(slots: Dictionary(uniqueKeysWithValues: slots.map { ($0.name, $0) }), willBeLocal: willBeLocal))
   }
 
   private func slot(_ name: String) -> SharedSlot? { state.withLock { $0.slots[name] } }
@@ -73,10 +74,10 @@ package final class SharedSessions: Sendable {
   /// From now on, this gateway becomes the holder of each session that has none, if it may, and follows the others.
   /// `store` reports to this object.
   ///
-  /// - Parameter willHold: called with each restored session before it executes a request.
-  package func begin(in store: RedisStore, willHold: @escaping @Sendable (Session) -> Void) {
+  /// - Parameter willBeLocal: called with each restored session before it executes a request.
+  package func begin(in store: RedisStore, willBeLocal: @escaping @Sendable (Session) -> Void) {
     let slots = state.withLock { state in
-      state.willHold = willHold
+      state.willBeLocal = willBeLocal
       return state.slots
     }
     for (name, slot) in slots { take(slot, name, store) }
@@ -88,19 +89,19 @@ package final class SharedSessions: Sendable {
   }
 
   private func join(_ slot: SharedSlot, _ name: String, _ store: RedisStore) {
-    if let created = slot.plan.created, !created.mayBeHeld,
+    if let created = slot.plan.created, !created.mayBeLocal,
       let plan = directory?.profiles.plan(of: created.definition)
     {
-      slot.allowHolding(with: plan.settings, retention: plan.retention)
+      slot.allowLocal(with: plan.settings, retention: plan.retention)
     }
-    store.join(name, mayAcquire: slot.plan.created?.mayBeHeld != false)
+    store.join(name, mayAcquire: slot.plan.created?.mayBeLocal != false)
   }
 
   /// Profiles were reloaded: this gateway may now become the holder of sessions whose profile it lacked. Callable from
   /// any thread.
   package func useProfiles(in store: RedisStore) {
-    let slots = state.withLock { $0.willHold == nil ? [:] : $0.slots }
-    for (name, slot) in slots where slot.plan.created?.mayBeHeld == false { join(slot, name, store) }
+    let slots = state.withLock { $0.willBeLocal == nil ? [:] : $0.slots }
+    for (name, slot) in slots where slot.plan.created?.mayBeLocal == false { join(slot, name, store) }
   }
 
   /// Makes other gateways execute the requests, because this gateway shuts its sessions down. Requests that wait here
@@ -117,10 +118,10 @@ package final class SharedSessions: Sendable {
     copies.withLock { $0[name] = .void }
     _ = slot.copy.setCurrent(false)
     if !slot.session.isRetired { leave(slot) }
-    let willHold = state.withLock { $0.willHold }
-    slot.replace(.held(opened, permission)) { willHold?($0) }
+    let willBeLocal = state.withLock { $0.willBeLocal }
+    slot.replace(.held(opened, permission)) { willBeLocal?($0) }
     slot.placement.move(
-      to: .here, SessionHolding(term: opened.restored.terms.last?.opening ?? 0), while: permission)
+      to: .here, HolderStatus(term: opened.restored.terms.last?.opening ?? 0), while: permission)
   }
 
   /// Called when this gateway is no longer the holder. Readers continue with the pushes that it has, and get more when
@@ -129,7 +130,7 @@ package final class SharedSessions: Sendable {
     guard let slot = slot(name), !slot.session.isRetired else { return }
     leave(slot)
     let last = slot.session.inbox
-    slot.replace(.followed(SharedInbox(following: last.followed, budget: slot.plan.budget)))
+    slot.replace(.followed(ConcurrentInbox(following: last.followed, budget: slot.plan.budget)))
   }
 
   /// Closes the socket first: another gateway may be about to open its own.
@@ -139,7 +140,7 @@ package final class SharedSessions: Sendable {
   }
 
   /// Reports the gateway that is the holder; nil if there is none. Ignored while this gateway is the holder.
-  package func locate(_ name: String, at address: SocketAddress?, _ holding: SessionHolding? = nil) {
+  package func locate(_ name: String, at address: SocketAddress?, _ holding: HolderStatus? = nil) {
     guard let slot = slot(name) else { return }
     let session = slot.session
     guard session.isRetired, slot.placement.move(to: address.map { .at($0) } ?? .nowhere, holding) else { return }
@@ -166,7 +167,7 @@ package final class SharedSessions: Sendable {
       if inbox.epoch == log.epoch, !inbox.isUnknown {
         slot.replaceLog(with: log)
       } else {
-        slot.replace(.followed(SharedInbox(following: log, budget: slot.plan.budget)))
+        slot.replace(.followed(ConcurrentInbox(following: log, budget: slot.plan.budget)))
       }
       setCurrent(slot)
     case (.isCurrent, .inUse): setCurrent(slot)
@@ -217,9 +218,9 @@ extension SharedSessions: RedisStoreDelegate {
     let holding = holder.map { holder in
       var id = ByteQueue()
       holder.gateway.write(into: &id)
-      return SessionHolding(
+      return HolderStatus(
         term: UInt64(holder.term.counter),
-        peer: SessionHolding.Peer(gateway: id.bytes.text(), address: holder.address))
+        peer: HolderStatus.Peer(gateway: id.bytes.text(), address: holder.address))
     }
     locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) }, holding)
   }
@@ -233,7 +234,7 @@ extension SharedSessions: RedisStoreDelegate {
     let name = definition.storedName(name)
     let hasBegun = state.withLock { state in
       state.slots[name] = slot
-      return state.willHold != nil
+      return state.willBeLocal != nil
     }
     if hasBegun { take(slot, name, store) }
   }
@@ -246,6 +247,6 @@ extension SharedSessions: RedisStoreDelegate {
   }
 }
 
-extension ShareTerms {
+extension HolderTerms {
   fileprivate var ofLog: [Term] { begins.map { Term($0.term.value, firstMessage: $0.firstPush) } }
 }

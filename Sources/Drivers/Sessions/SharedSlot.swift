@@ -17,11 +17,11 @@ package final class SharedSlot: Sendable {
   /// The settings and dependencies from which the slot makes its next session.
   package struct Plan: Sendable {
     package let name: String
-    package fileprivate(set) var settings: SharedSettings
+    package fileprivate(set) var settings: PreparedSettings
     package fileprivate(set) var retention: Retention
     fileprivate(set) var webhooks: [WebhookPlan]
     package let logger: Logger
-    package let attemptLimiter: SharedAttemptLimiter
+    package let attemptLimiter: ConcurrentAttemptLimiter
     package let budget: RetentionBudget
     /// Whether the session is followed while nobody reads it here.
     package let isAlwaysFollowed: Bool
@@ -29,8 +29,8 @@ package final class SharedSlot: Sendable {
     fileprivate(set) var created: Created?
 
     package init(
-      _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
-      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget = RetentionBudget(),
+      _ name: String, _ settings: PreparedSettings, retention: Retention, logger: Logger,
+      attemptLimiter: ConcurrentAttemptLimiter, budget: RetentionBudget = RetentionBudget(),
       isAlwaysFollowed: Bool = true, webhooks: [WebhookPlan] = []
     ) {
       self.init(
@@ -39,8 +39,8 @@ package final class SharedSlot: Sendable {
     }
 
     init(
-      _ name: String, _ settings: SharedSettings, retention: Retention, logger: Logger,
-      attemptLimiter: SharedAttemptLimiter, budget: RetentionBudget, isAlwaysFollowed: Bool,
+      _ name: String, _ settings: PreparedSettings, retention: Retention, logger: Logger,
+      attemptLimiter: ConcurrentAttemptLimiter, budget: RetentionBudget, isAlwaysFollowed: Bool,
       webhooks: [WebhookPlan] = [], created: Created?
     ) {
       self.name = name
@@ -63,17 +63,17 @@ package final class SharedSlot: Sendable {
     let directory: CreatedSessions
     let lineLimiter: LogLineLimiter
     /// Whether this gateway may be the holder, because it has the profile.
-    fileprivate(set) var mayBeHeld: Bool
+    fileprivate(set) var mayBeLocal: Bool
 
     init(
       creation: SessionCreation, definition: SessionDefinition, directory: CreatedSessions, lineLimiter: LogLineLimiter,
-      mayBeHeld: Bool
+      mayBeLocal: Bool
     ) {
       self.creation = creation
       self.definition = definition
       self.directory = directory
       self.lineLimiter = lineLimiter
-      self.mayBeHeld = mayBeHeld
+      self.mayBeLocal = mayBeLocal
     }
   }
 
@@ -156,7 +156,7 @@ package final class SharedSlot: Sendable {
     parts = Parts(
       copy: FollowedCopy(isAlwaysFollowed: plan.isAlwaysFollowed, metrics: registry), metrics: metrics,
       webhookMetrics: WebhookMetricsTable(registry, session: plan.name))
-    let inbox = SharedInbox.unknown(retention: plan.retention, budget: plan.budget)
+    let inbox = ConcurrentInbox.unknown(retention: plan.retention, budget: plan.budget)
     let session = Session(plan, .followed(inbox), parts)
     figures.begin(session)
     self.figures = figures
@@ -245,12 +245,12 @@ package final class SharedSlot: Sendable {
   }
 
   /// Allows this gateway to be the holder from now on.
-  func allowHolding(with settings: SharedSettings, retention: Retention) {
+  func allowLocal(with settings: PreparedSettings, retention: Retention) {
     changes.withLock { _ in
       let session = state.withLock { state in
         state.plan.settings = settings
         state.plan.retention = retention
-        state.plan.created?.mayBeHeld = true
+        state.plan.created?.mayBeLocal = true
         return state.session
       }
       session.change(retention)

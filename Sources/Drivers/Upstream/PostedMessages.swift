@@ -8,11 +8,11 @@ import UpstreamSession
 /// Messages that a client posts together. No other message is queued between them.
 package struct PostedMessages: Sendable {
   package enum Payloads: Sendable {
-    case one(SharedBytes)
+    case one(ByteString)
     /// All messages are queued, with consecutive numbers, or none.
-    case allOrNone([SharedSlice])
+    case allOrNone([ByteSlice])
     /// Each message is queued by itself, in this order.
-    case each([SharedSlice])
+    case each([ByteSlice])
 
     var count: Int {
       switch self {
@@ -21,9 +21,9 @@ package struct PostedMessages: Sendable {
       }
     }
 
-    subscript(index: Int) -> SharedSlice {
+    subscript(index: Int) -> ByteSlice {
       switch self {
-      case .one(let payload): SharedSlice(payload)
+      case .one(let payload): ByteSlice(payload)
       case .allOrNone(let payloads), .each(let payloads): payloads[index]
       }
     }
@@ -109,7 +109,7 @@ extension SessionHandle.Shared {
     switch messages.payloads {
     case .one(let payload):
       result = outbox.enqueue(
-        SharedSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
+        ByteSlice(payload), kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
     case .allOrNone(let payloads):
       result = outbox.enqueueAll(payloads, kind: kind, timeToLive: timeToLive, topic: topic, by: client, now: now)
     case .each(let payloads):

@@ -46,7 +46,7 @@ extension SessionHandle {
   ///   - token: the client's id, as JSON.
   ///   - timeToLive: as in `post`. It must not exceed the time that the client waits.
   package func call(
-    _ id: CallID, _ request: SharedSlice, token: SharedBytes, timeToLive: TimeSpan, by client: UInt64 = 0,
+    _ id: CallID, _ request: ByteSlice, token: ByteString, timeToLive: TimeSpan, by client: UInt64 = 0,
     now: MonotonicTime
   ) -> CallReceipt {
     call(token: token, timeToLive: timeToLive, by: client, now: now) { _ in (id, request) }
@@ -54,8 +54,8 @@ extension SessionHandle {
 
   /// - Parameter request: returns the id of the call and its request, given the number of the message.
   func call(
-    token: SharedBytes, timeToLive: TimeSpan, by client: UInt64, now: MonotonicTime,
-    _ request: (UInt64) -> (CallID, SharedSlice)
+    token: ByteString, timeToLive: TimeSpan, by client: UInt64, now: MonotonicTime,
+    _ request: (UInt64) -> (CallID, ByteSlice)
   ) -> CallReceipt {
     let (receipt, signal) = update(at: now) { shared -> (CallReceipt, Signal?) in
       expireCalls(&shared, now: now)
@@ -167,13 +167,13 @@ extension SessionHandle {
       return false
     }
     return receiveReply(
-      to: id, SharedBytes(copying: message), range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
+      to: id, ByteString(copying: message), range, canBeLate: !traits.hasUnpairedSurrogates, now: now)
   }
 
   /// Returns whether the call had no reply yet.
   @discardableResult
   func receiveReply(
-    to id: CallID, _ copy: SharedBytes, _ range: Range<Int> = 0..<0, canBeLate: Bool, now: MonotonicTime
+    to id: CallID, _ copy: ByteString, _ range: Range<Int> = 0..<0, canBeLate: Bool, now: MonotonicTime
   ) -> Bool {
     let (isReply, notifier, signal) = update(at: now) { shared -> (Bool, Notifier?, Signal?) in
       let request = shared.calls.sequence(of: id)

@@ -84,7 +84,7 @@ extension SessionHandle {
     parts.id = owed.id
     parts.connection = owed.connection.number
     parts.namespace = owed.namespace
-    let message = SharedSlice(SharedBytes(parts.record))
+    let message = ByteSlice(ByteString(parts.record))
     let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
       guard shared.events?.owed[token] != nil, shared.events?.connection == owed.connection else {
         return (.gone, nil)
@@ -110,10 +110,10 @@ extension SessionHandle {
     event record: [UInt8], timeToLive: TimeSpan, by client: UInt64 = 0, now: MonotonicTime
   ) -> CallReceipt {
     var record = record
-    return call(token: SharedBytes([]), timeToLive: timeToLive, by: client, now: now) { sequence in
+    return call(token: ByteString([]), timeToLive: timeToLive, by: client, now: now) { sequence in
       let id = self.resumed.callIDBase &+ sequence
       EventRecord.set(id: id, in: &record)
-      return (CallID(acknowledgement: id), SharedSlice(SharedBytes(record)))
+      return (CallID(acknowledgement: id), ByteSlice(ByteString(record)))
     }
   }
 

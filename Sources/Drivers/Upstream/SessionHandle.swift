@@ -32,8 +32,8 @@ package final class SessionHandle: Sendable {
     case shutDown(flushWithin: TimeSpan, code: UInt16)
     /// Closes the socket without a handshake, and ends.
     case abort
-    case reconfigure(SharedSettings, because: ReplacementReason)
-    case changeTopics(SharedSettings)
+    case reconfigure(PreparedSettings, because: ReplacementReason)
+    case changeTopics(PreparedSettings)
     case networkChanged(NetworkChange)
   }
 
@@ -105,11 +105,11 @@ package final class SessionHandle: Sendable {
   let restoresState: Bool
   /// Whether the session connects only on demand.
   let isOnDemand: Atomic<Bool>
-  let settings: SharedSettings
+  let settings: PreparedSettings
   let sink: any UpstreamSink
   let logger: Logger
   let metrics: UpstreamMetrics
-  let attemptLimiter: SharedAttemptLimiter
+  let attemptLimiter: ConcurrentAttemptLimiter
   /// nil if the session is not stored.
   let journal: (any SessionJournal)?
   /// The clock by which stored idempotency keys expire; nil if the session is not stored.
@@ -129,8 +129,9 @@ package final class SessionHandle: Sendable {
   let lineLimiter: LogLineLimiter?
 
   private init(
-    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?, opened: OpenedJournal? = nil,
+    _ settings: PreparedSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
+    attemptLimiter: ConcurrentAttemptLimiter, owner: String?, lineLimiter: LogLineLimiter?,
+    opened: OpenedJournal? = nil,
     permission: WritePermission? = nil, lateCalls: LateCallTotal? = nil
   ) {
     self.lateCalls = owner.flatMap { owner in lateCalls.map { LateCallShare(of: $0, for: owner) } }
@@ -162,10 +163,10 @@ package final class SessionHandle: Sendable {
 
   package convenience init(
     _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter()
+    attemptLimiter: ConcurrentAttemptLimiter = ConcurrentAttemptLimiter()
   ) throws(TLSSettingsError) {
     self.init(
-      try SharedSettings(settings), sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter,
+      try PreparedSettings(settings), sink: sink, logger: logger, metrics: metrics, attemptLimiter: attemptLimiter,
       owner: nil,
       lineLimiter: nil)
   }
@@ -173,10 +174,10 @@ package final class SessionHandle: Sendable {
   /// A session that registers its own metrics.
   package convenience init(
     _ settings: UpstreamSettings, named name: String = "default", sink: any UpstreamSink, logger: Logger,
-    metrics: MetricsRegistry, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter()
+    metrics: MetricsRegistry, attemptLimiter: ConcurrentAttemptLimiter = ConcurrentAttemptLimiter()
   ) throws(TLSSettingsError) {
     self.init(
-      try SharedSettings(settings), named: name, sink: sink, logger: logger, metrics: metrics,
+      try PreparedSettings(settings), named: name, sink: sink, logger: logger, metrics: metrics,
       attemptLimiter: attemptLimiter)
   }
 
@@ -184,8 +185,8 @@ package final class SessionHandle: Sendable {
   ///   - name: the value of the metrics label `session`.
   ///   - opened: the journal of the session; nil if the session is not stored.
   package convenience init(
-    _ settings: SharedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
-    attemptLimiter: SharedAttemptLimiter, opened: OpenedJournal? = nil
+    _ settings: PreparedSettings, named name: String, sink: any UpstreamSink, logger: Logger, metrics: MetricsRegistry,
+    attemptLimiter: ConcurrentAttemptLimiter, opened: OpenedJournal? = nil
   ) {
     let own = UpstreamMetrics(metrics, session: name)
     self.init(
@@ -196,8 +197,8 @@ package final class SessionHandle: Sendable {
 
   /// A created session. The caller registers its metrics, which all created sessions use together.
   package convenience init(
-    _ settings: SharedSettings, ownedBy owner: String, sink: any UpstreamSink, logger: Logger,
-    sharedMetrics: UpstreamMetrics, attemptLimiter: SharedAttemptLimiter, lineLimiter: LogLineLimiter,
+    _ settings: PreparedSettings, ownedBy owner: String, sink: any UpstreamSink, logger: Logger,
+    sharedMetrics: UpstreamMetrics, attemptLimiter: ConcurrentAttemptLimiter, lineLimiter: LogLineLimiter,
     lateCalls: LateCallTotal? = nil
   ) {
     self.init(
@@ -212,8 +213,8 @@ package final class SessionHandle: Sendable {
   ///   - opened: nil if another gateway has the session. Then the handle is never started, and accepts nothing.
   ///   - permission: the permission of this handle to write to the upstream. It ends with `abort()`.
   package convenience init(
-    _ settings: SharedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
-    attemptLimiter: SharedAttemptLimiter, ownedBy owner: String? = nil, lineLimiter: LogLineLimiter? = nil,
+    _ settings: PreparedSettings, sink: any UpstreamSink, logger: Logger, sharedMetrics: UpstreamMetrics,
+    attemptLimiter: ConcurrentAttemptLimiter, ownedBy owner: String? = nil, lineLimiter: LogLineLimiter? = nil,
     opened: OpenedJournal?, permission: WritePermission? = nil, lateCalls: LateCallTotal? = nil
   ) {
     self.init(
@@ -467,7 +468,7 @@ package final class SessionHandle: Sendable {
 
   /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if
   /// the settings are equal, since certificates and credentials that they refer to may have changed.
-  package func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+  package func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     shared.withLock { shared in
       shared.correlation = settings.value.conventions.correlation
       shared.eventFormat = settings.declaration?.eventFormat
@@ -478,7 +479,7 @@ package final class SessionHandle: Sendable {
 
   /// Applies new settings that differ from the current ones only in their topics, from the next push on. The connection
   /// stays.
-  package func changeTopics(_ settings: SharedSettings) { send(.changeTopics(settings)) }
+  package func changeTopics(_ settings: PreparedSettings) { send(.changeTopics(settings)) }
 
   /// Whether the shutdown of the session is complete.
   package var hasEnded: Bool { shared.withLock { $0.hasEnded } }

@@ -74,8 +74,8 @@ package struct RateTable: Sendable {
 
   /// The result of one use.
   package enum Verdict: Equatable, Sendable {
-    /// `inShared`: the use was counted in the common place of clients without their own.
-    case admitted(inShared: Bool)
+    /// `inCommon`: the use was counted in the common place of clients without their own.
+    case admitted(inCommon: Bool)
     /// The use would be admitted after this time, if no other use comes before.
     case refused(wait: TimeSpan)
     /// The uses exceed the burst, so they can never be admitted.
@@ -85,7 +85,7 @@ package struct RateTable: Sendable {
   /// The place of a held request in the count of its client. It must be given back once.
   package struct Hold: Equatable, Sendable {
     package let key: Key
-    let inShared: Bool
+    let inCommon: Bool
   }
 
   private struct Entry: Sendable {
@@ -135,7 +135,7 @@ package struct RateTable: Sendable {
 
   /// Counts `uses` at once, or none of them.
   package mutating func use(_ rate: Rate, _ uses: Int = 1, by key: Key, at now: MonotonicTime) -> Verdict {
-    guard let limit = limits[rate], uses > 0 else { return .admitted(inShared: false) }
+    guard let limit = limits[rate], uses > 0 else { return .admitted(inCommon: false) }
     guard uses <= limit.burst else { return .impossible }
     let now = advance(to: now)
     let slot = slot(of: key, at: now)
@@ -143,7 +143,7 @@ package struct RateTable: Sendable {
     let allowed = now + limit.depth
     guard paidOff <= allowed else { return .refused(wait: TimeSpan(nanoseconds: Int64(paidOff - allowed))) }
     update(slot) { $0[rate] = paidOff }
-    return .admitted(inShared: slot == nil)
+    return .admitted(inCommon: slot == nil)
   }
 
   /// How long `uses` would have to wait now; zero if they would be admitted. Counts nothing.
@@ -157,10 +157,10 @@ package struct RateTable: Sendable {
   }
 
   /// Takes back uses that were admitted, because another limit refused them.
-  package mutating func refund(_ rate: Rate, _ uses: Int = 1, by key: Key, inShared: Bool, at now: MonotonicTime) {
+  package mutating func refund(_ rate: Rate, _ uses: Int = 1, by key: Key, inCommon: Bool, at now: MonotonicTime) {
     guard let limit = limits[rate] else { return }
     let now = advance(to: now)
-    let slot = inShared ? nil : slot(of: key, at: now)
+    let slot = inCommon ? nil : slot(of: key, at: now)
     update(slot) { $0[rate] -= min($0[rate], limit.spacing * UInt64(uses)) }
   }
 
@@ -186,14 +186,14 @@ package struct RateTable: Sendable {
     let slot = slot(of: key, at: now)
     guard entry(slot).held < limits.held ?? .max else { return nil }
     update(slot) { $0.held += 1 }
-    return Hold(key: key, inShared: slot == nil)
+    return Hold(key: key, inCommon: slot == nil)
   }
 
   /// Counts the end of a held request.
   package mutating func release(_ hold: Hold) {
     // An entry with held requests is in use, so it is still there.
-    guard hold.inShared || find(hold.key) != nil else { preconditionFailure("a held request was released twice") }
-    update(hold.inShared ? nil : find(hold.key)) { entry in
+    guard hold.inCommon || find(hold.key) != nil else { preconditionFailure("a held request was released twice") }
+    update(hold.inCommon ? nil : find(hold.key)) { entry in
       precondition(entry.held > 0, "a held request was released twice")
       entry.held -= 1
     }

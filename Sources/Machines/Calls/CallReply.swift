@@ -3,21 +3,21 @@ import ByteStreams
 /// The reply to a call: a message of the upstream in which the client's id replaces the gateway's id. It has three
 /// pieces, so that a large message is not copied.
 package struct CallReply: Sendable {
-  private let message: SharedBytes
+  private let message: ByteString
   /// The range of the gateway's id.
   private let range: Range<Int>
-  private let token: SharedBytes
+  private let token: ByteString
 
-  init(_ message: SharedBytes, _ range: Range<Int>, token: SharedBytes) {
+  init(_ message: ByteString, _ range: Range<Int>, token: ByteString) {
     self.message = message
     self.range = range
     self.token = token
   }
 
-  package var pieces: [SharedSlice] {
+  package var pieces: [ByteSlice] {
     [
-      SharedSlice(message, range: 0..<range.lowerBound), SharedSlice(token),
-      SharedSlice(message, range: range.upperBound..<message.count),
+      ByteSlice(message, range: 0..<range.lowerBound), ByteSlice(token),
+      ByteSlice(message, range: range.upperBound..<message.count),
     ]
   }
 

@@ -44,7 +44,7 @@ package struct CallTable: Sendable {
   }
 
   private struct Call: Sendable {
-    let token: SharedBytes
+    let token: ByteString
     let sequence: UInt64
     let lane: Int
     /// The client for which the call counts.
@@ -101,7 +101,7 @@ package struct CallTable: Sendable {
   ///   - token: the client's id, as JSON.
   ///   - sequence: the number of the message with the request.
   ///   - client: the client for which the call counts.
-  package mutating func open(_ id: CallID, token: SharedBytes, sequence: UInt64, by client: UInt64 = 0) -> Int {
+  package mutating func open(_ id: CallID, token: ByteString, sequence: UInt64, by client: UInt64 = 0) -> Int {
     precondition(hasRoom(for: client) && !contains(id), "a call needs room and a new id")
     total.add(by: client)
     let lane = freeLanes.popLast() ?? laneCount
@@ -162,7 +162,7 @@ package struct CallTable: Sendable {
   ///   - canBeLate: whether the message may be shown inside another document.
   ///   - hasMemory: whether late calls may use this many bytes more.
   package mutating func receive(
-    _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime,
+    _ id: CallID, _ message: ByteString, _ range: Range<Int>, canBeLate: Bool, now: MonotonicTime,
     hasMemory: (Int) -> Bool = { _ in true }
   ) -> Match {
     guard let call = calls[id] else {

@@ -20,7 +20,7 @@ package struct LateCalls: Sendable {
 
   private struct Call: Sendable {
     let id: CallID
-    let token: SharedBytes
+    let token: ByteString
     /// The principal of its client.
     let caller: String
     /// The client for which the call counts; 0 if clients cannot be distinguished.
@@ -39,7 +39,7 @@ package struct LateCalls: Sendable {
   private var order = RingDeque<UInt64>(filler: 0)
   private var replyBytes = 0
   /// The calls of each client, and the bytes of their replies.
-  private var holdings = ClientHoldings()
+  private var holdings = ClientTotals()
   /// Memory of all calls and their replies, in bytes.
   private(set) var memory = 0
   /// The latest time of any input. Threads pass times that are slightly out of order.
@@ -55,7 +55,7 @@ package struct LateCalls: Sendable {
   ///   - client: the client for which the call counts; 0 if clients cannot be distinguished.
   ///   - hasMemory: whether late calls may use this many bytes more. If not, the call is not remembered.
   mutating func add(
-    _ id: CallID, token: SharedBytes, sequence: UInt64, from caller: String, by client: UInt64, now: MonotonicTime,
+    _ id: CallID, token: ByteString, sequence: UInt64, from caller: String, by client: UInt64, now: MonotonicTime,
     hasMemory: (Int) -> Bool
   ) {
     expire(now: now)
@@ -72,7 +72,7 @@ package struct LateCalls: Sendable {
   /// Records a message as a late reply. Returns false if no call waits for it, the call has a reply already, or there
   /// is no room.
   mutating func receive(
-    _ id: CallID, _ message: SharedBytes, _ range: Range<Int>, now: MonotonicTime, hasMemory: (Int) -> Bool
+    _ id: CallID, _ message: ByteString, _ range: Range<Int>, now: MonotonicTime, hasMemory: (Int) -> Bool
   ) -> Bool {
     expire(now: now)
     guard let sequence = sequences[id], let call = calls[sequence], call.reply == nil,

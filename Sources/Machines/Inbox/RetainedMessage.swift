@@ -43,10 +43,10 @@ package struct RetainedMessage: Sendable {
   /// Whether `rendered` contains CR or LF. They can only be between the tokens of JSON from the upstream.
   package let hasLineBreaks: Bool
   /// The JSON object in a response, from `{` to `}`.
-  package let rendered: SharedBytes
+  package let rendered: ByteString
 
   fileprivate init(
-    _ id: Cursor, arrival: MonotonicTime, kind: Kind, topic: Range<Int>, dataStart: Int, rendered: SharedBytes
+    _ id: Cursor, arrival: MonotonicTime, kind: Kind, topic: Range<Int>, dataStart: Int, rendered: ByteString
   ) {
     sequence = id.sequence
     self.arrival = arrival
@@ -70,7 +70,7 @@ package struct RetainedMessage: Sendable {
   }
 
   /// Restores a stored message; nil if `layout` does not fit `rendered`, since stored values may be damaged.
-  package init?(_ sequence: UInt64, arrival: MonotonicTime, layout: UInt64, rendered: SharedBytes) {
+  package init?(_ sequence: UInt64, arrival: MonotonicTime, layout: UInt64, rendered: ByteString) {
     guard let kind = Kind(rawValue: UInt8(truncatingIfNeeded: layout)), layout < 1 << 49 else { return nil }
     self.sequence = sequence
     self.arrival = arrival
@@ -224,8 +224,8 @@ package struct RetainedMessage: Sendable {
   }
 
   /// The payload as the upstream sent it, if `rendered` contains it byte for byte.
-  package var embeddedPayload: SharedSlice? {
-    kind == .json || kind == .event ? SharedSlice(rendered, range: dataRange) : nil
+  package var embeddedPayload: ByteSlice? {
+    kind == .json || kind == .event ? ByteSlice(rendered, range: dataRange) : nil
   }
 
   /// Appends the payload as the upstream sent it.
@@ -348,7 +348,7 @@ package struct MessageRenderer: ~Copyable {
     _ id: Cursor, _ arrival: MonotonicTime, _ kind: RetainedMessage.Kind, _ topic: Range<Int>, _ dataStart: Int
   ) -> RetainedMessage {
     scratch.append(UInt8(ascii: "}"))
-    let rendered = SharedBytes(copying: scratch.bytes)
+    let rendered = ByteString(copying: scratch.bytes)
     if scratch.allocatedBytes > Self.scratchKept { scratch.releaseStorage() }
     return RetainedMessage(id, arrival: arrival, kind: kind, topic: topic, dataStart: dataStart, rendered: rendered)
   }

@@ -7,9 +7,9 @@ package struct StoredPush: Equatable, Sendable {
   package let time: Int64
   /// See `RetainedMessage.layout`.
   package let layout: UInt64
-  package let rendered: SharedBytes
+  package let rendered: ByteString
 
-  package init(number: UInt64, time: Int64, layout: UInt64, rendered: SharedBytes) {
+  package init(number: UInt64, time: Int64, layout: UInt64, rendered: ByteString) {
     self.number = number
     self.time = time
     self.layout = layout
@@ -85,7 +85,7 @@ package enum LogChange: Equatable, Sendable {
 package struct StoredLog: Equatable, Sendable {
   /// The retained pushes. Their numbers end before `nextPush`.
   package private(set) var pushes = RingDeque(
-    filler: StoredPush(number: 0, time: 0, layout: 0, rendered: SharedBytes([])))
+    filler: StoredPush(number: 0, time: 0, layout: 0, rendered: ByteString([])))
   package private(set) var nextPush: UInt64 = 1
   /// The gaps before and after the retained pushes, in order, and the newest gap that was dropped.
   package private(set) var gaps: [StoredGap] = []

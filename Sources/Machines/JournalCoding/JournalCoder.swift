@@ -134,12 +134,12 @@ package struct JournalCoder: ~Copyable, ~Escapable {
     return read()
   }
 
-  package mutating func shared(_ value: SharedBytes?) -> SharedBytes {
+  package mutating func shared(_ value: ByteString?) -> ByteString {
     if let value, !isReading {
       write(value.bytes)
       return value
     }
-    return SharedBytes(read())
+    return ByteString(read())
   }
 
   package mutating func text(_ value: String?) -> String {

@@ -5,7 +5,7 @@ extension Outbox {
   /// Queues all messages, with consecutive numbers, or none. The result has the number of the first message. The
   /// parameters have the same meaning as in `enqueue`.
   package mutating func enqueueAll(
-    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
+    _ payloads: [ByteSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
     now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
@@ -24,7 +24,7 @@ extension Outbox {
   }
 
   /// The limit that all these messages together would exceed; nil if none.
-  private func exceededLimit(for payloads: [SharedSlice], replacing topic: String?, by client: UInt64) -> QueueLimit? {
+  private func exceededLimit(for payloads: [ByteSlice], replacing topic: String?, by client: UInt64) -> QueueLimit? {
     // With a replacement key, each message replaces the message before it.
     let count = topic == nil ? payloads.count : 1
     let size = topic == nil ? payloads.reduce(0) { $0 + $1.count } : payloads.map(\.count).max() ?? 0
@@ -41,7 +41,7 @@ package enum BatchLimit: Equatable, Sendable {
 extension OutboxSettings {
   /// The limit that these messages exceed together even if the outbox is empty; nil if none. Such a batch is refused
   /// each time, until a setting changes.
-  package func batchLimit(for payloads: [SharedSlice], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
+  package func batchLimit(for payloads: [ByteSlice], timeToLive: TimeSpan?, topic: String?) -> BatchLimit? {
     if timeToLive == .zero, let pace, payloads.count > pace.burst { return .burst }
     // With a replacement key, each message replaces the message before it, and an empty outbox accepts any single
     // message.

@@ -52,7 +52,7 @@ extension Outbox {
     let position = ring.end
     ring.append(
       Entry(
-        sequence: sequence, payload: SharedSlice(message.payload), topic: message.topic, deadline: deadline,
+        sequence: sequence, payload: ByteSlice(message.payload), topic: message.topic, deadline: deadline,
         kind: message.kind, isStored: true, attempts: mayHaveArrived ? 1 : 0))
     messages += 1
     waiting += 1
@@ -152,11 +152,11 @@ extension Outbox {
   /// overtake messages that wait to be stored, so it ends.
   package mutating func storeChanged(hasFailed: Bool) {
     storeHasFailed = hasFailed
-    if isHeldByStore { endImmediate() }
+    if isStoppedByStore { endImmediate() }
   }
 
   /// Whether the store has failed, and messages wait that must not be written before it works again.
-  var isHeldByStore: Bool {
+  var isStoppedByStore: Bool {
     guard storeHasFailed, waiting > 0, lastStored > permitted else { return false }
     return (takenEnd..<ring.end).contains {
       ring[$0].isStored && ring[$0].payload != nil && ring[$0].sequence > permitted

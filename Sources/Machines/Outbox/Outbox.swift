@@ -19,7 +19,7 @@ package struct Outbox: Sendable {
   struct Entry: Sendable {
     var sequence: UInt64 = 0
     /// nil once the message has ended or was released: its position is skipped.
-    var payload: SharedSlice?
+    var payload: ByteSlice?
     var topic: String?
     var deadline = MonotonicTime.distantFuture
     /// The client for which the message counts; 0 if it is unknown, as for a message of an earlier process.
@@ -108,7 +108,7 @@ package struct Outbox: Sendable {
   /// Written messages that are kept until they are confirmed.
   var kept = 0
   /// How much of `messages`, `kept` and `bytes` each client has.
-  var holdings = ClientHoldings()
+  var holdings = ClientTotals()
   /// Messages that have ended since the last `takeEnded`: messages with `reportsEnd` whose payload was still kept, and
   /// every message that was too large.
   package internal(set) var ended: [UInt64] = []
@@ -165,7 +165,7 @@ package struct Outbox: Sendable {
   ///   - reportsEnd: `takeEnded` reports the message if it ends in the queue.
   ///   - client: the client for which it counts; 0 if clients cannot be distinguished.
   package mutating func enqueue(
-    _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
+    _ payload: ByteSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, reportsEnd: Bool = false,
     by client: UInt64 = 0, now: MonotonicTime
   ) -> EnqueueResult {
     enqueue(
@@ -177,7 +177,7 @@ package struct Outbox: Sendable {
   ///   make room for another.
   @inline(__always)
   mutating func enqueue(
-    _ payload: SharedSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String?, reportsEnd: Bool,
+    _ payload: ByteSlice, kind: MessageKind, timeToLive: TimeSpan?, topic: String?, reportsEnd: Bool,
     by client: UInt64, droppingBefore first: UInt64, now: MonotonicTime
   ) -> EnqueueResult {
     guard !isClosed else { return .closed }
@@ -222,7 +222,7 @@ package struct Outbox: Sendable {
 
   /// Queues messages in their order, each like the function above.
   package mutating func enqueue(
-    _ payloads: [SharedSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
+    _ payloads: [ByteSlice], kind: MessageKind, timeToLive: TimeSpan?, topic: String? = nil, by client: UInt64 = 0,
     now: MonotonicTime
   ) -> [EnqueueResults] {
     var all: [EnqueueResults] = []
@@ -249,7 +249,7 @@ package struct Outbox: Sendable {
   func notReadyReason(for count: Int, now: MonotonicTime) -> EnqueueResult.NotReadyReason? {
     guard isOpenForTaking else { return .notConnected }
     if isBlocked { return .blocked }
-    if isHeldByStore { return .storeFailed }
+    if isStoppedByStore { return .storeFailed }
     guard let bucket, bucket.available(now: now) < waiting + count else { return nil }
     return .pace(until: bucket.nextToken(now: now))
   }

@@ -73,7 +73,7 @@ package struct OutboxSettings: Sendable, Equatable {
 package struct OutboxMessage: Sendable {
   package let sequence: UInt64
   package let kind: MessageKind
-  package let payload: SharedSlice
+  package let payload: ByteSlice
   /// Whether it was queued with `reportsEnd`, as the request of a call.
   package let reportsEnd: Bool
   /// The client for which it counts; 0 if it is unknown.

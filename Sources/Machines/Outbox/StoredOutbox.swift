@@ -4,7 +4,7 @@ import JournalCoding
 /// A message on its way to the upstream, as it is stored. Times are wall-clock times, in milliseconds of UNIX time.
 package struct StoredMessage: Equatable, Sendable {
   package let number: UInt64
-  package let payload: SharedBytes
+  package let payload: ByteString
   package let kind: MessageKind
   package let topic: String?
   /// When it expires; nil if it does not.
@@ -13,7 +13,7 @@ package struct StoredMessage: Equatable, Sendable {
   package let time: Int64
 
   package init(
-    number: UInt64, payload: SharedBytes, kind: MessageKind, topic: String?, deadline: Int64?, time: Int64
+    number: UInt64, payload: ByteString, kind: MessageKind, topic: String?, deadline: Int64?, time: Int64
   ) {
     self.number = number
     self.payload = payload

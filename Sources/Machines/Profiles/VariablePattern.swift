@@ -55,7 +55,7 @@ package struct VariablePattern: Hashable, Sendable, CustomStringConvertible {
   /// Maximum length of a pattern, in bytes. The pattern of a UUID, one of the longest useful patterns, has 60 bytes.
   package static let maximumLength = 256
   /// Maximum number of repetitions. No value is longer.
-  static let maximumCount = SessionVariable.longestValue
+  static let maximumCount = ProfileVariable.longestValue
 
   package static let expectation =
     "characters and classes, each with ?, *, + or {m,n}, such as [A-Z]{3,8} or order-\\d+; groups and alternatives are not supported"

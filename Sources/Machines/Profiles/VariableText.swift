@@ -15,7 +15,7 @@ package struct VariableText: Hashable, Sendable {
     while let character = rest.first {
       if character == "{", let end = rest.firstIndex(of: "}") {
         let name = rest[rest.index(after: rest.startIndex)..<end]
-        if SessionVariable.isName(name) {
+        if ProfileVariable.isName(name) {
           if !plain.isEmpty { pieces.append(.text(plain)) }
           plain = ""
           pieces.append(.variable(String(name)))

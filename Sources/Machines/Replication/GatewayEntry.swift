@@ -22,7 +22,7 @@ package struct GatewayEntry: Hashable, Sendable {
   package var unreachable: [GatewayID]
 
   package init(
-    beat: UInt64 = 0, history: String, lease: TimeSpan = LeaseTimes().lease, format: UInt32 = 1,
+    beat: UInt64 = 0, history: String, lease: TimeSpan = TenureTimes().lease, format: UInt32 = 1,
     isDraining: Bool = false, address: String = "", configuration: String = "",
     unreachable: [GatewayID] = []
   ) {
@@ -75,7 +75,7 @@ package struct GatewayEntry: Hashable, Sendable {
         history = value.text()
       } else if name.equals("lease") {
         guard let milliseconds = value.decimalValue() else { return nil }
-        lease = min(.milliseconds(Int64(clamping: milliseconds)), LeaseTimes.maximumLease)
+        lease = min(.milliseconds(Int64(clamping: milliseconds)), TenureTimes.longestTenure)
       } else if name.equals("format") {
         guard let number = value.decimalValue(), let format = UInt32(exactly: number) else { return nil }
         self.format = format

@@ -18,7 +18,7 @@ package struct HistoryWatch: Sendable {
   }
 
   package let own: GatewayID
-  private let times: LeaseTimes
+  private let times: TenureTimes
   /// Empty before the first connection.
   package private(set) var history = ""
   /// When this process first saw the present history.
@@ -41,7 +41,7 @@ package struct HistoryWatch: Sendable {
   /// acquisition needs all entries are not acquired.
   package static let maximumGateways = 1024
 
-  package init(own: GatewayID, _ times: LeaseTimes = LeaseTimes()) {
+  package init(own: GatewayID, _ times: TenureTimes = TenureTimes()) {
     self.own = own
     self.times = times
     longestLease = times.lease

@@ -4,7 +4,7 @@ import ByteStreams
 ///
 /// If Redis has lost a term, another gateway may begin a term with the same counter. The random bits distinguish the
 /// two terms, so that no push id of one equals a push id of the other.
-package struct ShareTerm: Hashable, Comparable, Sendable {
+package struct HolderTerm: Hashable, Comparable, Sendable {
   package let value: UInt64
 
   /// The counter is from 1 and has 30 bits, since numbers in a journal have at most 62.
@@ -26,24 +26,24 @@ package struct ShareTerm: Hashable, Comparable, Sendable {
     self.value = value
   }
 
-  package static func < (left: ShareTerm, right: ShareTerm) -> Bool { left.value < right.value }
+  package static func < (left: HolderTerm, right: HolderTerm) -> Bool { left.value < right.value }
 }
 
 /// The identity of a tenure, which the holder stores in the record and all of its scripts compare: `term:gateway:64
 /// random bits`.
 package struct HolderToken: Hashable, Sendable {
-  package let term: ShareTerm
+  package let term: HolderTerm
   package let gateway: GatewayID
   /// Random bits that distinguish two attempts of one gateway, since replies may be lost.
   package let bits: UInt64
 
-  package init(term: ShareTerm, gateway: GatewayID, bits: UInt64) {
+  package init(term: HolderTerm, gateway: GatewayID, bits: UInt64) {
     self.term = term
     self.gateway = gateway
     self.bits = bits
   }
 
-  static let textLength = ShareTerm.textLength + 1 + GatewayID.textLength + 1 + 16
+  static let textLength = HolderTerm.textLength + 1 + GatewayID.textLength + 1 + 16
 
   package func write(into output: inout ByteQueue) {
     term.write(into: &output)
@@ -55,10 +55,10 @@ package struct HolderToken: Hashable, Sendable {
 
   /// Returns nil if the text is not in the form that `write` produces.
   package init?(_ text: Span<UInt8>) {
-    let first = ShareTerm.textLength
+    let first = HolderTerm.textLength
     let second = first + 1 + GatewayID.textLength
     guard text.count == Self.textLength, text[first] == UInt8(ascii: ":"), text[second] == UInt8(ascii: ":"),
-      let term = ShareTerm(text.extracting(first: first)),
+      let term = HolderTerm(text.extracting(first: first)),
       let gateway = GatewayID(text.extracting(first + 1..<second)),
       let bits = text.extracting(second + 1..<text.count).hexadecimalValue()
     else { return nil }
@@ -68,12 +68,12 @@ package struct HolderToken: Hashable, Sendable {
 
 /// The terms of a session that gateways share, with the numbers of their first pushes, the oldest first. The field of
 /// the record in `m` has the form `term@number term@number`.
-package struct ShareTerms: Hashable, Sendable {
+package struct HolderTerms: Hashable, Sendable {
   package struct Begin: Hashable, Sendable {
-    package let term: ShareTerm
+    package let term: HolderTerm
     package let firstPush: UInt64
 
-    package init(_ term: ShareTerm, firstPush: UInt64) {
+    package init(_ term: HolderTerm, firstPush: UInt64) {
       self.term = term
       self.firstPush = firstPush
     }
@@ -96,7 +96,7 @@ package struct ShareTerms: Hashable, Sendable {
     if begins.count > Self.maximum { begins.removeFirst() }
   }
 
-  package func appending(_ term: ShareTerm, firstPush: UInt64) -> ShareTerms {
+  package func appending(_ term: HolderTerm, firstPush: UInt64) -> HolderTerms {
     var result = self
     result.append(Begin(term, firstPush: firstPush))
     return result
@@ -104,7 +104,7 @@ package struct ShareTerms: Hashable, Sendable {
 
   /// Whether a session with these terms has all entries of a session with `other` terms, whose last push has the number
   /// `end`. True if the last of the other terms is among these terms, and has not ended here before `end`.
-  package func extend(_ other: ShareTerms, endingAt end: UInt64) -> Bool {
+  package func extend(_ other: HolderTerms, endingAt end: UInt64) -> Bool {
     guard let last = other.last else { return true }
     guard let index = begins.firstIndex(where: { $0.term == last.term }) else { return false }
     return index + 1 == begins.count || end < begins[index + 1].firstPush
@@ -124,8 +124,8 @@ package struct ShareTerms: Hashable, Sendable {
     var start = 0
     while start < text.count {
       let end = text.firstIndex(of: UInt8(ascii: " "), from: start) ?? text.count
-      let at = start + ShareTerm.textLength
-      guard at < end, text[at] == UInt8(ascii: "@"), let term = ShareTerm(text.extracting(start..<at)),
+      let at = start + HolderTerm.textLength
+      guard at < end, text[at] == UInt8(ascii: "@"), let term = HolderTerm(text.extracting(start..<at)),
         let number = text.extracting(at + 1..<end).decimalValue(), number > 0, begins.count < Self.maximum,
         begins.last.map({ $0.term < term && $0.firstPush <= UInt64(number) }) ?? true
       else { return nil }

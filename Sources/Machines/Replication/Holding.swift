@@ -29,7 +29,7 @@ package struct Holding: Sendable {
   }
 
   package private(set) var token: HolderToken
-  private var terms: ShareTerms
+  private var terms: HolderTerms
   private let epoch: UInt64
   /// The number of the last stored write.
   package private(set) var sequence: UInt64

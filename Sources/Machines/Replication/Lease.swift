@@ -2,7 +2,7 @@ import ByteStreams
 
 /// The duration of a gateway's tenure without a heartbeat, and the times that follow from it. A gateway's entry has its
 /// `lease`, so gateways with different settings may run side by side.
-package struct LeaseTimes: Hashable, Sendable {
+package struct TenureTimes: Hashable, Sendable {
   /// Other gateways acquire the sessions of a gateway whose entry has not changed for this time, or for their own lease
   /// if that is longer.
   package var lease: TimeSpan
@@ -17,7 +17,7 @@ package struct LeaseTimes: Hashable, Sendable {
 
   /// The longest lease that is accepted in another gateway's entry, so that a wrong entry does not block sessions for
   /// ever.
-  package static let maximumLease = TimeSpan.seconds(600)
+  package static let longestTenure = TimeSpan.seconds(600)
 
   /// - Parameter margin: nil for a fifth of the lease, but at least a second, since the socket must be closed within
   ///   it.
@@ -33,7 +33,7 @@ package struct LeaseTimes: Hashable, Sendable {
 /// The heartbeat of this gateway, and its deadline. Before the deadline, no other gateway acquires its sessions, and it
 /// may write to upstreams.
 package struct Heartbeat: Sendable {
-  package let times: LeaseTimes
+  package let times: TenureTimes
   /// The time until which this gateway may write.
   package private(set) var deadline = MonotonicTime.zero
   /// The number of deadlines that have passed. A session that was held before such a deadline must be acquired again.
@@ -45,7 +45,7 @@ package struct Heartbeat: Sendable {
   /// When the pending heartbeat was sent; nil if none is pending.
   private var sent: MonotonicTime?
 
-  package init(_ times: LeaseTimes = LeaseTimes()) { self.times = times }
+  package init(_ times: TenureTimes = TenureTimes()) { self.times = times }
 
   /// When to call `send`; nil while a heartbeat is pending.
   package var nextTime: MonotonicTime? { sent == nil ? next : nil }

@@ -10,7 +10,7 @@ package struct SharedRecord: Hashable, Sendable {
   package var sequence: UInt64
   /// The epoch of the cursors; 0 if the session was never acquired.
   package var epoch: UInt64
-  package var terms: ShareTerms
+  package var terms: HolderTerms
   /// No term has a greater counter, not even a term that Redis has lost.
   package var counter: UInt32
   /// The format of the last holder's writes.
@@ -22,7 +22,7 @@ package struct SharedRecord: Hashable, Sendable {
 
   package init(
     token: HolderToken? = nil, history: String = "", sequence: UInt64 = 0, epoch: UInt64 = 0,
-    terms: ShareTerms = ShareTerms(), counter: UInt32 = 0,
+    terms: HolderTerms = HolderTerms(), counter: UInt32 = 0,
     format: UInt32 = Self.newestFormat, successor: GatewayID? = nil, last: PushEntryID = .none
   ) {
     self.token = token
@@ -49,9 +49,9 @@ package struct SharedRecord: Hashable, Sendable {
   package static var counterDistance: UInt32 { 1 << 10 }
 
   /// The number of the next term.
-  func nextTerm(in history: String, after counter: UInt32, random: UInt32) -> ShareTerm {
+  func nextTerm(in history: String, after counter: UInt32, random: UInt32) -> HolderTerm {
     let step = isNew || self.history == history ? 1 : Self.counterDistance
-    return ShareTerm(counter: max(counter, self.counter) &+ step, random: random)
+    return HolderTerm(counter: max(counter, self.counter) &+ step, random: random)
   }
 
   /// Whether the session was never acquired.
@@ -79,7 +79,7 @@ package struct SharedRecord: Hashable, Sendable {
       epoch = value
     }
     if let text = fields[4] {
-      guard let terms = ShareTerms(text.span) else { return nil }
+      guard let terms = HolderTerms(text.span) else { return nil }
       self.terms = terms
     }
     if let text = fields[5], !text.isEmpty {
@@ -146,7 +146,7 @@ package struct Acquisition: Hashable, Sendable {
   package let entry: [UInt8]?
   package let token: HolderToken
   /// The terms, which end with the term of `token`.
-  package let terms: ShareTerms
+  package let terms: HolderTerms
   /// A random number if the session was never acquired, otherwise unchanged.
   package let epoch: UInt64
   /// The history of the record afterwards. An acquisition does not stamp.

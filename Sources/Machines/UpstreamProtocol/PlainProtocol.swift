@@ -11,7 +11,7 @@ package struct PlainProtocol: UpstreamProtocol {
   /// Values for the placeholders of templates.
   private var values = TemplateValues()
   /// Setup messages that are rendered but not sent yet, by step.
-  private(set) var prepared: [Int: SharedBytes] = [:]
+  private(set) var prepared: [Int: ByteString] = [:]
   package private(set) var awaitedStep: Int?
 
   package init(_ conventions: UpstreamConventions) {
@@ -74,13 +74,13 @@ package struct PlainProtocol: UpstreamProtocol {
 
   package mutating func heartbeat(
     _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
-  ) throws(TemplateError) -> SharedBytes? {
+  ) throws(TemplateError) -> ByteString? {
     guard let template = conventions.client.message else { return nil }
     values.counter = counter
     return try render(template, memory, now: now)
   }
 
-  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> ByteString? {
     defer { values.triggeringMessage = [] }
     guard let template = conventions.server.reply else { return nil }
     return try render(template, memory, now: now)
@@ -88,12 +88,12 @@ package struct PlainProtocol: UpstreamProtocol {
 
   private mutating func render(
     _ template: Template, _ memory: ProtocolMemory, now: Int64
-  ) throws(TemplateError) -> SharedBytes {
+  ) throws(TemplateError) -> ByteString {
     values.now = now
     values.cursor = memory.cursor
     if memory.cursor == nil, let initial = conventions.cursor.initial {
       values.cursor = try initial.rendered(with: values)
     }
-    return SharedBytes(try template.rendered(with: values))
+    return ByteString(try template.rendered(with: values))
   }
 }

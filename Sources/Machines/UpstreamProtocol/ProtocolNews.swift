@@ -4,13 +4,13 @@ import Continuity
 /// An event for clients.
 package struct ProtocolPush: Equatable, Sendable {
   /// An `EventRecord`.
-  package let record: SharedBytes
+  package let record: ByteString
   /// The message that acknowledges the event, to be sent when the push is stored; nil if there is none.
-  package let acknowledgement: SharedBytes?
+  package let acknowledgement: ByteString?
   /// The continuation after this event, if the server can restore the state of its namespace.
   package let recovery: Continuation?
 
-  package init(record: SharedBytes, acknowledgement: SharedBytes?, recovery: Continuation? = nil) {
+  package init(record: ByteString, acknowledgement: ByteString?, recovery: Continuation? = nil) {
     self.record = record
     self.acknowledgement = acknowledgement
     self.recovery = recovery
@@ -25,7 +25,7 @@ package struct ProtocolPush: Equatable, Sendable {
 package struct ProtocolReply: Equatable, Sendable {
   package let id: UInt64
   /// `{"args":[…],"attachments":[…]}`
-  package let document: SharedBytes
+  package let document: ByteString
   /// Whether the document can be embedded in other documents.
   package let isEmbeddable: Bool
 
@@ -36,10 +36,10 @@ package struct ProtocolReply: Equatable, Sendable {
 
 /// A WebSocket message that the session itself sends.
 package struct ProtocolFrame: Sendable {
-  package let payload: SharedBytes
+  package let payload: ByteString
   package let kind: MessageKind
 
-  package init(_ payload: SharedBytes, _ kind: MessageKind = .text) {
+  package init(_ payload: ByteString, _ kind: MessageKind = .text) {
     self.payload = payload
     self.kind = kind
   }
@@ -87,7 +87,7 @@ package struct ProtocolNews: Equatable, Sendable {
   /// A namespace is connected, and the server has not restored its state: pushes may be missing.
   package var isStateLost = false
   /// The acknowledgement of an event that is not passed on.
-  package var acknowledgement: SharedBytes?
+  package var acknowledgement: ByteString?
 
   package init() {}
 

@@ -6,9 +6,9 @@ import JournalCoding
 package struct StoredSubscription: Equatable, Sendable {
   package let key: [UInt8]
   package let kind: MessageKind
-  package let payload: SharedBytes
+  package let payload: ByteString
 
-  package init(key: [UInt8], kind: MessageKind, payload: SharedBytes) {
+  package init(key: [UInt8], kind: MessageKind, payload: ByteString) {
     self.key = key
     self.kind = kind
     self.payload = payload

@@ -50,7 +50,7 @@ package struct SubscriptionLedger: Sendable {
 
   package struct Entry: Sendable {
     package let kind: MessageKind
-    package let payload: SharedBytes
+    package let payload: ByteString
     package let key: [UInt8]
     /// The number of the client's message; nil if an earlier process accepted it.
     package let message: UInt64?
@@ -70,7 +70,7 @@ package struct SubscriptionLedger: Sendable {
   private var lastSequence: UInt64 = 0
   /// Total size of the stored messages and keys, in bytes.
   package private(set) var bytes = 0
-  private var holdings = ClientHoldings()
+  private var holdings = ClientTotals()
 
   package init(_ rules: SubscriptionRules) { self.rules = rules }
 
@@ -82,7 +82,7 @@ package struct SubscriptionLedger: Sendable {
 
   /// Adds a subscription of an earlier process. Returns false if it is not added, since it is beyond the limits or
   /// would not be recognised now.
-  package mutating func restore(_ key: [UInt8], _ payload: SharedBytes, kind: MessageKind) -> Bool {
+  package mutating func restore(_ key: [UInt8], _ payload: ByteString, kind: MessageKind) -> Bool {
     lastSequence += 1
     let entry = Entry(kind: kind, payload: payload, key: key, message: nil, client: 0, sequence: lastSequence)
     // Its client is not known any more, and may have used the reserve.
@@ -117,7 +117,7 @@ package struct SubscriptionLedger: Sendable {
   ///   - callID: the location of the id of a call; nil if the message is not a call. The gateway made that id. A
   ///     subscription whose key is that id is not stored, since no client could remove it.
   package mutating func sent(
-    _ payload: SharedSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
+    _ payload: ByteSlice, kind: MessageKind, message: UInt64? = nil, by client: UInt64 = 0,
     callID: JSONPointer? = nil
   ) -> Effect {
     guard payload.count <= Self.largestExamined else { return .none }

@@ -32,10 +32,10 @@ package protocol UpstreamProtocol: Sendable {
   /// The heartbeat message with this number, counted from 1; nil if none is configured.
   mutating func heartbeat(
     _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
-  ) throws(TemplateError) -> SharedBytes?
+  ) throws(TemplateError) -> ByteString?
 
   /// The response to the heartbeat that `receive` reported last; nil if none is configured.
-  mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes?
+  mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> ByteString?
 
   /// The text message that is a ping with this counter, or a heartbeat if the counter is nil. Returns nil if no ping
   /// can be sent now, since too many pings have no pong (`ProtocolCapabilities.messagePings`).
@@ -63,8 +63,8 @@ extension UpstreamProtocol {
   package mutating func next(_ memory: inout ProtocolMemory) -> ProtocolEvent? { nil }
   package mutating func heartbeat(
     _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
-  ) throws(TemplateError) -> SharedBytes? { nil }
-  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+  ) throws(TemplateError) -> ByteString? { nil }
+  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> ByteString? {
     nil
   }
   package mutating func ping(_ counter: UInt64?) -> StaticString? { nil }

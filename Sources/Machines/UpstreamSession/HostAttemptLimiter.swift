@@ -68,14 +68,14 @@ package struct HostAttemptLimiter: Sendable {
     slack = spacing * Int64(limits.burst - 1)
   }
 
-  /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesHold`: an
+  /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesPause`: an
   /// operator requested the attempt, so it does not wait for the end of a hold.
   package mutating func admit(
-    _ host: String, _ ticket: Ticket?, overridesHold: Bool = false, now: MonotonicTime
+    _ host: String, _ ticket: Ticket?, overridesPause: Bool = false, now: MonotonicTime
   ) -> Verdict {
     var state = hosts[host] ?? HostState()
     defer { keep(state, host) }
-    if overridesHold, now < state.heldUntil, now >= state.nextOverride, state.inProgress < limits.concurrent {
+    if overridesPause, now < state.heldUntil, now >= state.nextOverride, state.inProgress < limits.concurrent {
       state.nextOverride = now + Self.overrideInterval
       state.inProgress += 1
       if let ticket, ticket.host == host { free(ticket.slot, &state, now: now) }

@@ -22,10 +22,10 @@ package struct OverlapFilter: Sendable {
 
   /// A push that is held.
   package struct Push: Sendable {
-    package let payload: SharedBytes
+    package let payload: ByteString
     package let kind: MessageKind
 
-    package init(_ payload: SharedBytes, kind: MessageKind) {
+    package init(_ payload: ByteString, kind: MessageKind) {
       self.payload = payload
       self.kind = kind
     }
@@ -131,7 +131,7 @@ package struct OverlapFilter: Sendable {
     guard generation == older.generation || generation == newer.generation else { return true }
     // Two connections deliver the same push at most twice.
     let isThird = withheld.remove(digest) != nil
-    if isThird { released.append(Push(SharedBytes(copying: payload), kind: kind)) }
+    if isThird { released.append(Push(ByteString(copying: payload), kind: kind)) }
     // Equal bytes prove nothing once both connections may deliver responses.
     let mayBePaired = !mayReceiveResponses || !(isThird || history.mayAllBeResponses || history.isRepeated(digest))
     if generation == older.generation {
@@ -158,7 +158,7 @@ package struct OverlapFilter: Sendable {
       if mayBePaired { newer.append(digest, nil, &released) }
       return true
     }
-    newer.append(mayBePaired ? digest : 0, Push(SharedBytes(copying: payload), kind: kind), &released)
+    newer.append(mayBePaired ? digest : 0, Push(ByteString(copying: payload), kind: kind), &released)
     if newer.held > Self.heldBytes { newer.release(&released) }
     return false
   }

@@ -53,9 +53,9 @@ package struct PriorityMessage: Sendable {
 
   package let purpose: Purpose
   package let kind: MessageKind
-  package let payload: SharedBytes
+  package let payload: ByteString
 
-  package init(_ purpose: Purpose, kind: MessageKind, payload: SharedBytes) {
+  package init(_ purpose: Purpose, kind: MessageKind, payload: ByteString) {
     self.purpose = purpose
     self.kind = kind
     self.payload = payload

@@ -50,10 +50,10 @@ package struct ReconnectPolicy: Sendable {
   struct Decision: Equatable {
     var verdict: Verdict
     /// How long no session may connect to this host.
-    var hostHold: TimeSpan?
+    var hostPause: TimeSpan?
     /// How long this session does not use this URL. `otherURLDelay`: the wait before an attempt at another URL, if
     /// there is one.
-    var urlHold: TimeSpan?
+    var urlPause: TimeSpan?
     var otherURLDelay = TimeSpan.zero
     var attemptsExhausted = false
   }
@@ -142,14 +142,14 @@ package struct ReconnectPolicy: Sendable {
       guard case .reconnect(after: let delay) = decision.verdict else { return decision }
       decision.otherURLDelay = delay
       guard let requested = retryAfter else {
-        decision.urlHold = max(spread(Constants.overloaded, using: &generator), delay)
+        decision.urlPause = max(spread(Constants.overloaded, using: &generator), delay)
         return decision
       }
       let hold = min(max(requested, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
       // Clients with the same Retry-After must not return together.
       let spread = Backoff.uniform(.zero, max(.seconds(1), hold / 10), using: &generator)
-      decision.urlHold = hold + spread
-      decision.hostHold = hold
+      decision.urlPause = hold + spread
+      decision.hostPause = hold
       return decision
     case 408, 425:
       endpoints.advance()

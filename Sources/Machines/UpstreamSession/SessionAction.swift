@@ -31,7 +31,7 @@ package enum SessionAction: Equatable, Sendable {
   /// Drop this attempt or connection at once, in any state. Its later reports are ignored.
   case discard(Generation)
   /// No session of this process may connect to the endpoint's host before `until`.
-  case holdHost(endpoint: Int, until: MonotonicTime)
+  case pauseHost(endpoint: Int, until: MonotonicTime)
   /// Log, count and publish this transition.
   case report(SessionTransition)
 }
@@ -45,7 +45,7 @@ package struct Dial: Equatable, Sendable {
   /// Whether to offer permessage-deflate, if it is configured.
   package let offersCompression: Bool
   /// Whether to ignore a hold (`Retry-After`), since an operator requested the attempt.
-  package let overridesHold: Bool
+  package let overridesPause: Bool
 
   package enum Target: Equatable, Sendable {
     /// The configured URL with this index.

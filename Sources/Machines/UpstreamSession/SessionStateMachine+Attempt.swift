@@ -183,11 +183,11 @@ extension SessionStateMachine {
     _ decision: ReconnectPolicy.Decision, failed dial: Dial?, because cause: TransitionCause, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
-    if let hold = decision.hostHold, let dial {
-      actions.append(.holdHost(endpoint: dial.target.endpoint, until: now + hold))
+    if let hold = decision.hostPause, let dial {
+      actions.append(.pauseHost(endpoint: dial.target.endpoint, until: now + hold))
     }
     var verdict = decision.verdict
-    if let hold = decision.urlHold, let dial {
+    if let hold = decision.urlPause, let dial {
       let wait = policy.hold(dial.target.endpoint, for: hold, otherURLDelay: decision.otherURLDelay, now: now)
       verdict = .reconnect(after: wait)
     }

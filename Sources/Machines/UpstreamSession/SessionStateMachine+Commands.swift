@@ -247,19 +247,19 @@ extension SessionStateMachine {
   /// Starts an attempt from a state without a socket.
   mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
     // The first attempt of a session does not override a hold: many sessions may start at once.
-    let attempt = makeAttempt(overridesHold: cause == .operatorRequest && generation != .none, now: now)
+    let attempt = makeAttempt(overridesPause: cause == .operatorRequest && generation != .none, now: now)
     move(to: .attempting(attempt), because: cause, now: now, &actions)
     actions.append(.dial(attempt.dial))
   }
 
   mutating func makeAttempt(
-    target: Dial.Target? = nil, redirections: Int = 0, overridesHold: Bool = false, now: MonotonicTime
+    target: Dial.Target? = nil, redirections: Int = 0, overridesPause: Bool = false, now: MonotonicTime
   ) -> Attempt {
     generation = generation.next
     let dial = Dial(
       generation: generation, target: target ?? .endpoint(policy.chooseEndpoint(now: now)),
       refreshesCredential: policy.refreshesCredential, offersCompression: policy.offersCompression,
-      overridesHold: overridesHold)
+      overridesPause: overridesPause)
     return Attempt(
       dial: dial, phase: .resolving, phaseDeadline: now + settings.limits.preparing + settings.limits.resolving,
       wholeDeadline: now + settings.limits.preparing + settings.limits.wholeAttempt, redirections: redirections)

@@ -7,7 +7,7 @@ package struct SessionProfile: Equatable, Sendable {
   package let name: String
   /// Its `upstream` has no URL: `url` and `fallbackURLs` replace it.
   package var configuration = SessionConfiguration()
-  package var variables: [SessionVariable] = []
+  package var variables: [ProfileVariable] = []
   package var rules = ConnectionRules()
   /// nil if it is not set.
   package var url: URLTemplate?

@@ -109,7 +109,7 @@ extension SettingSection {
   }
 }
 
-extension ValueFormat where Value == [SessionVariable] {
+extension ValueFormat where Value == [ProfileVariable] {
   static var variables: ValueFormat {
     .structure(
       "names with patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}",
@@ -167,7 +167,7 @@ extension ValueFormat where Value == [AddressBlock] {
 }
 
 extension StructureText {
-  static func text(of variables: [SessionVariable]) -> String {
+  static func text(of variables: [ProfileVariable]) -> String {
     let items = variables.map { variable in
       var members: [String] = []
       if let pattern = variable.pattern { members.append("pattern: \(PrintableText.quoted(pattern.description))") }

@@ -3,19 +3,19 @@ import Profiles
 /// Reads the variables of a profile.
 extension StructureReader {
   static let variableMembers: [ValueSchema.Member] = [
-    .init("pattern", .text), .init("maximum_length", .integer(1...SessionVariable.longestValue)),
+    .init("pattern", .text), .init("maximum_length", .integer(1...ProfileVariable.longestValue)),
     .init("default", .text),
   ]
 
-  func variables(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [SessionVariable] {
+  func variables(_ node: YAMLNode, _ key: String) throws(ConfigurationError) -> [ProfileVariable] {
     if case .scalar(let text) = node.value, text.isEmpty { return [] }
-    guard case .mapping(let pairs) = node.value, pairs.count <= SessionVariable.maximumCount else {
+    guard case .mapping(let pairs) = node.value, pairs.count <= ProfileVariable.maximumCount else {
       throw fail(
         node,
-        "'\(key)' must map at most \(SessionVariable.maximumCount) names to their patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}"
+        "'\(key)' must map at most \(ProfileVariable.maximumCount) names to their patterns, as in {symbol: {pattern: '[A-Z]{3,8}'}}"
       )
     }
-    var result: [SessionVariable] = []
+    var result: [ProfileVariable] = []
     for (name, value) in pairs {
       let variable = try readVariable(value, try scalar(name, key), at: name, key)
       guard !result.contains(where: { $0.name == variable.name }) else {
@@ -28,11 +28,11 @@ extension StructureReader {
 
   private func readVariable(
     _ node: YAMLNode, _ name: String, at place: YAMLNode, _ key: String
-  ) throws(ConfigurationError) -> SessionVariable {
-    guard SessionVariable.isName(name) else {
-      throw fail(place, "'\(name)' is not valid as the name of a variable: use \(SessionVariable.nameExpectation)")
+  ) throws(ConfigurationError) -> ProfileVariable {
+    guard ProfileVariable.isName(name) else {
+      throw fail(place, "'\(name)' is not valid as the name of a variable: use \(ProfileVariable.nameExpectation)")
     }
-    var variable = SessionVariable(name: name)
+    var variable = ProfileVariable(name: name)
     if case .scalar(let text) = node.value, text.isEmpty { return variable }
     let key = "\(key).\(name)"
     for (member, value) in try members(node, key, Self.variableMembers.map(\.name)) {
@@ -44,10 +44,10 @@ extension StructureReader {
         }
         variable.pattern = pattern
       case "maximum_length":
-        guard let length = Int(text), (1...SessionVariable.longestValue).contains(length) else {
+        guard let length = Int(text), (1...ProfileVariable.longestValue).contains(length) else {
           throw fail(
             value,
-            "'\(text)' is not valid for '\(key).maximum_length': use a number from 1 to \(SessionVariable.longestValue)"
+            "'\(text)' is not valid for '\(key).maximum_length': use a number from 1 to \(ProfileVariable.longestValue)"
           )
         }
         variable.maximumLength = length

@@ -272,7 +272,7 @@ package final class Channel {
 
   /// Closes the descriptor of a socket that other processes also have open. With `close()` alone, its events would wake
   /// the loop until the other processes close it, too.
-  package func closeShared() {
+  package func closeInThisProcess() {
     if !isClosed { loop.endReports(of: descriptor) }
     close()
   }

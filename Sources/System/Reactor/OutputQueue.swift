@@ -4,7 +4,7 @@ import Glibc
 
 /// Output that is pending for one channel: text and shared slices in order, sent by gathering writes.
 ///
-/// Text (heads, small bodies and slices) is copied into one buffer. A larger `SharedSlice` is sent from its own
+/// Text (heads, small bodies and slices) is copied into one buffer. A larger `ByteSlice` is sent from its own
 /// storage, however many connections send the same storage.
 @safe
 @usableFromInline
@@ -17,7 +17,7 @@ package struct OutputQueue: ~Copyable {
   private enum Segment {
     /// This many bytes of `text`, after the bytes of earlier segments.
     case text(Int)
-    case shared(SharedSlice)
+    case shared(ByteSlice)
   }
 
   @usableFromInline var text = ByteQueue()
@@ -64,7 +64,7 @@ package struct OutputQueue: ~Copyable {
     count &+= text.count &- before
   }
 
-  package mutating func append(_ slice: SharedSlice) {
+  package mutating func append(_ slice: ByteSlice) {
     guard slice.count > Self.copiedBytes else {
       text.append(slice.bytes)
       count &+= slice.count
@@ -98,7 +98,7 @@ package struct OutputQueue: ~Copyable {
   }
 
   /// Returns a copy of all unsent bytes.
-  package borrowing func copy() -> SharedBytes {
+  package borrowing func copy() -> ByteString {
     var whole = ByteQueue(capacity: count)
     var offset = 0
     for segment in segments[firstSegment...] {
@@ -111,7 +111,7 @@ package struct OutputQueue: ~Copyable {
       }
     }
     whole.append(text.bytes.extracting(offset..<text.count))
-    return SharedBytes(copying: whole.bytes)
+    return ByteString(copying: whole.bytes)
   }
 
   package mutating func removeAll() {
@@ -236,7 +236,7 @@ package struct OutputQueue: ~Copyable {
         left &-= taken
         if taken < slice.count {
           let rest = (slice.range.lowerBound + taken)..<slice.range.upperBound
-          segments[firstSegment] = .shared(SharedSlice(slice.storage, range: rest))
+          segments[firstSegment] = .shared(ByteSlice(slice.storage, range: rest))
         } else {
           // Releases the storage now: the entry itself stays until the last segment is sent.
           segments[firstSegment] = .text(0)

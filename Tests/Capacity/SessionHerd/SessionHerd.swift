@@ -52,7 +52,7 @@ enum SessionHerd {
     limits.concurrent = 1_024
     let shared = (
       logger: Logger(level: .error, format: .text), metrics: UpstreamMetrics(MetricsRegistry(), session: "herd"),
-      attemptLimiter: SharedAttemptLimiter(limits), resolver: Resolver(), sink: DiscardingSink()
+      attemptLimiter: ConcurrentAttemptLimiter(limits), resolver: Resolver(), sink: DiscardingSink()
     )
     return try (0..<count).map { _ in
       let session = try SessionHandle(

@@ -175,7 +175,7 @@ import Testing
 
 @Suite struct ClientRequestTests {
   @Test func writesARequest() {
-    var request = HTTPClientRequest(target: "/x?y", host: "a:8", content: SharedBytes(Array("{}".utf8)))
+    var request = HTTPClientRequest(target: "/x?y", host: "a:8", content: ByteString(Array("{}".utf8)))
     request.add("Content-Type", "application/json")
     var output = ByteQueue()
     request.write(into: &output)
@@ -191,7 +191,7 @@ import Testing
     (.post, "", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nX: y\r\n\r\n"),
   ])
   func writesALengthWhereOneIsExpected(method: HTTPMethod, content: String, expected: String) {
-    var request = HTTPClientRequest(method, target: "/", host: "a", content: SharedBytes(Array(content.utf8)))
+    var request = HTTPClientRequest(method, target: "/", host: "a", content: ByteString(Array(content.utf8)))
     request.fieldLines = Array("X: y\r\n".utf8)
     var output = ByteQueue()
     request.write(into: &output)

@@ -75,7 +75,7 @@ final class Conversation: UpstreamSink {
       return state.session
     }
     guard echoes, let session else { return }
-    _ = session.post(PostedMessages(.one(SharedBytes(copying: payload)), kind: kind, timeToLive: nil), now: .zero)
+    _ = session.post(PostedMessages(.one(ByteString(copying: payload)), kind: kind, timeToLive: nil), now: .zero)
   }
 
   func connectionLost() { state.withLock { $0.isOver = true } }

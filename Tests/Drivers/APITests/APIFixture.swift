@@ -39,21 +39,21 @@ struct APIFixture {
     var settings = GatewaySettings()
     settings.session.upstream.url = try WebSocketURL("ws://user:secret@127.0.0.1:1/?token=secret")
     change(&settings)
-    let upstream = try SharedSettings(settings.session.upstream)
+    let upstream = try PreparedSettings(settings.session.upstream)
     let registry = registry
     sessions = SessionDirectory(
       names.map { name in
         Session(
           name, upstream, retention: Retention(), logger: Logger(level: .error, format: .json), metrics: registry,
-          attemptLimiter: SharedAttemptLimiter(), opened: journal?.opened)
+          attemptLimiter: ConcurrentAttemptLimiter(), opened: journal?.opened)
       }, creating: CreatedSessions.Limits(settings.createdSessions), logger: Logger(level: .error, format: .json),
-      registry: registry, attemptLimiter: SharedAttemptLimiter())
+      registry: registry, attemptLimiter: ConcurrentAttemptLimiter())
     sessions.profiles.replace(
-      with: try settings.profiles.map { ProfilePlan($0, try SharedSettings($0.sample)) })
+      with: try settings.profiles.map { ProfilePlan($0, try PreparedSettings($0.sample)) })
     var storeState: (@Sendable () -> StoreState)?
     if let store { storeState = { store } }
     api = API(
-      APIShared(
+      CommonState(
         settings,
         access: AccessState(
           settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: openManagement, registry),

@@ -5,7 +5,7 @@ import Testing
 @testable import API
 
 @Suite struct BatchLinesTests {
-  private func split(_ bytes: [UInt8], atMost limit: Int = .max, sharesStorage: Bool) -> [SharedSlice]? {
+  private func split(_ bytes: [UInt8], atMost limit: Int = .max, sharesStorage: Bool) -> [ByteSlice]? {
     BatchLines.split(bytes.span, atMost: limit, sharesStorage: sharesStorage)
   }
 

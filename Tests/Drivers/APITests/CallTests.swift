@@ -74,7 +74,7 @@ import UpstreamSession
     case .tooManyCalls:
       for number in 0..<CallTable.Limits().calls {
         let receipt = session.upstream.call(
-          CallID(.number, random: UInt128(number)), SharedSlice(SharedBytes([])), token: SharedBytes([]),
+          CallID(.number, random: UInt128(number)), ByteSlice(ByteString([])), token: ByteString([]),
           timeToLive: .seconds(1), by: 1, now: api.now)
         _ = write(session, api)
         guard case .registered = receipt else {
@@ -449,7 +449,7 @@ import UpstreamSession
     var settings = session.upstream.settings.value
     let pointer = try #require(JSONPointer("/1"))
     settings.conventions.correlation = Correlation(request: pointer, reply: pointer, shape: .any)
-    session.upstream.reconfigure(try SharedSettings(settings), because: .configuration)
+    session.upstream.reconfigure(try PreparedSettings(settings), because: .configuration)
     let call = try hold(#"[2,"19","Boot"]"#, api)
     let sent = try #require(write(session, api).first)
     #expect(receive(sent, session, api))

@@ -82,7 +82,7 @@ import UpstreamProtocol
     func postMore(_ count: Int) {
       for _ in 0..<count {
         _ = upstream.post(
-          PostedMessages(.one(SharedBytes([0x62])), kind: .text, timeToLive: .seconds(30), topic: "t"), now: api.now)
+          PostedMessages(.one(ByteString([0x62])), kind: .text, timeToLive: .seconds(30), topic: "t"), now: api.now)
       }
     }
     postMore(upstream.rememberedDeliveries - 1)

@@ -8,7 +8,7 @@ import Testing
 
 /// The batches that several streams send after one push.
 @Suite struct PreparedBatchesTests {
-  private let inbox = SharedInbox(epoch: Epoch(7), retention: Retention())
+  private let inbox = ConcurrentInbox(epoch: Epoch(7), retention: Retention())
 
   private func push(_ text: String) {
     inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: .zero)

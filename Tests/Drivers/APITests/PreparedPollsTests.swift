@@ -21,7 +21,7 @@ import Testing
   ) -> PreparedResponse? {
     var response = Response()
     response.content.text.append("[")
-    response.content.append(SharedSlice(SharedBytes(Array(text.utf8))))
+    response.content.append(ByteSlice(ByteString(Array(text.utf8))))
     response.content.text.append("]")
     return polls.note(key, response, messages: 3, arrival: nil, isCompressed: isCompressed)
   }

@@ -17,11 +17,11 @@ import Testing
   @Test func contentKeepsTextAndSharedBytesInOrder() {
     var content = ResponseContent()
     let large = String(repeating: "L", count: 5000)
-    content.append(SharedSlice(SharedBytes(Array("one".utf8))))
+    content.append(ByteSlice(ByteString(Array("one".utf8))))
     content.text.append(", ")
     content.text.append("two, ")
-    content.append(SharedSlice(SharedBytes(Array(large.utf8))))
-    content.append(SharedSlice(SharedBytes(Array("three".utf8)), range: 0..<2))
+    content.append(ByteSlice(ByteString(Array(large.utf8))))
+    content.append(ByteSlice(ByteString(Array("three".utf8)), range: 0..<2))
     content.text.append(".")
     let expected = "one, two, \(large)th."
     let count = content.count

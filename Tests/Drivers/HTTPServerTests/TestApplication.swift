@@ -177,7 +177,7 @@ private final class NewsSource: Source {
 
 private final class FloodSource: Source {
   private let board: Board
-  private let batch = SharedBytes([UInt8](repeating: UInt8(ascii: "x"), count: TestApplication.floodBatch))
+  private let batch = ByteString([UInt8](repeating: UInt8(ascii: "x"), count: TestApplication.floodBatch))
   init(_ board: Board, by principal: UInt64) {
     self.board = board
     self.principal = principal
@@ -191,7 +191,7 @@ private final class FloodSource: Source {
   func writeLast(at now: MonotonicTime, into content: inout ResponseContent) {}
 
   func next(at now: MonotonicTime, into content: inout ResponseContent) -> SourceStep {
-    content.append(SharedSlice(batch))
+    content.append(ByteSlice(batch))
     board.batches.add(1, ordering: .sequentiallyConsistent)
     return board.batches.current >= board.end.current ? .end : .more
   }
@@ -263,7 +263,7 @@ final class ServedApplication {
   }
 
   /// Whether `count` connections have a held request.
-  func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.heldConnections.count } == count } }
+  func isHolding(_ count: Int) -> Bool { eventually { onLoop { $0.heldRequests.count } == count } }
 
   func drain(releasingOver spread: TimeSpan = .zero) { server.drain([loop], releasingOver: spread) {} }
 

@@ -58,7 +58,7 @@ import Testing
     #expect(served.isHolding(1))
     served.board.publish()
     #expect(client.read(through: "news 1") != nil)
-    #expect(served.onLoop { $0.heldConnections.registrationCount } == 1)
+    #expect(served.onLoop { $0.heldRequests.registrationCount } == 1)
   }
 
   @Test func aWaitEndsAtItsDeadlineWithoutNews() async throws {
@@ -174,10 +174,10 @@ import Testing
       let connection = HTTPConnection(
         channel: channel, origin: .local, listener: HTTPListener(.client, reach: .local), worker: worker,
         index: 0)
-      let held = worker.heldConnections
+      let held = worker.heldRequests
       for _ in 0..<200 { held.unregister(held.register(connection, for: Notifier())) }
       channel.close()
-      return worker.heldConnections.count == 1
+      return worker.heldRequests.count == 1
     }
     #expect(groups == true)
     served.board.publish()
@@ -206,16 +206,16 @@ import Testing
       let request = OneOfMany()
       connection.waiting = .request(request)
       kept = (request, connection)
-      for _ in 0..<2 { _ = worker.heldConnections.register(connection, for: request.notifier) }
-      return worker.heldConnections.count == 2
+      for _ in 0..<2 { _ = worker.heldRequests.register(connection, for: request.notifier) }
+      return worker.heldRequests.count == 2
     }
     #expect(isEntered == true)
     let notifier = try #require(kept).0.notifier
     notifier.notify()
-    #expect(served.onLoop { $0.heldConnections.count } == 2)
+    #expect(served.onLoop { $0.heldRequests.count } == 2)
     _ = served.onLoop { _ in kept?.0.hasNewData = true }
     notifier.notify()
-    #expect(served.onLoop { $0.heldConnections.count } == 0)
+    #expect(served.onLoop { $0.heldRequests.count } == 0)
     _ = served.onLoop { _ in
       kept?.1.channel.close()
       kept = nil

@@ -29,7 +29,7 @@ import Threading
   private struct Follower {
     let gateway: TestGateway
     let requests = Requests()
-    var terms = ShareTerms()
+    var terms = HolderTerms()
     static let epoch: UInt64 = 0xABC
 
     init() throws {
@@ -48,10 +48,10 @@ import Threading
 
     /// Another gateway begins a term.
     mutating func begin(_ counter: UInt32, at push: UInt64) {
-      terms.append(ShareTerms.Begin(ShareTerm(counter: counter, random: 7), firstPush: push))
+      terms.append(HolderTerms.Begin(HolderTerm(counter: counter, random: 7), firstPush: push))
     }
 
-    func term(_ counter: UInt32) -> UInt64 { ShareTerm(counter: counter, random: 7).value }
+    func term(_ counter: UInt32) -> UInt64 { HolderTerm(counter: counter, random: 7).value }
 
     func cursor(_ counter: UInt32, _ number: UInt64) -> String {
       var text = ByteQueue()

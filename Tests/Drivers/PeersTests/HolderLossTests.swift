@@ -205,7 +205,7 @@ import Upstream
       #expect(limits.retention > limits.recognition + limits.attempt(request))
     }
     let standard = PeerNetwork.Limits(lease: GatewaySettings().sharedStore.lease)
-    #expect(Int64(APIShared.forwardedIDs) / (standard.retention.nanoseconds / 1_000_000_000) > 17_000)
+    #expect(Int64(CommonState.forwardedIDs) / (standard.retention.nanoseconds / 1_000_000_000) > 17_000)
   }
 
   // MARK: Places

@@ -22,7 +22,7 @@ import UpstreamProtocol
 @Suite struct LateHolderTests {
   private let journal = SharedJournal()
   private let first: TestGateway
-  private let isInTime = SharedFlag()
+  private let isInTime = DeadlineFlag()
 
   init() throws {
     first = try TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) })
@@ -160,7 +160,7 @@ import UpstreamProtocol
 }
 
 /// A flag that says whether the deadline lies ahead. It becomes false after `remaining` reads, if that is set.
-final class SharedFlag: Sendable {
+final class DeadlineFlag: Sendable {
   private let state = Mutex<(value: Bool, remaining: Int?)>((true, nil))
 
   var value: Bool {

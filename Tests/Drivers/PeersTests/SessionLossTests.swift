@@ -446,7 +446,7 @@ import UpstreamProtocol
     let journal = SharedJournal()
     let first = try Self.holder(journal)
     let follower = try Self.gateway(journal)
-    follower.locate(at: first.peerAddress, SessionHolding(term: 7, peer: .init(gateway: first.id, address: "there:1")))
+    follower.locate(at: first.peerAddress, HolderStatus(term: 7, peer: .init(gateway: first.id, address: "there:1")))
     for (method, body) in [("GET", nil), ("PATCH", #"{"desired":"down"}"#)] {
       let fields = "Accept-Encoding: gzip\r\n" + (body == nil ? "" : "Content-Type: application/json\r\n")
       let answer = try follower.request(method, "/v1/session", fields, body)

@@ -53,7 +53,7 @@ final class TestGateway {
   init(
     _ place: SessionPlace? = nil, isShared: Bool = false, startsSessions: Bool = false, journal: SharedJournal? = nil,
     sharing common: SharedJournal? = nil, peerConnections: Int = 1_000, log: Int32? = nil,
-    forwardedIDs: Int = APIShared.forwardedIDs,
+    forwardedIDs: Int = CommonState.forwardedIDs,
     limits: (inout PeerNetwork.Limits) -> Void = { _ in },
     settings change: (inout GatewaySettings) -> Void = { _ in }
   ) throws {
@@ -62,25 +62,25 @@ final class TestGateway {
     if journal != nil || common != nil { settings.store.engine = .sqlite }
     change(&settings)
     let logger = Logger(level: .error, format: .json)
-    let upstream = try SharedSettings(settings.session.upstream)
+    let upstream = try PreparedSettings(settings.session.upstream)
     let registry = registry
     self.journal = common
     if isShared || common != nil {
       let slot = SharedSlot(
         SharedSlot.Plan(
-          "default", upstream, retention: Retention(), logger: logger, attemptLimiter: SharedAttemptLimiter()),
+          "default", upstream, retention: Retention(), logger: logger, attemptLimiter: ConcurrentAttemptLimiter()),
         metrics: registry)
       (self.slot, shared) = (slot, SharedSessions([slot]))
       sessions = SessionDirectory(
-        configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+        configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: ConcurrentAttemptLimiter())
     } else {
       (slot, shared) = (nil, nil)
       sessions = SessionDirectory(
         ["default", "market"].map {
           Session(
             $0, upstream, retention: Retention(), logger: logger, metrics: registry,
-            attemptLimiter: SharedAttemptLimiter(), opened: $0 == "default" ? journal?.open() : nil)
-        }, logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+            attemptLimiter: ConcurrentAttemptLimiter(), opened: $0 == "default" ? journal?.open() : nil)
+        }, logger: logger, registry: registry, attemptLimiter: ConcurrentAttemptLimiter())
     }
     if let place { for session in sessions.all { session.move(to: place) } }
     loop = try EventLoop(index: 0)
@@ -99,7 +99,7 @@ final class TestGateway {
       logger: logger,
       metrics: httpMetrics)
     access = AccessState(settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry)
-    let api = APIShared(
+    let api = CommonState(
       settings, access: access,
       sessions: sessions, lifecycle: Lifecycle(), registry: registry, managementConnections: 10,
       openConnections: httpMetrics.openConnections, version: "1.2.3",
@@ -147,7 +147,7 @@ final class TestGateway {
     session.journalChanged()
   }
 
-  func locate(at address: SocketAddress?, _ holding: SessionHolding? = nil) {
+  func locate(at address: SocketAddress?, _ holding: HolderStatus? = nil) {
     shared?.locate("default", at: address, holding)
   }
 

@@ -18,7 +18,7 @@ struct CostTests {
     let client = try TestClient(server)
     // So long an interval that no heartbeat is counted.
     let gateway = try TestGateway(server) {
-      $0.times = LeaseTimes(lease: .seconds(600), margin: .seconds(1), interval: .seconds(300))
+      $0.times = TenureTimes(lease: .seconds(600), margin: .seconds(1), interval: .seconds(300))
     }
     try await gateway.hold()
     var number: UInt64 = 1
@@ -31,7 +31,7 @@ struct CostTests {
     }
     var message: UInt64 = 1
     try await measure("a message: accepted and intended, then settled", client) {
-      let payload = SharedBytes([UInt8](repeating: 7, count: 200))
+      let payload = ByteString([UInt8](repeating: 7, count: 200))
       try await gateway.store([
         .accepted(
           StoredMessage(number: message, payload: payload, kind: .text, topic: nil, deadline: nil, time: 0)),

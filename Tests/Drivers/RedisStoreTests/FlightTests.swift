@@ -40,7 +40,7 @@ import Testing
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: primary)
     let gateway = try TestGateway(primary) {
-      $0.times = LeaseTimes(lease: .seconds(60))
+      $0.times = TenureTimes(lease: .seconds(60))
       $0.waitReplicas = 1
     }
     try await gateway.hold()

@@ -72,7 +72,7 @@ import Testing
   /// A push and the gap after it may be written again in one entry. The entry has the same id as before.
   @Test func aGapThatWasWrittenWithAPushAgainIsRead() async throws {
     let server = try await RedisProcess.server()
-    let times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    let times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     let holder = try TestGateway(server) { $0.times = times }
     try await holder.hold()
     try await holder.store([.push(RandomSession.push(1))])

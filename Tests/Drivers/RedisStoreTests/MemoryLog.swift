@@ -33,7 +33,7 @@ final class MemoryServer: Sendable {
     var owners: [[UInt8]: String] = [:]
     var removed: Set<[UInt8]> = []
     var version: (list: UInt64, number: Int)?
-    var notifications: [(LogTopic, [UInt8])] = []
+    var notifications: [(LogSubject, [UInt8])] = []
 
     var versionText: [UInt8]? {
       version.map { version in
@@ -217,8 +217,8 @@ final class MemoryLog: SharedLog, SignalTarget {
     case up
     case interrupted
     case landed
-    case subscribed(LogTopic)
-    case notified(LogTopic, [UInt8])
+    case subscribed(LogSubject)
+    case notified(LogSubject, [UInt8])
   }
 
   /// Delivers events on the loop of the log.
@@ -251,7 +251,7 @@ final class MemoryLog: SharedLog, SignalTarget {
   private weak var owner: (any SharedLogOwner)?
   private let loop: LoopContext
   private let mailbox: Mailbox
-  private var topics: Set<LogTopic> = []
+  private var topics: Set<LogSubject> = []
   private var landings: [(landing: LogLanding, then: (LogLanding) -> Void)] = []
   private(set) var isUp = false
 
@@ -288,13 +288,13 @@ final class MemoryLog: SharedLog, SignalTarget {
     return true
   }
 
-  func subscribe(to topics: [LogTopic]) {
+  func subscribe(to topics: [LogSubject]) {
     guard isUp else { return }
     self.topics.formUnion(topics)
     for topic in topics { mailbox.post(.subscribed(topic)) }
   }
 
-  func unsubscribe(from topics: [LogTopic]) { self.topics.subtract(topics) }
+  func unsubscribe(from topics: [LogSubject]) { self.topics.subtract(topics) }
 
   func signalled() {
     guard let owner else { return }

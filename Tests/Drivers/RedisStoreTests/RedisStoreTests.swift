@@ -178,7 +178,7 @@ import Dialing
   @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {
     let server = try await RedisProcess.server()
     // Longer than the test runs.
-    let times = LeaseTimes(lease: .minutes(10))
+    let times = TenureTimes(lease: .minutes(10))
     let first = try TestGateway(server) { $0.times = times }
     try await first.hold()
     let second = try TestGateway(server) { $0.times = times }
@@ -271,7 +271,7 @@ import Dialing
   @Test func aShortStopOfRedisIsNotNoticed() async throws {
     let server = try await RedisProcess.server()
     // Long enough that a busy machine does not end it.
-    let times = LeaseTimes(lease: .seconds(60))
+    let times = TenureTimes(lease: .seconds(60))
     let gateway = try TestGateway(server) { $0.times = times }
     let journal = try await gateway.hold().journal
     server.signal(SIGSTOP)
@@ -307,7 +307,7 @@ import Dialing
   @Test func anEmptyRedisGetsTheWholeSessionFromItsHolder() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) {
-      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
     try await gateway.hold()
     var writer = RandomSession(seed: 3, opensTerms: false)
@@ -330,7 +330,7 @@ import Dialing
   {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
-    let times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+    let times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     let gateway = try TestGateway(server, port: proxy.port) { $0.times = times }
     try await gateway.hold()
     let client = try TestClient(server)
@@ -370,7 +370,7 @@ import Dialing
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port) {
-      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
     proxy.lose(StoreScript.acquire.script.digest, isExecuted: isExecuted)
     try await gateway.hold()
@@ -398,13 +398,13 @@ import Dialing
 
   @Test func manyPendingBytesPauseAndRefuse() async throws {
     let server = try await RedisProcess.server()
-    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(60), margin: .seconds(1)) }
+    let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(60), margin: .seconds(1)) }
     let journal = try await gateway.hold().journal
     server.signal(SIGSTOP)
     var number: UInt64 = 1
     var last: JournalTicket?
     var pausedAt = 0
-    let content = SharedBytes([UInt8](repeating: 7, count: 1 << 20))
+    let content = ByteString([UInt8](repeating: 7, count: 1 << 20))
     while !journal.isFull {
       last = try gateway.submit([.push(StoredPush(number: number, time: 0, layout: 0, rendered: content))])
       number += 1
@@ -501,7 +501,7 @@ import Dialing
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let proxy = try TestProxy(to: primary.port)
     let holder = try TestGateway(primary, port: proxy.port) {
-      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
     let follower = try TestGateway(primary, port: proxy.port)
     try await holder.hold()
@@ -538,7 +538,7 @@ import Dialing
     let holder = try TestGateway(primary) {
       var cache = TLSContextCache(fileTimeout: .seconds(5))
       $0.target = try TestGateway.sentinels([sentinel.port], with: &cache)
-      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
     try await holder.hold()
     try await holder.store([.push(RandomSession.push(1))])
@@ -613,7 +613,7 @@ import Dialing
   @Test func withoutAReplicaThatIsRequiredNothingIsStored() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let gateway = try TestGateway(primary) {
-      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
       $0.waitReplicas = 1
     }
     gateway.store.join("s")
@@ -640,7 +640,7 @@ import Dialing
     let server = try await RedisProcess.server()
     // A busy machine delays the holder's heartbeat by less than this interval.
     let change: (inout RedisStoreSettings) -> Void = {
-      $0.times = LeaseTimes(lease: .seconds(15), interval: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(15), interval: .seconds(1))
     }
     let (first, second) = (try TestGateway(server, change), try TestGateway(server, change))
     try await first.hold()
@@ -664,7 +664,7 @@ import Dialing
     let server = try await RedisProcess.server()
     // Only one heartbeat is sent. The loop is busy between it and the setting of the timer.
     let gateway = try TestGateway(server) {
-      $0.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .seconds(600))
+      $0.times = TenureTimes(lease: .seconds(3), margin: .seconds(1), interval: .seconds(600))
       $0.times.readingsBeforeCreation = 0
     }
     gateway.delay.withLock { $0 = 100_000 }
@@ -680,7 +680,7 @@ import Dialing
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: primary)
     let change: (inout RedisStoreSettings) -> Void = {
-      $0.times = LeaseTimes(lease: .seconds(30), margin: .seconds(1))
+      $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
       $0.waitReplicas = 1
     }
     let (holder, follower) = (try TestGateway(primary, change), try TestGateway(primary, change))

@@ -14,7 +14,7 @@ import Testing
   /// Connections work, and heartbeats are accepted. Messages must be refused at once instead of waiting.
   @Test func aFullRedisIsAFailureUntilItHasRoom() async throws {
     let server = try await RedisProcess.server()
-    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(60)) }
+    let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(60)) }
     let journal = try await gateway.hold().journal
     let client = try TestClient(server)
     _ = try await client.call("CONFIG", "SET", "maxmemory", "1")
@@ -38,7 +38,7 @@ import Testing
     let replica = try await RedisProcess.replica(of: server)
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port) {
-      $0.times = LeaseTimes(lease: .seconds(60))
+      $0.times = TenureTimes(lease: .seconds(60))
       $0.waitReplicas = 1
     }
     try await gateway.hold()
@@ -72,7 +72,7 @@ import Testing
 
   @Test func oneClientCannotTakeTheLookUpsOfAll() async throws {
     let server = try await RedisProcess.server()
-    let gateway = try TestGateway(server) { $0.times = LeaseTimes(lease: .seconds(600)) }
+    let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(600)) }
     try await gateway.hold()
     server.signal(SIGSTOP)
     // Up to 64 look-ups are on their way to Redis. After they have arrived, 1,024 others may be pending.

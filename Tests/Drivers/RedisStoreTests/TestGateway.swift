@@ -71,7 +71,7 @@ final class TestGateway: RedisStoreDelegate {
     let url = try RedisURL("redis://127.0.0.1:\(port)")
     var settings = RedisStoreSettings(.server(try RedisEndpoint(url, TLSClientSettings(), with: &cache)))
     // A short lease, since a test waits for its end; with the margin that a busy machine needs.
-    settings.times = LeaseTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
+    settings.times = TenureTimes(lease: .seconds(3), margin: .seconds(1), interval: .milliseconds(100))
     try change(&settings)
     let logger = Logger(level: .error, format: .text)
     let makeDialer: @Sendable (LoopContext) -> any Dialer = { NetworkDialer(resolver: Resolver(), loop: $0) }
@@ -187,7 +187,7 @@ final class TestGateway: RedisStoreDelegate {
   func storeSettledMessages(_ count: UInt64) async throws {
     for number in 1...count {
       let message = StoredMessage(
-        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
+        number: number, payload: ByteString([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
         time: 0)
       let settlement = StoredSettlement(
         first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
@@ -229,7 +229,7 @@ final class TestGateway: RedisStoreDelegate {
 /// A follower's copy, made from the reports of the store.
 struct Copy: Sendable, Equatable {
   var epoch: UInt64 = 0
-  var terms = ShareTerms()
+  var terms = HolderTerms()
   var pushes: [UInt64: StoredPush] = [:]
   /// By the number of the push before the gap.
   var gaps: [UInt64: GapMarks] = [:]

@@ -60,17 +60,17 @@ import Testing
     let budget = RetentionBudget(consumerBytes: 64 * 1_000)
     var settings = ConsumerSettings()
     _ = settings.add(topic: Array("0123456789abcdef".utf8))
-    func session(of owner: String) -> SharedConsumers {
-      SharedConsumers(
-        inbox: SharedInbox(epoch: Epoch(0xABC), retention: Retention()), budget: budget, owner: owner)
+    func session(of owner: String) -> ConcurrentConsumers {
+      ConcurrentConsumers(
+        inbox: ConcurrentInbox(epoch: Epoch(0xABC), retention: Retention()), budget: budget, owner: owner)
     }
-    func fill(_ consumers: SharedConsumers, _ name: String) -> Int {
+    func fill(_ consumers: ConcurrentConsumers, _ name: String) -> Int {
       (0..<200).prefix { number in
         (try? consumers.put("\(name)\(number)", settings, start: Cursor(epoch: Epoch(0xABC), sequence: 0), now: now))
           != nil
       }.count
     }
-    var first: SharedConsumers? = session(of: "a")
+    var first: ConcurrentConsumers? = session(of: "a")
     let count = first.map { fill($0, "a") } ?? 0
     #expect((90..<110).contains(count))
     let second = session(of: "a")
@@ -85,8 +85,8 @@ import Testing
   }
 
   @Test func aReceiveThatFindsExpiredLeasesWakesTheOtherWorkersForTheRest() async throws {
-    let inbox = SharedInbox(epoch: Epoch(0xABC), retention: Retention())
-    let consumers = SharedConsumers(inbox: inbox)
+    let inbox = ConcurrentInbox(epoch: Epoch(0xABC), retention: Retention())
+    let consumers = ConcurrentConsumers(inbox: inbox)
     _ = try consumers.put("workers", settings(), start: inbox.latest, now: now)
     for text in ["a", "b"] { inbox.append(Array(text.utf8).span, kind: .text, time: 0, now: now) }
     let turns = try (0..<3).map { _ in try consumers.beginReceive("workers", acknowledging: nil, now: now) }

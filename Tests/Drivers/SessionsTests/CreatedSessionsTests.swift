@@ -22,7 +22,7 @@ import WebSocketCodec
     let directory: SessionDirectory
     let registry = MetricsRegistry()
     let loops: [EventLoop]
-    let settings: SharedSettings
+    let settings: PreparedSettings
 
     init(
       total: Int = 100, perOwner: Int = 10, idle: TimeSpan = .minutes(10), descriptors: Int = .max, loops: Int = 2,
@@ -32,10 +32,10 @@ import WebSocketCodec
       limits.total = total
       limits.perOwner = perOwner
       limits.idleAfter = idle
-      settings = try SharedSettings(UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")]))
+      settings = try PreparedSettings(UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")]))
       directory = SessionDirectory(
         [], creating: CreatedSessions.Limits(limits, descriptors: descriptors),
-        logger: Logger(level: .error, format: .json), registry: registry, attemptLimiter: SharedAttemptLimiter(),
+        logger: Logger(level: .error, format: .json), registry: registry, attemptLimiter: ConcurrentAttemptLimiter(),
         budget: budget)
       self.loops = try (0..<loops).map { try EventLoop(index: $0) }
       directory.start(on: self.loops)
@@ -127,7 +127,7 @@ import WebSocketCodec
     let session = try fixture.create("1")
     let now = ProcessInformation.monotonicTime()
     let receipt = session.upstream.post(
-      PostedMessages(.one(SharedBytes([1])), kind: .binary, timeToLive: nil), now: now)
+      PostedMessages(.one(ByteString([1])), kind: .binary, timeToLive: nil), now: now)
     guard case .queued(let sequence, _) = receipt.result else { Issue.record("it is not queued"); return }
     _ = try session.consumers.put("c", ConsumerSettings(), start: session.inbox.latest, now: now)
     var turn = try session.consumers.beginReceive("c", acknowledging: nil, now: now)
@@ -141,7 +141,7 @@ import WebSocketCodec
       try session.consumers.put("d", ConsumerSettings(), start: session.inbox.latest, now: now)
     }
     #expect(session.upstream.deliveryState(sequence) == .rejected)
-    let late = session.upstream.post(PostedMessages(.one(SharedBytes([1])), kind: .binary, timeToLive: nil), now: now)
+    let late = session.upstream.post(PostedMessages(.one(ByteString([1])), kind: .binary, timeToLive: nil), now: now)
     #expect(late.result == .closed)
     session.inbox.append(Self.push.span, kind: .binary, time: 0, now: now)
     #expect(session.inbox.summary.count == 0)
@@ -153,7 +153,7 @@ import WebSocketCodec
     let fixture = try Fixture()
     defer { fixture.end() }
     weak var session: Session?
-    weak var inbox: SharedInbox?
+    weak var inbox: ConcurrentInbox?
     do {
       let created = try fixture.create("1")
       (session, inbox) = (created, created.inbox)
@@ -304,9 +304,9 @@ import WebSocketCodec
 @Suite struct RetentionBudgetTests {
   private static let payload = [UInt8](repeating: 0x61, count: 10_000)
 
-  private func inbox(_ budget: RetentionBudget) -> SharedInbox {
+  private func inbox(_ budget: RetentionBudget) -> ConcurrentInbox {
     var generator = SystemRandomNumberGenerator()
-    return SharedInbox(epoch: Epoch(using: &generator), retention: Retention(), budget: budget)
+    return ConcurrentInbox(epoch: Epoch(using: &generator), retention: Retention(), budget: budget)
   }
 
   @Test func countsWhatAReloadDrops() {
@@ -356,7 +356,7 @@ import WebSocketCodec
   @Test func followsWhatOtherLimitsDrop() throws {
     let budget = RetentionBudget()
     var generator = SystemRandomNumberGenerator()
-    let inbox = SharedInbox(
+    let inbox = ConcurrentInbox(
       epoch: Epoch(using: &generator), retention: Retention(count: 10_000, bytes: 1 << 30, age: .hours(1)),
       budget: budget)
     let payload = [UInt8](repeating: 0x61, count: 100)

@@ -66,7 +66,7 @@ import Testing
     private var terms: [Term] = []
     private var last: UInt64 = 0
 
-    mutating func bring(_ origin: Origin, to inbox: SharedInbox) {
+    mutating func bring(_ origin: Origin, to inbox: ConcurrentInbox) {
       defer { terms = origin.terms }
       var isAnew = false
       if terms != origin.terms {
@@ -98,12 +98,12 @@ import Testing
     /// The latest id of each push, by number.
     private var received: [UInt64: String] = [:]
 
-    init(_ inbox: SharedInbox, isStream: Bool) {
+    init(_ inbox: ConcurrentInbox, isStream: Bool) {
       self.isStream = isStream
       (first, start) = (inbox.latest.sequence + 1, ReadStart(inbox.latest))
     }
 
-    mutating func read(_ inbox: SharedInbox, limit: Int) throws -> Bool {
+    mutating func read(_ inbox: ConcurrentInbox, limit: Int) throws -> Bool {
       if !isStream {
         start = try inbox.resolve(.cursor(start.cursor), now: ProcessInformation.monotonicTime())
       }
@@ -130,8 +130,8 @@ import Testing
     String(String(decoding: [UInt8](copying: message.rendered.bytes), as: UTF8.self).split(separator: "\"")[3])
   }
 
-  private func follower(_ origin: Origin) -> SharedInbox {
-    SharedInbox(
+  private func follower(_ origin: Origin) -> ConcurrentInbox {
+    ConcurrentInbox(
       following: FollowedLog(epoch: origin.session.epoch, [], retention: Self.everything), budget: RetentionBudget())
   }
 
@@ -212,7 +212,7 @@ import Testing
     var log = FollowedLog(epoch: origin.session.epoch, origin.terms, retention: Retention(count: 3))
     // The holder's retention has dropped the first pushes.
     log.follow(origin.entries(after: 4))
-    let inbox = SharedInbox(following: log, budget: budget)
+    let inbox = ConcurrentInbox(following: log, budget: budget)
     #expect(inbox.summary.count == 3 && inbox.firstRetained == 8 && budget.bytes == inbox.summary.bytes)
     let read = inbox.read(
       after: ReadStart(Cursor(epoch: inbox.epoch, term: origin.terms[0].term, sequence: 2)), limit: 9, maxBytes: .max)
@@ -223,7 +223,7 @@ import Testing
 
   /// Otherwise a response that was prepared for one inbox could be returned for another.
   @Test func inboxesOfOneEpochHaveNoRevisionInCommon() {
-    let inboxes = (0..<3).map { _ in SharedInbox(epoch: Epoch(7), retention: Retention()) }
+    let inboxes = (0..<3).map { _ in ConcurrentInbox(epoch: Epoch(7), retention: Retention()) }
     #expect(Set(inboxes.map(\.revision)).count == 3)
     for inbox in inboxes { inbox.recordUpstreamGap() }
     #expect(Set(inboxes.map(\.revision)).count == 3)
@@ -236,7 +236,7 @@ import Testing
     var reports = Reports()
     let inbox = follower(origin)
     reports.bring(origin, to: inbox)
-    inbox.follow([.push(StoredPush(number: 4, time: 0, layout: .max, rendered: SharedBytes([])))])
+    inbox.follow([.push(StoredPush(number: 4, time: 0, layout: .max, rendered: ByteString([])))])
     let start = ReadStart(Cursor(epoch: inbox.epoch, term: origin.terms[0].term, sequence: 3))
     let read = inbox.read(after: start, limit: 9, maxBytes: .max)
     #expect(read.gap?.reasons.contains(.store) == true && read.cursor.sequence == 4)

@@ -52,8 +52,8 @@ import WebSocketCodec
       upstreamSettings.outbox.barrierDelay = .milliseconds(1)
       upstreamSettings.outbox.barrierInterval = .milliseconds(1)
       session = Session(
-        "default", try SharedSettings(upstreamSettings), retention: PowerFailureTests.everything, logger: logger,
-        metrics: MetricsRegistry(), attemptLimiter: SharedAttemptLimiter(), opened: opened)
+        "default", try PreparedSettings(upstreamSettings), retention: PowerFailureTests.everything, logger: logger,
+        metrics: MetricsRegistry(), attemptLimiter: ConcurrentAttemptLimiter(), opened: opened)
       loop = try EventLoop(index: 0)
       session.start(on: loop, resolver: PowerFailureTests.resolver)
     }
@@ -62,7 +62,7 @@ import WebSocketCodec
     func post(_ text: String) throws -> (number: UInt64, ticket: JournalTicket) {
       let now = ProcessInformation.monotonicTime()
       let receipt = session.upstream.post(
-        PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: nil), now: now)
+        PostedMessages(.one(ByteString(Array(text.utf8))), kind: .text, timeToLive: nil), now: now)
       guard case .queued(let number, _) = receipt.result else { throw Problem("\(text): \(receipt.result)") }
       return (number, try #require(receipt.ticket))
     }

@@ -12,15 +12,15 @@ import WebSocketCodec
   private func directory(_ names: String...) throws -> SessionDirectory { try directory(names) }
 
   private func directory(_ names: [String]) throws -> SessionDirectory {
-    let settings = try SharedSettings(UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")]))
+    let settings = try PreparedSettings(UpstreamSettings(urls: [try WebSocketURL("ws://127.0.0.1:1/")]))
     return SessionDirectory(
       names.map { name in
         Session(
           name, settings, retention: Retention(), logger: Logger(level: .error, format: .json),
           metrics: MetricsRegistry(),
-          attemptLimiter: SharedAttemptLimiter())
+          attemptLimiter: ConcurrentAttemptLimiter())
       }, logger: Logger(level: .error, format: .json), registry: MetricsRegistry(),
-      attemptLimiter: SharedAttemptLimiter())
+      attemptLimiter: ConcurrentAttemptLimiter())
   }
 
   private func find(_ name: String, in directory: SessionDirectory) -> String? {

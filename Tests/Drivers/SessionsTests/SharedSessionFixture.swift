@@ -22,24 +22,24 @@ import WebSocketCodec
 final class StoredSession: Sendable {
   private struct State {
     var session = RestoredSession(epoch: 0xABC)
-    var terms = ShareTerms()
+    var terms = HolderTerms()
     var journal: TermJournal?
   }
 
   private let state = Locked(State())
 
   var session: RestoredSession { state.withLock { $0.session } }
-  var terms: ShareTerms { state.withLock { $0.terms } }
+  var terms: HolderTerms { state.withLock { $0.terms } }
 
   /// Begins a term, for this gateway or another.
   func open() -> OpenedJournal {
     let journal = TermJournal(self)
     return state.withLock { state in
-      let term = ShareTerm(counter: UInt32(state.terms.begins.count + 1), random: 7)
+      let term = HolderTerm(counter: UInt32(state.terms.begins.count + 1), random: 7)
       let next = state.session.log.nextPush
       _ = state.session.apply(
         .opened(JournalTerm(term: term.value, firstPush: next, firstDelivery: state.session.outbox.nextDelivery)))
-      state.terms.append(ShareTerms.Begin(term, firstPush: next))
+      state.terms.append(HolderTerms.Begin(term, firstPush: next))
       state.journal = journal
       return OpenedJournal(journal: journal, restored: state.session)
     }
@@ -133,12 +133,12 @@ final class SharedSessionFixture {
     change(&settings)
     slot = SharedSlot(
       SharedSlot.Plan(
-        "default", try SharedSettings(settings), retention: Retention(), logger: logger,
-        attemptLimiter: SharedAttemptLimiter(), webhooks: webhooks), metrics: registry)
+        "default", try PreparedSettings(settings), retention: Retention(), logger: logger,
+        attemptLimiter: ConcurrentAttemptLimiter(), webhooks: webhooks), metrics: registry)
     directory = SessionDirectory(
-      configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: SharedAttemptLimiter())
+      configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: ConcurrentAttemptLimiter())
     shared = SharedSessions(
-      [slot], willHold: { [prepared] session in prepared.list.withLock { $0.append(session.isHere) } })
+      [slot], willBeLocal: { [prepared] session in prepared.list.withLock { $0.append(session.isHere) } })
     directory.start(on: [loop])
   }
 
@@ -170,7 +170,7 @@ final class SharedSessionFixture {
 
   func post(_ text: String, to session: Session) -> Bool {
     let receipt = session.upstream.post(
-      PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: nil),
+      PostedMessages(.one(ByteString(Array(text.utf8))), kind: .text, timeToLive: nil),
       now: ProcessInformation.monotonicTime())
     if case .queued = receipt.result { return true } else { return false }
   }

@@ -21,7 +21,7 @@ import WebSocketCodec
 /// A configured session whose holder changes between this gateway and others, with a journal in memory instead of
 /// Redis.
 @Suite struct SharedSessionsTests {
-  static func texts(_ inbox: SharedInbox, after cursor: Cursor? = nil) throws -> [String] {
+  static func texts(_ inbox: ConcurrentInbox, after cursor: Cursor? = nil) throws -> [String] {
     let start = try inbox.resolve(cursor.map { .cursor($0) } ?? .earliest, now: ProcessInformation.monotonicTime())
     return inbox.read(after: start, limit: 100, maxBytes: .max).messages.map {
       String(decoding: [UInt8](copying: $0.rendered.bytes), as: UTF8.self)

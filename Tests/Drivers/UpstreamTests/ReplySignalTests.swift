@@ -27,7 +27,7 @@ import WebSocketCodec
       shared.outbox.stopSending()
       shared.outbox.startSending(on: Generation(2))
     }
-    _ = session.handle.post(PostedMessages(.one(SharedBytes([1])), kind: .text, timeToLive: nil), now: session.now)
+    _ = session.handle.post(PostedMessages(.one(ByteString([1])), kind: .text, timeToLive: nil), now: session.now)
     #expect(session.write() == 0, "the request may have to be sent again, ahead of the message")
     try await session.expectWake { #expect(session.receiveReply()) }
     #expect(session.write() == 1)
@@ -97,8 +97,8 @@ private final class UndrivenSession: UpstreamSink {
     let handle =
       if let owner {
         SessionHandle(
-          try SharedSettings(settings), ownedBy: owner, sink: self, logger: logger,
-          sharedMetrics: UpstreamMetrics(metrics, session: ""), attemptLimiter: SharedAttemptLimiter(),
+          try PreparedSettings(settings), ownedBy: owner, sink: self, logger: logger,
+          sharedMetrics: UpstreamMetrics(metrics, session: ""), attemptLimiter: ConcurrentAttemptLimiter(),
           lineLimiter: LogLineLimiter(), lateCalls: total)
       } else {
         try SessionHandle(settings, sink: self, logger: logger, metrics: metrics)
@@ -119,7 +119,7 @@ private final class UndrivenSession: UpstreamSink {
 
   func call() throws -> SessionHandle.RegisteredCall {
     let receipt = handle.call(
-      Self.id, SharedSlice(SharedBytes([1])), token: SharedBytes([UInt8(ascii: "1")]), timeToLive: .hours(1), now: now)
+      Self.id, ByteSlice(ByteString([1])), token: ByteString([UInt8(ascii: "1")]), timeToLive: .hours(1), now: now)
     guard case .registered(let call) = receipt else { throw Refused() }
     return call
   }

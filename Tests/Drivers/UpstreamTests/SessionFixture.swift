@@ -40,7 +40,7 @@ final class SessionFixture: UpstreamSink {
   ///   - opened: the journal that stores the session; nil if the session is not stored.
   ///   - dialing: creates a dialer that replaces the network.
   init(
-    _ url: String, attemptLimiter: SharedAttemptLimiter = SharedAttemptLimiter(), owner: String? = nil,
+    _ url: String, attemptLimiter: ConcurrentAttemptLimiter = ConcurrentAttemptLimiter(), owner: String? = nil,
     protocol declaration: (any ProtocolDeclaration)? = nil, opened: OpenedJournal? = nil,
     dialing: DialerOfTest? = nil, _ change: (inout UpstreamSettings) -> Void = { _ in }
   ) throws {
@@ -50,7 +50,7 @@ final class SessionFixture: UpstreamSink {
     settings.session.backoff.quickReconnect = .milliseconds(5)
     change(&settings)
     let logger = Logger(level: .error, format: .text)
-    let shared = try declaration.map { try SharedSettings(settings, declaration: $0) } ?? SharedSettings(settings)
+    let shared = try declaration.map { try PreparedSettings(settings, declaration: $0) } ?? PreparedSettings(settings)
     let metrics = MetricsRegistry()
     let handle =
       if let owner {
@@ -95,7 +95,7 @@ final class SessionFixture: UpstreamSink {
 
   @discardableResult
   func post(_ bytes: [UInt8], ttl: TimeSpan? = .seconds(30)) -> EnqueueResult {
-    return handle.post(PostedMessages(.one(SharedBytes(bytes)), kind: .text, timeToLive: ttl), now: now).result
+    return handle.post(PostedMessages(.one(ByteString(bytes)), kind: .text, timeToLive: ttl), now: now).result
   }
 
   /// Posts all of these messages before the loop does anything else.
@@ -104,7 +104,7 @@ final class SessionFixture: UpstreamSink {
     loop.submit { context in
       for text in texts {
         _ = handle.post(
-          PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl), now: context.now)
+          PostedMessages(.one(ByteString(Array(text.utf8))), kind: .text, timeToLive: ttl), now: context.now)
       }
       return nil
     }
@@ -143,7 +143,7 @@ private final class OneATurn: LoopTask {
 
   func run() async {
     for text in texts {
-      _ = handle.post(PostedMessages(.one(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: nil), now: loop.now)
+      _ = handle.post(PostedMessages(.one(ByteString(Array(text.utf8))), kind: .text, timeToLive: nil), now: loop.now)
       await loop.yieldTurn()
     }
   }

@@ -27,7 +27,7 @@ struct UpperCaseProtocol: UpstreamProtocol, ProtocolDeclaration, Equatable {
 
   mutating func begin(connection: UInt64, _ secrets: TemplateValues) { self.connection = connection }
 
-  mutating func beginSetup(step: Int) -> [ProtocolFrame] { [ProtocolFrame(SharedBytes(Array("HI".utf8)))] }
+  mutating func beginSetup(step: Int) -> [ProtocolFrame] { [ProtocolFrame(ByteString(Array("HI".utf8)))] }
 
   mutating func receive(_ payload: Span<UInt8>, kind: MessageKind, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     let words = payload.text().split(separator: ",")

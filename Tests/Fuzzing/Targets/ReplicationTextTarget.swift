@@ -7,12 +7,12 @@ enum ReplicationTextTarget {
   static func run(_ input: Span<UInt8>) throws(Finding) {
     let bytes = [UInt8](copying: input)
     if let id = GatewayID(input) { try same(bytes) { id.write(into: &$0) } }
-    if let term = ShareTerm(input) { try same(bytes) { term.write(into: &$0) } }
+    if let term = HolderTerm(input) { try same(bytes) { term.write(into: &$0) } }
     if let token = HolderToken(input) { try same(bytes) { token.write(into: &$0) } }
-    if let terms = ShareTerms(input) {
-      try require(terms.begins.count <= ShareTerms.maximum, "\(terms.begins.count) terms")
+    if let terms = HolderTerms(input) {
+      try require(terms.begins.count <= HolderTerms.maximum, "\(terms.begins.count) terms")
       let written = text { terms.write(into: &$0) }
-      try require(ShareTerms(written.span) == terms, "the terms are read otherwise when they are written again")
+      try require(HolderTerms(written.span) == terms, "the terms are read otherwise when they are written again")
       try require(written.count <= bytes.count, "the terms are longer when they are written again")
       for (begin, next) in zip(terms.begins, terms.begins.dropFirst()) {
         try require(begin.term < next.term && begin.firstPush <= next.firstPush, "the terms are not in order")

@@ -16,7 +16,7 @@ enum URLTemplateTarget {
     for (name, line) in zip(names, lines.dropFirst()) {
       let value = String(decoding: line, as: UTF8.self)
       // Other values are refused before a URL is made.
-      if SessionVariable(name: name).problem(with: value) == nil { values[name] = value }
+      if ProfileVariable(name: name).problem(with: value) == nil { values[name] = value }
     }
     guard let url = try? template.url(values) else { return }
     let sample = template.sample

@@ -18,7 +18,7 @@ enum VariablePatternTarget {
     let value = String(decoding: bytes[min(end + 1, bytes.count)...], as: UTF8.self)
     let (matches, expected) = (pattern.matches(value), reference.matches(value))
     try require(matches == expected, "'\(value)' \(matches ? "matches" : "does not match") '\(text)'")
-    var variable = SessionVariable(name: "v")
+    var variable = ProfileVariable(name: "v")
     variable.pattern = pattern
     let isAccepted = variable.problem(with: value) == nil
     let isPrintable = value.utf8.allSatisfy { (0x20...0x7E).contains($0) }

@@ -110,10 +110,10 @@ import Testing
   @Test func whatAnotherLimitRefusesIsTakenBack() {
     var table = table { $0.requests = RateLimit(1, per: .seconds(1), burst: 2) }
     let now = time(.zero)
-    #expect(table.use(.requests, 2, by: alice, at: now) == .admitted(inShared: false))
-    table.refund(.requests, 2, by: alice, inShared: false, at: now)
-    #expect(table.use(.requests, 2, by: alice, at: now) == .admitted(inShared: false))
-    table.refund(.requests, 1, by: alice, inShared: false, at: now)
+    #expect(table.use(.requests, 2, by: alice, at: now) == .admitted(inCommon: false))
+    table.refund(.requests, 2, by: alice, inCommon: false, at: now)
+    #expect(table.use(.requests, 2, by: alice, at: now) == .admitted(inCommon: false))
+    table.refund(.requests, 1, by: alice, inCommon: false, at: now)
     #expect(isAdmitted(table.use(.requests, by: alice, at: now)))
     #expect(!isAdmitted(table.use(.requests, by: alice, at: now)))
   }
@@ -196,18 +196,18 @@ import Testing
     }
     let now = time(.zero)
     for number in 0..<RateTable.maximumKeys { _ = table.use(.requests, by: RateTable.Key(number), at: now) }
-    #expect(table.use(.requests, by: alice, at: now) == .admitted(inShared: true))
-    #expect(table.use(.requests, by: bob, at: now) == .admitted(inShared: true))
+    #expect(table.use(.requests, by: alice, at: now) == .admitted(inCommon: true))
+    #expect(table.use(.requests, by: bob, at: now) == .admitted(inCommon: true))
     #expect(!isAdmitted(table.use(.requests, by: bob, at: now)))
     let hold = table.hold(by: alice, at: now)
     #expect(table.hold(by: bob, at: now) == nil)
     for number in 0..<RateTable.maximumKeys {
-      #expect(table.use(.requests, by: RateTable.Key(number), at: now) == .admitted(inShared: false))
+      #expect(table.use(.requests, by: RateTable.Key(number), at: now) == .admitted(inCommon: false))
       #expect(!isAdmitted(table.use(.requests, by: RateTable.Key(number), at: now)))
     }
     // Later, the new client has an entry of its own. Its earlier held request still counts in the common entry.
     let later = time(.hours(3))
-    #expect(table.use(.requests, 2, by: alice, at: later) == .admitted(inShared: false))
+    #expect(table.use(.requests, 2, by: alice, at: later) == .admitted(inCommon: false))
     if let hold { table.release(hold) }
     #expect(table.heldCount(of: alice, at: later) == 0)
   }

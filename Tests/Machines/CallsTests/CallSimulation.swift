@@ -71,7 +71,7 @@ import UpstreamSession
       let number = callers.count
       let random = UInt128(generator.next()) << 64 | UInt128(generator.next())
       let id = CallID(number % 2 == 0 ? .number : .string, random: random)
-      let token = SharedBytes(Array("\(number)".utf8))
+      let token = ByteString(Array("\(number)".utf8))
       let sequence = UInt64(number + 1)
       let lane = table.open(id, token: token, sequence: sequence)
       #expect(!waiting.contains { callers[$0].lane == lane }, "a lane belongs to one call")
@@ -94,7 +94,7 @@ import UpstreamSession
       let place = number(upstream.count)
       let index = upstream[place]
       if number(5) > 0 { upstream.remove(at: place) }
-      let message = SharedBytes(Array("{\"id\":X,\"n\":\(index)}".utf8))
+      let message = ByteString(Array("{\"id\":X,\"n\":\(index)}".utf8))
       let caller = callers[index]
       switch table.receive(caller.id, message, 6..<7, canBeLate: true, now: now) {
       case .reply(let lane):

@@ -11,7 +11,7 @@ import UpstreamSession
 
   private func id(_ number: Int) -> CallID { CallID(.number, random: UInt128(number)) }
 
-  private func bytes(_ text: String) -> SharedBytes { SharedBytes(Array(text.utf8)) }
+  private func bytes(_ text: String) -> ByteString { ByteString(Array(text.utf8)) }
 
   /// A table with one call, whose request is message 1.
   private func table(_ change: (inout CallTable.Limits) -> Void = { _ in }) -> CallTable {

@@ -75,7 +75,7 @@ import Testing
       bytes[Int.random(in: bytes.indices, using: &random)] = UInt8.random(in: 0...255, using: &random)
       let layout =
         Bool.random(using: &random) ? whole.layout : whole.layout ^ 1 << UInt64.random(in: 8..<40, using: &random)
-      guard let message = RetainedMessage(1, arrival: now, layout: layout, rendered: SharedBytes(bytes)) else {
+      guard let message = RetainedMessage(1, arrival: now, layout: layout, rendered: ByteString(bytes)) else {
         continue
       }
       var output = ByteQueue()

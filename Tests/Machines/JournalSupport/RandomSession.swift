@@ -28,12 +28,12 @@ package struct RandomSession {
 
   package static func push(_ number: UInt64, time: Int64 = 0, size: Int = 10) -> StoredPush {
     let bytes = (0..<size).map { UInt8(truncatingIfNeeded: number &* 31 &+ UInt64($0)) }
-    return StoredPush(number: number, time: time, layout: number &* 0x1_0001, rendered: SharedBytes(bytes))
+    return StoredPush(number: number, time: time, layout: number &* 0x1_0001, rendered: ByteString(bytes))
   }
 
   package static func message(_ number: UInt64, time: Int64 = 0) -> StoredMessage {
     StoredMessage(
-      number: number, payload: SharedBytes(Array("message \(number)".utf8)), kind: number % 3 == 0 ? .binary : .text,
+      number: number, payload: ByteString(Array("message \(number)".utf8)), kind: number % 3 == 0 ? .binary : .text,
       topic: number % 4 == 0 ? "topic é" : nil, deadline: number % 5 == 0 ? nil : time + 30_000, time: time)
   }
 
@@ -104,7 +104,7 @@ package struct RandomSession {
     let key: [UInt8] = [UInt8.random(in: 0...5, using: &random)]
     if Bool.random(using: &random) { return .unsubscribed(key: key) }
     return .subscribed(
-      StoredSubscription(key: key, kind: .text, payload: SharedBytes([UInt8.random(in: 0...255, using: &random)])))
+      StoredSubscription(key: key, kind: .text, payload: ByteString([UInt8.random(in: 0...255, using: &random)])))
   }
 
   private mutating func resumption() -> JournalEntry {

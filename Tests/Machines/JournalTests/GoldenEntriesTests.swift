@@ -22,7 +22,7 @@ import UpstreamProtocol
 
   /// Their values need several bytes and have both signs. Each optional part is both present and absent.
   private static var entries: [(name: String, entry: JournalEntry)] {
-    func shared(_ text: String) -> SharedBytes { SharedBytes(Array(text.utf8)) }
+    func shared(_ text: String) -> ByteString { ByteString(Array(text.utf8)) }
     let digests = (1...3 as ClosedRange<UInt64>).map { IdempotencyTable.Key(high: $0 << 60 | 0xABCD, low: ~$0) }
     let end = JournalDeadline(time: 1_795_425_949_000, rest: 30_000)
     let push = StoredPush(

@@ -95,7 +95,7 @@ extension RestoredSession {
     state.follow(.speaks(.socketIO))
     state.follow(.cursor([1]))
     state.follow(.continued(namespace: "/", Continuation(pid: [1], offset: [2])))
-    state.follow(.subscribed(StoredSubscription(key: [1], kind: .text, payload: SharedBytes([1]))))
+    state.follow(.subscribed(StoredSubscription(key: [1], kind: .text, payload: ByteString([1]))))
     let before = state
     state.follow(.speaks(.socketIO))
     #expect(state == before)

@@ -82,7 +82,7 @@ import UpstreamSession
       outbox.startSending(on: generation, confirms: isConfirming)
       for _ in 0..<Int.random(in: 1...10, using: &random) {
         for _ in 0..<Int.random(in: 1...1_000, using: &random) {
-          _ = outbox.enqueue(SharedSlice(SharedBytes([1])), kind: .binary, timeToLive: nil, now: .zero)
+          _ = outbox.enqueue(ByteSlice(ByteString([1])), kind: .binary, timeToLive: nil, now: .zero)
           confirms.append(isConfirming)
         }
         var batch: [OutboxMessage] = []

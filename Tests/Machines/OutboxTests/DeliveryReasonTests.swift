@@ -15,7 +15,7 @@ import UpstreamSession
   private func restore(into box: inout OutboxFixture, mayHaveArrived: Bool) {
     var stored = StoredOutbox()
     let message = StoredMessage(
-      number: 1, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: nil, time: 0)
+      number: 1, payload: ByteString([0x61]), kind: .text, topic: nil, deadline: nil, time: 0)
     for change in [.accepted(message), .intended(through: mayHaveArrived ? 1 : 0)] as [OutboxChange] {
       _ = stored.apply(change)
     }

@@ -7,8 +7,8 @@ import UpstreamSession
 
 /// Messages that are queued in one call.
 @Suite struct OutboxBatchResultsTests {
-  private func payloads(_ texts: [String]) -> [SharedSlice] {
-    texts.map { SharedSlice(SharedBytes(Array($0.utf8))) }
+  private func payloads(_ texts: [String]) -> [ByteSlice] {
+    texts.map { ByteSlice(ByteString(Array($0.utf8))) }
   }
 
   @Test func aBatchOfWhichAllIsQueuedHasOneResult() {
@@ -55,7 +55,7 @@ import UpstreamSession
       let ttl: TimeSpan? = [.zero, .milliseconds(500), .seconds(9), nil].randomElement(using: &random) ?? nil
       let topic: String? = Int.random(in: 0..<4, using: &random) == 0 ? "t" : nil
       let payloads = (0..<Int.random(in: 0...12, using: &random)).map { _ in
-        SharedSlice(SharedBytes(Array(repeating: 1, count: Int.random(in: 0...40, using: &random))))
+        ByteSlice(ByteString(Array(repeating: 1, count: Int.random(in: 0...40, using: &random))))
       }
       let results = together.enqueue(payloads, kind: .text, timeToLive: ttl, topic: topic, now: now)
       let expected = payloads.map { single.enqueue($0, kind: .text, timeToLive: ttl, topic: topic, now: now) }

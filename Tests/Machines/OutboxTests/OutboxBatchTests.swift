@@ -7,8 +7,8 @@ import UpstreamSession
 
 /// Batches that are queued as a whole or not at all.
 @Suite struct OutboxBatchTests {
-  private func payloads(_ sizes: [Int]) -> [SharedSlice] {
-    sizes.map { SharedSlice(SharedBytes([UInt8](repeating: 0x61, count: $0))) }
+  private func payloads(_ sizes: [Int]) -> [ByteSlice] {
+    sizes.map { ByteSlice(ByteString([UInt8](repeating: 0x61, count: $0))) }
   }
 
   /// All messages of a batch fit, or nothing changes. The limits for single messages decide whether they fit.

@@ -35,9 +35,9 @@ import Totals
       case 0..<8:
         let ttl: TimeSpan? = [.zero, .milliseconds(50), .seconds(1), nil].randomElement(using: &random) ?? nil
         let topic: String? = Int.random(in: 0..<6, using: &random) == 0 ? "t" : nil
-        let body = SharedBytes(Array(repeating: 1, count: Int.random(in: 0...64, using: &random)))
+        let body = ByteString(Array(repeating: 1, count: Int.random(in: 0...64, using: &random)))
         let client = UInt64.random(in: 0...3, using: &random)
-        _ = outbox.enqueue(SharedSlice(body), kind: .binary, timeToLive: ttl, topic: topic, by: client, now: now)
+        _ = outbox.enqueue(ByteSlice(body), kind: .binary, timeToLive: ttl, topic: topic, by: client, now: now)
       case 8..<11:
         outbox.takeBatch(
           maximumMessages: Int.random(in: 1...8, using: &random), maximumBytes: 256, now: now, into: &buffer)

@@ -22,7 +22,7 @@ import UpstreamSession
     var stored = StoredOutbox()
     for number in Array(messages) + (last.map { [$0] } ?? []) {
       let message = StoredMessage(
-        number: number, payload: SharedBytes([UInt8(truncatingIfNeeded: number)]), kind: .text, topic: nil,
+        number: number, payload: ByteString([UInt8(truncatingIfNeeded: number)]), kind: .text, topic: nil,
         deadline: number == expired ? clock.wallClock : nil, time: clock.wallClock)
       apply(.accepted(message), to: &stored)
     }
@@ -46,7 +46,7 @@ import UpstreamSession
     outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))
     for number in 1...3 as ClosedRange<UInt64> {
-      _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+      _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now)
       outbox.noteStored(number)
     }
     #expect(take(&outbox).isEmpty)
@@ -65,7 +65,7 @@ import UpstreamSession
     settings.redelivery = redelivers ? .unconfirmed : .never
     var outbox = Outbox(settings)
     outbox.startSending(on: Generation(1))
-    for _ in 1...4 { _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now) }
+    for _ in 1...4 { _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now) }
     #expect(take(&outbox) == [1, 2, 3, 4])
     outbox.written(through: 4)
     for number in [2, 4] as [UInt64] { outbox.withholdConfirmation(of: number) }
@@ -88,7 +88,7 @@ import UpstreamSession
   @Test func aMessageWhoseConfirmationIsWithheldIsUnknownWithoutAPong() {
     var outbox = Outbox(OutboxSettings())
     outbox.startSending(on: Generation(1))
-    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+    _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now)
     #expect(take(&outbox) == [1])
     outbox.written(through: 1)
     outbox.withholdConfirmation(of: 1)
@@ -106,7 +106,7 @@ import UpstreamSession
     settings.redelivery = redelivers ? .unconfirmed : .never
     var outbox = Outbox(settings)
     outbox.startSending(on: Generation(1))
-    for _ in 1...3 { _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now) }
+    for _ in 1...3 { _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now) }
     #expect(take(&outbox) == [1, 2, 3])
     outbox.written(through: 3)
     outbox.withholdConfirmation(of: 2)
@@ -132,7 +132,7 @@ import UpstreamSession
     var settings = OutboxSettings()
     settings.redelivery = .unconfirmed
     var outbox = Outbox(settings)
-    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+    _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now)
     for generation in 1...2 as ClosedRange<UInt64> {
       outbox.startSending(on: Generation(generation))
       #expect(take(&outbox) == [1])
@@ -157,7 +157,7 @@ import UpstreamSession
     settings.confirms = false
     var outbox = Outbox(settings)
     outbox.startSending(on: Generation(1))
-    for _ in 1...2 { _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now) }
+    for _ in 1...2 { _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now) }
     #expect(take(&outbox) == [1, 2])
     outbox.withholdConfirmation(of: 1)
     outbox.written(through: 2)
@@ -173,7 +173,7 @@ import UpstreamSession
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))
-    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: .zero, now: now)
+    _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: .zero, now: now)
     #expect(take(&outbox) == [1])
   }
 
@@ -184,7 +184,7 @@ import UpstreamSession
     _ = outbox.takeLoweredIntent()
     outbox.startSending(on: Generation(1))
     for number in 1...last {
-      _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+      _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now)
       outbox.noteStored(number)
     }
     outbox.intend(through: last)
@@ -248,7 +248,7 @@ import UpstreamSession
   @Test func aClosedOutboxKeepsWhatIsStored() {
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(StoredOutbox(), at: clock)
-    _ = outbox.enqueue(SharedSlice(SharedBytes([0x61])), kind: .text, timeToLive: nil, now: now)
+    _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now)
     outbox.noteStored(1)
     outbox.close()
     #expect(outbox.ledger.state(of: 1) == .queued)
@@ -293,12 +293,12 @@ import UpstreamSession
         let lifetime: TimeSpan? = Bool.random(using: &random) ? nil : .seconds(60)
         guard
           case .queued(let number, _) = live.enqueue(
-            SharedSlice(SharedBytes(payload)), kind: .text, timeToLive: lifetime, now: clock.now)
+            ByteSlice(ByteString(payload)), kind: .text, timeToLive: lifetime, now: clock.now)
         else { continue }
         live.noteStored(number)
         (payloads[number], last) = (payload, number)
         let message = StoredMessage(
-          number: number, payload: SharedBytes(payload), kind: .text, topic: nil,
+          number: number, payload: ByteString(payload), kind: .text, topic: nil,
           deadline: lifetime.map { clock.wallClock + $0.millisecondsRoundedUp }, time: clock.wallClock)
         apply(.accepted(message), to: &stored)
       case 3 where !isSending:
@@ -357,7 +357,7 @@ import UpstreamSession
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))
-    let payload = SharedSlice(SharedBytes([0x61]))
+    let payload = ByteSlice(ByteString([0x61]))
     _ = outbox.enqueue(payload, kind: .text, timeToLive: nil, now: now)
     outbox.noteStored(1)
     _ = outbox.enqueue(payload, kind: .text, timeToLive: .zero, now: now)

@@ -20,7 +20,7 @@ struct OutboxFixture {
     _ text: String, ttl: TimeSpan? = .seconds(30), topic: String? = nil, by client: UInt64 = 0
   ) -> EnqueueResult {
     outbox.enqueue(
-      SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl, topic: topic, by: client, now: now)
+      ByteSlice(ByteString(Array(text.utf8))), kind: .text, timeToLive: ttl, topic: topic, by: client, now: now)
   }
 
   mutating func take(messages: Int = .max, bytes: Int = .max) -> [String] {

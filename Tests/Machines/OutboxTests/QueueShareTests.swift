@@ -19,7 +19,7 @@ import UpstreamSession
     }
   }
 
-  private func payload(_ size: Int) -> SharedSlice { SharedSlice(SharedBytes([UInt8](repeating: 0x61, count: size))) }
+  private func payload(_ size: Int) -> ByteSlice { ByteSlice(ByteString([UInt8](repeating: 0x61, count: size))) }
 
   private func isQueued(_ result: EnqueueResult) -> Bool { if case .queued = result { true } else { false } }
 
@@ -114,7 +114,7 @@ import UpstreamSession
     var stored = StoredOutbox()
     for number in 1...64 as ClosedRange<UInt64> {
       let message = StoredMessage(
-        number: number, payload: SharedBytes([0x61]), kind: .text, topic: nil, deadline: nil, time: 0)
+        number: number, payload: ByteString([0x61]), kind: .text, topic: nil, deadline: nil, time: 0)
       _ = stored.apply(.accepted(message))
     }
     box.outbox.startStoring(stored, at: JournalClock(now: box.now, wallClock: 0))

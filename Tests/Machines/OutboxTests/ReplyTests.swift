@@ -121,7 +121,7 @@ import Testing
     var box = OutboxFixture()
     func post(_ text: String, ttl: TimeSpan? = nil, _ reportsEnd: Bool, _ box: inout OutboxFixture) {
       _ = box.outbox.enqueue(
-        SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, timeToLive: ttl, reportsEnd: reportsEnd, now: box.now)
+        ByteSlice(ByteString(Array(text.utf8))), kind: .text, timeToLive: ttl, reportsEnd: reportsEnd, now: box.now)
     }
     for number in 1...6 { post("m", ttl: number == 2 ? .seconds(1) : nil, number != 4, &box) }
     box.outbox.withdraw(3)

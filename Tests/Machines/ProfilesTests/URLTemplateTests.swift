@@ -48,18 +48,18 @@ import WebSocketCodec
   }
 }
 
-@Suite struct SessionVariableTests {
-  private var variables: [SessionVariable] {
-    var symbol = SessionVariable(name: "symbol")
+@Suite struct ProfileVariableTests {
+  private var variables: [ProfileVariable] {
+    var symbol = ProfileVariable(name: "symbol")
     symbol.pattern = VariablePattern("[A-Z]{3,8}")
-    var depth = SessionVariable(name: "depth")
+    var depth = ProfileVariable(name: "depth")
     depth.defaultValue = "5"
     depth.maximumLength = 2
     return [symbol, depth]
   }
 
   @Test func aPatternMayAcceptAnEmptyValue() {
-    var name = SessionVariable(name: "name")
+    var name = ProfileVariable(name: "name")
     #expect(name.problem(with: "") != nil)
     name.pattern = VariablePattern("a*")
     #expect(name.problem(with: "") == nil)
@@ -96,9 +96,9 @@ import WebSocketCodec
   }
 
   @Test func namesAreWords() {
-    for name in ["a", "symbol", "a_1", "Z9"] { #expect(SessionVariable.isName(name)) }
+    for name in ["a", "symbol", "a_1", "Z9"] { #expect(ProfileVariable.isName(name)) }
     for name in ["", "1a", "_a", "a-b", "a b", "é", String(repeating: "a", count: 33)] {
-      #expect(!SessionVariable.isName(name), "\(name)")
+      #expect(!ProfileVariable.isName(name), "\(name)")
     }
   }
 }

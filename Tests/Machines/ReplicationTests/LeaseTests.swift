@@ -48,7 +48,7 @@ import Testing
 
   @Test func theMarginGrowsWithTheLease() {
     for seconds in [2, 5, 7, 60] as [Int64] {
-      let times = LeaseTimes(lease: .seconds(seconds))
+      let times = TenureTimes(lease: .seconds(seconds))
       #expect(times.margin == max(.seconds(1), .milliseconds(200 * seconds)))
     }
   }
@@ -56,7 +56,7 @@ import Testing
   @Test func aGatewayKeepsItsSessionsForTheLongerOfTwoLeases() {
     let (own, other, unknown) = (GatewayID(1), GatewayID(2), GatewayID(3))
     func watch(_ entry: String?, lease: TimeSpan) -> HistoryWatch {
-      var watch = HistoryWatch(own: own, LeaseTimes(lease: lease))
+      var watch = HistoryWatch(own: own, TenureTimes(lease: lease))
       _ = watch.connected(to: "h", now: at(0))
       watch.received(entry.map { [(other, Array($0.utf8))] } ?? [], now: at(1000))
       return watch

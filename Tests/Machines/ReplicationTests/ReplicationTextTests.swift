@@ -12,7 +12,7 @@ import Testing
     return output.bytes.text()
   }
 
-  private let term = ShareTerm(counter: 7, random: 0x89AB_CDEF)
+  private let term = HolderTerm(counter: 7, random: 0x89AB_CDEF)
 
   @Test func aTokenIsWrittenAndReadWhole() {
     let token = HolderToken(term: term, gateway: GatewayID(0xA), bits: 1)
@@ -28,30 +28,30 @@ import Testing
   }
 
   @Test func termsAreWrittenAndReadInTheirOrder() {
-    var terms = ShareTerms()
-    #expect(ShareTerms(Span()) == terms)
-    for counter in 1...UInt32(ShareTerms.maximum + 1) {
-      terms.append(.init(ShareTerm(counter: counter, random: 1), firstPush: UInt64(counter) * 2))
+    var terms = HolderTerms()
+    #expect(HolderTerms(Span()) == terms)
+    for counter in 1...UInt32(HolderTerms.maximum + 1) {
+      terms.append(.init(HolderTerm(counter: counter, random: 1), firstPush: UInt64(counter) * 2))
     }
-    #expect(terms.begins.count == ShareTerms.maximum)
+    #expect(terms.begins.count == HolderTerms.maximum)
     let written = text { terms.write(into: &$0) }
-    #expect(ShareTerms(Array(written.utf8).span) == terms)
+    #expect(HolderTerms(Array(written.utf8).span) == terms)
     let one = "0000000200000001@4"
     for wrong in [
       one + " ", " " + one, one + " " + one, "0000000200000001", "0000000200000001@", "0000000200000001@0",
       "0000000200000001@x", one + " 0000000300000001@3", written + " 0000006000000001@999",
     ] {
-      #expect(ShareTerms(Array(wrong.utf8).span) == nil, "\(wrong)")
+      #expect(HolderTerms(Array(wrong.utf8).span) == nil, "\(wrong)")
     }
   }
 
   @Test func termsExtendThoseOfWhichTheyHaveEverything() {
-    let one = ShareTerms().appending(ShareTerm(counter: 1, random: 1), firstPush: 1)
-    let two = one.appending(ShareTerm(counter: 2, random: 1), firstPush: 10)
-    #expect(two.extend(ShareTerms(), endingAt: 0) && two.extend(two, endingAt: 99) && two.extend(one, endingAt: 9))
-    #expect(two.appending(ShareTerm(counter: 3, random: 1), firstPush: 5).begins.map(\.firstPush) == [1, 5])
+    let one = HolderTerms().appending(HolderTerm(counter: 1, random: 1), firstPush: 1)
+    let two = one.appending(HolderTerm(counter: 2, random: 1), firstPush: 10)
+    #expect(two.extend(HolderTerms(), endingAt: 0) && two.extend(two, endingAt: 99) && two.extend(one, endingAt: 9))
+    #expect(two.appending(HolderTerm(counter: 3, random: 1), firstPush: 5).begins.map(\.firstPush) == [1, 5])
     #expect(!two.extend(one, endingAt: 10) && !one.extend(two, endingAt: 10))
-    #expect(!two.extend(one.appending(ShareTerm(counter: 2, random: 2), firstPush: 10), endingAt: 9))
+    #expect(!two.extend(one.appending(HolderTerm(counter: 2, random: 2), firstPush: 10), endingAt: 9))
   }
 
   @Test func anEntryOfALaterVersionIsRead() {
@@ -68,7 +68,7 @@ import Testing
     #expect(GatewayEntry(Array(naming.utf8).span) == entry)
     func lease(_ text: String) -> TimeSpan? { GatewayEntry(Array(text.utf8).span)?.lease }
     #expect(lease("beat=1 history=ab") == .seconds(5), "earlier versions have no other one")
-    #expect(lease("beat=1 history=ab lease=4000000000000000000") == LeaseTimes.maximumLease)
+    #expect(lease("beat=1 history=ab lease=4000000000000000000") == TenureTimes.longestTenure)
     for wrong in [
       "", "history=ab", "beat=x", "beat=1 draining", "beat=1 lease=-1", "beat=1 unreachable=1",
       "beat=1 " + String(repeating: "x=1 ", count: 300),
@@ -89,7 +89,7 @@ import Testing
     #expect(
       record(fields)
         == SharedRecord(
-          token: token, history: "ab", sequence: 5, epoch: 0xC, terms: ShareTerms().appending(term, firstPush: 3),
+          token: token, history: "ab", sequence: 5, epoch: 0xC, terms: HolderTerms().appending(term, firstPush: 3),
           counter: 8, successor: GatewayID(0xB), last: PushEntryID(push: 4, count: 2)))
     #expect(record(Array(repeating: nil, count: 8), last: nil)?.isNew == true)
     for index in fields.indices {

@@ -339,7 +339,7 @@ final class ReplicationWorld {
   }
 
   /// Called when readers of a gateway can see this push.
-  func reveal(_ number: UInt64, _ content: Int, _ terms: ShareTerms, _ epoch: UInt64) throws {
+  func reveal(_ number: UInt64, _ content: Int, _ terms: HolderTerms, _ epoch: UInt64) throws {
     guard let term = terms.begins.last(where: { $0.firstPush <= number })?.term.value else {
       throw Violation(description: "push \(number) is of no term")
     }

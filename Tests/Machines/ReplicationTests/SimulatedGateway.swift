@@ -10,7 +10,7 @@ final class SimulatedGateway {
   let id: GatewayID
   let rate: Double
   let offset: Double
-  let times: LeaseTimes
+  let times: TenureTimes
   var bug: PlantedBug? { world.bug }
 
   var isDead = false
@@ -40,7 +40,7 @@ final class SimulatedGateway {
   var leaseServer: RedisServer?
 
   // The state of the holder.
-  var terms = ShareTerms()
+  var terms = HolderTerms()
   var epoch: UInt64 = 0
   var log: [PushEntry] = []
   var state = SessionState()
@@ -65,7 +65,7 @@ final class SimulatedGateway {
 
   // The pushes that readers see.
   var view: PushLog?
-  var viewTerms = ShareTerms()
+  var viewTerms = HolderTerms()
   var viewEpoch: UInt64 = 0
   var copy: [PushEntry] = []
   var needsLoad = true
@@ -77,11 +77,11 @@ final class SimulatedGateway {
     id = GatewayID(using: &world.random)
     rate = Double.random(in: 0.96...1.04, using: &world.random)
     offset = Double.random(in: 1...100_000, using: &world.random)
-    var times = LeaseTimes(lease: .seconds(world.leases.randomElement(using: &world.random) ?? 5))
+    var times = TenureTimes(lease: .seconds(world.leases.randomElement(using: &world.random) ?? 5))
     // 0, since no server loses all of its data.
     times.readingsBeforeCreation = 0
     self.times = times
-    heartbeat = Heartbeat(world.bug == .noDeadline ? LeaseTimes(lease: .seconds(10_000), margin: .zero) : times)
+    heartbeat = Heartbeat(world.bug == .noDeadline ? TenureTimes(lease: .seconds(10_000), margin: .zero) : times)
     watch = HistoryWatch(own: id, times)
     blind = watch
   }
@@ -167,7 +167,7 @@ final class SimulatedGateway {
     var text = ByteQueue()
     GatewayEntry(
       beat: beat, history: watch.settledHistory,
-      lease: bug == .leaseNotStored ? LeaseTimes().lease : times.lease, isDraining: isDraining
+      lease: bug == .leaseNotStored ? TenureTimes().lease : times.lease, isDraining: isDraining
     ).write(into: &text)
     let (own, bytes, old) = (id, text.copyBytes(), watch.forgettable(now: now))
     send(connection, { $0.heartbeat(own, bytes, forgetting: old) }) { [unowned self] reply, isConfirmed in
@@ -252,7 +252,7 @@ final class SimulatedGateway {
         guard case .record(var record) = reply else { return }
         if bug == .tokenByCounter, record.token?.term.counter == token.term.counter { record.token = token }
         if bug == .laterTermWins, let other = record.token, other != token, other.term < token.term {
-          record.terms = ShareTerms()
+          record.terms = HolderTerms()
         }
         self.holding?.observed(record, isConfirmed: isConfirmed || bug == .noWait)
         self.writesChanged()
@@ -403,7 +403,7 @@ final class SimulatedGateway {
     beginTerm(marks, unknown: state.queue.filter { isLost && bug != .queueSentAfterLoss || $0 <= state.intended })
   }
 
-  private func begun(_ acquisition: Acquisition) -> ShareTerms {
+  private func begun(_ acquisition: Acquisition) -> HolderTerms {
     bug == .sameTerm && acquisition.expected.terms.last != nil ? acquisition.expected.terms : acquisition.terms
   }
 

@@ -52,7 +52,7 @@ extension SimulatedGateway {
 
   /// The end of the common part of a copy and the log.
   private static func shared(
-    _ record: SharedRecord, _ known: (epoch: UInt64, terms: ShareTerms), _ last: PushEntryID, _ bug: PlantedBug?
+    _ record: SharedRecord, _ known: (epoch: UInt64, terms: HolderTerms), _ last: PushEntryID, _ bug: PlantedBug?
   ) -> PushEntryID {
     if record.epoch != known.epoch { return .none }
     if record.terms == known.terms { return last }
@@ -68,7 +68,7 @@ extension SimulatedGateway {
   }
 
   /// Shows exactly these entries.
-  func show(_ entries: [PushEntry], _ terms: ShareTerms, _ epoch: UInt64) throws {
+  func show(_ entries: [PushEntry], _ terms: HolderTerms, _ epoch: UInt64) throws {
     (viewTerms, viewEpoch, copy) = (terms, epoch, [])
     view = PushLog(
       restoring: StoredLog(), epoch: Epoch(epoch),

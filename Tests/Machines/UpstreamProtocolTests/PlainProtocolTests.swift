@@ -11,7 +11,7 @@ import UpstreamProtocol
     try Template(text, in: place, environment: [:])
   }
 
-  private func text(_ payload: SharedBytes?) -> String? { payload.map { $0.bytes.text() } }
+  private func text(_ payload: ByteString?) -> String? { payload.map { $0.bytes.text() } }
 
   private func receive(_ text: String, _ spoken: inout PlainProtocol, _ memory: inout ProtocolMemory) -> ProtocolEvent {
     spoken.receive(Array(text.utf8).span, kind: .text, &memory)
@@ -93,7 +93,7 @@ import UpstreamProtocol
 }
 
 extension PlainProtocol {
-  fileprivate func heartbeatOrNil(_ memory: ProtocolMemory) throws -> SharedBytes? {
+  fileprivate func heartbeatOrNil(_ memory: ProtocolMemory) throws -> ByteString? {
     var copy = self
     return try copy.heartbeat(1, memory, now: 0)
   }

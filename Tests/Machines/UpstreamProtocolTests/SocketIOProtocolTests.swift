@@ -118,7 +118,7 @@ extension SocketIOProtocol {
   }
 }
 
-private func text(_ bytes: SharedBytes?) -> String? {
+private func text(_ bytes: ByteString?) -> String? {
   bytes.map { String(decoding: [UInt8](copying: $0.bytes), as: UTF8.self) }
 }
 

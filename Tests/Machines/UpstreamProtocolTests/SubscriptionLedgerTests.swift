@@ -24,7 +24,7 @@ import Testing
   private func say(
     _ ledger: inout SubscriptionLedger, _ text: String, by client: UInt64 = 0
   ) -> SubscriptionLedger.Effect {
-    ledger.sent(SharedSlice(SharedBytes(Array(text.utf8))), kind: .text, by: client)
+    ledger.sent(ByteSlice(ByteString(Array(text.utf8))), kind: .text, by: client)
   }
 
   private func hear(_ ledger: inout SubscriptionLedger, _ text: String) -> SubscriptionLedger.Effect {
@@ -108,7 +108,7 @@ import Testing
     let id = try #require(JSONPointer("/id"))
     let channel = try #require(JSONPointer("/channel"))
     var ledger = SubscriptionLedger(try rules())
-    let call = SharedSlice(SharedBytes(Array(#"{"id":73016284019255,"type":"subscribe","channel":"a"}"#.utf8)))
+    let call = ByteSlice(ByteString(Array(#"{"id":73016284019255,"type":"subscribe","channel":"a"}"#.utf8)))
     #expect(ledger.sent(call, kind: .text, message: 1, callID: id) == .none && ledger.count == 0)
     #expect(ledger.sent(call, kind: .text, message: 2) == .stored, "a message has its client's id")
     var byChannel = SubscriptionLedger(
@@ -118,7 +118,7 @@ import Testing
       })
     #expect(byChannel.sent(call, kind: .text, message: 3, callID: id) == .stored, "another key has the client's name")
     #expect(byChannel.messages.map(\.message) == [3])
-    let removal = SharedSlice(SharedBytes(Array(#"{"id":73016284019256,"type":"complete","channel":"a"}"#.utf8)))
+    let removal = ByteSlice(ByteString(Array(#"{"id":73016284019256,"type":"complete","channel":"a"}"#.utf8)))
     #expect(byChannel.sent(removal, kind: .text, message: 4, callID: id) == .removed)
   }
 
@@ -139,13 +139,13 @@ import Testing
     ] {
       var next = SubscriptionLedger(rules)
       let results = zip(["a", "b"], messages).map { key, message in
-        next.restore(Array(key.utf8), SharedBytes(Array(message.utf8)), kind: .text)
+        next.restore(Array(key.utf8), ByteString(Array(message.utf8)), kind: .text)
       }
       #expect(results == restored && next.count == restored.count { $0 })
     }
     var few = SubscriptionLedger(try rules { $0.entries = 1 })
     let isRestored = ["a", "b"].map { key in
-      few.restore(Array(key.utf8), SharedBytes(Array(#"{"id":"\#(key)","type":"subscribe"}"#.utf8)), kind: .text)
+      few.restore(Array(key.utf8), ByteString(Array(#"{"id":"\#(key)","type":"subscribe"}"#.utf8)), kind: .text)
     }
     #expect(isRestored == [true, false])
   }

@@ -159,7 +159,7 @@ final class Dialogue {
       case .ping(let counter, let generation): return "ping \(counter) \(generation)"
       case .close(let generation, let code): return "close \(code) \(generation)"
       case .discard(let generation): return "discard \(generation)"
-      case .holdHost(let endpoint, let until): return "hold host \(endpoint) \((until - now).seconds)"
+      case .pauseHost(let endpoint, let until): return "hold host \(endpoint) \((until - now).seconds)"
       case .report(let transition):
         causes.append(transition.cause)
         return "\(transition.from.name)→\(transition.to.name)"

@@ -35,11 +35,11 @@ import Testing
     let end = start + .hours(1)
     dials.hold("h", until: end)
     #expect(slot(dials.admit("h", nil, now: start)) == end)
-    #expect(dials.admit("h", nil, overridesHold: true, now: start) == .go)
-    #expect(dials.admit("h", nil, overridesHold: true, now: start + .milliseconds(999)) != .go, "once a second")
+    #expect(dials.admit("h", nil, overridesPause: true, now: start) == .go)
+    #expect(dials.admit("h", nil, overridesPause: true, now: start + .milliseconds(999)) != .go, "once a second")
     #expect(dials.admit("h", nil, now: start + .seconds(1)) != .go, "the hold still applies to others")
-    #expect(dials.admit("h", nil, overridesHold: true, now: start + .seconds(1)) == .go)
-    #expect(dials.admit("h", nil, overridesHold: true, now: start + .seconds(2)) != .go, "two are under way")
+    #expect(dials.admit("h", nil, overridesPause: true, now: start + .seconds(1)) == .go)
+    #expect(dials.admit("h", nil, overridesPause: true, now: start + .seconds(2)) != .go, "two are under way")
   }
 
   @Test func restsBackToAWholeBurst() {

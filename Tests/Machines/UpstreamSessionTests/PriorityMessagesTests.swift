@@ -4,7 +4,7 @@ import UpstreamSession
 
 @Suite struct PriorityMessagesTests {
   private func message(_ purpose: PriorityMessage.Purpose, _ text: String) -> PriorityMessage {
-    PriorityMessage(purpose, kind: .text, payload: SharedBytes(Array(text.utf8)))
+    PriorityMessage(purpose, kind: .text, payload: ByteString(Array(text.utf8)))
   }
 
   private func texts(_ messages: [PriorityMessage]) -> [String] { messages.map { $0.payload.bytes.text() } }

@@ -65,7 +65,7 @@ import Testing
         case .discard(let generation):
           #expect(sending != generation, "the queue still flows into a discarded socket")
           sockets[generation] = nil
-        case .holdHost:
+        case .pauseHost:
           break
         case .report(let transition):
           #expect(transition.sequence == lastSequence + 1)

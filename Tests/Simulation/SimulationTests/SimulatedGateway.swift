@@ -66,23 +66,23 @@ final class SimulatedGateway: JournalHooks {
     self.observer = observer
     loop = try EventLoop(turnedByCaller: number)
     let logger = Self.logger
-    let limiter = SharedAttemptLimiter()
+    let limiter = ConcurrentAttemptLimiter()
     slot = SharedSlot(
       SharedSlot.Plan(
-        "default", try SharedSettings(settings.session.upstream), retention: Retention(), logger: logger,
+        "default", try PreparedSettings(settings.session.upstream), retention: Retention(), logger: logger,
         attemptLimiter: limiter), metrics: registry)
     let directory = SessionDirectory(
       configured: [.shared(slot)], logger: logger, registry: registry, attemptLimiter: limiter)
     let lifecycle = Lifecycle()
     lifecycle.enter(.serving)
-    let apiShared = APIShared(
+    let commonState = CommonState(
       settings,
       access: AccessState(
         settings.authentication, Credentials(tokens: nil, jwt: nil), openManagement: [], registry),
       sessions: directory, lifecycle: lifecycle, registry: registry, managementConnections: 1,
       openConnections: Gauge(), version: "0")
-    api = API(apiShared, loopIndex: 0)
-    shared = SharedSessions([slot], in: directory, willHold: { apiShared.restoreKeys(of: $0) })
+    api = API(commonState, loopIndex: 0)
+    shared = SharedSessions([slot], in: directory, willBeLocal: { commonState.restoreKeys(of: $0) })
   }
 
   // MARK: Sessions
@@ -118,10 +118,10 @@ final class SimulatedGateway: JournalHooks {
   /// Reads all entries that the holder has stored.
   func follow(_ terms: [JournalTerm], _ entries: [LogChange], rows: Int) {
     rowsRead = rows
-    var known = ShareTerms()
+    var known = HolderTerms()
     for term in terms {
-      let number = ShareTerm(counter: UInt32(term.term >> 32), random: UInt32(truncatingIfNeeded: term.term))
-      known.append(ShareTerms.Begin(number, firstPush: term.firstPush))
+      let number = HolderTerm(counter: UInt32(term.term >> 32), random: UInt32(truncatingIfNeeded: term.term))
+      known.append(HolderTerms.Begin(number, firstPush: term.firstPush))
     }
     shared.follow("default", .restarted(epoch: 0xABC, known))
     shared.follow("default", .entries(entries))

@@ -64,10 +64,10 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
         loop.spawn(
           Job {
             var queue = OutputQueue()
-            let piece = SharedBytes([UInt8](repeating: 7, count: total / 4))
+            let piece = ByteString([UInt8](repeating: 7, count: total / 4))
             for _ in 0..<4 {
               queue.withText { $0.append(UInt8(1)) }
-              queue.append(SharedSlice(piece))
+              queue.append(ByteSlice(piece))
             }
             while queue.flush(to: client) == .blocked { #expect(await client.writable() == .ready) }
             client.shutdownWriting()

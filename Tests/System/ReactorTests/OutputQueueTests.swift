@@ -30,10 +30,10 @@ import Testing
       do {
         let (channel, peer) = try pair(loop)
         var first = [UInt8](repeating: 1, count: 100_000)
-        let large = SharedBytes([UInt8](repeating: 2, count: 4 << 20))
+        let large = ByteString([UInt8](repeating: 2, count: 4 << 20))
         var queue = OutputQueue()
-        queue.append(SharedSlice(SharedBytes(first)))
-        queue.append(SharedSlice(large))
+        queue.append(ByteSlice(ByteString(first)))
+        queue.append(ByteSlice(large))
         #expect(queue.heldBytes == 100_000 + large.count)
         #expect(queue.flush(to: channel) == .blocked)
         #expect(queue.count < large.count)

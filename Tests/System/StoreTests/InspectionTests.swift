@@ -23,7 +23,7 @@ import UpstreamProtocol
 
   private func push(_ number: UInt64, size: Int = 1) -> JournalEntry {
     let text = "{\"id\":\"\(number)\",\"data\":\"\(String(repeating: "x", count: size))\"}"
-    return .push(StoredPush(number: number, time: 0, layout: 0, rendered: SharedBytes(Array(text.utf8))))
+    return .push(StoredPush(number: number, time: 0, layout: 0, rendered: ByteString(Array(text.utf8))))
   }
 
   @Test func aCheckSaysWhatTheStoreContains() throws {
@@ -110,7 +110,7 @@ import UpstreamProtocol
     var parts = EventParts()
     (parts.name, parts.arguments, parts.attachments) = (Array("b\"".utf8), Array("1,{}".utf8), [[1, 2, 3], []])
     let message = StoredMessage(
-      number: 1, payload: SharedBytes(parts.record), kind: .text, topic: nil, deadline: nil, time: 0)
+      number: 1, payload: ByteString(parts.record), kind: .text, topic: nil, deadline: nil, time: 0)
     try store.submitAndWait([.speaks(.socketIO), .accepted(message)])
     try store.close()
     #expect(

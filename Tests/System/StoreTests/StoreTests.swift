@@ -158,7 +158,7 @@ import UpstreamProtocol
     let store = try TestStore(folder.file)
     for number in 1...12_000 as ClosedRange<UInt64> {
       let message = StoredMessage(
-        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
+        number: number, payload: ByteString([UInt8](repeating: 7, count: 900)), kind: .text, topic: nil, deadline: nil,
         time: 0)
       let settlement = StoredSettlement(
         first: number, last: number, state: 3, reason: 0, time: 0, releasesPayloads: true)
@@ -448,7 +448,7 @@ import UpstreamProtocol
       entries.append(.push(RandomSession.push(number, size: 200_000)))
       if number % 7 == 0 { entries.append(.gap(.upstream)) }
       let message = StoredMessage(
-        number: number, payload: SharedBytes([UInt8](repeating: 7, count: 150_000)), kind: .text, topic: nil,
+        number: number, payload: ByteString([UInt8](repeating: 7, count: 150_000)), kind: .text, topic: nil,
         deadline: nil, time: 0)
       entries.append(.accepted(message))
     }

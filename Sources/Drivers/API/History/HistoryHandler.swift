@@ -5,7 +5,7 @@ import Metrics
 import Sessions
 import Threading
 
-extension APIShared {
+extension CommonState {
   /// The time between two calls of `takeSample`.
   package static var historyInterval: TimeSpan { GatewayHistory.interval }
 

@@ -34,14 +34,15 @@ package final class SessionWebhooks: Sendable {
   private let state: Locked<State>
   private let allMetrics: WebhookMetricsTable
   // No reference to the session, which owns this object: that would be a cycle.
-  let consumers: SharedConsumers
-  let inbox: SharedInbox
+  let consumers: ConcurrentConsumers
+  let inbox: ConcurrentInbox
   /// Checked before each attempt, and before each write of an attempt. nil if attempts are always allowed.
   let permission: WritePermission?
   let logger: Logger
 
   init(
-    _ plans: [WebhookPlan], _ inbox: SharedInbox, _ consumers: SharedConsumers, permission: WritePermission? = nil,
+    _ plans: [WebhookPlan], _ inbox: ConcurrentInbox, _ consumers: ConcurrentConsumers,
+    permission: WritePermission? = nil,
     logger: Logger, metrics: WebhookMetricsTable
   ) {
     state = Locked(State(plans: plans))

@@ -62,7 +62,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
   }
 
   var name: String { plan.settings.name }
-  private var consumers: SharedConsumers { webhooks.consumers }
+  private var consumers: ConcurrentConsumers { webhooks.consumers }
   /// Whether attempts are in progress, or ended attempts are not settled yet.
   var isBusy: Bool { machine.inProgress > 0 || !unsettled.isEmpty }
 

@@ -18,13 +18,13 @@ extension ConnectionAttempt {
   /// For an HTTP response other than 101. nginx, Apache and Go report plain HTTP on a TLS port in the body.
   func hint(for refusal: HTTPRefusal, body: String) -> String {
     if !url.isSecure, refusal.status == 400, body.contains("HTTPS") { return Self.tlsHint }
-    return sharedSettings.declaration?.hint(status: refusal.status, body: body) ?? ""
+    return preparedSettings.declaration?.hint(status: refusal.status, body: body) ?? ""
   }
 
   /// For the end of the connection without a response. Other servers just close, so the hint depends on the port.
   var hintForEnd: String {
     if !url.isSecure, "\(url.port)".hasSuffix("443") { return Self.tlsHint }
-    return sharedSettings.declaration?.hintForEnd ?? ""
+    return preparedSettings.declaration?.hintForEnd ?? ""
   }
 }
 

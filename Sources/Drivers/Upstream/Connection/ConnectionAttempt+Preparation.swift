@@ -31,7 +31,7 @@ extension ConnectionAttempt {
     guard url.isSecure else { return }
     do throws(DialError) {
       let deadline = loop.now + settings.fileTimeout
-      if settings.isConfigured(url), let context = sharedSettings.tlsContext {
+      if settings.isConfigured(url), let context = preparedSettings.tlsContext {
         tlsContext = try await context.refreshed(until: deadline, cancellation, on: loop)
       } else {
         tlsContext = try await RefreshableTLSContext.make(

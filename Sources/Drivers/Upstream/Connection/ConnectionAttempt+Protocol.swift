@@ -15,7 +15,7 @@ extension ConnectionAttempt {
 
   /// Sets the path and the query. Configured parameters may be secret, and are sent to configured origins only.
   func setTarget(of request: inout ClientHandshake.Request) throws(AttemptError) {
-    guard let declaration = sharedSettings.declaration else { return }
+    guard let declaration = preparedSettings.declaration else { return }
     do throws(TemplateError) {
       var values = values
       values.now = loop.wallClock

@@ -32,7 +32,7 @@ final class ConnectionAttempt: LoopTask {
   let dial: Dial
   let url: WebSocketURL
   let proxy: ProxyURL?
-  let sharedSettings: SharedSettings
+  let preparedSettings: PreparedSettings
   let loop: LoopContext
   let cancellation = Cancellation()
   /// The secrets, for the opening request and for messages.
@@ -47,13 +47,13 @@ final class ConnectionAttempt: LoopTask {
   ///   - permission: nil if the connection may always write.
   ///   - report: receives the events. The last is `upgraded`, `redirected`, `failed` or `cancelled`.
   init(
-    _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ sharedSettings: SharedSettings, dialer: any Dialer,
+    _ dial: Dial, url: WebSocketURL, proxy: ProxyURL?, _ preparedSettings: PreparedSettings, dialer: any Dialer,
     permission: WritePermission?, loop: LoopContext, report: @escaping (Event) -> Void
   ) {
     self.dial = dial
     self.url = url
     self.proxy = proxy
-    self.sharedSettings = sharedSettings
+    self.preparedSettings = preparedSettings
     self.dialer = dialer
     self.permission = permission
     self.loop = loop
@@ -61,7 +61,7 @@ final class ConnectionAttempt: LoopTask {
   }
 
   var settings: UpstreamSettings {
-    _read { yield sharedSettings.value }
+    _read { yield preparedSettings.value }
   }
 
   /// Masks secrets in texts of the upstream and the proxy.
@@ -149,7 +149,7 @@ final class ConnectionAttempt: LoopTask {
       }
       switch result {
       case .accepted(let agreement):
-        if let declaration = sharedSettings.declaration {
+        if let declaration = preparedSettings.declaration {
           try await checkRefusalAfterUpgrade(declaration, transport, &input)
         }
         return agreement

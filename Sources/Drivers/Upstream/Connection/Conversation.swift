@@ -13,7 +13,7 @@ final class Conversation {
   private(set) var decoder: PayloadDecoder
 
   /// nil if there is no protocol above WebSocket: messages are sent and passed on unchanged.
-  init?(_ settings: SharedSettings) {
+  init?(_ settings: PreparedSettings) {
     guard let prototype = settings.protocolPrototype else { return nil }
     state = prototype
     capabilities = prototype.capabilities

@@ -21,7 +21,7 @@ final class UpstreamConnection: TurnEndTarget {
   /// nil if the connection to the upstream is direct.
   let proxy: ProxyURL?
   /// The settings with which the connection was started. A reload may have changed the settings of the session.
-  let sharedSettings: SharedSettings
+  let preparedSettings: PreparedSettings
   let loop: LoopContext
   let metrics: UpstreamMetrics
   /// Whether messages posted during the report of a message are written at once.
@@ -72,21 +72,21 @@ final class UpstreamConnection: TurnEndTarget {
   private var pausedReading: CheckedContinuation<Void, Never>?
 
   init(
-    _ dial: Dial, url: WebSocketURL, _ sharedSettings: SharedSettings, metrics: UpstreamMetrics,
+    _ dial: Dial, url: WebSocketURL, _ preparedSettings: PreparedSettings, metrics: UpstreamMetrics,
     flushesAfterEachMessage: Bool, permission: WritePermission?, mustPauseReading: (() -> Bool)?,
     owner: SessionDriver, loop: LoopContext
   ) {
     self.mustPauseReading = mustPauseReading
     self.dial = dial
     self.url = url
-    self.sharedSettings = sharedSettings
+    self.preparedSettings = preparedSettings
     self.metrics = metrics
     self.flushesAfterEachMessage = flushesAfterEachMessage
     self.permission = permission
     self.owner = owner
     self.loop = loop
-    proxy = sharedSettings.value.proxy(for: url)
-    conversation = Conversation(sharedSettings)
+    proxy = preparedSettings.value.proxy(for: url)
+    conversation = Conversation(preparedSettings)
   }
 
   var generation: Generation { dial.generation }
@@ -94,7 +94,7 @@ final class UpstreamConnection: TurnEndTarget {
   var number: UInt64 { generation.number }
 
   var settings: UpstreamSettings {
-    _read { yield sharedSettings.value }
+    _read { yield preparedSettings.value }
   }
 
   /// Hides this connection's secrets in texts of the upstream.
@@ -103,7 +103,7 @@ final class UpstreamConnection: TurnEndTarget {
   /// Starts the attempt.
   func open(with dialer: any Dialer) {
     let attempt = ConnectionAttempt(
-      dial, url: url, proxy: proxy, sharedSettings, dialer: dialer, permission: permission, loop: loop
+      dial, url: url, proxy: proxy, preparedSettings, dialer: dialer, permission: permission, loop: loop
     ) { self.handle($0) }
     self.attempt = attempt
     loop.spawn(attempt)

@@ -6,7 +6,7 @@ import UpstreamSession
 /// order of the events.
 struct DelayedAcknowledgements {
   struct Acknowledgement {
-    let payload: SharedBytes
+    let payload: ByteString
     let namespace: String
     let connection: Generation
     /// The ticket of the event; nil if the event has not been passed on yet.
@@ -18,14 +18,14 @@ struct DelayedAcknowledgements {
   /// that requests an acknowledgement for each event limits itself long before.
   static var limit: Int { 4_096 }
 
-  private var queue = RingDeque(filler: Acknowledgement(payload: SharedBytes([]), namespace: "", connection: .none))
+  private var queue = RingDeque(filler: Acknowledgement(payload: ByteString([]), namespace: "", connection: .none))
   /// The number of acknowledgements without a ticket, which are the last in the queue.
   private var unnumbered = 0
 
   var isEmpty: Bool { queue.isEmpty }
   var isFull: Bool { queue.count >= Self.limit }
 
-  mutating func append(_ payload: SharedBytes, of namespace: String, on connection: Generation) {
+  mutating func append(_ payload: ByteString, of namespace: String, on connection: Generation) {
     queue.append(Acknowledgement(payload: payload, namespace: namespace, connection: connection))
     unnumbered += 1
   }

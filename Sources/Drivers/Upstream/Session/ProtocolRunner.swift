@@ -72,7 +72,7 @@ final class ProtocolRunner {
   func prepareSetup(_ connection: UpstreamConnection, from first: Int = 0) -> AttemptReport? {
     guard let conversation = connection.conversation else { return nil }
     let settings = connection.settings
-    let (opening, declaration) = (settings.conventions.onOpen, connection.sharedSettings.declaration)
+    let (opening, declaration) = (settings.conventions.onOpen, connection.preparedSettings.declaration)
     let hasSecrets = !opening.isEmpty || declaration?.templates.isEmpty == false
     guard !hasSecrets || settings.isConfigured(connection.url) else {
       let sent = declaration.map { "'upstream.on_open' and '\($0.section)' are" } ?? "'upstream.on_open' is"
@@ -89,7 +89,7 @@ final class ProtocolRunner {
     } catch {
       return AttemptReport(
         .settingUp, .preparation,
-        "cannot create \(connection.sharedSettings.step(error.step).name): \(error.reason)")
+        "cannot create \(connection.preparedSettings.step(error.step).name): \(error.reason)")
     }
   }
 
@@ -105,7 +105,7 @@ final class ProtocolRunner {
   }
 
   /// The description of a setup timeout, with the setting that applied.
-  func setupTimeoutText(_ settings: SharedSettings) -> String {
+  func setupTimeoutText(_ settings: PreparedSettings) -> String {
     let step = settings.step(lastAwaited.step)
     let steps = settings.value.session.setup
     let limit = lastAwaited.step < steps.count ? steps[lastAwaited.step].timeLimit : .zero
@@ -182,7 +182,7 @@ final class ProtocolRunner {
     case .setupResponse: return .setupResponseReceived(step: lastAwaited.step)
     case .refused(let text, let isCut):
       let refusal = connection.mask.applied(to: text, isCut: isCut)
-      let step = connection.sharedSettings.step(lastAwaited.step).name
+      let step = connection.preparedSettings.step(lastAwaited.step).name
       return .refused(
         AttemptReport(
           .settingUp, .denied,
@@ -201,7 +201,7 @@ final class ProtocolRunner {
     case .ended(let reason): return .ended(reason)
     case .callsEnded(let ids): return .callsEnded(ids)
     case .violation(let reason):
-      let name = connection.sharedSettings.declaration?.name ?? "the protocol"
+      let name = connection.preparedSettings.declaration?.name ?? "the protocol"
       return .lost(.violation(code: 1002), "violation of \(name): \(reason)")
     case .news(let news): return .news(news)
     case .none: return .nothing

@@ -37,7 +37,7 @@ final class PushMerger: TimerTarget {
   private static var holdingLimit: TimeSpan { .seconds(1) }
 
   /// The latest settings, which define where a push contains its topic.
-  var settings: SharedSettings
+  var settings: PreparedSettings
 
   init(_ handle: SessionHandle, loop: LoopContext) {
     self.handle = handle
@@ -67,7 +67,7 @@ final class PushMerger: TimerTarget {
   /// - Parameter continuation: the data from which another process would continue after this event; nil if the session
   ///   is not stored.
   func pass(
-    event: SharedBytes, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
+    event: ByteString, _ continuation: Continuation?, from generation: Generation, mayRespond: Bool, time: Int64
   ) {
     // Each connection has its own token for the same event.
     let digest = OverlapFilter.digest(of: EventRecord(event.bytes).identity, kind: .text)

@@ -48,7 +48,7 @@ extension SessionDriver: SignalTarget {
     case .shutDown(let limit, let code): apply(machine.shutDown(by: loop.now + limit, code: code, now: loop.now))
     case .abort: abort()
     case .reconfigure(let settings, let reason): reconfigure(settings, because: reason)
-    case .changeTopics(let settings): (sharedSettings, merger.settings) = (settings, settings)
+    case .changeTopics(let settings): (preparedSettings, merger.settings) = (settings, settings)
     case .networkChanged(let change): networkChanged(change)
     }
     endIfFlushed()
@@ -73,9 +73,9 @@ extension SessionDriver: SignalTarget {
   }
 
   /// Applies new settings, from the next connection on.
-  private func reconfigure(_ settings: SharedSettings, because reason: ReplacementReason) {
+  private func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
     let isSameClient = self.settings.isSameClient(as: settings.value)
-    sharedSettings = settings
+    preparedSettings = settings
     if handle.restoresState, !isSameClient { forgetState() }
     handle.isOnDemand.store(self.settings.session.onDemand, ordering: .relaxed)
     pump.settings = self.settings.outbox

@@ -65,7 +65,7 @@ extension SessionDriver {
     guard let conversation = connection.conversation else { return }
     logger.warning(
       "the setup continues without an optional namespace",
-      [.text("reason", "the server did not answer \(connection.sharedSettings.step(step).name) in time")])
+      [.text("reason", "the server did not answer \(connection.preparedSettings.step(step).name) in time")])
     let time = loop.wallClock
     act(on: runner.skipSetup(step: step, on: connection, conversation), of: connection, time: time)
     act(on: .setupResponseReceived(step: step), of: connection, time: time)
@@ -92,7 +92,7 @@ extension SessionDriver {
     sendStoredAcknowledgements()
   }
 
-  private func send(_ acknowledgement: SharedBytes, on generation: Generation) {
+  private func send(_ acknowledgement: ByteString, on generation: Generation) {
     _ = connection(generation)?.send(PriorityMessage(.acknowledgement, kind: .text, payload: acknowledgement))
   }
 
@@ -127,7 +127,7 @@ extension SessionDriver {
 
   /// Warns once of a server that does not respond to WebSocket pings, so that no message is ever confirmed.
   func warnOfUnansweredPings(_ connection: UpstreamConnection) {
-    guard !hasWarnedOfPings, sharedSettings.capabilities.contains(.announcedHeartbeats),
+    guard !hasWarnedOfPings, preparedSettings.capabilities.contains(.announcedHeartbeats),
       let unanswered = connection.unansweredPings,
       unanswered.count >= Self.unansweredPingLimit, loop.now - unanswered.since >= settings.session.liveness.timeout
     else { return }

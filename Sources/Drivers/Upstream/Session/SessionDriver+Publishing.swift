@@ -26,7 +26,7 @@ extension SessionDriver {
   private func explanation(of cause: TransitionCause) -> String? {
     let limits = settings.session.limits
     return switch cause {
-    case .attemptFailed(let failure) where failure.reason == .setupResponse: runner.setupTimeoutText(sharedSettings)
+    case .attemptFailed(let failure) where failure.reason == .setupResponse: runner.setupTimeoutText(preparedSettings)
     case .attemptFailed(let failure) where failure.reason == .timedOut:
       failure.phase.timeoutText(limits.limit(of: failure.phase))
     case .attemptFailed(let failure) where failure.reason == .attemptTimedOut:

@@ -18,7 +18,7 @@ import WebSocketCodec
 /// `SessionDriver+Commands` the commands of other loops. The machine decides which connection sends. The driver finds a
 /// connection by its generation.
 final class SessionDriver {
-  var sharedSettings: SharedSettings
+  var preparedSettings: PreparedSettings
   let handle: SessionHandle
   let sink: any UpstreamSink
   let logger: Logger
@@ -69,7 +69,7 @@ final class SessionDriver {
     self.handle = handle
     self.dialer = dialer
     self.loop = loop
-    sharedSettings = handle.settings
+    preparedSettings = handle.settings
     sink = handle.sink
     logger = handle.logger
     metrics = handle.metrics
@@ -88,7 +88,7 @@ final class SessionDriver {
   }
 
   var settings: UpstreamSettings {
-    _read { yield sharedSettings.value }
+    _read { yield preparedSettings.value }
   }
 
   func connection(_ generation: Generation?) -> UpstreamConnection? {
@@ -166,7 +166,7 @@ final class SessionDriver {
       noteQueued(.heartbeat, on: connection)
       if runner.sendHeartbeat(counter, on: connection) {
         merger.sent(1)
-      } else if sharedSettings.capabilities.contains(.announcedHeartbeats) {
+      } else if preparedSettings.capabilities.contains(.announcedHeartbeats) {
         // The heartbeat's namespace is not connected, so no response will arrive. The server's own heartbeats show
         // whether the connection is alive.
         machine.heartbeatResponseReceived(generation)
@@ -181,7 +181,7 @@ final class SessionDriver {
       connection.sendClose(code)
     case .discard(let generation):
       if let connection = connection(generation) { drop(connection) }
-    case .holdHost(let endpoint, let until):
+    case .pauseHost(let endpoint, let until):
       // No session connects to the host that responded until then. After a redirection, this is not the configured
       // host.
       let server = (refusingURL ?? settings.urls[endpoint]).server
@@ -201,7 +201,7 @@ final class SessionDriver {
       case .redirection(from: let index): redirection ?? settings.urls[index]
       }
     let key = handle.attemptKey(of: url.server)
-    switch handle.attemptLimiter.admit(key, ticket, overridesHold: dial.overridesHold, now: loop.now) {
+    switch handle.attemptLimiter.admit(key, ticket, overridesPause: dial.overridesPause, now: loop.now) {
     case .wait(let new):
       if ticket?.host != new.host { giveBackTicket() }
       ticket = new
@@ -211,7 +211,7 @@ final class SessionDriver {
       // This attempt has used the ticket, or the ticket is for another host.
       if ticket?.host == key { ticket = nil } else { giveBackTicket() }
       let connection = UpstreamConnection(
-        dial, url: url, sharedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
+        dial, url: url, preparedSettings, metrics: metrics, flushesAfterEachMessage: sink.flushesAfterEachMessage,
         permission: handle.permission,
         mustPauseReading: handle.journal.map { [handle] journal in
           { [weak self] in handle.mustPauseReading(journal) || self?.delayed.isFull == true }

@@ -19,7 +19,7 @@ extension SocketIOProtocol {
     output.append("]}\n" as StaticString)
     return .acknowledged(
       ProtocolReply(
-        id: id, document: SharedBytes(output.copyBytes()), isEmbeddable: !content.hasUnpairedSurrogates))
+        id: id, document: ByteString(output.copyBytes()), isEmbeddable: !content.hasUnpairedSurrogates))
   }
 
   // MARK: Recovery

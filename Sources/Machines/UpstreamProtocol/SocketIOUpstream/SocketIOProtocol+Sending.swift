@@ -65,7 +65,7 @@ extension SocketIOProtocol {
     let result = encode(record.span, kind: .text) { parts, kind in
       var payload = ByteQueue()
       parts.append(to: &payload)
-      frames.append(ProtocolFrame(SharedBytes(copying: payload.bytes), kind))
+      frames.append(ProtocolFrame(ByteString(copying: payload.bytes), kind))
     }
     return (result, frames)
   }
@@ -74,17 +74,17 @@ extension SocketIOProtocol {
 
   package mutating func heartbeat(
     _ counter: UInt64, _ memory: ProtocolMemory, now: Int64
-  ) throws(TemplateError) -> SharedBytes? {
+  ) throws(TemplateError) -> ByteString? {
     guard let text = try own.heartbeat(counter, memory, now: now) else { return nil }
     let frames = try frames(ofEnvelope: text.bytes)
     guard frames.count <= 1 else { throw .envelope("a heartbeat has no attachments") }
     return frames.first?.payload
   }
 
-  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> SharedBytes? {
+  package mutating func heartbeatReply(_ memory: ProtocolMemory, now: Int64) throws(TemplateError) -> ByteString? {
     var output = ByteQueue()
     conversation.writePong(pingContent.span, into: &output)
-    return SharedBytes(copying: output.bytes)
+    return ByteString(copying: output.bytes)
   }
 
   package mutating func ping(_ counter: UInt64?) -> StaticString? {

@@ -133,7 +133,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     var output = ByteQueue()
     let credentials = credentials[step - 1]
     _ = conversation.connect(step - 1, credentials: credentials.span, into: &output)
-    return output.isEmpty ? [] : [ProtocolFrame(SharedBytes(copying: output.bytes))]
+    return output.isEmpty ? [] : [ProtocolFrame(ByteString(copying: output.bytes))]
   }
 
   /// Skips an optional namespace whose response has not arrived in time. It may arrive later.
@@ -397,17 +397,17 @@ package struct SocketIOProtocol: UpstreamProtocol {
     let stored = settings.acknowledgements == .stored ? acknowledgement(content) : nil
     let recovery = conversation.recovery(content.namespace)
     return ProtocolPush(
-      record: SharedBytes(output.copyBytes()), acknowledgement: stored,
+      record: ByteString(output.copyBytes()), acknowledgement: stored,
       recovery: recovery?.offset == nil ? nil : recovery)
   }
 
   /// The empty acknowledgement of an event that requests an acknowledgement.
-  private mutating func acknowledgement(_ content: SocketIOContent) -> SharedBytes? {
+  private mutating func acknowledgement(_ content: SocketIOContent) -> ByteString? {
     guard settings.acknowledgements != .off, let id = content.id else { return nil }
     conversation.settle(id, namespace: content.namespace)
     var output = ByteQueue()
     conversation.writeAcknowledgementHead(id, attachments: 0, namespace: content.namespace, into: &output)
     output.append(SocketIOPacket.argumentsEnd)
-    return SharedBytes(copying: output.bytes)
+    return ByteString(copying: output.bytes)
   }
 }

@@ -7,7 +7,7 @@ import Reactor
 import Threading
 
 /// The consumers of a session that is stored.
-extension SharedConsumers {
+extension ConcurrentConsumers {
   /// Submits the changes of the table, which does not call the store itself. Called with the lock, so that entries have
   /// the order of the changes.
   func submit(_ state: inout State) {

@@ -12,7 +12,7 @@ import UpstreamProtocol
 ///
 /// The upstream's loop appends, and clients on any loop read. The lock that readers take is only taken to copy
 /// references: a push is rendered before, and evicted pushes are freed afterwards.
-package final class SharedInbox: Sendable {
+package final class ConcurrentInbox: Sendable {
   /// State for appending, behind a lock that no reader takes.
   struct Appender: ~Copyable {
     var renderer = MessageRenderer()

@@ -13,7 +13,7 @@ import Totals
 ///
 /// If the session is stored, changes are submitted in the order in which they are made. A client learns of a change
 /// only after it is stored, when `unstored` is nil.
-package final class SharedConsumers: Sendable {
+package final class ConcurrentConsumers: Sendable {
   struct State: ~Copyable {
     var table = ConsumerTable()
     /// The random bits for leases.
@@ -41,7 +41,7 @@ package final class SharedConsumers: Sendable {
 
   /// Lock order: taken before the locks of the inbox.
   let state = Locked(State())
-  private let inbox: SharedInbox
+  private let inbox: ConcurrentInbox
   /// Limits the memory of consumers and dead letters; nil if the session is configured.
   private let budget: RetentionBudget?
   /// The owner of the session, for the budget. 0 if clients cannot be distinguished.
@@ -55,7 +55,7 @@ package final class SharedConsumers: Sendable {
   /// Notified when a held receive may have pushes to return.
   package let notifier = Notifier()
 
-  package init(inbox: SharedInbox, budget: RetentionBudget? = nil, owner: String = "") {
+  package init(inbox: ConcurrentInbox, budget: RetentionBudget? = nil, owner: String = "") {
     self.inbox = inbox
     self.budget = budget
     self.owner = TotalUser(owner, at: 0).principal
@@ -66,7 +66,7 @@ package final class SharedConsumers: Sendable {
   ///
   /// - Parameter restored: the consumers that earlier processes stored.
   init(
-    inbox: SharedInbox, restoring restored: StoredConsumers, in journal: any SessionJournal,
+    inbox: ConcurrentInbox, restoring restored: StoredConsumers, in journal: any SessionJournal,
     budget: RetentionBudget? = nil, owner: String = ""
   ) {
     self.inbox = inbox
@@ -432,4 +432,4 @@ package final class SharedConsumers: Sendable {
   func schedule(_ deadline: MonotonicTime) { state.withLock { $0.lowerAlarm(to: deadline) } }
 }
 
-extension SharedInbox: PushSource {}
+extension ConcurrentInbox: PushSource {}

@@ -7,10 +7,10 @@ import Synchronization
 import Threading
 
 /// An inbox that follows the inbox of another gateway. One thread changes it.
-extension SharedInbox {
+extension ConcurrentInbox {
   /// Creates the inbox of a session of which this gateway knows nothing yet.
-  static func unknown(retention: Retention, budget: RetentionBudget) -> SharedInbox {
-    SharedInbox(
+  static func unknown(retention: Retention, budget: RetentionBudget) -> ConcurrentInbox {
+    ConcurrentInbox(
       PushLog(following: Epoch(0), terms: [], retention: retention), budget, nil, isUnknown: true)
   }
 

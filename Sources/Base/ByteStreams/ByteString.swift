@@ -3,7 +3,7 @@
 /// A push from the upstream is rendered into one of these, and every poll that returns it sends from the same memory.
 @safe
 @usableFromInline
-package struct SharedBytes: Sendable {
+package struct ByteString: Sendable {
   @usableFromInline let storage: [UInt8]
 
   package init(copying span: Span<UInt8>) { storage = [UInt8](copying: span) }
@@ -28,24 +28,24 @@ package struct SharedBytes: Sendable {
   }
 }
 
-/// A range of a `SharedBytes`, which the slice keeps alive.
+/// A range of a `ByteString`, which the slice keeps alive.
 @usableFromInline
-package struct SharedSlice: Sendable {
-  @usableFromInline package let storage: SharedBytes
+package struct ByteSlice: Sendable {
+  @usableFromInline package let storage: ByteString
   @usableFromInline package let range: Range<Int>
 
-  package init(_ storage: SharedBytes, range: Range<Int>) {
+  package init(_ storage: ByteString, range: Range<Int>) {
     precondition(range.lowerBound >= 0 && range.upperBound <= storage.count, "slice outside its storage")
     self.storage = storage
     self.range = range
   }
 
-  package init(_ storage: SharedBytes) { self.init(storage, range: 0..<storage.count) }
+  package init(_ storage: ByteString) { self.init(storage, range: 0..<storage.count) }
 
   @inlinable package var count: Int { range.count }
 
   /// The bytes alone: the storage itself if the slice is all of it, otherwise a copy.
-  package var standalone: SharedBytes { count == storage.count ? storage : SharedBytes(copying: bytes) }
+  package var standalone: ByteString { count == storage.count ? storage : ByteString(copying: bytes) }
 
   package var bytes: Span<UInt8> {
     @_lifetime(borrow self)

@@ -5,7 +5,7 @@ import Replication
 import Submissions
 
 /// A session whose holder is this gateway: its state, its writes, and its journal. Lives on the loop of the store.
-final class HeldSession {
+final class LocalSession {
   /// A write contains submissions until it has this many bytes. It becomes one entry of a stream, which is read as a
   /// whole.
   private static var writeBytes: Int { 8 << 20 }
@@ -65,7 +65,7 @@ final class HeldSession {
   }
 
   /// Creates the same session in its next term, with a new journal.
-  init(continuing last: HeldSession, index: Int32, _ queue: SubmissionQueue) {
+  init(continuing last: LocalSession, index: Int32, _ queue: SubmissionQueue) {
     name = last.name
     holding = last.holding
     lastPush = last.lastPush

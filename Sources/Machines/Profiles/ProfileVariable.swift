@@ -1,10 +1,10 @@
 /// A variable of a profile: its name, and the values that clients may give it.
-package struct SessionVariable: Hashable, Sendable {
+package struct ProfileVariable: Hashable, Sendable {
   package let name: String
   /// nil if any non-empty printable ASCII text is allowed.
   package var pattern: VariablePattern?
   /// In bytes.
-  package var maximumLength = SessionVariable.longestValue
+  package var maximumLength = ProfileVariable.longestValue
   /// nil if a client must give a value.
   package var defaultValue: String?
 
@@ -48,7 +48,7 @@ package struct VariableError: Error, Hashable, Sendable, CustomStringConvertible
   package init(_ description: String) { self.description = description }
 }
 
-extension [SessionVariable] {
+extension [ProfileVariable] {
   /// Returns the values of all variables: the given values, and the defaults of the other variables.
   package func values(_ given: [String: String]) throws(VariableError) -> [String: String] {
     for name in given.keys.sorted() where !contains(where: { $0.name == name }) {
@@ -72,5 +72,5 @@ extension [SessionVariable] {
   }
 
   /// The beginning of a client's text.
-  private static func shown(_ text: String) -> String { String(text.prefix(SessionVariable.longestName)) }
+  private static func shown(_ text: String) -> String { String(text.prefix(ProfileVariable.longestName)) }
 }

@@ -13,7 +13,7 @@ import WebSocketCodec
 ///
 /// A reload creates a new object; a connection keeps the object with which it was started. It is a class because the
 /// settings take more than a kilobyte.
-package final class SharedSettings: Sendable {
+package final class PreparedSettings: Sendable {
   package let value: UpstreamSettings
   /// nil if no URL is `wss`.
   let tlsContext: RefreshableTLSContext?
@@ -77,19 +77,19 @@ package final class SharedSettings: Sendable {
 
   /// The settings of one session of a profile, with the TLS context of the profile, which is this object. Reads no
   /// file.
-  package func session(_ value: UpstreamSettings) -> SharedSettings {
+  package func session(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
       value.tls == self.value.tls && (tlsContext != nil || !value.urls.contains { $0.isSecure }),
       "the TLS context was built from other settings")
-    return SharedSettings(value, value.conventions.declaration, tlsContext)
+    return PreparedSettings(value, value.conventions.declaration, tlsContext)
   }
 
   /// A copy with other settings of the queue, which a reload does not change. URLs, conventions and TLS context must be
   /// the same. Reads no file.
-  package func with(_ value: UpstreamSettings) -> SharedSettings {
+  package func with(_ value: UpstreamSettings) -> PreparedSettings {
     precondition(
       value.tls == self.value.tls && value.urls == self.value.urls, "the TLS context was built from other settings")
-    return SharedSettings(value, declaration, tlsContext)
+    return PreparedSettings(value, declaration, tlsContext)
   }
 }
 

@@ -2,7 +2,7 @@
 /// has the sums, and decides by `Reserve`.
 ///
 /// A change costs a dictionary look-up, and allocates nothing while the number of clients stays the same or falls.
-package struct ClientHoldings: Sendable {
+package struct ClientTotals: Sendable {
   package struct Amount: Equatable, Sendable {
     package var count = 0
     package var bytes = 0

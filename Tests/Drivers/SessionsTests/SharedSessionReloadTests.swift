@@ -21,7 +21,7 @@ import Webhooks
 @testable import Upstream
 
 /// Reloaded settings and webhooks of a session that gateways share.
-@Suite struct SharedSettingsTests {
+@Suite struct SharedSessionReloadTests {
   /// Responds to each request with 200, but to none while it hangs.
   private final class WebhookReceiver: Sendable {
     private let state = Locked<(pushes: [String], hangs: Bool, ended: Int)>(([], false, 0))
@@ -205,7 +205,7 @@ import Webhooks
     defer { fixture.end() }
     var settings = fixture.slot.plan.settings.value
     settings.session.onDemand = true
-    let upstream = SessionReload.Upstream.connection(try SharedSettings(settings), because: .configuration)
+    let upstream = SessionReload.Upstream.connection(try PreparedSettings(settings), because: .configuration)
     var retention = Retention()
     retention.count = 2
     // While another gateway is the holder.

@@ -7,7 +7,7 @@ import WebSocketCodec
 @testable import Upstream
 
 /// Limits on connection attempts per host, which apply to several sessions together.
-@Suite(.serialized) struct SharedAttemptLimiterTests {
+@Suite(.serialized) struct ConcurrentAttemptLimiterTests {
   private static let wait = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1800\r\nContent-Length: 0\r\n\r\n"
   /// The same wait as a date, half an hour after the response's Date. Both dates are long past by our clock.
   private static let waitUntil =
@@ -17,7 +17,7 @@ import WebSocketCodec
   @Test(arguments: [wait, waitUntil])
   func retryAfterAppliesToAllSessionsOfAHost(answer: String) async throws {
     let upstream = try ScriptedUpstream(.answer(answer), .echo)
-    let attemptLimiter = SharedAttemptLimiter()
+    let attemptLimiter = ConcurrentAttemptLimiter()
     let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await refused.until("it is refused") { refused.state == .backoff }
     let other = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
@@ -49,7 +49,7 @@ import WebSocketCodec
     let busy = try ScriptedUpstream(.answer(Self.wait))
     let redirection = "HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:\(busy.port)/\r\nContent-Length: 0\r\n\r\n"
     let upstream = try ScriptedUpstream(.answer(redirection), .echo)
-    let attemptLimiter = SharedAttemptLimiter()
+    let attemptLimiter = ConcurrentAttemptLimiter()
     let redirected = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await redirected.until("it is refused") { redirected.state == .backoff }
     let direct = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
@@ -66,7 +66,7 @@ import WebSocketCodec
   /// clients.
   @Test func oneClientHoldsNoHostForAnother() async throws {
     let upstream = try ScriptedUpstream(.answer(Self.wait), .echo)
-    let attemptLimiter = SharedAttemptLimiter()
+    let attemptLimiter = ConcurrentAttemptLimiter()
     let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "a")
     try await refused.until("it is refused") { refused.state == .backoff }
     let other = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "b")
@@ -83,7 +83,7 @@ import WebSocketCodec
     var limits = AttemptLimits()
     limits.burst = 1
     limits.perSecond = 1
-    let attemptLimiter = SharedAttemptLimiter(limits)
+    let attemptLimiter = ConcurrentAttemptLimiter(limits)
     let first = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await first.until("it is ready") { first.handle.isReady }
     // If the ended sessions kept their reserved times, the last session would have to wait longer than the test does.
@@ -104,7 +104,7 @@ import WebSocketCodec
     var limits = AttemptLimits()
     limits.burst = 1
     limits.perSecond = 1
-    let attemptLimiter = SharedAttemptLimiter(limits)
+    let attemptLimiter = ConcurrentAttemptLimiter(limits)
     let session = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter) {
       $0.session.onDemand = true
       $0.session.idleAfter = .minutes(10)
@@ -120,7 +120,7 @@ import WebSocketCodec
     let last = try reserve()
     var settings = session.handle.settings.value
     settings.session.idleAfter = .milliseconds(1)
-    session.handle.reconfigure(try SharedSettings(settings), because: .configuration)
+    session.handle.reconfigure(try PreparedSettings(settings), because: .configuration)
     try await session.until("it is idle") { session.state == .idle }
     let history = session.handle.snapshot().status.history
     #expect(history.contains { $0.to == .replacing }, "it has asked for a time")
@@ -136,7 +136,7 @@ import WebSocketCodec
     var limits = AttemptLimits()
     limits.concurrent = 1
     limits.perSecond = 1_000
-    let attemptLimiter = SharedAttemptLimiter(limits)
+    let attemptLimiter = ConcurrentAttemptLimiter(limits)
     let hanging = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter) {
       $0.session.limits.wholeAttempt = .minutes(10)
     }
@@ -168,7 +168,7 @@ import WebSocketCodec
     var limits = AttemptLimits()
     limits.concurrent = 1
     limits.perSecond = 1_000
-    let session = try SessionFixture(upstream.url, attemptLimiter: SharedAttemptLimiter(limits)) {
+    let session = try SessionFixture(upstream.url, attemptLimiter: ConcurrentAttemptLimiter(limits)) {
       $0.session.limits.wholeAttempt = .milliseconds(50)
     }
     session.post("through")

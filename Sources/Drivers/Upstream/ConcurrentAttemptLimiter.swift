@@ -4,15 +4,15 @@ import UpstreamSession
 
 /// A thread-safe `HostAttemptLimiter` for sessions on several loops. One limits all configured sessions, and one limits
 /// all created sessions.
-package final class SharedAttemptLimiter: Sendable {
+package final class ConcurrentAttemptLimiter: Sendable {
   private let limiter: Locked<HostAttemptLimiter>
 
   package init(_ limits: AttemptLimits = AttemptLimits()) { limiter = Locked(HostAttemptLimiter(limits)) }
 
   func admit(
-    _ host: String, _ ticket: HostAttemptLimiter.Ticket?, overridesHold: Bool = false, now: MonotonicTime
+    _ host: String, _ ticket: HostAttemptLimiter.Ticket?, overridesPause: Bool = false, now: MonotonicTime
   ) -> HostAttemptLimiter.Verdict {
-    limiter.withLock { $0.admit(host, ticket, overridesHold: overridesHold, now: now) }
+    limiter.withLock { $0.admit(host, ticket, overridesPause: overridesPause, now: now) }
   }
 
   func ended(_ host: String) { limiter.withLock { $0.ended(host) } }

@@ -7,7 +7,7 @@ import Synchronization
 /// the loop, and every other client on it, for about 75 ms. A client served in the first slice may poll again before
 /// the last slice, and the same notification must not wake it again. So entries are numbered, and a notification wakes
 /// only the entries that existed when it was signalled.
-final class HeldConnections {
+final class HeldRequests {
   /// Empty groups are removed only above this number of groups, so that a single client which polls repeatedly finds
   /// its group.
   private static var groupsKept: Int { 64 }
@@ -23,7 +23,7 @@ final class HeldConnections {
   /// The most recently used group. Usually there is only one.
   private var latest: WaitingGroup?
   /// Number of groups at which empty groups are removed.
-  private var sweepThreshold = HeldConnections.groupsKept
+  private var sweepThreshold = HeldRequests.groupsKept
 
   init(loop: LoopContext) { self.loop = loop }
 

@@ -12,7 +12,7 @@ import Totals
 import Upstream
 
 /// The state that the `API` objects of all event loops use. Thread-safe.
-package final class APIShared: Sendable {
+package final class CommonState: Sendable {
   let settings: GatewaySettings
   let access: AccessState
   /// The rules against foreign web pages.
@@ -67,7 +67,7 @@ package final class APIShared: Sendable {
     storeState: (@Sendable () -> StoreState)? = nil, registry: MetricsRegistry, managementConnections: Int,
     openConnections: Gauge,
     version: String, gateway: GatewayIdentity? = nil, reload: ReloadControl = ReloadControl(),
-    forwardedIDs: Int = APIShared.forwardedIDs
+    forwardedIDs: Int = CommonState.forwardedIDs
   ) {
     self.settings = settings
     self.access = access

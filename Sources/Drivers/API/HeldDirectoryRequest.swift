@@ -10,7 +10,7 @@ import Sessions
 
 /// A request for the list of sessions that several gateways share. It waits for Redis; a PUT also waits until the
 /// session has a holder.
-final class HeldSessionChange: WaitingRequest {
+final class HeldDirectoryRequest: WaitingRequest {
   enum Change {
     case put(String, SessionDocument, Grant)
     case delete(Session)
@@ -62,7 +62,7 @@ extension API {
     _ name: String, _ problem: Problem, for grant: Grant?, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> Outcome {
     guard let request = shared.sessions.created.lookUp(name, by: client) else { throw ProblemError(problem) }
-    return .wait(HeldSessionChange(self, request, .lookUp(name, orElse: problem, grant), at: now))
+    return .wait(HeldDirectoryRequest(self, request, .lookUp(name, orElse: problem, grant), at: now))
   }
 
   static func sessionIsNew(_ name: String) -> Problem {
@@ -79,7 +79,7 @@ extension API {
     try checkList()
     do throws(CreationRefusal) {
       let request = try shared.sessions.created.define(name, creation)
-      return .wait(HeldSessionChange(self, request, .put(name, document, grant), at: now))
+      return .wait(HeldDirectoryRequest(self, request, .put(name, document, grant), at: now))
     } catch {
       throw problem(error)
     }
@@ -94,7 +94,7 @@ extension API {
       response.begin(.noContent, nil)
       return .respond
     }
-    return .wait(HeldSessionChange(self, request, .delete(session), at: now))
+    return .wait(HeldDirectoryRequest(self, request, .delete(session), at: now))
   }
 
   /// Throws 503 if Redis does not work.
@@ -111,7 +111,7 @@ extension API {
   }
 
   fileprivate func respond(
-    to change: HeldSessionChange.Change, _ outcome: DefinitionRequest.Outcome, at now: MonotonicTime,
+    to change: HeldDirectoryRequest.Change, _ outcome: DefinitionRequest.Outcome, at now: MonotonicTime,
     into response: inout Response
   ) throws(ProblemError) {
     let created = shared.sessions.created

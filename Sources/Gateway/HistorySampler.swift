@@ -4,22 +4,22 @@ import Reactor
 
 /// Takes a sample for the history of the gateway every few seconds. Runs on one loop for as long as it runs.
 final class HistorySampler: LoopTask, TimerTarget {
-  private let shared: CommonState
+  private let common: CommonState
   private let loop: LoopContext
 
-  static func start(_ shared: CommonState, on loop: EventLoop) {
-    loop.submit { HistorySampler(shared, loop: $0) }
+  static func start(_ common: CommonState, on loop: EventLoop) {
+    loop.submit { HistorySampler(common, loop: $0) }
   }
 
-  private init(_ shared: CommonState, loop: LoopContext) {
-    self.shared = shared
+  private init(_ common: CommonState, loop: LoopContext) {
+    self.common = common
     self.loop = loop
   }
 
   func run() async { timerFired(0) }
 
   func timerFired(_ token: Int) {
-    shared.takeSample(at: loop.now)
+    common.takeSample(at: loop.now)
     _ = loop.schedule(at: loop.now + CommonState.historyInterval, self)
   }
 }

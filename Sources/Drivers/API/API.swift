@@ -15,7 +15,7 @@ import Upstream
 /// The HTTP API on one event loop: routing, access control, parameters and representations. It has no access to
 /// sockets.
 package final class API: HTTPApplication {
-  let shared: CommonState
+  let common: CommonState
   /// Measures the turns of the loop.
   package let latencies: LoopLatencies
   /// nil if there are no other gateways.
@@ -51,17 +51,17 @@ package final class API: HTTPApplication {
   /// - Parameters:
   ///   - loopIndex: part of each request id.
   ///   - forwarder: sends requests to the other gateways, if there are any.
-  package init(_ shared: CommonState, loopIndex: Int, forwarder: Forwarder? = nil) {
-    self.shared = shared
+  package init(_ common: CommonState, loopIndex: Int, forwarder: Forwarder? = nil) {
+    self.common = common
     self.forwarder = forwarder
-    latencies = LoopLatencies(shared.metrics.latencies)
+    latencies = LoopLatencies(common.metrics.latencies)
     self.loopIndex = loopIndex
-    router = Router(shared.sessions)
-    access = RequestAccess(shared.access, shared.browsers, shared.limiter)
+    router = Router(common.sessions)
+    access = RequestAccess(common.access, common.browsers, common.limiter)
     messageLimits = IncomingMessage.Limits(
-      bodyBytes: shared.settings.http.bodyBytes, inflationRatio: shared.settings.http.inflationRatio,
-      batchMessages: shared.settings.http.batchMessages,
-      wait: shared.settings.delivery.wait, maximumWait: shared.settings.delivery.maximumWait)
+      bodyBytes: common.settings.http.bodyBytes, inflationRatio: common.settings.http.inflationRatio,
+      batchMessages: common.settings.http.batchMessages,
+      wait: common.settings.delivery.wait, maximumWait: common.settings.delivery.maximumWait)
   }
 
   /// A request whose head has been read, with the client's grant and the codings that it accepts.
@@ -122,7 +122,7 @@ package final class API: HTTPApplication {
     _ context: inout RequestContext?
   ) throws(ProblemError) -> Grant? {
     if listener.role == .client {
-      if let origin = shared.browsers.crossOrigin.origin(of: request) {
+      if let origin = common.browsers.crossOrigin.origin(of: request) {
         context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
       }
     } else if listener.role == .peer {
@@ -149,7 +149,7 @@ package final class API: HTTPApplication {
   /// The origin of the page that sends the request, if it may read the response. Pages may read only responses of
   /// listeners for clients.
   private func allowedOrigin(of request: borrowing HTTPRequestHead, on listener: HTTPListener) -> CrossOrigin.Origin? {
-    listener.role == .client ? shared.browsers.crossOrigin.origin(of: request) : nil
+    listener.role == .client ? common.browsers.crossOrigin.origin(of: request) : nil
   }
 
   private func count(
@@ -157,11 +157,11 @@ package final class API: HTTPApplication {
     from client: borrowing ClientConnection, _ context: inout RequestContext?
   ) throws(ProblemError) {
     guard Router.isClientRequest(request, on: listener.role),
-      let limited = shared.limiter.client(grant?.principal ?? "", at: client.origin)
+      let limited = common.limiter.client(grant?.principal ?? "", at: client.origin)
     else { return }
     if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
     context?.client = limited
-    try shared.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
+    try common.limiter.admitRequest(of: limited, at: ProcessInformation.monotonicTime())
   }
 
   private func accept(
@@ -220,11 +220,11 @@ package final class API: HTTPApplication {
       body = RequestBody(request.framing, limit: messageLimits.bodyBytes, preparedFrom: message.smallestLongBody)
       return .send(message, to: session)
     case .receive(let session):
-      let parameters = try PollParameters(request, shared.settings.delivery, coding, for: grant)
+      let parameters = try PollParameters(request, common.settings.delivery, coding, for: grant)
       try parameters.checkNamespaces(of: session)
       return .poll(parameters, of: session)
     case .delivery(let delivery, let session):
-      let wait = try WaitParameter.read(request, default: .zero, maximum: shared.settings.delivery.maximumWait)
+      let wait = try WaitParameter.read(request, default: .zero, maximum: common.settings.delivery.maximumWait)
       return .delivery(delivery, of: session, wait: wait)
     case .call(let session):
       try checkMessages(in: context)
@@ -289,11 +289,11 @@ package final class API: HTTPApplication {
     guard let pending = requests.remove(exchange.state) else {
       preconditionFailure("a request was finished twice")
     }
-    let grant = shared.access.isOpen ? nil : pending.grant
+    let grant = common.access.isOpen ? nil : pending.grant
     let outcome: Outcome
     // The body may have taken long to arrive. A request from another gateway was checked there, and may be a
     // repetition.
-    if let grant, !(pending.context?.isForwarded ?? false), let refusal = shared.access.refusal(of: grant) {
+    if let grant, !(pending.context?.isForwarded ?? false), let refusal = common.access.refusal(of: grant) {
       respond(with: refusal, into: &response)
       outcome = .respond
     } else {
@@ -380,7 +380,7 @@ package final class API: HTTPApplication {
           to: route, as: representation, for: pending.grant, toPeer: isFromPeer, at: now, into: &response)
       case .preflight(let origin, let allowsCredentials):
         response.begin(.noContent, nil)
-        shared.browsers.crossOrigin.writePreflight(
+        common.browsers.crossOrigin.writePreflight(
           for: origin, allowsCredentials: allowsCredentials, into: &response.fields)
         return .respond
       case .forward(let request):
@@ -440,12 +440,12 @@ package final class API: HTTPApplication {
     to response: inout Response, for request: borrowing HTTPRequestHead, on listener: HTTPListener
   ) {
     guard let origin = allowedOrigin(of: request, on: listener) else { return }
-    shared.browsers.crossOrigin.writeFields(
+    common.browsers.crossOrigin.writeFields(
       for: origin, allowsCredentials: allowsCredentials(request), into: &response.additionalFields)
   }
 
   package func refuse(_ refusal: HTTPServerRefusal, into response: inout Response) {
-    respond(with: Problem(refusal, shared.settings.http), into: &response)
+    respond(with: Problem(refusal, common.settings.http), into: &response)
   }
 
   /// Number of requests without a response so far. For tests.
@@ -471,7 +471,7 @@ package final class API: HTTPApplication {
   func respond(with problem: Problem, into response: inout Response) {
     nameRequest(&response)
     if problem.kind == .insufficientScope || problem.kind == .sessionNotOwned {
-      shared.access.refusals.forbidden?.add()
+      common.access.refusals.forbidden?.add()
     }
     let id = response.requestID.bytes.text()
     response.begin(problem.status, "application/problem+json")

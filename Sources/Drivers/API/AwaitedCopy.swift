@@ -68,7 +68,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
 
   private var isStream: Bool { parameters.streamFormat != nil }
 
-  var heldCount: Gauge? { api.shared.metrics.heldPolls }
+  var heldCount: Gauge? { api.common.metrics.heldPolls }
   var notifier: Notifier { session.inbox.notifier }
 
   var deadline: MonotonicTime {
@@ -96,7 +96,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
   /// Checks whether the copy can now serve the request.
   private func advance() {
     // Another client may have created a session under the same name, which this client must not read.
-    if session.inbox.hasEnded, let next = api.shared.sessions.find(session.name), grant?.allows(next) ?? false {
+    if session.inbox.hasEnded, let next = api.common.sessions.find(session.name), grant?.allows(next) ?? false {
       session = next
     }
     guard let wait = awaited else { return }

@@ -61,11 +61,11 @@ extension API {
   ) throws(ProblemError) -> SessionHandle.RegisteredCall? {
     switch receipt {
     case .registered(let registered):
-      shared.metrics.acceptedMessages.add()
+      common.metrics.acceptedMessages.add()
       return registered
     case .idInUse: return nil
     case .full:
-      shared.metrics.refusedMessages.add(.tooManyCalls)
+      common.metrics.refusedMessages.add(.tooManyCalls)
       throw ProblemError(
         Problem(
           .tooManyCalls,
@@ -73,7 +73,7 @@ extension API {
             "\(CallTable.Limits().calls) calls of this session, or the share of this client of them, wait for their replies: try again after the time in Retry-After",
           retryAfter: 1))
     case .refused(let receipt):
-      shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result))
+      common.metrics.refusedMessages.add(Self.problemKind(of: receipt.result))
       throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
     }
   }
@@ -81,7 +81,7 @@ extension API {
   fileprivate func respond(to pending: PendingCall, at now: MonotonicTime, into response: inout Response) {
     let (session, sequence) = (pending.session, pending.call.sequence)
     let outcome = session.upstream.finish(pending.call, for: pending.caller, now: now)
-    shared.metrics.calls.count(outcome)
+    common.metrics.calls.count(outcome)
     if let wait = pending.preferredWait {
       response.fields.append("Preference-Applied: wait=" as StaticString)
       response.fields.append(decimal: Int(wait.seconds))
@@ -176,7 +176,7 @@ private struct HeldCall: WaitingRequest {
     let pending = pending
     api.calls.remove(slot)
     pending.session.upstream.abandon(pending.call)
-    api.shared.metrics.calls.abandoned.add()
+    api.common.metrics.calls.abandoned.add()
   }
 }
 

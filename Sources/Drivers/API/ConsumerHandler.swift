@@ -32,7 +32,7 @@ extension API {
       of: WaitParameter.granted(target.longestWait, for: request), for: request)
     pending.target.storeWait = WaitParameter.storeWait(for: request)
     switch target.action {
-    case .receive: pending.parameters = try ReceiveParameters(request, shared.settings.delivery)
+    case .receive: pending.parameters = try ReceiveParameters(request, common.settings.delivery)
     case .list: pending.page = try ConsumerListParameters(request)
     default: break
     }
@@ -85,12 +85,12 @@ extension API {
       guard let page = request.page else { break }
       response.begin(.ok, "application/json")
       ConsumerJSON.write(
-        list(page, of: consumers, for: grant), target.session.webhooks, shared.clockOffset, into: &response.content.text
+        list(page, of: consumers, for: grant), target.session.webhooks, common.clockOffset, into: &response.content.text
       )
     case .show:
       let status = try consumers.status(of: target.name)
       response.begin(.ok, "application/json")
-      ConsumerJSON.write(status, target.session.webhooks, shared.clockOffset, into: &response.content.text)
+      ConsumerJSON.write(status, target.session.webhooks, common.clockOffset, into: &response.content.text)
       response.content.text.append("\n" as StaticString)
     case .deadLetters:
       let dead = try consumers.deadLetters(of: target.name)

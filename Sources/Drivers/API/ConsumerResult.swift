@@ -69,7 +69,7 @@ extension API {
         response.fields.append("\r\n" as StaticString)
       }
       // A client cannot put a webhook.
-      ConsumerJSON.write(status, nil, shared.clockOffset, into: &response.content.text)
+      ConsumerJSON.write(status, nil, common.clockOffset, into: &response.content.text)
       response.content.text.append("\n" as StaticString)
     case .removed: response.begin(.noContent, nil)
     case .removedDeadLetters(let count):
@@ -81,19 +81,19 @@ extension API {
     case .settled(let settlements, let outcomes):
       response.begin(outcomes.contains(.leaseLost) ? .multiStatus : .ok, "application/json")
       ConsumerJSON.write(
-        zip(settlements.lazy.map(\.lease), outcomes), shared.clockOffset, into: &response.content.text)
+        zip(settlements.lazy.map(\.lease), outcomes), common.clockOffset, into: &response.content.text)
     case .leased(let batch, var messages):
       target.session.consumers.begin(&messages, of: target.name, now: ProcessInformation.monotonicTime())
-      shared.metrics.deliveredMessages.add(messages.count)
+      common.metrics.deliveredMessages.add(messages.count)
       response.begin(.ok, "application/json")
       if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }
-      ConsumerJSON.write(messages, of: batch, shared.clockOffset, into: &response.content)
+      ConsumerJSON.write(messages, of: batch, common.clockOffset, into: &response.content)
     case .read(let result, _): write(result, into: &response)
     }
   }
 
   private func write(_ result: ReadResult, into response: inout Response) {
-    shared.metrics.deliveredMessages.add(result.messages.count)
+    common.metrics.deliveredMessages.add(result.messages.count)
     var cursor = ByteQueue()
     result.cursor.write(into: &cursor)
     response.begin(.ok, "application/json")

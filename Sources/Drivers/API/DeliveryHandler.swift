@@ -86,7 +86,7 @@ private struct WaitingDelivery: HolderRequest {
     DeliveryJSON.end(with: record.state, of: session, into: &response.content.text)
     DeliveryJSON.write(record.reason, into: &response.content.text)
     response.content.text.append(",\"time\":" as StaticString)
-    var times = ResponseTimes(api.shared.clockOffset)
+    var times = ResponseTimes(api.common.clockOffset)
     times.write(record.time, into: &response.content.text)
     if let caller, let reply = session.upstream.lateReply(to: sequence, for: caller.principal, now: now) {
       response.content.text.append(",\"reply\":" as StaticString)

@@ -187,12 +187,12 @@ extension API {
     _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, from origin: ClientOrigin,
     _ body: inout RequestBody?
   ) -> PendingRequest? {
-    guard let grant, let session = route.forwardedSession(in: shared.sessions), !session.isHere else {
+    guard let grant, let session = route.forwardedSession(in: common.sessions), !session.isHere else {
       return nil
     }
     // This gateway itself responds that there is no holder.
     if case .session = route, session.placement.isShared, session.placement.place == .nowhere { return nil }
-    if request.framing != .none { body = RequestBody(request.framing, limit: shared.settings.http.bodyBytes) }
+    if request.framing != .none { body = RequestBody(request.framing, limit: common.settings.http.bodyBytes) }
     return .forward(requestToForward(request, route, of: session, for: grant, from: origin))
   }
 
@@ -202,7 +202,7 @@ extension API {
   ) -> RequestToForward {
     let id = UInt128(entropy.next()) << 64 | UInt128(entropy.next())
     return RequestToForward(
-      request, route, of: session, for: ForwardedClient(grant, from: origin), id: id, shared.settings.delivery)
+      request, route, of: session, for: ForwardedClient(grant, from: origin), id: id, common.settings.delivery)
   }
 
   /// Lets a request that waits here continue at the next holder if this gateway loses the session meanwhile. The
@@ -212,7 +212,7 @@ extension API {
     _ pending: PendingRequest, _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?,
     from origin: ClientOrigin
   ) -> PendingRequest {
-    guard route.endsAtDrain, pending.mayWait, let grant, let session = route.forwardedSession(in: shared.sessions)
+    guard route.endsAtDrain, pending.mayWait, let grant, let session = route.forwardedSession(in: common.sessions)
     else { return pending }
     return .movable(pending, requestToForward(request, route, of: session, for: grant, from: origin))
   }
@@ -223,7 +223,7 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
     // No holder will be found before the store works.
-    if request.session.placement.place == .nowhere, let problem = shared.storeProblem { throw ProblemError(problem) }
+    if request.session.placement.place == .nowhere, let problem = common.storeProblem { throw ProblemError(problem) }
     let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
       throw ProblemError(
@@ -262,7 +262,7 @@ extension API {
   }
 
   /// The problem of a request for a session without a known holder: the store's problem if it does not work.
-  var noHolder: Problem { shared.storeProblem ?? Self.holderUnavailable }
+  var noHolder: Problem { common.storeProblem ?? Self.holderUnavailable }
 
   static var outcomeUnknown: Problem {
     Problem(
@@ -280,13 +280,13 @@ extension API {
       if content.count > 0 { response.content.append(ByteSlice(content)) }
     case .unavailable: respond(with: noHolder, into: &response)
     case .unreachable(let peer):
-      let address = shared.access.isOpen ? " at \(peer)" : ""
+      let address = common.access.isOpen ? " at \(peer)" : ""
       let unreachable = Problem(
         .holderUnavailable,
         detail:
           "this gateway cannot connect to the gateway that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After",
         retryAfter: 1)
-      respond(with: shared.storeProblem ?? unreachable, into: &response)
+      respond(with: common.storeProblem ?? unreachable, into: &response)
     case .closed:
       respond(
         with: Problem(.sessionClosed, detail: "the session is closed: create it again with PUT /v1/sessions/{session}"),

@@ -98,7 +98,7 @@ struct HeldConsumerRequest: HolderRequest {
     return pending
   }
 
-  var heldCount: Gauge? { isReceive ? api.shared.metrics.heldReceives : nil }
+  var heldCount: Gauge? { isReceive ? api.common.metrics.heldReceives : nil }
   var notifier: Notifier { pending.target.session.consumers.notifier }
   /// The notifier serves all consumers of the session, and usually another worker takes the push. The deadline changes
   /// once a push is leased, since the lease must be stored, and once an acknowledgement is stored.

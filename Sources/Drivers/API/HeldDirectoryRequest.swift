@@ -61,7 +61,7 @@ extension API {
   func lookUp(
     _ name: String, _ problem: Problem, for grant: Grant?, by client: UInt64, at now: MonotonicTime
   ) throws(ProblemError) -> Outcome {
-    guard let request = shared.sessions.created.lookUp(name, by: client) else { throw ProblemError(problem) }
+    guard let request = common.sessions.created.lookUp(name, by: client) else { throw ProblemError(problem) }
     return .wait(HeldDirectoryRequest(self, request, .lookUp(name, orElse: problem, grant), at: now))
   }
 
@@ -78,7 +78,7 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     try checkList()
     do throws(CreationRefusal) {
-      let request = try shared.sessions.created.define(name, creation)
+      let request = try common.sessions.created.define(name, creation)
       return .wait(HeldDirectoryRequest(self, request, .put(name, document, grant), at: now))
     } catch {
       throw problem(error)
@@ -89,7 +89,7 @@ extension API {
     _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     try checkList()
-    guard let request = shared.sessions.created.remove(session, code: code) else {
+    guard let request = common.sessions.created.remove(session, code: code) else {
       // Another request has closed the session meanwhile.
       response.begin(.noContent, nil)
       return .respond
@@ -99,7 +99,7 @@ extension API {
 
   /// Throws 503 if Redis does not work.
   private func checkList() throws(ProblemError) {
-    if shared.store.hasFailed { throw ProblemError(Self.listUnavailable) }
+    if common.store.hasFailed { throw ProblemError(Self.listUnavailable) }
   }
 
   static var listUnavailable: Problem {
@@ -114,14 +114,14 @@ extension API {
     to change: HeldDirectoryRequest.Change, _ outcome: DefinitionRequest.Outcome, at now: MonotonicTime,
     into response: inout Response
   ) throws(ProblemError) {
-    let created = shared.sessions.created
+    let created = common.sessions.created
     switch (change, outcome) {
     case (_, .failed): throw ProblemError(Self.listUnavailable)
     case (.delete(let session), _):
       created.noteRemoval(of: session)
       response.begin(.noContent, nil)
     case (.lookUp(let name, let problem, let grant), .done):
-      guard let session = shared.sessions.find(Array(name.utf8).span), grant?.owns(session) ?? false else {
+      guard let session = common.sessions.find(Array(name.utf8).span), grant?.owns(session) ?? false else {
         throw ProblemError(problem)
       }
       throw ProblemError(Self.sessionIsNew(name))
@@ -129,18 +129,18 @@ extension API {
     case (.put(let name, let document, let grant), .exists):
       // Another request was faster, perhaps at another gateway. This gateway may learn of its session only a moment
       // later.
-      guard let existing = shared.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }
+      guard let existing = common.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }
       try confirm(existing, as: document, for: grant)
       respond(withStateOf: existing, for: grant, at: now, into: &response)
     case (.put(let name, _, let grant), .done):
-      guard let session = shared.sessions.find(name) else {
+      guard let session = common.sessions.find(name) else {
         throw ProblemError(
           .sessionClosed, "session '\(name)' was created, and was closed since: create it again")
       }
       created.noteCreation(of: session)
       respond(withCreated: session, for: grant, at: now, into: &response)
-    case (.put, .tooMany): throw problem(.tooMany(limit: shared.settings.createdSessions.total))
-    case (.put, .tooManyOfOwner): throw problem(.tooManyOfOwner(limit: shared.settings.createdSessions.perOwner))
+    case (.put, .tooMany): throw problem(.tooMany(limit: common.settings.createdSessions.total))
+    case (.put, .tooManyOfOwner): throw problem(.tooManyOfOwner(limit: common.settings.createdSessions.perOwner))
     }
   }
 }

@@ -142,8 +142,8 @@ struct HeldSend: WaitingRequest {
   }
 
   private func noteWithdrawn(_ pending: PendingSend) {
-    api.shared.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
-    if let key = pending.key { api.shared.cancel(key) }
+    api.common.metrics.refusedMessages.add(.storeFailed, pending.receipt.acceptedCount)
+    if let key = pending.key { api.common.cancel(key) }
   }
 
   private func end() {

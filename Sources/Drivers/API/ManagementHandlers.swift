@@ -20,13 +20,13 @@ extension API {
   /// load balancer in front of several gateways with the same upstream: otherwise none would be ready while the
   /// upstream is down.
   func respondWithReadiness(excludingUpstream: Bool, into response: inout Response) {
-    let sessions = shared.sessions.all
+    let sessions = common.sessions.all
     // If this gateway is not the holder of a session, another gateway has its upstream connection.
     let unavailable = sessions.filter { $0.isHere && !$0.upstream.isAvailable }
-    let store = shared.store
-    let redisProblem = shared.settings.store.engine == .redis ? store.redisProblem : nil
+    let store = common.store
+    let redisProblem = common.settings.store.engine == .redis ? store.redisProblem : nil
     let problem: StaticString? =
-      switch shared.lifecycle.phase {
+      switch common.lifecycle.phase {
       case .starting: "starting"
       case .draining: "draining"
       case .serving where redisProblem != nil: redisProblem
@@ -40,7 +40,7 @@ extension API {
     if redisProblem == nil, store.hasFailed {
       response.content.text.append("the store does not work: messages are refused, and pushes are not stored\n")
     }
-    store.writeOtherUpstream(showingHosts: shared.access.isOpen, into: &response.content.text)
+    store.writeOtherUpstream(showingHosts: common.access.isOpen, into: &response.content.text)
     guard sessions.count > 1 else { return }
     for session in unavailable { response.content.text.append("session \(session.name): upstream not connected\n") }
   }
@@ -60,21 +60,21 @@ extension API {
 
   /// Writes the page's figures of the whole gateway. They contain nothing of a session, since they need no credentials.
   private func writeFigures(at now: MonotonicTime, into output: inout ByteQueue) {
-    let sums = shared.sessions.sums
-    let metrics = shared.metrics
+    let sums = common.sessions.sums
+    let metrics = common.metrics
     func write(_ name: StaticString, _ value: Int) {
       output.append(name)
       output.append(decimal: value)
     }
     output.append("{\"version\":")
-    output.append(jsonString: shared.version)
+    output.append(jsonString: common.version)
     output.append(",\"phase\":\"")
-    output.append(shared.lifecycle.phase.name)
-    write("\",\"instance\":", Int(shared.instance))
+    output.append(common.lifecycle.phase.name)
+    write("\",\"instance\":", Int(common.instance))
     output.append(",\"seconds\":")
-    output.append(seconds: now - shared.start)
-    write(",\"sessions\":{\"configured\":", shared.sessions.all.count)
-    write(",\"created\":", shared.sessions.created.count)
+    output.append(seconds: now - common.start)
+    write(",\"sessions\":{\"configured\":", common.sessions.all.count)
+    write(",\"created\":", common.sessions.created.count)
     write(",\"ready\":", sums.ready)
     output.append("},\"messages\":{\"received\":")
     output.append(decimal: sums.pushes)
@@ -90,43 +90,43 @@ extension API {
     write("},\"clients\":{\"polls\":", metrics.heldPolls.current)
     write(",\"receives\":", metrics.heldReceives.current)
     write(",\"streams\":", metrics.openStreams.current)
-    write(",\"calls\":", shared.sessions.callCount)
-    write(",\"connections\":", shared.openConnections.current)
+    write(",\"calls\":", common.sessions.callCount)
+    write(",\"connections\":", common.openConnections.current)
     output.append("},\"gateway\":")
-    if let gateway = shared.gateway {
+    if let gateway = common.gateway {
       output.append("{\"id\":" as StaticString)
       output.append(jsonString: gateway.id)
-      write(",\"held_sessions\":", shared.sessions.all.count { $0.isHere })
+      write(",\"held_sessions\":", common.sessions.all.count { $0.isHere })
       output.append("}" as StaticString)
     } else {
       output.append("null" as StaticString)
     }
     output.append(",\"store\":")
-    shared.store.write(showingReason: shared.access.isOpen, into: &output)
+    common.store.write(showingReason: common.access.isOpen, into: &output)
     output.append(",\"tokens\":")
-    output.append(shared.settings.authentication.acceptsTokens ? "true" : "false" as StaticString)
+    output.append(common.settings.authentication.acceptsTokens ? "true" : "false" as StaticString)
     output.append(",\"stream_heartbeat_seconds\":")
-    output.append(seconds: shared.settings.delivery.streamHeartbeat)
+    output.append(seconds: common.settings.delivery.streamHeartbeat)
     output.append(",\"payloads\":")
-    output.append(shared.settings.status.payloads ? "true" : "false" as StaticString)
+    output.append(common.settings.status.payloads ? "true" : "false" as StaticString)
     output.append("}\n")
   }
 
   private func writeSummary(at now: MonotonicTime, into response: inout Response) {
-    response.content.text.append("drawbridge \(shared.version)\n\n")
-    if let gateway = shared.gateway { response.content.text.append("gateway      \(gateway.id)\n\n") }
-    for session in shared.sessions.all {
-      if let replica = SessionReplica(of: session, shared), !session.isHere {
-        replica.writeLine(showingAddress: shared.access.isOpen, into: &response.content.text)
+    response.content.text.append("drawbridge \(common.version)\n\n")
+    if let gateway = common.gateway { response.content.text.append("gateway      \(gateway.id)\n\n") }
+    for session in common.sessions.all {
+      if let replica = SessionReplica(of: session, common), !session.isHere {
+        replica.writeLine(showingAddress: common.access.isOpen, into: &response.content.text)
       } else {
         writeStatus(of: session, at: now, into: &response.content.text)
       }
     }
-    let created = shared.sessions.created.count
+    let created = common.sessions.created.count
     if created > 0 { response.content.text.append("created      \(created) sessions, which GET /v1/sessions lists\n") }
-    shared.store.writeLine(showingReason: shared.access.isOpen, into: &response.content.text)
-    response.content.text.append("polls held   \(shared.metrics.heldPolls.current)\n")
-    response.content.text.append("connections  \(shared.openConnections.current)\n\n")
+    common.store.writeLine(showingReason: common.access.isOpen, into: &response.content.text)
+    response.content.text.append("polls held   \(common.metrics.heldPolls.current)\n")
+    response.content.text.append("connections  \(common.openConnections.current)\n\n")
     response.content.text.append("/livez /readyz /startupz /metrics\n")
   }
 
@@ -134,13 +134,13 @@ extension API {
     func seconds(_ span: TimeSpan) -> String { "\(max(0, Int(span.seconds.rounded(.up)))) s" }
     let snapshot = session.upstream.snapshot()
     let summary = session.inbox.summary
-    let isOne = shared.sessions.all.count == 1
+    let isOne = common.sessions.all.count == 1
     output.append(isOne ? "session      \(snapshot.state)" : "session      \(session.name): \(snapshot.state)")
     output.append(snapshot.desired == .up ? "" : ", requested by an operator")
     if let next = snapshot.nextAttempt { output.append(", next attempt in \(seconds(next - now))") }
     output.append("\n")
     // This path needs no credentials. Details of the upstream are shown only if other paths need none either.
-    if shared.access.isOpen {
+    if common.access.isOpen {
       output.append("upstream     \(snapshot.url)\n")
       if let failure = snapshot.lastFailure, let at = snapshot.status.lastFailureAt {
         output.append("last failure \(failure) (\(seconds(now - at)) ago)\n")

@@ -65,7 +65,7 @@ final class MessageStream: Source {
       session.inbox.beginReadingState()
     }
     session.inbox.beginStream()
-    api.shared.metrics.openStreams.add(1)
+    api.common.metrics.openStreams.add(1)
   }
 
   var notifier: Notifier { session.inbox.notifier }
@@ -109,7 +109,7 @@ final class MessageStream: Source {
       options.format.writeHeartbeat(start.cursor, into: &content.text)
       sentCursor = start.cursor
     }
-    if !content.isEmpty { nextHeartbeat = now + api.shared.settings.delivery.streamHeartbeat }
+    if !content.isEmpty { nextHeartbeat = now + api.common.settings.delivery.streamHeartbeat }
     if !isRevoked, hasNewState { appendState(to: &content.text, at: now) }
     // The inbox has ended: its pushes are gone with the session, or another inbox has them. The client continues there
     // when it reconnects.
@@ -143,7 +143,7 @@ final class MessageStream: Source {
     }
     start = ReadStart(batch.cursor)
     sentCursor = options.filter == nil ? start.cursor : nil
-    api.shared.metrics.deliveredMessages.add(batch.messages)
+    api.common.metrics.deliveredMessages.add(batch.messages)
     if isWaiting, let arrival = batch.arrival { api.latencies.note(.pushToStream, since: arrival) }
     return batch.hasMore
   }
@@ -153,7 +153,7 @@ final class MessageStream: Source {
   /// position.
   private func appendState(to text: inout ByteQueue, at now: MonotonicTime) {
     let revision = session.upstream.stateRevision
-    let replica = SessionReplica(of: session, api.shared)
+    let replica = SessionReplica(of: session, api.common)
     // Read before `isHere`: it is then the state of a session that this gateway held.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
@@ -181,7 +181,7 @@ final class MessageStream: Source {
   func close() {
     if sentState != nil { session.inbox.endReadingState() }
     session.inbox.endStream()
-    api.shared.metrics.openStreams.add(-1)
+    api.common.metrics.openStreams.add(-1)
   }
 }
 

@@ -17,9 +17,9 @@ extension API {
     case .reload(let isRequest):
       response.begin(isRequest ? .accepted : .ok, "application/json")
       if isRequest {
-        shared.reload.request(into: &response.content.text)
+        common.reload.request(into: &response.content.text)
       } else {
-        shared.reload.write(into: &response.content.text)
+        common.reload.write(into: &response.content.text)
       }
     case .document:
       response.begin(.ok, representation.contentType)
@@ -33,12 +33,12 @@ extension API {
       response.content.text.append("ok\n" as StaticString)
     case .ready(let excludingUpstream): respondWithReadiness(excludingUpstream: excludingUpstream, into: &response)
     case .started:
-      let isStarted = shared.lifecycle.phase != .starting
+      let isStarted = common.lifecycle.phase != .starting
       response.begin(isStarted ? .ok : .serviceUnavailable, .plainText)
       response.content.text.append(isStarted ? "ok\n" as StaticString : "starting\n")
     case .metrics:
       response.begin(.ok, MetricsRegistry.contentType)
-      shared.registry.render(into: &response.content.text)
+      common.registry.render(into: &response.content.text)
     case .history: respondWithHistory(at: now, into: &response)
     case .status: respondWithStatus(as: representation, at: now, into: &response)
     case .options(let methods):

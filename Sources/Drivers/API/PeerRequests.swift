@@ -33,7 +33,7 @@ extension API {
     let forwarded = RequestContext(nil, allowsCredentials: false, nil)
     forwarded.forwardedOrigin = client.origin
     // The client's gateway counts requests, and this one counts messages.
-    forwarded.client = shared.limiter.client(client.grant.principal, at: client.origin)
+    forwarded.client = common.limiter.client(client.grant.principal, at: client.origin)
     context = forwarded
     return client.grant
   }
@@ -42,7 +42,7 @@ extension API {
   func acceptFromPeer(
     _ pending: PendingRequest, _ route: Route, _ request: borrowing HTTPRequestHead
   ) -> PendingRequest {
-    guard let session = route.forwardedSession(in: shared.sessions) else { return pending }
+    guard let session = route.forwardedSession(in: common.sessions) else { return pending }
     if case .send(var message, let session) = pending {
       message.acceptOnce(request)
       return .fromPeer(.send(message, to: session), of: session, movesOn: true)
@@ -56,7 +56,7 @@ extension API {
   /// Whether a request of a peer must be refused, because this gateway does not hold its session. It is not forwarded
   /// again: the peer itself looks for the holder.
   func isMisdirected(_ route: Route) -> Bool {
-    guard let session = route.forwardedSession(in: shared.sessions) else { return false }
+    guard let session = route.forwardedSession(in: common.sessions) else { return false }
     return !session.isHere
   }
 

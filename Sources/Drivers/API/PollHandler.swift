@@ -72,7 +72,7 @@ extension API {
     // The position is after this gap, and a client may continue there without having read the gap's event.
     if let reason = start.gap { PollFields.write(Gap(missed: nil, reasons: [reason]), into: &response.fields) }
     response.fields.append("Gateway-Heartbeat: " as StaticString)
-    response.fields.append(decimal: Int(shared.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
+    response.fields.append(decimal: Int(common.settings.delivery.streamHeartbeat.seconds.rounded(.up)))
     response.fields.append("\r\n" as StaticString)
     // HAProxy delays each part of a response whose end it can recognise by 200 ms, unless it has `option
     // http-no-delay`.
@@ -160,8 +160,8 @@ extension API {
   }
 
   private func count(_ messages: Int) {
-    shared.metrics.pollResponses.add()
-    shared.metrics.deliveredMessages.add(messages)
+    common.metrics.pollResponses.add()
+    common.metrics.deliveredMessages.add(messages)
   }
 }
 
@@ -190,7 +190,7 @@ private struct HeldPoll: WaitingRequest {
     return poll
   }
 
-  var heldCount: Gauge? { api.shared.metrics.heldPolls }
+  var heldCount: Gauge? { api.common.metrics.heldPolls }
   var notifier: Notifier { poll.session.inbox.notifier }
 
   /// A poll with a filter is resumed only for pushes that match.

@@ -37,32 +37,32 @@ extension API {
   /// Whether the page that sends the request may use the cookie, which only applies to GET and HEAD.
   func allowsCredentials(_ request: borrowing HTTPRequestHead) -> Bool {
     // Before a GET, a browser may send OPTIONS.
-    !shared.access.isOpen && (request.method == .get || request.method == .head || request.method == .options)
+    !common.access.isOpen && (request.method == .get || request.method == .head || request.method == .options)
   }
 
   /// Throws 429 if the client of the request may send no message now.
   func checkMessages(in context: RequestContext?) throws(ProblemError) {
     // If another gateway repeats the request, it may already be accepted.
     guard let context, !context.isForwarded, let client = context.client else { return }
-    try shared.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
+    try common.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
   }
 
   /// Counts the messages of a request, or throws 429.
   func admitMessages(_ count: Int, in context: RequestContext?, at now: MonotonicTime) throws(ProblemError) {
     guard let client = context?.client else { return }
-    try shared.limiter.admitMessages(count, of: client, at: now)
+    try common.limiter.admitMessages(count, of: client, at: now)
   }
 
   /// Counts a request that may wait, until `release`. Throws 429 if too many are in progress.
   func hold(_ context: RequestContext) throws(ProblemError) {
     guard let client = context.client else { return }
-    context.hold = try shared.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
+    context.hold = try common.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
   }
 
   /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few
   /// connections for probes.
   func holdManagement(_ context: inout RequestContext?) throws(ProblemError) {
-    let connections = shared.managementConnections
+    let connections = common.managementConnections
     guard heldManagementRequests < connections / 2 else {
       throw ProblemError(
         Problem(
@@ -81,7 +81,7 @@ extension API {
       context.holdsManagement = false
       heldManagementRequests -= 1
     }
-    if let hold = context.hold.take() { shared.limiter.release(hold) }
+    if let hold = context.hold.take() { common.limiter.release(hold) }
   }
 
   /// Adds the fields that the request's context requires to the response, or to the response after a wait. A wait also
@@ -109,14 +109,14 @@ extension API {
   fileprivate func writeFields(of context: RequestContext, at now: MonotonicTime, into response: inout Response) {
     // The response to a preflight already has them.
     if let origin = context.origin, !context.isPreflight {
-      shared.browsers.crossOrigin.writeFields(
+      common.browsers.crossOrigin.writeFields(
         for: origin, allowsCredentials: context.allowsCredentials, into: &response.additionalFields)
     }
     guard let client = context.client else { return }
     let isRefused = response.prepared == nil && response.status == .tooManyRequests
     let isOfHolder = isRefused && context.isSentToHolder
     if context.isForwarded ? isRefused : !isOfHolder {
-      shared.limiter.writeFields(
+      common.limiter.writeFields(
         of: client, all: isRefused, only: context.isForwarded ? .messages : nil, at: now,
         into: &response.additionalFields)
     }
@@ -161,7 +161,7 @@ private final class AccompaniedRequest: WaitingRequest {
     if isRevoked {
       let isUnchanged = request.effect == .none
       request.abandon()
-      if isUnchanged { api.shared.access.refusals.count(.revoked) }
+      if isUnchanged { api.common.access.refusals.count(.revoked) }
       api.respond(with: isUnchanged ? AuthenticationRefusal.revoked.problem : Self.withheld, into: &response)
     } else {
       request.finish(at: now, into: &response)

@@ -56,9 +56,9 @@ extension API {
 
   /// Counts the messages as accepted, because they are stored, and accepts their idempotency key.
   func accept(_ pending: PendingSend, at now: MonotonicTime) {
-    if !pending.isReplayed { shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
+    if !pending.isReplayed { common.metrics.acceptedMessages.add(pending.receipt.acceptedCount) }
     guard let key = pending.key else { return }
-    shared.accept(key, pending.receipt.acceptance, at: now)
+    common.accept(key, pending.receipt.acceptance, at: now)
   }
 }
 
@@ -67,10 +67,10 @@ extension API {
   /// holder of the session. Afterwards only the next holder knows.
   func acceptUnstored(_ pending: PendingSend, at now: MonotonicTime) {
     if !pending.isReplayed, pending.receipt.session.isHere {
-      shared.metrics.acceptedMessages.add(pending.receipt.acceptedCount)
+      common.metrics.acceptedMessages.add(pending.receipt.acceptedCount)
     }
     guard let key = pending.key else { return }
-    shared.acceptUnstored(key, pending.receipt.acceptance, of: pending.receipt.session, at: now)
+    common.acceptUnstored(key, pending.receipt.acceptance, of: pending.receipt.session, at: now)
   }
 }
 

@@ -51,8 +51,8 @@ extension API {
   ) throws(ProblemError) -> PendingSend {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
-    let owner = shared.keyOwner(of: grant, by: client)
-    let verdict = shared.withKeys(ofForwarded: field.isForwarded) {
+    let owner = common.keyOwner(of: grant, by: client)
+    let verdict = common.withKeys(ofForwarded: field.isForwarded) {
       $0.begin(key.key, fingerprint, by: owner.count, now: now)
     }
     switch verdict {
@@ -70,20 +70,20 @@ extension API {
             key: key.key, fingerprint: fingerprint,
             principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,
             position: session.inbox.latest.position,
-            lifetime: field.isForwarded ? shared.forwardedRetention : IdempotencyTable.retention)
+            lifetime: field.isForwarded ? common.forwardedRetention : IdempotencyTable.retention)
         }
         let receipt = try accept(message, content, key: stored, for: session, by: client, context, at: now)
         if receipt.ticket != nil {
           return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false, key: key)
         }
         if session.upstream.isStored {
-          shared.acceptUnstored(key, receipt.acceptance, of: session, at: now)
+          common.acceptUnstored(key, receipt.acceptance, of: session, at: now)
         } else {
-          shared.accept(key, receipt.acceptance, at: now)
+          common.accept(key, receipt.acceptance, at: now)
         }
         return PendingSend(receipt: receipt, parameters: message.parameters, isReplayed: false)
       } catch {
-        shared.cancel(key)
+        common.cancel(key)
         throw error
       }
     case .inProgress:
@@ -106,7 +106,7 @@ extension API {
         Problem(
           .tooManyKeys,
           detail:
-            "\(shared.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(shared.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
+            "\(common.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(common.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
           retryAfter: Self.retryAfter(until, now)))
     }
   }
@@ -195,7 +195,7 @@ extension API {
         runs.append(.accepted(first, count: results.count))
       } else {
         let kind = Self.problemKind(of: results.result)
-        shared.metrics.refusedMessages.add(kind, results.count)
+        common.metrics.refusedMessages.add(kind, results.count)
         var detail: String?
         // A batch can have thousands of refusals, so only the first of each kind has a detail.
         if kinds.insert(kind).inserted {
@@ -207,7 +207,7 @@ extension API {
       }
     }
     // Messages that must be stored are counted as accepted only then.
-    if ticket == nil { shared.metrics.acceptedMessages.add(accepted) }
+    if ticket == nil { common.metrics.acceptedMessages.add(accepted) }
     if accepted == 0, let firstRefusal { throw firstRefusal }
     return BatchResults(runs)
   }
@@ -226,7 +226,7 @@ extension API {
   func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(ProblemError) -> TimeSpan {
     guard waited > .zero else { return timeToLive }
     guard timeToLive > waited else {
-      shared.metrics.refusedMessages.add(.upstreamDown, count)
+      common.metrics.refusedMessages.add(.upstreamDown, count)
       throw ProblemError(
         Problem(
           .upstreamDown,
@@ -285,11 +285,11 @@ extension API {
     _ receipt: PostReceipt, _ count: Int, by session: Session, at now: MonotonicTime
   ) throws(ProblemError) -> SendReceipt.Accepted {
     guard case .queued(let sequence, _) = receipt.result else {
-      shared.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)
+      common.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)
       throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
     }
     // Messages that must be stored are counted as accepted only then.
-    if receipt.ticket == nil { shared.metrics.acceptedMessages.add(count) }
+    if receipt.ticket == nil { common.metrics.acceptedMessages.add(count) }
     return SendReceipt.Accepted(sequence: sequence, nextAttempt: receipt.nextAttempt)
   }
 
@@ -334,7 +334,7 @@ extension API {
       return Problem(
         kind,
         detail:
-          "more than \(ByteSize.format(shared.settings.store.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After",
+          "more than \(ByteSize.format(common.settings.store.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After",
         retryAfter: 1)
     }
   }

@@ -19,14 +19,14 @@ extension API {
     toPeer: Bool = false, into response: inout Response
   ) {
     response.begin(status, "application/json")
-    let replica = toPeer ? nil : SessionReplica(of: session, shared)
+    let replica = toPeer ? nil : SessionReplica(of: session, common)
     // Read before `isHere`: it is then the state of a session that this gateway held.
     let snapshot = session.upstream.snapshot()
     if let replica, !session.isHere {
       replica.writeDocument(at: now, into: &response.content.text)
     } else {
       snapshot.write(
-        of: session, store: session.creation == nil ? shared.store : StoreStatus(nil), replica: replica, now: now,
+        of: session, store: session.creation == nil ? common.store : StoreStatus(nil), replica: replica, now: now,
         showingRefusal: grant.showsRefusals, into: &response.content.text)
     }
     response.content.text.append("\n" as StaticString)
@@ -56,7 +56,7 @@ extension API {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"sessions\":[" as StaticString)
     // Only sessions that exist for the client: the list must not reveal whether another name is configured.
-    var configured = shared.sessions.all.filter { grant?.allows($0) ?? false }[...]
+    var configured = common.sessions.all.filter { grant?.allows($0) ?? false }[...]
     var isAfterCreated = false
     if let start = page.start {
       // Any other name belongs to a created session, and all created sessions follow the configured ones.
@@ -65,12 +65,12 @@ extension API {
       configured = index.map { configured[($0 + 1)...] } ?? []
     }
     var sessions = Array(configured.lazy.filter(page.contains).prefix(page.limit + 1))
-    sessions += shared.sessions.created.list(
+    sessions += common.sessions.created.list(
       after: isAfterCreated ? page.start : nil, limit: page.limit + 1 - sessions.count
     ) { page.contains($0) && grant?.allows($0) ?? false }
     for (index, session) in sessions.prefix(page.limit).enumerated() {
       if index > 0 { response.content.text.append("," as StaticString) }
-      let replica = SessionReplica(of: session, shared)
+      let replica = SessionReplica(of: session, common)
       let snapshot = session.upstream.snapshot()
       if let replica, !session.isHere {
         replica.writeSummary(at: now, into: &response.content.text)

@@ -27,30 +27,30 @@ struct SessionReplica {
   private let store: StoreStatus
 
   /// Returns nil if the session is not shared.
-  init?(of session: Session, _ shared: CommonState) {
+  init?(of session: Session, _ common: CommonState) {
     guard session.placement.isShared else { return nil }
     self.session = session
-    gateway = shared.gateway
-    store = shared.store
+    gateway = common.gateway
+    store = common.store
   }
 
   /// The member `replica`.
   func write(into output: inout ByteQueue) {
     output.append("\"replica\":{\"gateway\":" as StaticString)
     output.append(jsonStringOrNull: gateway?.id)
-    let holding = session.placement.holding
+    let holder = session.placement.holder
     output.append(",\"holder\":" as StaticString)
-    if let holding {
+    if let holder {
       output.append("{\"gateway\":" as StaticString)
-      output.append(jsonStringOrNull: holding.peer?.gateway ?? gateway?.id)
+      output.append(jsonStringOrNull: holder.peer?.gateway ?? gateway?.id)
       output.append(",\"address\":" as StaticString)
-      output.append(jsonStringOrNull: holding.peer?.address ?? gateway?.address)
+      output.append(jsonStringOrNull: holder.peer?.address ?? gateway?.address)
       output.append(session.isHere ? ",\"here\":true}" as StaticString : ",\"here\":false}")
     } else {
       output.append("null" as StaticString)
     }
     output.append(",\"term\":" as StaticString)
-    if let holding { output.append(decimal: holding.term) } else { output.append("null" as StaticString) }
+    if let holder { output.append(decimal: holder.term) } else { output.append("null" as StaticString) }
     output.append(session.isCurrent ? ",\"current\":true" as StaticString : ",\"current\":false")
     output.append(",\"lag_seconds\":" as StaticString)
     output.append(seconds: session.lag)
@@ -116,9 +116,9 @@ struct SessionReplica {
   /// Writes a line for people, about a session that this gateway does not hold.
   func writeLine(showingAddress showsAddress: Bool, into output: inout ByteQueue) {
     output.append("session      \(session.name): \(state)")
-    if let holding = session.placement.holding, let peer = holding.peer {
+    if let holder = session.placement.holder, let peer = holder.peer {
       let address = showsAddress ? " at \(peer.address)" : ""
-      output.append(", held by gateway \(peer.gateway)\(address) in term \(holding.term)")
+      output.append(", held by gateway \(peer.gateway)\(address) in term \(holder.term)")
     }
     output.append(session.isCurrent ? "; the copy is current" as StaticString : "; the copy is not current")
     if let lag = session.lag { output.append(", the newest push was \(lag.nanoseconds / 1_000_000) ms late") }
@@ -165,7 +165,7 @@ final class HeldDocumentRequest: WaitingRequest {
       guard isRead else { return api.write(outcome, into: &response) }
       return api.respond(withStateOf: session, for: nil, at: now, into: &response)
     }
-    guard status == .ok || status == .created, let replica = SessionReplica(of: session, api.shared),
+    guard status == .ok || status == .created, let replica = SessionReplica(of: session, api.common),
       content.bytes.text().hasSuffix("}\n")
     else { return api.write(outcome, into: &response) }
     response.status = status

@@ -115,17 +115,17 @@ extension API {
   ) throws(ProblemError) -> Outcome {
     guard let grant = client else { preconditionFailure("a request without credentials creates no session") }
     let document = try SessionDocument(body)
-    if let existing = shared.sessions.find(name) {
+    if let existing = common.sessions.find(name) {
       try confirm(existing, as: document, for: grant)
       respond(withStateOf: existing, for: grant, at: now, into: &response)
       return .respond
     }
-    guard shared.lifecycle.phase != .draining else { throw Self.draining }
+    guard common.lifecycle.phase != .draining else { throw Self.draining }
     guard name != SessionName.default else {
       throw ProblemError(
         .sessionConflict, "the name 'default' belongs to the session that 'upstream' configures: use another name")
     }
-    guard let plan = shared.sessions.profiles.find(document.profile) else { throw unknownProfile(document.profile) }
+    guard let plan = common.sessions.profiles.find(document.profile) else { throw unknownProfile(document.profile) }
     let (settings, values): (PreparedSettings, [String: String])
     do throws(VariableError) {
       (settings, values) = try plan.session(document.variables)
@@ -134,11 +134,11 @@ extension API {
     }
     let creation = SessionCreation(
       profile: document.profile, variables: values, owner: grant.principal, time: now,
-      idleLimit: shared.sessions.created.idleLimit)
-    if shared.sessions.created.areShared { return try define(name, creation, as: document, for: grant, at: now) }
+      idleLimit: common.sessions.created.idleLimit)
+    if common.sessions.created.areShared { return try define(name, creation, as: document, for: grant, at: now) }
     let session: Session
     do throws(CreationRefusal) {
-      session = try shared.sessions.created.create(name, creation, settings, retention: plan.retention)
+      session = try common.sessions.created.create(name, creation, settings, retention: plan.retention)
     } catch {
       // Another request was faster.
       guard case .exists(let existing) = error else { throw problem(error) }
@@ -166,9 +166,9 @@ extension API {
     _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
   ) throws(ProblemError) -> Outcome {
     guard session.creation != nil else { throw Self.configured(session) }
-    if shared.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
+    if common.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
     // Another request may have closed it meanwhile.
-    shared.sessions.created.close(session, code: code)
+    common.sessions.created.close(session, code: code)
     response.begin(.noContent, nil)
     return .respond
   }
@@ -204,7 +204,7 @@ extension API {
   }
 
   private func defaultValue(of variable: String, in profile: String) -> String? {
-    shared.sessions.profiles.find(profile)?.profile.variables.first { $0.name == variable }?.defaultValue
+    common.sessions.profiles.find(profile)?.profile.variables.first { $0.name == variable }?.defaultValue
   }
 
   private static func configured(_ session: Session) -> ProblemError {
@@ -225,7 +225,7 @@ extension API {
   private static var profilesListed: Int { 5 }
 
   private func unknownProfile(_ name: String) -> ProblemError {
-    let names = shared.sessions.profiles.all.map(\.profile.name)
+    let names = common.sessions.profiles.all.map(\.profile.name)
     let shown = names.prefix(Self.profilesListed).joined(separator: ", ")
     let more = names.count > Self.profilesListed ? " and \(names.count - Self.profilesListed) more" : ""
     let known = names.isEmpty ? "the configuration has none" : "the profiles are \(shown)\(more)"

@@ -11,7 +11,7 @@ final class LocalSession {
   private static var writeBytes: Int { 8 << 20 }
 
   let name: String
-  var holding: Holding
+  var tenure: Tenure
   private(set) var content: JournaledSession
   private(set) var backlog = SessionBacklog()
 
@@ -49,12 +49,12 @@ final class LocalSession {
   var plannedState: (number: UInt64, record: SharedRecord)?
 
   init(
-    _ name: String, _ holding: Holding, _ content: consuming JournaledSession,
+    _ name: String, _ tenure: Tenure, _ content: consuming JournaledSession,
     lastPush: PushEntryID,
     stateBytes: Int, changeBytes: Int, index: Int32, _ queue: SubmissionQueue
   ) {
     self.name = name
-    self.holding = holding
+    self.tenure = tenure
     self.lastPush = lastPush
     self.stateBytes = stateBytes
     self.changeBytes = changeBytes
@@ -67,7 +67,7 @@ final class LocalSession {
   /// Creates the same session in its next term, with a new journal.
   init(continuing last: LocalSession, index: Int32, _ queue: SubmissionQueue) {
     name = last.name
-    holding = last.holding
+    tenure = last.tenure
     lastPush = last.lastPush
     stateBytes = last.stateBytes
     changeBytes = last.changeBytes
@@ -82,10 +82,10 @@ final class LocalSession {
 
   var opened: OpenedJournal { OpenedJournal(journal: journal, restored: content.state) }
 
-  /// Begins the term of `holding`. Returns false if the stored terms do not allow it, which means that the session is
+  /// Begins the term of `tenure`. Returns false if the stored terms do not allow it, which means that the session is
   /// damaged.
   func begin(mayHaveLostEntries: Bool) -> Bool {
-    content.begin(term: holding.token.term.value, mayHaveLostEntries: mayHaveLostEntries)
+    content.begin(term: tenure.token.term.value, mayHaveLostEntries: mayHaveLostEntries)
   }
 
   // MARK: Entries
@@ -176,10 +176,10 @@ final class LocalSession {
     return LogRow(id: lastPush, bytes: [UInt8](copying: bytes))
   }
 
-  /// Call this after each report to `holding`. Returns the cost of the entries that are confirmed now, so that a
+  /// Call this after each report to `tenure`. Returns the cost of the entries that are confirmed now, so that a
   /// failover cannot lose them, and the journals to which they were submitted.
   func takeStored() -> (cost: Int, changed: [QueuedJournal]) {
-    if let stored = write, holding.sequence == stored.number {
+    if let stored = write, tenure.sequence == stored.number {
       if stored.isState {
         (stateBytes, changeBytes) = (stored.changeBytes, 0)
       } else {
@@ -194,7 +194,7 @@ final class LocalSession {
     }
     var cost = 0
     var changed: [QueuedJournal] = []
-    while let first = unconfirmed.first, holding.confirmed >= first.number {
+    while let first = unconfirmed.first, tenure.confirmed >= first.number {
       unconfirmed.removeFirst()
       cost += first.cost
       if first.progress === progress { isBegun = true }

@@ -26,15 +26,15 @@ struct RedisKeys {
 
   func session(_ name: String) -> SessionKeys { SessionKeys(base + "s:\(name):") }
 
-  func channel(of topic: LogSubject) -> String {
-    switch topic {
+  func channel(of subject: LogSubject) -> String {
+    switch subject {
     case .session(let name): session(name).channel
     case .definitions: list + ":n"
     }
   }
 
-  /// Returns nil if the channel has no topic.
-  func topic(of channel: String) -> LogSubject? {
+  /// Returns nil if the channel has no subject.
+  func subject(of channel: String) -> LogSubject? {
     if channel == list + ":n" { return .definitions }
     let base = base + "s:"
     guard channel.hasPrefix(base), channel.hasSuffix(":n") else { return nil }

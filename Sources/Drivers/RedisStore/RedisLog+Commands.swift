@@ -89,7 +89,8 @@ extension RedisLog {
             last.write(into: &output)
           }, .decimal(UInt64(bytes)),
         ] + SharedRecord.fieldNames.map { .literal($0) })
-    case .notify(let topic, let message): return (nil, ["PUBLISH", .text(keys.channel(of: topic)), .bytes(message)])
+    case .notify(let subject, let message):
+      return (nil, ["PUBLISH", .text(keys.channel(of: subject)), .bytes(message)])
     case .define(let name, let definition, let limits, let first, let newList):
       return script(
         .define,

@@ -127,16 +127,18 @@ final class RedisLog: SharedLog {
     return !flight.hasFailed
   }
 
-  func subscribe(to topics: [LogSubject]) { _ = notifications?.subscribe(topics.map { keys.channel(of: $0) }) }
+  func subscribe(to subjects: [LogSubject]) { _ = notifications?.subscribe(subjects.map { keys.channel(of: $0) }) }
 
-  func unsubscribe(from topics: [LogSubject]) { _ = notifications?.unsubscribe(topics.map { keys.channel(of: $0) }) }
+  func unsubscribe(from subjects: [LogSubject]) {
+    _ = notifications?.unsubscribe(subjects.map { keys.channel(of: $0) })
+  }
 
   private func report(_ event: RedisSubscriptions.Event) {
     switch event {
     case .unsubscribed: break
-    case .subscribed(let channel): if let topic = keys.topic(of: channel) { owner.logSubscribed(to: topic) }
+    case .subscribed(let channel): if let subject = keys.subject(of: channel) { owner.logSubscribed(to: subject) }
     case .message(let channel, let message):
-      if let topic = keys.topic(of: channel) { owner.logNotified(topic, message) }
+      if let subject = keys.subject(of: channel) { owner.logNotified(subject, message) }
     }
   }
 

@@ -15,7 +15,7 @@ import Threading
 /// store.
 package protocol RedisStoreDelegate: AnyObject, Sendable {
   /// This gateway is the holder of the session, until `lost`. The beginning of its term is stored.
-  func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal)
+  func store(_ store: RedisStore, acquired name: String, _ opened: OpenedJournal)
 
   /// This gateway is no longer the holder. The delegate must close the socket of the session at once. Entries that are
   /// submitted from now on are not stored. After `.deadline`, the store tries to acquire the session again by itself.

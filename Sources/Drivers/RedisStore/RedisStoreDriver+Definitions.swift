@@ -72,7 +72,8 @@ extension RedisStoreDriver {
     }
     room = Self.missingPerFlight
     while room > 0, !flight.isFull, let name = missing.takeFirst() {
-      guard let definition = definitions.missingDefinition(of: name), sessions[definition.storedName(name)]?.held != nil
+      guard let definition = definitions.missingDefinition(of: name),
+        sessions[definition.storedName(name)]?.local != nil
       else {
         continue
       }
@@ -95,7 +96,7 @@ extension RedisStoreDriver {
       remove(change, code: code, holder: nil, flight)
     case .removeIdle:
       let storedName = change.definition.storedName(change.name)
-      guard let token = sessions[storedName]?.held?.holding.token else { return end(change, .failed) }
+      guard let token = sessions[storedName]?.local?.tenure.token else { return end(change, .failed) }
       remove(change, code: 1000, holder: token, flight)
     }
   }
@@ -241,7 +242,7 @@ extension RedisStoreDriver {
   /// Called when the list was read, and with each heartbeat, since Redis may have refused a change.
   func noteMissing() {
     guard missing.count == 0 else { return }
-    for (name, definition) in definitions.missing where sessions[definition.storedName(name)]?.held != nil {
+    for (name, definition) in definitions.missing where sessions[definition.storedName(name)]?.local != nil {
       missing.insert(name)
     }
   }

@@ -35,7 +35,7 @@ extension RedisStoreDriver {
   func sendHeartbeat() {
     guard sharedLog.isUp, let next = heartbeat.nextTime else { return }
     guard now >= next else { return setTimer(.heartbeat, at: loop.now + (next - now)) }
-    if journals.values.allSatisfy({ $0.holding.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
+    if journals.values.allSatisfy({ $0.tenure.isSettled(watch, heartbeat) }) { watch.allAreSettled() }
     let beat = heartbeat.send(now: now)
     let entry = GatewayEntry(
       beat: beat, history: watch.settledHistory, lease: settings.times.lease, isDraining: isDraining,
@@ -101,7 +101,7 @@ extension RedisStoreDriver {
     for (name, entry) in sessions {
       if let followed = entry.followed, loop.now >= followed.lastUse + FollowedSession.idleTime { unfollow(name) }
     }
-    report(definitions.expire(now: now) { sessions[$1.storedName($0)]?.held != nil })
+    report(definitions.expire(now: now) { sessions[$1.storedName($0)]?.local != nil })
     noteMissing()
     finishCreations()
     noteAll()

@@ -10,8 +10,8 @@ extension RedisStoreDriver {
     replacements.end(session.name)
     endHolding(session)
     if !session.isLeaving, !isClosing {
-      let candidate = Candidate(session: session.name, counter: session.holding.token.term.counter)
-      sessions[session.name]?.tenure = .candidate(candidate)
+      let candidate = Candidate(session: session.name, counter: session.tenure.token.term.counter)
+      sessions[session.name]?.phase = .candidate(candidate)
       note(session.name)
     }
     forgetIfUnused(session.name)
@@ -19,25 +19,25 @@ extension RedisStoreDriver {
   }
 
   private func endHolding(_ session: LocalSession) {
-    sessions[session.name]?.tenure = .none
+    sessions[session.name]?.phase = .none
     journals[session.index] = nil
     noteLocal(session, -1)
   }
 
   func releaseSoon(_ session: LocalSession) {
-    session.holding.releaseSoon(to: watch.successor(for: session.name, now: now))
+    session.tenure.releaseSoon(to: watch.successor(for: session.name, now: now))
     note(session.name)
   }
 
   /// Ends the loading of a session, and releases its acquisition.
-  func stopLoading(_ name: String, _ entry: SessionEntry) {
+  func stopLoading(_ name: String, _ entry: SessionRole) {
     guard let loading = endLoading(of: name, entry) else { return }
     entry.unwanted = loading.acquisition
     note(name)
   }
 
   /// Called for each session when this gateway drains.
-  func stopAcquiring(_ name: String, _ entry: SessionEntry) {
+  func stopAcquiring(_ name: String, _ entry: SessionRole) {
     guard entry.loading != nil else { return }
     stopLoading(name, entry)
     entry.candidate?.failed(now: now)
@@ -45,7 +45,7 @@ extension RedisStoreDriver {
 
   /// Ends the loading of a session, which is a candidate again.
   @discardableResult
-  func endLoading(of name: String, _ entry: SessionEntry) -> SessionLoading? {
+  func endLoading(of name: String, _ entry: SessionRole) -> SessionLoading? {
     guard let loading = entry.endLoading() else { return nil }
     loadingCount -= 1
     loads.end(name)
@@ -53,14 +53,14 @@ extension RedisStoreDriver {
   }
 
   /// Ends every role of this gateway except following, and forgets a damage. Reports nothing to the delegate.
-  func endTenure(of name: String, _ entry: SessionEntry) {
+  func endTenure(of name: String, _ entry: SessionRole) {
     endLoading(of: name, entry)
-    if let session = entry.held {
+    if let session = entry.local {
       release(session.abandon())
       endHolding(session)
     }
     let wasDamaged = entry.isDamaged
-    entry.tenure = .none
+    entry.phase = .none
     if wasDamaged { reportDamage() }
   }
 
@@ -68,7 +68,7 @@ extension RedisStoreDriver {
     let entry = entry(of: name)
     endLoading(of: name, entry)
     loads.end(name)
-    entry.tenure = .damaged
+    entry.phase = .damaged
     logger.error("a session in Redis is damaged, and is not used", [.text("session", name), .text("reason", what)])
     reportDamage("session '\(name)' is damaged: \(what)")
   }

@@ -9,7 +9,7 @@ import Submissions
 extension RedisStoreDriver {
   // MARK: Acquiring
 
-  func decideCandidate(_ name: String, _ entry: SessionEntry, _ flight: LogFlight) {
+  func decideCandidate(_ name: String, _ entry: SessionRole, _ flight: LogFlight) {
     if let loading = entry.loading { return load(name, loading, flight) }
     guard
       let command = entry.candidate?.next(
@@ -54,7 +54,7 @@ extension RedisStoreDriver {
       entry.unwanted = acquisition
       return
     }
-    entry.tenure = .loading(candidate, SessionLoading(acquisition))
+    entry.phase = .loading(candidate, SessionLoading(acquisition))
     loadingCount += 1
     // A full gateway may also have acquired a session that was its own before.
     if isDraining || hasTooMany(with: name) { stopAcquiring(name, entry) }
@@ -110,60 +110,62 @@ extension RedisStoreDriver {
   }
 
   private func begin(
-    _ name: String, _ entry: SessionEntry, _ loading: SessionLoading, _ restored: RestoredSession
+    _ name: String, _ entry: SessionRole, _ loading: SessionLoading, _ restored: RestoredSession
   ) {
     endLoading(of: name, entry)
-    guard let holding = entry.candidate?.acquired() else { return }
+    guard let tenure = entry.candidate?.acquired() else { return }
     let session = LocalSession(
-      name, holding, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
+      name, tenure, JournaledSession(restored), lastPush: loading.readsPushes ? loading.last : .none,
       stateBytes: loading.stateBytes, changeBytes: loading.changeBytes, index: nextIndex(), store.submissions)
     guard session.begin(mayHaveLostEntries: loading.acquisition.mayHaveLostEntries) else {
       return noteDamage(name, "its terms")
     }
-    hold(session)
+    becomeHolder(of: session)
   }
 
   /// Called when a record was read. The session may have been removed since.
   private func observed(_ record: SharedRecord, of name: String) {
-    guard let entry = sessions[name], entry.held == nil, entry.candidate != nil || entry.followed != nil else { return }
+    guard let entry = sessions[name], entry.local == nil, entry.candidate != nil || entry.followed != nil else {
+      return
+    }
     places.observed(record.token, of: name)
     reportPlace(of: name)
   }
 
   func reportPlace(of name: String) {
-    guard sessions[name]?.held == nil, let change = places.change(of: name, own: watch.own) else { return }
+    guard sessions[name]?.local == nil, let change = places.change(of: name, own: watch.own) else { return }
     delegate?.store(store, finds: name, at: change.holder)
   }
 
-  private func hold(_ session: LocalSession) {
+  private func becomeHolder(of session: LocalSession) {
     places.forget(session.name)
     let entry = entry(of: session.name)
-    let last = entry.held
-    entry.tenure = .held(session)
+    let last = entry.local
+    entry.phase = .local(session)
     if let last { journals[last.index] = nil }
     journals[session.index] = session
     noteLocal(session, last == nil ? 1 : 0)
     note(session.name)
   }
 
-  // MARK: Holding
+  // MARK: Tenure
 
   func decide(_ session: LocalSession, _ flight: LogFlight) {
     reportIfLocal(session)
-    if session.needsCompaction { session.holding.replaceSoon() }
-    let command = session.holding.next(
+    if session.needsCompaction { session.tenure.replaceSoon() }
+    let command = session.tenure.next(
       hasEntries: session.hasEntries, watch, heartbeat, now: now, using: &loop.entropy)
-    let token = session.holding.token
+    let token = session.tenure.token
     switch command {
     case .none: break
     case .read:
       flight.send(.read(session.name, .pushes, after: .none, bytes: 0)) { [unowned self] reply, isConfirmed in
         ifLocal(session) { session in
           switch reply {
-          case .part(let part): session.holding.observed(part.record, isConfirmed: isConfirmed)
+          case .part(let part): session.tenure.observed(part.record, isConfirmed: isConfirmed)
           // The session is read again as a candidate, which finds the damage.
           case .malformed: remove(session, .fault)
-          default: session.holding.failed(now: now)
+          default: session.tenure.failed(now: now)
           }
         }
       }
@@ -171,8 +173,8 @@ extension RedisStoreDriver {
       guard session.write?.isState != true else {
         // A state cannot be appended, and the state that it has replaced is not available any more. So the state is
         // written again.
-        session.holding.failed(now: now)
-        session.holding.replaceSoon()
+        session.tenure.failed(now: now)
+        session.tenure.replaceSoon()
         return
       }
       let write = session.prepareBatch(number: number)
@@ -191,23 +193,23 @@ extension RedisStoreDriver {
     case .acquire(let acquisition):
       flight.send(.acquire(acquisition, session.name)) { [unowned self] reply, _ in
         ifLocal(session) { session in
-          guard reply.isDone else { return session.holding.failed(now: now) }
-          session.holding.acquired()
+          guard reply.isDone else { return session.tenure.failed(now: now) }
+          session.tenure.acquired()
           if acquisition.token != token { renew(session) }
         }
       }
     case .stamp(let from, let to, let counter):
-      let condition = LogCondition(token, history: from, after: session.holding.sequence)
+      let condition = LogCondition(token, history: from, after: session.tenure.sequence)
       flight.send(.stamp(session.name, condition, history: to, counter: counter)) { [unowned self] reply, _ in
         ifLocal(session) { session in
-          if reply.isDone { session.holding.stamped() } else { session.holding.failed(now: now) }
+          if reply.isDone { session.tenure.stamped() } else { session.tenure.failed(now: now) }
         }
       }
     case .release(let history, let expected, let successor):
       let condition = LogCondition(token, history: history, after: expected)
       flight.send(.release(session.name, condition, to: successor)) { [unowned self] reply, _ in
         ifLocal(session) { session in
-          if reply.isDone { remove(session, .released) } else { session.holding.failed(now: now) }
+          if reply.isDone { remove(session, .released) } else { session.tenure.failed(now: now) }
         }
       }
     case .giveUp:
@@ -220,9 +222,9 @@ extension RedisStoreDriver {
 
   /// Calls `body`, which reports to the session. Does nothing if the session was lost meanwhile.
   private func ifLocal(_ session: LocalSession, _ body: (LocalSession) -> Void) {
-    guard isHeld(session) else { return }
+    guard isLocal(session) else { return }
     body(session)
-    guard isHeld(session) else { return note(session.name) }
+    guard isLocal(session) else { return note(session.name) }
     let (cost, changed) = session.takeStored()
     reportIfLocal(session)
     release(cost)
@@ -230,27 +232,27 @@ extension RedisStoreDriver {
     note(session.name)
   }
 
-  private func isHeld(_ session: LocalSession) -> Bool { sessions[session.name]?.held === session }
+  private func isLocal(_ session: LocalSession) -> Bool { sessions[session.name]?.local === session }
 
   private func written(_ session: LocalSession, _ isOK: Bool, _ isConfirmed: Bool) {
     ifLocal(session) { session in
-      guard isOK, let write = session.write else { return session.holding.failed(now: now) }
+      guard isOK, let write = session.write else { return session.tenure.failed(now: now) }
       metrics.noteBytes(write.changeBytes + write.pushes.reduce(0) { $0 + $1.bytes.count })
-      session.holding.stored(isConfirmed: isConfirmed, last: session.lastPush)
+      session.tenure.stored(isConfirmed: isConfirmed, last: session.lastPush)
     }
   }
 
   /// Reports the session to the delegate once its term is stored, and no other gateway may write to the upstream.
   private func reportIfLocal(_ session: LocalSession) {
-    guard !session.isReported, session.isBegun, session.holding.mayWrite(heartbeat, now: now) else { return }
+    guard !session.isReported, session.isBegun, session.tenure.mayWrite(heartbeat, now: now) else { return }
     session.isReported = true
     // The holder does not follow, even if a reader has just asked for it.
     unfollow(session.name)
     metrics.noteTakeOver()
     logger.info(
       "this gateway holds the session",
-      [.text("session", session.name), .number("term", Int(session.holding.token.term.counter))])
-    delegate?.store(store, holds: session.name, session.opened)
+      [.text("session", session.name), .number("term", Int(session.tenure.token.term.counter))])
+    delegate?.store(store, acquired: session.name, session.opened)
     finishCreation(of: session.name)
   }
 
@@ -261,7 +263,7 @@ extension RedisStoreDriver {
       remove(session, .fault)
       return noteDamage(session.name, "its terms")
     }
-    hold(next)
+    becomeHolder(of: next)
   }
 
   /// Gives a faulty session up. Acknowledged entries stay stored, and the next holder continues from them.
@@ -283,7 +285,7 @@ extension RedisStoreDriver {
     session.plannedState = nil
     let write = session.prepareState(number: number, after: record.last)
     guard !stopIfFaulty(session) else { return false }
-    session.replacement = StateReplacement(write, record, session.holding.token)
+    session.replacement = StateReplacement(write, record, session.tenure.token)
     return true
   }
 
@@ -293,7 +295,7 @@ extension RedisStoreDriver {
     guard let replacement = session.replacement, !replacement.isWaiting else { return }
     replacement.isWaiting = true
     replacement.send(session.name, flight) { [unowned self] reply, isConfirmed in
-      guard isHeld(session), session.replacement === replacement else { return }
+      guard isLocal(session), session.replacement === replacement else { return }
       replacement.isWaiting = false
       if reply.isDone, !replacement.isComplete { return note(session.name) }
       session.replacement = nil
@@ -305,7 +307,7 @@ extension RedisStoreDriver {
   // MARK: Following
 
   func follow(_ name: String, refresh: UInt64, hasReaders: Bool) {
-    if sessions[name]?.held?.isReported == true { return }
+    if sessions[name]?.local?.isReported == true { return }
     let entry = entry(of: name)
     if entry.followed == nil {
       followings += 1
@@ -316,7 +318,7 @@ extension RedisStoreDriver {
     note(name)
   }
 
-  func readFollowed(_ name: String, _ entry: SessionEntry, _ flight: LogFlight) {
+  func readFollowed(_ name: String, _ entry: SessionRole, _ flight: LogFlight) {
     guard let session = entry.followed else { return }
     if session.hasReaders {
       entry.followed?.hasReaders = false

@@ -45,7 +45,7 @@ final class RedisStoreDriver {
   var places = SessionPlaces()
 
   /// The role of this gateway for each session, by the session's name in the store.
-  private(set) var sessions: [String: SessionEntry] = [:]
+  private(set) var sessions: [String: SessionRole] = [:]
   /// Sessions that are acquired and read. The entries of a session are in memory until all of them are read.
   var loads: LimitedTurns
   /// Sessions whose whole state is being written. The state is in memory meanwhile.
@@ -191,7 +191,7 @@ final class RedisStoreDriver {
     for _ in 0..<pending.count {
       guard !flight.isFull, let name = pending.takeFirst() else { return }
       guard let entry = sessions[name] else { continue }
-      if let session = entry.held {
+      if let session = entry.local {
         decide(session, flight)
       } else if let acquisition = entry.unwanted {
         release(acquisition, of: name, flight)
@@ -235,13 +235,13 @@ final class RedisStoreDriver {
     // The session was removed while the command waited. Nothing would end its entry any more.
     case .join(let name, _) where isRemoved(name), .follow(let name, _, _) where isRemoved(name): break
     case .join(let name, let mayAcquire):
-      sessions[name]?.held?.isLeaving = false
+      sessions[name]?.local?.isLeaving = false
       guard !isClosing else { return }
       let entry = entry(of: name)
-      switch entry.tenure {
-      case .held, .damaged: return
+      switch entry.phase {
+      case .local, .damaged: return
       case .none:
-        entry.tenure = .candidate(Candidate(session: name))
+        entry.phase = .candidate(Candidate(session: name))
         subscribe(name)
       case .candidate, .loading: break
       }
@@ -250,7 +250,7 @@ final class RedisStoreDriver {
     case .release(let name):
       guard let entry = sessions[name] else { return }
       stopLoading(name, entry)
-      if let session = entry.held {
+      if let session = entry.local {
         session.isLeaving = true
         releaseSoon(session)
       } else {
@@ -272,7 +272,7 @@ final class RedisStoreDriver {
       isDraining = true
       isClosing = true
       closing.append(then)
-      for (name, entry) in sessions where entry.candidate != nil || entry.held != nil { perform(.release(name)) }
+      for (name, entry) in sessions where entry.candidate != nil || entry.local != nil { perform(.release(name)) }
       for (change, isSent) in changes where !isSent { change.request?.finish(.failed) }
       changes.removeAll { !$0.isSent }
       endLookups()
@@ -280,7 +280,9 @@ final class RedisStoreDriver {
   }
 
   private func finishClosing() {
-    guard isClosing, flight == nil, sessions.values.allSatisfy({ $0.held == nil && $0.unwanted == nil }) else { return }
+    guard isClosing, flight == nil, sessions.values.allSatisfy({ $0.local == nil && $0.unwanted == nil }) else {
+      return
+    }
     let closing = closing
     self.closing = []
     guard !closing.isEmpty else { return }
@@ -297,9 +299,9 @@ final class RedisStoreDriver {
   // MARK: Sessions
 
   /// Returns the entry of a session. Creates it if there is none.
-  func entry(of name: String) -> SessionEntry {
+  func entry(of name: String) -> SessionRole {
     if let entry = sessions[name] { return entry }
-    let entry = SessionEntry()
+    let entry = SessionRole()
     sessions[name] = entry
     return entry
   }
@@ -344,8 +346,8 @@ final class RedisStoreDriver {
     for (name, entry) in sessions {
       _ = entry.endLoading()
       entry.candidate?.disconnected()
-      if let session = entry.held {
-        session.holding.disconnected()
+      if let session = entry.local {
+        session.tenure.disconnected()
         session.replacement = nil
         session.plannedState = nil
       }
@@ -463,8 +465,8 @@ extension RedisStoreDriver: SharedLogOwner {
     notedFailures.count < Self.failuresNoted && notedFailures.insert(failure).inserted
   }
 
-  func logSubscribed(to topic: LogSubject) {
-    switch topic {
+  func logSubscribed(to subject: LogSubject) {
+    switch subject {
     case .definitions:
       definitions.subscribed()
       report([])
@@ -478,12 +480,12 @@ extension RedisStoreDriver: SharedLogOwner {
     turn()
   }
 
-  func logNotified(_ topic: LogSubject, _ message: [UInt8]) {
-    switch topic {
+  func logNotified(_ subject: LogSubject, _ message: [UInt8]) {
+    switch subject {
     case .definitions: report(definitions.notified(message.span))
     case .session(let name):
       if message == Self.readersWait {
-        if sessions[name]?.held?.isReported == true { delegate?.store(store, servesReadersOf: name) }
+        if sessions[name]?.local?.isReported == true { delegate?.store(store, servesReadersOf: name) }
         return
       }
       let entry = sessions[name]

@@ -13,7 +13,7 @@ package final class RedisStoreMetrics: Sendable {
   private let up: Gauge
   private let scripts: [String: Histogram]
   private let failures: Counter
-  private let held: Gauge
+  private let local: Gauge
   private let damaged: Gauge
   private let takeOvers: Counter
   private let fenced: Counter
@@ -43,7 +43,7 @@ package final class RedisStoreMetrics: Sendable {
             [("script", name)])
         )
       })
-    held = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
+    local = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
     damaged = registry.gauge(
       "drawbridge_store_damaged_sessions",
       "Sessions that this gateway does not use, since what Redis has of them is damaged.")
@@ -76,7 +76,7 @@ package final class RedisStoreMetrics: Sendable {
   func setFailed(_ hasFailed: Bool) { failed.set(hasFailed ? 1 : 0) }
   func setUp(_ isUp: Bool) { up.set(isUp ? 1 : 0) }
   func note(_ script: String, _ time: TimeSpan) { scripts[script]?.observe(time) }
-  func setLocal(_ count: Int) { held.set(count) }
+  func setLocal(_ count: Int) { local.set(count) }
   func setDamaged(_ count: Int) { damaged.set(count) }
   func setUnreachable(_ count: Int) { unreachable.set(count) }
   func setOtherUpstreams(_ count: Int) { otherUpstreams.set(count) }

@@ -22,9 +22,9 @@ package protocol SharedLog: AnyObject {
   /// - Returns: false if not all commands could be sent. The caller then resets the log.
   func send(_ commands: [LogCommand], on lane: LogLane, then: @escaping (LogLanding) -> Void) -> Bool
 
-  /// The owner gets a report for each topic. A notification before this report can be missed.
-  func subscribe(to topics: [LogSubject])
-  func unsubscribe(from topics: [LogSubject])
+  /// The owner gets a report for each subject. A notification before this report can be missed.
+  func subscribe(to subjects: [LogSubject])
+  func unsubscribe(from subjects: [LogSubject])
 }
 
 /// Receives the reports of a log, on its loop.
@@ -39,8 +39,8 @@ package protocol SharedLogOwner: AnyObject {
   ///
   /// - Parameter address: the server that failed; nil if it is not known.
   func logAttemptFailed(_ failure: LogFailure, at address: String?)
-  func logSubscribed(to topic: LogSubject)
-  func logNotified(_ topic: LogSubject, _ message: [UInt8])
+  func logSubscribed(to subject: LogSubject)
+  func logNotified(_ subject: LogSubject, _ message: [UInt8])
 }
 
 /// The lane of commands. Heartbeats have their own lane, because they must not wait for entries that are being sent.

@@ -105,7 +105,7 @@ package final class Session: Sendable {
   enum Role {
     /// This gateway is the holder. It writes to the upstream only while the permission is given. nil if it may always
     /// write.
-    case held(OpenedJournal, WritePermission?)
+    case local(OpenedJournal, WritePermission?)
     /// Another gateway is the holder. Polls and streams read this inbox.
     case followed(ConcurrentInbox)
   }
@@ -117,7 +117,7 @@ package final class Session: Sendable {
     var opened: OpenedJournal?
     var permission: WritePermission?
     switch role {
-    case .held(let journal, let given):
+    case .local(let journal, let given):
       (opened, permission) = (journal, given)
       inbox = ConcurrentInbox(
         restoring: journal.restored, in: journal.journal, retention: plan.retention, budget: plan.budget)

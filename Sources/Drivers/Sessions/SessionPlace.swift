@@ -53,7 +53,7 @@ package final class SessionPlacement: Sendable {
 
   private struct Current {
     var place = SessionPlace.here
-    var holding: HolderStatus?
+    var holder: HolderStatus?
     /// The permission of this gateway as the holder. nil if it has no deadline.
     var permission: WritePermission?
     var since = ProcessInformation.monotonicTime()
@@ -76,7 +76,7 @@ package final class SessionPlacement: Sendable {
 
   package var place: SessionPlace { current.withLock { $0.hasLapsed ? .nowhere : $0.place } }
   /// nil if no gateway is the holder, or the session is not shared.
-  package var holding: HolderStatus? { current.withLock { $0.hasLapsed ? nil : $0.holding } }
+  package var holder: HolderStatus? { current.withLock { $0.hasLapsed ? nil : $0.holder } }
   /// Whether the session was closed by a client, or because it was idle. It will never have a holder again.
   package var isClosed: Bool { current.withLock { $0.isClosed } }
   /// When the session moved to its present place.
@@ -84,10 +84,10 @@ package final class SessionPlacement: Sendable {
 
   @discardableResult
   func move(
-    to place: SessionPlace, _ holding: HolderStatus? = nil, while permission: WritePermission? = nil
+    to place: SessionPlace, _ holder: HolderStatus? = nil, while permission: WritePermission? = nil
   ) -> Bool {
     let isChange = current.withLock { current in
-      (current.holding, current.permission) = (holding, permission)
+      (current.holder, current.permission) = (holder, permission)
       guard current.place != place else { return false }
       (current.place, current.since) = (place, ProcessInformation.monotonicTime())
       here.store(place == .here, ordering: .releasing)

@@ -92,7 +92,7 @@ package final class SharedSessions: Sendable {
     if let created = slot.plan.created, !created.mayBeLocal,
       let plan = directory?.profiles.plan(of: created.definition)
     {
-      slot.allowLocal(with: plan.settings, retention: plan.retention)
+      slot.letBeLocal(with: plan.settings, retention: plan.retention)
     }
     store.join(name, mayAcquire: slot.plan.created?.mayBeLocal != false)
   }
@@ -113,13 +113,13 @@ package final class SharedSessions: Sendable {
   /// Called when this gateway has become the holder.
   ///
   /// - Parameter permission: the permission to write to the upstream; nil if writing is always allowed.
-  package func hold(_ name: String, _ opened: OpenedJournal, _ permission: WritePermission? = nil) {
+  package func becomeHolder(of name: String, _ opened: OpenedJournal, _ permission: WritePermission? = nil) {
     guard let slot = slot(name) else { return }
     copies.withLock { $0[name] = .void }
     _ = slot.copy.setCurrent(false)
     if !slot.session.isRetired { leave(slot) }
     let willBeLocal = state.withLock { $0.willBeLocal }
-    slot.replace(.held(opened, permission)) { willBeLocal?($0) }
+    slot.replace(.local(opened, permission)) { willBeLocal?($0) }
     slot.placement.move(
       to: .here, HolderStatus(term: opened.restored.terms.last?.opening ?? 0), while: permission)
   }
@@ -140,10 +140,10 @@ package final class SharedSessions: Sendable {
   }
 
   /// Reports the gateway that is the holder; nil if there is none. Ignored while this gateway is the holder.
-  package func locate(_ name: String, at address: SocketAddress?, _ holding: HolderStatus? = nil) {
+  package func locate(_ name: String, at address: SocketAddress?, _ status: HolderStatus? = nil) {
     guard let slot = slot(name) else { return }
     let session = slot.session
-    guard session.isRetired, slot.placement.move(to: address.map { .at($0) } ?? .nowhere, holding) else { return }
+    guard session.isRetired, slot.placement.move(to: address.map { .at($0) } ?? .nowhere, status) else { return }
     // Notifies streams of the state.
     session.upstream.noteStateChange()
   }
@@ -203,8 +203,8 @@ package final class SharedSessions: Sendable {
 }
 
 extension SharedSessions: RedisStoreDelegate {
-  package func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal) {
-    hold(name, opened, WritePermission { [weak store] in store?.mayWrite ?? false })
+  package func store(_ store: RedisStore, acquired name: String, _ opened: OpenedJournal) {
+    becomeHolder(of: name, opened, WritePermission { [weak store] in store?.mayWrite ?? false })
   }
 
   package func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss) {
@@ -215,14 +215,14 @@ extension SharedSessions: RedisStoreDelegate {
   package func store(_ store: RedisStore, follows name: String, _ change: FollowedChange) { follow(name, change) }
 
   package func store(_ store: RedisStore, finds name: String, at holder: SessionHolder?) {
-    let holding = holder.map { holder in
+    let status = holder.map { holder in
       var id = ByteQueue()
       holder.gateway.write(into: &id)
       return HolderStatus(
         term: UInt64(holder.term.counter),
         peer: HolderStatus.Peer(gateway: id.bytes.text(), address: holder.address))
     }
-    locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) }, holding)
+    locate(name, at: holder.flatMap { ListenerAddress.parse($0.address) }, status)
   }
 
   package func store(_ store: RedisStore, shares secret: String) { usesSecret(secret) }

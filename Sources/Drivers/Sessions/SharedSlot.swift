@@ -142,7 +142,7 @@ package final class SharedSlot: Sendable {
     registry.gauge(
       "drawbridge_session_term", "Term of the session's holder, as this gateway knows it; 0 while there is none.",
       labels
-    ) { Double(placement.holding?.term ?? 0) }
+    ) { Double(placement.holder?.term ?? 0) }
   }
 
   /// Creates the slot of a created session. The directory registers the metrics, which all created sessions use
@@ -245,7 +245,7 @@ package final class SharedSlot: Sendable {
   }
 
   /// Allows this gateway to be the holder from now on.
-  func allowLocal(with settings: PreparedSettings, retention: Retention) {
+  func letBeLocal(with settings: PreparedSettings, retention: Retention) {
     changes.withLock { _ in
       let session = state.withLock { state in
         state.plan.settings = settings

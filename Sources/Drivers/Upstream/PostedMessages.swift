@@ -99,7 +99,7 @@ extension SessionHandle {
   }
 }
 
-extension SessionHandle.Shared {
+extension SessionHandle.Guarded {
   /// Queues messages. Returns the receipt, and the signal that must be notified.
   @inline(__always)
   mutating func enqueue(_ messages: PostedMessages, now: MonotonicTime) -> (PostReceipt, Signal?) {

@@ -98,7 +98,7 @@ extension SessionHandle {
   package var queueSettings: OutboxSettings { settings.value.outbox }
 
   /// Whether pings confirm messages.
-  package var confirms: Bool { shared.withLock { $0.confirms } }
+  package var confirms: Bool { guarded.withLock { $0.confirms } }
 
   /// TTL of messages whose sender sets no TTL.
   package var defaultTimeToLive: TimeSpan { settings.value.outbox.timeToLive }

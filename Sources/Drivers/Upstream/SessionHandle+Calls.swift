@@ -37,7 +37,7 @@ extension SessionHandle {
   }
 
   /// How calls are related to their replies; nil if the session is not configured for calls.
-  package var correlation: Correlation? { shared.withLock { $0.correlation } }
+  package var correlation: Correlation? { guarded.withLock { $0.correlation } }
 
   /// Registers a call and queues its request. Callable from any loop.
   ///
@@ -57,21 +57,21 @@ extension SessionHandle {
     token: ByteString, timeToLive: TimeSpan, by client: UInt64, now: MonotonicTime,
     _ request: (UInt64) -> (CallID, ByteSlice)
   ) -> CallReceipt {
-    let (receipt, signal) = update(at: now) { shared -> (CallReceipt, Signal?) in
-      expireCalls(&shared, now: now)
-      guard shared.calls.hasRoom(for: client) else { return (.full, nil) }
-      let (id, request) = request(shared.outbox.ledger.last + 1)
-      guard !shared.calls.contains(id) else { return (.idInUse, nil) }
-      let result = shared.outbox.enqueue(
+    let (receipt, signal) = update(at: now) { guarded -> (CallReceipt, Signal?) in
+      expireCalls(&guarded, now: now)
+      guard guarded.calls.hasRoom(for: client) else { return (.full, nil) }
+      let (id, request) = request(guarded.outbox.ledger.last + 1)
+      guard !guarded.calls.contains(id) else { return (.idInUse, nil) }
+      let result = guarded.outbox.enqueue(
         request, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       guard case .queued(let sequence, _) = result else {
-        let receipt = PostReceipt(result: result, nextAttempt: shared.nextAttempt)
-        return (.refused(receipt), shared.signal(after: result))
+        let receipt = PostReceipt(result: result, nextAttempt: guarded.nextAttempt)
+        return (.refused(receipt), guarded.signal(after: result))
       }
-      let lane = shared.calls.open(id, token: token, sequence: sequence, by: client)
+      let lane = guarded.calls.open(id, token: token, sequence: sequence, by: client)
       mayHaveReplies.store(true, ordering: .relaxed)
-      let call = RegisteredCall(id: id, sequence: sequence, notifier: shared.callNotifier(ofLane: lane))
-      return (.registered(call), shared.signal(after: result))
+      let call = RegisteredCall(id: id, sequence: sequence, notifier: guarded.callNotifier(ofLane: lane))
+      return (.registered(call), guarded.signal(after: result))
     }
     signal?.notify()
     return receipt
@@ -80,9 +80,9 @@ extension SessionHandle {
   /// Whether a call has an outcome that can be shown and that its client has not collected. If the store has failed,
   /// the outcome is shown without waiting for the store.
   package func isOver(_ call: RegisteredCall) -> Bool {
-    shared.withLock { shared in
-      shared.calls.isOver(call.id)
-        && !(shared.outbox.isConfirmationWithheld(of: call.sequence) && journal?.isFailed == false)
+    guarded.withLock { guarded in
+      guarded.calls.isOver(call.id)
+        && !(guarded.outbox.isConfirmationWithheld(of: call.sequence) && journal?.isFailed == false)
     }
   }
 
@@ -90,67 +90,67 @@ extension SessionHandle {
   /// for the principal `caller`.
   package func finish(_ call: RegisteredCall, for caller: String, now: MonotonicTime) -> CallTable.Outcome {
     // If the request is still queued, it is not sent later, and the call ends as not sent.
-    if !shared.withLock({ $0.calls.isOver(call.id) }) {
-      update { shared in
-        shared.outbox.expire(now: now)
-        shared.outbox.withdraw(call.sequence)
+    if !guarded.withLock({ $0.calls.isOver(call.id) }) {
+      update { guarded in
+        guarded.outbox.expire(now: now)
+        guarded.outbox.withdraw(call.sequence)
       }
     }
-    return end { shared in
-      shared.calls.finish(call.id, for: caller, now: now) { lateCalls?.admits($0) ?? true }
+    return end { guarded in
+      guarded.calls.finish(call.id, for: caller, now: now) { lateCalls?.admits($0) ?? true }
     }
   }
 
   /// The client of a call has disconnected. If the request is still queued, it is not sent later.
   package func abandon(_ call: RegisteredCall) {
-    end { shared in
-      shared.calls.abandon(call.id)
-      shared.outbox.withdraw(call.sequence)
+    end { guarded in
+      guarded.calls.abandon(call.id)
+      guarded.outbox.withdraw(call.sequence)
     }
   }
 
-  private func end<Result>(_ body: (inout Shared) -> Result) -> Result {
-    let (result, signal) = update { shared in
-      let result = body(&shared)
-      countLateCalls(&shared)
-      mayHaveReplies.store(!shared.calls.isEmpty, ordering: .relaxed)
-      return (result, shared.signalOfLastCall)
+  private func end<Result>(_ body: (inout Guarded) -> Result) -> Result {
+    let (result, signal) = update { guarded in
+      let result = body(&guarded)
+      countLateCalls(&guarded)
+      mayHaveReplies.store(!guarded.calls.isEmpty, ordering: .relaxed)
+      return (result, guarded.signalOfLastCall)
     }
     signal?.notify()
     return result
   }
 
   /// The time of the next connection attempt; nil while a connection sends, or if the time is unknown.
-  package var nextAttempt: MonotonicTime? { shared.withLock { $0.nextAttempt } }
+  package var nextAttempt: MonotonicTime? { guarded.withLock { $0.nextAttempt } }
 
   /// The reply that arrived after the call with this request had timed out, if the principal `caller` made the call.
   package func lateReply(to sequence: UInt64, for caller: String, now: MonotonicTime) -> CallReply? {
     guard mayHaveReplies.load(ordering: .relaxed) else { return nil }
-    return shared.withLock { $0.calls.lateReply(to: sequence, for: caller, now: now) }
+    return guarded.withLock { $0.calls.lateReply(to: sequence, for: caller, now: now) }
   }
 
   /// Frees the memory of calls that timed out long ago.
   package func expireCalls(now: MonotonicTime) {
     guard mayHaveReplies.load(ordering: .relaxed) else { return }
-    shared.withLock { shared in
-      expireCalls(&shared, now: now)
-      mayHaveReplies.store(!shared.calls.isEmpty, ordering: .relaxed)
+    guarded.withLock { guarded in
+      expireCalls(&guarded, now: now)
+      mayHaveReplies.store(!guarded.calls.isEmpty, ordering: .relaxed)
     }
   }
 
-  private func expireCalls(_ shared: inout Shared, now: MonotonicTime) {
-    shared.calls.expire(now: now)
-    countLateCalls(&shared)
+  private func expireCalls(_ guarded: inout Guarded, now: MonotonicTime) {
+    guarded.calls.expire(now: now)
+    countLateCalls(&guarded)
   }
 
   /// To be called after every change of late calls.
-  private func countLateCalls(_ shared: inout Shared) {
-    lateCalls?.count(shared.calls.lateMemory, &shared.lateMemory)
+  private func countLateCalls(_ guarded: inout Guarded) {
+    lateCalls?.count(guarded.calls.lateMemory, &guarded.lateMemory)
   }
 
   /// Number of calls whose clients still wait.
   package var callCount: Int {
-    mayHaveReplies.load(ordering: .relaxed) ? shared.withLock { $0.calls.count } : 0
+    mayHaveReplies.load(ordering: .relaxed) ? guarded.withLock { $0.calls.count } : 0
   }
 
   // MARK: The session's loop
@@ -158,7 +158,7 @@ extension SessionHandle {
   /// Passes a text message of the upstream to the call that it is the reply to. Returns false if there is no such call.
   func receiveReply(_ message: Span<UInt8>, _ correlation: Correlation, now: MonotonicTime) -> Bool {
     guard let range = correlation.identifier(ofReply: message), let id = CallID(token: message.extracting(range)),
-      shared.withLock({ $0.calls.contains(id) }), correlation.isReply(message)
+      guarded.withLock({ $0.calls.contains(id) }), correlation.isReply(message)
     else { return false }
     let traits: JSONTraits
     do throws(JSONError) {
@@ -175,16 +175,16 @@ extension SessionHandle {
   func receiveReply(
     to id: CallID, _ copy: ByteString, _ range: Range<Int> = 0..<0, canBeLate: Bool, now: MonotonicTime
   ) -> Bool {
-    let (isReply, notifier, signal) = update(at: now) { shared -> (Bool, Notifier?, Signal?) in
-      let request = shared.calls.sequence(of: id)
-      let match = shared.calls.receive(id, copy, range, canBeLate: canBeLate, now: now) {
+    let (isReply, notifier, signal) = update(at: now) { guarded -> (Bool, Notifier?, Signal?) in
+      let request = guarded.calls.sequence(of: id)
+      let match = guarded.calls.receive(id, copy, range, canBeLate: canBeLate, now: now) {
         lateCalls?.admits($0) ?? true
       }
-      countLateCalls(&shared)
-      if let request, match != .none { shared.outbox.replied(to: request) }
+      countLateCalls(&guarded)
+      if let request, match != .none { guarded.outbox.replied(to: request) }
       return switch match {
-      case .reply(let lane): (true, shared.callNotifier(ofLane: lane), shared.signalAfterReply)
-      case .lateReply: (true, nil, shared.signalAfterReply)
+      case .reply(let lane): (true, guarded.callNotifier(ofLane: lane), guarded.signalAfterReply)
+      case .lateReply: (true, nil, guarded.signalAfterReply)
       case .none: (false, nil, nil)
       }
     }
@@ -195,23 +195,23 @@ extension SessionHandle {
 
   /// Ends calls that can get no reply any more.
   func endCalls(_ ids: [CallID]) {
-    let callers = shared.withLock { shared in shared.calls.end(ids).map { shared.callNotifier(ofLane: $0) } }
+    let callers = guarded.withLock { guarded in guarded.calls.end(ids).map { guarded.callNotifier(ofLane: $0) } }
     for caller in callers { caller.notify() }
   }
 
   /// A connection has ended, and its messages are settled.
   func endCalls(of connection: Generation) {
     guard mayHaveReplies.load(ordering: .relaxed) else { return }
-    let callers = shared.withLock { shared in
-      let ledger = shared.outbox.ledger
-      let lanes = shared.calls.connectionEnded(connection) { ledger.state(of: $0) == .queued }
-      return lanes.map { shared.callNotifier(ofLane: $0) }
+    let callers = guarded.withLock { guarded in
+      let ledger = guarded.outbox.ledger
+      let lanes = guarded.calls.connectionEnded(connection) { ledger.state(of: $0) == .queued }
+      return lanes.map { guarded.callNotifier(ofLane: $0) }
     }
     for caller in callers { caller.notify() }
   }
 }
 
-extension SessionHandle.Shared {
+extension SessionHandle.Guarded {
   fileprivate mutating func callNotifier(ofLane lane: Int) -> Notifier {
     let index = lane % SessionHandle.callNotifierLimit
     while callNotifiers.count <= index { callNotifiers.append(Notifier()) }

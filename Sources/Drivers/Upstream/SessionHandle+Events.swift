@@ -39,20 +39,20 @@ struct EventState: Sendable {
 extension SessionHandle {
   /// How clients write events; nil if messages are not events.
   package var eventFormat: (any EventFormat)? {
-    hasEvents ? shared.withLock { $0.eventFormat } : nil
+    hasEvents ? guarded.withLock { $0.eventFormat } : nil
   }
 
   /// The states of the session's namespaces on the newest connection.
-  package var namespaces: [NamespaceStatus] { shared.withLock { $0.events?.namespaces ?? [] } }
+  package var namespaces: [NamespaceStatus] { guarded.withLock { $0.events?.namespaces ?? [] } }
 
   /// Maximum size of a message that the server of the newest connection accepts; nil if it is not known.
-  package var maximumPayload: Int? { shared.withLock { $0.events?.maximumPayload } }
+  package var maximumPayload: Int? { guarded.withLock { $0.events?.maximumPayload } }
 
   /// The state of a namespace, if a connection sends and the namespace is not connected on it.
   package func missing(namespace: [UInt8]) -> NamespaceStatus? {
-    shared.withLock { shared in
-      guard shared.outbox.hasSendingConnection else { return nil }
-      guard let status = shared.events?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
+    guarded.withLock { guarded in
+      guard guarded.outbox.hasSendingConnection else { return nil }
+      guard let status = guarded.events?.namespaces.first(where: { Array($0.name.utf8) == namespace }) else {
         // Only the connection that will replace this connection joins the namespace.
         return NamespaceStatus(
           name: String(decoding: namespace, as: UTF8.self), isRequired: true, state: .connecting)
@@ -76,7 +76,7 @@ extension SessionHandle {
     _ token: [UInt8], _ parts: EventParts, timeToLive: TimeSpan?, by client: UInt64 = 0, now: MonotonicTime
   ) -> AcknowledgementReceipt {
     // The record is written without the lock, since it may be large.
-    let (found, current) = shared.withLock { ($0.events?.owed[token], $0.events?.connection) }
+    let (found, current) = guarded.withLock { ($0.events?.owed[token], $0.events?.connection) }
     guard let owed = found, let current, owed.connection >= current else { return .gone }
     guard owed.connection == current else { return .notYet }
     var parts = parts
@@ -85,18 +85,18 @@ extension SessionHandle {
     parts.connection = owed.connection.number
     parts.namespace = owed.namespace
     let message = ByteSlice(ByteString(parts.record))
-    let (receipt, signal) = update(at: now) { shared -> (AcknowledgementReceipt, Signal?) in
-      guard shared.events?.owed[token] != nil, shared.events?.connection == owed.connection else {
+    let (receipt, signal) = update(at: now) { guarded -> (AcknowledgementReceipt, Signal?) in
+      guard guarded.events?.owed[token] != nil, guarded.events?.connection == owed.connection else {
         return (.gone, nil)
       }
       // The message reports its end, so it is not stored. It would be useless to another process, which has other
       // connections.
-      let result = shared.outbox.enqueue(
+      let result = guarded.outbox.enqueue(
         message, kind: .text, timeToLive: timeToLive, reportsEnd: true, by: client, now: now)
       if case .queued(let sequence, _) = result {
-        shared.events?.noteQueued(sequence, token, owed, in: shared.outbox.ledger)
+        guarded.events?.noteQueued(sequence, token, owed, in: guarded.outbox.ledger)
       }
-      return (.posted(PostReceipt(result: result, nextAttempt: shared.nextAttempt)), shared.signal(after: result))
+      return (.posted(PostReceipt(result: result, nextAttempt: guarded.nextAttempt)), guarded.signal(after: result))
     }
     signal?.notify()
     return receipt
@@ -120,24 +120,24 @@ extension SessionHandle {
   // MARK: The session's loop
 
   func show(_ namespaces: [NamespaceStatus], maximumPayload: Int?, on connection: Generation) {
-    shared.withLock { shared in
-      shared.events?.connection = connection
-      shared.events?.namespaces = namespaces
-      shared.events?.maximumPayload = maximumPayload
+    guarded.withLock { guarded in
+      guarded.events?.connection = connection
+      guarded.events?.namespaces = namespaces
+      guarded.events?.maximumPayload = maximumPayload
     }
     noteStateChange()
   }
 
   /// The connection has ended: its acknowledgements cannot be sent any more.
   func forgetConnection(_ connection: Generation) {
-    shared.withLock { $0.events?.forget(connection) }
+    guarded.withLock { $0.events?.forget(connection) }
   }
 
   func expectAcknowledgement(of event: EventRecord, from connection: Generation) {
     let token = [UInt8](copying: event.token)
     let owed = EventState.Owed(
       connection: connection, namespace: [UInt8](copying: event.namespace), id: event.id)
-    shared.withLock { $0.events?.expect(token, owed) }
+    guarded.withLock { $0.events?.expect(token, owed) }
   }
 
   /// The acknowledgement of an event that was sent with an id has arrived. Returns whether its call still exists.
@@ -152,7 +152,7 @@ extension SessionHandle {
   }
 }
 
-extension SessionHandle.Shared {
+extension SessionHandle.Guarded {
   /// Messages have ended in the queue. If they are acknowledgements, clients may send them again while their connection
   /// sends.
   mutating func restoreAcknowledgements(_ ended: [UInt64]) {

@@ -83,7 +83,7 @@ extension SessionHandle {
   package var hasLostJournal: Bool { journal?.hasEnded ?? false }
 
   /// The number that was given to the last message.
-  package var lastDelivery: UInt64 { shared.withLock { $0.outbox.ledger.last } }
+  package var lastDelivery: UInt64 { guarded.withLock { $0.outbox.ledger.last } }
 
   func store(
     _ messages: PostedMessages, in journal: any SessionJournal, now: MonotonicTime
@@ -94,10 +94,10 @@ extension SessionHandle {
     }
     let time = ProcessInformation.wallClockMilliseconds()
     let keyTime = keyClock?.time(at: now) ?? time
-    let (receipt, signal) = update(at: now) { shared in
-      let intends = shared.outbox.canIntendAtOnce
-      let displacements = shared.outbox.displacements
-      var (receipt, signal) = shared.enqueue(messages, now: now)
+    let (receipt, signal) = update(at: now) { guarded in
+      let intends = guarded.outbox.canIntendAtOnce
+      let displacements = guarded.outbox.displacements
+      var (receipt, signal) = guarded.enqueue(messages, now: now)
       let runs =
         receipt.runs.isEmpty
         ? [EnqueueResults(result: receipt.result, count: messages.payloads.count)] : receipt.runs
@@ -110,19 +110,19 @@ extension SessionHandle {
       }
       guard let last else { return (receipt, signal) }
       var entries = messages.entries(of: runs, time: time, keyTime: keyTime)
-      shared.outbox.noteStored(last)
+      guarded.outbox.noteStored(last)
       // The changes are submitted with the message, so that neither is stored without the other and both cost one
       // commit.
-      entries += shared.takeChanges()
+      entries += guarded.takeChanges()
       if intends {
-        shared.outbox.intend(through: last)
+        guarded.outbox.intend(through: last)
         entries.append(.outbox(.intended(through: last)))
       }
       let ticket = journal.submit(contentsOf: entries)
       let acceptance = StoredAcceptance(
-        numbers: (first ?? last)...last, ticket: ticket, displacesOthers: shared.outbox.displacements != displacements)
-      shared.noteAcceptance(acceptance, in: journal)
-      if intends { shared.intents.append(StoredIntent(through: last, ticket: ticket)) }
+        numbers: (first ?? last)...last, ticket: ticket, displacesOthers: guarded.outbox.displacements != displacements)
+      guarded.noteAcceptance(acceptance, in: journal)
+      if intends { guarded.intents.append(StoredIntent(through: last, ticket: ticket)) }
       receipt.ticket = ticket
       return (receipt, signal)
     }
@@ -142,14 +142,14 @@ extension SessionHandle {
   /// which is notified when it is stored.
   package func ticket(of sequence: UInt64) -> JournalTicket? {
     guard let journal else { return nil }
-    let ticket = shared.withLock { $0.acceptance(of: sequence)?.ticket }
+    let ticket = guarded.withLock { $0.acceptance(of: sequence)?.ticket }
     return ticket.flatMap { journal.outcome(of: $0) == .stored ? nil : $0 }
   }
 
   /// From now on, `deliveryNotifier` also notifies when entries are stored. Ends with `endWaitingForStore()`.
-  package func beginWaitingForStore() { shared.withLock { $0.storeWaiters += 1 } }
+  package func beginWaitingForStore() { guarded.withLock { $0.storeWaiters += 1 } }
 
-  package func endWaitingForStore() { shared.withLock { $0.storeWaiters -= 1 } }
+  package func endWaitingForStore() { guarded.withLock { $0.storeWaiters -= 1 } }
 
   /// Whether this gateway will never know if the entry is stored. Then another gateway continues the journal, or this
   /// gateway continues it in a new term.
@@ -160,13 +160,13 @@ extension SessionHandle {
 
   /// Ends messages that were accepted together. They are not stored, so their sender gets an error.
   package func reject(_ messages: [(first: UInt64, count: Int)], _ ticket: JournalTicket) -> StoreRejection {
-    update { shared in
+    update { guarded in
       guard let journal, journal.outcome(of: ticket) != .stored else { return .isStored }
       // The next term may have the messages, and would not have their ends.
       guard !journal.hasEnded else { return .isKept }
-      if let first = messages.first?.first, shared.acceptance(of: first)?.displacesOthers == true { return .isKept }
-      for run in messages { shared.outbox.reject(from: run.first, count: run.count) }
-      return .isRejected(journal.submit(contentsOf: shared.takeChanges()))
+      if let first = messages.first?.first, guarded.acceptance(of: first)?.displacesOthers == true { return .isKept }
+      for run in messages { guarded.outbox.reject(from: run.first, count: run.count) }
+      return .isRejected(journal.submit(contentsOf: guarded.takeChanges()))
     }
   }
 
@@ -174,12 +174,12 @@ extension SessionHandle {
   /// changed.
   package func journalChanged() {
     // The lock orders this with clients that begin to wait: either they find the entry stored, or they are counted.
-    let (signal, isAwaited, isChange, withholds) = shared.withLock { shared in
-      let isChange = shared.outbox.storeHasFailed != (journal?.isFailed == true)
+    let (signal, isAwaited, isChange, withholds) = guarded.withLock { guarded in
+      let isChange = guarded.outbox.storeHasFailed != (journal?.isFailed == true)
       let mustSignal =
-        isChange || !shared.intents.isEmpty || shared.isReadingPaused || shared.hasDelayedAcknowledgements
+        isChange || !guarded.intents.isEmpty || guarded.isReadingPaused || guarded.hasDelayedAcknowledgements
       return (
-        mustSignal ? shared.signal : nil, shared.storeWaiters > 0, isChange, !shared.withheldConfirmations.isEmpty
+        mustSignal ? guarded.signal : nil, guarded.storeWaiters > 0, isChange, !guarded.withheldConfirmations.isEmpty
       )
     }
     if withholds { releaseConfirmations() }
@@ -204,12 +204,12 @@ extension SessionHandle {
   /// they survive the process. So neither is shown before they are stored.
   func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
     guard let journal, journal.outcome(of: ticket) != .stored else { return }
-    shared.withLock { shared in
+    guarded.withLock { guarded in
       // Neither a failed store nor a session that is not stored any more prevents calls. The state of the oldest
       // message is forgotten by now.
-      if shared.withheldConfirmations.count == shared.outbox.ledger.limit { shared.releaseConfirmation() }
-      shared.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
-      shared.outbox.withholdConfirmation(of: sequence)
+      if guarded.withheldConfirmations.count == guarded.outbox.ledger.limit { guarded.releaseConfirmation() }
+      guarded.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))
+      guarded.outbox.withholdConfirmation(of: sequence)
     }
     // The store may have caught up before.
     releaseConfirmations()
@@ -218,15 +218,15 @@ extension SessionHandle {
   /// Shows the confirmations whose changes are stored by now. A store that has failed shows them when it works again.
   private func releaseConfirmations() {
     guard let journal else { return }
-    let callers = update { shared -> [Notifier] in
+    let callers = update { guarded -> [Notifier] in
       var hasReleased = false
-      while !shared.withheldConfirmations.isEmpty {
-        let first = shared.withheldConfirmations[shared.withheldConfirmations.front]
+      while !guarded.withheldConfirmations.isEmpty {
+        let first = guarded.withheldConfirmations[guarded.withheldConfirmations.front]
         guard journal.outcome(of: first.ticket) == .stored else { break }
-        shared.releaseConfirmation()
+        guarded.releaseConfirmation()
         hasReleased = true
       }
-      return hasReleased || journal.isFailed ? shared.callNotifiers : []
+      return hasReleased || journal.isFailed ? guarded.callNotifiers : []
     }
     for caller in callers { caller.notify() }
   }
@@ -234,29 +234,29 @@ extension SessionHandle {
   // MARK: The session's loop
 
   /// Lets the connection take the messages whose intents are stored.
-  func permitStored(_ shared: inout Shared, _ journal: any SessionJournal) {
-    while !shared.intents.isEmpty {
-      let intent = shared.intents[shared.intents.front]
+  func permitStored(_ guarded: inout Guarded, _ journal: any SessionJournal) {
+    while !guarded.intents.isEmpty {
+      let intent = guarded.intents[guarded.intents.front]
       guard journal.outcome(of: intent.ticket) == .stored else { return }
-      shared.outbox.permit(through: intent.through)
-      shared.intents.removeFirst()
+      guarded.outbox.permit(through: intent.through)
+      guarded.intents.removeFirst()
     }
   }
 
   /// Requests that the intent to write the next messages is stored.
   func requestIntent(
-    _ shared: inout Shared, _ journal: any SessionJournal, messages: Int, bytes: Int, now: MonotonicTime
+    _ guarded: inout Guarded, _ journal: any SessionJournal, messages: Int, bytes: Int, now: MonotonicTime
   ) {
-    guard let last = shared.outbox.nextIntent(maximumMessages: messages, maximumBytes: bytes, now: now) else { return }
-    shared.outbox.intend(through: last)
-    let ticket = journal.submit(contentsOf: shared.takeChanges() + [.outbox(.intended(through: last))])
-    shared.intents.append(StoredIntent(through: last, ticket: ticket))
+    guard let last = guarded.outbox.nextIntent(maximumMessages: messages, maximumBytes: bytes, now: now) else { return }
+    guarded.outbox.intend(through: last)
+    let ticket = journal.submit(contentsOf: guarded.takeChanges() + [.outbox(.intended(through: last))])
+    guarded.intents.append(StoredIntent(through: last, ticket: ticket))
   }
 
   /// Whether reading from the upstream must pause. If so, the session's loop is signalled when it may resume.
   func mustPauseReading(_ journal: any SessionJournal) -> Bool {
     guard journal.mustPauseReading else { return false }
-    shared.withLock { $0.isReadingPaused = true }
+    guarded.withLock { $0.isReadingPaused = true }
     // The store may have caught up before the flag was set.
     return journal.mustPauseReading
   }
@@ -264,7 +264,7 @@ extension SessionHandle {
   /// Records whether acknowledgements wait until events are stored. If so, the session's loop is signalled when more is
   /// stored. Returns `waits`.
   func awaitsStore(_ waits: Bool) -> Bool {
-    shared.withLock { $0.hasDelayedAcknowledgements = waits }
+    guarded.withLock { $0.hasDelayedAcknowledgements = waits }
     return waits
   }
 
@@ -315,7 +315,7 @@ extension PostedMessages {
   }
 }
 
-extension SessionHandle.Shared {
+extension SessionHandle.Guarded {
   /// Shows the oldest confirmation that is withheld.
   fileprivate mutating func releaseConfirmation() {
     outbox.releaseConfirmation(of: withheldConfirmations[withheldConfirmations.front].sequence)

@@ -37,7 +37,8 @@ package final class SessionHandle: Sendable {
     case networkChanged(NetworkChange)
   }
 
-  struct Shared: ~Copyable {
+  /// The state that the lock guards.
+  struct Guarded: ~Copyable {
     var outbox: Outbox
     var status: SessionStatus
     var commands: [Command] = []
@@ -92,7 +93,7 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  let shared: Locked<Shared>
+  let guarded: Locked<Guarded>
   /// Notified when deliveries may have reached final states, or states that a client waits for.
   package let deliveryNotifier = Notifier()
   /// Number of changes of the state and of the desired state.
@@ -151,15 +152,15 @@ package final class SessionHandle: Sendable {
     self.logger = logger
     self.metrics = metrics
     let status = SessionStatus(url: settings.value.urls[0].redacted, at: ProcessInformation.monotonicTime())
-    shared = Locked(
-      Shared(
+    guarded = Locked(
+      Guarded(
         outbox: Outbox(settings.value.outbox), status: status, correlation: settings.value.conventions.correlation,
         events: hasEvents ? EventState() : nil,
         eventFormat: settings.declaration?.eventFormat, confirms: settings.value.outbox.confirms))
     if let opened { restore(opened.restored, settings.kind, in: opened.journal) }
   }
 
-  deinit { shared.withLock { lateCalls?.count(0, &$0.lateMemory) } }
+  deinit { guarded.withLock { lateCalls?.count(0, &$0.lateMemory) } }
 
   package convenience init(
     _ settings: UpstreamSettings, sink: any UpstreamSink, logger: Logger, metrics: UpstreamMetrics,
@@ -221,9 +222,9 @@ package final class SessionHandle: Sendable {
       settings, sink: sink, logger: logger, metrics: sharedMetrics, attemptLimiter: attemptLimiter, owner: owner,
       lineLimiter: lineLimiter, opened: opened, permission: permission, lateCalls: lateCalls)
     guard opened == nil else { return }
-    shared.withLock { shared in
-      shared.outbox.close()
-      shared.hasEnded = true
+    guarded.withLock { guarded in
+      guarded.outbox.close()
+      guarded.hasEnded = true
     }
   }
 
@@ -243,21 +244,21 @@ package final class SessionHandle: Sendable {
     if opensAtStart { send(.open, .up) }
   }
 
-  /// Changes the shared state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states
+  /// Changes the guarded state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states
   /// they wait for.
   ///
   /// - Parameter now: recorded as the time of these changes.
   @inline(__always)
   func update<Result>(
-    at now: MonotonicTime = ProcessInformation.monotonicTime(), _ body: (inout Shared) -> Result
+    at now: MonotonicTime = ProcessInformation.monotonicTime(), _ body: (inout Guarded) -> Result
   ) -> Result {
-    let (result, hasNews, callers) = shared.withLock { shared in
-      shared.outbox.clock = now
-      let before = shared.deliveryNews
-      let result = body(&shared)
-      if let journal { shared.submitChanges(to: journal) }
-      let callers = shared.hasEndedCalls ? shared.endCallsOfEndedMessages() : []
-      return (result, shared.deliveryNews != before, callers)
+    let (result, hasNews, callers) = guarded.withLock { guarded in
+      guarded.outbox.clock = now
+      let before = guarded.deliveryNews
+      let result = body(&guarded)
+      if let journal { guarded.submitChanges(to: journal) }
+      let callers = guarded.hasEndedCalls ? guarded.endCallsOfEndedMessages() : []
+      return (result, guarded.deliveryNews != before, callers)
     }
     if hasNews { deliveryNotifier.notify() }
     for caller in callers { caller.notify() }
@@ -272,22 +273,22 @@ package final class SessionHandle: Sendable {
   /// A client waits for pushes: an on-demand session connects, and stays open.
   package func noteReader() {
     guard isOnDemand.load(ordering: .relaxed) else { return }
-    shared.withLock { $0.requestConnection() }?.notify()
+    guarded.withLock { $0.requestConnection() }?.notify()
   }
 
   /// The state of a message; nil if it never existed or is forgotten.
   package func deliveryState(_ sequence: UInt64) -> DeliveryState? {
-    shared.withLock { $0.outbox.ledger.state(of: sequence) }
+    guarded.withLock { $0.outbox.ledger.state(of: sequence) }
   }
 
   /// The state of a message with its reason and time; nil if it never existed or is forgotten.
   package func deliveryRecord(_ sequence: UInt64, now: MonotonicTime) -> DeliveryRecord? {
-    shared.withLock { $0.outbox.ledger.record(of: sequence, now: now) }
+    guarded.withLock { $0.outbox.ledger.record(of: sequence, now: now) }
   }
 
   /// Like `deliveryRecord`, for `count` messages with consecutive numbers.
   package func deliveryRecords(from first: UInt64, count: Int, now: MonotonicTime) -> [DeliveryRecord?] {
-    shared.withLock { shared in (0..<UInt64(count)).map { shared.outbox.ledger.record(of: first + $0, now: now) } }
+    guarded.withLock { guarded in (0..<UInt64(count)).map { guarded.outbox.ledger.record(of: first + $0, now: now) } }
   }
 
   /// Whether the state of a message is final or unknown.
@@ -296,38 +297,38 @@ package final class SessionHandle: Sendable {
   /// Calls `body` with the states of all deliveries, under the lock. A reader of many messages takes the lock only
   /// once.
   package func readDeliveries<Result: Sendable>(_ body: (borrowing DeliveryLedger) -> Result) -> Result {
-    shared.withLock { body($0.outbox.ledger) }
+    guarded.withLock { body($0.outbox.ledger) }
   }
 
   /// From now on, `deliveryNotifier` also notifies when messages are written. Ends with `endWaitingForWrites()`.
-  package func beginWaitingForWrites() { shared.withLock { $0.writeWaiters += 1 } }
+  package func beginWaitingForWrites() { guarded.withLock { $0.writeWaiters += 1 } }
 
-  package func endWaitingForWrites() { shared.withLock { $0.writeWaiters -= 1 } }
+  package func endWaitingForWrites() { guarded.withLock { $0.writeWaiters -= 1 } }
 
   /// From now on, every write is followed by a ping at once, so that a client that waits for a confirmation gets it
   /// after one round trip. Ends with `endWaitingForConfirmations()`.
   package func beginWaitingForConfirmations() {
-    let signal = shared.withLock { shared in
-      shared.confirmationWaiters += 1
-      return shared.signal
+    let signal = guarded.withLock { guarded in
+      guarded.confirmationWaiters += 1
+      return guarded.signal
     }
     // Messages may have been written before this.
     signal?.notify()
   }
 
-  package func endWaitingForConfirmations() { shared.withLock { $0.confirmationWaiters -= 1 } }
+  package func endWaitingForConfirmations() { guarded.withLock { $0.confirmationWaiters -= 1 } }
 
   /// Number of latest messages for which `deliveryState` returns a state.
-  package var rememberedDeliveries: Int { shared.withLock { $0.outbox.ledger.limit } }
+  package var rememberedDeliveries: Int { guarded.withLock { $0.outbox.ledger.limit } }
 
   /// Whether a message posted now would be written at once.
-  package var isReady: Bool { shared.withLock { $0.outbox.hasSendingConnection } }
+  package var isReady: Bool { guarded.withLock { $0.outbox.hasSendingConnection } }
 
   /// Whether the gateway is ready for clients: the session is ready, or connects on demand and its last attempt did not
   /// fail.
   package var isAvailable: Bool {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
-    return shared.withLock { $0.isAvailable(isOnDemand: isOnDemand) }
+    return guarded.withLock { $0.isAvailable(isOnDemand: isOnDemand) }
   }
 
   /// Incremented after every transition and every change of the desired state. Sequentially consistent, like the flag
@@ -340,30 +341,30 @@ package final class SessionHandle: Sendable {
   }
 
   package func snapshot() -> SessionSnapshot {
-    shared.withLock { shared in
+    guarded.withLock { guarded in
       SessionSnapshot(
-        status: shared.status, queuedMessages: shared.outbox.messages, queuedBytes: shared.outbox.bytes,
-        unconfirmedMessages: shared.outbox.unconfirmed, redeliveries: shared.outbox.ledger.redeliveries,
-        ledger: DeliveryState.allCases.map { ($0, shared.outbox.ledger.total($0)) })
+        status: guarded.status, queuedMessages: guarded.outbox.messages, queuedBytes: guarded.outbox.bytes,
+        unconfirmedMessages: guarded.outbox.unconfirmed, redeliveries: guarded.outbox.ledger.redeliveries,
+        ledger: DeliveryState.allCases.map { ($0, guarded.outbox.ledger.total($0)) })
     }
   }
 
   /// Only the numbers of the snapshot, which are cheap to read for many sessions.
   package func counts() -> SessionCounts {
     let isOnDemand = isOnDemand.load(ordering: .relaxed)
-    return shared.withLock { shared in
+    return guarded.withLock { guarded in
       var counts = SessionCounts()
-      counts.ready = shared.outbox.hasSendingConnection ? 1 : 0
-      counts.available = shared.isAvailable(isOnDemand: isOnDemand) ? 1 : 0
-      counts.desired = shared.status.desired == .up ? 1 : 0
-      counts.queuedMessages = shared.outbox.messages
-      counts.queuedBytes = shared.outbox.bytes
-      counts.unconfirmed = shared.outbox.unconfirmed
-      counts.calls = shared.calls.count
-      counts.redeliveries = shared.outbox.ledger.redeliveries
-      counts.roundTrip = counts.ready > 0 ? shared.status.roundTrip : nil
+      counts.ready = guarded.outbox.hasSendingConnection ? 1 : 0
+      counts.available = guarded.isAvailable(isOnDemand: isOnDemand) ? 1 : 0
+      counts.desired = guarded.status.desired == .up ? 1 : 0
+      counts.queuedMessages = guarded.outbox.messages
+      counts.queuedBytes = guarded.outbox.bytes
+      counts.unconfirmed = guarded.outbox.unconfirmed
+      counts.calls = guarded.calls.count
+      counts.redeliveries = guarded.outbox.ledger.redeliveries
+      counts.roundTrip = counts.ready > 0 ? guarded.status.roundTrip : nil
       for (index, state) in DeliveryState.allCases.enumerated() {
-        counts.messages[index] = shared.outbox.ledger.total(state)
+        counts.messages[index] = guarded.outbox.ledger.total(state)
       }
       return counts
     }
@@ -371,11 +372,11 @@ package final class SessionHandle: Sendable {
 
   /// Whether messages are queued or being sent, or clients wait for replies.
   package var hasWork: Bool {
-    shared.withLock { !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.count > 0 }
+    guarded.withLock { !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.count > 0 }
   }
 
   /// Number of messages that have entered `state`.
-  func total(_ state: DeliveryState) -> UInt64 { shared.withLock { $0.outbox.ledger.total(state) } }
+  func total(_ state: DeliveryState) -> UInt64 { guarded.withLock { $0.outbox.ledger.total(state) } }
 
   // MARK: Commands
 
@@ -406,9 +407,9 @@ package final class SessionHandle: Sendable {
   ///
   /// - Parameter end: called at the end, on the session's loop.
   package func close(flushWithin: TimeSpan, whenEnded end: (@Sendable () -> Void)? = nil) {
-    shared.withLock { shared in
-      shared.isShuttingDown = true
-      shared.whenEnded = end
+    guarded.withLock { guarded in
+      guarded.isShuttingDown = true
+      guarded.whenEnded = end
     }
     send(.shutDown(flushWithin: flushWithin, code: 1001))
   }
@@ -416,9 +417,9 @@ package final class SessionHandle: Sendable {
   /// Ends the session for good: refuses every post, gives queued messages their final states, and closes the connection
   /// with `code`.
   package func end(code: UInt16) {
-    update { shared in
-      shared.isShuttingDown = true
-      shared.outbox.close()
+    update { guarded in
+      guarded.isShuttingDown = true
+      guarded.outbox.close()
     }
     send(.shutDown(flushWithin: .zero, code: code), .down)
   }
@@ -431,10 +432,10 @@ package final class SessionHandle: Sendable {
   package func abort(whenEnded end: (@Sendable () -> Void)? = nil) {
     // Revoked first, so that the loop of the session writes nothing more in this turn.
     permission?.revoke()
-    update { shared in
-      shared.isShuttingDown = true
-      shared.whenEnded = end ?? shared.whenEnded
-      shared.outbox.close()
+    update { guarded in
+      guarded.isShuttingDown = true
+      guarded.whenEnded = end ?? guarded.whenEnded
+      guarded.outbox.close()
     }
     send(.abort, .down)
   }
@@ -444,19 +445,19 @@ package final class SessionHandle: Sendable {
 
   /// Called after the session's loop has ended. Gives a final state to all messages without a final state.
   package func abandon() {
-    update { shared in
-      guard !shared.hasEnded else { return }
-      shared.isAbandoned = true
-      shared.outbox.stopSending()
-      shared.outbox.settle()
-      shared.outbox.close()
+    update { guarded in
+      guard !guarded.hasEnded else { return }
+      guarded.isAbandoned = true
+      guarded.outbox.stopSending()
+      guarded.outbox.settle()
+      guarded.outbox.close()
     }
     logLosses()
   }
 
   /// Logs the messages that ended since the last call and may not have arrived.
   func logLosses() {
-    let (losses, status) = shared.withLock { ($0.outbox.takeLosses(), $0.status) }
+    let (losses, status) = guarded.withLock { ($0.outbox.takeLosses(), $0.status) }
     guard !losses.isEmpty else { return }
     var fields: [LogField] = [
       .number("expired", Int(clamping: losses.expired)), .number("rejected", Int(clamping: losses.rejected)),
@@ -469,10 +470,10 @@ package final class SessionHandle: Sendable {
   /// Applies new settings through a new connection that replaces the current one. The connection is replaced even if
   /// the settings are equal, since certificates and credentials that they refer to may have changed.
   package func reconfigure(_ settings: PreparedSettings, because reason: ReplacementReason) {
-    shared.withLock { shared in
-      shared.correlation = settings.value.conventions.correlation
-      shared.eventFormat = settings.declaration?.eventFormat
-      shared.confirms = settings.value.outbox.confirms
+    guarded.withLock { guarded in
+      guarded.correlation = settings.value.conventions.correlation
+      guarded.eventFormat = settings.declaration?.eventFormat
+      guarded.confirms = settings.value.outbox.confirms
     }
     send(.reconfigure(settings, because: reason))
   }
@@ -482,26 +483,26 @@ package final class SessionHandle: Sendable {
   package func changeTopics(_ settings: PreparedSettings) { send(.changeTopics(settings)) }
 
   /// Whether the shutdown of the session is complete.
-  package var hasEnded: Bool { shared.withLock { $0.hasEnded } }
+  package var hasEnded: Bool { guarded.withLock { $0.hasEnded } }
 
   /// Links, addresses or routes of this machine have changed.
   package func networkChanged(_ change: NetworkChange) { send(.networkChanged(change)) }
 
   private func send(_ command: Command, _ desired: DesiredState? = nil) {
-    let (signal, isNews) = shared.withLock { shared in
+    let (signal, isNews) = guarded.withLock { guarded in
       // The requested state is shown at once, before the session's loop processes the command.
-      let isNews = desired != nil && desired != shared.status.figures.desired
-      if let desired { shared.status.figures.desired = desired }
+      let isNews = desired != nil && desired != guarded.status.figures.desired
+      if let desired { guarded.status.figures.desired = desired }
       // After the end, nothing processes commands.
-      if !shared.hasEnded { shared.commands.append(command) }
-      return (shared.signal, isNews)
+      if !guarded.hasEnded { guarded.commands.append(command) }
+      return (guarded.signal, isNews)
     }
     signal?.notify()
     if isNews { noteStateChange() }
   }
 }
 
-extension SessionHandle.Shared {
+extension SessionHandle.Guarded {
   fileprivate func isAvailable(isOnDemand: Bool) -> Bool {
     if outbox.hasSendingConnection { return true }
     return switch status.state {

@@ -77,10 +77,10 @@ package struct Candidate: Sendable {
   }
 
   /// Called when the script has succeeded and the journal is loaded. Returns nil if the connection was lost in between.
-  package mutating func acquired() -> Holding? {
+  package mutating func acquired() -> Tenure? {
     guard let acquisition = pending else { return nil }
     disconnected()
-    return Holding(acquisition, lapses: lapses)
+    return Tenure(acquisition, lapses: lapses)
   }
 
   // MARK: Decision

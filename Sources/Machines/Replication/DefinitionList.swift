@@ -318,15 +318,15 @@ package struct DefinitionList: Sendable {
 
   /// Removes lost sessions that no gateway has defined again in time.
   ///
-  /// - Parameter isHeld: whether this gateway is the holder of a session, which it then defines again until Redis
+  /// - Parameter isLocal: whether this gateway is the holder of a session, which it then defines again until Redis
   ///   accepts that.
   package mutating func expire(
-    now: MonotonicTime, unless isHeld: (_ name: String, SessionDefinition) -> Bool
+    now: MonotonicTime, unless isLocal: (_ name: String, SessionDefinition) -> Bool
   ) -> [Change] {
     guard isComplete, mayLackEntries else { return [] }
     mayLackEntries = entries.values.contains { $0.end != nil }
     let ended = entries.filter { name, entry in
-      entry.end.map { $0 <= now } ?? false && !isHeld(name, entry.definition)
+      entry.end.map { $0 <= now } ?? false && !isLocal(name, entry.definition)
     }
     return ended.keys.flatMap { remove($0, code: Notice.normalClosure) }
   }

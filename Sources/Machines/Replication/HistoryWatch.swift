@@ -96,7 +96,7 @@ package struct HistoryWatch: Sendable {
     return !entries.contains { $0.gateway == own }
   }
 
-  /// Called when all sessions of this gateway are settled (`Holding.isSettled`). From then on, it acquires sessions of
+  /// Called when all sessions of this gateway are settled (`Tenure.isSettled`). From then on, it acquires sessions of
   /// earlier histories under the same conditions as all other gateways.
   package mutating func allAreSettled() { settledHistory = history }
 

@@ -167,7 +167,7 @@ struct APIFixture {
     let field = try #require(try IdempotencyField(connection.request))
     let parameters = try SendParameters(connection.request, wait: .zero, maximum: .zero)
     let session = try session()
-    let verdict = api.shared.idempotency.withLock {
+    let verdict = api.common.idempotency.withLock {
       $0.begin(
         field.key(of: "", in: session), field.fingerprint(parameters, Array(body.utf8)), by: 0, now: now)
     }

@@ -43,12 +43,12 @@ import UpstreamSession
 
   /// Writes the queued messages to the connection, and returns them.
   private func write(_ session: Session, _ api: APIFixture) -> [String] {
-    session.upstream.update { shared in
+    session.upstream.update { guarded in
       var batch: [OutboxMessage] = []
-      if !shared.outbox.hasSendingConnection { shared.outbox.startSending(on: Self.connection) }
-      shared.outbox.takeBatch(maximumMessages: 10_000, maximumBytes: .max, now: api.now, into: &batch)
-      for message in batch { shared.calls.taken(message.sequence, by: Self.connection) }
-      if let last = batch.last { shared.outbox.written(through: last.sequence) }
+      if !guarded.outbox.hasSendingConnection { guarded.outbox.startSending(on: Self.connection) }
+      guarded.outbox.takeBatch(maximumMessages: 10_000, maximumBytes: .max, now: api.now, into: &batch)
+      for message in batch { guarded.calls.taken(message.sequence, by: Self.connection) }
+      if let last = batch.last { guarded.outbox.written(through: last.sequence) }
       return batch.map { $0.payload.bytes.text() }
     }
   }
@@ -201,9 +201,9 @@ import UpstreamSession
     #expect(receive(#"{"id":\#(try id(sent[0])),"result":1}"#, session, api), "a late reply")
     for number in [1, 2] as [UInt64] { #expect(session.upstream.deliveryState(number) == .confirmed) }
     #expect(session.upstream.deliveryState(3) == .written)
-    session.upstream.update { shared in
-      shared.outbox.stopSending()
-      shared.outbox.settle()
+    session.upstream.update { guarded in
+      guarded.outbox.stopSending()
+      guarded.outbox.settle()
     }
     session.upstream.endCalls(of: Self.connection)
     #expect(write(session, api) == (redelivery == .never ? [] : [sent[2]]))
@@ -280,7 +280,7 @@ import UpstreamSession
     let other = try hold(#"{"id":2}"#, api)
     api.now = api.now + .seconds(1)
     let now = api.now
-    session.upstream.shared.withLock { _ = $0.outbox.expire(now: now) }
+    session.upstream.guarded.withLock { _ = $0.outbox.expire(now: now) }
     other.abandon()
     #expect(call.hasNewData)
     #expect(api.finish(call).problem == "upstream-down")
@@ -308,9 +308,9 @@ import UpstreamSession
     let carried = try hold(#"{"id":1}"#, api)
     _ = write(session, api)
     let queued = try hold(#"{"id":2}"#, api)
-    session.upstream.update { shared in
-      shared.outbox.stopSending()
-      shared.outbox.settle()
+    session.upstream.update { guarded in
+      guarded.outbox.stopSending()
+      guarded.outbox.settle()
     }
     session.upstream.endCalls(of: Self.connection)
     #expect(carried.hasNewData && !queued.hasNewData)
@@ -338,9 +338,9 @@ import UpstreamSession
     let session = try api.session()
     let call = try hold(#"{"id":1}"#, api)
     let ours = try id(try #require(write(session, api).first))
-    session.upstream.update { shared in
-      shared.outbox.stopSending()
-      shared.outbox.settle()
+    session.upstream.update { guarded in
+      guarded.outbox.stopSending()
+      guarded.outbox.settle()
     }
     #expect(session.upstream.deliveryState(1) == .unknown && !call.hasNewData)
     if isReplied {

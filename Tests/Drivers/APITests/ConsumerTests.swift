@@ -182,7 +182,7 @@ import Testing
     let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
     #expect(held[0].notifier === (try api.session().consumers.notifier) && !held[0].isConcerned)
     #expect(held[0].deadline == api.now + .seconds(20) && !held[0].hasNewData)
-    #expect(held[0].heldCount === api.api.shared.metrics.heldReceives)
+    #expect(held[0].heldCount === api.api.common.metrics.heldReceives)
     try push("one", "two", to: api)
     #expect(held.allSatisfy { $0.hasNewData })
     let first = api.finish(held[0])

@@ -24,7 +24,7 @@ import UpstreamProtocol
   }
 
   private func use(_ contents: [UInt8], in api: APIFixture) throws {
-    let state = api.api.shared.access
+    let state = api.api.common.access
     let tokens = try TokenTable(contents, sharingGrantsOf: state.credentials.tokens)
     state.use(Credentials(tokens: tokens, jwt: nil, replacing: state.credentials))
   }

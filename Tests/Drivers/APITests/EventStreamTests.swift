@@ -311,7 +311,7 @@ import Threading
       let transition = SessionTransition(
         sequence: number, from: number % 2 == 0 ? .connecting : .backoff, to: number % 2 == 0 ? .backoff : .connecting,
         cause: .waited, generation: Generation(number), time: api.now, roundTrip: nil, nextAttempt: nil)
-      handle.shared.withLock { $0.status.facts.transitions.append(transition) }
+      handle.guarded.withLock { $0.status.facts.transitions.append(transition) }
     }
     handle.noteStateChange()
   }

@@ -149,7 +149,7 @@ import UpstreamProtocol
     #expect(try post(api, "b", "key").problem == "queue-full")
     #expect(
       try api.post([0xFF], fields: "Content-Type: text/plain\r\nIdempotency-Key: key\r\n").problem == "invalid-text")
-    #expect(api.api.shared.idempotency.withLock { $0.count } == 0)
+    #expect(api.api.common.idempotency.withLock { $0.count } == 0)
   }
 
   @Test func aKeyedBatchIsAcceptedAsAWholeOrNotAtAll() throws {
@@ -181,7 +181,7 @@ import UpstreamProtocol
     #expect(response.text("detail")?.contains(part) == true, "\(response.body)")
     // Without a key, as many messages as fit are queued. The key remains unused.
     if fields.isEmpty { #expect(try api.post(body, fields: lines).status == 207) }
-    #expect(api.api.shared.idempotency.withLock { $0.count } == 0)
+    #expect(api.api.common.idempotency.withLock { $0.count } == 0)
   }
 
   @Test func atTheLimitOfKeysTheSettingIsNamed() throws {

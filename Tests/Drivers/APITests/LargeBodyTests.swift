@@ -195,10 +195,10 @@ import UpstreamSession
     let (outcome, response) = try api.send(
       Array(head.utf8) + tested.body, requestID: "id", isPrepared: isPrepared)
     if case .wait(let request) = outcome { request.abandon() }
-    let queued = try api.session().upstream.update { shared in
+    let queued = try api.session().upstream.update { guarded in
       var batch: [OutboxMessage] = []
-      shared.outbox.startSending(on: Generation(1))
-      shared.outbox.takeBatch(maximumMessages: 100_000, maximumBytes: .max, now: api.now, into: &batch)
+      guarded.outbox.startSending(on: Generation(1))
+      guarded.outbox.takeBatch(maximumMessages: 100_000, maximumBytes: .max, now: api.now, into: &batch)
       return batch.map { [UInt8](copying: $0.payload.bytes) }
     }
     let isRefused = response.status >= 400

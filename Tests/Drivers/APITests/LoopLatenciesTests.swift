@@ -9,12 +9,12 @@ import Testing
 /// The measurements of requests and pushes at the end of a turn.
 @Suite struct LoopLatenciesTests {
   private func requests(_ kind: LoopLatencies.Request, _ api: APIFixture) -> (count: UInt64, seconds: Double) {
-    let (counts, sum) = api.api.shared.metrics.latencies.requests[kind.rawValue].snapshot
+    let (counts, sum) = api.api.common.metrics.latencies.requests[kind.rawValue].snapshot
     return (counts.last ?? 0, sum)
   }
 
   private func intervals(_ interval: LoopLatencies.Interval, _ api: APIFixture) -> (count: UInt64, seconds: Double) {
-    let (counts, sum) = api.api.shared.metrics.latencies.intervals[interval.rawValue].snapshot
+    let (counts, sum) = api.api.common.metrics.latencies.intervals[interval.rawValue].snapshot
     return (counts.last ?? 0, sum)
   }
 
@@ -37,7 +37,7 @@ import Testing
     _ = try api.post("b")
     api.api.latencies.turnEnded(from: api.now, to: api.now + .milliseconds(9))
     #expect(requests(.send, api).count == 4, "a request is measured once")
-    #expect(api.api.shared.metrics.latencies.turns.snapshot.cumulative.last == 2)
+    #expect(api.api.common.metrics.latencies.turns.snapshot.cumulative.last == 2)
   }
 
   @Test func aHeldPollIsMeasuredFromThePushThatEndsIt() throws {

@@ -216,11 +216,11 @@ import Testing
   @Test func theHistoryHasTheRatesBetweenSamplesAndNamesNoSession() throws {
     let api = try closed()
     #expect(try api.respond("GET", "/history", "", .management).json["samples"] as? [Any] != nil)
-    let shared = api.api.shared
-    shared.takeSample(at: api.now - .seconds(10))
-    shared.metrics.acceptedMessages.add(20)
-    shared.metrics.heldPolls.add(2)
-    shared.takeSample(at: api.now - .seconds(2))
+    let common = api.api.common
+    common.takeSample(at: api.now - .seconds(10))
+    common.metrics.acceptedMessages.add(20)
+    common.metrics.heldPolls.add(2)
+    common.takeSample(at: api.now - .seconds(2))
     let response = try api.respond("GET", "/history", "", .management)
     #expect(response.field("Content-Type") == "application/json" && response.json["interval_seconds"] as? Double == 5)
     let samples = try #require(response.json["samples"] as? [[String: Any]])

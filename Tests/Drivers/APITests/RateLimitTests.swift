@@ -180,7 +180,7 @@ import Upstream
 
   @Test func anAddressWithManyInvalidCredentialsIsRefusedBeforeTheirCheck() throws {
     let api = try APIFixture { $0.limits.address.failures = RateLimit(2, per: .hours(1)) }
-    let limiter = api.api.shared.limiter
+    let limiter = api.api.common.limiter
     let (attacker, other) = (ClientConnection(.ipv4(1)).origin, ClientConnection(.ipv4(2)).origin)
     for _ in 0..<2 {
       try limiter.checkFailures(from: attacker, at: api.now)
@@ -200,7 +200,7 @@ import Upstream
       $0.requests = RateLimit(7, per: .hours(1))
       $0.held = 3
     }
-    let limiter = api.api.shared.limiter
+    let limiter = api.api.common.limiter
     let now = api.now
     let admitted = await withTaskGroup(of: Int.self) { group in
       for _ in 0..<4 {

@@ -219,16 +219,16 @@ import Threading
   @Test func aKeyOfMessagesThatAreNotStoredIsForgottenWithTheTerm() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
-    let (session, shared) = (try api.session(), api.api.shared)
+    let (session, common) = (try api.session(), api.api.common)
     // The clients of these two requests have disconnected.
     for key in ["a", "b"] { try hold(api, "", "Idempotency-Key: \(key)\r\n").abandon() }
     let late = try hold(api, "", "Idempotency-Key: c\r\n")
-    #expect(shared.idempotency.withLock { $0.count } == 3)
+    #expect(common.idempotency.withLock { $0.count } == 3)
     session.retire()
-    shared.restoreKeys(of: session)
-    #expect(shared.idempotency.withLock { $0.count } == 1)
+    common.restoreKeys(of: session)
+    #expect(common.idempotency.withLock { $0.count } == 1)
     late.abandon()
-    #expect(shared.idempotency.withLock { $0.count } == 0)
+    #expect(common.idempotency.withLock { $0.count } == 0)
   }
 
   @Test func theResponseWaitsForTheStateAndSaysHowLong() throws {
@@ -276,10 +276,10 @@ import Threading
     let api = try APIFixture()
     let held = try [hold(api, "until=written"), hold(api, "until=confirmed")]
     #expect(api.api.pendingRequests == 2)
-    #expect(try api.session().upstream.shared.withLock { $0.writeWaiters } == 1)
+    #expect(try api.session().upstream.guarded.withLock { $0.writeWaiters } == 1)
     for request in held { request.abandon() }
     #expect(api.api.pendingRequests == 0)
-    #expect(try api.session().upstream.shared.withLock { $0.writeWaiters } == 0)
+    #expect(try api.session().upstream.guarded.withLock { $0.writeWaiters } == 0)
   }
 
   @Test func aBatchThatWaitsIsKeptAsOneRun() throws {

@@ -22,7 +22,7 @@ import Upstream
     #expect(poll.notifier === session.inbox.notifier)
     #expect(poll.deadline == api.now + .seconds(20))
     #expect(!poll.hasNewData)
-    #expect(poll.heldCount === api.api.shared.metrics.heldPolls)
+    #expect(poll.heldCount === api.api.common.metrics.heldPolls)
     push("news", to: session, api)
     #expect(poll.hasNewData)
     let response = api.finish(poll)

@@ -481,7 +481,7 @@ import Upstream
       if round % 200 == 0 { pair.follower.move(to: .at(pair.holder.peerAddress)) }
     }
     #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() })
-    #expect(try pair.holder.onLoop { $0.shared.forwarded.withLock { $0.count } } == 0)
+    #expect(try pair.holder.onLoop { $0.common.forwarded.withLock { $0.count } } == 0)
     #expect(pair.holder.metric("drawbridge_http_connections_accepted_total") == 1)
     #expect(pair.follower.network.metrics.responses.total == 2_000)
   }

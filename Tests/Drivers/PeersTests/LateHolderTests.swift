@@ -26,14 +26,14 @@ import UpstreamProtocol
 
   init() throws {
     first = try TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) })
-    first.hold(while: WritePermission { [isInTime] in isInTime.value })
+    first.becomeHolder(while: WritePermission { [isInTime] in isInTime.value })
   }
 
   /// Makes another gateway take over the session.
   private func takeOver() throws -> TestGateway {
     isInTime.value = false
     let next = try TestGateway(startsSessions: true, sharing: journal)
-    next.hold()
+    next.becomeHolder()
     return next
   }
 
@@ -58,7 +58,7 @@ import UpstreamProtocol
   /// Gives the first message a final state, as if it had expired before the store noticed the deadline.
   private static func endMessage(at gateway: TestGateway) throws {
     let upstream = try gateway.session().upstream
-    upstream.shared.withLock { $0.outbox.withdraw(1) }
+    upstream.guarded.withLock { $0.outbox.withdraw(1) }
     upstream.deliveryNotifier.notify()
   }
 
@@ -84,14 +84,14 @@ import UpstreamProtocol
     let client = try asked.connect()
     client.send("GET", try #require(sent.field("Location")) + "?wait=30s")
     let held = try first.session()
-    #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 1 })
+    #expect(eventually { held.upstream.guarded.withLock { $0.confirmationWaiters } == 1 })
     let next = try takeOver()
     try Self.endMessage(at: first)
     asked.locate(at: next.peerAddress)
     if !isForwarded { notice(next) }
     let there = try next.session().upstream
-    #expect(eventually { there.shared.withLock { $0.confirmationWaiters } == 1 })
-    there.shared.withLock { $0.outbox.reject(from: 1, count: 1) }
+    #expect(eventually { there.guarded.withLock { $0.confirmationWaiters } == 1 })
+    there.guarded.withLock { $0.outbox.reject(from: 1, count: 1) }
     there.deliveryNotifier.notify()
     let answer = try client.response()
     #expect(answer.status == 200 && answer.text("state") == "rejected", "\(answer.body)")
@@ -101,7 +101,7 @@ import UpstreamProtocol
     let client = try first.connect()
     client.send("POST", "/v1/messages?ttl=60s&until=written&wait=30s", "", "x")
     let held = try first.session()
-    #expect(eventually { held.upstream.shared.withLock { $0.writeWaiters } == 1 })
+    #expect(eventually { held.upstream.guarded.withLock { $0.writeWaiters } == 1 })
     let next = try takeOver()
     try Self.endMessage(at: first)
     let answer = try client.response()

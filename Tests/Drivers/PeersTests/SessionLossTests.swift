@@ -32,7 +32,7 @@ import UpstreamProtocol
   /// A gateway that has the session and will lose it.
   private static func holder(_ journal: SharedJournal, patience: TimeSpan = .seconds(20)) throws -> TestGateway {
     let gateway = try gateway(journal, patience: patience)
-    gateway.hold()
+    gateway.becomeHolder()
     return gateway
   }
 
@@ -40,7 +40,7 @@ import UpstreamProtocol
   private static func move(_ journal: SharedJournal, from gateway: TestGateway) throws -> TestGateway {
     gateway.lose()
     let next = try Self.gateway(journal, startsSessions: true)
-    next.hold()
+    next.becomeHolder()
     gateway.locate(at: next.peerAddress)
     return next
   }
@@ -53,7 +53,7 @@ import UpstreamProtocol
     let client = try first.connect()
     client.send("GET", try #require(sent.field("Location")) + "?wait=30s")
     let held = try first.session()
-    #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 1 })
+    #expect(eventually { held.upstream.guarded.withLock { $0.confirmationWaiters } == 1 })
     // Only the next gateway has started its sessions, so messages expire only there.
     let next = try Self.move(journal, from: first)
     let answer = try client.response()
@@ -87,7 +87,7 @@ import UpstreamProtocol
   func aChangeOfTheDesiredStateIsStoredBeforeItIsAcknowledged(isForwarded: Bool) throws {
     let journal = SharedJournal()
     let first = try Self.gateway(journal)
-    first.shared?.hold("default", journal.open(), WritePermission { true })
+    first.shared?.becomeHolder(of: "default", journal.open(), WritePermission { true })
     #expect(try first.request("PATCH", "/v1/session", "", #"{"desired":"down"}"#).status == 200)
     let follower = try Self.gateway(journal)
     follower.locate(at: first.peerAddress)
@@ -95,14 +95,14 @@ import UpstreamProtocol
     journal.stall()
     let client = try (isForwarded ? follower : first).connect()
     client.send("PATCH", "/v1/session", "", #"{"desired":"up"}"#)
-    #expect(eventually { held.upstream.shared.withLock { $0.storeWaiters } == 1 })
+    #expect(eventually { held.upstream.guarded.withLock { $0.storeWaiters } == 1 })
     #expect(!client.isReadable)
     // This gateway never learns whether the message is stored. At the next holder the request can be repeated.
     let next = try Self.move(journal, from: first)
     if isForwarded { follower.locate(at: next.peerAddress) }
     let answer = try client.response()
     #expect(isForwarded ? answer.status == 200 : answer.problem == "holder-unavailable", "\(answer.body)")
-    #expect(held.upstream.shared.withLock { $0.storeWaiters } == 0)
+    #expect(held.upstream.guarded.withLock { $0.storeWaiters } == 0)
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
 
@@ -110,7 +110,7 @@ import UpstreamProtocol
   @Test(arguments: [false, true]) func waitsEndWhenTheSessionIsClosed(holderIsFirst: Bool) throws {
     let journal = SharedJournal()
     let first = try Self.gateway(journal, startsSessions: true)
-    first.hold()
+    first.becomeHolder()
     let follower = try Self.gateway(journal)
     follower.locate(at: first.peerAddress)
     _ = try first.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
@@ -127,7 +127,7 @@ import UpstreamProtocol
     }
     let held = try first.session()
     #expect(eventually { first.metric("drawbridge_receives_held") == 2 })
-    #expect(eventually { held.upstream.shared.withLock { $0.confirmationWaiters } == 2 })
+    #expect(eventually { held.upstream.guarded.withLock { $0.confirmationWaiters } == 2 })
     for gateway in holderIsFirst ? [first, follower] : [follower, first] {
       try #require(gateway.slot).close(code: 1000)
       // The second gateway does not know of the close yet.
@@ -244,7 +244,7 @@ import UpstreamProtocol
     follower.locate(at: first.peerAddress)
     let client = try Self.sendToLoser(first, journal, by: follower)
     #expect(eventually { first.metric("drawbridge_peer_requests_misdirected_total") > 0 })
-    #expect(try first.onLoop { $0.shared.forwarded.withLock { $0.count } } == 0)
+    #expect(try first.onLoop { $0.common.forwarded.withLock { $0.count } } == 0)
     let other = SharedJournal()
     let next = try Self.holder(other)
     follower.locate(at: next.peerAddress)
@@ -329,7 +329,7 @@ import UpstreamProtocol
     let first = try TestGateway(startsSessions: true, sharing: journal, limits: { _ in }) {
       $0.session.upstream.conventions.correlation = .jsonRPC
     }
-    first.hold()
+    first.becomeHolder()
     let client = try first.connect()
     client.send("POST", "/v1/call?wait=30s", "", #"{"jsonrpc":"2.0","id":1,"method":"a"}"#)
     #expect(try eventually { try first.onLoop { $0.calls.count } == 1 })
@@ -520,7 +520,7 @@ import UpstreamProtocol
   @Test func aStreamShowsWhereTheSessionIs() throws {
     let journal = SharedJournal()
     let gateway = try Self.gateway(journal)
-    gateway.hold()
+    gateway.becomeHolder()
     gateway.lose()
     let client = try gateway.connect()
     client.send("GET", "/v1/messages?events=session&cursor=earliest", "Accept: text/event-stream\r\n")

@@ -128,8 +128,8 @@ final class TestGateway {
   /// Makes this gateway the holder of the shared session.
   ///
   /// - Parameter permission: until when it may write; nil for no limit.
-  func hold(while permission: WritePermission? = nil) {
-    if let journal { shared?.hold("default", journal.open(), permission) }
+  func becomeHolder(while permission: WritePermission? = nil) {
+    if let journal { shared?.becomeHolder(of: "default", journal.open(), permission) }
   }
 
   /// Makes this gateway lose the shared session.
@@ -147,8 +147,8 @@ final class TestGateway {
     session.journalChanged()
   }
 
-  func locate(at address: SocketAddress?, _ holding: HolderStatus? = nil) {
-    shared?.locate("default", at: address, holding)
+  func locate(at address: SocketAddress?, _ status: HolderStatus? = nil) {
+    shared?.locate("default", at: address, status)
   }
 
   func drain() { server.drain([loop], releasingOver: .zero) {} }

@@ -20,7 +20,7 @@ struct CostTests {
     let gateway = try TestGateway(server) {
       $0.times = TenureTimes(lease: .seconds(600), margin: .seconds(1), interval: .seconds(300))
     }
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     var number: UInt64 = 1
     for count in [1, 10, 100] as [UInt64] {
       try await measure("\(count) pushes of 200 bytes", client) {

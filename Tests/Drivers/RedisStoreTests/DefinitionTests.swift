@@ -75,16 +75,16 @@ import Testing
     for number in 1...4 as ClosedRange<UInt64> {
       #expect(try await outcome(small.store.define("s\(number)", definition(number), within: Self.limits)) == .done)
     }
-    try await small.until("full") { $0.held.count == 2 && small.store.isFull }
-    try await large.until("the others") { $0.held.count == 2 }
+    try await small.until("full") { $0.local.count == 2 && small.store.isFull }
+    try await large.until("the others") { $0.local.count == 2 }
     // The limit does not apply to a configured session.
-    try await small.hold("configured")
+    try await small.becomeHolder("configured")
     large.kill()
     // There is room for another session once one is removed.
-    let name = try #require(small.state.held.keys.first { $0 != "configured" }?.split(separator: "~").first)
+    let name = try #require(small.state.local.keys.first { $0 != "configured" }?.split(separator: "~").first)
     let held = try #require(small.state.definitions[String(name)])
     #expect(try await outcome(small.store.remove(String(name), held, code: 1000)) == .done)
-    try await small.until("another one") { $0.held.count == 3 && $0.holdings == 4 }
+    try await small.until("another one") { $0.local.count == 3 && $0.acquisitions == 4 }
     await small.close()
   }
 
@@ -145,7 +145,7 @@ import Testing
     try await second.until("removed") { $0.removals.count == 1 }
     proxy.endDelay()
     _ = try await outcome(request)
-    try await second.hold("s")
+    try await second.becomeHolder("s")
     await first.close()
     await second.close()
   }
@@ -230,7 +230,7 @@ import Testing
     #expect(stored.hasSuffix("\r\n\(String(decoding: definition(1).text, as: UTF8.self))\r\n"))
     #expect(first.state.definitions.count == 1 && second.state.definitions.count == 1)
     #expect(second.state.removals.isEmpty)
-    #expect(first.state.losses.isEmpty && first.state.holdings == 1)
+    #expect(first.state.losses.isEmpty && first.state.acquisitions == 1)
     await first.close()
     await second.close()
   }
@@ -248,7 +248,7 @@ import Testing
       }
       for request in requests { #expect(try await outcome(request) == .done) }
     }
-    try await gateway.until("held") { $0.held.count == count }
+    try await gateway.until("held") { $0.local.count == count }
     let client = try TestClient(server)
     _ = try await client.call("FLUSHALL")
     try await client.until("HLEN", "{drawbridge}:sessions") { $0 == ":\(count + 1)\r\n" }
@@ -315,7 +315,7 @@ import Testing
       try await gateway.until("the list was read") { _ in gateway.store.knowsDefinitions }
       #expect(gateway.state.definitions.isEmpty)
     }
-    #expect(first.state.holdings == 1 && second.state.holdings == 0)
+    #expect(first.state.acquisitions == 1 && second.state.acquisitions == 0)
     // A client can create a session of this name even before a gateway has read the list again.
     try await undo(client, "a", definition(1))
     #expect(try await outcome(second.store.define("a", definition(2), within: Self.limits)) == .done)

@@ -43,7 +43,7 @@ import Testing
       $0.times = TenureTimes(lease: .seconds(60))
       $0.waitReplicas = 1
     }
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.store([.push(RandomSession.push(1, size: RedisPipeline.byteLimit + 1))])
     try await gateway.store([.push(RandomSession.push(2))])
     #expect(gateway.state.losses.isEmpty)
@@ -58,7 +58,7 @@ import Testing
     let names = (0..<150).map { "s\($0)" }
     let first = try TestGateway(server)
     for name in names { first.store.join(name) }
-    try await first.until("held") { $0.held.count == names.count }
+    try await first.until("held") { $0.local.count == names.count }
     for name in names { _ = try first.submit([.push(RandomSession.push(1))], to: name) }
     await first.close()
     let proxy = try TestProxy(to: server.port)
@@ -69,7 +69,7 @@ import Testing
       next.store.follow(name)
     }
     try await next.until("held") {
-      $0.held.count == names.count && $0.held.allSatisfy { $0.value.model.log.nextPush == 2 }
+      $0.local.count == names.count && $0.local.allSatisfy { $0.value.model.log.nextPush == 2 }
     }
     // 8 MiB in first parts of 256 KiB. The proxy may count the first ones of the next flight, too.
     #expect((2..<64).contains(proxy.mostCounted))
@@ -81,12 +81,12 @@ import Testing
   @Test func aFollowerDoesNotReadADamagedLogWithoutEnd() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.store((1...300 as ClosedRange<UInt64>).map { .push(RandomSession.push($0, size: 1_000)) })
     let client = try TestClient(server)
     _ = try await client.call("XADD", "{drawbridge}:s:s:p", "300-7", "b", "\u{1}\u{2}garbage")
     let follower = try TestGateway(server)
-    try await follower.hold("other")
+    try await follower.becomeHolder("other")
     follower.store.follow("s")
     try await follower.until("read") { ($0.copies["s"]?.restarts ?? 0) >= 2 }
     for number in 1...50 as ClosedRange<UInt64> {

@@ -14,7 +14,7 @@ import Testing
   @Test func aRefreshReportsEverythingThatWasStoredBefore() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
-    try await first.hold()
+    try await first.becomeHolder()
     second.store.follow("s")
     try await second.until("current") { $0.copies["s"]?.isCurrent == true }
     for number in 1...20 as ClosedRange<UInt64> {
@@ -35,7 +35,7 @@ import Testing
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let (first, second) = (try TestGateway(server), try TestGateway(server, port: proxy.port))
-    try await first.hold()
+    try await first.becomeHolder()
     second.store.follow("s")
     try await second.until("current") { $0.copies["s"]?.isCurrent == true }
     proxy.freeze()
@@ -55,17 +55,17 @@ import Testing
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     gateway.store.follow("s")
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.store([.push(RandomSession.push(1))])
     gateway.store.follow("s", refresh: 1)
     try await gateway.store([.push(RandomSession.push(2))])
-    try await gateway.hold("other")
+    try await gateway.becomeHolder("other")
     #expect(gateway.state.copies["s"]?.hasEnded != false)
     server.signal(SIGSTOP)
     try await gateway.until("lost") { $0.losses.contains(.deadline) }
     gateway.store.follow("s")
     server.signal(SIGCONT)
-    try await gateway.until("held again") { $0.holdings >= 3 }
+    try await gateway.until("held again") { $0.acquisitions >= 3 }
     await gateway.close()
   }
 
@@ -74,7 +74,7 @@ import Testing
     let server = try await RedisProcess.server()
     let times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     let holder = try TestGateway(server) { $0.times = times }
-    try await holder.hold()
+    try await holder.becomeHolder()
     try await holder.store([.push(RandomSession.push(1))])
     let proxy = try TestProxy(to: server.port)
     let follower = try TestGateway(server, port: proxy.port) { $0.times = times }
@@ -98,7 +98,7 @@ import Testing
   @Test func aReadThatRedisHasRefusedIsRepeated() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
-    try await first.hold()
+    try await first.becomeHolder()
     try await first.store([.push(RandomSession.push(1))])
     second.store.follow("s")
     try await second.until("current") { $0.copies["s"]?.isCurrent == true }
@@ -118,7 +118,7 @@ import Testing
   @Test func theHolderIsNotifiedOfReadersElsewhere() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
-    try await first.hold()
+    try await first.becomeHolder()
     second.store.follow("s")
     try await second.until("current") { $0.copies["s"]?.isCurrent == true }
     #expect(first.state.distantReaders.isEmpty)

@@ -14,7 +14,7 @@ import Testing
   @Test func aGatewayThatDrainsTakesNoSession() async throws {
     let server = try await RedisProcess.server()
     let first = try TestGateway(server) { $0.address = "127.0.0.1:1" }
-    try await first.hold()
+    try await first.becomeHolder()
     let draining = try TestGateway(server)
     draining.store.join("s")
     try await draining.until("found") { $0.holders["s"] != nil }
@@ -23,8 +23,8 @@ import Testing
     try await client.until("HVALS", "{drawbridge}:gateways") { $0.contains("draining=1") }
     await first.close()
     let next = try TestGateway(server) { $0.address = "127.0.0.1:2" }
-    try await next.hold()
-    #expect(draining.state.holdings == 0)
+    try await next.becomeHolder()
+    #expect(draining.state.acquisitions == 0)
     // The draining gateway knows the holder, which requests are forwarded to.
     try await draining.until("found") { $0.holders["s"]?.gateway == next.store.gateway }
     await draining.close()
@@ -36,7 +36,7 @@ import Testing
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.store([.push(RandomSession.push(1))])
     gateway.store.drain()
     let client = try TestClient(server)
@@ -46,7 +46,7 @@ import Testing
     try await gateway.until("lost") { $0.losses == [.deadline] }
     proxy.thaw()
     try await gateway.until("released") { $0.losses == [.deadline, .released] }
-    #expect(gateway.state.holdings == 1)
+    #expect(gateway.state.acquisitions == 1)
     await gateway.close()
   }
 
@@ -62,7 +62,7 @@ import Testing
     proxy.thaw()
     let client = try TestClient(server)
     try await client.until("HGET", "{drawbridge}:s:s:m", "token") { $0 == "$0\r\n\r\n" }
-    #expect(gateway.state.holdings == 0)
+    #expect(gateway.state.acquisitions == 0)
     await gateway.close()
   }
 
@@ -80,7 +80,7 @@ import Testing
     proxy.redirect(to: server.port)
     proxy.thaw()
     try await client.until("HGET", "{drawbridge}:s:s:m", "token") { $0 == "$0\r\n\r\n" }
-    #expect(gateway.state.holdings == 0)
+    #expect(gateway.state.acquisitions == 0)
     await gateway.close()
   }
 
@@ -89,15 +89,15 @@ import Testing
     let gateway = try TestGateway(server)
     let client = try TestClient(server)
     for _ in 0..<2 {
-      try await gateway.hold()
+      try await gateway.becomeHolder()
       gateway.store.release("s")
       try await client.until("PUBSUB", "NUMSUB", "{drawbridge}:s:s:n") { $0.hasSuffix(":0\r\n") }
     }
     // The gateway joins again before the session is released.
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     gateway.store.release("s")
     gateway.store.join("s")
-    try await gateway.until("held again") { $0.holdings == 4 }
+    try await gateway.until("held again") { $0.acquisitions == 4 }
     gateway.store.follow("other")
     try await client.until("PUBSUB", "NUMSUB", "{drawbridge}:s:other:n") { $0.hasSuffix(":1\r\n") }
     gateway.store.unfollow("other")

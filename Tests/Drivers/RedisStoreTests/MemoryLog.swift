@@ -63,8 +63,8 @@ final class MemoryServer: Sendable {
       defer { content.notifications = [] }
       return (replies, content.notifications)
     }
-    for (topic, message) in notifications {
-      for mailbox in mailboxes.withLock({ $0 }) { mailbox.post(.notified(topic, message)) }
+    for (subject, message) in notifications {
+      for mailbox in mailboxes.withLock({ $0 }) { mailbox.post(.notified(subject, message)) }
     }
     return replies
   }
@@ -160,8 +160,8 @@ final class MemoryServer: Sendable {
         read += row.bytes.count + 64
       }
       return .part(StreamPart(record: record, entries: entries, hasMore: hasMore && bytes > 0))
-    case .notify(let topic, let message):
-      content.notifications.append((topic, message))
+    case .notify(let subject, let message):
+      content.notifications.append((subject, message))
       return .done
     case .define(let name, let definition, let limits, let first, let newList):
       let key = Array(name.utf8)
@@ -251,7 +251,7 @@ final class MemoryLog: SharedLog, SignalTarget {
   private weak var owner: (any SharedLogOwner)?
   private let loop: LoopContext
   private let mailbox: Mailbox
-  private var topics: Set<LogSubject> = []
+  private var subjects: Set<LogSubject> = []
   private var landings: [(landing: LogLanding, then: (LogLanding) -> Void)] = []
   private(set) var isUp = false
 
@@ -276,7 +276,7 @@ final class MemoryLog: SharedLog, SignalTarget {
   func reset(_ reason: String) {
     guard isUp else { return }
     close()
-    topics = []
+    subjects = []
     owner?.logIsDown(LogFailure(reason))
     mailbox.post(.up)
   }
@@ -288,13 +288,13 @@ final class MemoryLog: SharedLog, SignalTarget {
     return true
   }
 
-  func subscribe(to topics: [LogSubject]) {
+  func subscribe(to subjects: [LogSubject]) {
     guard isUp else { return }
-    self.topics.formUnion(topics)
-    for topic in topics { mailbox.post(.subscribed(topic)) }
+    self.subjects.formUnion(subjects)
+    for subject in subjects { mailbox.post(.subscribed(subject)) }
   }
 
-  func unsubscribe(from topics: [LogSubject]) { self.topics.subtract(topics) }
+  func unsubscribe(from subjects: [LogSubject]) { self.subjects.subtract(subjects) }
 
   func signalled() {
     guard let owner else { return }
@@ -308,8 +308,8 @@ final class MemoryLog: SharedLog, SignalTarget {
         guard !landings.isEmpty else { continue }
         let (landing, then) = landings.removeFirst()
         then(landing)
-      case .subscribed(let topic): if topics.contains(topic) { owner.logSubscribed(to: topic) }
-      case .notified(let topic, let message): if topics.contains(topic) { owner.logNotified(topic, message) }
+      case .subscribed(let subject): if subjects.contains(subject) { owner.logSubscribed(to: subject) }
+      case .notified(let subject, let message): if subjects.contains(subject) { owner.logNotified(subject, message) }
       }
     }
   }

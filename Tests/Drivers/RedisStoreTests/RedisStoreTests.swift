@@ -24,7 +24,7 @@ import Dialing
     let server = try await RedisProcess.server()
     var writer = RandomSession(seed: seed, opensTerms: false)
     var gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     for run in 1...3 {
       for _ in 0..<40 {
         let ticket = try gateway.submit((0..<5).flatMap { _ in writer.nextEntries() })
@@ -33,7 +33,7 @@ import Dialing
       let expected = try gateway.model()
       await gateway.close()
       gateway = try TestGateway(server)
-      let restored = try await gateway.hold().restored
+      let restored = try await gateway.becomeHolder().restored
       #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms), "run \(run)")
     }
     await gateway.close()
@@ -43,13 +43,13 @@ import Dialing
     let server = try await RedisProcess.server()
     var writer = RandomSession(seed: 9, opensTerms: false)
     var gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     for _ in 0..<2 {
       for _ in 0..<10 { try await gateway.store(writer.nextEntries() + writer.nextEntries()) }
       let expected = try gateway.model()
       gateway.kill()
       let next = try TestGateway(server)
-      let restored = try await next.hold().restored
+      let restored = try await next.becomeHolder().restored
       #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
       #expect(!restored.mayHaveLostEntries)
       gateway = next
@@ -60,14 +60,14 @@ import Dialing
   @Test func manyChangesAreReplacedByTheState() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.storeSettledMessages(12_000)
     let expected = try gateway.model()
     await gateway.close()
     let used = try await TestClient(server).integer("MEMORY", "USAGE", "{drawbridge}:s:s:c", "SAMPLES", "0")
     #expect(used < 8 << 20, "of 11 MB of messages, at most 4 MiB and the state are kept")
     let next = try TestGateway(server)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored == expected.reopened(restored.terms))
     await next.close()
   }
@@ -75,7 +75,7 @@ import Dialing
   @Test func droppedPushesLeaveRedis() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     for number in 1...3_000 as ClosedRange<UInt64> {
       var entries: [JournalEntry] = [.push(RandomSession.push(number, size: 1_000))]
       if number > 200 { entries.append(.trimmed(before: number - 199)) }
@@ -87,7 +87,7 @@ import Dialing
     let used = try await TestClient(server).integer("MEMORY", "USAGE", "{drawbridge}:s:s:p", "SAMPLES", "0")
     #expect(used < 1 << 20, "200 kB are kept, and Redis removes whole nodes")
     let next = try TestGateway(server)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
     await next.close()
   }
@@ -95,7 +95,7 @@ import Dialing
   @Test func aDamagedSessionIsNotUsed() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.store([.push(RandomSession.push(1))])
     await gateway.close()
     let client = try TestClient(server)
@@ -105,7 +105,7 @@ import Dialing
     next.store.join("other")
     try await next.untilHeld("other")
     try await next.until("damaged") { _ in next.store.state.damage?.contains("'s' is damaged") == true }
-    #expect(next.state.held["s"] == nil && next.store.state.failure == nil)
+    #expect(next.state.local["s"] == nil && next.store.state.failure == nil)
     #expect(next.metric("drawbridge_store_damaged_sessions") == 1)
   }
 
@@ -113,7 +113,7 @@ import Dialing
   @Test func aSessionOfANewerFormatIsLeftToOthers() async throws {
     let server = try await RedisProcess.server()
     let first = try TestGateway(server)
-    try await first.hold()
+    try await first.becomeHolder()
     try await first.store([.push(RandomSession.push(1))])
     await first.close()
     let client = try TestClient(server)
@@ -121,13 +121,13 @@ import Dialing
     let next = try TestGateway(server)
     next.store.join("s")
     next.store.follow("s")
-    try await next.hold("other")
+    try await next.becomeHolder("other")
     // The gateway has seen the record by the time of these heartbeats.
     let beats = next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}")
     try await next.until("seen") { _ in
       next.metric("drawbridge_store_script_seconds_count{script=\"heartbeat\"}") > beats + 10
     }
-    #expect(next.state.held["s"] == nil && next.state.copies["s"]?.last ?? 0 == 0)
+    #expect(next.state.local["s"] == nil && next.state.copies["s"]?.last ?? 0 == 0)
     #expect(next.store.state.damage == nil && next.store.state.failure == nil)
     _ = try await client.call("HSET", "{drawbridge}:s:s:m", "format", "1")
     _ = try await client.call("PUBLISH", "{drawbridge}:s:s:n", "2")
@@ -139,7 +139,7 @@ import Dialing
   @Test func aSessionWithADamagedRecordIsNotUsed() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.store([.push(RandomSession.push(1))])
     let client = try TestClient(server)
     _ = try await client.call("HSET", "{drawbridge}:s:s:m", "token", "garbage")
@@ -156,7 +156,7 @@ import Dialing
   @Test func anEntryThatDoesNotFollowEndsTheTermAndWhatIsLostIsNotStored() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    let journal = try await gateway.hold().journal
+    let journal = try await gateway.becomeHolder().journal
     try await gateway.store([.push(RandomSession.push(1))])
     let tickets = [2, 3, 7, 4].map { journal.note(contentsOf: [.push(RandomSession.push($0))]) }
     try await gateway.until("the outcomes are known") { _ in
@@ -169,7 +169,7 @@ import Dialing
     try await gateway.until("the session is lost") { $0.losses == [.fault] }
     await gateway.close()
     let next = try TestGateway(server)
-    #expect(try await next.hold().restored.log.nextPush == UInt64(2 + stored))
+    #expect(try await next.becomeHolder().restored.log.nextPush == UInt64(2 + stored))
     await next.close()
   }
 
@@ -180,13 +180,13 @@ import Dialing
     // Longer than the test runs.
     let times = TenureTimes(lease: .minutes(10))
     let first = try TestGateway(server) { $0.times = times }
-    try await first.hold()
+    try await first.becomeHolder()
     let second = try TestGateway(server) { $0.times = times }
     second.store.join("s")
     try await first.store([.push(RandomSession.push(1))])
     // The gateways have seen each other.
     try await second.until("seen") { _ in second.metric("drawbridge_store_heartbeat_age_seconds") > 0 }
-    #expect(second.state.held.isEmpty)
+    #expect(second.state.local.isEmpty)
     await first.close()
     let restored = try await second.untilHeld().restored
     #expect(restored.log.nextPush == 2 && restored.terms.count == 2)
@@ -197,7 +197,7 @@ import Dialing
   @Test func aGatewayThatMayNotHoldASessionKnowsWhoDoes() async throws {
     let server = try await RedisProcess.server()
     let (first, observer) = (try TestGateway(server) { $0.address = "a:1" }, try TestGateway(server))
-    try await first.hold()
+    try await first.becomeHolder()
     observer.store.join("s", mayAcquire: false)
     try await observer.until("found") { $0.holders["s"]?.gateway == first.store.gateway }
     // No client reads the session there any more.
@@ -205,11 +205,11 @@ import Dialing
     observer.store.unfollow("s")
     await first.close()
     let second = try TestGateway(server) { $0.address = "b:1" }
-    try await second.hold()
+    try await second.becomeHolder()
     try await observer.until("found") { $0.holders["s"]?.gateway == second.store.gateway }
     await second.close()
     try await observer.until("lost") { $0.holders["s"] == nil }
-    #expect(observer.state.holdings == 0)
+    #expect(observer.state.acquisitions == 0)
     observer.store.join("s")
     try await observer.untilHeld()
     await observer.close()
@@ -220,9 +220,9 @@ import Dialing
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let first = try TestGateway(server, port: proxy.port)
-    try await first.hold()
+    try await first.becomeHolder()
     try await first.store([.push(RandomSession.push(1))])
-    let journal = try #require(first.state.held["s"]).opened.journal
+    let journal = try #require(first.state.local["s"]).opened.journal
     let second = try TestGateway(server)
     second.store.join("s")
     proxy.freeze()
@@ -248,19 +248,19 @@ import Dialing
       if index == 0 { try await gateway.until("beats") { _ in gateway.store.mayWrite } }
     }
     for run in 1...2 {
-      try await gateways[0].until("held") { _ in gateways.contains { $0.state.held["s"] != nil } }
-      let holder = try #require(gateways.firstIndex { $0.state.held["s"] != nil })
+      try await gateways[0].until("held") { _ in gateways.contains { $0.state.local["s"] != nil } }
+      let holder = try #require(gateways.firstIndex { $0.state.local["s"] != nil })
       let restored = try gateways[holder].model()
       #expect(restored.terms.count == run)
       for number in restored.log.nextPush..<restored.log.nextPush + 20 {
         try await gateways[holder].store([.push(RandomSession.push(number))])
       }
       let expected = try gateways[holder].model()
-      #expect(gateways.reduce(0) { $0 + $1.state.holdings } == 1)
+      #expect(gateways.reduce(0) { $0 + $1.state.acquisitions } == 1)
       gateways[holder].kill()
       gateways.remove(at: holder)
-      try await gateways[0].until("taken") { _ in gateways.contains { $0.state.held["s"] != nil } }
-      let next = gateways.compactMap { $0.state.held["s"]?.opened.restored }
+      try await gateways[0].until("taken") { _ in gateways.contains { $0.state.local["s"] != nil } }
+      let next = gateways.compactMap { $0.state.local["s"]?.opened.restored }
       #expect(next == [expected.reopened(next.first?.terms ?? [])], "run \(run)")
     }
     for gateway in gateways { await gateway.close() }
@@ -273,7 +273,7 @@ import Dialing
     // Long enough that a busy machine does not end it.
     let times = TenureTimes(lease: .seconds(60))
     let gateway = try TestGateway(server) { $0.times = times }
-    let journal = try await gateway.hold().journal
+    let journal = try await gateway.becomeHolder().journal
     server.signal(SIGSTOP)
     let ticket = try gateway.submit([.push(RandomSession.push(1))])
     try await gateway.until("a reply is overdue") { _ in
@@ -282,14 +282,14 @@ import Dialing
     #expect(journal.outcome(of: ticket) != .stored)
     server.signal(SIGCONT)
     try await gateway.untilStored(ticket)
-    #expect(gateway.state.losses.isEmpty && gateway.state.holdings == 1)
+    #expect(gateway.state.losses.isEmpty && gateway.state.acquisitions == 1)
     await gateway.close()
   }
 
   @Test func aLongStopOfRedisClosesTheSessionAndLosesNothing() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    let journal = try await gateway.hold().journal
+    let journal = try await gateway.becomeHolder().journal
     server.signal(SIGSTOP)
     let ticket = try gateway.submit([.push(RandomSession.push(1)), .accepted(RandomSession.message(1))])
     try await gateway.until("lost") { $0.losses == [.deadline] }
@@ -309,7 +309,7 @@ import Dialing
     let gateway = try TestGateway(server) {
       $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     var writer = RandomSession(seed: 3, opensTerms: false)
     for _ in 0..<20 { try await gateway.store(writer.nextEntries() + writer.nextEntries()) }
     server.stop()
@@ -320,7 +320,7 @@ import Dialing
     let expected = try gateway.model()
     await gateway.close()
     let next = try TestGateway(empty)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
     await next.close()
   }
@@ -332,7 +332,7 @@ import Dialing
     let proxy = try TestProxy(to: server.port)
     let times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     let gateway = try TestGateway(server, port: proxy.port) { $0.times = times }
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     let client = try TestClient(server)
     for number in 1...50 as ClosedRange<UInt64> {
       try await gateway.store([.push(RandomSession.push(number)), .gap(.upstream)])
@@ -373,7 +373,7 @@ import Dialing
       $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
     proxy.lose(StoreScript.acquire.script.digest, isExecuted: isExecuted)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     var writer = RandomSession(seed: 5, opensTerms: false)
     for script in [StoreScript.append, .append, .heartbeat, .append, .read] {
       try await gateway.store(writer.nextEntries())
@@ -389,7 +389,7 @@ import Dialing
     proxy.lose(StoreScript.release.script.digest, isExecuted: isExecuted)
     await gateway.close()
     let next = try TestGateway(server)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
     await next.close()
   }
@@ -399,7 +399,7 @@ import Dialing
   @Test func manyPendingBytesPauseAndRefuse() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(60), margin: .seconds(1)) }
-    let journal = try await gateway.hold().journal
+    let journal = try await gateway.becomeHolder().journal
     server.signal(SIGSTOP)
     var number: UInt64 = 1
     var last: JournalTicket?
@@ -416,7 +416,7 @@ import Dialing
     #expect(!journal.isFull && !journal.mustPauseReading && gateway.store.submissions.pendingBytes == 0)
     await gateway.close()
     let next = try TestGateway(server)
-    #expect(try await next.hold().restored.log.nextPush == number)
+    #expect(try await next.becomeHolder().restored.log.nextPush == number)
     await next.close()
   }
 
@@ -426,7 +426,7 @@ import Dialing
     let server = try await RedisProcess.server()
     let follower = try TestGateway(server)
     var holder = try TestGateway(server)
-    try await holder.hold()
+    try await holder.becomeHolder()
     follower.store.follow("s")
     var writer = RandomSession(seed: 11, opensTerms: false)
     for _ in 0..<4 {
@@ -437,7 +437,7 @@ import Dialing
       try await follower.until("equal") { $0.copies["s"]?.equals(model) == true }
       await holder.close()
       holder = try TestGateway(server)
-      try await holder.hold()
+      try await holder.becomeHolder()
       let reopened = try holder.model()
       try await follower.until("equal") { $0.copies["s"]?.equals(reopened) == true }
     }
@@ -450,7 +450,7 @@ import Dialing
     let proxy = try TestProxy(to: server.port)
     let follower = try TestGateway(server, port: proxy.port)
     let holder = try TestGateway(server)
-    try await holder.hold()
+    try await holder.becomeHolder()
     follower.store.follow("s")
     try await holder.store([.push(RandomSession.push(1)), .gap(.upstream)])
     var model = try holder.model()
@@ -459,7 +459,7 @@ import Dialing
     for number in 2...50 as ClosedRange<UInt64> { try await holder.store([.push(RandomSession.push(number))]) }
     await holder.close()
     let next = try TestGateway(server)
-    try await next.hold()
+    try await next.becomeHolder()
     try await next.store([.push(RandomSession.push(51))])
     model = try next.model()
     proxy.thaw()
@@ -474,7 +474,7 @@ import Dialing
     let proxy = try TestProxy(to: primary.port)
     let follower = try TestGateway(primary, port: proxy.port)
     let holder = try TestGateway(primary, port: proxy.port)
-    try await holder.hold()
+    try await holder.becomeHolder()
     follower.store.follow("s")
     try await holder.store([.push(RandomSession.push(1))])
     let replica = try await RedisProcess.replica(of: primary)
@@ -488,7 +488,7 @@ import Dialing
     holder.kill()
     proxy.redirect(to: replica.port)
     let next = try TestGateway(replica)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored.mayHaveLostEntries && restored.log.nextPush == 2)
     try await next.store([.push(RandomSession.push(2, size: 3))])
     let model = try next.model()
@@ -504,7 +504,7 @@ import Dialing
       $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
     let follower = try TestGateway(primary, port: proxy.port)
-    try await holder.hold()
+    try await holder.becomeHolder()
     follower.store.follow("s")
     try await holder.store([.push(RandomSession.push(1))])
     let replica = try await RedisProcess.replica(of: primary)
@@ -524,7 +524,7 @@ import Dialing
     #expect(follower.state.copies["s"]?.restarts == 1)
     await holder.close()
     let next = try TestGateway(replica)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored == expected.reopened(restored.terms))
     await next.close()
   }
@@ -540,7 +540,7 @@ import Dialing
       $0.target = try TestGateway.sentinels([sentinel.port], with: &cache)
       $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     }
-    try await holder.hold()
+    try await holder.becomeHolder()
     try await holder.store([.push(RandomSession.push(1))])
     let old = try TestClient(primary)
     // Sentinel refuses this until it has asked the replica.
@@ -552,7 +552,7 @@ import Dialing
     let expected = try holder.model()
     await holder.close()
     let next = try TestGateway(replica)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored == expected.reopened(restored.terms))
     await next.close()
   }
@@ -571,7 +571,7 @@ import Dialing
     let follower = try TestGateway(server, port: proxies[1].port)
     follower.store.follow("s")
     var holder = try TestGateway(server, port: proxies[0].port)
-    try await holder.hold()
+    try await holder.becomeHolder()
     for round in 0..<12 {
       var last = try holder.submit([writer.nextPushEntry()])
       switch Int.random(in: 0..<5, using: &random) {
@@ -588,7 +588,7 @@ import Dialing
         let expected = try holder.model()
         if Bool.random(using: &random) { await holder.close() } else { holder.kill() }
         holder = try TestGateway(server, port: proxies[0].port)
-        let restored = try await holder.hold().restored
+        let restored = try await holder.becomeHolder().restored
         #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms), "round \(round)")
         last = try holder.submit([writer.nextPushEntry()])
       }
@@ -603,7 +603,7 @@ import Dialing
     let expected = try holder.model()
     await holder.close()
     let next = try TestGateway(server)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms))
     await next.close()
   }
@@ -618,7 +618,7 @@ import Dialing
     }
     gateway.store.join("s")
     try await gateway.until("short") { _ in gateway.metric("drawbridge_store_wait_short_total") > 0 }
-    #expect(gateway.state.held.isEmpty)
+    #expect(gateway.state.local.isEmpty)
     let replica = try await RedisProcess.replica(of: primary)
     try await gateway.untilHeld()
     try await gateway.store([.push(RandomSession.push(1))])
@@ -626,7 +626,7 @@ import Dialing
     let ticket = try gateway.submit([.push(RandomSession.push(2))])
     let before = gateway.metric("drawbridge_store_wait_short_total")
     try await gateway.until("short") { _ in gateway.metric("drawbridge_store_wait_short_total") > before + 1 }
-    let journal = try #require(gateway.state.held["s"]).opened.journal
+    let journal = try #require(gateway.state.local["s"]).opened.journal
     #expect(journal.outcome(of: ticket) != .stored)
     try await gateway.until("failed") { _ in gateway.store.state.failure?.contains("replicas") == true }
     #expect(gateway.store.state.cause == .tooFewReplicas)
@@ -643,7 +643,7 @@ import Dialing
       $0.times = TenureTimes(lease: .seconds(15), interval: .seconds(1))
     }
     let (first, second) = (try TestGateway(server, change), try TestGateway(server, change))
-    try await first.hold()
+    try await first.becomeHolder()
     try await first.store([.push(RandomSession.push(1))])
     second.store.join("s")
     second.store.follow("s")
@@ -654,9 +654,9 @@ import Dialing
     third.store.follow("s")
     for gateway in [third, second] {
       try await gateway.until("current again") { $0.copies["s"]?.isCurrent == true }
-      #expect(gateway.state.copies["s"]?.last == 1 && gateway.state.holdings == 0)
+      #expect(gateway.state.copies["s"]?.last == 1 && gateway.state.acquisitions == 0)
     }
-    #expect(first.state.losses.isEmpty && first.state.holdings == 1)
+    #expect(first.state.losses.isEmpty && first.state.acquisitions == 1)
     for gateway in [third, second, first] { await gateway.close() }
   }
 
@@ -670,7 +670,7 @@ import Dialing
     gateway.delay.withLock { $0 = 100_000 }
     gateway.store.join("s")
     // The session may be lost again before this test looks.
-    try await gateway.until("held") { $0.holdings == 1 }
+    try await gateway.until("held") { $0.acquisitions == 1 }
     try await gateway.until("lost", within: .seconds(20)) { $0.losses == [.deadline] }
     #expect(!gateway.store.mayWrite)
     gateway.kill()
@@ -684,7 +684,7 @@ import Dialing
       $0.waitReplicas = 1
     }
     let (holder, follower) = (try TestGateway(primary, change), try TestGateway(primary, change))
-    try await holder.hold()
+    try await holder.becomeHolder()
     try await holder.store([.push(RandomSession.push(1))])
     follower.store.follow("s")
     try await follower.until("the first push") { $0.copies["s"]?.last == 1 }

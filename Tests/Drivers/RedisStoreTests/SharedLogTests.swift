@@ -35,13 +35,13 @@ enum TestEngine: Sendable {
     let engine = try await kind.start()
     var writer = RandomSession(seed: 5, opensTerms: false)
     var gateway = try TestGateway(engine)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     for run in 1...3 {
       for _ in 0..<40 { try gateway.submit((0..<5).flatMap { _ in writer.nextEntries() }) }
       let expected = try gateway.model()
       await gateway.close()
       gateway = try TestGateway(engine)
-      let restored = try await gateway.hold().restored
+      let restored = try await gateway.becomeHolder().restored
       #expect(restored.trimmed(as: expected) == expected.reopened(restored.terms), "run \(run)")
     }
     await gateway.close()
@@ -50,7 +50,7 @@ enum TestEngine: Sendable {
   @Test(arguments: Kind.available) func whatIsOnItsWayWhenTheConnectionEndsIsStoredOnce(kind: Kind) async throws {
     let engine = try await kind.start()
     let gateway = try TestGateway(engine)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     for number in 1...50 as ClosedRange<UInt64> {
       let ticket = try gateway.submit([.push(RandomSession.push(number))])
       if number % 10 == 0 {
@@ -61,7 +61,7 @@ enum TestEngine: Sendable {
     let expected = try gateway.model()
     await gateway.close()
     let next = try TestGateway(engine)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored == expected.reopened(restored.terms) && gateway.state.losses == [.released])
     await next.close()
   }
@@ -76,12 +76,12 @@ enum TestEngine: Sendable {
   @Test(arguments: Kind.available) func aSessionIsTakenFromAGatewayThatEndsWithoutReleasingIt(kind: Kind) async throws {
     let engine = try await kind.start()
     let first = try TestGateway(engine)
-    try await first.hold()
+    try await first.becomeHolder()
     try await first.store([.push(RandomSession.push(1))])
     let second = try TestGateway(engine)
     second.store.join("s")
     second.store.follow("s")
-    try await second.until("followed") { $0.copies["s"]?.last == 1 && $0.held.isEmpty }
+    try await second.until("followed") { $0.copies["s"]?.last == 1 && $0.local.isEmpty }
     first.kill()
     let restored = try await second.untilHeld().restored
     #expect(restored.log.nextPush == 2 && restored.terms.count == 2 && !restored.mayHaveLostEntries)
@@ -91,7 +91,7 @@ enum TestEngine: Sendable {
   @Test(arguments: Kind.available) func manyChangesAreReplacedByTheStateOfTheSession(kind: Kind) async throws {
     let engine = try await kind.start()
     let gateway = try TestGateway(engine)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     try await gateway.storeSettledMessages(6_000)
     let expected = try gateway.model()
     await gateway.close()
@@ -100,7 +100,7 @@ enum TestEngine: Sendable {
       #expect(changes.reduce(0) { $0 + $1.bytes.count } < 5 << 20 && changes.contains { $0.id.count > 0 })
     }
     let next = try TestGateway(engine)
-    let restored = try await next.hold().restored
+    let restored = try await next.becomeHolder().restored
     #expect(restored == expected.reopened(restored.terms))
     await next.close()
   }

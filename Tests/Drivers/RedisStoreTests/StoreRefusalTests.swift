@@ -15,7 +15,7 @@ import Testing
   @Test func aFullRedisIsAFailureUntilItHasRoom() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(60)) }
-    let journal = try await gateway.hold().journal
+    let journal = try await gateway.becomeHolder().journal
     let client = try TestClient(server)
     _ = try await client.call("CONFIG", "SET", "maxmemory", "1")
     let ticket = try gateway.submit([.accepted(RandomSession.message(1))])
@@ -41,7 +41,7 @@ import Testing
       $0.times = TenureTimes(lease: .seconds(60))
       $0.waitReplicas = 1
     }
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     replica.stop()
     proxy.redirect(to: server.port)
     _ = try gateway.submit([.push(RandomSession.push(1))])
@@ -59,7 +59,7 @@ import Testing
   @Test func aNameThatRedisRefusesToLookUpIsNotOneThatDoesNotExist() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     let missing = gateway.store.lookUp("none")
     try await gateway.until("looked up") { _ in missing.outcome != nil }
     #expect(missing.outcome == .done)
@@ -73,7 +73,7 @@ import Testing
   @Test func oneClientCannotTakeTheLookUpsOfAll() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(600)) }
-    try await gateway.hold()
+    try await gateway.becomeHolder()
     server.signal(SIGSTOP)
     // Up to 64 look-ups are on their way to Redis. After they have arrived, 1,024 others may be pending.
     let heavy = (0..<1_100).map { _ in gateway.store.lookUp("none", by: 1) }

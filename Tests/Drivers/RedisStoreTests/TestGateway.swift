@@ -21,16 +21,16 @@ import Dialing
 
 /// A store on a loop of its own, as in a gateway, and the reports of the store.
 final class TestGateway: RedisStoreDelegate {
-  struct Holding: Sendable {
+  struct LocalJournal: Sendable {
     let opened: OpenedJournal
     /// The state that the session must have after all submitted entries.
     var model: RestoredSession
   }
 
   struct State: Sendable {
-    var held: [String: Holding] = [:]
+    var local: [String: LocalJournal] = [:]
     /// The number of times that a session was reported as held.
-    var holdings = 0
+    var acquisitions = 0
     var losses: [SessionLoss] = []
     var copies: [String: Copy] = [:]
     var holders: [String: SessionHolder] = [:]
@@ -109,16 +109,16 @@ final class TestGateway: RedisStoreDelegate {
 
   // MARK: RedisStoreDelegate
 
-  func store(_ store: RedisStore, holds name: String, _ opened: OpenedJournal) {
+  func store(_ store: RedisStore, acquired name: String, _ opened: OpenedJournal) {
     shared.withLock {
-      $0.held[name] = Holding(opened: opened, model: opened.restored)
-      $0.holdings += 1
+      $0.local[name] = LocalJournal(opened: opened, model: opened.restored)
+      $0.acquisitions += 1
     }
   }
 
   func store(_ store: RedisStore, lost name: String, _ reason: SessionLoss) {
     shared.withLock {
-      $0.held[name] = nil
+      $0.local[name] = nil
       $0.losses.append(reason)
     }
   }
@@ -149,7 +149,7 @@ final class TestGateway: RedisStoreDelegate {
     shared.withLock {
       $0.definitions[name] = nil
       $0.removals[definition.storedName(name)] = code
-      $0.held[definition.storedName(name)] = nil
+      $0.local[definition.storedName(name)] = nil
     }
   }
 
@@ -160,25 +160,25 @@ final class TestGateway: RedisStoreDelegate {
   }
 
   @discardableResult
-  func hold(_ name: String = "s", within limit: Duration = patience) async throws -> OpenedJournal {
+  func becomeHolder(_ name: String = "s", within limit: Duration = patience) async throws -> OpenedJournal {
     store.join(name)
     return try await untilHeld(name, within: limit)
   }
 
   @discardableResult
   func untilHeld(_ name: String = "s", within limit: Duration = patience) async throws -> OpenedJournal {
-    try await until("held", within: limit) { $0.held[name] != nil }
-    return try #require(state.held[name]).opened
+    try await until("held", within: limit) { $0.local[name] != nil }
+    return try #require(state.local[name]).opened
   }
 
-  func model(_ name: String = "s") throws -> RestoredSession { try #require(state.held[name]).model }
+  func model(_ name: String = "s") throws -> RestoredSession { try #require(state.local[name]).model }
 
   @discardableResult
   func submit(_ entries: [JournalEntry], to name: String = "s") throws -> JournalTicket {
     let journal = try #require(
       shared.withLock { state in
-        for entry in entries { _ = state.held[name]?.model.apply(entry) }
-        return state.held[name]?.opened.journal
+        for entry in entries { _ = state.local[name]?.model.apply(entry) }
+        return state.local[name]?.opened.journal
       })
     return journal.submit(contentsOf: entries)
   }
@@ -197,7 +197,7 @@ final class TestGateway: RedisStoreDelegate {
   }
 
   func untilStored(_ ticket: JournalTicket, _ name: String = "s", within limit: Duration = patience) async throws {
-    let journal = try #require(state.held[name]).opened.journal
+    let journal = try #require(state.local[name]).opened.journal
     try await until("stored", within: limit) { _ in journal.outcome(of: ticket) == .stored }
   }
 

@@ -154,7 +154,7 @@ final class SharedSessionFixture {
     get throws { try #require(directory.find("default")) }
   }
 
-  func hold() { shared.hold("default", store.open()) }
+  func becomeHolder() { shared.becomeHolder(of: "default", store.open()) }
 
   func lose() {
     store.end()

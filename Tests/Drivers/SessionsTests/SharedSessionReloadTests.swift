@@ -103,7 +103,7 @@ import Webhooks
     defer { receiver.stop() }
     let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver)])
     defer { fixture.end() }
-    fixture.hold()
+    fixture.becomeHolder()
     let first = try fixture.session
     #expect(first.webhooks?.contains("hook") == true)
     #expect(fixture.post("one", to: first))
@@ -129,7 +129,7 @@ import Webhooks
 
     // Another tenure has leased this push, so it is delivered again. The push before it is settled.
     receiver.hang(false)
-    fixture.hold()
+    fixture.becomeHolder()
     let second = try fixture.session
     try await fixture.eventually("the push is delivered again") { receiver.pushes == ["1", "2", "2"] }
     #expect(fixture.post("three", to: second))
@@ -153,8 +153,8 @@ import Webhooks
     defer { fixture.end() }
     // How many times the permission is still given, and how many times it was refused.
     let permission = Locked((left: Int.max, refusals: 0))
-    fixture.shared.hold(
-      "default", fixture.store.open(),
+    fixture.shared.becomeHolder(
+      of: "default", fixture.store.open(),
       WritePermission {
         permission.withLock { state in
           if state.left > 0 { state.left -= 1 } else { state.refusals += 1 }
@@ -187,7 +187,7 @@ import Webhooks
     receiver.hang(true)
     for _ in 0..<3 {
       let sent = receiver.pushes.count
-      fixture.hold()
+      fixture.becomeHolder()
       weak let session = try fixture.session
       weak let webhooks = session?.webhooks
       try await fixture.eventually("they have positions") { session?.consumers.statuses.count == 2 }
@@ -212,7 +212,7 @@ import Webhooks
     fixture.directory.reload(
       "default", SessionReload(retention: retention, webhooks: [try webhook("hook", receiver)], upstream: upstream))
     #expect(try fixture.session.upstream.hasEnded, "nothing connects")
-    fixture.hold()
+    fixture.becomeHolder()
     let held = try fixture.session
     #expect(held.webhooks?.contains("hook") == true && held.upstream.isOnDemand.load(ordering: .relaxed))
     for text in ["one", "two", "three"] { #expect(fixture.post(text, to: held)) }
@@ -226,7 +226,7 @@ import Webhooks
     #expect(held.webhooks?.contains("hook") == false)
     fixture.lose()
     #expect(try SharedSessionsTests.texts(fixture.session.inbox).count == 1)
-    fixture.hold()
+    fixture.becomeHolder()
     #expect(try fixture.session.webhooks?.contains("hook") == false)
     #expect(try fixture.session.upstream.isOnDemand.load(ordering: .relaxed))
   }
@@ -234,7 +234,7 @@ import Webhooks
   @Test func aCopyThatWasBegunBeforeAReloadHasTheNewLimits() throws {
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }
-    fixture.hold()
+    fixture.becomeHolder()
     fixture.lose()
     fixture.shared.follow("default", .restarted(epoch: fixture.store.session.epoch, fixture.store.terms))
     var retention = Retention()
@@ -251,12 +251,12 @@ import Webhooks
     let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver)])
     defer { fixture.end() }
     let ends = Locked(0)
-    fixture.hold()
+    fixture.becomeHolder()
     fixture.directory.stopWebhooks { ends.withLock { $0 += 1 } }
     try await fixture.eventually("they have ended") { fixture.directory.webhooksAreIdle && ends.withLock { $0 } > 0 }
     // The deadline passes, and the session is acquired again while the gateway drains.
     fixture.lose()
-    fixture.hold()
+    fixture.becomeHolder()
     let held = try fixture.session
     #expect(fixture.post("one", to: held))
     try await fixture.eventually("the push") { held.inbox.latest.sequence == 1 }

@@ -39,7 +39,7 @@ import WebSocketCodec
   @Test func aSessionIsHeldThenFollowedThenHeldAgain() async throws {
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }
-    fixture.hold()
+    fixture.becomeHolder()
     let first = try fixture.session
     #expect(first.isHere && fixture.slot.placement.place == .here)
     #expect(fixture.prepared.list.withLock { $0 } == [false], "it is prepared before it executes requests")
@@ -64,7 +64,7 @@ import WebSocketCodec
     #expect(!followed.inbox.hasNewData(after: again))
     fixture.checkCounters()
 
-    fixture.hold()
+    fixture.becomeHolder()
     let second = try fixture.session
     #expect(second.isHere && !first.isHere && !followed.isHere, "a session that was replaced executes nothing")
     #expect(fixture.metric("drawbridge_session_term") == 2)
@@ -135,7 +135,7 @@ import WebSocketCodec
     let read = try fixture.session.inbox.read(after: waiting, limit: 9, maxBytes: .max)
     #expect(read.gap?.reasons == [.restart])
     // The copy ends when this gateway becomes the holder. Later entries that continue it are ignored.
-    fixture.hold()
+    fixture.becomeHolder()
     fixture.shared.follow("default", .entries([push(2)]))
     fixture.lose()
     fixture.shared.follow("default", .entries([push(2)]))
@@ -146,7 +146,7 @@ import WebSocketCodec
   @Test func theSocketOfALostSessionIsClosedWithoutAHandshake() async throws {
     let fixture = try SharedSessionFixture { $0.session.limits.closing = .minutes(5) }
     defer { fixture.end() }
-    fixture.hold()
+    fixture.becomeHolder()
     let session = try fixture.session
     try await fixture.eventually("it is connected") { session.upstream.isReady }
     fixture.stopUpstream()

@@ -37,7 +37,7 @@ import UpstreamSession
     }
     defer { fixture.end() }
     let permission = Switch()
-    fixture.shared.hold("default", fixture.store.open(), WritePermission { permission.isOn })
+    fixture.shared.becomeHolder(of: "default", fixture.store.open(), WritePermission { permission.isOn })
     let session = try fixture.session
     #expect(fixture.post("one", to: session))
     try await fixture.eventually("the push") { session.inbox.latest.sequence == 1 }
@@ -66,7 +66,7 @@ import UpstreamSession
     defer { relay.stop() }
     let fixture = try SharedSessionFixture(upstream: relay.address) { $0.session.liveness.interval = .hours(1) }
     defer { fixture.end() }
-    fixture.shared.hold("default", fixture.store.open(), WritePermission { true })
+    fixture.shared.becomeHolder(of: "default", fixture.store.open(), WritePermission { true })
     let session = try fixture.session
     #expect(fixture.post("one", to: session))
     try await fixture.eventually("it is confirmed") {

@@ -23,9 +23,9 @@ import WebSocketCodec
     session.handle.update { $0.outbox.startSending(on: Generation(1)) }
     _ = try session.call()
     #expect(session.write() == 1)
-    session.handle.update { shared in
-      shared.outbox.stopSending()
-      shared.outbox.startSending(on: Generation(2))
+    session.handle.update { guarded in
+      guarded.outbox.stopSending()
+      guarded.outbox.startSending(on: Generation(2))
     }
     _ = session.handle.post(PostedMessages(.one(ByteString([1])), kind: .text, timeToLive: nil), now: session.now)
     #expect(session.write() == 0, "the request may have to be sent again, ahead of the message")
@@ -42,14 +42,14 @@ import WebSocketCodec
       Issue.record("the call has another outcome")
       return
     }
-    session.handle.update { shared in
-      shared.outbox.stopSending()
-      shared.outbox.settle()
+    session.handle.update { guarded in
+      guarded.outbox.stopSending()
+      guarded.outbox.settle()
     }
     session.handle.close(flushWithin: .hours(1))
-    #expect(session.handle.shared.withLock { !$0.outbox.isEmpty }, "the request is to be sent again")
+    #expect(session.handle.guarded.withLock { !$0.outbox.isEmpty }, "the request is to be sent again")
     try await session.expectWake { #expect(session.receiveReply()) }
-    #expect(session.handle.shared.withLock { $0.outbox.isEmpty })
+    #expect(session.handle.guarded.withLock { $0.outbox.isEmpty })
   }
 
   @Test func theLateCallsOfAllCreatedSessionsHaveATotal() throws {
@@ -126,10 +126,10 @@ private final class UndrivenSession: UpstreamSink {
 
   /// Takes and writes as many messages as the sending connection may. Returns their number.
   func write() -> Int {
-    handle.update { shared in
+    handle.update { guarded in
       var batch: [OutboxMessage] = []
-      shared.outbox.takeBatch(maximumMessages: 10, maximumBytes: .max, now: now, into: &batch)
-      if let last = batch.last { shared.outbox.written(through: last.sequence) }
+      guarded.outbox.takeBatch(maximumMessages: 10, maximumBytes: .max, now: now, into: &batch)
+      if let last = batch.last { guarded.outbox.written(through: last.sequence) }
       return batch.count
     }
   }
@@ -147,15 +147,15 @@ private final class UndrivenSession: UpstreamSink {
     let (handle, counter) = (handle, WakeCounter())
     loop.submit { context in
       let signal = context.makeSignal(for: counter)
-      handle.shared.withLock { $0.signal = signal }
+      handle.guarded.withLock { $0.signal = signal }
       return nil
     }
     defer {
-      handle.shared.withLock { $0.signal = nil }
+      handle.guarded.withLock { $0.signal = nil }
       loop.stop()
       loop.join()
     }
-    try await until("the session has a loop") { handle.shared.withLock { $0.signal != nil } }
+    try await until("the session has a loop") { handle.guarded.withLock { $0.signal != nil } }
     action()
     try await until("the loop is woken") { counter.count.load(ordering: .sequentiallyConsistent) > 0 }
   }

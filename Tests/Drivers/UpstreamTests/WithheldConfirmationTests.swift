@@ -71,10 +71,10 @@ import UpstreamSession
       let ticket = journal.submit(.memory(.unsubscribed(key: [])))
       let limit = session.handle.rememberedDeliveries
       for number in 1...UInt64(limit) + 2 { session.handle.withholdConfirmation(of: number, until: ticket) }
-      session.handle.shared.withLock { shared in
-        #expect(shared.withheldConfirmations.count == limit)
-        #expect(shared.withheldConfirmations.capacity == limit)
-        #expect(!shared.outbox.isConfirmationWithheld(of: 2) && shared.outbox.isConfirmationWithheld(of: 3))
+      session.handle.guarded.withLock { guarded in
+        #expect(guarded.withheldConfirmations.count == limit)
+        #expect(guarded.withheldConfirmations.capacity == limit)
+        #expect(!guarded.outbox.isConfirmationWithheld(of: 2) && guarded.outbox.isConfirmationWithheld(of: 3))
       }
     }
   }

@@ -236,7 +236,7 @@ final class ReplicationWorld {
 
   private func fault() {
     guard let gateway = gateways.randomElement(using: &random) else { return }
-    let holder = gateways.first { !$0.isDead && $0.holding != nil }
+    let holder = gateways.first { !$0.isDead && $0.tenure != nil }
     switch number(0...19) {
     case 0: freeze(gateway, number(500...10_000))
     case 1: kill(gateway)
@@ -307,7 +307,7 @@ final class ReplicationWorld {
   private func end() {
     let last = max(duration, calmTime) + 4000
     guard !isBusy, time >= last - 100, endTime == nil else { return }
-    for gateway in gateways where gateway.holding == nil && chance(30) {
+    for gateway in gateways where gateway.tenure == nil && chance(30) {
       if let connection = gateway.connection { close(connection, late: 0) }
     }
     guard time >= last, let holder = gateways.first(where: { $0.mayWrite }) else { return }

@@ -33,7 +33,7 @@ final class SimulatedGateway {
   var candidate: Candidate? = Candidate(session: "s")
   /// An acquisition whose session is being read.
   private var loading: Acquisition?
-  var holding: Holding?
+  var tenure: Tenure?
   /// The deadline as this test computes it: the time at which the last confirmed heartbeat was sent.
   var lastConfirmedBeat: MonotonicTime?
   /// The server of that heartbeat.
@@ -43,16 +43,16 @@ final class SimulatedGateway {
   var terms = HolderTerms()
   var epoch: UInt64 = 0
   var log: [PushEntry] = []
-  var state = SessionState()
+  var state = StoredState()
   struct Write {
     let number: UInt64
     var pushes: [PushEntry]
-    var changes: [SessionChange]
+    var changes: [StoredChange]
     var actions: [() throws -> Void]
-    let newState: SessionState?
+    let newState: StoredState?
   }
   var pendingPushes: [PushEntry] = []
-  var pendingChanges: [SessionChange] = []
+  var pendingChanges: [StoredChange] = []
   var pendingActions: [() throws -> Void] = []
   var write: Write?
   /// Writes that are stored but not confirmed.
@@ -88,7 +88,7 @@ final class SimulatedGateway {
 
   var now: MonotonicTime { .zero + .microseconds(Int64((Double(world.time) * rate + offset) * 1000)) }
   var isRunning: Bool { !isDead && world.time >= frozenUntil }
-  var mayWrite: Bool { holding?.mayWrite(heartbeat, now: now) ?? false }
+  var mayWrite: Bool { tenure?.mayWrite(heartbeat, now: now) ?? false }
 
   // MARK: Turn
 
@@ -118,7 +118,7 @@ final class SimulatedGateway {
         world.close(open)
         connection = nil
         heartbeat.disconnected()
-        holding?.disconnected()
+        tenure?.disconnected()
         candidate?.disconnected()
         (loading, isLoading) = (nil, false)
       }
@@ -134,7 +134,7 @@ final class SimulatedGateway {
     let history = bug == .serverNameAsHistory ? server.name : server.history
     _ = watch.connected(to: history, now: now)
     _ = blind.connected(to: history, now: now)
-    holding?.disconnected()
+    tenure?.disconnected()
     candidate?.disconnected()
     needsLoad = true
     if bug != .loadBeforeSubscribe { subscribe(new) }
@@ -161,7 +161,7 @@ final class SimulatedGateway {
 
   private func sendHeartbeat(_ connection: RedisConnection) {
     guard let next = heartbeat.nextTime, now >= next else { return }
-    if holding?.isSettled(watch, heartbeat) ?? true { watch.allAreSettled() }
+    if tenure?.isSettled(watch, heartbeat) ?? true { watch.allAreSettled() }
     let time = now
     let beat = heartbeat.send(now: time)
     var text = ByteQueue()
@@ -184,9 +184,9 @@ final class SimulatedGateway {
   // MARK: Decisions
 
   private func decide(_ connection: RedisConnection) throws {
-    if holding != nil {
+    if tenure != nil {
       let command =
-        holding?.next(
+        tenure?.next(
           hasEntries: hasPending, bug == .noRegistration ? blind : watch, heartbeat, now: now, using: &world.random)
         ?? .none
       try perform(command, connection)
@@ -221,8 +221,8 @@ final class SimulatedGateway {
         self.send(connection, { .content($0.content) }) { [unowned self] reply, _ in
           guard self.loading == acquisition else { return }
           self.loading = nil
-          guard case .content(let content) = reply, let holding = self.candidate?.acquired() else { return }
-          self.begin(acquisition, holding, content)
+          guard case .content(let content) = reply, let tenure = self.candidate?.acquired() else { return }
+          self.begin(acquisition, tenure, content)
         }
       }
     }
@@ -241,9 +241,9 @@ final class SimulatedGateway {
     ) { _, _ in }
   }
 
-  private func perform(_ command: Holding.Command, _ connection: RedisConnection) throws {
-    guard let holding else { return }
-    let (token, sequence) = (holding.token, holding.sequence)
+  private func perform(_ command: Tenure.Command, _ connection: RedisConnection) throws {
+    guard let tenure else { return }
+    let (token, sequence) = (tenure.token, tenure.sequence)
     let bug = bug
     switch command {
     case .none: break
@@ -254,7 +254,7 @@ final class SimulatedGateway {
         if bug == .laterTermWins, let other = record.token, other != token, other.term < token.term {
           record.terms = HolderTerms()
         }
-        self.holding?.observed(record, isConfirmed: isConfirmed || bug == .noWait)
+        self.tenure?.observed(record, isConfirmed: isConfirmed || bug == .noWait)
         self.writesChanged()
       }
     case .append(let number, let expected, let history):
@@ -275,10 +275,10 @@ final class SimulatedGateway {
     case .acquire(let acquisition):
       send(connection, publishing: 2, { $0.acquire(acquisition, bug) }) { [unowned self] reply, _ in
         guard case .ok = reply else {
-          self.holding?.failed(now: self.now)
+          self.tenure?.failed(now: self.now)
           return
         }
-        self.holding?.acquired()
+        self.tenure?.acquired()
         guard acquisition.token != token else { return }
         self.terms = self.begun(acquisition)
         self.beginTerm(.upstream, unknown: [])
@@ -288,7 +288,7 @@ final class SimulatedGateway {
         connection, publishing: 2,
         { $0.stamp(token, from: from, to: to, expected: sequence, counter: counter, bug) }
       ) { [unowned self] reply, _ in
-        if case .ok = reply { self.holding?.stamped() } else { self.holding?.failed(now: self.now) }
+        if case .ok = reply { self.tenure?.stamped() } else { self.tenure?.failed(now: self.now) }
       }
     case .release(let history, var expected, let successor):
       if bug == .ownWriteAwaited { expected = sequence }
@@ -297,7 +297,7 @@ final class SimulatedGateway {
       send(
         connection, publishing: 2, { [expected] in $0.release(token, history, expected: expected, to: successor, bug) }
       ) { [unowned self] reply, _ in
-        if case .ok = reply { self.giveUp() } else { self.holding?.failed(now: self.now) }
+        if case .ok = reply { self.giveUp() } else { self.tenure?.failed(now: self.now) }
       }
     case .giveUp: giveUp()
     }
@@ -334,7 +334,7 @@ final class SimulatedGateway {
   var hasPending: Bool { !pendingPushes.isEmpty || !pendingChanges.isEmpty }
 
   /// Moves the pending entries into a write. A state contains all entries that were not stored before.
-  private func takeWrite(_ number: UInt64, state: SessionState?) {
+  private func takeWrite(_ number: UInt64, state: StoredState?) {
     var taken = Write(
       number: number, pushes: pendingPushes, changes: pendingChanges, actions: pendingActions, newState: state)
     if let old = write, state != nil || old.number == number {
@@ -352,31 +352,31 @@ final class SimulatedGateway {
 
   private func written(_ reply: RedisReply, _ isConfirmed: Bool) {
     if case .ok = reply {
-      holding?.stored(
+      tenure?.stored(
         isConfirmed: isConfirmed || bug == .noWait,
         last: log.last(where: { entry in
           !pendingPushes.contains(entry)
         })?.id ?? .none)
     } else {
-      holding?.failed(now: now)
+      tenure?.failed(now: now)
     }
     writesChanged()
   }
 
   /// Shows and acknowledges stored entries.
   private func writesChanged() {
-    guard let holding else { return }
-    if let stored = write, holding.sequence == stored.number {
+    guard let tenure else { return }
+    if let stored = write, tenure.sequence == stored.number {
       unconfirmed.append(stored)
       write = nil
     }
-    while let first = unconfirmed.first, holding.confirmed >= first.number {
+    while let first = unconfirmed.first, tenure.confirmed >= first.number {
       unconfirmed.removeFirst()
       do { for action in first.actions { try action() } } catch { world.problem = error as? Violation }
     }
   }
 
-  func submit(_ change: SessionChange, then: @escaping () throws -> Void = {}) {
+  func submit(_ change: StoredChange, then: @escaping () throws -> Void = {}) {
     state.apply(change)
     pendingChanges.append(change)
     pendingActions.append(then)
@@ -390,8 +390,8 @@ final class SimulatedGateway {
 
   // MARK: The session
 
-  private func begin(_ acquisition: Acquisition, _ new: Holding, _ content: RedisContent) {
-    holding = new
+  private func begin(_ acquisition: Acquisition, _ new: Tenure, _ content: RedisContent) {
+    tenure = new
     candidate = nil
     (terms, epoch) = (begun(acquisition), acquisition.epoch)
     (log, state) = (content.pushes, content.state)
@@ -420,10 +420,10 @@ final class SimulatedGateway {
   }
 
   private func closeSocket() {
-    guard bug != .noDeadline || holding == nil || isDead else { return }
+    guard bug != .noDeadline || tenure == nil || isDead else { return }
     isSocketOpen = false
     socketTime = now + .milliseconds(Int64.random(in: 50...300, using: &world.random))
-    for (message, _) in written where holding != nil { submit(.settled(message, .unknown)) }
+    for (message, _) in written where tenure != nil { submit(.settled(message, .unknown)) }
     written = []
   }
 
@@ -445,7 +445,7 @@ final class SimulatedGateway {
   }
 
   private func leave() {
-    if holding == nil {
+    if tenure == nil {
       isDead = true
     } else if !isSilent {
       releaseSoon()
@@ -455,13 +455,13 @@ final class SimulatedGateway {
   private func releaseSoon() {
     isSilent = true
     if bug == .drainingRenews, let endTime, world.time < endTime { return }
-    holding?.releaseSoon(to: watch.successor(for: "s", now: now))
+    tenure?.releaseSoon(to: watch.successor(for: "s", now: now))
   }
 
   private func giveUp() {
-    candidate = Candidate(session: "s", counter: holding?.token.term.counter ?? 0)
+    candidate = Candidate(session: "s", counter: tenure?.token.term.counter ?? 0)
     closeSocket()
-    holding = nil
+    tenure = nil
     (pendingPushes, pendingChanges, pendingActions, write, unconfirmed) = ([], [], [], nil, [])
     needsLoad = true
   }

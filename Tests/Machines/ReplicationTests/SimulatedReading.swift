@@ -8,7 +8,7 @@ import JournalCoding
 extension SimulatedGateway {
   /// Reads new entries after a notification.
   func load(_ connection: RedisConnection) {
-    guard needsLoad, !isLoading, holding == nil || view == nil else { return }
+    guard needsLoad, !isLoading, tenure == nil || view == nil else { return }
     guard bug == .loadBeforeSubscribe || connection.isSubscribed else { return }
     needsLoad = false
     isLoading = true
@@ -33,7 +33,7 @@ extension SimulatedGateway {
         return
       }
       self.loads += 1
-      guard self.holding == nil, case .pushes(let record, let entries) = reply else { return }
+      guard self.tenure == nil, case .pushes(let record, let entries) = reply else { return }
       if bug == .loadBeforeSubscribe, !connection.isSubscribed {
         self.send(connection, { _ in .ok }) { _, _ in connection.isSubscribed = true }
       }
@@ -108,7 +108,7 @@ final class SimulatedReader {
 
   func read(_ gateway: SimulatedGateway, _ world: ReplicationWorld) {
     guard let view = gateway.view else { return }
-    if case .cursor(let cursor) = start, !view.isKnown(cursor), gateway.holding == nil {
+    if case .cursor(let cursor) = start, !view.isKnown(cursor), gateway.tenure == nil {
       // The copy may be outdated, so it is read again first.
       guard let since = awaited[gateway.id], gateway.loads > since + 1 else {
         awaited[gateway.id] = awaited[gateway.id] ?? gateway.loads

@@ -12,7 +12,7 @@ struct PushEntry: Equatable {
 }
 
 /// A change of the state, in `c`.
-enum SessionChange {
+enum StoredChange {
   case opened
   case accepted(Int)
   case intended(through: Int)
@@ -24,7 +24,7 @@ enum MessageOutcome: UInt8 {
 }
 
 /// The state that the changes lead to. The number of a message is its position in the order of posting.
-struct SessionState {
+struct StoredState {
   /// Sorted by number.
   var queue: [Int] = []
   var intended = -1
@@ -40,7 +40,7 @@ struct SessionState {
     outcomes[message] = outcome.rawValue
   }
 
-  mutating func apply(_ change: SessionChange) {
+  mutating func apply(_ change: StoredChange) {
     switch change {
     case .opened: break
     case .accepted(let message):
@@ -58,7 +58,7 @@ struct SessionState {
 struct RedisContent {
   var record = SharedRecord()
   var pushes: [PushEntry] = []
-  var state = SessionState()
+  var state = StoredState()
   var gateways: [GatewayID: [UInt8]] = [:]
 }
 
@@ -114,7 +114,7 @@ final class RedisServer {
 
   func append(
     _ token: HolderToken, _ history: String, expected: UInt64, number: UInt64, _ pushes: [PushEntry],
-    _ changes: [SessionChange], _ bug: PlantedBug?
+    _ changes: [StoredChange], _ bug: PlantedBug?
   ) -> RedisReply {
     guard isSame(content.record.token, token, bug), content.record.history == history else { return .refused }
     guard content.record.sequence == expected || bug == .sequenceIgnored else { return .refused }
@@ -133,7 +133,7 @@ final class RedisServer {
   }
 
   func replace(
-    _ token: HolderToken, _ history: String, expected: UInt64, number: UInt64, _ state: SessionState, _ bug: PlantedBug?
+    _ token: HolderToken, _ history: String, expected: UInt64, number: UInt64, _ state: StoredState, _ bug: PlantedBug?
   ) -> RedisReply {
     guard isSame(content.record.token, token, bug), content.record.history == history,
       content.record.sequence == expected

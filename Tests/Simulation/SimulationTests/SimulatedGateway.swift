@@ -88,12 +88,12 @@ final class SimulatedGateway: JournalHooks {
   // MARK: Sessions
 
   /// Begins a term with the stored state.
-  func hold(_ opened: OpenedJournal) {
+  func becomeHolder(_ opened: OpenedJournal) {
     tenure = queue.tenures.last
     rowsRead = nil
     nonisolated(unsafe) weak let gateway = self
     let permission = WritePermission { gateway?.mayWrite ?? false }
-    shared.hold("default", opened, isAlone ? nil : permission)
+    shared.becomeHolder(of: "default", opened, isAlone ? nil : permission)
     let session = slot.session
     session.startUpkeep(on: loop)
     nonisolated(unsafe) let peer = peer

@@ -241,7 +241,7 @@ final class World: SimulatedGateway.Observer {
     let opened = try store.open(for: gateway.queue, gateway)
     ledger.trace("gateway \(gateway.number) holds")
     if store.isFile { (ledger.isClosed, isClosed, isOpen) = (false, false, true) }
-    gateway.hold(opened)
+    gateway.becomeHolder(opened)
   }
 
   /// Lets the gateways that are not the holder read the entries that were stored since their last reading.

@@ -28,11 +28,11 @@ extension API {
   func respondWithHistory(at now: MonotonicTime, into response: inout Response) {
     response.begin(.ok, "application/json")
     response.content.text.append("{\"instance\":" as StaticString)
-    response.content.text.append(decimal: Int(shared.instance))
+    response.content.text.append(decimal: Int(common.instance))
     response.content.text.append(",\"interval_seconds\":" as StaticString)
     response.content.text.append(seconds: GatewayHistory.interval)
     response.content.text.append(",\"samples\":[" as StaticString)
-    for (index, point) in shared.history.withLock({ $0.points }).enumerated() {
+    for (index, point) in common.history.withLock({ $0.points }).enumerated() {
       if index > 0 { response.content.text.append(",") }
       point.write(at: now, into: &response.content.text)
     }

@@ -64,28 +64,28 @@ final class OutboxPump: TimerTarget {
   func fill(_ connection: UpstreamConnection, room: Int, ping: () -> UInt64?) -> (messages: Int, ping: UInt64?) {
     batch.removeAll(keepingCapacity: true)
     let largest = connection.largestCompressedAtOnce
-    let (leavesMore, next, barrier) = handle.update { shared in
-      if let journal = handle.journal { handle.permitStored(&shared, journal) }
-      shared.outbox.takeBatch(
+    let (leavesMore, next, barrier) = handle.update { guarded in
+      if let journal = handle.journal { handle.permitStored(&guarded, journal) }
+      guarded.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: room, largest: largest, except: connection.compressedAhead,
         now: loop.now, into: &batch)
-      if shared.calls.pending > 0 {
-        for message in batch { shared.calls.taken(message.sequence, by: connection.generation) }
+      if guarded.calls.pending > 0 {
+        for message in batch { guarded.calls.taken(message.sequence, by: connection.generation) }
       }
-      if let journal = handle.journal, shared.outbox.hasWaiting {
+      if let journal = handle.journal, guarded.outbox.hasWaiting {
         handle.requestIntent(
-          &shared, journal, messages: Self.messagesPerTurn, bytes: max(room, Self.minimumIntent), now: loop.now)
+          &guarded, journal, messages: Self.messagesPerTurn, bytes: max(room, Self.minimumIntent), now: loop.now)
       }
-      let next = largest < .max ? shared.outbox.next(largerThan: largest) : nil
-      mayHaveLosses = mayHaveLosses || !shared.outbox.ledger.losses.isEmpty
-      let barrier = batch.isEmpty ? Barrier.none : recordBarrier(in: &shared, on: connection.generation, ping)
-      return (shared.outbox.hasWaiting, next, barrier)
+      let next = largest < .max ? guarded.outbox.next(largerThan: largest) : nil
+      mayHaveLosses = mayHaveLosses || !guarded.outbox.ledger.losses.isEmpty
+      let barrier = batch.isEmpty ? Barrier.none : recordBarrier(in: &guarded, on: connection.generation, ping)
+      return (guarded.outbox.hasWaiting, next, barrier)
     }
     let rejected = connection.append(batch)
     if !rejected.isEmpty {
       mayHaveLosses = true
-      handle.update { shared in
-        for (sequence, reason) in rejected { shared.outbox.reject(sequence, because: reason) }
+      handle.update { guarded in
+        for (sequence, reason) in rejected { guarded.outbox.reject(sequence, because: reason) }
       }
     }
     // `room` and the rate limit restrict a batch, and the session's own messages may use all of `room`. The rest is
@@ -119,9 +119,9 @@ final class OutboxPump: TimerTarget {
   /// The kernel has accepted every message through `sequence`. Returns whether the outbox is empty now, and whether
   /// messages of an earlier sending connection are not settled yet.
   func written(through sequence: UInt64) -> (isEmpty: Bool, isRetiring: Bool) {
-    handle.update { shared in
-      shared.outbox.written(through: sequence)
-      return (shared.outbox.isEmpty, shared.outbox.retiringConnection != nil)
+    handle.update { guarded in
+      guarded.outbox.written(through: sequence)
+      return (guarded.outbox.isEmpty, guarded.outbox.retiringConnection != nil)
     }
   }
 
@@ -138,15 +138,15 @@ final class OutboxPump: TimerTarget {
 
   /// Records the ping that must follow the messages just sent, if there is one.
   private func recordBarrier(
-    in shared: inout SessionHandle.Shared, on generation: Generation, _ ping: () -> UInt64?
+    in guarded: inout SessionHandle.Guarded, on generation: Generation, _ ping: () -> UInt64?
   ) -> Barrier {
-    let messagesWithoutBarrier = shared.outbox.messagesWithoutBarrier
+    let messagesWithoutBarrier = guarded.outbox.messagesWithoutBarrier
     guard messagesWithoutBarrier > 0 else { return .none }
-    guard shared.confirmationWaiters > 0 || messagesWithoutBarrier >= UInt64(settings.barrierMessages) else {
+    guard guarded.confirmationWaiters > 0 || messagesWithoutBarrier >= UInt64(settings.barrierMessages) else {
       return .later
     }
     guard let counter = ping() else { return .none }
-    shared.outbox.barrierSent(counter, on: generation)
+    guarded.outbox.barrierSent(counter, on: generation)
     return .now(counter)
   }
 
@@ -167,7 +167,7 @@ final class OutboxPump: TimerTarget {
 
   /// The counter of the ping that must follow the messages sent on the connection of this generation; nil if none must.
   func barrierIfDue(on generation: Generation, ping: () -> UInt64?) -> UInt64? {
-    counter(of: handle.shared.withLock { recordBarrier(in: &$0, on: generation, ping) })
+    counter(of: handle.guarded.withLock { recordBarrier(in: &$0, on: generation, ping) })
   }
 
   /// The earliest time at which `barrierDelay` may cause another ping. Messages that may be sent again count against
@@ -180,7 +180,7 @@ final class OutboxPump: TimerTarget {
   /// Records that a ping with this counter is sent. Any ping is a barrier for the messages before it.
   func pingSent(_ counter: UInt64, on generation: Generation) {
     lastBarrier = loop.now
-    handle.shared.withLock { $0.outbox.barrierSent(counter, on: generation) }
+    handle.guarded.withLock { $0.outbox.barrierSent(counter, on: generation) }
   }
 
   /// A pong has arrived: the messages before its ping are confirmed, and it makes room for another ping, which may be
@@ -195,15 +195,15 @@ final class OutboxPump: TimerTarget {
   ///   pong does not count.
   func pongReceived(
     _ counter: UInt64, on generation: Generation, isOurs: Bool, sending: Generation?, ping: () -> UInt64?,
-    publish: (inout SessionHandle.Shared) -> Void
+    publish: (inout SessionHandle.Guarded) -> Void
   ) -> (ping: UInt64?, isRetiring: Bool)? {
-    let result = handle.update { shared -> (oldest: MonotonicTime?, barrier: Barrier, isRetiring: Bool)? in
-      let retiring = shared.outbox.retiringConnection
+    let result = handle.update { guarded -> (oldest: MonotonicTime?, barrier: Barrier, isRetiring: Bool)? in
+      let retiring = guarded.outbox.retiringConnection
       guard isOurs || retiring == generation else { return nil }
-      shared.outbox.confirm(counter, on: generation)
-      publish(&shared)
-      let barrier = sending.map { recordBarrier(in: &shared, on: $0, ping) } ?? .none
-      return (shared.outbox.oldestConfirmed, barrier, retiring != nil)
+      guarded.outbox.confirm(counter, on: generation)
+      publish(&guarded)
+      let barrier = sending.map { recordBarrier(in: &guarded, on: $0, ping) } ?? .none
+      return (guarded.outbox.oldestConfirmed, barrier, retiring != nil)
     }
     guard let result else { return nil }
     if let oldest = result.oldest { handle.metrics.confirmations.observe(loop.now - oldest) }
@@ -212,7 +212,7 @@ final class OutboxPump: TimerTarget {
 
   // MARK: Connections
 
-  var retiringConnection: Generation? { handle.shared.withLock { $0.outbox.retiringConnection } }
+  var retiringConnection: Generation? { handle.guarded.withLock { $0.outbox.retiringConnection } }
 
   /// `confirms`: whether pings confirm the messages of this connection.
   func startSending(on generation: Generation, confirms: Bool) {
@@ -230,13 +230,13 @@ final class OutboxPump: TimerTarget {
     armTimer(includesPermits: false)
   }
 
-  func resume() { handle.shared.withLock { $0.outbox.resume() } }
+  func resume() { handle.guarded.withLock { $0.outbox.resume() } }
 
   /// Settles the messages of an earlier sending connection. Returns false if it has no messages to settle.
   func settle(_ generation: Generation, partiallyWritten: UInt64?) -> Bool {
-    handle.update { shared in
-      guard shared.outbox.isRetiring(generation) else { return false }
-      shared.outbox.settle(partiallyWritten: partiallyWritten)
+    handle.update { guarded in
+      guard guarded.outbox.isRetiring(generation) else { return false }
+      guarded.outbox.settle(partiallyWritten: partiallyWritten)
       mayHaveLosses = true
       return true
     }
@@ -245,9 +245,9 @@ final class OutboxPump: TimerTarget {
   /// Closes the outbox if it is empty and no call waits for its reply, or if `mayWait` is false. Returns whether it
   /// closed it. The check and the closing happen under one lock, so no message can be accepted in between.
   func closeIfFlushed(mayWait: Bool) -> Bool {
-    handle.update { shared in
-      guard !mayWait || shared.outbox.isEmpty && shared.calls.pending == 0 else { return false }
-      shared.outbox.close()
+    handle.update { guarded in
+      guard !mayWait || guarded.outbox.isEmpty && guarded.calls.pending == 0 else { return false }
+      guarded.outbox.close()
       mayHaveLosses = true
       return true
     }
@@ -259,9 +259,9 @@ final class OutboxPump: TimerTarget {
   /// `includesPermits` must be false unless a connection can accept messages. A blocked connection resumes by itself,
   /// and a permit in the past would wake the loop for nothing.
   func armTimer(includesPermits: Bool) {
-    let next = handle.shared.withLock { shared in
-      let expiry = shared.outbox.nextExpiry() ?? .distantFuture
-      return includesPermits ? min(expiry, shared.outbox.nextPermit(now: loop.now) ?? expiry) : expiry
+    let next = handle.guarded.withLock { guarded in
+      let expiry = guarded.outbox.nextExpiry() ?? .distantFuture
+      return includesPermits ? min(expiry, guarded.outbox.nextPermit(now: loop.now) ?? expiry) : expiry
     }
     guard timer?.deadline != next else { return }
     if let timer { loop.cancel(timer.timer) }
@@ -288,7 +288,7 @@ final class OutboxPump: TimerTarget {
   }
 
   private func barrierDelayEnded() {
-    let (messagesWithoutBarrier, isAwaited) = handle.shared.withLock {
+    let (messagesWithoutBarrier, isAwaited) = handle.guarded.withLock {
       ($0.outbox.messagesWithoutBarrier, $0.confirmationWaiters > 0)
     }
     guard messagesWithoutBarrier > 0 else { return }
@@ -318,7 +318,7 @@ final class OutboxPump: TimerTarget {
   func reportLosses() {
     guard mayHaveLosses, lossTimer == nil else { return }
     mayHaveLosses = false
-    guard handle.shared.withLock({ !$0.outbox.ledger.losses.isEmpty }) else { return }
+    guard handle.guarded.withLock({ !$0.outbox.ledger.losses.isEmpty }) else { return }
     if loop.now < nextLossReport {
       lossTimer = schedule(.losses, at: nextLossReport)
     } else {

@@ -13,13 +13,14 @@ import UpstreamSession
 extension SessionDriver: SignalTarget {
   /// Handles the messages posted and commands queued since the last call.
   func signalled() {
-    let (commandCount, hasWaiting, isConnectionRequested, isConfirmationAwaited, wasPaused) = handle.shared.withLock {
-      shared in
-      pump.mayHaveLosses = pump.mayHaveLosses || !shared.outbox.ledger.losses.isEmpty
-      defer { (shared.isConnectionRequested, shared.isReadingPaused) = (false, false) }
+    let (commandCount, hasWaiting, isConnectionRequested, isConfirmationAwaited, wasPaused) = handle.guarded.withLock {
+      guarded in
+      pump.mayHaveLosses = pump.mayHaveLosses || !guarded.outbox.ledger.losses.isEmpty
+      defer { (guarded.isConnectionRequested, guarded.isReadingPaused) = (false, false) }
       return (
-        shared.commands.count, shared.outbox.hasWaiting, shared.isConnectionRequested, shared.confirmationWaiters > 0,
-        shared.isReadingPaused
+        guarded.commands.count, guarded.outbox.hasWaiting, guarded.isConnectionRequested,
+        guarded.confirmationWaiters > 0,
+        guarded.isReadingPaused
       )
     }
     // Each connection pauses again if it must.
@@ -27,7 +28,7 @@ extension SessionDriver: SignalTarget {
     if wasPaused { for connection in connections { connection.resumeReading() } }
     // One by one: until the last command is performed, the status shows the desired state that it requests
     // (`StatusBoard`).
-    for _ in 0..<commandCount { perform(handle.shared.withLock { $0.commands.removeFirst() }) }
+    for _ in 0..<commandCount { perform(handle.guarded.withLock { $0.commands.removeFirst() }) }
     sendStoredAcknowledgements()
     // The last call that a shutdown waits for may have ended.
     endIfFlushed()

@@ -59,7 +59,7 @@ final class SessionDriver {
       let driver = SessionDriver(handle, dialer: makeDialer(context), loop: context)
       // The handle keeps the signal alive, and the signal keeps the driver alive.
       let signal = context.makeSignal(for: driver)
-      handle.shared.withLock { $0.signal = signal }
+      handle.guarded.withLock { $0.signal = signal }
       driver.signalled()
       return nil
     }
@@ -287,7 +287,7 @@ final class SessionDriver {
 
   private func resubscribe(on connection: UpstreamConnection) {
     let count = runner.resubscribe(on: connection) { message in
-      handle.shared.withLock { $0.outbox.progress(of: message) }
+      handle.guarded.withLock { $0.outbox.progress(of: message) }
     }
     if count > 0 { merger.sent(count) }
   }
@@ -308,7 +308,9 @@ final class SessionDriver {
   /// An on-demand session becomes idle when no message is pending, no poll is held and no stream is open. Messages,
   /// polls and streams that arrived or returned since then wake it.
   private func wakeIfIdle() {
-    guard machine.observed == .idle, sink.hasReaders || handle.shared.withLock({ $0.outbox.hasWaiting }) else { return }
+    guard machine.observed == .idle, sink.hasReaders || handle.guarded.withLock({ $0.outbox.hasWaiting }) else {
+      return
+    }
     apply(machine.demand(now: loop.now))
   }
 
@@ -330,12 +332,12 @@ final class SessionDriver {
     guard machine.isShuttingDown, machine.observed == .stopped, connections.isEmpty else { return }
     pump.stop()
     runner.end()
-    let (signal, whenEnded, isFirst) = handle.update { shared in
-      shared.outbox.close()
-      let isFirst = !shared.hasEnded
-      shared.hasEnded = true
-      let result = (shared.signal, shared.whenEnded, isFirst)
-      (shared.signal, shared.whenEnded) = (nil, nil)
+    let (signal, whenEnded, isFirst) = handle.update { guarded in
+      guarded.outbox.close()
+      let isFirst = !guarded.hasEnded
+      guarded.hasEnded = true
+      let result = (guarded.signal, guarded.whenEnded, isFirst)
+      (guarded.signal, guarded.whenEnded) = (nil, nil)
       return result
     }
     signal?.close()
@@ -382,7 +384,7 @@ extension SessionDriver: TimerTarget {
     // or a stream is open, and while a call waits for its reply.
     if settings.session.onDemand,
       sink.hasReaders
-        || handle.shared.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.pending > 0 })
+        || handle.guarded.withLock({ !$0.outbox.isEmpty || $0.outbox.unconfirmed > 0 || $0.calls.pending > 0 })
     {
       apply(machine.demand(now: loop.now))
     }

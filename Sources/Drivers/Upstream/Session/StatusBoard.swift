@@ -30,26 +30,26 @@ final class StatusBoard {
   func publish(_ machine: borrowing SessionStateMachine) {
     let figures = machine.figures
     guard figures != published || !changedFacts.isEmpty else { return }
-    let hasChangedState = handle.shared.withLock { shared in
-      let (last, desired) = (shared.status.facts.transitions.newest?.sequence, shared.status.figures.desired)
-      show(figures, in: &shared)
-      if let facts = changedFacts.first { shared.status.facts = facts }
+    let hasChangedState = handle.guarded.withLock { guarded in
+      let (last, desired) = (guarded.status.facts.transitions.newest?.sequence, guarded.status.figures.desired)
+      show(figures, in: &guarded)
+      if let facts = changedFacts.first { guarded.status.facts = facts }
       // Transitions are compared, not states: two of them may lead back to the same state.
-      return shared.status.facts.transitions.newest?.sequence != last || shared.status.figures.desired != desired
+      return guarded.status.facts.transitions.newest?.sequence != last || guarded.status.figures.desired != desired
     }
     if hasChangedState { handle.noteStateChange() }
     changedFacts = []
   }
 
   /// Shows the figures of the machine.
-  func show(_ figures: SessionFigures, in shared: inout SessionHandle.Shared) {
+  func show(_ figures: SessionFigures, in guarded: inout SessionHandle.Guarded) {
     published = figures
-    let (since, desired) = (shared.status.figures.since, shared.status.figures.desired)
-    shared.status.figures = figures
+    let (since, desired) = (guarded.status.figures.since, guarded.status.figures.desired)
+    guarded.status.figures = figures
     // The machine has no time before its first transition.
-    shared.status.figures.since = max(since, figures.since)
+    guarded.status.figures.since = max(since, figures.since)
     // A requested state is shown at once, and until the machine has processed the command.
-    if !shared.commands.isEmpty { shared.status.figures.desired = desired }
+    if !guarded.commands.isEmpty { guarded.status.figures.desired = desired }
   }
 
   /// Called when a command is performed. Its desired state was shown at once; the next `publish` shows the desired
@@ -76,7 +76,7 @@ final class StatusBoard {
   }
 
   private func change(_ body: (inout SessionStatus.Facts) -> Void) {
-    if changedFacts.isEmpty { changedFacts.append(handle.shared.withLock { $0.status.facts }) }
+    if changedFacts.isEmpty { changedFacts.append(handle.guarded.withLock { $0.status.facts }) }
     body(&changedFacts[0])
   }
 

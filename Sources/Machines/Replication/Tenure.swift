@@ -8,7 +8,7 @@ import ByteStreams
 ///
 /// A *write* is a batch of entries or a whole state. Its number is greater than all numbers before. A write that is
 /// sent again has the same number and the same content, since the first one may still arrive.
-package struct Holding: Sendable {
+package struct Tenure: Sendable {
   package enum Command: Hashable, Sendable {
     case none
     /// Read the record, then WAIT; report `observed`.

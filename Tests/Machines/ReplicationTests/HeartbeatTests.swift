@@ -5,7 +5,7 @@ import Testing
 @testable import Replication
 
 /// The deadline of a gateway, and the duration of a take-over if nothing else fails.
-@Suite struct LeaseTests {
+@Suite struct HeartbeatTests {
   private func at(_ milliseconds: Int64) -> MonotonicTime { .zero + .milliseconds(milliseconds) }
 
   @Test func theDeadlineCountsFromTheSendingOfAConfirmedHeartbeat() {
@@ -134,7 +134,7 @@ import Testing
     while world.time < 3000 + Int(seed % 10) * 25 { try world.turn(withFaults: false) }
     let holder = try #require(world.gateways.first { $0.mayWrite })
     end(world, holder)
-    while holder.holding != nil, !holder.isDead { try world.turn(withFaults: false) }
+    while holder.tenure != nil, !holder.isDead { try world.turn(withFaults: false) }
     let start = world.time
     while !world.gateways.contains(where: { $0 !== holder && $0.mayWrite }) {
       try world.turn(withFaults: false)

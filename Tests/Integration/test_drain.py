@@ -49,8 +49,10 @@ async def test_the_log_says_what_each_step_waits_for(raw_upstream, gateway_for):
         await upgrade(reader, writer)
         await asyncio.Event().wait()
 
-    settings = {f"DRAWBRIDGE_SHUTDOWN_{step}": "10m" for step in ("PAUSE", "DRAIN", "FLUSH")}
-    gateway = await gateway_for(await raw_upstream(deaf), env={**settings, "DRAWBRIDGE_SHUTDOWN_PAUSE": "2500ms"})
+    settings = {f"DRAWBRIDGE_SHUTDOWN_{step}": "10m" for step in ("DRAIN", "FLUSH")}
+    settings |= {"DRAWBRIDGE_SHUTDOWN_PAUSE": "2500ms", "DRAWBRIDGE_UPSTREAM_QUEUE_BYTES": "32MiB"}
+    gateway = await gateway_for(await raw_upstream(deaf), env=settings)
+    # Both fit into the queue, and not both into the buffers of the kernel.
     size = 8 << 20
     assert (await gateway.client().send("x" * size)).status == 202
     assert (await gateway.client().send("y" * size)).status == 202

@@ -102,7 +102,8 @@ final class TestGateway: RedisStoreDelegate {
   deinit {
     mailbox.close()
     loop.stop()
-    loop.join()
+    // The loop calls its delegate, so it may have the last reference. It cannot wait for its own end.
+    Thread.detachNewThread { [loop] in loop.join() }
   }
 
   var state: State { shared.withLock { $0 } }

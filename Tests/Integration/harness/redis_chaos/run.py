@@ -13,9 +13,9 @@ A run asserts:
 5. An accepted message has one id and one final state, which does not change, except that `confirmed` may become
    `unknown`. At the end each gateway reports the same state. A confirmed message has arrived. An expired, replaced or
    rejected message has not, nor has a message whose requests all got 409 or 503. No message arrives twice.
-6. No push has two live leases for more than 0.1 s, and no push comes again after its acknowledgement got 200. Each push of the log is
-   leased. Live leases from before a step of a gateway's clock, or from before a restart of the only server, are not
-   compared with later leases. No leases are compared while the clocks of the gateways differ.
+6. No push has two live leases for more than 0.1 s, and no push comes again after its acknowledgement got 200. Each push
+   of the log is leased. Live leases from before a step of a gateway's clock, or from before a restart of the only
+   server, are not compared with later leases. No leases are compared while the clocks of the gateways differ.
 7. If nothing else fails, the next connection is open within a tenure and 0.3 s after a crash, and within 0.5 s after a
    release, each with 2 s of slack. Within 90 s after the last fault all servers are replicas of one primary, and within
    10 s more the session works at each gateway. Within 90 s a POST with a key succeeds and the state of a message is

@@ -1,10 +1,10 @@
 import ByteStreams
 import Consumers
-import Host
 import Journal
 import JournalCoding
 import Reactor
 import Threading
+import Upstream
 
 /// The consumers of a session that is stored.
 extension ConcurrentConsumers {
@@ -48,11 +48,5 @@ extension ConcurrentConsumers {
     // The lock orders this call with requests that begin to wait. Such a request either finds its change stored, or is
     // counted here and notified.
     if storeWaiters.withLock({ $0 > 0 }) { notifier.notify() } else { pushed() }
-  }
-}
-
-extension JournalClock {
-  static var present: JournalClock {
-    JournalClock(now: ProcessInformation.monotonicTime(), wallClock: ProcessInformation.wallClockMilliseconds())
   }
 }

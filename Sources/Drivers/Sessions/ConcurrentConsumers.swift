@@ -6,6 +6,7 @@ import Reactor
 import Synchronization
 import Threading
 import Totals
+import Upstream
 
 /// The consumers of one session. Thread-safe, since all event loops use them.
 ///

@@ -5,6 +5,7 @@ import JournalCoding
 import Reactor
 import Synchronization
 import Threading
+import Upstream
 
 /// An inbox that follows the inbox of another gateway. One thread changes it.
 extension ConcurrentInbox {

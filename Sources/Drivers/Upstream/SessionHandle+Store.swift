@@ -67,7 +67,7 @@ struct ResumedProtocol: Sendable {
 }
 
 extension JournalClock {
-  static var present: JournalClock {
+  package static var present: JournalClock {
     JournalClock(now: ProcessInformation.monotonicTime(), wallClock: ProcessInformation.wallClockMilliseconds())
   }
 }

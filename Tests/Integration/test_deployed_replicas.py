@@ -144,7 +144,7 @@ class Server(Program):
 @pytest_asyncio.fixture
 async def deployed(start, tmp_path, gateway_for, upstream):
     """Starts everything in compose.yaml. Returns the gateways, a client behind HAProxy, and a client of a Sentinel."""
-    # No other test uses these addresses. 127.N.* stands for 172.31.* of the file.
+    # No other test uses these addresses. 127.N.* replaces 172.31.* of the file.
     network = f"127.{random.randrange(32, 250)}."
 
     def here(text):
@@ -220,7 +220,7 @@ async def test_everything_runs_together(deployed, upstream):
     await client.accepted("after the kill")
     assert (await upstream.has_received(len(sent) + 1))[len(sent) :] == ["after the kill"]
     assert len(upstream.requests) == 2
-    # Then a Sentinel is told to promote another primary at once.
+    # Then a Sentinel promotes another primary at once.
     primary = await sentinel.sentinel_get_master_addr_by_name("main")
 
     async def begins():

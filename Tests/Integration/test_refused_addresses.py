@@ -56,7 +56,7 @@ HAS_IPV6 = any(not line.endswith(" lo") for line in Path("/proc/net/if_inet6").r
 
 @needs_nameserver
 async def test_a_name_that_changes_its_address_is_judged_at_every_connection(sessions_for, start, tmp_path):
-    """Here 127.0.0.1 is allowed and stands for a public address, and 127.0.0.2 stands for a private address."""
+    """Here 127.0.0.1 is allowed, like a public address, and 127.0.0.2 is refused, like a private address."""
     upstream, hidden = await start(Upstream()), Upstream(host="127.0.0.2")
     hidden.port = upstream.port
     await start(hidden)

@@ -223,7 +223,7 @@ package final class Session: Sendable {
     upstream.start(on: loop, resolver: resolver)
   }
 
-  /// Starts the timers of the session, apart from those of the connection.
+  /// Starts the timers of the session. The connection has its own timers.
   func startUpkeep(on loop: EventLoop) {
     loop.submit { [self] context in SessionUpkeep(self, loop: context) }
     loop.submit { [consumers] context in ConsumerClock(consumers, loop: context) }

@@ -107,7 +107,7 @@ class CheckingHAProxy(HAProxy):
 
 
 class Envoy(ReverseProxy):
-    """Envoy, which ends a request after 15 seconds, and tells the gateway so (`x-envoy-expected-rq-timeout-ms`)."""
+    """Envoy. It ends a request after 15 seconds, and announces this limit (`x-envoy-expected-rq-timeout-ms`)."""
 
     program = "envoy"
 

@@ -140,7 +140,7 @@ async def forever(conversation):
 
 
 class Reader:
-    """Reads all pushes. The word 'gap' stands for a gap between them."""
+    """Reads all pushes. A gap between them is the word 'gap' in `seen`."""
 
     def __init__(self, client):
         self.client = client

@@ -99,7 +99,7 @@ import Testing
     #expect(error("name \u{FEFF}") != nil && error("\u{FEFF}" + line("a", "t")) != nil)
   }
 
-  /// The log must not repeat a token that somebody has put into the file by mistake.
+  /// The log must not repeat a token that was put into the file by mistake.
   @Test func anErrorShowsNoWordThatCouldBeAToken() throws {
     for text in ["name s3cret-t0ken scopes=send", "name sha256:s3cret-t0ken", "s3cret-t0ken=", "name s3cret-t0ken=a"] {
       #expect(error(text)?.contains("s3cret") == false)

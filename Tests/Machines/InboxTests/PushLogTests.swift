@@ -210,8 +210,7 @@ extension PushLog {
     #expect(try data(log.first(.validator(log.start))) == [1])
   }
 
-  /// While the log appends and trims messages, the messages that a reader gets and the messages that it is told it
-  /// missed add up to all messages.
+  /// While the log appends and trims messages, each message is either delivered to a reader or reported to it as missed.
   @Test(arguments: 1...20)
   func deliveredAndMissedAddUp(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)

@@ -31,7 +31,7 @@ extension UpstreamSettings {
 /// The features of an application protocol besides pushes: events, announced heartbeats, namespaces, and a state that
 /// outlives the connection.
 extension SessionDriver {
-  /// After this many pings without a pong, a log line tells the operator that the upstream does not respond to pings.
+  /// After this many pings without a pong, the log says that the upstream does not respond to pings.
   private static var unansweredPingLimit: Int { 3 }
 
   func handle(_ news: ProtocolNews, of connection: UpstreamConnection) {

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import shutil
@@ -42,10 +43,27 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("load") is None)
 
 
+# A teardown stops servers, which takes seconds on a busy machine.
+_TEARDOWN_LIMIT = 180
+
+_standard_error = pytest.StashKey[int]()
+
+
+def pytest_configure(config):
+    # Here, pytest does not capture standard error.
+    config.stash[_standard_error] = os.dup(2)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown():
-    # Code after this `yield` runs after the fixtures have stopped their servers.
-    yield
+def pytest_runtest_teardown(item):
+    # pytest-timeout does not limit the teardown of a test that has failed. A teardown that hangs ends this process with
+    # a stack trace. Then pytest-xdist reports the test, and starts another process.
+    faulthandler.dump_traceback_later(_TEARDOWN_LIMIT, exit=True, file=item.config.stash[_standard_error])
+    try:
+        # Code after this `yield` runs after the fixtures have stopped their servers.
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     release_ports()
 
 

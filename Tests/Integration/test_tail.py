@@ -12,6 +12,7 @@ import ssl
 import pytest
 
 from harness.gateway import BINARY, run
+from harness.processes import descendants, kill_all
 from harness.raw import linger, read_head, says
 from harness.waiting import eventually
 
@@ -90,8 +91,11 @@ class Tail:
 
     async def stop(self):
         if self.process.returncode is None:
+            # The commands of a worker have its standard output. Without their end, the readers wait for ever.
+            commands = descendants(self.process.pid)
             self.process.kill()
             await self.process.wait()
+            kill_all(commands)
         await asyncio.gather(*self._readers)
         if self._terminal:
             asyncio.get_running_loop().remove_reader(self._main)

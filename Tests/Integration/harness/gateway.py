@@ -202,11 +202,15 @@ class Gateway:
         await eventually(is_ready, within=within, what="/readyz answers 200")
         return self
 
-    async def manage(self, path):
-        """GET on the management listener, always over the same connection."""
+    async def manage(self, path, headers=None):
+        """GET on the management listener, always over the same connection: it accepts few."""
         if self._management is None:
             self._management = self.client("management")
-        return await self._management.request("GET", path)
+        return await self._management.request("GET", path, headers=headers)
+
+    async def clock(self):
+        """Seconds on the monotonic clock of the gateway."""
+        return (await self.manage("/", headers={"Accept": "application/json"})).json["seconds"]
 
     async def status_page(self):
         answer = await self.manage("/")

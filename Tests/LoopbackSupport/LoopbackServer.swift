@@ -9,7 +9,7 @@ package final class LoopbackServer: Sendable {
 
   /// Starts to listen, but accepts nothing before `serve`.
   package init() throws {
-    descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+    descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
     address = try Sockets.localAddress(of: descriptor)
     loop = try EventLoop(index: 0)
   }

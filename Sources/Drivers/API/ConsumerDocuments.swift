@@ -176,11 +176,11 @@ struct ConsumerDocument {
     let document = try RequestDocument(
       body, limit: Self.limit,
       accepting: ["start", "share", "visibility", "max_deliveries", "order_by", "topics", "idle"])
-    settings.isShared = try document.boolean("share") ?? false
+    settings.isWorkSharing = try document.boolean("share") ?? false
     if let start = try document.parsed("start", StartingPoint.expectation, { StartingPoint(cursor: $0.span) }) {
       self.start = start
     }
-    if !settings.isShared {
+    if !settings.isWorkSharing {
       for name in ["visibility", "max_deliveries", "order_by"] where document.has(name) {
         throw ProblemError(
           .invalidDocument,

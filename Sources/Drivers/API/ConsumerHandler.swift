@@ -197,7 +197,7 @@ extension ConsumerTarget {
     case .differs(let settings):
       ProblemError(
         .consumerConflict,
-        "consumer '\(name)' has share \(settings.isShared) and order_by \(settings.order?.text ?? "null"), which cannot be changed: use the same, another name, or delete it first"
+        "consumer '\(name)' has share \(settings.isWorkSharing) and order_by \(settings.order?.text ?? "null"), which cannot be changed: use the same, another name, or delete it first"
       )
     case .tooMany:
       ProblemError(
@@ -213,7 +213,7 @@ extension ConsumerTarget {
           detail:
             "the consumers of all sessions that clients create use all memory for them: delete some, or create this one with fewer or shorter topics",
           retryAfter: 60))
-    case .isShared:
+    case .isWorkSharing:
       ProblemError(
         .consumerConflict,
         "consumer '\(name)' is shared, and 'ack' is for consumers that are not: acknowledge leases with POST \(path)/settle"

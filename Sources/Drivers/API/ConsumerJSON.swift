@@ -17,8 +17,9 @@ enum ConsumerJSON {
     output.append("{\"name\":\"" as StaticString)
     output.append(status.name)
     output.append(
-      settings.isShared ? "\",\"share\":true,\"visibility\":\"" : "\",\"share\":false,\"visibility\":" as StaticString)
-    if settings.isShared {
+      settings.isWorkSharing
+        ? "\",\"share\":true,\"visibility\":\"" : "\",\"share\":false,\"visibility\":" as StaticString)
+    if settings.isWorkSharing {
       output.append(settings.visibility.text)
       output.append("\",\"max_deliveries\":" as StaticString)
       output.append(decimal: Int(settings.maximumDeliveries))

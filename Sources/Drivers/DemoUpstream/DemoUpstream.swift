@@ -12,7 +12,7 @@ package final class DemoUpstream: Sendable {
   private let loop: EventLoop
 
   package init(tickEvery interval: TimeSpan = .seconds(5)) throws(SystemError) {
-    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+    let descriptor = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
     address = try Sockets.localAddress(of: descriptor)
     loop = try EventLoop(index: 0)
     loop.submit { context in

@@ -27,7 +27,7 @@ extension HTTPConnection: InputTarget {
       case .ready: return true
       case .woken: guard await flush() else { return false }
       case .closed: return false
-      case .deadline where isHeld:
+      case .deadline where hasHeldRequest:
         finishHolding()
         return true
       case .deadline: return timeOut()
@@ -37,7 +37,7 @@ extension HTTPConnection: InputTarget {
   }
 
   var inputDeadline: MonotonicTime {
-    if isHeld { return waitingDeadline() }
+    if hasHeldRequest { return waitingDeadline() }
     // Idle connections of peers stay open during a drain: other gateways send requests until they know the next holder.
     if listener.role == .peer { return phase.deadline(worker.peerTimeouts) }
     let deadline = phase.deadline(worker.timeouts)
@@ -52,7 +52,7 @@ extension HTTPConnection: InputTarget {
     isIdleWait = false
     while true {
       let need: Need
-      if isHeld {
+      if hasHeldRequest {
         let isWaiting = canWait(after: .ready)
         if channel.isClosed { return true }
         if layers != nil, hasUnsent {

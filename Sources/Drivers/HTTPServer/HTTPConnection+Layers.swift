@@ -49,7 +49,7 @@ extension HTTPConnection {
   }
 
   /// Memory of the output that the kernel has not accepted, in bytes.
-  var unsentBytes: Int { pending.heldBytes + (layers?.pendingBytes ?? 0) }
+  var unsentBytes: Int { pending.memoryBytes + (layers?.pendingBytes ?? 0) }
 
   @inline(never)
   func flush(_ queue: inout OutputQueue, through layers: ConnectionLayers) -> OutputQueue.FlushResult {

@@ -116,7 +116,7 @@ extension HTTPConnection {
 
   @inline(never)
   func beginHolding() {
-    isHeld = true
+    hasHeldRequest = true
     releaseIdleInput()
     layers?.releaseIdleStorage()
     if case .request(let request) = waiting { request.heldCount?.add(1) }
@@ -132,7 +132,7 @@ extension HTTPConnection {
 
   @inline(never)
   func endHolding() {
-    isHeld = false
+    hasHeldRequest = false
     if case .request(let request) = waiting { request.heldCount?.add(-1) }
     if let registration { worker.heldRequests.unregister(registration) }
     registration = nil

@@ -46,14 +46,14 @@ final class HTTPConnection: LoopTask {
   /// The client's own id of the request in `waiting`, for a problem document. Empty if there is none, so that it takes
   /// no memory.
   var heldRequestID: [UInt8] = []
-  /// The registration in `HeldRequests` while `isHeld`.
+  /// The registration in `HeldRequests` while `hasHeldRequest`.
   var registration: HeldRequests.Registration?
   /// Responses that the kernel has not accepted yet.
   var pending = OutputQueue()
   var phase: RequestPhase
   var isIdleWait = false
   /// Whether the request or stream in `waiting` is held.
-  var isHeld = false
+  var hasHeldRequest = false
   /// The need that `processInput` has left to `serve()`.
   var openNeed: Need?
   /// How many parts of the worker's deferred output are responses of this connection.
@@ -105,7 +105,7 @@ final class HTTPConnection: LoopTask {
 
   func run() async {
     await serve()
-    if isHeld { endHolding() }
+    if hasHeldRequest { endHolding() }
     if deferredParts > 0 { worker.sendDeferred() }
     if access != nil { reportAborted() }
     abandon()
@@ -331,7 +331,8 @@ final class HTTPConnection: LoopTask {
   /// one turn is not counted, since it is freed before others can add to it. Its memory doubles when it grows, so few
   /// reads change the total.
   private func countBody() {
-    guard case .accepted(let exchange) = current, let bytes = exchange.body?.heldBytes, bytes != countedBodyBytes else {
+    guard case .accepted(let exchange) = current, let bytes = exchange.body?.memoryBytes, bytes != countedBodyBytes
+    else {
       return
     }
     countedBodyBytes = bytes

@@ -60,16 +60,16 @@ package struct BoundListener: Sendable {
   package init(_ address: SocketAddress, loops: Int) throws(SystemError) {
     isInherited = false
     if case .unix(let path) = address {
-      descriptors = [try Sockets.listen(on: address, sharedPort: false)]
+      descriptors = [try Sockets.listen(on: address, reusesPort: false)]
       file = SocketFile(at: path)
       self.address = address
       return
     }
     try Sockets.checkUnused(address)
-    let first = try Sockets.listen(on: address, sharedPort: true)
+    let first = try Sockets.listen(on: address, reusesPort: true)
     self.address = try Sockets.localAddress(of: first)
     var descriptors = [first]
-    for _ in 1..<max(1, loops) { descriptors.append(try Sockets.listen(on: self.address, sharedPort: true)) }
+    for _ in 1..<max(1, loops) { descriptors.append(try Sockets.listen(on: self.address, reusesPort: true)) }
     self.descriptors = descriptors
     file = nil
   }

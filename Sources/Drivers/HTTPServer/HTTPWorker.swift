@@ -304,7 +304,7 @@ final class HTTPWorker: TurnEndTarget {
 
   /// Releases the memory of `output`, which must be empty, if a large response was sent from it.
   func releaseLargeOutput() {
-    if output.heldBytes > Self.retainedOutputBytes { output.releaseStorage() }
+    if output.memoryBytes > Self.retainedOutputBytes { output.releaseStorage() }
   }
 
   func turnEnded() { sendDeferred() }

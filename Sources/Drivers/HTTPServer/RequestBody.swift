@@ -38,7 +38,7 @@ package struct RequestBody {
 
   /// Bytes of memory in use. The allocator may add less than a page to a full body, which is not counted, so that
   /// `http.pending_body_bytes` can equal `http.body_bytes`.
-  package var heldBytes: Int { max(bytes.count, min(bytes.capacity, maximumBytes)) }
+  package var memoryBytes: Int { max(bytes.count, min(bytes.capacity, maximumBytes)) }
 
   /// Whether processing the content may take long. Content above the limit is refused without processing.
   var mayTakeLong: Bool { bytes.count >= smallestLong && !exceedsLimit }

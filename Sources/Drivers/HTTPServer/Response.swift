@@ -102,19 +102,19 @@ extension OutputQueue {
   }
 }
 
-/// The content of a response: text interleaved with shared bytes that are not copied.
+/// The content of a response: text interleaved with slices that are not copied.
 package struct ResponseContent: ~Copyable {
   private enum Piece {
     /// The next `count` bytes of `text`.
     case text(Int)
-    case shared(ByteSlice)
+    case slice(ByteSlice)
   }
 
   /// Callers may only append to it.
   package var text = ByteQueue()
   private var textInPieces = 0
   private var pieces: [Piece] = []
-  private var sharedCount = 0
+  private var sliceCount = 0
   /// Maximum memory, in bytes, that `text` keeps. Only an exceptional response needs more, which is released with it.
   private static var retainedBytes: Int { 256 << 10 }
 
@@ -123,7 +123,7 @@ package struct ResponseContent: ~Copyable {
   /// Size of the memory for text.
   var allocatedBytes: Int { text.allocatedBytes }
 
-  package var count: Int { text.count &+ sharedCount }
+  package var count: Int { text.count &+ sliceCount }
   package var isEmpty: Bool { count == 0 }
 
   package mutating func append(_ slice: ByteSlice) {
@@ -132,8 +132,8 @@ package struct ResponseContent: ~Copyable {
       pieces.append(.text(open))
       textInPieces &+= open
     }
-    pieces.append(.shared(slice))
-    sharedCount &+= slice.count
+    pieces.append(.slice(slice))
+    sliceCount &+= slice.count
   }
 
   package mutating func removeAll() {
@@ -141,7 +141,7 @@ package struct ResponseContent: ~Copyable {
     if text.allocatedBytes > Self.retainedBytes { text.releaseStorage() }
     textInPieces = 0
     pieces.removeAll(keepingCapacity: true)
-    sharedCount = 0
+    sliceCount = 0
   }
 
   /// Appends everything to `output`.
@@ -156,7 +156,7 @@ package struct ResponseContent: ~Copyable {
       case .text(let count):
         output.withText { $0.append(text.bytes.extracting(offset..<offset &+ count)) }
         offset &+= count
-      case .shared(let slice):
+      case .slice(let slice):
         output.append(slice)
       }
     }
@@ -178,7 +178,7 @@ package struct ResponseContent: ~Copyable {
       case .text(let count):
         body(text.bytes.extracting(offset..<offset &+ count))
         offset &+= count
-      case .shared(let slice):
+      case .slice(let slice):
         body(slice.bytes)
       }
     }

@@ -301,7 +301,7 @@ package final class ConcurrentConsumers: Sendable {
     _ turn: ReceiveTurn, of name: String, limit: Int, maxBytes: Int
   ) throws(ConsumerRefusal) -> ReadResult {
     try withTable { table, _ throws(ConsumerRefusal) in try table.check(turn, of: name) }
-    guard let start = turn.start else { throw .isShared }
+    guard let start = turn.start else { throw .isWorkSharing }
     return inbox.read(after: start, limit: limit, maxBytes: maxBytes, matching: turn.filter)
   }
 

@@ -21,5 +21,5 @@ package final class ConcurrentAttemptLimiter: Sendable {
     limiter.withLock { $0.giveBack(ticket, now: now) }
   }
 
-  func hold(_ host: String, until: MonotonicTime) { limiter.withLock { $0.hold(host, until: until) } }
+  func pause(_ host: String, until: MonotonicTime) { limiter.withLock { $0.pause(host, until: until) } }
 }

@@ -21,7 +21,7 @@ package struct SessionStatus: Sendable {
   }
 
   /// The values of the session's machine.
-  var figures = SessionFigures()
+  var figures = PublishedFigures()
   var facts: Facts
 
   package var desired: DesiredState { figures.desired }

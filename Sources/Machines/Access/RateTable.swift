@@ -121,7 +121,7 @@ package struct RateTable: Sendable {
   private var slots: [Entry] = []
   /// Number of entries in `slots`.
   package private(set) var count = 0
-  private var shared = Entry()
+  private var common = Entry()
   /// Callers on different threads pass times that are not quite in order.
   private var latest = MonotonicTime.zero
   private var nextSweep = MonotonicTime.zero
@@ -214,10 +214,10 @@ package struct RateTable: Sendable {
   }
 
   /// - Parameter slot: nil for the common place.
-  private func entry(_ slot: Int?) -> Entry { slot.map { slots[$0] } ?? shared }
+  private func entry(_ slot: Int?) -> Entry { slot.map { slots[$0] } ?? common }
 
   private mutating func update(_ slot: Int?, _ change: (inout Entry) -> Void) {
-    if let slot { change(&slots[slot]) } else { change(&shared) }
+    if let slot { change(&slots[slot]) } else { change(&common) }
   }
 
   private func find(_ key: Key) -> Int? {

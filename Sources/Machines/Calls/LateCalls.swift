@@ -39,7 +39,7 @@ package struct LateCalls: Sendable {
   private var order = RingDeque<UInt64>(filler: 0)
   private var replyBytes = 0
   /// The calls of each client, and the bytes of their replies.
-  private var holdings = ClientTotals()
+  private var clientTotals = ClientTotals()
   /// Memory of all calls and their replies, in bytes.
   private(set) var memory = 0
   /// The latest time of any input. Threads pass times that are slightly out of order.
@@ -61,11 +61,11 @@ package struct LateCalls: Sendable {
     expire(now: now)
     guard hasMemory(Self.callBytes + token.count) else { return }
     let (limit, share) = (limits.calls, Reserve(limit: limits.calls).share)
-    forget(while: { $0.calls.count >= limit }, of: { $0.holdings[$1.client].count > share })
+    forget(while: { $0.calls.count >= limit }, of: { $0.clientTotals[$1.client].count > share })
     calls[sequence] = Call(id: id, token: token, caller: caller, client: client, end: latest + limits.time)
     sequences[id] = sequence
     order.append(sequence)
-    holdings.add(0, by: client)
+    clientTotals.add(0, by: client)
     memory += Self.callBytes + token.count
   }
 
@@ -81,12 +81,12 @@ package struct LateCalls: Sendable {
     let (limit, share) = (limits.replyBytes, Reserve(limit: limits.replyBytes).share)
     forget(
       while: { $0.replyBytes + message.count > limit },
-      of: { $1.reply != nil && $0.holdings[$1.client].bytes > share })
+      of: { $1.reply != nil && $0.clientTotals[$1.client].bytes > share })
     // To make room, the call itself may have been forgotten.
     guard calls[sequence] != nil else { return false }
     replyBytes += message.count
     memory += message.count
-    holdings.grow(message.count, by: call.client)
+    clientTotals.grow(message.count, by: call.client)
     calls[sequence]?.reply = CallReply(message, range, token: call.token)
     return true
   }
@@ -124,7 +124,7 @@ package struct LateCalls: Sendable {
     sequences[call.id] = nil
     replyBytes -= size
     memory -= Self.callBytes + call.token.count + size
-    holdings.remove(size, by: call.client)
+    clientTotals.remove(size, by: call.client)
   }
 
   private mutating func trimOrder() {

@@ -141,7 +141,7 @@ extension ConsumerSettings: JournalRecord {
   /// A value that this version does not understand is left out.
   package init(_ settings: Self?, _ coder: inout JournalCoder) {
     self.init()
-    isShared = coder.flag(settings?.isShared)
+    isWorkSharing = coder.flag(settings?.isWorkSharing)
     visibility = TimeSpan(nanoseconds: coder.signed(settings?.visibility.nanoseconds))
     maximumDeliveries = coder.attempts(settings?.maximumDeliveries)
     order = coder.optional(settings?.order?.text) { $0.text($1) }.flatMap { ConsumerOrder($0) }

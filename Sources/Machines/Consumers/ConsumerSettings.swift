@@ -5,7 +5,7 @@ import JSONCodec
 /// The settings of a consumer, as a client has requested them.
 package struct ConsumerSettings: Equatable, Sendable {
   /// Whether it is a work-sharing consumer, which delivers each push to one of several workers.
-  package var isShared = false
+  package var isWorkSharing = false
   /// How long a lease lasts.
   package var visibility = TimeSpan.seconds(30)
   /// After this many deliveries without an acknowledgement, a push becomes a dead letter.
@@ -35,7 +35,7 @@ package struct ConsumerSettings: Equatable, Sendable {
   /// `guaranteedRecords`.
   var memory: Int {
     // Each topic is kept as text and as a pattern.
-    topics.reduce(512 + (isShared ? LeaseQueue.guaranteedRecords * LeaseQueue.recordBytes : 0)) {
+    topics.reduce(512 + (isWorkSharing ? LeaseQueue.guaranteedRecords * LeaseQueue.recordBytes : 0)) {
       $0 + 64 + 2 * $1.utf8.count
     }
   }

@@ -95,7 +95,7 @@ package enum ConsumerRefusal: Error, Equatable, Sendable {
   /// No memory is left for the consumers of all created sessions.
   case outOfMemory
   /// The request requires a consumer that is not work-sharing.
-  case isShared
+  case isWorkSharing
   /// The request requires a work-sharing consumer.
   case isExclusive
   /// A later receive has replaced it.

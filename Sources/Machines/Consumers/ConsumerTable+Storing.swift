@@ -52,7 +52,7 @@ extension ConsumerTable {
       let settings = stored.settings.withinLimits
       lastID += 1
       let queue =
-        settings.isShared ? LeaseQueue(restoring: stored, settings, from: source, at: clock) : nil
+        settings.isWorkSharing ? LeaseQueue(restoring: stored, settings, from: source, at: clock) : nil
       recordCount += queue?.records.count ?? 0
       var consumer = Consumer(
         id: lastID, settings: settings, position: Self.position(of: stored, source), queue: queue,

@@ -83,7 +83,7 @@ package struct ConsumerTable: Sendable {
     hasMemory: (Int) -> Bool = { _ in true }
   ) throws(ConsumerRefusal) -> Bool {
     if let existing = consumers[name]?.settings {
-      guard existing.isShared == settings.isShared, existing.order == settings.order else {
+      guard existing.isWorkSharing == settings.isWorkSharing, existing.order == settings.order else {
         throw .differs(existing)
       }
       guard settings.memory <= existing.memory || hasMemory(settings.memory - existing.memory) else {
@@ -109,7 +109,7 @@ package struct ConsumerTable: Sendable {
     _ name: String, _ settings: ConsumerSettings, start: Cursor, isNewWorker: Bool, now: MonotonicTime,
     _ source: some PushSource
   ) {
-    if let existing = consumers[name]?.settings, existing.isShared == settings.isShared {
+    if let existing = consumers[name]?.settings, existing.isWorkSharing == settings.isWorkSharing {
       // Invalidates the receives of clients.
       lastID += 1
       consumers[name]?.id = lastID
@@ -143,7 +143,7 @@ package struct ConsumerTable: Sendable {
     settingsBytes += settings.memory + name.utf8.count
     consumers[name] = Consumer(
       id: lastID, settings: settings, position: start,
-      queue: settings.isShared ? LeaseQueue(settings, after: start) : nil, owner: owner, lastUse: now)
+      queue: settings.isWorkSharing ? LeaseQueue(settings, after: start) : nil, owner: owner, lastUse: now)
     if unstored != nil { consumers[name]?.queue?.changes = LeaseQueue.Changes() }
     noteSettings(of: name)
   }
@@ -230,7 +230,7 @@ package struct ConsumerTable: Sendable {
     consumers[name]?.lastUse = now
     noteChange(of: name)
     guard consumers[name]?.queue == nil else {
-      if acknowledged != nil { throw .isShared }
+      if acknowledged != nil { throw .isWorkSharing }
       return ReceiveTurn(consumer: id, receiver: nil)
     }
     var gap: Gap.Reason?

@@ -234,7 +234,7 @@ extension StoredPush: JournalRecord {
     number = coder.number(push?.number)
     time = coder.signed(push?.time)
     layout = coder.varint(push?.layout)
-    rendered = coder.shared(push?.rendered)
+    rendered = coder.byteString(push?.rendered)
   }
 }
 

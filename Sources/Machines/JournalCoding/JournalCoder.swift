@@ -134,7 +134,7 @@ package struct JournalCoder: ~Copyable, ~Escapable {
     return read()
   }
 
-  package mutating func shared(_ value: ByteString?) -> ByteString {
+  package mutating func byteString(_ value: ByteString?) -> ByteString {
     if let value, !isReading {
       write(value.bytes)
       return value

@@ -86,7 +86,7 @@ package struct DeliveryLedger: Sendable {
     }
     let index = index(of: last)
     if let oldest = Self.state(states[index]) {
-      if isHeld(oldest) {
+      if needsPayload(oldest) {
         late[last &- UInt64(states.count)] = LateEntry(
           state: oldest, reason: Self.reason(states[index]), time: times[index])
       } else {
@@ -146,7 +146,7 @@ package struct DeliveryLedger: Sendable {
   }
 
   /// Whether a message in this state is in the outbox.
-  private func isHeld(_ state: DeliveryState) -> Bool { state == .queued || state == .written && keepsWritten }
+  private func needsPayload(_ state: DeliveryState) -> Bool { state == .queued || state == .written && keepsWritten }
 
   /// nil for a number that was never assigned or is forgotten.
   package func state(of sequence: UInt64) -> DeliveryState? {
@@ -336,7 +336,7 @@ package struct DeliveryLedger: Sendable {
   }
 
   /// Whether the payload of a message in this state is not needed any more, since the message will not be sent again.
-  func releasesPayload(_ state: DeliveryState) -> Bool { !isHeld(state) }
+  func releasesPayload(_ state: DeliveryState) -> Bool { !needsPayload(state) }
 
   /// Restores the states that an earlier process stored, and records changes from now on.
   mutating func restore(_ stored: StoredOutbox, at clock: JournalClock) {
@@ -378,7 +378,7 @@ package struct DeliveryLedger: Sendable {
     }
     count(-1, in: before, from: sequence)
     count(1, in: state, from: sequence)
-    guard isHeld(before), !isHeld(state) else { return }
+    guard needsPayload(before), !needsPayload(state) else { return }
     // Makes room first: appending to a full ring would double it.
     if lateDepartures.count == Self.lateLimit {
       let oldest = lateDepartures[lateDepartures.front]

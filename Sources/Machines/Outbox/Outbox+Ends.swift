@@ -112,7 +112,7 @@ extension Outbox {
   mutating func discardPayload(_ position: Int) {
     guard let size = ring[position].payload?.count else { return }
     bytes &-= size
-    holdings.remove(size, by: ring[position].client)
+    clientTotals.remove(size, by: ring[position].client)
     ring[position].payload = nil
   }
 

@@ -108,7 +108,7 @@ package struct Outbox: Sendable {
   /// Written messages that are kept until they are confirmed.
   var kept = 0
   /// How much of `messages`, `kept` and `bytes` each client has.
-  var holdings = ClientTotals()
+  var clientTotals = ClientTotals()
   /// Messages that have ended since the last `takeEnded`: messages with `reportsEnd` whose payload was still kept, and
   /// every message that was too large.
   package internal(set) var ended: [UInt64] = []
@@ -206,7 +206,7 @@ package struct Outbox: Sendable {
       Entry(
         sequence: sequence, payload: payload, topic: topic, deadline: deadline, client: client, kind: kind,
         isImmediate: isImmediate, isStored: storesMessages && !isImmediate && !reportsEnd, reportsEnd: reportsEnd))
-    holdings.add(size, by: client)
+    clientTotals.add(size, by: client)
     messages &+= 1
     waiting &+= 1
     waitingBytes &+= size
@@ -266,7 +266,7 @@ package struct Outbox: Sendable {
   ) -> QueueLimit? {
     var others = messages + kept
     var held = bytes
-    var own = client == 0 ? nil : holdings[client]
+    var own = client == 0 ? nil : clientTotals[client]
     if dropsWaiting {
       others -= waiting
       held -= waitingBytes
@@ -303,7 +303,7 @@ package struct Outbox: Sendable {
     guard ring[position].payload != nil else { return false }
     let client = ring[position].client
     guard client != 0 else { return true }
-    let held = holdings[client]
+    let held = clientTotals[client]
     return held.count > settings.messageReserve.share || held.bytes > settings.byteReserve.share
   }
 

@@ -232,7 +232,7 @@ extension StoredMessage: JournalRecord {
     time = coder.signed(message?.time)
     deadline = coder.optional(message?.deadline) { $0.signed($1) }
     topic = coder.optional(message?.topic) { $0.text($1) }
-    payload = coder.shared(message?.payload)
+    payload = coder.byteString(message?.payload)
   }
 }
 

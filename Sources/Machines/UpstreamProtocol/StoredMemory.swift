@@ -153,7 +153,7 @@ extension StoredSubscription: JournalRecord {
   package init(_ subscription: Self?, _ coder: inout JournalCoder) {
     key = coder.bytes(subscription?.key)
     kind = coder.raw(subscription?.kind, or: .text)
-    payload = coder.shared(subscription?.payload)
+    payload = coder.byteString(subscription?.payload)
   }
 }
 

@@ -70,7 +70,7 @@ package struct SubscriptionLedger: Sendable {
   private var lastSequence: UInt64 = 0
   /// Total size of the stored messages and keys, in bytes.
   package private(set) var bytes = 0
-  private var holdings = ClientTotals()
+  private var clientTotals = ClientTotals()
 
   package init(_ rules: SubscriptionRules) { self.rules = rules }
 
@@ -135,7 +135,7 @@ package struct SubscriptionLedger: Sendable {
   }
 
   private func refusal(of entry: Entry) -> SubscriptionRefusal? {
-    let own = entry.client == 0 ? nil : holdings[entry.client]
+    let own = entry.client == 0 ? nil : clientTotals[entry.client]
     if !rules.entryReserve.admits(1, used: entries.count, own: own?.count) {
       return SubscriptionRefusal(.entries, isOfClient: own.map { $0.count >= rules.entryReserve.share } ?? false)
     }
@@ -147,7 +147,7 @@ package struct SubscriptionLedger: Sendable {
   private mutating func insert(_ entry: Entry) {
     entries[entry.key] = entry
     bytes += entry.size
-    holdings.add(entry.size, by: entry.client)
+    clientTotals.add(entry.size, by: entry.client)
   }
 
   /// Called when the message that created this subscription turns out not to have been sent.
@@ -166,7 +166,7 @@ package struct SubscriptionLedger: Sendable {
     guard let entry = entries.removeValue(forKey: key) else { return false }
     lastKey = key
     bytes -= entry.size
-    holdings.remove(entry.size, by: entry.client)
+    clientTotals.remove(entry.size, by: entry.client)
     return true
   }
 }

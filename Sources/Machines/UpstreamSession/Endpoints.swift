@@ -23,27 +23,27 @@ package struct Endpoints: Sendable {
   package private(set) var current = 0
   /// Number of consecutive URLs that refused permanently.
   private var refusals = 0
-  /// Until when each URL is on hold; in the past if it is not.
-  private var heldUntil: [MonotonicTime]
+  /// Until when each URL is paused; in the past if it is not.
+  private var pausedUntil: [MonotonicTime]
 
   package init(_ settings: EndpointSettings) {
     precondition(settings.count > 0, "a session needs at least one URL")
     self.settings = settings
-    heldUntil = Array(repeating: .zero, count: settings.count)
+    pausedUntil = Array(repeating: .zero, count: settings.count)
   }
 
-  /// Puts a URL on hold until `until` (429, 503).
-  mutating func hold(_ index: Int, until: MonotonicTime) { heldUntil[index] = until }
+  /// Pauses a URL until `until` (429, 503).
+  mutating func pause(_ index: Int, until: MonotonicTime) { pausedUntil[index] = until }
 
   /// The earliest time at which an attempt to any URL is allowed.
-  func earliestAttempt(now: MonotonicTime) -> MonotonicTime { max(now, heldUntil.min() ?? now) }
+  func earliestAttempt(now: MonotonicTime) -> MonotonicTime { max(now, pausedUntil.min() ?? now) }
 
-  /// The URL to use now: the current URL, or if it is on hold, the next URL in order without a hold. If all URLs are on
-  /// hold, the URL whose hold ends first.
+  /// The URL to use now: the current URL, or if it is paused, the next URL in order that is not paused. If all URLs
+  /// are paused, the URL whose pause ends first.
   mutating func choose(now: MonotonicTime) -> Int {
     let inOrder = (0..<settings.count).map { (current + $0) % settings.count }
     let earliestAttempt = earliestAttempt(now: now)
-    current = inOrder.first { heldUntil[$0] <= earliestAttempt } ?? current
+    current = inOrder.first { pausedUntil[$0] <= earliestAttempt } ?? current
     return current
   }
 

@@ -24,7 +24,7 @@ package struct HostAttemptLimiter: Sendable {
   /// Maximum number of hosts tracked. An upstream that redirects to new hosts again and again must not make this grow.
   /// The hosts with the earliest `burstAvailableAt` are evicted first.
   package static let hostLimit = 4096
-  /// Minimum time between two overrides of a hold, so that an operator's script in a loop does not become an attack.
+  /// Minimum time between two overrides of a pause, so that an operator's script in a loop does not become an attack.
   static let overrideInterval = TimeSpan.seconds(1)
   /// How late a ticket may be used. A later use would exceed the rate at that time.
   static let ticketLifetime = TimeSpan.seconds(1)
@@ -46,8 +46,8 @@ package struct HostAttemptLimiter: Sendable {
     /// When a whole burst is available again.
     var burstAvailableAt = MonotonicTime.zero
     /// Tickets for an earlier time are void.
-    var heldUntil = MonotonicTime.zero
-    /// The hold is not overridden again before this time.
+    var pausedUntil = MonotonicTime.zero
+    /// The pause is not overridden again before this time.
     var nextOverride = MonotonicTime.zero
     var inProgress = 0
     /// The slots of tickets that were returned, in order. At most as many as sessions have waited at once.
@@ -69,19 +69,19 @@ package struct HostAttemptLimiter: Sendable {
   }
 
   /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesPause`: an
-  /// operator requested the attempt, so it does not wait for the end of a hold.
+  /// operator requested the attempt, so it does not wait for the end of a pause.
   package mutating func admit(
     _ host: String, _ ticket: Ticket?, overridesPause: Bool = false, now: MonotonicTime
   ) -> Verdict {
     var state = hosts[host] ?? HostState()
     defer { keep(state, host) }
-    if overridesPause, now < state.heldUntil, now >= state.nextOverride, state.inProgress < limits.concurrent {
+    if overridesPause, now < state.pausedUntil, now >= state.nextOverride, state.inProgress < limits.concurrent {
       state.nextOverride = now + Self.overrideInterval
       state.inProgress += 1
       if let ticket, ticket.host == host { free(ticket.slot, &state, now: now) }
       return .go
     }
-    if let ticket, ticket.host == host, ticket.slot >= state.heldUntil, now <= ticket.slot + Self.ticketLifetime {
+    if let ticket, ticket.host == host, ticket.slot >= state.pausedUntil, now <= ticket.slot + Self.ticketLifetime {
       if now < ticket.slot { return .wait(ticket) }
     } else {
       let slot = reserve(&state, now: now)
@@ -100,11 +100,11 @@ package struct HostAttemptLimiter: Sendable {
     hosts[host]?.inProgress = state.inProgress - 1
   }
 
-  /// Puts the host on hold until `until`, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate,
+  /// Pauses the host until `until`, as it requested (RFC 9110 §10.2.3). Afterwards attempts start at the rate,
   /// without a burst. Otherwise all clients with the same Retry-After would return together.
-  package mutating func hold(_ host: String, until: MonotonicTime) {
+  package mutating func pause(_ host: String, until: MonotonicTime) {
     var state = hosts[host] ?? HostState()
-    state.heldUntil = max(state.heldUntil, until)
+    state.pausedUntil = max(state.pausedUntil, until)
     state.burstAvailableAt = max(state.burstAvailableAt, until + slack)
     keep(state, host)
   }
@@ -123,7 +123,7 @@ package struct HostAttemptLimiter: Sendable {
   private func reserve(_ state: inout HostState, now: MonotonicTime) -> MonotonicTime {
     let end = max(now, state.burstAvailableAt - slack)
     if !state.freeSlots.isEmpty {
-      let earliest = max(now, state.heldUntil)
+      let earliest = max(now, state.pausedUntil)
       state.freeSlots.removeAll { $0 < earliest }
       if let slot = state.freeSlots.first, slot < end {
         state.freeSlots.removeFirst()
@@ -135,8 +135,8 @@ package struct HostAttemptLimiter: Sendable {
   }
 
   private func free(_ slot: MonotonicTime, _ state: inout HostState, now: MonotonicTime) {
-    // The slot has passed, or a hold has voided it.
-    guard slot > now, slot >= state.heldUntil else { return }
+    // The slot has passed, or a pause has voided it.
+    guard slot > now, slot >= state.pausedUntil else { return }
     let index = state.freeSlots.firstIndex { $0 > slot } ?? state.freeSlots.count
     state.freeSlots.insert(slot, at: index)
     // The last slots need not be kept: the schedule ends before them.

@@ -3,7 +3,7 @@ import ByteStreams
 /// Merges the pushes of two connections to one upstream while the newer takes over from the older. A push that both
 /// deliver is passed on once, in the upstream's order.
 ///
-/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is held until the
+/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is delayed until the
 /// older one delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that the
 /// upstream sent to both connections before. Likewise, a push of the older connection is remembered until the newer one
 /// delivers it, or a pong shows that it will not. This assumes that an upstream sends a push to all its connections at
@@ -17,10 +17,10 @@ import ByteStreams
 package struct OverlapFilter: Sendable {
   /// Maximum number of pushes remembered per connection. Above it, the oldest is forgotten and may pass twice.
   package static let limit = 65_536
-  /// Maximum total size of held pushes, in bytes. Above it, all are passed on, possibly ahead of older pushes.
-  package static let heldBytes = 8 << 20
+  /// Maximum total size of delayed pushes, in bytes. Above it, all are passed on, possibly ahead of older pushes.
+  package static let delayedBytes = 8 << 20
 
-  /// A push that is held.
+  /// A push that is delayed.
   package struct Push: Sendable {
     package let payload: ByteString
     package let kind: MessageKind
@@ -46,8 +46,8 @@ package struct OverlapFilter: Sendable {
     var ahead = RingDeque(filler: Entry())
     /// Number of entries in `ahead` for each digest.
     var counts: [UInt64: Int] = [:]
-    /// Size of the pushes held in `ahead`, in bytes, with a fixed cost per entry so that empty pushes count too.
-    var held = 0
+    /// Size of the pushes delayed in `ahead`, in bytes, with a fixed cost per entry so that empty pushes count too.
+    var delayed = 0
     /// A ping on the other connection, and the end of `ahead` when it was sent.
     var ping: (counter: UInt64, end: Int)?
     var hasEnded = false
@@ -56,7 +56,7 @@ package struct OverlapFilter: Sendable {
       if ahead.count >= OverlapFilter.limit { removeFirst(&released) }
       ahead.append(Entry(digest: digest, push: push))
       counts[digest, default: 0] += 1
-      held += push?.size ?? 0
+      delayed += push?.size ?? 0
     }
 
     /// Removes everything through the first entry with this digest, and returns that entry; nil if there is none.
@@ -65,7 +65,7 @@ package struct OverlapFilter: Sendable {
       while ahead[ahead.front].digest != digest { removeFirst(&released) }
       let match = ahead[ahead.front]
       ahead[ahead.front].push = nil
-      held -= match.push?.size ?? 0
+      delayed -= match.push?.size ?? 0
       removeFirst(&released)
       return match
     }
@@ -74,13 +74,13 @@ package struct OverlapFilter: Sendable {
       while !ahead.isEmpty, ahead.front < end { removeFirst(&released) }
     }
 
-    /// Passes on the held pushes, but keeps their entries.
+    /// Passes on the delayed pushes, but keeps their entries.
     mutating func release(_ released: inout [Push]) {
       for index in ahead.front..<ahead.end {
         if let push = ahead[index].push { released.append(push) }
         ahead[index].push = nil
       }
-      held = 0
+      delayed = 0
     }
 
     private mutating func removeFirst(_ released: inout [Push]) {
@@ -88,7 +88,7 @@ package struct OverlapFilter: Sendable {
       ahead.removeFirst()
       if let push = first.push {
         released.append(push)
-        held -= push.size
+        delayed -= push.size
       }
       if let count = counts[first.digest] { counts[first.digest] = count > 1 ? count - 1 : nil }
     }
@@ -96,8 +96,8 @@ package struct OverlapFilter: Sendable {
 
   private var older: Side
   private var newer: Side
-  /// Whether pushes of the newer connection are held at all. False if no pong can release them.
-  private var isHoldingAllowed: Bool
+  /// Whether pushes of the newer connection are delayed at all. False if no pong can release them.
+  private var isDelayAllowed: Bool
   /// Whether the newer connection carries client messages.
   private var mayReceiveResponses = false
   /// Digests for which one push was withheld as a duplicate while both connections might deliver responses.
@@ -105,11 +105,11 @@ package struct OverlapFilter: Sendable {
   /// Whether a pong of the newer connection has arrived since `older` is recorded.
   private var hasReceivedPong = false
 
-  /// `isHoldingAllowed`: whether pings may be sent.
-  package init(older: Generation, newer: Generation, isHoldingAllowed: Bool = true) {
+  /// `isDelayAllowed`: whether pings may be sent.
+  package init(older: Generation, newer: Generation, isDelayAllowed: Bool = true) {
     self.older = Side(generation: older)
     self.newer = Side(generation: newer)
-    self.isHoldingAllowed = isHoldingAllowed
+    self.isDelayAllowed = isDelayAllowed
   }
 
   /// A digest for `received`, seeded per process. Two different pushes share one with a probability of 2⁻⁶⁴.
@@ -152,14 +152,14 @@ package struct OverlapFilter: Sendable {
     }
     history.record(digest)
     if older.hasEnded { return true }
-    // Not ahead of the held pushes: that would change the newer connection's own order.
-    let mustWait = isHoldingAllowed && (mayBePaired || newer.held > 0)
+    // Not ahead of the delayed pushes: that would change the newer connection's own order.
+    let mustWait = isDelayAllowed && (mayBePaired || newer.delayed > 0)
     guard mustWait else {
       if mayBePaired { newer.append(digest, nil, &released) }
       return true
     }
     newer.append(mayBePaired ? digest : 0, Push(ByteString(copying: payload), kind: kind), &released)
-    if newer.held > Self.heldBytes { newer.release(&released) }
+    if newer.delayed > Self.delayedBytes { newer.release(&released) }
     return false
   }
 
@@ -207,8 +207,8 @@ package struct OverlapFilter: Sendable {
   }
 
   /// Stops holding pushes: the older connection's pong is overdue.
-  package mutating func stopHolding(_ released: inout [Push]) {
-    isHoldingAllowed = false
+  package mutating func stopDelaying(_ released: inout [Push]) {
+    isDelayAllowed = false
     newer.release(&released)
   }
 
@@ -223,15 +223,15 @@ package struct OverlapFilter: Sendable {
       older.remove(before: older.ahead.end, &released)
       // No pong will show which of its pushes the older connection skips. They must not be paired with later equal
       // pushes.
-      if !isHoldingAllowed { newer.remove(before: newer.ahead.end, &released) }
+      if !isDelayAllowed { newer.remove(before: newer.ahead.end, &released) }
     }
   }
 
   // MARK: State
 
-  package var isHolding: Bool { newer.held > 0 }
+  package var isDelaying: Bool { newer.delayed > 0 }
 
-  /// The connection whose pong releases the held pushes.
+  /// The connection whose pong releases the delayed pushes.
   package var releasing: Generation { older.generation }
 
   /// Whether no push can arrive twice any more.

@@ -91,11 +91,11 @@ package struct ReconnectPolicy: Sendable {
   /// The URL of an attempt that begins now.
   mutating func chooseEndpoint(now: MonotonicTime) -> Int { endpoints.choose(now: now) }
 
-  /// Puts a URL on hold. Returns the wait until the next attempt.
-  mutating func hold(
+  /// Pauses a URL. Returns the wait until the next attempt.
+  mutating func pause(
     _ endpoint: Int, for time: TimeSpan, otherURLDelay: TimeSpan, now: MonotonicTime
   ) -> TimeSpan {
-    endpoints.hold(endpoint, until: now + time)
+    endpoints.pause(endpoint, until: now + time)
     let earliestAttempt = endpoints.earliestAttempt(now: now)
     return earliestAttempt > now ? earliestAttempt - now : otherURLDelay
   }
@@ -145,11 +145,11 @@ package struct ReconnectPolicy: Sendable {
         decision.urlPause = max(spread(Constants.overloaded, using: &generator), delay)
         return decision
       }
-      let hold = min(max(requested, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
+      let pause = min(max(requested, Constants.retryAfter.lowerBound), Constants.retryAfter.upperBound)
       // Clients with the same Retry-After must not return together.
-      let spread = Backoff.uniform(.zero, max(.seconds(1), hold / 10), using: &generator)
-      decision.urlPause = hold + spread
-      decision.hostPause = hold
+      let spread = Backoff.uniform(.zero, max(.seconds(1), pause / 10), using: &generator)
+      decision.urlPause = pause + spread
+      decision.hostPause = pause
       return decision
     case 408, 425:
       endpoints.advance()

@@ -44,7 +44,7 @@ package struct Dial: Equatable, Sendable {
   package let refreshesCredential: Bool
   /// Whether to offer permessage-deflate, if it is configured.
   package let offersCompression: Bool
-  /// Whether to ignore a hold (`Retry-After`), since an operator requested the attempt.
+  /// Whether to ignore a pause (`Retry-After`), since an operator requested the attempt.
   package let overridesPause: Bool
 
   package enum Target: Equatable, Sendable {

@@ -183,12 +183,12 @@ extension SessionStateMachine {
     _ decision: ReconnectPolicy.Decision, failed dial: Dial?, because cause: TransitionCause, now: MonotonicTime,
     using generator: inout some RandomNumberGenerator, _ actions: inout [SessionAction]
   ) {
-    if let hold = decision.hostPause, let dial {
-      actions.append(.pauseHost(endpoint: dial.target.endpoint, until: now + hold))
+    if let pause = decision.hostPause, let dial {
+      actions.append(.pauseHost(endpoint: dial.target.endpoint, until: now + pause))
     }
     var verdict = decision.verdict
-    if let hold = decision.urlPause, let dial {
-      let wait = policy.hold(dial.target.endpoint, for: hold, otherURLDelay: decision.otherURLDelay, now: now)
+    if let pause = decision.urlPause, let dial {
+      let wait = policy.pause(dial.target.endpoint, for: pause, otherURLDelay: decision.otherURLDelay, now: now)
       verdict = .reconnect(after: wait)
     }
     if let connection = predecessor {

@@ -2,7 +2,7 @@ import ByteStreams
 
 /// Requests of operators, network changes and deadlines.
 extension SessionStateMachine {
-  /// Opens the session. Ends every wait, even a hold that a host requested: an operator's request takes precedence.
+  /// Opens the session. Ends every wait, even a pause that a host requested: an operator's request takes precedence.
   package mutating func open(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
@@ -246,7 +246,7 @@ extension SessionStateMachine {
 
   /// Starts an attempt from a state without a socket.
   mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
-    // The first attempt of a session does not override a hold: many sessions may start at once.
+    // The first attempt of a session does not override a pause: many sessions may start at once.
     let attempt = makeAttempt(overridesPause: cause == .operatorRequest && generation != .none, now: now)
     move(to: .attempting(attempt), because: cause, now: now, &actions)
     actions.append(.dial(attempt.dial))

@@ -163,8 +163,8 @@ package struct SessionStateMachine: ~Copyable, Sendable {
   }
 
   /// The values to publish now.
-  package var figures: SessionFigures {
-    SessionFigures(
+  package var figures: PublishedFigures {
+    PublishedFigures(
       desired: desired, state: observed, generation: generation, since: since, failures: failures,
       connections: connections, nextAttempt: nextAttempt, roundTrip: roundTrip)
   }

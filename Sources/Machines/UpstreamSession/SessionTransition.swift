@@ -17,7 +17,7 @@ package struct SessionTransition: Equatable, Sendable {
 }
 
 /// The published values of a session at one moment.
-package struct SessionFigures: Equatable, Sendable {
+package struct PublishedFigures: Equatable, Sendable {
   package var desired = DesiredState.down
   package var state = SessionState.stopped
   package var generation = Generation.none

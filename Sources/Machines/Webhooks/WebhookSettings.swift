@@ -71,7 +71,7 @@ package struct WebhookSettings: Equatable, Sendable {
   /// The settings of the webhook's consumer.
   package var consumer: ConsumerSettings {
     var consumer = ConsumerSettings()
-    consumer.isShared = true
+    consumer.isWorkSharing = true
     consumer.isWebhook = true
     consumer.visibility = timeout + Self.leaseMargin
     // The schedule limits the attempts. This limits the attempts after `Retry-After`, which the schedule does not

@@ -7,14 +7,14 @@ package enum Sockets {
   /// Connections that the kernel queues while the acceptor is busy. The kernel lowers this to `net.core.somaxconn`.
   private static var backlog: Int32 { 4096 }
 
-  /// Creates a listening socket. With `sharedPort`, several loops may listen on one address and the kernel distributes
+  /// Creates a listening socket. With `reusesPort`, several loops may listen on one address and the kernel distributes
   /// connections.
-  package static func listen(on address: SocketAddress, sharedPort: Bool) throws(SystemError) -> Int32 {
+  package static func listen(on address: SocketAddress, reusesPort: Bool) throws(SystemError) -> Int32 {
     let descriptor = try make(address)
     do throws(SystemError) {
       if case .unix(let path) = address { try removeStaleSocket(at: path) }
       _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_REUSEADDR, value: 1)
-      if sharedPort { _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_REUSEPORT, value: 1) }
+      if reusesPort { _ = SystemCall.setOption(descriptor, level: SOL_SOCKET, name: SO_REUSEPORT, value: 1) }
       if address.isIPv6 {
         _ = SystemCall.setOption(descriptor, level: Int32(IPPROTO_IPV6), name: IPV6_V6ONLY, value: 1)
       }
@@ -37,7 +37,7 @@ package enum Sockets {
   /// could run on one address unnoticed, each with half of the requests. Port 0 and paths are not checked.
   package static func checkUnused(_ address: SocketAddress) throws(SystemError) {
     guard let port = address.port, port != 0 else { return }
-    SystemCall.close(try listen(on: address, sharedPort: false))
+    SystemCall.close(try listen(on: address, reusesPort: false))
   }
 
   /// The address that a socket is bound to. For port 0 it has the port that the kernel chose.

@@ -36,7 +36,7 @@ package final class BlockingWork<Value: Sendable>: BlockingJob {
 
   /// - Parameter subject: the object on which the work may block, such as a path. Work on the same subject runs one
   ///   after another.
-  package init(on subject: String, pool: BlockingThreadPool = .shared, _ body: @escaping @Sendable () -> Value) {
+  package init(on subject: String, pool: BlockingThreadPool = .ofProcess, _ body: @escaping @Sendable () -> Value) {
     self.subject = subject
     self.pool = pool
     self.body = body
@@ -121,7 +121,7 @@ package protocol BlockingJob: AnyObject, Sendable {
 /// cancels.
 package final class BlockingThreadPool: Sendable {
   /// The instance that the whole process uses.
-  package static let shared = BlockingThreadPool()
+  package static let ofProcess = BlockingThreadPool()
 
   /// Maximum number of subjects in use at once, each with its thread. A session has about five (secrets, CA file,
   /// certificate, key) and reads most of them one after the other. The limit stops reloads that name ever new files on

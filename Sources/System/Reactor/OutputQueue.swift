@@ -2,7 +2,7 @@ import ByteStreams
 import CLinux
 import Glibc
 
-/// Output that is pending for one channel: text and shared slices in order, sent by gathering writes.
+/// Output that is pending for one channel: text and slices in order, sent by gathering writes.
 ///
 /// Text (heads, small bodies and slices) is copied into one buffer. A larger `ByteSlice` is sent from its own
 /// storage, however many connections send the same storage.
@@ -17,7 +17,7 @@ package struct OutputQueue: ~Copyable {
   private enum Segment {
     /// This many bytes of `text`, after the bytes of earlier segments.
     case text(Int)
-    case shared(ByteSlice)
+    case slice(ByteSlice)
   }
 
   @usableFromInline var text = ByteQueue()
@@ -27,21 +27,21 @@ package struct OutputQueue: ~Copyable {
   /// Bytes still to be sent.
   @usableFromInline package internal(set) var count = 0
   /// Bytes of the storages of all slices that are not completely sent.
-  private var sharedBytes = 0
+  private var sliceBytes = 0
 
   package init() {}
 
   package var isEmpty: Bool { count == 0 }
 
   /// Bytes of memory that the queue holds. A slice keeps its whole storage until its last byte is sent.
-  package var heldBytes: Int { text.allocatedBytes &+ sharedBytes }
+  package var memoryBytes: Int { text.allocatedBytes &+ sliceBytes }
 
-  /// Whether it holds text and no shared slice.
+  /// Whether it holds text and no slice.
   package var isText: Bool { segments.isEmpty && count > 0 }
 
   /// Moves everything to the end of `bytes`. Requires `isText`.
   package mutating func moveText(to bytes: inout ByteQueue) {
-    precondition(isText, "the queue contains shared slices")
+    precondition(isText, "the queue contains slices")
     bytes.append(text.bytes)
     removeAll()
   }
@@ -71,8 +71,8 @@ package struct OutputQueue: ~Copyable {
       return
     }
     closeText()
-    segments.append(.shared(slice))
-    sharedBytes &+= slice.storage.count
+    segments.append(.slice(slice))
+    sliceBytes &+= slice.storage.count
     count &+= slice.count
   }
 
@@ -90,7 +90,7 @@ package struct OutputQueue: ~Copyable {
         text.append(other.text.bytes.extracting(offset..<offset + length))
         count &+= length
         offset += length
-      case .shared(let slice):
+      case .slice(let slice):
         append(slice)
       }
     }
@@ -106,7 +106,7 @@ package struct OutputQueue: ~Copyable {
       case .text(let length):
         whole.append(text.bytes.extracting(offset..<offset + length))
         offset += length
-      case .shared(let slice):
+      case .slice(let slice):
         whole.append(slice.bytes)
       }
     }
@@ -119,7 +119,7 @@ package struct OutputQueue: ~Copyable {
     textInSegments = 0
     segments.removeAll(keepingCapacity: true)
     firstSegment = 0
-    sharedBytes = 0
+    sliceBytes = 0
     count = 0
   }
 
@@ -154,7 +154,7 @@ package struct OutputQueue: ~Copyable {
         case .text(let length):
           scratch.append(text.bytes.extracting(textOffset..<textOffset &+ min(length, room)))
           textOffset &+= length
-        case .shared(let slice): scratch.append(slice.bytes.extracting(first: min(slice.count, room)))
+        case .slice(let slice): scratch.append(slice.bytes.extracting(first: min(slice.count, room)))
         }
       }
       try body(scratch.bytes)
@@ -203,7 +203,7 @@ package struct OutputQueue: ~Copyable {
             unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: length))
             textOffset &+= length
             total &+= length
-          case .shared(let slice):
+          case .slice(let slice):
             let start = unsafe UnsafeMutableRawPointer(
               mutating: slice.storage.baseAddress + slice.range.lowerBound)
             unsafe vectors.initializeElement(at: used, to: iovec(iov_base: start, iov_len: slice.count))
@@ -231,16 +231,16 @@ package struct OutputQueue: ~Copyable {
         textInSegments &-= taken
         left &-= taken
         if taken < length { segments[firstSegment] = .text(length - taken) } else { firstSegment &+= 1 }
-      case .shared(let slice):
+      case .slice(let slice):
         let taken = min(slice.count, left)
         left &-= taken
         if taken < slice.count {
           let rest = (slice.range.lowerBound + taken)..<slice.range.upperBound
-          segments[firstSegment] = .shared(ByteSlice(slice.storage, range: rest))
+          segments[firstSegment] = .slice(ByteSlice(slice.storage, range: rest))
         } else {
           // Releases the storage now: the entry itself stays until the last segment is sent.
           segments[firstSegment] = .text(0)
-          sharedBytes &-= slice.storage.count
+          sliceBytes &-= slice.storage.count
           firstSegment &+= 1
         }
       }

@@ -64,11 +64,11 @@ package final class Resolver: Sendable {
   ) {
     self.startThread = startThread
     self.lookUp = lookUp
-    let isShared = threadsPerOwner < Self.threadCount
+    let hasSeveralOwners = threadsPerOwner < Self.threadCount
     state = Locked(
       State(
         queue: LookupQueue(
-          limit: Self.queueLimit, limitOfOwner: isShared ? Self.queueLimitOfOwner : Self.queueLimit,
+          limit: Self.queueLimit, limitOfOwner: hasSeveralOwners ? Self.queueLimitOfOwner : Self.queueLimit,
           threadsPerOwner: threadsPerOwner)))
   }
 

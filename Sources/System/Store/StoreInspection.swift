@@ -36,7 +36,7 @@ package enum StoreInspection {
 
     package struct Consumer: Equatable, Sendable {
       package let name: String
-      package let isShared: Bool
+      package let isWorkSharing: Bool
       /// The number of the last push up to which all pushes are settled.
       package let position: UInt64
       /// The number of leased pushes, including expired leases.
@@ -45,7 +45,7 @@ package enum StoreInspection {
 
       init(_ name: String, _ consumer: StoredConsumer) {
         self.name = name
-        isShared = consumer.settings.isShared
+        isWorkSharing = consumer.settings.isWorkSharing
         position = consumer.progress.position >> 1
         leases = consumer.pushes.values.count { $0.bits != nil }
         deadLetters = consumer.dead.count
@@ -226,7 +226,8 @@ package enum StoreInspection {
     var line = begin(session, "consumer")
     line.append("{\"name\":" as StaticString)
     line.append(jsonString: name)
-    line.append(summary.isShared ? ",\"share\":true,\"position\":" : ",\"share\":false,\"position\":" as StaticString)
+    line.append(
+      summary.isWorkSharing ? ",\"share\":true,\"position\":" : ",\"share\":false,\"position\":" as StaticString)
     line.append(decimal: summary.position)
     line.append(",\"leases\":" as StaticString)
     line.append(decimal: summary.leases)

@@ -49,7 +49,7 @@ import Testing
     }
 
     private func connect() async throws -> Bool {
-      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
       defer { close(listener) }
       let addresses = [SocketAddress.ipv4(0x7F00_0001, port: 1), try Sockets.localAddress(of: listener)]
       weak var race: ConnectRace?

@@ -37,7 +37,7 @@ import Testing
     }
 
     private func write() async throws {
-      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: false)
+      let listener = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: false)
       defer { close(listener) }
       let address = try Sockets.localAddress(of: listener)
       let channel = try Sockets.connect(to: address, on: loop, userTimeout: .seconds(30))

@@ -50,7 +50,7 @@ import Testing
 
   private func settings() -> ConsumerSettings {
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.visibility = .seconds(10)
     return settings
   }

@@ -248,7 +248,7 @@ import WebSocketCodec
     let payload = [UInt8](repeating: 0x61, count: 50_000)
     let now = ProcessInformation.monotonicTime()
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     let sessions = try (0..<4).map { try fixture.create("s\($0)", retention: Retention(count: 1)) }
     for session in sessions {
       _ = try session.consumers.put("c", settings, start: session.inbox.latest, now: now)

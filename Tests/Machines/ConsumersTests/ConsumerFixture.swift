@@ -28,7 +28,7 @@ struct ConsumerFixture {
     self.init(retention: retention)
     if isStored { startStoring() }
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     change(&settings)
     _ = try put(settings)
   }

@@ -45,7 +45,7 @@ import Testing
   private mutating func run(_ seed: UInt64) throws {
     random = SeededGenerator(seed: seed)
     fixture = ConsumerFixture(retention: Retention(count: seed % 4 == 0 ? 30 : 100_000), seed: seed)
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.visibility = .seconds(10)
     settings.maximumDeliveries = UInt32.random(in: 1...4, using: &random)
     if seed % 3 != 0 { settings.order = seed % 2 == 0 ? .topic : ConsumerOrder("/key") }

@@ -23,7 +23,7 @@ import Testing
   @Test func whatTheConfigurationTakesSurvives() throws {
     var fixture = try ConsumerFixture(isStored: true) { $0.order = .topic }
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.order = .all
     fixture.take(settings)
     fixture.take(settings, as: "new")
@@ -49,7 +49,7 @@ import Testing
     var fixture = ConsumerFixture(retention: retention)
     fixture.startStoring()
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.isWebhook = true
     fixture.take(settings)
     fixture.push("1", "2")
@@ -64,9 +64,9 @@ import Testing
   }
 
   @Test func aReaderThatTheConfigurationReplacesIsSharedAfterARestart() throws {
-    var fixture = try ConsumerFixture(isStored: true) { $0.isShared = false }
+    var fixture = try ConsumerFixture(isStored: true) { $0.isWorkSharing = false }
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     fixture.push("a")
     fixture.take(settings)
     _ = try fixture.settle(.reject, try fixture.lease())
@@ -242,7 +242,7 @@ import Testing
     var fixture = ConsumerFixture(retention: Retention(count: 2))
     fixture.startStoring()
     var settings = ConsumerSettings()
-    (settings.isShared, settings.order) = (true, .topic)
+    (settings.isWorkSharing, settings.order) = (true, .topic)
     _ = try fixture.put(settings)
     fixture.push("1", topic: "a")
     let lease = try fixture.lease()

@@ -40,7 +40,7 @@ import Testing
     fixture.push("1", "2", topic: "a")
     _ = try fixture.settle(.acknowledge, try fixture.lease())
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.order = .all
     fixture.take(settings)
     #expect(try fixture.status.settings == settings && fixture.status.lag == 1)
@@ -151,7 +151,7 @@ import Testing
     let (_, result) = try read(&fixture)
     _ = try read(&fixture, acknowledging: Cursor(epoch: result.cursor.epoch, sequence: 1))
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     fixture.take(settings)
     #expect(try fixture.take() == [2, 3])
   }
@@ -242,7 +242,7 @@ import Testing
   @Test func puttingAConsumerAgainConfirmsItAndChangesWhatCanChange() throws {
     var fixture = try ConsumerFixture { _ in }
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.visibility = .seconds(1)
     #expect(try !fixture.put(settings))
     fixture.push("1")
@@ -270,7 +270,7 @@ import Testing
     #expect(throws: ConsumerRefusal.isExclusive) { try fixture.table.deadLetters(of: name) }
     #expect(throws: ConsumerRefusal.isExclusive) { try fixture.table.retryDeadLetters(of: name, now: fixture.now) }
     var shared = try ConsumerFixture { _ in }
-    #expect(throws: ConsumerRefusal.isShared) { try read(&shared, acknowledging: shared.log.start) }
+    #expect(throws: ConsumerRefusal.isWorkSharing) { try read(&shared, acknowledging: shared.log.start) }
     #expect(throws: ConsumerRefusal.unknown) { try shared.table.status(of: "other", shared.log) }
     #expect(throws: ConsumerRefusal.unknown) {
       try shared.table.settle([], of: "other", now: shared.now, shared.log)
@@ -281,7 +281,7 @@ import Testing
     var fixture = ConsumerFixture()
     fixture.push(String(repeating: "x", count: 15 << 20))
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     for index in 0..<20 {
       let name = "c\(index)"
       _ = try fixture.put(settings, as: name)
@@ -307,7 +307,7 @@ import Testing
     fixture.table = ConsumerTable(maximumRecords: 500)
     for _ in 0..<400 { fixture.push("1", topic: "a") }
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     settings.order = .topic
     var leases: [Lease] = []
     func receive(_ name: String, _ fixture: inout ConsumerFixture) throws -> LeasedBatch {

@@ -82,7 +82,7 @@ import Testing
     let lease = try fixture.lease()
     _ = fixture.table.remove(ConsumerFixture.name)
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     _ = try fixture.table.put(ConsumerFixture.name, settings, start: fixture.log.last, now: fixture.now)
     #expect(try fixture.settle(.acknowledge, lease) == [.leaseLost])
     fixture.push("c")

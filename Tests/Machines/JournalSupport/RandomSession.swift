@@ -164,7 +164,7 @@ package struct RandomSession {
   private mutating func put(_ name: String) -> JournalEntry {
     if !consumers.contains(name) { consumers.append(name) }
     var settings = ConsumerSettings()
-    settings.isShared = Bool.random(using: &random)
+    settings.isWorkSharing = Bool.random(using: &random)
     settings.visibility = .milliseconds(Int64.random(in: 100...100_000, using: &random))
     settings.order = Bool.random(using: &random) ? ConsumerOrder("/a/b") : nil
     if Bool.random(using: &random) { for topic in ["a.*", "é"] { _ = settings.add(topic: Array(topic.utf8)) } }

@@ -36,7 +36,7 @@ import UpstreamProtocol
     var settings = ConsumerSettings()
     (settings.visibility, settings.idle, settings.maximumDeliveries) = (.seconds(30), .minutes(60), 300)
     let plain = settings
-    (settings.isShared, settings.order) = (true, ConsumerOrder("/key"))
+    (settings.isWorkSharing, settings.order) = (true, ConsumerOrder("/key"))
     for topic in ["a.*", "b"] { _ = settings.add(topic: Array(topic.utf8)) }
     func change(_ change: ConsumerChange) -> JournalEntry { .consumer(name: "workers", change) }
     return [

@@ -101,7 +101,7 @@ import Totals
     for state in final { total += outbox.ledger.total(state) }
     #expect(total == outbox.ledger.last, "each message ends once")
     #expect(outbox.messages == 0 && outbox.bytes == 0 && outbox.ring.isEmpty && outbox.waiting + outbox.kept == 0)
-    #expect(outbox.waitingBytes == 0 && outbox.holdings.clientCount == 0)
+    #expect(outbox.waitingBytes == 0 && outbox.clientTotals.clientCount == 0)
     #expect(outbox.ledger.total(.queued) == outbox.ledger.last)
     for sequence in 1...outbox.ledger.last {
       guard let state = outbox.ledger.state(of: sequence) else { continue }

@@ -71,20 +71,20 @@ import UpstreamSession
   @Test func whatLeavesIsGivenBack() {
     var box = fixture(messages: 8)
     for client in 1...8 as ClosedRange<UInt64> { box.post("m", ttl: client < 3 ? .seconds(1) : nil, by: client) }
-    #expect(box.outbox.holdings.clientCount == 8)
+    #expect(box.outbox.clientTotals.clientCount == 8)
     box.now = box.now + .seconds(2)
     box.outbox.expire(now: box.now)
-    #expect(box.outbox.holdings.clientCount == 6)
+    #expect(box.outbox.clientTotals.clientCount == 6)
     box.outbox.withdraw(3)
     box.outbox.startSending(on: Generation(1))
     #expect(box.take(messages: 3).count == 3)
     box.outbox.reject(4, because: .tooLarge)
     box.outbox.written(through: 5)
-    #expect(box.outbox.holdings.clientCount == 3)
+    #expect(box.outbox.clientTotals.clientCount == 3)
     box.outbox.stopSending()
     box.outbox.settle()
     box.outbox.close()
-    #expect(box.outbox.holdings.clientCount == 0 && box.outbox.messages == 0)
+    #expect(box.outbox.clientTotals.clientCount == 0 && box.outbox.messages == 0)
   }
 
   @Test func theClientWithMoreThanItsShareLosesItsOldestMessage() {
@@ -118,7 +118,7 @@ import UpstreamSession
       _ = stored.apply(.accepted(message))
     }
     box.outbox.startStoring(stored, at: JournalClock(now: box.now, wallClock: 0))
-    #expect(box.outbox.messages == 64 && box.outbox.holdings.clientCount == 0)
+    #expect(box.outbox.messages == 64 && box.outbox.clientTotals.clientCount == 0)
     #expect(isQueued(box.post("m", by: 1)) && box.post("m", by: 1) == .full(.messages))
   }
 
@@ -133,7 +133,7 @@ import UpstreamSession
       switch Int.random(in: 0..<20, using: &random) {
       case 0..<15:
         let client = Bool.random(using: &random) ? 1 : UInt64.random(in: 2...5, using: &random)
-        let own = box.outbox.holdings[client].count
+        let own = box.outbox.clientTotals[client].count
         let held = box.outbox.messages + box.outbox.kept
         let result = box.post("m", by: client)
         if held < 128 || own < 2 && held < 144 { #expect(isQueued(result)) }
@@ -149,7 +149,7 @@ import UpstreamSession
         box.outbox.settle()
       }
       #expect(box.outbox.messages + box.outbox.kept <= 144)
-      let counted = (0...5).reduce(0) { $0 + box.outbox.holdings[UInt64($1)].count }
+      let counted = (0...5).reduce(0) { $0 + box.outbox.clientTotals[UInt64($1)].count }
       #expect(counted == box.outbox.messages + box.outbox.kept)
     }
   }

@@ -147,7 +147,7 @@ final class Crowd {
     for action in actions {
       switch action {
       case .dial(let dial): self.dial(dial, session)
-      case .pauseHost(endpoint: _, let until): gate?.hold("host", until: until)
+      case .pauseHost(endpoint: _, let until): gate?.pause("host", until: until)
       case .report(let transition):
         if transition.to == .ready { ready += 1 }
         if transition.from == .ready { ready -= 1 }

@@ -33,7 +33,7 @@ import Testing
   @Test func anOperatorNeedNotWaitForTheEndOfAHold() {
     var dials = dials { $0.concurrent = 2 }
     let end = start + .hours(1)
-    dials.hold("h", until: end)
+    dials.pause("h", until: end)
     #expect(slot(dials.admit("h", nil, now: start)) == end)
     #expect(dials.admit("h", nil, overridesPause: true, now: start) == .go)
     #expect(dials.admit("h", nil, overridesPause: true, now: start + .milliseconds(999)) != .go, "once a second")
@@ -100,7 +100,7 @@ import Testing
     dials.giveBack(tickets[2], now: start + .seconds(4))
     #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .seconds(7), "it was over")
     dials.giveBack(tickets[4], now: start + .seconds(4))
-    dials.hold("h", until: start + .minutes(1))
+    dials.pause("h", until: start + .minutes(1))
     #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .minutes(1), "a hold voids it")
   }
 
@@ -122,8 +122,8 @@ import Testing
     for _ in 0..<40 { _ = dials.admit("h", nil, now: start) }
     guard case .wait(let ticket) = dials.admit("h", nil, now: start) else { return }
     let end = start + .seconds(120)
-    dials.hold("h", until: end)
-    dials.hold("h", until: start + .seconds(5))
+    dials.pause("h", until: end)
+    dials.pause("h", until: start + .seconds(5))
     #expect(slot(dials.admit("h", ticket, now: ticket.slot)) == end, "a shorter hold does not end a longer one")
     for place in 1..<50 as Range<Int64> {
       #expect(slot(dials.admit("h", nil, now: start + .seconds(1))) == end + .milliseconds(50 * place))
@@ -133,7 +133,7 @@ import Testing
 
   @Test func remembersABoundedNumberOfHosts() {
     var dials = dials()
-    dials.hold("held", until: start + .hours(1))
+    dials.pause("held", until: start + .hours(1))
     for number in 0..<20_000 { _ = dials.admit("host \(number)", nil, now: start) }
     #expect(dials.count <= HostAttemptLimiter.hostLimit)
     #expect(dials.admit("held", nil, now: start) != .go)

@@ -12,7 +12,7 @@ struct FilterFixture {
   var history = PushHistory()
   var passed: [UInt64] = []
 
-  init(holds: Bool = true) { filter = OverlapFilter(older: Self.old, newer: Self.new, isHoldingAllowed: holds) }
+  init(holds: Bool = true) { filter = OverlapFilter(older: Self.old, newer: Self.new, isDelayAllowed: holds) }
 
   /// Records a push from before the hand-over.
   mutating func passedBefore(_ number: UInt64) { history.record(number) }
@@ -43,9 +43,9 @@ struct FilterFixture {
     pass(released)
   }
 
-  mutating func stopHolding() {
+  mutating func stopDelaying() {
     var released: [OverlapFilter.Push] = []
-    filter.stopHolding(&released)
+    filter.stopDelaying(&released)
     pass(released)
   }
 
@@ -69,7 +69,7 @@ struct FilterFixture {
       let generation = word.first == "o" ? FilterFixture.old : FilterFixture.new
       switch word.dropFirst() {
       case "":
-        word == "w" ? fixture.write() : word == "s" ? fixture.filter.newerStartedSending() : fixture.stopHolding()
+        word == "w" ? fixture.write() : word == "s" ? fixture.filter.newerStartedSending() : fixture.stopDelaying()
       case "!": fixture.end(generation)
       case "?":
         counter += 1
@@ -160,12 +160,12 @@ struct FilterFixture {
     let size = 1 << 20
     let payload = [UInt8](repeating: 7, count: size)
     var released: [OverlapFilter.Push] = []
-    for number in 1...UInt64(OverlapFilter.heldBytes / size) {
+    for number in 1...UInt64(OverlapFilter.delayedBytes / size) {
       _ = fixture.filter.received(
         number, payload.span, kind: .binary, from: FilterFixture.new, &fixture.history, &released)
     }
-    #expect(released.count == OverlapFilter.heldBytes / size)
-    #expect(!fixture.filter.isHolding)
+    #expect(released.count == OverlapFilter.delayedBytes / size)
+    #expect(!fixture.filter.isDelaying)
   }
 
   @Test func digestsTellTextFromBinary() {

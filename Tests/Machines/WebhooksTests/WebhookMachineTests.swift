@@ -214,7 +214,7 @@ import Testing
   @Test func concurrency1KeepsAllPushesInOrder() throws {
     var settings = WebhookSettings(name: "a", url: try HTTPURL("https://example.org/"))
     settings.order = .topic
-    #expect(settings.consumer.order == .all && settings.consumer.isShared)
+    #expect(settings.consumer.order == .all && settings.consumer.isWorkSharing)
     settings.concurrency = 2
     #expect(settings.consumer.order == .topic)
     #expect(settings.consumer.visibility > settings.timeout, "a lease outlasts its attempt")

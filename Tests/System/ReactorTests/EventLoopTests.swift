@@ -46,7 +46,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     try await onLoop { loop in
       do {
         let listener = try Channel(
-          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true), loop: loop)
+          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: true), loop: loop)
         let address = try Sockets.localAddress(of: listener.descriptor)
         let client = try Sockets.connect(to: address, on: loop)
         #expect(await client.writable() == .ready)
@@ -97,7 +97,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     try await onLoop { loop in
       do {
         let listener = try Channel(
-          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true), loop: loop)
+          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: true), loop: loop)
         _ = Sockets.accept(from: listener)
         let deadline = loop.now + .milliseconds(20)
         #expect(await listener.readable(until: deadline) == .deadline)
@@ -151,7 +151,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     try await onLoop { loop in
       do {
         let listener = try Channel(
-          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true), loop: loop)
+          descriptor: Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: true), loop: loop)
         _ = Sockets.accept(from: listener)
         loop.spawn(Job { #expect(listener.wake()) })
         #expect(await listener.readable(until: loop.now + .seconds(30)) == .woken)
@@ -184,7 +184,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
   }
 
   @Test func refusesAnAddressInUse() throws {
-    let first = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), sharedPort: true)
+    let first = try Sockets.listen(on: .ipv4(0x7F00_0001, port: 0), reusesPort: true)
     let address = try Sockets.localAddress(of: first)
     #expect(throws: SystemError.self) { try Sockets.checkUnused(address) }
     SystemCall.close(first)

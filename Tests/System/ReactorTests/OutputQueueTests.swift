@@ -34,17 +34,17 @@ import Testing
         var queue = OutputQueue()
         queue.append(ByteSlice(ByteString(first)))
         queue.append(ByteSlice(large))
-        #expect(queue.heldBytes == 100_000 + large.count)
+        #expect(queue.memoryBytes == 100_000 + large.count)
         #expect(queue.flush(to: channel) == .blocked)
         #expect(queue.count < large.count)
         // A slice keeps its whole storage while any of it is unsent.
-        #expect(queue.heldBytes == large.count)
+        #expect(queue.memoryBytes == large.count)
         // An array with a single reference is changed in place.
         let address = first.withUnsafeBytes { $0.baseAddress }
         first[0] = 3
         #expect(first.withUnsafeBytes { $0.baseAddress } == address, "the queue still holds the first slice")
         while queue.flush(to: channel) == .blocked { _ = drain(peer) }
-        #expect(queue.heldBytes == 0)
+        #expect(queue.memoryBytes == 0)
         channel.close()
         close(peer)
       } catch {
@@ -65,7 +65,7 @@ import Testing
         var received = 0
         while queue.flush(to: channel) == .blocked {
           queue.releaseSpareCapacity()
-          #expect(queue.heldBytes <= max(2 * queue.count, 4096))
+          #expect(queue.memoryBytes <= max(2 * queue.count, 4096))
           received += drain(peer)
         }
         received += drain(peer)

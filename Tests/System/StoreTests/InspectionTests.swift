@@ -84,7 +84,7 @@ import UpstreamProtocol
     let store = try TestStore(folder.file)
     func change(_ change: ConsumerChange) -> JournalEntry { .consumer(name: "c", change) }
     var settings = ConsumerSettings()
-    settings.isShared = true
+    settings.isWorkSharing = true
     guard case .log(.push(let first)) = push(1) else { return }
     let end = JournalDeadline(time: 0, rest: 0)
     try store.submitAndWait([
@@ -95,7 +95,7 @@ import UpstreamProtocol
     ])
     try store.close()
     let consumer = try #require(StoreInspection.check(folder.file).sessions?.first?.consumers.first)
-    #expect(consumer.name == "c" && consumer.isShared && consumer.position == 1)
+    #expect(consumer.name == "c" && consumer.isWorkSharing && consumer.position == 1)
     #expect(consumer.leases == 1 && consumer.deadLetters == 1)
     #expect(
       try export(folder.file).lines.suffix(2) == [

@@ -10,12 +10,12 @@ final class TestClient {
     var protocols: [String] = []
     var identity: TestIdentity?
     /// The session to resume.
-    var session: Session?
+    var session: TLSSession?
     var tls12Cipher: String?
   }
 
   /// A session of an earlier connection.
-  final class Session {
+  final class TLSSession {
     let raw: OpaquePointer
     init(_ raw: OpaquePointer) { self.raw = raw }
     deinit { SSL_SESSION_free(raw) }
@@ -56,7 +56,7 @@ final class TestClient {
 
   var version: Int32 { SSL_version(connection) }
   var isResumed: Bool { SSL_session_reused(connection) == 1 }
-  var session: Session? { SSL_get1_session(connection).map(Session.init) }
+  var session: TLSSession? { SSL_get1_session(connection).map(TLSSession.init) }
   var canResume: Bool { session.map { SSL_SESSION_is_resumable($0.raw) == 1 } ?? false }
 
   var applicationProtocol: String? {

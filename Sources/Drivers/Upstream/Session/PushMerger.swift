@@ -23,7 +23,7 @@ final class PushMerger: TimerTarget {
   private var timer: LoopTimer?
   /// Whether the timer is the deadline of the older connection's pong, and not the delay before its ping.
   private var isAwaitingPong = false
-  /// How long a push of the newer connection is held back before the older connection is pinged.
+  /// How long a push of the newer connection is delayed before the older connection is pinged.
   private var delay: TimeSpan { settings.value.outbox.barrierDelay }
 
   /// Allocated only during an overlap, so that the other sessions need not keep room for it.
@@ -32,9 +32,9 @@ final class PushMerger: TimerTarget {
     init(_ filter: OverlapFilter) { self.filter = filter }
   }
 
-  /// How long a push of the newer connection is held back after the ping to the older connection. If the pong takes
+  /// How long a push of the newer connection is delayed after the ping to the older connection. If the pong takes
   /// longer, pushes are passed on in the order of arrival.
-  private static var holdingLimit: TimeSpan { .seconds(1) }
+  private static var delayLimit: TimeSpan { .seconds(1) }
 
   /// The latest settings, which define where a push contains its topic.
   var settings: PreparedSettings
@@ -136,7 +136,7 @@ final class PushMerger: TimerTarget {
   /// Whether two connections deliver pushes.
   var isOverlapping: Bool { overlap != nil }
   /// Whether pushes have arrived that are not passed on yet.
-  var isHolding: Bool { overlap?.filter.isHolding == true }
+  var isDelaying: Bool { overlap?.filter.isDelaying == true }
 
   // MARK: Events of connections
 
@@ -172,10 +172,10 @@ final class PushMerger: TimerTarget {
 
   // MARK: The overlap
 
-  /// `holds`: whether pings may be sent, so that their pongs release the pushes that are held back.
-  func begin(older: Generation, newer: Generation, holds: Bool) {
+  /// `delays`: whether pings may be sent, so that their pongs release the pushes that are delayed.
+  func begin(older: Generation, newer: Generation, delays: Bool) {
     end()
-    overlap = Overlap(OverlapFilter(older: older, newer: newer, isHoldingAllowed: holds))
+    overlap = Overlap(OverlapFilter(older: older, newer: newer, isDelayAllowed: delays))
   }
 
   /// The newer connection now sends the messages of the outbox.
@@ -191,16 +191,16 @@ final class PushMerger: TimerTarget {
     if let timer { loop.cancel(timer) }
     timer = nil
     var released: [OverlapFilter.Push] = []
-    ended.filter.stopHolding(&released)
+    ended.filter.stopDelaying(&released)
     pass(released)
     owner?.pushesReleased()
   }
 
-  /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are held back.
+  /// Ends the overlap when no push can arrive twice any more. Otherwise limits how long pushes are delayed.
   private func filterChanged() {
     if overlap?.filter.isOver == true {
       end()
-    } else if overlap?.filter.isHolding == true, timer == nil {
+    } else if overlap?.filter.isDelaying == true, timer == nil {
       arm(after: delay)
     }
   }
@@ -213,16 +213,16 @@ final class PushMerger: TimerTarget {
     timer = nil
     guard let older = overlap?.filter.releasing else { return }
     let wasAwaitingPong = isAwaitingPong
-    let isHolding = overlap?.filter.isHolding == true
-    isAwaitingPong = isHolding && !wasAwaitingPong
-    guard isHolding else { return }
+    let isDelaying = overlap?.filter.isDelaying == true
+    isAwaitingPong = isDelaying && !wasAwaitingPong
+    guard isDelaying else { return }
     if wasAwaitingPong {
       var released: [OverlapFilter.Push] = []
-      overlap?.filter.stopHolding(&released)
+      overlap?.filter.stopDelaying(&released)
       pass(released)
       filterChanged()
     } else {
-      arm(after: Self.holdingLimit)
+      arm(after: Self.delayLimit)
       owner?.requestPong(from: older)
     }
   }

@@ -101,7 +101,7 @@ extension SessionDriver {
   func sendStoredAcknowledgements() {
     guard let journal = handle.journal, !delayed.isEmpty else { return }
     // Events that the merger holds back have no ticket yet.
-    if !merger.isHolding { delayed.setTicket(sink.lastTicket) }
+    if !merger.isDelaying { delayed.setTicket(sink.lastTicket) }
     repeat {
       while let next = delayed.takeFirst(ifStoredIn: journal) {
         // The official server ends a connection that sends to a namespace that has ended.

@@ -152,7 +152,7 @@ final class SessionDriver {
       pump.resume()
       connection(generation)?.scheduleFlush()
     case .beginOverlap(let older, let newer):
-      merger.begin(older: older, newer: newer, holds: settings.session.liveness.isEnabled)
+      merger.begin(older: older, newer: newer, delays: settings.session.liveness.isEnabled)
     case .endOverlap:
       merger.end()
     case .ping(let counter, let generation):
@@ -185,7 +185,7 @@ final class SessionDriver {
       // No session connects to the host that responded until then. After a redirection, this is not the configured
       // host.
       let server = (refusingURL ?? settings.urls[endpoint]).server
-      handle.attemptLimiter.hold(handle.attemptKey(of: server), until: until)
+      handle.attemptLimiter.pause(handle.attemptKey(of: server), until: until)
     case .report(let transition):
       publish(transition)
     }

@@ -13,7 +13,7 @@ import WebSocketCodec
 final class StatusBoard {
   private let handle: SessionHandle
   /// The figures that were shown last; nil if they must be shown again.
-  private var published: SessionFigures?
+  private var published: PublishedFigures?
   /// The facts with the changes since the last `publish`: at most one element. Between changes, a session keeps no copy
   /// of them.
   private var changedFacts: [SessionStatus.Facts] = []
@@ -42,7 +42,7 @@ final class StatusBoard {
   }
 
   /// Shows the figures of the machine.
-  func show(_ figures: SessionFigures, in guarded: inout SessionHandle.Guarded) {
+  func show(_ figures: PublishedFigures, in guarded: inout SessionHandle.Guarded) {
     published = figures
     let (since, desired) = (guarded.status.figures.since, guarded.status.figures.desired)
     guarded.status.figures = figures

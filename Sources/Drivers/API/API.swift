@@ -98,7 +98,7 @@ package final class API: HTTPApplication {
     var grant: Grant?
     var counted: UInt64 = 0
     let slot: Int
-    do throws(ProblemError) {
+    do throws(Problem) {
       grant = try admit(request, on: listener, from: client, &context)
       counted = Self.client(of: grant, at: context?.forwardedOrigin ?? client.origin)
       let request = try accept(request, on: listener, from: client.origin, for: grant, &coding, &body, &context)
@@ -111,7 +111,7 @@ package final class API: HTTPApplication {
     } catch {
       body = nil
       slot = requests.insert(
-        Pending(request: .refused(error.problem), grant: grant, client: counted, coding: coding, context: context))
+        Pending(request: .refused(error), grant: grant, client: counted, coding: coding, context: context))
     }
     return Exchange(state: slot, body: body)
   }
@@ -120,7 +120,7 @@ package final class API: HTTPApplication {
   private func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection,
     _ context: inout RequestContext?
-  ) throws(ProblemError) -> Grant? {
+  ) throws(Problem) -> Grant? {
     if listener.role == .client {
       if let origin = common.browsers.crossOrigin.origin(of: request) {
         context = RequestContext(origin, allowsCredentials: allowsCredentials(request), nil)
@@ -131,7 +131,7 @@ package final class API: HTTPApplication {
     // A preflight is not counted: a browser would report a 429 as a network failure.
     let isPreflight = context != nil && CrossOrigin.isPreflight(request)
     let grant: Grant?
-    do throws(ProblemError) {
+    do throws(Problem) {
       grant = try access.admit(request, on: listener, from: client)
     } catch {
       // A refused request is counted, too, for its address.
@@ -155,7 +155,7 @@ package final class API: HTTPApplication {
   private func count(
     _ grant: Grant?, _ request: borrowing HTTPRequestHead, on listener: HTTPListener,
     from client: borrowing ClientConnection, _ context: inout RequestContext?
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     guard Router.isClientRequest(request, on: listener.role),
       let limited = common.limiter.client(grant?.principal ?? "", at: client.origin)
     else { return }
@@ -167,22 +167,22 @@ package final class API: HTTPApplication {
   private func accept(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from origin: ClientOrigin, for grant: Grant?,
     _ coding: inout HTTPAcceptedCodings, _ body: inout RequestBody?, _ context: inout RequestContext?
-  ) throws(ProblemError) -> PendingRequest {
+  ) throws(Problem) -> PendingRequest {
     if let context, context.isPreflight, let origin = context.origin {
       return .preflight(origin, allowsCredentials: context.allowsCredentials)
     }
     let route: Route
-    do throws(ProblemError) {
+    do throws(Problem) {
       route = try router.route(request, on: listener.role, for: grant)
     } catch {
       guard let name = error.missingSession else { throw error }
       if request.framing != .none { body = RequestBody(request.framing, limit: messageLimits.bodyBytes) }
-      return .missing(name, error.problem)
+      return .missing(name, error)
     }
     try route.authorize(grant)
     if request.fields.contains(.idempotencyKey), !route.allowsIdempotencyKey {
       // A client that sends a key relies on it when it repeats the request.
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "Idempotency-Key is not accepted by \(request.methodBytes.excerpt()) \(request.path.excerpt()): leave it out, since only POST of messages has it"
       )
@@ -204,7 +204,7 @@ package final class API: HTTPApplication {
   private func accept(
     _ request: borrowing HTTPRequestHead, _ route: Route, for grant: Grant?, _ coding: inout HTTPAcceptedCodings,
     _ body: inout RequestBody?, _ context: RequestContext?
-  ) throws(ProblemError) -> PendingRequest {
+  ) throws(Problem) -> PendingRequest {
     let representation = try representation(of: route, for: request)
     if route.readsAcceptEncoding { coding = try Representation.coding(of: request) }
     switch route {
@@ -242,7 +242,7 @@ package final class API: HTTPApplication {
     case .closeSession(let session): return .closeSession(session, code: try SessionClosing.code(of: request))
     case .sessions: return .listSessions(try SessionPage(request))
     // This gateway has become the holder since the request was routed, or no other gateway can be reached.
-    case .distantDelivery: throw ProblemError(Self.holderUnavailable)
+    case .distantDelivery: throw Self.holderUnavailable
     case .consumer(let target): return .consumer(try accept(request, for: target, &body))
     case .session, .reload, .document, .errorPage, .live, .ready, .started, .metrics, .history, .status, .options:
       return .read(route, representation)
@@ -253,7 +253,7 @@ package final class API: HTTPApplication {
   /// parameters, so it is decided with them.
   private func representation(
     of route: Route, for request: borrowing HTTPRequestHead
-  ) throws(ProblemError) -> Representation {
+  ) throws(Problem) -> Representation {
     let offered: [Representation]
     switch route {
     case .send, .delivery, .distantDelivery, .call, .changeSession, .putSession, .closeSession, .session, .sessions,
@@ -347,7 +347,7 @@ package final class API: HTTPApplication {
     _ pending: Pending, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
   ) -> Outcome {
     let isFromPeer = pending.context?.isForwarded ?? false
-    do throws(ProblemError) {
+    do throws(Problem) {
       switch pending.request {
       case .send(let message, let session):
         return try send(
@@ -400,7 +400,7 @@ package final class API: HTTPApplication {
         compressor.compress(&response, pending.coding, at: now)
       }
     } catch {
-      respond(with: error.problem, into: &response)
+      respond(with: error, into: &response)
     }
     return .respond
   }
@@ -475,16 +475,18 @@ package final class API: HTTPApplication {
     }
     let id = response.requestID.bytes.text()
     response.begin(problem.status, "application/problem+json")
-    if let seconds = problem.retryAfter { response.fields.appendField("Retry-After", decimal: seconds) }
-    if let challenge = problem.challenge {
+    switch problem.field {
+    case .retryAfter(let seconds): response.fields.appendField("Retry-After", decimal: seconds)
+    case .allow(let methods): response.fields.appendField("Allow", methods)
+    case .challenge(let challenge):
       challenge.write(into: &response.fields)
       // Only gateways may use connections to the listener for peers.
       if case .gateway = challenge { response.closesConnection = true }
+    case nil: break
     }
-    if let methods = problem.allow { response.fields.appendField("Allow", methods) }
     problem.write(requestID: id, into: &response.content.text)
     response.refusal = [
-      .text("type", problem.kind.name.description), .number("status", Int(problem.status.rawValue)),
+      .text("type", problem.kind.row.name.description), .number("status", Int(problem.status.rawValue)),
       .text("detail", problem.logDetail ?? problem.detail),
     ]
   }

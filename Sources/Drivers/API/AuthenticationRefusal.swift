@@ -70,7 +70,7 @@ enum AuthenticationRefusal: Error {
 
   var problem: Problem {
     if case .limited(let problem) = self { return problem }
-    var problem = Problem(.unauthorized, detail: detail, challenge: challenge)
+    var problem = Problem(.unauthorized, detail, .challenge(challenge))
     if case .token(let refusal) = self { problem.logDetail = refusal.description }
     return problem
   }

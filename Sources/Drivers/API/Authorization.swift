@@ -23,18 +23,17 @@ extension Route {
 
   /// Throws 403 unless the grant has a scope for this route. Whether it allows the session was checked when the session
   /// was looked up.
-  func authorize(_ grant: Grant?) throws(ProblemError) {
+  func authorize(_ grant: Grant?) throws(Problem) {
     guard let scope else { return }
     guard let grant else { preconditionFailure("a request without credentials has no such route") }
     let needed: Scopes = scope.isEmpty ? [.send, .receive, .call, .admin] : scope
     if !grant.scopes.isDisjoint(with: needed) { return }
     let held = grant.scopes.isEmpty ? "none" : "'\(grant.scopes.text)'"
     let expectation = needed.text.contains(" ") ? "any of the scopes" : "the scope"
-    throw ProblemError(
-      Problem(
-        .insufficientScope,
-        detail: "this request needs \(expectation) '\(needed.text)', and its credentials have \(held)",
-        challenge: .insufficientScope(needed)))
+    throw Problem(
+      .insufficientScope,
+      "this request needs \(expectation) '\(needed.text)', and its credentials have \(held)",
+      .challenge(.insufficientScope(needed)))
   }
 }
 
@@ -47,14 +46,14 @@ extension Grant {
   }
 
   /// Throws 403 unless the grant allows all topics of `pattern`.
-  func checkTopics(of pattern: Span<UInt8>) throws(ProblemError) {
+  func checkTopics(of pattern: Span<UInt8>) throws(Problem) {
     if topics.isAll || topics.contains(pattern: pattern) { return }
     throw Self.topicNotAllowed("the topic '\(pattern.excerpt())' is not within them")
   }
 
   /// Throws 403 unless the grant allows everything that a consumer with these topics receives. Without topics, a
   /// consumer receives everything.
-  func checkConsumer(topics patterns: [String]) throws(ProblemError) {
+  func checkConsumer(topics patterns: [String]) throws(Problem) {
     if topics.isAll { return }
     if patterns.isEmpty { throw Self.topicNotAllowed("this consumer has all: create one with 'topics'") }
     for pattern in patterns { try checkTopics(of: pattern.utf8Span.span) }
@@ -81,7 +80,7 @@ extension Grant {
     return TopicFilter(granted: topics.elements)
   }
 
-  private static func topicNotAllowed(_ reason: String) -> ProblemError {
-    ProblemError(.insufficientScope, "the credentials allow only some topics, and \(reason)")
+  private static func topicNotAllowed(_ reason: String) -> Problem {
+    Problem(.insufficientScope, "the credentials allow only some topics, and \(reason)")
   }
 }

@@ -15,7 +15,7 @@ extension API {
   func hold(
     for copy: FollowedCopy, _ parameters: PollParameters, of session: Session, for grant: Grant?,
     until deadline: MonotonicTime, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome? {
+  ) throws(Problem) -> Outcome? {
     copy.noteUse(at: now, wakesHolder: session.upstream.connectsOnDemand)
     let isPrompt = parameters.streamFormat == nil && parameters.wait == .zero
     guard let wait = copy.wait(for: parameters.start, in: session.inbox, isPrompt: isPrompt) else { return nil }
@@ -26,7 +26,7 @@ extension API {
           into: &response))
     }
     // Redis cannot be reached, so there is no position to return, and none is expected soon.
-    if parameters.start.cursor == nil, copy.isAway { throw ProblemError(noHolder) }
+    if parameters.start.cursor == nil, copy.isAway { throw noHolder }
     let request = ReadAwaitingCopy(
       self, parameters, of: session, for: grant, wait, until: deadline,
       patience: self.deadline(after: copy.isAway ? .zero : FollowedCopy.patience, for: grant, at: now))
@@ -87,7 +87,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
     return pollHasNewData
   }
 
-  private func resolve(at now: MonotonicTime) throws(ProblemError) -> ReadStart {
+  private func resolve(at now: MonotonicTime) throws(Problem) -> ReadStart {
     try api.resolve(parameters.start, of: session, at: now)
   }
 
@@ -118,7 +118,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
       return
     }
     advance()
-    do throws(ProblemError) {
+    do throws(Problem) {
       if let awaited, awaited.isNeeded, let cursor = parameters.start.cursor, !session.inbox.isClosed {
         // Whether there are messages or a gap after the cursor is not known here.
         let poll = Poll(session: session, start: ReadStart(cursor), options: parameters.options)
@@ -128,7 +128,7 @@ private final class ReadAwaitingCopy: WaitingRequest {
         api.respond(to: poll, at: now, into: &response)
       }
     } catch {
-      api.respond(with: error.problem, into: &response)
+      api.respond(with: error, into: &response)
     }
   }
 

@@ -36,7 +36,7 @@ package struct BrowserAccess: Sendable {
     // Browsers always send Host. An HTTP/1.0 request without Host is not from a browser.
     if !host.isEmpty, !acceptedHost.equals(host, reach) {
       guard accepts(host: host.withoutPort, on: reach) else {
-        return Problem(.hostNotAllowed, detail: hostDetail(host, reach))
+        return Problem(.hostNotAllowed, hostDetail(host, reach))
       }
       acceptedHost.note(host, reach)
     }
@@ -45,8 +45,7 @@ package struct BrowserAccess: Sendable {
       guard isOwn(origin, host, isSecure) else {
         return Problem(
           .originNotAllowed,
-          detail:
-            "the origin '\(origin.excerpt())' is not allowed: only pages of the gateway's own origin and of the setting http.origins may send requests"
+          "the origin '\(origin.excerpt())' is not allowed: only pages of the gateway's own origin and of the setting http.origins may send requests"
         )
       }
     }
@@ -63,7 +62,7 @@ package struct BrowserAccess: Sendable {
         : "and it has no Origin that the setting http.origins could allow. Open the address directly, or use fetch() in the page, which sends Origin"
       return Problem(
         .originNotAllowed,
-        detail: "Sec-Fetch-Site is '\(site.text())': a page of another origin caused this request, \(remedy)")
+        "Sec-Fetch-Site is '\(site.text())': a page of another origin caused this request, \(remedy)")
     }
     return nil
   }

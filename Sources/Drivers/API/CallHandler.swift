@@ -15,7 +15,7 @@ extension API {
   func call(
     _ call: IncomingCall, _ body: RequestBody?, of session: Session, for grant: Grant?, by client: UInt64,
     at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     session.noteUse(at: now)
     let registered: SessionHandle.RegisteredCall
     switch try call.content(of: body, session.upstream.eventFormat, randomBits()) {
@@ -38,13 +38,13 @@ extension API {
 
   /// How long the request may be queued. At most as long as the client waits, since a later reply would reach no
   /// client.
-  func timeToLive(of call: IncomingCall, to session: Session) throws(ProblemError) -> TimeSpan {
+  func timeToLive(of call: IncomingCall, to session: Session) throws(Problem) -> TimeSpan {
     min(try timeLeft(of: call.timeToLive ?? session.upstream.defaultTimeToLive, after: call.waited), call.wait)
   }
 
   private func register(
     _ call: IncomingCall, _ request: CallRequest, of session: Session, by client: UInt64, at now: MonotonicTime
-  ) throws(ProblemError) -> SessionHandle.RegisteredCall {
+  ) throws(Problem) -> SessionHandle.RegisteredCall {
     let timeToLive = try timeToLive(of: call, to: session)
     var request = request
     while true {
@@ -58,7 +58,7 @@ extension API {
   /// Returns nil if another call has the id.
   private func accepted(
     _ receipt: SessionHandle.CallReceipt, by session: Session, at now: MonotonicTime
-  ) throws(ProblemError) -> SessionHandle.RegisteredCall? {
+  ) throws(Problem) -> SessionHandle.RegisteredCall? {
     switch receipt {
     case .registered(let registered):
       common.metrics.acceptedMessages.add()
@@ -66,15 +66,13 @@ extension API {
     case .idInUse: return nil
     case .full:
       common.metrics.refusedMessages.add(.tooManyCalls)
-      throw ProblemError(
-        Problem(
-          .tooManyCalls,
-          detail:
-            "\(CallTable.Limits().calls) calls of this session, or the share of this client of them, wait for their replies: try again after the time in Retry-After",
-          retryAfter: 1))
+      throw Problem(
+        .tooManyCalls,
+        "\(CallTable.Limits().calls) calls of this session, or the share of this client of them, wait for their replies: try again after the time in Retry-After"
+      )
     case .refused(let receipt):
       common.metrics.refusedMessages.add(Self.problemKind(of: receipt.result))
-      throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
+      throw problem(receipt.result, receipt.nextAttempt, session, at: now)
     }
   }
 
@@ -97,16 +95,14 @@ extension API {
       respond(
         with: Problem(
           .replyTimeout,
-          detail:
-            "the upstream sent no reply within the wait. The delivery in Location shows the reply if it arrives within \(LateCalls.Limits().time.text); a longer wait is possible, up to delivery.maximum_wait"
+          "the upstream sent no reply within the wait. The delivery in Location shows the reply if it arrives within \(LateCalls.Limits().time.text); a longer wait is possible, up to delivery.maximum_wait"
         ), into: &response)
     case .upstreamClosed:
       DeliveryJSON.writeLocation(of: sequence, in: session, into: &response.fields)
       respond(
         with: Problem(
           .upstreamClosed,
-          detail:
-            "the connection to the upstream ended before the reply, and the request is not sent again. The upstream may have acted upon it: repeat the call only if that does no harm"
+          "the connection to the upstream ended before the reply, and the request is not sent again. The upstream may have acted upon it: repeat the call only if that does no harm"
         ), into: &response)
     case .notSent:
       respond(with: notSent(sequence, of: session, at: now), into: &response)
@@ -119,16 +115,15 @@ extension API {
     case .sessionClosed where !session.isHere: Self.holderUnavailable
     case .sessionClosed:
       session.inbox.isClosed
-        ? .closed(session) : Problem(.sessionClosed, detail: "the gateway is shutting down: the request was not sent")
-    case .queueFull: Problem(.queueFull, detail: queueFullDetail(.messages, session), retryAfter: 1)
+        ? .closed(session) : Problem(.sessionClosed, "the gateway is shutting down: the request was not sent")
+    case .queueFull: Problem(.queueFull, queueFullDetail(.messages, session))
     case .notConnected:
-      Problem(.upstreamDown, detail: "the namespace of the event is not connected: it was not sent", retryAfter: 1)
+      Problem(.upstreamDown, "the namespace of the event is not connected: it was not sent")
     case .ttl, .notSentAtOnce, .connectionLost, .tooLarge, .gatewayRestart, .storeFailed, nil:
       Problem(
         .upstreamDown,
-        detail:
-          "the request was not sent within the wait or its TTL: the upstream is not connected, or reads more slowly than clients send (state \(session.upstream.snapshot().state.name))",
-        retryAfter: Self.retryAfter(session.upstream.nextAttempt, now))
+        "the request was not sent within the wait or its TTL: the upstream is not connected, or reads more slowly than clients send (state \(session.upstream.snapshot().state.name))",
+        .retryAfter(Self.retryAfter(session.upstream.nextAttempt, now)))
     }
   }
 }

@@ -148,7 +148,7 @@ struct MessageRefusals: Sendable {
     let counters = Self.reasons.map { reason in
       let counter = registry.counter(
         "drawbridge_messages_refused_total", "Messages refused with 503 or 410.",
-        [(name: "reason", value: reason.name.description)])
+        [(name: "reason", value: reason.row.name.description)])
       return (reason, counter)
     }
     self.counters = Dictionary(uniqueKeysWithValues: counters)

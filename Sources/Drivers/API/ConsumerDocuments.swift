@@ -25,17 +25,17 @@ struct RequestDocument {
   private let members: [(name: String, value: Range<Int>)]
 
   /// Refuses a request by its head, before its content is read.
-  static func check(_ request: borrowing HTTPRequestHead, limit: Int) throws(ProblemError) {
+  static func check(_ request: borrowing HTTPRequestHead, limit: Int) throws(Problem) {
     if case .length(let count) = request.framing, count > limit { throw tooLarge(limit) }
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return }
     guard let type = HTTPMediaType(value), type.mayBeDocument() else {
-      throw ProblemError(
+      throw Problem(
         .unsupportedMediaType, "Content-Type '\(value.excerpt())' is not supported: use \(HTTPMediaType.documentTypes)")
     }
   }
 
   /// - Parameter accepted: the names of the accepted members.
-  init(_ body: RequestBody?, limit: Int, accepting accepted: [String]) throws(ProblemError) {
+  init(_ body: RequestBody?, limit: Int, accepting accepted: [String]) throws(Problem) {
     if body?.exceedsLimit == true { throw Self.tooLarge(limit) }
     let bytes = body?.bytes ?? []
     self.bytes = bytes
@@ -44,34 +44,34 @@ struct RequestDocument {
       return
     }
     guard UTF8StreamValidator.isValid(bytes.span) else {
-      throw ProblemError(.invalidDocument, "the body is not JSON: it is not UTF-8")
+      throw Problem(.invalidDocument, "the body is not JSON: it is not UTF-8")
     }
     do throws(JSONError) {
       _ = try JSONValidator.validate(bytes.span)
     } catch {
-      throw ProblemError(.invalidDocument, "the body is not JSON: \(error)")
+      throw Problem(.invalidDocument, "the body is not JSON: \(error)")
     }
     guard let object = JSONObject(bytes.span) else {
-      throw ProblemError(.invalidDocument, "the body is not a JSON object")
+      throw Problem(.invalidDocument, "the body is not a JSON object")
     }
     var members: [(name: String, value: Range<Int>)] = []
     for member in object.members {
       let name = String(decoding: JSONString.content(of: bytes.span.extracting(member.name)) ?? [], as: UTF8.self)
       guard accepted.contains(name) else {
-        throw ProblemError(
+        throw Problem(
           .invalidDocument,
           "member '\(Array(name.utf8).span.excerpt())' is unknown: use \(accepted.joined(separator: ", "))")
       }
       guard !members.contains(where: { $0.name == name }) else {
-        throw ProblemError(.invalidDocument, "member '\(name)' is repeated: give it once")
+        throw Problem(.invalidDocument, "member '\(name)' is repeated: give it once")
       }
       members.append((name, member.value))
     }
     self.members = members
   }
 
-  private static func tooLarge(_ limit: Int) -> ProblemError {
-    ProblemError(.contentTooLarge, "the body is larger than \(limit) bytes, the maximum for this path")
+  private static func tooLarge(_ limit: Int) -> Problem {
+    Problem(.contentTooLarge, "the body is larger than \(limit) bytes, the maximum for this path")
   }
 
   /// The value of a member as written; nil if the member is missing or null.
@@ -83,19 +83,19 @@ struct RequestDocument {
 
   func has(_ name: String) -> Bool { value(name) != nil }
 
-  private func fail(_ name: String, _ expectation: String) -> ProblemError {
+  private func fail(_ name: String, _ expectation: String) -> Problem {
     let shown = value(name).map { Array($0).span.excerpt() } ?? "null"
-    return ProblemError(.invalidDocument, "\(name) \(shown) is not valid: use \(expectation)")
+    return Problem(.invalidDocument, "\(name) \(shown) is not valid: use \(expectation)")
   }
 
-  func boolean(_ name: String) throws(ProblemError) -> Bool? {
+  func boolean(_ name: String) throws(Problem) -> Bool? {
     guard let value = value(name) else { return nil }
     if value.elementsEqual("true".utf8) { return true }
     if value.elementsEqual("false".utf8) { return false }
     throw fail(name, "true or false")
   }
 
-  func string(_ name: String, _ expectation: String) throws(ProblemError) -> [UInt8]? {
+  func string(_ name: String, _ expectation: String) throws(Problem) -> [UInt8]? {
     guard let value = value(name) else { return nil }
     guard let content = JSONString.content(of: Array(value).span) else { throw fail(name, expectation) }
     return content
@@ -103,14 +103,14 @@ struct RequestDocument {
 
   func parsed<Value>(
     _ name: String, _ expectation: String, _ parse: ([UInt8]) -> Value?
-  ) throws(ProblemError) -> Value? {
+  ) throws(Problem) -> Value? {
     guard let text = try string(name, expectation) else { return nil }
     guard let value = parse(text) else { throw fail(name, expectation) }
     return value
   }
 
   /// A duration as a string, as in query parameters, or a number of seconds.
-  func duration(_ name: String, in range: ClosedRange<TimeSpan>) throws(ProblemError) -> TimeSpan? {
+  func duration(_ name: String, in range: ClosedRange<TimeSpan>) throws(Problem) -> TimeSpan? {
     guard let value = value(name) else { return nil }
     let text = JSONString.content(of: Array(value).span) ?? Array(value)
     guard let span = TimeSpan(text.span), range.contains(span) else {
@@ -120,7 +120,7 @@ struct RequestDocument {
     return span
   }
 
-  func count(_ name: String, in range: ClosedRange<UInt32>) throws(ProblemError) -> UInt32? {
+  func count(_ name: String, in range: ClosedRange<UInt32>) throws(Problem) -> UInt32? {
     guard let value = value(name) else { return nil }
     guard let count = Array(value).span.decimalValue().flatMap({ UInt32(exactly: $0) }), range.contains(count) else {
       throw fail(name, "a number from \(range.lowerBound) to \(range.upperBound)")
@@ -130,10 +130,10 @@ struct RequestDocument {
 
   /// The members of an object whose values are strings; empty if the member is missing. An error does not repeat a
   /// value, which may be secret.
-  func strings(in name: String, _ expectation: String) throws(ProblemError) -> [String: String] {
+  func strings(in name: String, _ expectation: String) throws(Problem) -> [String: String] {
     guard let value = value(name) else { return [:] }
     let bytes = Array(value)
-    let problem = ProblemError(.invalidDocument, "\(name) is not valid: use \(expectation)")
+    let problem = Problem(.invalidDocument, "\(name) is not valid: use \(expectation)")
     guard let object = JSONObject(bytes.span) else { throw problem }
     var strings: [String: String] = [:]
     for member in object.members {
@@ -148,7 +148,7 @@ struct RequestDocument {
   /// The elements of an array of strings; empty if the member is missing.
   ///
   /// - Parameter maximum: the maximum number of elements.
-  func strings(_ name: String, maximum: Int) throws(ProblemError) -> [[UInt8]] {
+  func strings(_ name: String, maximum: Int) throws(Problem) -> [[UInt8]] {
     guard let value = value(name) else { return [] }
     let expectation = "an array of at most \(maximum) strings"
     guard let ranges = JSONArray.elements(of: Array(value).span, maximum: maximum) else {
@@ -172,7 +172,7 @@ struct ConsumerDocument {
   var settings = ConsumerSettings()
   var start = StartingPoint.latest
 
-  init(_ body: RequestBody?) throws(ProblemError) {
+  init(_ body: RequestBody?) throws(Problem) {
     let document = try RequestDocument(
       body, limit: Self.limit,
       accepting: ["start", "share", "visibility", "max_deliveries", "order_by", "topics", "idle"])
@@ -182,7 +182,7 @@ struct ConsumerDocument {
     }
     if !settings.isWorkSharing {
       for name in ["visibility", "max_deliveries", "order_by"] where document.has(name) {
-        throw ProblemError(
+        throw Problem(
           .invalidDocument,
           "\(name) is not accepted for a consumer that is not shared: leave it out, or add \"share\":true")
       }
@@ -197,7 +197,7 @@ struct ConsumerDocument {
     }
     for topic in try document.strings("topics", maximum: TopicFilter.maximumPatterns) {
       guard settings.add(topic: topic) else {
-        throw ProblemError(
+        throw Problem(
           .invalidDocument,
           "topic '\(topic.span.excerpt())' is not accepted: use 1 to \(PushTopic.maximumBytes) bytes, with a final '*' for all topics that begin so"
         )
@@ -217,12 +217,12 @@ struct SettleDocument {
   /// In the order of the results in the response.
   private(set) var settlements: [(lease: Lease, settlement: Settlement)] = []
 
-  init(_ body: RequestBody?) throws(ProblemError) {
+  init(_ body: RequestBody?) throws(Problem) {
     let document = try RequestDocument(
       body, limit: Self.limit, accepting: ["ack", "release", "reject", "extend", "delay"])
     let delay = try document.duration("delay", in: ConsumerSettings.delays)
     if delay != nil, !document.has("release") {
-      throw ProblemError(.invalidDocument, "delay applies to release: add the leases to release, or leave it out")
+      throw Problem(.invalidDocument, "delay applies to release: add the leases to release, or leave it out")
     }
     let all: [(String, Settlement)] = [
       ("ack", .acknowledge), ("release", .release(delay ?? .zero)), ("reject", .reject), ("extend", .extend),
@@ -230,14 +230,14 @@ struct SettleDocument {
     for (name, settlement) in all {
       for text in try document.strings(name, maximum: Self.maximumLeases) {
         guard let lease = Lease(text.span) else {
-          throw ProblemError(
+          throw Problem(
             .invalidDocument, "lease '\(text.span.excerpt())' is not valid: use the 'lease' of a received message")
         }
         settlements.append((lease, settlement))
       }
     }
     guard settlements.count <= Self.maximumLeases else {
-      throw ProblemError(
+      throw Problem(
         .invalidDocument,
         "the body has \(settlements.count) leases: settle at most \(Self.maximumLeases) with one request")
     }

@@ -21,7 +21,7 @@ extension API {
   /// Checks a request for a consumer, and prepares to collect its body if that is read.
   func accept(
     _ request: borrowing HTTPRequestHead, for target: ConsumerTarget, _ body: inout RequestBody?
-  ) throws(ProblemError) -> PendingConsumerRequest {
+  ) throws(Problem) -> PendingConsumerRequest {
     if target.readsBody {
       let limit = target.action == .put ? ConsumerDocument.limit : SettleDocument.limit
       try RequestDocument.check(request, limit: limit)
@@ -42,7 +42,7 @@ extension API {
   func serve(
     _ request: PendingConsumerRequest, _ body: RequestBody?, for grant: Grant?, by client: UInt64,
     at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     let (target, consumers) = (request.target, request.target.session.consumers)
     try target.check(grant)
     try target.checkIsOfClients()
@@ -112,7 +112,7 @@ extension API {
 
   private func put(
     _ target: ConsumerTarget, _ body: RequestBody?, for grant: Grant?, by client: UInt64, at now: MonotonicTime
-  ) throws(ProblemError) -> ConsumerResult {
+  ) throws(Problem) -> ConsumerResult {
     let document = try ConsumerDocument(body)
     target.session.noteUse(at: now)
     try grant?.checkConsumer(topics: document.settings.topics)
@@ -122,7 +122,7 @@ extension API {
     } catch {
       // The start of an existing consumer is ignored.
       guard target.session.consumers.settings(of: target.name) != nil else {
-        throw ProblemError(
+        throw Problem(
           .invalidDocument,
           "start is ahead of the newest push: use the cursor of an earlier response, \"earliest\" or \"latest\"")
       }
@@ -139,7 +139,7 @@ extension API {
 
   private func settle(
     _ target: ConsumerTarget, _ body: RequestBody?, at now: MonotonicTime
-  ) throws(ProblemError) -> ConsumerResult {
+  ) throws(Problem) -> ConsumerResult {
     let settlements = try SettleDocument(body).settlements
     // A worker that extends its leases is still working, but receives nothing meanwhile.
     target.session.noteUse(at: now)
@@ -151,7 +151,7 @@ extension API {
     }
     let lost = outcomes.count { $0 == .leaseLost }
     if lost > 0, lost == outcomes.count {
-      throw ProblemError(
+      throw Problem(
         .leaseLost,
         "none of the leases is valid (\(lost) given): a lease ends when it expires, is settled, or its consumer is removed; receive the messages again"
       )
@@ -163,12 +163,12 @@ extension API {
 extension ConsumerTarget {
   /// Throws 409 if the consumer is a webhook, and the request is for a worker or would change the consumer. Only the
   /// gateway may do that.
-  func checkIsOfClients() throws(ProblemError) {
+  func checkIsOfClients() throws(Problem) {
     switch action {
     case .list, .show, .deadLetters, .removeDeadLetters, .retryDeadLetters: return
     case .put, .remove, .receive, .settle:
       guard session.webhooks?.contains(name) == true else { return }
-      throw ProblemError(
+      throw Problem(
         .consumerConflict,
         "consumer '\(name)' is a webhook, whose worker is the gateway: change it in the configuration; GET \(path) shows its state, and its dead letters can be read, removed and retried"
       )
@@ -177,7 +177,7 @@ extension ConsumerTarget {
 
   /// Throws 403 if the consumer has topics that the grant does not allow. The topics may change while a receive is
   /// held, so they are then checked again.
-  func check(_ grant: Grant?) throws(ProblemError) {
+  func check(_ grant: Grant?) throws(Problem) {
     guard let grant, !grant.topics.isAll, let settings = session.consumers.settings(of: name) else { return }
     try grant.checkConsumer(topics: settings.topics)
   }
@@ -187,51 +187,45 @@ extension ConsumerTarget {
     session.name == Session.defaultName ? "/v1/consumers/\(name)" : "/v1/sessions/\(session.name)/consumers/\(name)"
   }
 
-  func problem(_ refusal: ConsumerRefusal) -> ProblemError {
-    if session.inbox.isClosed { return ProblemError(.closed(session)) }
+  func problem(_ refusal: ConsumerRefusal) -> Problem {
+    if session.inbox.isClosed { return .closed(session) }
     // Another gateway is now the holder of the consumers.
-    if !session.isHere { return ProblemError(API.holderUnavailable) }
+    if !session.isHere { return API.holderUnavailable }
     return switch refusal {
     case .unknown:
-      ProblemError(.notFound, "consumer '\(name)' does not exist, or is removed: create it with PUT \(path)")
+      Problem(.notFound, "consumer '\(name)' does not exist, or is removed: create it with PUT \(path)")
     case .differs(let settings):
-      ProblemError(
+      Problem(
         .consumerConflict,
         "consumer '\(name)' has share \(settings.isWorkSharing) and order_by \(settings.order?.text ?? "null"), which cannot be changed: use the same, another name, or delete it first"
       )
     case .tooMany:
-      ProblemError(
-        Problem(
-          .tooManyConsumers,
-          detail:
-            "this session has \(ConsumerTable.maximumConsumers) consumers, the maximum, and this client its share: delete one, or use a shorter 'idle' so that unused ones are removed",
-          retryAfter: 60))
+      Problem(
+        .tooManyConsumers,
+        "this session has \(ConsumerTable.maximumConsumers) consumers, the maximum, and this client its share: delete one, or use a shorter 'idle' so that unused ones are removed"
+      )
     case .outOfMemory:
-      ProblemError(
-        Problem(
-          .tooManyConsumers,
-          detail:
-            "the consumers of all sessions that clients create use all memory for them: delete some, or create this one with fewer or shorter topics",
-          retryAfter: 60))
+      Problem(
+        .tooManyConsumers,
+        "the consumers of all sessions that clients create use all memory for them: delete some, or create this one with fewer or shorter topics"
+      )
     case .isWorkSharing:
-      ProblemError(
+      Problem(
         .consumerConflict,
         "consumer '\(name)' is shared, and 'ack' is for consumers that are not: acknowledge leases with POST \(path)/settle"
       )
     case .isExclusive:
-      ProblemError(
+      Problem(
         .consumerConflict,
         "consumer '\(name)' is not shared, and has no leases and dead letters: acknowledge with POST \(path)/receive?ack=CURSOR"
       )
     case .notStored:
-      ProblemError(
-        Problem(
-          .storeFailed,
-          detail:
-            "the change of consumer '\(name)' cannot be stored now: repeat the request after the time in Retry-After. A lease that was settled nevertheless cannot be settled otherwise",
-          retryAfter: 5))
+      Problem(
+        .storeFailed,
+        "the change of consumer '\(name)' cannot be stored now: repeat the request after the time in Retry-After. A lease that was settled nevertheless cannot be settled otherwise"
+      )
     case .superseded:
-      ProblemError(
+      Problem(
         .superseded, "a later receive of consumer '\(name)' has taken over: only one reader may receive at a time")
     }
   }

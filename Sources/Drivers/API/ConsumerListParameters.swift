@@ -9,13 +9,13 @@ struct ConsumerListParameters {
   private(set) var after = ""
   private(set) var limit = maximumLimit
 
-  init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
-    try QueryParameter.forEach(of: request, accepting: .list) { parameter, value throws(ProblemError) in
+  init(_ request: borrowing HTTPRequestHead) throws(Problem) {
+    try QueryParameter.forEach(of: request, accepting: .list) { parameter, value throws(Problem) in
       switch parameter {
       case .after: after = value.text()
       case .limit:
         guard let count = value.decimalValue(), count > 0 else {
-          throw ProblemError(
+          throw Problem(
             .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of consumers, 1 or more")
         }
         limit = min(count, Self.maximumLimit)

@@ -28,7 +28,7 @@ extension Router {
   /// Returns the route of a path below `consumers`, which is empty or begins with a slash.
   func consumers(
     _ path: Span<UInt8>, of session: Session, _ request: borrowing HTTPRequestHead
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     func target(_ action: ConsumerTarget.Action, _ name: String) -> Route {
       .consumer(ConsumerTarget(session: session, name: name, action: action))
     }
@@ -71,9 +71,9 @@ extension Router {
     return target(action, name)
   }
 
-  private static func consumerName(_ name: Span<UInt8>) throws(ProblemError) -> String {
+  private static func consumerName(_ name: Span<UInt8>) throws(Problem) -> String {
     guard ConsumerName.isValid(name) else {
-      throw ProblemError(
+      throw Problem(
         .notFound, "'\(name.excerpt())' is not the name of a consumer: use \(ConsumerName.expectation)")
     }
     return name.text()

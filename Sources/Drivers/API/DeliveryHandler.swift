@@ -16,7 +16,7 @@ extension API {
   func respond(
     with id: DeliveryTerms.Issued, of session: Session, for grant: Grant?, until deadline: MonotonicTime,
     at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     session.noteUse(at: now)
     let delivery = WaitingDelivery(
       api: self, session: session, id: id, deadline: deadline,
@@ -74,8 +74,7 @@ private struct WaitingDelivery: HolderRequest {
       api.respond(
         with: Problem(
           .notFound,
-          detail:
-            "this delivery is unknown: it never existed, or it is older than the last \(remembered) messages, which are remembered (65536, or twice the setting upstream.queue.messages)"
+          "this delivery is unknown: it never existed, or it is older than the last \(remembered) messages, which are remembered (65536, or twice the setting upstream.queue.messages)"
         ),
         into: &response)
       return

@@ -13,7 +13,7 @@ enum ErrorPages {
     let document = String(decoding: PackageResources.errors_md, as: UTF8.self)
     var pages: [Problem.Kind: (text: ByteString, html: ByteString)] = [:]
     for kind in Problem.Kind.allCases {
-      let blocks = section(kind.name.description, of: document).split(separator: "\n\n")
+      let blocks = section(kind.row.name.description, of: document).split(separator: "\n\n")
       pages[kind] = (ByteString(Array(text(kind, blocks).utf8)), ByteString(Array(html(kind, blocks).utf8)))
     }
     return pages
@@ -26,11 +26,11 @@ enum ErrorPages {
   }
 
   private static func text(_ kind: Problem.Kind, _ blocks: [Substring]) -> String {
-    "\(kind.name): \(kind.title)\n" + blocks.map { "\n\(plain($0))\n" }.joined()
+    "\(kind.row.name): \(kind.row.title)\n" + blocks.map { "\n\(plain($0))\n" }.joined()
   }
 
   private static func html(_ kind: Problem.Kind, _ blocks: [Substring]) -> String {
-    "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>\(kind.name)</title>\n<h1>\(kind.title)</h1>\n<p><code>\(kind.name)</code></p>\n"
+    "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>\(kind.row.name)</title>\n<h1>\(kind.row.title)</h1>\n<p><code>\(kind.row.name)</code></p>\n"
       + blocks.map { html($0) }.joined() + "</html>\n"
   }
 

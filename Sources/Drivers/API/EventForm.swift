@@ -35,10 +35,10 @@ struct EventForm {
   let isJSON: Bool
 
   /// Throws unless requests with this head can be sent to the session.
-  func check(for session: Session) throws(ProblemError) {
+  func check(for session: Session) throws(Problem) {
     guard let format = session.upstream.eventFormat else {
       guard parameters == nil else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter,
           "event and namespace are for Socket.IO upstreams, and session '\(session.name)' has another: leave them out")
       }
@@ -46,23 +46,23 @@ struct EventForm {
     }
     guard let parameters, let name = parameters.name else {
       if parameters != nil {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter, "namespace needs event: add event=NAME, or use the envelope's 'namespace'")
       }
       guard form == .binary else { return }
-      throw ProblemError(
+      throw Problem(
         .unsupportedMediaType,
         "a message to a Socket.IO upstream is an event: name it with ?event=NAME, or send an envelope as application/json, or with type=text"
       )
     }
     if form == .lines {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "event is not accepted with a batch, whose lines are envelopes: leave it out")
     }
     do throws(EventFormatError) {
       try format.check(name: name)
     } catch {
-      throw ProblemError(.invalidDocument, error.description)
+      throw Problem(.invalidDocument, error.description)
     }
   }
 
@@ -71,7 +71,7 @@ struct EventForm {
   /// - Parameter limit: the setting `http.body_bytes`.
   func envelope(
     of content: [UInt8], _ format: any EventFormat, limit: Int
-  ) throws(ProblemError) -> EventEnvelope {
+  ) throws(Problem) -> EventEnvelope {
     guard let name = parameters?.name else { return try Self.envelope(content.span, format) }
     var parts = EventParts()
     parts.name = name
@@ -81,7 +81,7 @@ struct EventForm {
       // No argument.
     } else if isJSON {
       guard isText, JSONValidator.isValid(content.span) else {
-        throw ProblemError(.invalidDocument, "the body, which is the argument of the event, is not valid JSON")
+        throw Problem(.invalidDocument, "the body, which is the argument of the event, is not valid JSON")
       }
       parts.arguments = content
     } else if isText {
@@ -89,18 +89,18 @@ struct EventForm {
       text.append(jsonString: content.span)
       // The escaped text may be up to six times as large as the body.
       guard text.count <= limit else {
-        throw ProblemError(
+        throw Problem(
           .contentTooLarge,
           "the text has more than \(limit) bytes as a string of JSON, in which control characters are escaped (the setting http.body_bytes): send less, or other bytes with Content-Type: application/octet-stream"
         )
       }
       parts.arguments = text.copyBytes()
     } else if form == .text {
-      throw ProblemError(
+      throw Problem(
         .invalidText, "a text argument must be UTF-8: send other bytes with Content-Type: application/octet-stream")
     } else {
       guard format.attachments > 0 else {
-        throw ProblemError(.invalidDocument, "\(format.section).attachments is 0: no event may have binary data")
+        throw Problem(.invalidDocument, "\(format.section).attachments is 0: no event may have binary data")
       }
       parts.arguments = Array(#"{"_placeholder":true,"num":0}"#.utf8)
       parts.attachments = [content]
@@ -108,14 +108,14 @@ struct EventForm {
     return .event(parts)
   }
 
-  static func envelope(_ text: Span<UInt8>, _ format: any EventFormat) throws(ProblemError) -> EventEnvelope {
+  static func envelope(_ text: Span<UInt8>, _ format: any EventFormat) throws(Problem) -> EventEnvelope {
     guard UTF8StreamValidator.isValid(text) else {
-      throw ProblemError(.invalidText, "an envelope must be UTF-8: JSON has no other encoding")
+      throw Problem(.invalidText, "an envelope must be UTF-8: JSON has no other encoding")
     }
     do throws(EventFormatError) {
       return try format.envelope(text)
     } catch {
-      throw ProblemError(.invalidDocument, error.description)
+      throw Problem(.invalidDocument, error.description)
     }
   }
 
@@ -123,10 +123,10 @@ struct EventForm {
   private static var endedNamespaceWait: Int { 60 }
 
   /// Throws if the upstream would not accept the event.
-  static func check(_ event: EventContent, for session: Session) throws(ProblemError) {
+  static func check(_ event: EventContent, for session: Session) throws(Problem) {
     guard let format = session.upstream.eventFormat else { preconditionFailure("an event for another upstream") }
     guard format.joins(event.namespace) else {
-      throw ProblemError(.invalidDocument, format.unknown(namespace: event.namespace, of: session))
+      throw Problem(.invalidDocument, format.unknown(namespace: event.namespace, of: session))
     }
     try check(size: event.largestFrame, for: session)
     if let missing = session.upstream.missing(namespace: event.namespace) {
@@ -134,20 +134,19 @@ struct EventForm {
       let detail = "namespace '\(missing.name)' is not connected (\(missing.state.rawValue)\(reason))"
       // Nothing on this connection joins the namespace again, so repeating the request every second would be useless.
       let hasEnded = missing.state == .refused || missing.state == .disconnected
-      throw ProblemError(
-        Problem(
-          .upstreamDown,
-          detail: hasEnded
-            ? detail
-              + ": the next connection joins it again, for example after PATCH \(session.path)session down and up"
-            : detail,
-          retryAfter: hasEnded ? Self.endedNamespaceWait : 1))
+      throw Problem(
+        .upstreamDown,
+        hasEnded
+          ? detail
+            + ": the next connection joins it again, for example after PATCH \(session.path)session down and up"
+          : detail,
+        .retryAfter(hasEnded ? Self.endedNamespaceWait : 1))
     }
   }
 
-  static func check(size: Int, for session: Session) throws(ProblemError) {
+  static func check(size: Int, for session: Session) throws(Problem) {
     guard let limit = session.upstream.maximumPayload, size > limit else { return }
-    throw ProblemError(
+    throw Problem(
       .contentTooLarge, "the event has a part of more than \(limit) bytes, the limit of the upstream (its 'maxPayload')"
     )
   }

@@ -12,12 +12,12 @@ import UpstreamProtocol
 extension API {
   /// Returns the records of a batch. `failure` is the error of the line after these events.
   func records(
-    of events: [EventContent], _ failure: ProblemError?, for session: Session
-  ) throws(ProblemError) -> [ByteSlice] {
+    of events: [EventContent], _ failure: Problem?, for session: Session
+  ) throws(Problem) -> [ByteSlice] {
     var records: [ByteSlice] = []
     records.reserveCapacity(events.count)
     for (index, event) in events.enumerated() {
-      do throws(ProblemError) {
+      do throws(Problem) {
         try EventForm.check(event, for: session)
       } catch {
         throw IncomingMessage.problem(error, ofLine: index)
@@ -31,10 +31,10 @@ extension API {
   func acknowledge(
     _ token: [UInt8], _ parts: EventParts, _ message: IncomingMessage, to session: Session,
     by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
-  ) throws(ProblemError) -> SendReceipt.Accepted {
+  ) throws(Problem) -> SendReceipt.Accepted {
     guard let format = session.upstream.eventFormat else { preconditionFailure("an event for another upstream") }
     guard format.takesAcknowledgements else {
-      throw ProblemError(
+      throw Problem(
         .invalidDocument,
         "clients do not send acknowledgements: \(session.settingPrefix)\(format.section).acks is \(format.acknowledgementsWord)"
       )
@@ -45,12 +45,10 @@ extension API {
     switch session.upstream.acknowledge(token, parts, timeToLive: timeToLive, by: client, now: now) {
     case .posted(let receipt): return try accepted(receipt, 1, by: session, at: now)
     case .notYet:
-      throw ProblemError(
-        Problem(
-          .upstreamDown, detail: "the connection on which the server requested the acknowledgement does not send yet",
-          retryAfter: 1))
+      throw Problem(
+        .upstreamDown, "the connection on which the server requested the acknowledgement does not send yet")
     case .gone:
-      throw ProblemError(
+      throw Problem(
         .acknowledgementGone,
         "the acknowledgement was sent already, or the connection on which the server requested it has ended or been replaced"
       )
@@ -60,7 +58,7 @@ extension API {
   /// Emits the event of a call, and registers the call for the acknowledgement.
   func registerEvent(
     _ call: IncomingCall, _ event: EventContent, of session: Session, by client: UInt64, at now: MonotonicTime
-  ) throws(ProblemError) -> SessionHandle.CallReceipt {
+  ) throws(Problem) -> SessionHandle.CallReceipt {
     try EventForm.check(event, for: session)
     let timeToLive = try timeToLive(of: call, to: session)
     return session.upstream.call(event: event.record, timeToLive: timeToLive, by: client, now: now)

@@ -220,18 +220,16 @@ extension API {
   /// Sends a request to the holder of its session, and waits for the response.
   func forward(
     _ request: RequestToForward, _ body: RequestBody?, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
-    guard let forwarder else { throw ProblemError(Self.holderUnavailable) }
+  ) throws(Problem) -> Outcome {
+    guard let forwarder else { throw Self.holderUnavailable }
     // No holder will be found before the store works.
-    if request.session.placement.place == .nowhere, let problem = common.storeProblem { throw ProblemError(problem) }
+    if request.session.placement.place == .nowhere, let problem = common.storeProblem { throw problem }
     let message = message(of: request, body, at: now, &response)
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
-      throw ProblemError(
-        Problem(
-          .tooManyBodies,
-          detail:
-            "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes, or those of this client its share: try again after the time in Retry-After",
-          retryAfter: 1))
+      throw Problem(
+        .tooManyBodies,
+        "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes, or those of this client its share: try again after the time in Retry-After"
+      )
     }
     if let isRead = request.readsDocument {
       return .wait(HeldDocumentRequest(self, request.session, exchange, isRead: isRead, at: now))
@@ -256,9 +254,8 @@ extension API {
   static var holderUnavailable: Problem {
     Problem(
       .holderUnavailable,
-      detail:
-        "no gateway has served the request in time: the one that held the session was lost or is overloaded, or this one shuts down. Nothing was done that a repetition would do twice: repeat the request after the time in Retry-After",
-      retryAfter: 1)
+      "no gateway has served the request in time: the one that held the session was lost or is overloaded, or this one shuts down. Nothing was done that a repetition would do twice: repeat the request after the time in Retry-After"
+    )
   }
 
   /// The problem of a request for a session without a known holder: the store's problem if it does not work.
@@ -267,8 +264,7 @@ extension API {
   static var outcomeUnknown: Problem {
     Problem(
       .outcomeUnknown,
-      detail:
-        "the gateway that holds the session was lost after the request was sent to it, and may have executed it: repeat it only if that does no harm, a POST of messages with the same Idempotency-Key"
+      "the gateway that holds the session was lost after the request was sent to it, and may have executed it: repeat it only if that does no harm, a POST of messages with the same Idempotency-Key"
     )
   }
 
@@ -283,13 +279,12 @@ extension API {
       let address = common.access.isOpen ? " at \(peer)" : ""
       let unreachable = Problem(
         .holderUnavailable,
-        detail:
-          "this gateway cannot connect to the gateway that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After",
-        retryAfter: 1)
+        "this gateway cannot connect to the gateway that holds the session\(address): an operator finds the reason in its log (listeners.peer_address, or a firewall). Nothing was done: repeat the request after the time in Retry-After"
+      )
       respond(with: common.storeProblem ?? unreachable, into: &response)
     case .closed:
       respond(
-        with: Problem(.sessionClosed, detail: "the session is closed: create it again with PUT /v1/sessions/{session}"),
+        with: Problem(.sessionClosed, "the session is closed: create it again with PUT /v1/sessions/{session}"),
         into: &response)
     case .unknown: respond(with: Self.outcomeUnknown, into: &response)
     }

@@ -11,7 +11,7 @@ enum GzipContent {
   /// - Parameters:
   ///   - limit: the setting `http.body_bytes`.
   ///   - ratio: the setting `http.inflation_ratio`.
-  static func decode(_ bytes: Span<UInt8>, limit: Int, ratio: Int) throws(ProblemError) -> [UInt8] {
+  static func decode(_ bytes: Span<UInt8>, limit: Int, ratio: Int) throws(Problem) -> [UInt8] {
     let allowed = allowed(bytes.count, limit: limit, ratio: ratio)
     var inflater = Inflater(.gzipOrZlib)
     var output = ByteQueue()
@@ -20,20 +20,20 @@ enum GzipContent {
     } catch {
       switch error {
       case .malformed:
-        throw ProblemError(
+        throw Problem(
           .unsupportedEncoding, "the body is not gzip data: send it as Content-Encoding says, or without that field")
       case .tooLarge where allowed < limit:
-        throw ProblemError(
+        throw Problem(
           .contentTooLarge,
           "the body of \(bytes.count) bytes decompresses to more than \(ratio) times as much (the setting http.inflation_ratio): send it without compression"
         )
       case .tooLarge:
-        throw ProblemError(
+        throw Problem(
           .contentTooLarge, "the body decompresses to more than \(limit) bytes (the setting http.body_bytes): send less"
         )
       }
     }
-    guard inflater.hasEnded else { throw ProblemError(.unsupportedEncoding, "the gzip data in the body is incomplete") }
+    guard inflater.hasEnded else { throw Problem(.unsupportedEncoding, "the gzip data in the body is incomplete") }
     return output.copyBytes()
   }
 

@@ -166,13 +166,13 @@ struct HeldConsumerRequest: HolderRequest {
   private func hasFailed(_ ticket: JournalTicket?) -> Bool { ticket.map { outcome(of: $0) == .failed } ?? false }
 
   private func refuse(_ pending: inout Pending) {
-    pending.phase = .refused(pending.target.problem(.notStored).problem)
+    pending.phase = .refused(pending.target.problem(.notStored))
   }
 
   /// Takes the pushes. If they are leased, that must be stored before the response is sent.
   private func take(_ receive: PendingReceive, _ pending: inout Pending) {
     let now = ProcessInformation.monotonicTime()
-    do throws(ProblemError) {
+    do throws(Problem) {
       let result = try api.take(receive, at: now)
       guard let ticket = result.ticket(in: pending.target.session.consumers) else {
         pending.phase = .complete(result)
@@ -183,7 +183,7 @@ struct HeldConsumerRequest: HolderRequest {
       pending.storeDeadline = min(now + pending.target.storeWait, pending.start + pending.target.longestWait)
       pending.beginStoring()
     } catch {
-      pending.phase = .refused(error.problem)
+      pending.phase = .refused(error)
     }
   }
 
@@ -199,12 +199,12 @@ struct HeldConsumerRequest: HolderRequest {
     var pending = pending
     end(pending, at: now)
     if case .receiving(let receive) = pending.phase {
-      do throws(ProblemError) {
+      do throws(Problem) {
         if pending.isUnstored(receive.acknowledgement) { throw pending.target.problem(.notStored) }
         // If consumers are stored, a lease would have to wait for the store, and there was nothing to lease.
         pending.phase = .complete(try api.take(receive, limit: isStored ? 0 : nil, at: now))
       } catch {
-        pending.phase = .refused(error.problem)
+        pending.phase = .refused(error)
       }
     }
     if case .storing(let result, let ticket) = pending.phase {

@@ -46,10 +46,10 @@ final class HeldDirectoryRequest: WaitingRequest {
 
   func finish(at now: MonotonicTime, into response: inout Response) {
     request.abandon()
-    do throws(ProblemError) {
+    do throws(Problem) {
       try api.respond(to: change, request.outcome ?? .failed, at: now, into: &response)
     } catch {
-      api.respond(with: error.problem, into: &response)
+      api.respond(with: error, into: &response)
     }
   }
 
@@ -60,22 +60,21 @@ extension API {
   /// Looks the session up in Redis. Throws `problem` if gateways do not share sessions.
   func lookUp(
     _ name: String, _ problem: Problem, for grant: Grant?, by client: UInt64, at now: MonotonicTime
-  ) throws(ProblemError) -> Outcome {
-    guard let request = common.sessions.created.lookUp(name, by: client) else { throw ProblemError(problem) }
+  ) throws(Problem) -> Outcome {
+    guard let request = common.sessions.created.lookUp(name, by: client) else { throw problem }
     return .wait(HeldDirectoryRequest(self, request, .lookUp(name, orElse: problem, grant), at: now))
   }
 
   static func sessionIsNew(_ name: String) -> Problem {
     Problem(
       .holderUnavailable,
-      detail:
-        "session '\(name)' was created a moment ago at another gateway, and this one knew it too late for this request, which was not executed: repeat it after the time in Retry-After",
-      retryAfter: 1)
+      "session '\(name)' was created a moment ago at another gateway, and this one knew it too late for this request, which was not executed: repeat it after the time in Retry-After"
+    )
   }
 
   func define(
     _ name: String, _ creation: SessionCreation, as document: SessionDocument, for grant: Grant, at now: MonotonicTime
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     try checkList()
     do throws(CreationRefusal) {
       let request = try common.sessions.created.define(name, creation)
@@ -87,7 +86,7 @@ extension API {
 
   func remove(
     _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     try checkList()
     guard let request = common.sessions.created.remove(session, code: code) else {
       // Another request has closed the session meanwhile.
@@ -98,43 +97,42 @@ extension API {
   }
 
   /// Throws 503 if Redis does not work.
-  private func checkList() throws(ProblemError) {
-    if common.store.hasFailed { throw ProblemError(Self.listUnavailable) }
+  private func checkList() throws(Problem) {
+    if common.store.hasFailed { throw Self.listUnavailable }
   }
 
   static var listUnavailable: Problem {
     Problem(
       .storeFailed,
-      detail:
-        "the sessions that clients create are stored in Redis, which did not confirm the change or cannot be reached: repeat the request after the time in Retry-After, which does no harm if it was executed",
-      retryAfter: 1)
+      "the sessions that clients create are stored in Redis, which did not confirm the change or cannot be reached: repeat the request after the time in Retry-After, which does no harm if it was executed",
+      .retryAfter(1))
   }
 
   fileprivate func respond(
     to change: HeldDirectoryRequest.Change, _ outcome: DefinitionRequest.Outcome, at now: MonotonicTime,
     into response: inout Response
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     let created = common.sessions.created
     switch (change, outcome) {
-    case (_, .failed): throw ProblemError(Self.listUnavailable)
+    case (_, .failed): throw Self.listUnavailable
     case (.delete(let session), _):
       created.noteRemoval(of: session)
       response.begin(.noContent, nil)
     case (.lookUp(let name, let problem, let grant), .done):
       guard let session = common.sessions.find(Array(name.utf8).span), grant?.owns(session) ?? false else {
-        throw ProblemError(problem)
+        throw problem
       }
-      throw ProblemError(Self.sessionIsNew(name))
-    case (.lookUp, _): throw ProblemError(Self.listUnavailable)
+      throw Self.sessionIsNew(name)
+    case (.lookUp, _): throw Self.listUnavailable
     case (.put(let name, let document, let grant), .exists):
       // Another request was faster, perhaps at another gateway. This gateway may learn of its session only a moment
       // later.
-      guard let existing = common.sessions.find(name) else { throw ProblemError(Self.listUnavailable) }
+      guard let existing = common.sessions.find(name) else { throw Self.listUnavailable }
       try confirm(existing, as: document, for: grant)
       respond(withStateOf: existing, for: grant, at: now, into: &response)
     case (.put(let name, _, let grant), .done):
       guard let session = common.sessions.find(name) else {
-        throw ProblemError(
+        throw Problem(
           .sessionClosed, "session '\(name)' was created, and was closed since: create it again")
       }
       created.noteCreation(of: session)

@@ -17,12 +17,12 @@ struct IdempotencyField {
   private let mediaType: [UInt8]
 
   /// Returns nil without the field. `Content-Type` must have been validated.
-  init?(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+  init?(_ request: borrowing HTTPRequestHead) throws(Problem) {
     guard let value = request.fields.first(.idempotencyKey) else { return nil }
     // A string of structured fields, as the draft requires, or as most clients send it: without quotation marks.
     let key = value.withoutQuotes()
     guard !key.isEmpty, key.count <= Self.longestKey, key.isKey() else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "Idempotency-Key is not valid: use 1 to \(Self.longestKey) visible ASCII characters other than quotation mark and backslash, such as a UUID"
       )

@@ -30,10 +30,10 @@ struct IncomingCall {
 
   init(
     _ request: borrowing HTTPRequestHead, of session: Session, _ limits: IncomingMessage.Limits
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     let hasEvents = session.upstream.hasEvents
     guard let correlation = session.upstream.correlation.map(Optional.some) ?? (hasEvents ? .some(nil) : nil) else {
-      throw ProblemError(
+      throw Problem(
         .callsNotConfigured,
         "session '\(session.name)' is not configured for calls: set \(session.settingPrefix)upstream.correlation to jsonrpc, or to the places of the id"
       )
@@ -41,14 +41,14 @@ struct IncomingCall {
     self.correlation = correlation
     let declared = try IncomingMessage.form(of: request)
     guard declared != .lines else {
-      throw ProblemError(
+      throw Problem(
         .unsupportedMediaType, "a call is one JSON text: send it with Content-Type: application/json")
     }
     isCompressed = try IncomingMessage.isCompressed(request)
     self.limits = limits
     waited = WaitParameter.waited(request)
     if request.fields.contains(.topic) {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "Topic is not accepted for a call, which no other message may replace: leave it out")
     }
     var timeToLive: TimeSpan?
@@ -56,7 +56,7 @@ struct IncomingCall {
     var asked: TimeSpan?
     var parameters: EventParameters?
     var kind: MessageKind?
-    try QueryParameter.forEach(of: request, accepting: .call) { parameter, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .call) { parameter, value throws(Problem) in
       if parameter == .ttl {
         timeToLive = try SendParameters.timeToLive(inQuery: value, field: timeToLive)
       } else if parameter == .wait {
@@ -69,7 +69,7 @@ struct IncomingCall {
     }
     // The body is JSON, even if a library has declared it as bytes.
     guard hasEvents || kind != .binary else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "type=binary is not accepted for a call, which is one JSON text: leave it out")
     }
     let event = EventForm(
@@ -84,7 +84,7 @@ struct IncomingCall {
     preferredWait = preferred == nil ? nil : granted
     wait = WaitParameter.left(of: granted, for: request)
     // The client would not get the reply.
-    if wait == .zero, waited > .zero { throw ProblemError(API.holderUnavailable) }
+    if wait == .zero, waited > .zero { throw API.holderUnavailable }
   }
 
   /// The size in bytes from which the body is read on another thread.
@@ -97,8 +97,8 @@ struct IncomingCall {
   ///   - random: a random number for the id.
   func content(
     of body: RequestBody?, _ format: (any EventFormat)?, _ random: @autoclosure () -> UInt128
-  ) throws(ProblemError) -> CallContent {
-    if let preparation = body?.preparation as? PreparedBody<Result<CallContent, ProblemError>>,
+  ) throws(Problem) -> CallContent {
+    if let preparation = body?.preparation as? PreparedBody<Result<CallContent, Problem>>,
       let prepared = preparation.take()
     {
       return try prepared.get()
@@ -109,12 +109,12 @@ struct IncomingCall {
   /// Reads a whole body.
   func content(
     _ bytes: [UInt8], _ format: (any EventFormat)?, _ random: UInt128
-  ) throws(ProblemError) -> CallContent {
+  ) throws(Problem) -> CallContent {
     let plain = try limits.decoded(bytes, isCompressed: isCompressed)
     if let event {
       guard let format else { preconditionFailure("an event for another upstream") }
       guard case .event(let parts) = try event.envelope(of: plain, format, limit: limits.bodyBytes) else {
-        throw ProblemError(.invalidDocument, "a call emits an event: send an acknowledgement with POST /v1/messages")
+        throw Problem(.invalidDocument, "a call emits an event: send an acknowledgement with POST /v1/messages")
       }
       return .event(EventContent(parts, format))
     }
@@ -125,35 +125,35 @@ struct IncomingCall {
   }
 
   /// Returns the range of the id in a valid request.
-  private func identifier(in request: Span<UInt8>) throws(ProblemError) -> Range<Int> {
+  private func identifier(in request: Span<UInt8>) throws(Problem) -> Range<Int> {
     guard let correlation else { preconditionFailure("an event has no id in its body") }
     guard UTF8StreamValidator.isValid(request) else {
-      throw ProblemError(.invalidText, "a call must be UTF-8: JSON has no other encoding")
+      throw Problem(.invalidText, "a call must be UTF-8: JSON has no other encoding")
     }
     do throws(JSONError) {
       _ = try JSONValidator.validate(request)
     } catch {
-      throw ProblemError(.invalidDocument, "the call is not valid JSON: \(error)")
+      throw Problem(.invalidDocument, "the call is not valid JSON: \(error)")
     }
     let id: Range<Int>
     do throws(Correlation.RequestError) {
       id = try correlation.identifier(ofRequest: request)
     } catch {
-      throw ProblemError(.invalidDocument, detail(of: error))
+      throw Problem(.invalidDocument, detail(of: error))
     }
     try refuse(id: request.extracting(id))
     return id
   }
 
   /// Refuses an id that is too large to be kept, or that cannot be embedded in the document of a delivery.
-  private func refuse(id: Span<UInt8>) throws(ProblemError) {
+  private func refuse(id: Span<UInt8>) throws(Problem) {
     guard id.count <= Self.idLimit else {
-      throw ProblemError(
+      throw Problem(
         .invalidDocument, "the id \(place) has \(id.count) bytes: use a string or a number of at most \(Self.idLimit)")
     }
     let traits = try? JSONValidator.validate(id)
     guard let traits, !traits.hasUnpairedSurrogates else {
-      throw ProblemError(
+      throw Problem(
         .invalidDocument, "the id \(place) contains half of a surrogate pair: use both halves, or another id")
     }
   }

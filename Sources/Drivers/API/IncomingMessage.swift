@@ -31,13 +31,13 @@ struct IncomingMessage {
     let maximumWait: TimeSpan
 
     /// Returns the body without its content coding.
-    func decoded(_ bytes: [UInt8], isCompressed: Bool) throws(ProblemError) -> [UInt8] {
+    func decoded(_ bytes: [UInt8], isCompressed: Bool) throws(Problem) -> [UInt8] {
       guard isCompressed else { return bytes }
       return try GzipContent.decode(bytes.span, limit: bodyBytes, ratio: inflationRatio)
     }
   }
 
-  init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(ProblemError) {
+  init(_ request: borrowing HTTPRequestHead, _ limits: Limits) throws(Problem) {
     self.limits = limits
     let form = try Self.form(of: request)
     isCompressed = try Self.isCompressed(request)
@@ -53,7 +53,7 @@ struct IncomingMessage {
     if idempotency == nil { idempotency = IdempotencyField(ofForwarded: request) }
   }
 
-  static func form(of request: borrowing HTTPRequestHead) throws(ProblemError) -> Form {
+  static func form(of request: borrowing HTTPRequestHead) throws(Problem) -> Form {
     guard let value = request.fields.first(.contentType), !value.isEmpty else { return .undeclared }
     // The usual values need no parsing.
     if value.equals("application/json") || value.equals("text/plain")
@@ -62,13 +62,13 @@ struct IncomingMessage {
       return .text
     }
     guard let type = HTTPMediaType(value) else {
-      throw ProblemError(
+      throw Problem(
         .unsupportedMediaType,
         "Content-Type '\(value.excerpt())' is malformed: use a media type such as text/plain or application/json")
     }
     if type.is("application", "x-ndjson") { return .lines }
     if type.type.equalsIgnoringCase("multipart") {
-      throw ProblemError(
+      throw Problem(
         .unsupportedMediaType,
         "multipart content is not supported: send each part in its own request, or a batch as application/x-ndjson")
     }
@@ -76,7 +76,7 @@ struct IncomingMessage {
     if let charset = type.parameter("charset"),
       !charset.equalsIgnoringCase("utf-8"), !charset.equalsIgnoringCase("us-ascii"), !charset.equalsIgnoringCase("utf8")
     {
-      throw ProblemError(
+      throw Problem(
         .unsupportedMediaType,
         "charset '\(charset.excerpt())' is not supported: send text as UTF-8, or other bytes as application/octet-stream"
       )
@@ -85,10 +85,10 @@ struct IncomingMessage {
   }
 
   /// Returns the form of a body whose kind the query may state, for clients that cannot set `Content-Type`.
-  static func form(_ form: Form, of kind: MessageKind?) throws(ProblemError) -> Form {
+  static func form(_ form: Form, of kind: MessageKind?) throws(Problem) -> Form {
     guard let kind else { return form }
     if form == .lines {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "type is for one message, and the messages of a batch are text: leave it out")
     }
     return kind == .text ? .text : .binary
@@ -107,7 +107,7 @@ struct IncomingMessage {
       || type.is("application", "x-www-form-urlencoded") || type.hasSuffix("+json") || type.hasSuffix("+xml")
   }
 
-  static func isCompressed(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Bool {
+  static func isCompressed(_ request: borrowing HTTPRequestHead) throws(Problem) -> Bool {
     // RFC 9110 §8.4: a list, in the order in which the codings were applied.
     var compressions = 0
     var isKnown = true
@@ -117,7 +117,7 @@ struct IncomingMessage {
       isKnown = isKnown && (coding.equalsIgnoringCase("gzip") || coding.equalsIgnoringCase("x-gzip"))
     }
     guard isKnown, compressions <= 1 else {
-      throw ProblemError(.unsupportedEncoding, "Content-Encoding is not supported: use gzip, once, or identity")
+      throw Problem(.unsupportedEncoding, "Content-Encoding is not supported: use gzip, once, or identity")
     }
     return compressions == 1
   }
@@ -137,37 +137,37 @@ struct IncomingMessage {
   var isExamined: Bool { isCompressed || form != .binary || idempotency != nil }
 
   /// Returns the body without its content coding.
-  func decoded(_ bytes: [UInt8]) throws(ProblemError) -> [UInt8] {
+  func decoded(_ bytes: [UInt8]) throws(Problem) -> [UInt8] {
     try limits.decoded(bytes, isCompressed: isCompressed)
   }
 
   /// Returns the decoded body as one message, validated.
-  func item(in plain: [UInt8]) throws(ProblemError) -> Item {
+  func item(in plain: [UInt8]) throws(Problem) -> Item {
     guard form != .binary else { return Item(payload: ByteString(plain), kind: .binary) }
     let isText = UTF8StreamValidator.isValid(plain.span)
     guard isText || form == .undeclared else {
-      throw ProblemError(
+      throw Problem(
         .invalidText, "a text message must be UTF-8: send other bytes with Content-Type: application/octet-stream")
     }
     return Item(payload: ByteString(plain), kind: isText ? .text : .binary)
   }
 
   /// Returns the messages in the decoded body of a batch, validated. All are text.
-  func lines(in plain: [UInt8]) throws(ProblemError) -> [ByteSlice] {
+  func lines(in plain: [UInt8]) throws(Problem) -> [ByteSlice] {
     // No sequence of UTF-8 contains a line feed, so the lines are valid if the whole body is.
     guard UTF8StreamValidator.isValid(plain.span) else {
       let number = BatchLines.firstInvalid(in: plain.span)
-      throw ProblemError(
+      throw Problem(
         .invalidText, "line \(number) of the batch is not UTF-8: no message of the batch was accepted")
     }
     guard let lines = BatchLines.split(plain.span, atMost: limits.batchMessages, sharesStorage: parameters.topic == nil)
     else {
-      throw ProblemError(
+      throw Problem(
         .contentTooLarge,
         "the batch has more than \(limits.batchMessages) messages (the setting http.batch_messages), or more than \(BatchLines.maximumEmptyLines) empty lines: send several batches"
       )
     }
-    guard !lines.isEmpty else { throw ProblemError(.invalidParameter, "the batch is empty: send one message per line") }
+    guard !lines.isEmpty else { throw Problem(.invalidParameter, "the batch is empty: send one message per line") }
     return lines
   }
 }

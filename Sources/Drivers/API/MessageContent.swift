@@ -10,7 +10,7 @@ enum MessageContent: Sendable {
   case lines([ByteSlice])
   case event(EventContent)
   /// `failure` is the error of the line after these events; nil if every line is an event.
-  case events([EventContent], failure: ProblemError?)
+  case events([EventContent], failure: Problem?)
   case acknowledgement(token: [UInt8], EventParts)
 }
 
@@ -33,14 +33,14 @@ enum MessageBody: Sendable {
   /// A small body. Its content is read when needed.
   case plain([UInt8])
   /// A body that was read on another thread. The key is nil if the request has none.
-  case prepared(Result<MessageContent, ProblemError>, fingerprint: IdempotencyTable.Key?)
+  case prepared(Result<MessageContent, Problem>, fingerprint: IdempotencyTable.Key?)
 }
 
 extension IncomingMessage {
   /// Returns the prepared body, or the body as received.
-  func received(_ body: RequestBody?) throws(ProblemError) -> MessageBody {
+  func received(_ body: RequestBody?) throws(Problem) -> MessageBody {
     guard let body else { return .plain([]) }
-    if let preparation = body.preparation as? PreparedBody<Result<MessageBody, ProblemError>>,
+    if let preparation = body.preparation as? PreparedBody<Result<MessageBody, Problem>>,
       let prepared = preparation.take()
     {
       return try prepared.get()
@@ -49,24 +49,24 @@ extension IncomingMessage {
   }
 
   /// Reads a whole body, before its request is finished.
-  func prepared(_ bytes: [UInt8], _ format: (any EventFormat)?) -> Result<MessageBody, ProblemError> {
-    Result { () throws(ProblemError) in
+  func prepared(_ bytes: [UInt8], _ format: (any EventFormat)?) -> Result<MessageBody, Problem> {
+    Result { () throws(Problem) in
       let plain = try decoded(bytes)
       return .prepared(
-        Result { () throws(ProblemError) in try content(of: plain, format) },
+        Result { () throws(Problem) in try content(of: plain, format) },
         fingerprint: idempotency?.fingerprint(parameters, plain))
     }
   }
 
   /// - Parameter format: nil unless messages are events.
-  func content(of body: MessageBody, _ format: (any EventFormat)?) throws(ProblemError) -> MessageContent {
+  func content(of body: MessageBody, _ format: (any EventFormat)?) throws(Problem) -> MessageContent {
     switch body {
     case .plain(let plain): try content(of: plain, format)
     case .prepared(let content, _): try content.get()
     }
   }
 
-  private func content(of plain: [UInt8], _ format: (any EventFormat)?) throws(ProblemError) -> MessageContent {
+  private func content(of plain: [UInt8], _ format: (any EventFormat)?) throws(Problem) -> MessageContent {
     guard let format else { return isBatch ? .lines(try lines(in: plain)) : .item(try item(in: plain)) }
     if isBatch { return try events(in: plain, format) }
     let form = EventForm(parameters: parameters.event, form: form, isJSON: isJSON)
@@ -76,14 +76,14 @@ extension IncomingMessage {
     }
   }
 
-  private func events(in plain: [UInt8], _ format: any EventFormat) throws(ProblemError) -> MessageContent {
+  private func events(in plain: [UInt8], _ format: any EventFormat) throws(Problem) -> MessageContent {
     let lines = try lines(in: plain)
     var events: [EventContent] = []
     events.reserveCapacity(lines.count)
     for (index, line) in lines.enumerated() {
-      do throws(ProblemError) {
+      do throws(Problem) {
         guard case .event(let parts) = try EventForm.envelope(line.bytes, format) else {
-          throw ProblemError(.invalidDocument, "send an acknowledgement in a request of its own, not in a batch")
+          throw Problem(.invalidDocument, "send an acknowledgement in a request of its own, not in a batch")
         }
         events.append(EventContent(parts, format))
       } catch {
@@ -93,12 +93,10 @@ extension IncomingMessage {
     return .events(events, failure: nil)
   }
 
-  static func problem(_ error: ProblemError, ofLine index: Int) -> ProblemError {
-    let problem = error.problem
-    return ProblemError(
-      Problem(
-        problem.kind, detail: "message \(index + 1) of the batch: \(problem.detail). No message was accepted",
-        retryAfter: problem.retryAfter))
+  static func problem(_ error: Problem, ofLine index: Int) -> Problem {
+    var problem = error
+    problem.detail = "message \(index + 1) of the batch: \(error.detail). No message was accepted"
+    return problem
   }
 }
 

@@ -14,18 +14,17 @@ extension API {
   /// gateway.
   func admitPeer(
     _ request: borrowing HTTPRequestHead, _ context: inout RequestContext?
-  ) throws(ProblemError) -> Grant {
+  ) throws(Problem) -> Grant {
     guard let network = forwarder?.network, network.recognises(request.fields.first(.authorization)) else {
       forwarder?.network.metrics.refused.add()
-      throw ProblemError(
-        Problem(
-          .accessNotConfigured, detail: "this listener is for other gateways: use one of the listeners for clients",
-          challenge: .gateway))
+      throw Problem(
+        .accessNotConfigured, "this listener is for other gateways: use one of the listeners for clients",
+        .challenge(.gateway))
     }
     guard ForwardedID.read(request) != nil,
       let value = request.fields.first(ForwardedClient.field), let client = ForwardedClient(value)
     else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "\(ForwardedClient.field) or \(ForwardedID.field) is not valid: the gateways must have versions that know each other's"
       )

@@ -14,7 +14,7 @@ extension API {
   func poll(
     _ parameters: PollParameters, of session: Session, for grant: Grant?, at now: MonotonicTime,
     into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     session.upstream.noteReader()
     session.noteUse(at: now)
     let deadline = deadline(after: parameters.wait, for: grant, at: now)
@@ -41,13 +41,13 @@ extension API {
 
   func resolve(
     _ start: StartingPoint, of session: Session, at now: MonotonicTime
-  ) throws(ProblemError) -> ReadStart {
+  ) throws(Problem) -> ReadStart {
     // A request with a cursor waits until this gateway has read the session.
-    if session.inbox.isUnknown, start.cursor == nil { throw ProblemError(noHolder) }
+    if session.inbox.isUnknown, start.cursor == nil { throw noHolder }
     do throws(CursorAheadError) {
       return try session.inbox.resolve(start, now: now)
     } catch {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "the cursor is ahead of the newest push: use the cursor of an earlier response, 'earliest' or 'latest'")
     }

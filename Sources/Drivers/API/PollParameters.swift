@@ -20,12 +20,12 @@ struct PollParameters {
   init(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery,
     _ coding: HTTPAcceptedCodings = .identity, for grant: Grant?
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     wait = settings.wait
     options = PollOptions(
       limit: Int32(settings.limit), maxBytes: Int32(settings.answerBytes), wait: 0, coding: coding)
     if let preferred = WaitParameter.preference(of: request) { wait = preferred }
-    try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .poll) { parameter, value throws(Problem) in
       try read(parameter, value, settings)
       if parameter == .topic { try grant?.checkTopics(of: value) }
     }
@@ -40,7 +40,7 @@ struct PollParameters {
       return
     }
     for parameter in [QueryParameter.events, .data] where options.given.contains(parameter) {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "\(parameter.name) is a parameter of streams: use it with Accept: text/event-stream, or with stream=1")
     }
@@ -54,13 +54,13 @@ struct PollParameters {
 
   private static func representation(
     _ request: borrowing HTTPRequestHead, _ options: PollOptions
-  ) throws(ProblemError) -> Representation {
+  ) throws(Problem) -> Representation {
     if options.given.contains(.stream) {
       // Without Accept the response would be JSON, which is not a stream.
       guard request.fields.acceptsAllMediaTypes else {
         return try Representation.negotiate(request, [.lines, .events])
       }
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "stream=1 needs a format: use Accept: application/x-ndjson, or Accept: text/event-stream")
     }
     if options.limit == 1 { return try Representation.negotiate(request, [.json, .lines, .text, .bytes, .events]) }
@@ -71,9 +71,9 @@ struct PollParameters {
   /// Reads the other parameters of a stream.
   private mutating func readStream(
     _ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     for parameter in [QueryParameter.wait, .limit, .maxBytes] where options.given.contains(parameter) {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "\(parameter.name) is a parameter of polls: leave it out, since a stream sends all that follows")
     }
@@ -110,9 +110,9 @@ struct PollParameters {
 
   private mutating func read(
     _ parameter: QueryParameter, _ value: Span<UInt8>, _ settings: GatewaySettings.Delivery
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     if parameter.isPosition, options.given.statesPosition {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "cursor, since and last exclude each other: give one of them as the start of the poll")
     }
     options.given.insert(parameter)
@@ -120,7 +120,7 @@ struct PollParameters {
     case .cursor: start = try Self.cursor(value)
     case .since:
       guard let span = TimeSpan(value) else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter,
           "since '\(value.excerpt())' is not valid: use a duration such as 10m, 1h30m or whole seconds, of at most 2147483648 s"
         )
@@ -128,29 +128,29 @@ struct PollParameters {
       start = .since(span)
     case .last:
       guard let count = value.decimalValue() else {
-        throw ProblemError(.invalidParameter, "last '\(value.excerpt())' is not valid: use a number of messages")
+        throw Problem(.invalidParameter, "last '\(value.excerpt())' is not valid: use a number of messages")
       }
       start = .last(UInt64(count))
     case .stream:
       guard value.equals("1") else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter, "stream '\(value.excerpt())' is not valid: use 1, or leave it out for a poll")
       }
     case .events:
       guard value.equals("session") else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter, "events '\(value.excerpt())' is not valid: use session, or leave it out for messages only")
       }
     case .data:
       guard value.equals("omit") else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter, "data '\(value.excerpt())' is not valid: use omit, or leave it out for whole messages")
       }
     case .ttl, .until, .ack, .after, .code, .name, .ready, .event, .exclude, .type: preconditionFailure("not accepted")
     case .namespace:
       var filter = options.filter ?? TopicFilter()
       guard filter.add(namespace: value) else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter,
           "namespace '\(value.excerpt())' is one too many: use at most \(TopicFilter.maximumPatterns) topics and namespaces"
         )
@@ -164,7 +164,7 @@ struct PollParameters {
     case .topic:
       var filter = options.filter ?? TopicFilter()
       guard filter.add(value) else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter,
           "topic '\(value.excerpt())' is not accepted: use 1 to \(PushTopic.maximumBytes) bytes, with a final '*' for all topics that begin so, and at most \(TopicFilter.maximumPatterns) topics"
         )
@@ -174,42 +174,42 @@ struct PollParameters {
   }
 
   /// Throws if the client requests a namespace that no push of the session can have.
-  func checkNamespaces(of session: Session) throws(ProblemError) {
+  func checkNamespaces(of session: Session) throws(Problem) {
     guard options.given.contains(.namespace) else { return }
     guard let format = session.upstream.eventFormat else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "namespace is for Socket.IO upstreams, and session '\(session.name)' has another: leave it out")
     }
     for namespace in options.filter?.namespaces ?? [] where !format.joins(namespace) {
-      throw ProblemError(.invalidParameter, format.unknown(namespace: namespace, of: session))
+      throw Problem(.invalidParameter, format.unknown(namespace: namespace, of: session))
     }
   }
 
   /// Parses `limit`, and lowers it to the maximum.
-  static func limit(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(ProblemError) -> Int {
+  static func limit(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(Problem) -> Int {
     guard let limit = value.decimalValue(), limit > 0 else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "limit '\(value.excerpt())' is not valid: use a number of messages, 1 or more")
     }
     return min(limit, settings.maximumLimit)
   }
 
   /// Parses `max_bytes`, and lowers it to the maximum.
-  static func maxBytes(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(ProblemError) -> Int {
+  static func maxBytes(_ value: Span<UInt8>, _ settings: GatewaySettings.Delivery) throws(Problem) -> Int {
     guard let bytes = value.decimalValue(), bytes > 0 else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "max_bytes '\(value.excerpt())' is not valid: use a number of bytes, 1 or more")
     }
     return min(bytes, settings.maximumAnswerBytes)
   }
 
-  private static func cursor(_ value: Span<UInt8>) throws(ProblemError) -> StartingPoint {
+  private static func cursor(_ value: Span<UInt8>) throws(Problem) -> StartingPoint {
     if let start = StartingPoint(cursor: value) { return start }
     let wrong =
       IdentifierKind(value) == .delivery ? "is the id of a delivery, not a position among pushes" : "is not valid"
     let shown = value.extracting(first: min(value.count, Cursor.maximumTextLength)).text()
-    throw ProblemError(
+    throw Problem(
       .invalidParameter,
       "cursor '\(shown)' \(wrong): use \(StartingPoint.expectation); since=10m and last=5 are parameters of their own")
   }

@@ -53,7 +53,7 @@ extension API {
     case .call(let call, let session):
       let format = session.upstream.eventFormat
       let random = randomBits()
-      return PreparedBody { bytes in Result { () throws(ProblemError) in try call.content(bytes, format, random) } }
+      return PreparedBody { bytes in Result { () throws(Problem) in try call.content(bytes, format, random) } }
     case .movable(let request, _), .fromPeer(let request, _, _): return preparation(of: request)
     case .poll, .delivery, .change, .putSession, .closeSession, .listSessions, .consumer, .read, .forward, .misdirected,
       .preflight, .refused, .missing:

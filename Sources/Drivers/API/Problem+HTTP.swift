@@ -9,31 +9,27 @@ extension Problem {
     switch refusal {
     case .malformed(let error):
       self.init(
-        error.kind, detail: error.detail, allow: error == .methodNotSupported ? Router.allMethods : nil)
+        error.kind, error.detail, error == .methodNotSupported ? .allow(Router.allMethods) : nil)
     case .slowHead:
       self.init(
         .requestTimeout,
-        detail:
-          "the request head was not received within \(settings.headTimeout.text) (the setting http.head_timeout): send it without pauses"
+        "the request head was not received within \(settings.headTimeout.text) (the setting http.head_timeout): send it without pauses"
       )
     case .slowBody(let received):
       self.init(
         .requestTimeout,
-        detail:
-          "after \(received) bytes, the request body paused for \(settings.bodyTimeout.text) (the setting http.body_timeout) or was slower than \(settings.bodyMinimumRate) bytes per second (http.body_minimum_rate): send it without pauses"
+        "after \(received) bytes, the request body paused for \(settings.bodyTimeout.text) (the setting http.body_timeout) or was slower than \(settings.bodyMinimumRate) bytes per second (http.body_minimum_rate): send it without pauses"
       )
     case .tooManyBodies:
       self.init(
         .tooManyBodies,
-        detail:
-          "the request bodies received so far, of all clients together, exceed \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes): try again after the time in Retry-After",
-        retryAfter: 1)
+        "the request bodies received so far, of all clients together, exceed \(settings.pendingBodyBytes) bytes (the setting http.pending_body_bytes): try again after the time in Retry-After"
+      )
     case .slowPreparation:
       self.init(
         .tooManyBodies,
-        detail:
-          "the large bodies of other requests have taken all the time in which this one could be read: try again after the time in Retry-After",
-        retryAfter: 1)
+        "the large bodies of other requests have taken all the time in which this one could be read: try again after the time in Retry-After"
+      )
     }
   }
 }

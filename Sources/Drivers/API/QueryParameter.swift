@@ -158,8 +158,8 @@ enum QueryParameter: UInt32, CaseIterable {
   /// client needs a parameter to bypass a cache, since responses must not be stored.
   static func forEach(
     of request: borrowing HTTPRequestHead, accepting accepted: Names,
-    _ read: (QueryParameter, Span<UInt8>) throws(ProblemError) -> Void
-  ) throws(ProblemError) {
+    _ read: (QueryParameter, Span<UInt8>) throws(Problem) -> Void
+  ) throws(Problem) {
     guard !request.query.isEmpty else { return }
     var query = HTTPQueryReader(request.query)
     var seen = Names.none
@@ -167,16 +167,16 @@ enum QueryParameter: UInt32, CaseIterable {
       do throws(HTTPQueryError) {
         guard try query.next() else { return }
       } catch {
-        throw ProblemError(.invalidParameter, error.description)
+        throw Problem(.invalidParameter, error.description)
       }
       guard let parameter = QueryParameter(query.name), accepted.contains(parameter) else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter,
           "query parameter '\(query.name.excerpt())' is unknown: \(request.methodBytes.excerpt()) \(request.path.excerpt()) accepts \(accepted.text)"
         )
       }
       guard !seen.contains(parameter) || accepted.repeatable & parameter.rawValue != 0 else {
-        throw ProblemError(.invalidParameter, "query parameter '\(parameter.name)' is repeated: give it once")
+        throw Problem(.invalidParameter, "query parameter '\(parameter.name)' is repeated: give it once")
       }
       seen.insert(parameter)
       try read(parameter, query.value)

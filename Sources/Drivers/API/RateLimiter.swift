@@ -107,23 +107,23 @@ final class RateLimiter: Sendable {
   // MARK: Requests and messages
 
   /// Counts a request, or throws 429 and counts nothing.
-  func admitRequest(of client: Client, at now: MonotonicTime) throws(ProblemError) {
+  func admitRequest(of client: Client, at now: MonotonicTime) throws(Problem) {
     try use(.requests, 1, client, now)
   }
 
   /// Throws 429 if the client may not send a message now. Counts nothing. For a request with one message, before its
   /// body is collected.
-  func checkMessages(of client: Client, at now: MonotonicTime) throws(ProblemError) {
+  func checkMessages(of client: Client, at now: MonotonicTime) throws(Problem) {
     if let wait = wait(for: .messages, client, now) { throw refusal(.messages, wait, client, now) }
   }
 
   /// Counts the messages of a request, or throws 429 and counts none. Throws 413 if there are more than a limit can
   /// ever admit.
-  func admitMessages(_ count: Int, of client: Client, at now: MonotonicTime) throws(ProblemError) {
+  func admitMessages(_ count: Int, of client: Client, at now: MonotonicTime) throws(Problem) {
     try use(.messages, count, client, now)
   }
 
-  private func use(_ rate: RateTable.Rate, _ uses: Int, _ client: Client, _ now: MonotonicTime) throws(ProblemError) {
+  private func use(_ rate: RateTable.Rate, _ uses: Int, _ client: Client, _ now: MonotonicTime) throws(Problem) {
     let results = tables(of: client).map { table, key in
       (table, key, table.with(key) { $0.use(rate, uses, by: key, at: now) })
     }
@@ -167,18 +167,16 @@ final class RateLimiter: Sendable {
   // MARK: Held requests
 
   /// Counts a request that may wait, or throws 429. `release` must follow, once. Returns nil if there is no such limit.
-  func hold(for client: Client, at now: MonotonicTime) throws(ProblemError) -> Hold? {
+  func hold(for client: Client, at now: MonotonicTime) throws(Problem) -> Hold? {
     var hold: Hold?
     for (table, key) in tables(of: client) where table.limits.held != nil {
       guard let place = table.with(key, { $0.hold(by: key, at: now) }) else {
         if let hold { release(hold) }
         refused.held.add()
-        throw ProblemError(
-          Problem(
-            .tooManyRequests,
-            detail:
-              "\(table.limits.held ?? 0) requests that may wait are in progress for this \(table.name) (the setting \(table.setting("held"))): end one of them, or try again later",
-            retryAfter: 1))
+        throw Problem(
+          .tooManyRequests,
+          "\(table.limits.held ?? 0) requests that may wait are in progress for this \(table.name) (the setting \(table.setting("held"))): end one of them, or try again later"
+        )
       }
       hold = hold ?? Hold()
       switch table.scope {
@@ -199,18 +197,16 @@ final class RateLimiter: Sendable {
   /// Throws 429 while this address has sent too many wrong credentials. Call it before a costly check of credentials,
   /// such as a signature. Tokens that are found in a table need no call, so that others behind the same address cannot
   /// lock out their users. If the check fails, `noteFailure` must follow.
-  func checkFailures(from origin: ClientOrigin, at now: MonotonicTime) throws(ProblemError) {
+  func checkFailures(from origin: ClientOrigin, at now: MonotonicTime) throws(Problem) {
     guard let addresses, origin != .local, addresses.limits.failures != nil else { return }
     let key = RateTable.Key(origin)
     let wait = addresses.with(key) { $0.wait(for: .failures, by: key, at: now) }
     guard wait > .zero else { return }
     refused.failures.add()
-    throw ProblemError(
-      Problem(
-        .tooManyRequests,
-        detail:
-          "too many credentials from this address were not valid (the setting limits.failed_authentications, \(addresses.limits.failures?.text ?? "")): try again after the time in Retry-After",
-        retryAfter: Self.seconds(wait)))
+    throw Problem(
+      .tooManyRequests,
+      "too many credentials from this address were not valid (the setting limits.failed_authentications, \(addresses.limits.failures?.text ?? "")): try again after the time in Retry-After",
+      .retryAfter(Self.seconds(wait)))
   }
 
   /// Counts credentials that were not valid.
@@ -224,23 +220,21 @@ final class RateLimiter: Sendable {
 
   private func refusal(
     _ rate: RateTable.Rate, _ longest: (table: Table, wait: TimeSpan), _ client: Client, _ now: MonotonicTime
-  ) -> ProblemError {
+  ) -> Problem {
     var wait = longest.wait
     // When the client repeats the request, it must also be admitted by the limit of requests.
     if rate == .messages, let other = self.wait(for: .requests, client, now) { wait = max(wait, other.wait) }
     (rate == .messages ? refused.messages : refused.requests).add()
     let name: StaticString = rate == .messages ? "messages" : "requests"
     let table = longest.table
-    return ProblemError(
-      Problem(
-        .tooManyRequests,
-        detail:
-          "the limit of \(name) of this \(table.name) is reached (the setting \(table.setting(name)), \(table.limits[rate]?.text ?? "")): try again after the time in Retry-After",
-        retryAfter: Self.seconds(wait)))
+    return Problem(
+      .tooManyRequests,
+      "the limit of \(name) of this \(table.name) is reached (the setting \(table.setting(name)), \(table.limits[rate]?.text ?? "")): try again after the time in Retry-After",
+      .retryAfter(Self.seconds(wait)))
   }
 
-  private static func tooManyMessages(_ count: Int, _ table: Table) -> ProblemError {
-    ProblemError(
+  private static func tooManyMessages(_ count: Int, _ table: Table) -> Problem {
+    Problem(
       .contentTooLarge,
       "the batch has \(count) messages, and at most \(table.limits.messages?.burst ?? 0) are accepted at once (the burst of the setting \(table.setting("messages"))): send smaller batches"
     )

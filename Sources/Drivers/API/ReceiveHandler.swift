@@ -30,7 +30,7 @@ extension API {
   func receive(
     _ target: ConsumerTarget, _ parameters: ReceiveParameters, for grant: Grant?, at now: MonotonicTime,
     into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     let consumers = target.session.consumers
     target.session.upstream.noteReader()
     target.session.noteUse(at: now)
@@ -39,7 +39,7 @@ extension API {
       do throws(CursorAheadError) {
         acknowledged = try target.session.inbox.resolveShown(.cursor(cursor), now: now)
       } catch {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter, "ack is ahead of the newest push: use the cursor of an earlier response to a receive")
       }
     }
@@ -65,7 +65,7 @@ extension API {
   /// - Parameter limit: the maximum number of pushes; nil for the limit of the request.
   func take(
     _ receive: PendingReceive, limit: Int? = nil, at now: MonotonicTime
-  ) throws(ProblemError) -> ConsumerResult {
+  ) throws(Problem) -> ConsumerResult {
     let (name, consumers) = (receive.target.name, receive.target.session.consumers)
     try receive.target.check(receive.grant)
     do throws(ConsumerRefusal) {

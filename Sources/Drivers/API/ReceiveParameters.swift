@@ -10,15 +10,15 @@ struct ReceiveParameters {
   private(set) var limit: Int
   private(set) var maxBytes: Int
 
-  init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery) throws(ProblemError) {
+  init(_ request: borrowing HTTPRequestHead, _ settings: GatewaySettings.Delivery) throws(Problem) {
     wait = WaitParameter.preference(of: request) ?? settings.wait
     limit = settings.limit
     maxBytes = settings.answerBytes
-    try QueryParameter.forEach(of: request, accepting: .receive) { parameter, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .receive) { parameter, value throws(Problem) in
       switch parameter {
       case .ack:
         guard let cursor = Cursor(value) else {
-          throw ProblemError(
+          throw Problem(
             .invalidParameter,
             "ack '\(value.excerpt())' is not valid: use the cursor of an earlier response to a receive")
         }

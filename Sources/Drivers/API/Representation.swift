@@ -45,7 +45,7 @@ enum Representation: UInt8 {
   /// if the client accepts none.
   static func negotiate(
     _ request: borrowing HTTPRequestHead, _ offered: [Representation], note: String = ""
-  ) throws(ProblemError) -> Representation {
+  ) throws(Problem) -> Representation {
     var best: (representation: Representation, quality: Int)?
     for representation in offered {
       // A client that did not request a stream would wait for its end, for minutes.
@@ -55,18 +55,18 @@ enum Representation: UInt8 {
     }
     if let best { return best.representation }
     let names = offered.map { "\($0.name.type)/\($0.name.subtype)" }.joined(separator: ", ")
-    throw ProblemError(
+    throw Problem(
       .notAcceptable,
       "Accept '\(request.fields.first(.accept)?.excerpt() ?? "")' allows nothing that \(request.methodBytes.excerpt()) \(request.path.excerpt()) responds with: use \(names)\(note), or */*"
     )
   }
 
   /// Returns the content coding of a response. Throws 406 if the client accepts none.
-  static func coding(of request: borrowing HTTPRequestHead) throws(ProblemError) -> HTTPAcceptedCodings {
+  static func coding(of request: borrowing HTTPRequestHead) throws(Problem) -> HTTPAcceptedCodings {
     guard request.fields.contains(.acceptEncoding) else { return .identity }
     let coding = HTTPAcceptedCodings(request.fields)
     guard coding != .none else {
-      throw ProblemError(
+      throw Problem(
         .notAcceptable,
         "Accept-Encoding '\(request.fields.first(.acceptEncoding)?.excerpt() ?? "")' allows no coding: use gzip or identity"
       )

@@ -36,12 +36,12 @@ struct RequestAccess: ~Copyable {
   /// request is refused.
   mutating func admit(
     _ request: borrowing HTTPRequestHead, on listener: HTTPListener, from client: borrowing ClientConnection
-  ) throws(ProblemError) -> Grant? {
+  ) throws(Problem) -> Grant? {
     let isPage = listener.role == .management && Router.isPage(request)
     if let problem = browsers.refusal(
       of: request, on: listener.reach, isSecure: client.isSecure, allowsLinks: isPage, &acceptedHost)
     {
-      throw ProblemError(problem)
+      throw problem
     }
     // The address of a management listener decides who may use probes, metrics and the status page.
     if !Router.isClientRequest(request, on: listener.role) { return everything }
@@ -55,12 +55,12 @@ struct RequestAccess: ~Copyable {
     } catch {
       state.refusals.count(error)
       if case .token = error { limiter.noteFailure(from: client.origin, at: ProcessInformation.monotonicTime()) }
-      throw ProblemError(error.problem)
+      throw error.problem
     }
   }
 
-  private static var managementIsWider: ProblemError {
-    ProblemError(
+  private static var managementIsWider: Problem {
+    Problem(
       .accessNotConfigured,
       "this management listener does not serve /v1, because clients need no credentials and others may connect to it than to the listeners for clients: configure authentication, or let listeners.management be a loopback address while listeners.http has an IP address, or a Unix socket in the directory of one in listeners.http"
     )
@@ -96,10 +96,10 @@ struct RequestAccess: ~Copyable {
   ) throws(AuthenticationRefusal) -> Grant {
     if let grant = verifier.knownGrant(for: token, at: now) { return grant }
     // From here on, a wrong token costs the verification of a signature.
-    do throws(ProblemError) {
+    do throws(Problem) {
       try limiter.checkFailures(from: origin, at: ProcessInformation.monotonicTime())
     } catch {
-      throw .limited(error.problem)
+      throw .limited(error)
     }
     do throws(TokenRefusal) {
       return try verifier.verify(token, at: now)

@@ -41,35 +41,33 @@ extension API {
   }
 
   /// Throws 429 if the client of the request may send no message now.
-  func checkMessages(in context: RequestContext?) throws(ProblemError) {
+  func checkMessages(in context: RequestContext?) throws(Problem) {
     // If another gateway repeats the request, it may already be accepted.
     guard let context, !context.isForwarded, let client = context.client else { return }
     try common.limiter.checkMessages(of: client, at: ProcessInformation.monotonicTime())
   }
 
   /// Counts the messages of a request, or throws 429.
-  func admitMessages(_ count: Int, in context: RequestContext?, at now: MonotonicTime) throws(ProblemError) {
+  func admitMessages(_ count: Int, in context: RequestContext?, at now: MonotonicTime) throws(Problem) {
     guard let client = context?.client else { return }
     try common.limiter.admitMessages(count, of: client, at: now)
   }
 
   /// Counts a request that may wait, until `release`. Throws 429 if too many are in progress.
-  func hold(_ context: RequestContext) throws(ProblemError) {
+  func hold(_ context: RequestContext) throws(Problem) {
     guard let client = context.client else { return }
     context.hold = try common.limiter.hold(for: client, at: ProcessInformation.monotonicTime())
   }
 
   /// Counts a request on a management listener that may wait, until `release`. Throws 429 if these would leave too few
   /// connections for probes.
-  func holdManagement(_ context: inout RequestContext?) throws(ProblemError) {
+  func holdManagement(_ context: inout RequestContext?) throws(Problem) {
     let connections = common.managementConnections
     guard heldManagementRequests < connections / 2 else {
-      throw ProblemError(
-        Problem(
-          .tooManyRequests,
-          detail:
-            "at most half of the \(connections) connections of the management listener (http.management_connections) may wait or be streams, and the others are for probes: use a listener for clients",
-          retryAfter: 1))
+      throw Problem(
+        .tooManyRequests,
+        "at most half of the \(connections) connections of the management listener (http.management_connections) may wait or be streams, and the others are for probes: use a listener for clients"
+      )
     }
     if context == nil { context = RequestContext(nil, allowsCredentials: false, nil) }
     context?.holdsManagement = true
@@ -180,8 +178,7 @@ private final class AccompaniedRequest: WaitingRequest {
   private static var withheld: Problem {
     Problem(
       .outcomeUnknown,
-      detail:
-        "the credentials were removed, or what they allow was changed, while this request was held. It may have been executed, and its result is not shown: repeat it with valid ones only if that does no harm"
+      "the credentials were removed, or what they allow was changed, while this request was held. It may have been executed, and its result is not shown: repeat it with valid ones only if that does no harm"
     )
   }
 }

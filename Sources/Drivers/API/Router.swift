@@ -74,7 +74,7 @@ struct Router {
   ///   response does not depend on which sessions exist.
   func route(
     _ request: borrowing HTTPRequestHead, on role: HTTPListener.Role, for grant: Grant?
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     guard request.hasEscapes else {
       return try route(request, at: request.path, on: role, for: grant)
     }
@@ -117,7 +117,7 @@ struct Router {
 
   private func route(
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, on role: HTTPListener.Role, for grant: Grant?
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     let route =
       if path.starts(with: "/errors/") {
         // Served on both listeners, since a `type` is relative to the listener of its response.
@@ -135,9 +135,9 @@ struct Router {
 
   private func errorPage(
     _ request: borrowing HTTPRequestHead, _ name: Span<UInt8>
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     guard let kind = Problem.Kind(name) else {
-      throw ProblemError(
+      throw Problem(
         .notFound, "no problem type is named '\(name.excerpt())': use the 'type' of an error response")
     }
     return try reading(request, .errorPage(kind))
@@ -148,7 +148,7 @@ struct Router {
   /// `/v1/session` is `/v1/sessions/default`, and `/v1/X` is `/v1/sessions/default/X`.
   private func client(
     _ request: borrowing HTTPRequestHead, at path: Span<UInt8>, for grant: Grant?
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     // The target is the server as a whole. `OPTIONS http://host` means the same (RFC 9112 §3.2.4).
     if request.targetForm == .asterisk || request.method == .options && path.isEmpty {
       return .options(Self.allMethods)
@@ -171,16 +171,16 @@ struct Router {
   /// Returns the route of `/v1/sessions/{name}`.
   private func item(
     _ name: Span<UInt8>, _ request: borrowing HTTPRequestHead, _ grant: Grant?
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     switch request.method {
     case .put:
       let text = name.text()
       guard SessionName.isValid(text) else {
-        throw ProblemError(
+        throw Problem(
           .notFound, "'\(name.excerpt())' is not the name of a session: use \(SessionName.expectation)")
       }
       guard grant?.sessions.contains(name) ?? false else {
-        throw ProblemError(
+        throw Problem(
           .insufficientScope, "the credentials do not allow a session of the name '\(text)': use one that they allow")
       }
       return .putSession(text)
@@ -191,9 +191,9 @@ struct Router {
   }
 
   /// Returns the route of `/v1/reload`. A reload concerns all sessions, so the credentials must allow all.
-  private func reload(_ request: borrowing HTTPRequestHead, for grant: Grant?) throws(ProblemError) -> Route {
+  private func reload(_ request: borrowing HTTPRequestHead, for grant: Grant?) throws(Problem) -> Route {
     guard grant?.sessions.isAll ?? true else {
-      throw ProblemError(.insufficientScope, "a reload concerns all sessions, and the credentials do not allow all")
+      throw Problem(.insufficientScope, "a reload concerns all sessions, and the credentials do not allow all")
     }
     switch request.method {
     case .get, .head: return .reload(isRequest: false)
@@ -203,7 +203,7 @@ struct Router {
   }
 
   /// Returns the route of a session itself.
-  private func whole(_ session: Session, _ request: borrowing HTTPRequestHead) throws(ProblemError) -> Route {
+  private func whole(_ session: Session, _ request: borrowing HTTPRequestHead) throws(Problem) -> Route {
     switch request.method {
     case .get, .head: .session(session)
     case .patch: .changeSession(session)
@@ -215,7 +215,7 @@ struct Router {
   /// is none.
   private func part(
     _ path: Span<UInt8>, of session: Session?, _ request: borrowing HTTPRequestHead, _ grant: Grant?
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     if path.equals("messages") {
       let session = try served(session, grant)
       switch request.method {
@@ -245,14 +245,14 @@ struct Router {
       let reason =
         IdentifierKind(id) == .push
         ? "this is a cursor or the id of a push, not of a delivery" : "no delivery has this id"
-      throw ProblemError(
+      throw Problem(
         .notFound, "\(reason): use the 'id' of a response to POST /v1/messages, which begins with 'd-'")
     }
     return try reading(request, .delivery(delivery, of: served))
   }
 
-  static var noSuchPath: ProblemError {
-    ProblemError(
+  static var noSuchPath: Problem {
+    Problem(
       .notFound,
       "no such path: the paths are /v1/messages, /v1/call, /v1/session, /v1/deliveries/{id}, /v1/consumers, /v1/consumers/{name}, /v1/sessions, /v1/sessions/{name}, /v1/reload, /errors/{type} and /openapi.yaml"
     )
@@ -265,19 +265,19 @@ struct Router {
 
   /// Returns the session with this name. The response is the same if the grant does not allow the session or if it does
   /// not exist.
-  private func find(_ name: Span<UInt8>, for grant: Grant?) throws(ProblemError) -> Session {
+  private func find(_ name: Span<UInt8>, for grant: Grant?) throws(Problem) -> Session {
     guard let grant else { return try standIn }
     var missing: String?
     if grant.sessions.contains(name) {
       if let session = sessions.find(name) {
         if grant.owns(session) { return session }
       } else if sessions.created.mayBeIncomplete {
-        throw ProblemError(API.listUnavailable)
+        throw API.listUnavailable
       } else if sessions.created.areShared, SessionName.isValid(name.text()) {
         missing = name.text()
       }
     }
-    var error = ProblemError(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
+    var error = Problem(.notFound, "session '\(name.excerpt())' does not exist: \(names(for: grant))")
     error.missingSession = missing
     throw error
   }
@@ -289,17 +289,17 @@ struct Router {
     return session
   }
 
-  private func served(_ session: Session?, _ grant: Grant?) throws(ProblemError) -> Session {
+  private func served(_ session: Session?, _ grant: Grant?) throws(Problem) -> Session {
     if let session { return session }
     guard let grant else { return try standIn }
-    throw ProblemError(
+    throw Problem(
       .notFound,
       "this path belongs to the default session, which does not exist: use /v1/sessions/{name}/…; \(names(for: grant))")
   }
 
   /// A session for OPTIONS without credentials. The methods of a path do not depend on which sessions exist.
   private var standIn: Session {
-    get throws(ProblemError) {
+    get throws(Problem) {
       guard let session = sessions.standIn else { throw Self.noSuchPath }
       return session
     }
@@ -321,24 +321,24 @@ struct Router {
 
   // MARK: Management
 
-  private func management(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>) throws(ProblemError) -> Route {
+  private func management(_ request: borrowing HTTPRequestHead, at path: Span<UInt8>) throws(Problem) -> Route {
     if path.equals("/livez") { return try reading(request, .live) }
     if path.equals("/readyz") { return try reading(request, try readiness(request)) }
     if path.equals("/startupz") { return try reading(request, .started) }
     if path.equals("/metrics") { return try reading(request, .metrics) }
     if path.equals("/history") { return try reading(request, .history) }
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
-    throw ProblemError(
+    throw Problem(
       .notFound,
       "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /history, /errors/{type} and those of /v1"
     )
   }
 
-  private func readiness(_ request: borrowing HTTPRequestHead) throws(ProblemError) -> Route {
+  private func readiness(_ request: borrowing HTTPRequestHead) throws(Problem) -> Route {
     var excludesUpstream = false
-    try QueryParameter.forEach(of: request, accepting: .readiness) { _, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .readiness) { _, value throws(Problem) in
       guard value.equals("upstream") else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter,
           "exclude '\(value.excerpt())' is not valid: use upstream, or leave it out to check the upstream as well")
       }
@@ -349,7 +349,7 @@ struct Router {
 
   // MARK: Methods
 
-  private func reading(_ request: borrowing HTTPRequestHead, _ route: Route) throws(ProblemError) -> Route {
+  private func reading(_ request: borrowing HTTPRequestHead, _ route: Route) throws(Problem) -> Route {
     switch request.method {
     case .get, .head: route
     default: try reject(request, allowing: "GET, HEAD, OPTIONS")
@@ -358,12 +358,12 @@ struct Router {
 
   func reject(
     _ request: borrowing HTTPRequestHead, allowing methods: StaticString
-  ) throws(ProblemError) -> Route {
+  ) throws(Problem) -> Route {
     if request.method == .options { return .options(methods) }
     var detail = "\(request.methodBytes.excerpt()) is not allowed for this path: use \(methods)"
     if request.methodBytes.equals("PUT"), methods.description.contains("POST") {
       detail += ". POST sends the body; curl sends POST with --data-binary @FILE, and PUT with -T FILE"
     }
-    throw ProblemError(Problem(.methodNotAllowed, detail: detail, allow: methods))
+    throw Problem(.methodNotAllowed, detail, .allow(methods))
   }
 }

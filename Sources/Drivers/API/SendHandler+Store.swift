@@ -23,9 +23,8 @@ extension API {
   static var storeFailed: Problem {
     Problem(
       .storeFailed,
-      detail:
-        "the message cannot be stored now, and was not accepted: repeat it after the time in Retry-After, with the same Idempotency-Key if it has one",
-      retryAfter: 5)
+      "the message cannot be stored now, and was not accepted: repeat it after the time in Retry-After, with the same Idempotency-Key if it has one"
+    )
   }
 
   /// The problem of messages that stay queued but are not stored yet, and that may be sent. They belong to a
@@ -33,9 +32,8 @@ extension API {
   static var notStoredYet: Problem {
     Problem(
       .storeFailed,
-      detail:
-        "the messages are queued and not stored yet, and may be sent: repeat the request after the time in Retry-After, with the same Idempotency-Key so that they are not sent twice",
-      retryAfter: 5)
+      "the messages are queued and not stored yet, and may be sent: repeat the request after the time in Retry-After, with the same Idempotency-Key so that they are not sent twice"
+    )
   }
 
   /// Returns the wait for the store; nil if everything is stored.

@@ -22,9 +22,9 @@ extension API {
   func send(
     _ message: IncomingMessage, _ body: RequestBody?, to session: Session, for grant: Grant?, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     if message.parameters.until == .confirmed, !session.upstream.confirms {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "until=confirmed is not possible: \(session.settingPrefix)upstream.queue.confirm or heartbeat.ping is off; use until=written"
       )
@@ -48,7 +48,7 @@ extension API {
   private func acceptOnce(
     _ message: IncomingMessage, _ field: IdempotencyField, _ content: MessageBody, for session: Session,
     _ grant: Grant?, by client: UInt64, _ context: RequestContext?, at now: MonotonicTime
-  ) throws(ProblemError) -> PendingSend {
+  ) throws(Problem) -> PendingSend {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
     let owner = common.keyOwner(of: grant, by: client)
@@ -63,7 +63,7 @@ extension API {
       return PendingSend(
         receipt: receipt, parameters: message.parameters, isReplayed: true, byGateway: field.isForwarded)
     case .first:
-      do throws(ProblemError) {
+      do throws(Problem) {
         var stored: KeyToStore?
         if let digest = owner.digest, session.upstream.isStored {
           stored = KeyToStore(
@@ -87,27 +87,23 @@ extension API {
         throw error
       }
     case .inProgress:
-      throw ProblemError(
+      throw Problem(
         .idempotencyKeyInProgress,
         "the first request with this Idempotency-Key is not accepted yet: repeat this one after a second")
     case .different:
-      throw ProblemError(
+      throw Problem(
         .idempotencyKeyReused,
         "this Idempotency-Key was used with another body, Content-Type, TTL or Topic: use a new key for a new message")
     case .full(let until) where field.isForwarded:
-      throw ProblemError(
-        Problem(
-          .tooManyKeys,
-          detail:
-            "the gateway that holds the session remembers \(CommonState.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
-          retryAfter: Self.retryAfter(until, now)))
+      throw Problem(
+        .tooManyKeys,
+        "the gateway that holds the session remembers \(CommonState.forwardedIDs) messages of other gateways, the maximum, so that it accepts none twice: try again after the time in Retry-After, send batches, or send with an Idempotency-Key",
+        .retryAfter(Self.retryAfter(until, now)))
     case .full(let until):
-      throw ProblemError(
-        Problem(
-          .tooManyKeys,
-          detail:
-            "\(common.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(common.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
-          retryAfter: Self.retryAfter(until, now)))
+      throw Problem(
+        .tooManyKeys,
+        "\(common.settings.http.idempotencyKeys) idempotency keys are remembered (the setting http.idempotency_keys)\(common.access.isOpen ? "" : ", or a quarter of them for the same credentials"): try again after the time in Retry-After, or send without a key",
+        .retryAfter(Self.retryAfter(until, now)))
     }
   }
 
@@ -137,7 +133,7 @@ extension API {
   private func accept(
     _ message: IncomingMessage, _ body: MessageBody, key: KeyToStore? = nil, for session: Session, by client: UInt64,
     _ context: RequestContext?, at now: MonotonicTime
-  ) throws(ProblemError) -> SendReceipt {
+  ) throws(Problem) -> SendReceipt {
     session.noteUse(at: now)
     // Read before a message is queued.
     let cursor = key.map { session.inbox.cursor(at: $0.position) } ?? session.inbox.latest
@@ -168,7 +164,7 @@ extension API {
   private func queue(
     _ lines: [ByteSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
-  ) throws(ProblemError) -> BatchResults {
+  ) throws(Problem) -> BatchResults {
     message.idempotency == nil
       ? try queueBatch(lines, message, to: session, by: client, &ticket, at: now)
       : try queueAll(lines, message, key, to: session, by: client, &ticket, at: now)
@@ -178,7 +174,7 @@ extension API {
   private func queueBatch(
     _ lines: [ByteSlice], _ message: IncomingMessage, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
-  ) throws(ProblemError) -> BatchResults {
+  ) throws(Problem) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let receipt = session.upstream.post(
       PostedMessages(
@@ -186,7 +182,7 @@ extension API {
     ticket = receipt.ticket
     var runs: [BatchResults.Run] = []
     var accepted = 0
-    var firstRefusal: ProblemError?
+    var firstRefusal: Problem?
     var kinds: Set<Problem.Kind> = []
     for results in receipt.runs {
       if case .queued(let sequence, _) = results.result {
@@ -200,7 +196,7 @@ extension API {
         // A batch can have thousands of refusals, so only the first of each kind has a detail.
         if kinds.insert(kind).inserted {
           let problem = problem(results.result, receipt.nextAttempt, session, at: now)
-          if firstRefusal == nil { firstRefusal = ProblemError(problem) }
+          if firstRefusal == nil { firstRefusal = problem }
           detail = problem.detail
         }
         runs.append(.refused(kind, detail: detail, count: results.count))
@@ -216,23 +212,21 @@ extension API {
   /// another gateway.
   func timeToLive(
     of parameters: SendParameters, to session: Session, _ count: Int = 1
-  ) throws(ProblemError) -> TimeSpan {
+  ) throws(Problem) -> TimeSpan {
     try timeLeft(
       of: parameters.timeToLive ?? session.upstream.defaultTimeToLive, after: parameters.waited, count)
   }
 
   /// Like `timeToLive`, for a TTL after a wait. `TTL: 0`, which means send now or not at all, has then ended, too: the
   /// request has waited since the client sent it.
-  func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(ProblemError) -> TimeSpan {
+  func timeLeft(of timeToLive: TimeSpan, after waited: TimeSpan, _ count: Int = 1) throws(Problem) -> TimeSpan {
     guard waited > .zero else { return timeToLive }
     guard timeToLive > waited else {
       common.metrics.refusedMessages.add(.upstreamDown, count)
-      throw ProblemError(
-        Problem(
-          .upstreamDown,
-          detail:
-            "the TTL of \(timeToLive.text) has ended while the request waited for a gateway that holds the session: the message was not accepted",
-          retryAfter: 1))
+      throw Problem(
+        .upstreamDown,
+        "the TTL of \(timeToLive.text) has ended while the request waited for a gateway that holds the session: the message was not accepted"
+      )
     }
     return timeToLive - waited
   }
@@ -241,11 +235,11 @@ extension API {
   func queueAll(
     _ lines: [ByteSlice], _ message: IncomingMessage, _ key: KeyToStore?, to session: Session, by client: UInt64,
     _ ticket: inout JournalTicket?, at now: MonotonicTime
-  ) throws(ProblemError) -> BatchResults {
+  ) throws(Problem) -> BatchResults {
     let timeToLive = try timeToLive(of: message.parameters, to: session, lines.count)
     let topic = message.parameters.topic
     if let limit = session.upstream.queueSettings.batchLimit(for: lines, timeToLive: timeToLive, topic: topic) {
-      throw ProblemError(.contentTooLarge, Self.batchDetail(limit, session))
+      throw Problem(.contentTooLarge, Self.batchDetail(limit, session))
     }
     let receipt = session.upstream.post(
       PostedMessages(
@@ -270,7 +264,7 @@ extension API {
   private func queue(
     _ item: IncomingMessage.Item, _ message: IncomingMessage, _ key: KeyToStore?, to session: Session,
     by client: UInt64, _ ticket: inout JournalTicket?, at now: MonotonicTime
-  ) throws(ProblemError) -> SendReceipt.Accepted {
+  ) throws(Problem) -> SendReceipt.Accepted {
     let timeToLive = try timeToLive(of: message.parameters, to: session)
     let receipt = session.upstream.post(
       PostedMessages(
@@ -283,10 +277,10 @@ extension API {
   /// Returns the accepted messages. Throws the problem if none was accepted.
   func accepted(
     _ receipt: PostReceipt, _ count: Int, by session: Session, at now: MonotonicTime
-  ) throws(ProblemError) -> SendReceipt.Accepted {
+  ) throws(Problem) -> SendReceipt.Accepted {
     guard case .queued(let sequence, _) = receipt.result else {
       common.metrics.refusedMessages.add(Self.problemKind(of: receipt.result), count)
-      throw ProblemError(problem(receipt.result, receipt.nextAttempt, session, at: now))
+      throw problem(receipt.result, receipt.nextAttempt, session, at: now)
     }
     // Messages that must be stored are counted as accepted only then.
     if receipt.ticket == nil { common.metrics.acceptedMessages.add(count) }
@@ -312,7 +306,7 @@ extension API {
     switch result {
     case .queued: preconditionFailure("a queued message is not a problem")
     case .full(let limit):
-      return Problem(kind, detail: queueFullDetail(limit, session), retryAfter: Self.retryAfter(nextAttempt, now))
+      return Problem(kind, queueFullDetail(limit, session), .retryAfter(Self.retryAfter(nextAttempt, now)))
     case .notReady(let hindrance):
       let (reason, next): (String, MonotonicTime?) =
         switch hindrance {
@@ -323,19 +317,18 @@ extension API {
         case .pace(let until): ("the limit of \(session.settingPrefix)upstream.queue.rate is reached", until)
         }
       return Problem(
-        kind, detail: "the message has TTL: 0 and cannot be sent now: \(reason)",
-        retryAfter: Self.retryAfter(next, now))
+        kind, "the message has TTL: 0 and cannot be sent now: \(reason)",
+        .retryAfter(Self.retryAfter(next, now)))
     case .closed:
       if session.inbox.isClosed { return .closed(session) }
       if !session.isHere { return Self.holderUnavailable }
-      return Problem(kind, detail: "the gateway is shutting down: the message was not accepted")
+      return Problem(kind, "the gateway is shutting down: the message was not accepted")
     case .notStored(.failed): return Self.storeFailed
     case .notStored(.full):
       return Problem(
         kind,
-        detail:
-          "more than \(ByteSize.format(common.settings.store.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After",
-        retryAfter: 1)
+        "more than \(ByteSize.format(common.settings.store.pendingBytes)) wait to be stored (the setting store.pending_bytes): try again after the time in Retry-After"
+      )
     }
   }
 

@@ -49,7 +49,7 @@ struct SendParameters {
   ///   - maximum: the longest wait.
   init(
     _ request: borrowing HTTPRequestHead, wait standard: TimeSpan, maximum: TimeSpan
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     wait = .zero
     waited = WaitParameter.waited(request)
     if let value = request.fields.first(.ttl) {
@@ -62,7 +62,7 @@ struct SendParameters {
     guard !request.query.isEmpty else { return }
     var asked: TimeSpan?
     var milestone: Milestone?
-    try QueryParameter.forEach(of: request, accepting: .send) { parameter, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .send) { parameter, value throws(Problem) in
       switch parameter {
       case .ttl: timeToLive = try Self.timeToLive(inQuery: value, field: timeToLive)
       case .topic: try merge(topic: value)
@@ -77,7 +77,7 @@ struct SendParameters {
     }
     // A parameter is never ignored, unlike `Prefer`, which a server may ignore (RFC 7240 §2).
     guard asked == nil || milestone != nil else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "wait needs until: add until=written or until=confirmed, or leave out wait for a response at once")
     }
@@ -92,9 +92,9 @@ struct SendParameters {
 
   // MARK: Values
 
-  static func timeToLive(inField value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
+  static func timeToLive(inField value: Span<UInt8>) throws(Problem) -> TimeSpan {
     guard let seconds = value.deltaSeconds() else {
-      throw ProblemError(.invalidParameter, "TTL '\(value.excerpt())' is not valid: use whole seconds, such as TTL: 30")
+      throw Problem(.invalidParameter, "TTL '\(value.excerpt())' is not valid: use whole seconds, such as TTL: 30")
     }
     return .seconds(Int64(seconds))
   }
@@ -102,9 +102,9 @@ struct SendParameters {
   /// Returns the value of the query parameter, which must equal the value of the header field.
   static func timeToLive(
     inQuery value: Span<UInt8>, field: TimeSpan?
-  ) throws(ProblemError) -> TimeSpan {
+  ) throws(Problem) -> TimeSpan {
     guard let span = TimeSpan(value) else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "ttl '\(value.excerpt())' is not valid: use a duration such as 30s, 500ms, 1h30m or whole seconds, of at most 2147483648 s, or 0 to send now or not at all"
       )
@@ -113,40 +113,40 @@ struct SendParameters {
     return span
   }
 
-  private static func topic(_ name: StaticString, _ value: Span<UInt8>) throws(ProblemError) -> String {
+  private static func topic(_ name: StaticString, _ value: Span<UInt8>) throws(Problem) -> String {
     // Other bytes have no agreed meaning in a field (RFC 9110 §5.5).
     guard !value.isEmpty, value.count <= longestTopic, value.isPrintableASCII() else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter, "\(name) is not valid: use 1 to \(longestTopic) printable ASCII characters")
     }
     return value.text()
   }
 
-  private mutating func merge(topic value: Span<UInt8>) throws(ProblemError) {
+  private mutating func merge(topic value: Span<UInt8>) throws(Problem) {
     let given = try Self.topic("topic", value)
     try Self.refuseDifference(topic.map { $0 == given }, "Topic", "topic")
     topic = given
   }
 
-  static func kind(_ value: Span<UInt8>) throws(ProblemError) -> MessageKind {
+  static func kind(_ value: Span<UInt8>) throws(Problem) -> MessageKind {
     if value.equals("text") { return .text }
     if value.equals("binary") { return .binary }
-    throw ProblemError(.invalidParameter, "type '\(value.excerpt())' is not valid: use text or binary")
+    throw Problem(.invalidParameter, "type '\(value.excerpt())' is not valid: use text or binary")
   }
 
-  private static func milestone(_ value: Span<UInt8>) throws(ProblemError) -> Milestone {
+  private static func milestone(_ value: Span<UInt8>) throws(Problem) -> Milestone {
     if value.equals("queued") { return .queued }
     if value.equals("written") { return .written }
     if value.equals("confirmed") { return .confirmed }
-    throw ProblemError(
+    throw Problem(
       .invalidParameter, "until '\(value.excerpt())' is not valid: use queued, written or confirmed")
   }
 
   private static func refuseDifference(
     _ isEqual: Bool?, _ field: StaticString, _ parameter: StaticString
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     guard isEqual == false else { return }
-    throw ProblemError(
+    throw Problem(
       .invalidParameter,
       "the header field \(field) and the query parameter \(parameter) differ: give one of them, or the same value")
   }

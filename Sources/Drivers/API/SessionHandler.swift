@@ -37,7 +37,7 @@ extension API {
   func change(
     _ session: Session, as body: RequestBody?, for grant: Grant?, toPeer: Bool, at now: MonotonicTime,
     into response: inout Response
-  ) throws(ProblemError) -> Outcome? {
+  ) throws(Problem) -> Outcome? {
     let ticket: JournalTicket?
     switch try SessionChange.desiredState(in: body) {
     case .up: ticket = session.upstream.open()
@@ -138,8 +138,7 @@ private final class HeldDesiredState: WaitingRequest {
   private static var notStored: Problem {
     Problem(
       .storeFailed,
-      detail:
-        "the change is in effect, and cannot be stored now, so that the next gateway that has the session may not know it: repeat the request after the time in Retry-After, which does no harm",
-      retryAfter: 5)
+      "the change is in effect, and cannot be stored now, so that the next gateway that has the session may not know it: repeat the request after the time in Retry-After, which does no harm"
+    )
   }
 }

@@ -17,10 +17,10 @@ struct SessionDocument {
   let profile: String
   let variables: [String: String]
 
-  init(_ body: RequestBody?) throws(ProblemError) {
+  init(_ body: RequestBody?) throws(Problem) {
     let document = try RequestDocument(body, limit: Self.limit, accepting: ["profile", "variables"])
     guard let profile = try document.string("profile", "the name of a profile in quotes") else {
-      throw ProblemError(
+      throw Problem(
         .invalidDocument, #"'profile' is missing: use {"profile":"NAME","variables":{"NAME":"VALUE"}}"#)
     }
     self.profile = String(decoding: profile, as: UTF8.self)
@@ -49,14 +49,14 @@ struct SessionPage {
     return ready.map { $0 == session.upstream.isReady } ?? true
   }
 
-  init(_ request: borrowing HTTPRequestHead) throws(ProblemError) {
+  init(_ request: borrowing HTTPRequestHead) throws(Problem) {
     var (limit, start) = (Self.defaultLimit, String?.none)
     var (text, isPrefix, ready) = ("", true, Bool?.none)
-    try QueryParameter.forEach(of: request, accepting: .sessions) { parameter, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .sessions) { parameter, value throws(Problem) in
       switch parameter {
       case .limit:
         guard let number = value.decimalValue(), (1...Self.maximumLimit).contains(number) else {
-          throw ProblemError(
+          throw Problem(
             .invalidParameter,
             "limit '\(value.excerpt())' is not valid: use a number from 1 to \(Self.maximumLimit)")
         }
@@ -65,20 +65,20 @@ struct SessionPage {
         isPrefix = !value.isEmpty && value[value.count - 1] == UInt8(ascii: "*")
         text = value.extracting(first: value.count - (isPrefix ? 1 : 0)).text()
         guard SessionName.isValid(text) || isPrefix && text.isEmpty else {
-          throw ProblemError(
+          throw Problem(
             .invalidParameter,
             "name '\(value.excerpt())' is not valid: use the name of a session, or the beginning of names followed by '*'"
           )
         }
       case .ready:
         guard value.equals("true") || value.equals("false") else {
-          throw ProblemError(.invalidParameter, "ready '\(value.excerpt())' is not valid: use true or false")
+          throw Problem(.invalidParameter, "ready '\(value.excerpt())' is not valid: use true or false")
         }
         ready = value.equals("true")
       default:
         let name = value.text()
         guard SessionName.isValid(name) else {
-          throw ProblemError(
+          throw Problem(
             .invalidParameter, "after '\(value.excerpt())' is not the name of a session: use \(SessionName.expectation)"
           )
         }
@@ -93,13 +93,13 @@ struct SessionPage {
 /// The parameter of a `DELETE /v1/sessions/{name}`.
 enum SessionClosing {
   /// Returns the close code to send to the upstream: `code`, or 1000.
-  static func code(of request: borrowing HTTPRequestHead) throws(ProblemError) -> UInt16 {
+  static func code(of request: borrowing HTTPRequestHead) throws(Problem) -> UInt16 {
     var code: UInt16 = 1000
-    try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .closing) { _, value throws(Problem) in
       // 1005 and 1006 must not be sent. The others below 3000 describe an end that we did not cause (RFC 6455 §7.4).
       guard let number = value.decimalValue(), number == 1000 || number == 1001 || (3000...4999).contains(number)
       else {
-        throw ProblemError(
+        throw Problem(
           .invalidParameter, "code '\(value.excerpt())' is not valid: use 1000, 1001 or a number from 3000 to 4999")
       }
       code = UInt16(number)
@@ -112,7 +112,7 @@ extension API {
   /// `PUT /v1/sessions/{name}`: creates a session from a profile, or confirms it.
   func putSession(
     _ name: String, _ body: RequestBody?, for client: Grant?, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     guard let grant = client else { preconditionFailure("a request without credentials creates no session") }
     let document = try SessionDocument(body)
     if let existing = common.sessions.find(name) {
@@ -122,7 +122,7 @@ extension API {
     }
     guard common.lifecycle.phase != .draining else { throw Self.draining }
     guard name != SessionName.default else {
-      throw ProblemError(
+      throw Problem(
         .sessionConflict, "the name 'default' belongs to the session that 'upstream' configures: use another name")
     }
     guard let plan = common.sessions.profiles.find(document.profile) else { throw unknownProfile(document.profile) }
@@ -130,7 +130,7 @@ extension API {
     do throws(VariableError) {
       (settings, values) = try plan.session(document.variables)
     } catch {
-      throw ProblemError(.invalidDocument, error.description)
+      throw Problem(.invalidDocument, error.description)
     }
     let creation = SessionCreation(
       profile: document.profile, variables: values, owner: grant.principal, time: now,
@@ -164,7 +164,7 @@ extension API {
   /// `DELETE /v1/sessions/{name}`.
   func closeSession(
     _ session: Session, code: UInt16, at now: MonotonicTime, into response: inout Response
-  ) throws(ProblemError) -> Outcome {
+  ) throws(Problem) -> Outcome {
     guard session.creation != nil else { throw Self.configured(session) }
     if common.sessions.created.areShared { return try remove(session, code: code, at: now, into: &response) }
     // Another request may have closed it meanwhile.
@@ -176,14 +176,14 @@ extension API {
   /// Throws the problem of the response unless the document describes the existing session.
   func confirm(
     _ existing: Session, as document: SessionDocument, for grant: Grant
-  ) throws(ProblemError) {
+  ) throws(Problem) {
     guard let creation = existing.creation else { throw Self.configured(existing) }
     guard grant.owns(existing) else {
-      throw ProblemError(
+      throw Problem(
         .sessionNotOwned, "the name '\(existing.name)' belongs to the session of another client: use another name")
     }
     guard creation.profile == document.profile else {
-      throw ProblemError(
+      throw Problem(
         .sessionConflict,
         "session '\(existing.name)' has the profile '\(creation.profile)': use another name, or delete it first")
     }
@@ -196,7 +196,7 @@ extension API {
         || document.variables[name] == nil && defaultValue(of: name, in: document.profile) == value
     }
     guard given == creation.variables, isComplete else {
-      throw ProblemError(
+      throw Problem(
         .sessionConflict,
         "session '\(existing.name)' has other values of its variables, which cannot be changed: use another name, or delete it first"
       )
@@ -207,35 +207,34 @@ extension API {
     common.sessions.profiles.find(profile)?.profile.variables.first { $0.name == variable }?.defaultValue
   }
 
-  private static func configured(_ session: Session) -> ProblemError {
-    ProblemError(
+  private static func configured(_ session: Session) -> Problem {
+    Problem(
       .sessionConflict,
       "session '\(session.name)' is configured: the operator changes it in the configuration; use another name for a session of your own"
     )
   }
 
-  private static var draining: ProblemError {
-    ProblemError(
-      Problem(
-        .tooManySessions, detail: "the gateway is shutting down, and creates no sessions: use another instance",
-        retryAfter: 1))
+  private static var draining: Problem {
+    Problem(
+      .tooManySessions, "the gateway is shutting down, and creates no sessions: use another instance",
+      .retryAfter(1))
   }
 
   /// Maximum number of profiles in an error.
   private static var profilesListed: Int { 5 }
 
-  private func unknownProfile(_ name: String) -> ProblemError {
+  private func unknownProfile(_ name: String) -> Problem {
     let names = common.sessions.profiles.all.map(\.profile.name)
     let shown = names.prefix(Self.profilesListed).joined(separator: ", ")
     let more = names.count > Self.profilesListed ? " and \(names.count - Self.profilesListed) more" : ""
     let known = names.isEmpty ? "the configuration has none" : "the profiles are \(shown)\(more)"
-    return ProblemError(
+    return Problem(
       .invalidDocument, "profile '\(Array(name.utf8).span.excerpt())' does not exist: \(known)")
   }
 
-  func problem(_ refusal: CreationRefusal) -> ProblemError {
+  func problem(_ refusal: CreationRefusal) -> Problem {
     if case .tooLarge(let limit) = refusal {
-      return ProblemError(
+      return Problem(
         .invalidDocument, "the variables are too long: with all others of the session, use at most \(limit) bytes")
     }
     let (reason, wait): (String, Int) =
@@ -248,12 +247,10 @@ extension API {
         ("the limit on open files allows \(limit) sessions of clients: the operator can raise it with `ulimit -n`", 60)
       case .notRunning, .tooLarge: ("the gateway is starting or shutting down", 1)
       }
-    return ProblemError(
-      Problem(
-        .tooManySessions,
-        detail:
-          "\(reason): delete sessions that are not needed; idle ones are closed after created_sessions.idle_after",
-        retryAfter: wait))
+    return Problem(
+      .tooManySessions,
+      "\(reason): delete sessions that are not needed; idle ones are closed after created_sessions.idle_after",
+      .retryAfter(wait))
   }
 }
 
@@ -271,6 +268,6 @@ extension Problem {
   static func closed(_ session: Session) -> Problem {
     Problem(
       .sessionClosed,
-      detail: "session '\(session.name)' is closed: create it again with PUT /v1/sessions/\(session.name)")
+      "session '\(session.name)' is closed: create it again with PUT /v1/sessions/\(session.name)")
   }
 }

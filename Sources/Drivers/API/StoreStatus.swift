@@ -41,9 +41,8 @@ struct StoreStatus {
     guard let redisProblem, let state, let failure = state.failure, state.cause != .notTried else { return nil }
     return Problem(
       .storeFailed,
-      detail:
-        "this gateway does not know which gateway holds the session: \(redisProblem)\(showsReason ? " (\(failure))" : ""). Nothing was done: repeat the request after the time in Retry-After",
-      retryAfter: 5)
+      "this gateway does not know which gateway holds the session: \(redisProblem)\(showsReason ? " (\(failure))" : ""). Nothing was done: repeat the request after the time in Retry-After"
+    )
   }
 
   /// - Parameter showsReason: false for a path that needs no credentials if other paths do.

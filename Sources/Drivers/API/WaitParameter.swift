@@ -16,9 +16,9 @@ enum WaitParameter {
   /// else `standard`.
   static func read(
     _ request: borrowing HTTPRequestHead, default standard: TimeSpan, maximum: TimeSpan
-  ) throws(ProblemError) -> TimeSpan {
+  ) throws(Problem) -> TimeSpan {
     var wait: TimeSpan?
-    try QueryParameter.forEach(of: request, accepting: .delivery) { _, value throws(ProblemError) in
+    try QueryParameter.forEach(of: request, accepting: .delivery) { _, value throws(Problem) in
       wait = try read(value)
     }
     let granted = granted(wait ?? preference(of: request) ?? standard, for: request, maximum: maximum)
@@ -26,9 +26,9 @@ enum WaitParameter {
   }
 
   /// Parses the value of the query parameter.
-  static func read(_ value: Span<UInt8>) throws(ProblemError) -> TimeSpan {
+  static func read(_ value: Span<UInt8>) throws(Problem) -> TimeSpan {
     guard let wait = TimeSpan(value) else {
-      throw ProblemError(
+      throw Problem(
         .invalidParameter,
         "wait '\(value.excerpt())' is not valid: use a duration such as 25s, 500ms, 1m30s or whole seconds, of at most 2147483648 s, or 0 for a response at once"
       )

@@ -66,7 +66,7 @@ import UpstreamProtocol
     for bad in [
       "other=1", "wait=x", "wait=1&wait=2", "last=1&since=1m", "limit=0", "limit=-1", "max_bytes=", "cursor=nope",
     ] {
-      #expect(throws: ProblemError.self, "\(bad)") {
+      #expect(throws: Problem.self, "\(bad)") {
         try withRequest("/v1/messages?\(bad)") { try PollParameters($0, settings, for: nil) }
       }
     }
@@ -85,7 +85,7 @@ import UpstreamProtocol
     #expect(try wait("wait=10m") == .seconds(55))
     #expect(try wait("", "Prefer: wait=7\r\n") == .seconds(7))
     for bad in ["other=1", "wait=x", "wait=1&wait=2", "wait"] {
-      #expect(throws: ProblemError.self, "\(bad)") { try wait(bad) }
+      #expect(throws: Problem.self, "\(bad)") { try wait(bad) }
     }
   }
 
@@ -120,7 +120,7 @@ import UpstreamProtocol
       _ = try withRequest("\(path)?\(name)=\(values[name] ?? "")") { try ReceiveParameters($0, settings) }
     }
     for bad in ["ack=latest", "ack=d-0123456789ab.7", "cursor=latest", "wait=x", "limit=0", "max_bytes=0"] {
-      #expect(throws: ProblemError.self, "\(bad)") {
+      #expect(throws: Problem.self, "\(bad)") {
         try withRequest("\(path)?\(bad)") { try ReceiveParameters($0, settings) }
       }
     }
@@ -183,14 +183,14 @@ import UpstreamProtocol
     let operations = operations()
     #expect(!operations.isEmpty)
     for kind in Problem.Kind.allCases {
-      #expect(document.contains("\n## \(kind.name)\n\(kind.status.rawValue)"), "\(kind)")
+      #expect(document.contains("\n## \(kind.row.name)\n\(kind.row.status.rawValue)"), "\(kind)")
       for operation in operations where Self.isPossible(kind, operation.method, operation.path) {
         #expect(
-          operation.statuses.contains(Int(kind.status.rawValue)), "\(kind): \(operation.method) \(operation.path)")
+          operation.statuses.contains(Int(kind.row.status.rawValue)), "\(kind): \(operation.method) \(operation.path)")
       }
     }
     let sections = document.split(separator: "\n").filter { $0.hasPrefix("## ") }.map { String($0.dropFirst(3)) }
-    #expect(Set(sections) == Set(Problem.Kind.allCases.map(\.name.description)))
+    #expect(Set(sections) == Set(Problem.Kind.allCases.map(\.row.name.description)))
     let names = String(decoding: OpenAPIDocument.text, as: UTF8.self).split(separator: "\n").filter {
       $0.hasPrefix("        - ") && !$0.contains("{")
     }.map { String($0.dropFirst(10)) }
@@ -297,7 +297,7 @@ import UpstreamProtocol
     var count = 0
     var error = Self.successor(of: nil)
     while let each = error {
-      #expect(each.kind.status == each.status, "\(each)")
+      #expect(each.kind.row.status == each.status, "\(each)")
       count += 1
       error = Self.successor(of: each)
     }

@@ -13,17 +13,17 @@ import Testing
     return output.copyBytes()
   }
 
-  private func decode(_ bytes: [UInt8], limit: Int = 16 << 20, ratio: Int = 100) throws(ProblemError) -> [UInt8] {
+  private func decode(_ bytes: [UInt8], limit: Int = 16 << 20, ratio: Int = 100) throws(Problem) -> [UInt8] {
     try GzipContent.decode(bytes.span, limit: limit, ratio: ratio)
   }
 
   @Test func refusesARatioAboveTheLimit() throws {
     let bytes = compressed(Array(repeating: 0x20, count: 4 << 20))
-    do throws(ProblemError) {
+    do throws(Problem) {
       _ = try decode(bytes)
       Issue.record("the ratio is 1,000")
     } catch {
-      #expect(error.problem.detail.contains("http.inflation_ratio"))
+      #expect(error.detail.contains("http.inflation_ratio"))
     }
     #expect(try decode(bytes, ratio: 2_000).count == 4 << 20)
     // Small bodies may have any ratio.
@@ -32,7 +32,7 @@ import Testing
 
   @Test func theSizeIsLimitedWhateverTheRatio() throws {
     let bytes = compressed(Array(repeating: 0x20, count: 65))
-    #expect(throws: ProblemError.self) { try decode(bytes, limit: 64) }
+    #expect(throws: Problem.self) { try decode(bytes, limit: 64) }
     #expect(try decode(bytes, limit: 65).count == 65)
   }
 }

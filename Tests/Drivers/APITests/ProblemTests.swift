@@ -1,6 +1,7 @@
 import Access
 import ByteStreams
 import Configuration
+import Foundation
 import HTTPCodec
 import HTTPServer
 import Outbox
@@ -79,7 +80,7 @@ import UpstreamProtocol
     case .sessionConflict: return try api.respond("DELETE", "/v1/sessions/default")
     case .sessionNotOwned:
       var response = Response()
-      api.api.respond(with: Problem(kind, detail: "x"), into: &response)
+      api.api.respond(with: Problem(kind, "x"), into: &response)
       return Received(response)
     case .tooManySessions:
       return try SessionRequestTests.fixture { $0.createdSessions.perOwner = 0 }
@@ -115,15 +116,53 @@ import UpstreamProtocol
   @Test(arguments: Problem.Kind.allCases)
   func everyKindIsTheResponseToSomeRequest(kind: Problem.Kind) throws {
     let response = try example(of: kind)
-    #expect(response.problem == kind.name.description, "\(response.body)")
-    #expect(response.status == Int(kind.status.rawValue))
+    #expect(response.problem == kind.row.name.description, "\(response.body)")
+    #expect(response.status == Int(kind.row.status.rawValue))
     #expect(response.json["status"] as? Int == response.status)
-    #expect(response.json["retryable"] as? Bool == kind.isRetryable)
+    #expect(response.json["retryable"] as? Bool == (kind.row.retry != .never))
     #expect(response.field("Content-Type") == "application/problem+json")
     #expect((response.field("Retry-After") != nil) == (response.status == 503 || response.status == 429))
     #expect((response.field("Allow") != nil) == (response.status == 405))
     // The client can give the operator the id of the log line.
     #expect(response.refusal == response.text("request_id"))
+  }
+
+  /// Clients read the type, the status and the header fields of a problem. `DRAWBRIDGE_WRITE_GOLDEN=1 swift test
+  /// --filter ProblemTests` writes the file again: check in the diff that only what was meant has changed.
+  @Test func everyKindIsRenderedAsInTheGoldenFile() throws {
+    let file = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+      .deletingLastPathComponent().appendingPathComponent("Golden/problems.txt")
+    let rendered = try Problem.Kind.allCases.map { try rendering(of: $0) }.sorted().joined(separator: "\n")
+    if ProcessInfo.processInfo.environment["DRAWBRIDGE_WRITE_GOLDEN"] != nil {
+      try rendered.write(to: file, atomically: true, encoding: .utf8)
+    }
+    let golden = try String(contentsOf: file, encoding: .utf8)
+    for (line, expected) in zip(rendered.components(separatedBy: "\n"), golden.components(separatedBy: "\n")) {
+      #expect(line == expected)
+    }
+    #expect(rendered == golden)
+  }
+
+  /// The response, the result in a batch, and the beginning of both pages, above the text of `docs/errors.md`.
+  private func rendering(of kind: Problem.Kind) throws -> String {
+    let response = try example(of: kind)
+    let id = try #require(response.text("request_id"))
+    var results = ByteQueue()
+    kind.writeInBatch(detail: "a \"detail\"", into: &results)
+    results.append("\n" as StaticString)
+    kind.writeInBatch(detail: nil, into: &results)
+    let api = try APIFixture()
+    let pages = try ["text/plain", "text/html"].map { type in
+      let page = try api.respond("GET", "/errors/\(kind.row.name)", "Accept: \(type)\r\n")
+      let lines = page.body.split(separator: "\n", omittingEmptySubsequences: false)
+      // Whether a page is compressed depends on the length of its text.
+      let fields = page.fields.replacing("Vary: Accept-Encoding\r\n", with: "")
+      return fields + lines.prefix(type == "text/html" ? 4 : 1).joined(separator: "\n")
+    }
+    return
+      ("\(kind.row.name)\n\(response.status)\n\(response.fields)"
+      + "\(response.body.replacing(id, with: "ID"))\(results.bytes.text())\n"
+      + pages.joined(separator: "\n") + "\n").replacing("\r\n", with: "\n").replacing(/d-[0-9a-f]{12}/, with: "d-ID")
   }
 
   @Test(arguments: Problem.Kind.allCases)
@@ -133,12 +172,12 @@ import UpstreamProtocol
     for listener in [HTTPListener.loopback, .management] {
       let text = try api.respond("GET", path, "Accept: */*\r\n", listener)
       #expect(text.status == 200 && text.field("Content-Type") == "text/plain; charset=utf-8")
-      #expect(text.body.hasPrefix("\(kind.name): \(kind.title)\n\n\(kind.status.rawValue)"), "\(text.body)")
+      #expect(text.body.hasPrefix("\(kind.row.name): \(kind.row.title)\n\n\(kind.row.status.rawValue)"), "\(text.body)")
       #expect(!text.body.contains("]("), "\(text.body)")
     }
     let page = try api.respond("GET", path, "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n")
     #expect(page.field("Content-Type") == "text/html; charset=utf-8")
-    #expect(page.body.contains("<h1>\(kind.title)</h1>") && page.body.contains("<p>\(kind.status.rawValue)"))
+    #expect(page.body.contains("<h1>\(kind.row.title)</h1>") && page.body.contains("<p>\(kind.row.status.rawValue)"))
     #expect(!page.body.contains("`") && !page.body.contains("]("), "\(page.body)")
   }
 

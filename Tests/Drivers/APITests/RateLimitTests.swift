@@ -186,7 +186,7 @@ import Upstream
       try limiter.checkFailures(from: attacker, at: api.now)
       limiter.noteFailure(from: attacker, at: api.now)
     }
-    #expect(throws: ProblemError.self) { try limiter.checkFailures(from: attacker, at: api.now) }
+    #expect(throws: Problem.self) { try limiter.checkFailures(from: attacker, at: api.now) }
     try limiter.checkFailures(from: attacker, at: api.now + .minutes(30))
     try limiter.checkFailures(from: other, at: api.now)
     // Requests without a check of credentials are not limited.
@@ -224,6 +224,6 @@ import Upstream
     #expect(admitted == 700)
     let client = try #require(limiter.client("", at: ClientConnection(.ipv4(0)).origin))
     for _ in 0..<3 { #expect(try limiter.hold(for: client, at: now) != nil) }
-    #expect(throws: ProblemError.self) { try limiter.hold(for: client, at: now) }
+    #expect(throws: Problem.self) { try limiter.hold(for: client, at: now) }
   }
 }

@@ -77,6 +77,15 @@ async def test_an_on_demand_session_connects_for_a_post_and_goes_idle(start, gat
     assert causes.count("unused") == 2
 
 
+async def test_an_operator_connects_an_on_demand_session_that_is_idle(start, gateway_for):
+    upstream = await start(Upstream())
+    client = (await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}, ready=False)).client()
+    await eventually(lambda: is_in(client, "idle"), what="the session is idle")
+    for desired, state in (("up", "ready"), ("down", "stopped"), ("up", "ready")):
+        await client.request("PATCH", "/v1/session", json={"desired": desired})
+        await eventually(lambda state=state: is_in(client, state), what=f"the session is {state} after {desired!r}")
+
+
 async def test_an_on_demand_session_that_is_idle_is_ready_for_traffic(start, gateway_for):
     upstream = await start(Upstream())
     env = {"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}

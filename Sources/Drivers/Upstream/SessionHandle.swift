@@ -26,6 +26,8 @@ import WebSocketCodec
 package final class SessionHandle: Sendable {
   /// A command to the driver.
   enum Command: Sendable {
+    /// The first command, unless an operator has closed the session: an on-demand session becomes idle.
+    case start
     case open
     case close(code: UInt16)
     /// Like `close(code:)`, but when everything queued has been written, or after this time at the latest.
@@ -228,7 +230,7 @@ package final class SessionHandle: Sendable {
     }
   }
 
-  /// Starts the session on its loop, and opens it unless an operator has closed it.
+  /// Starts the session on its loop. It connects, or is idle until it is needed, unless an operator has closed it.
   ///
   /// - Parameter resolver: the resolver of all sessions of the process, since a resolver has threads of its own.
   package func start(on loop: EventLoop, resolver: Resolver) {
@@ -241,7 +243,7 @@ package final class SessionHandle: Sendable {
   /// - Parameter makeDialer: creates the dialer of the session's transports, on `loop`.
   func start(on loop: EventLoop, makeDialer: @escaping @Sendable (LoopContext) -> any Dialer) {
     SessionDriver.start(self, on: loop, makeDialer: makeDialer)
-    if opensAtStart { send(.open, .up) }
+    if opensAtStart { send(.start, .up) }
   }
 
   /// Changes the guarded state, and notifies the waiters of `deliveryNotifier` if deliveries have reached the states
@@ -380,7 +382,7 @@ package final class SessionHandle: Sendable {
 
   // MARK: Commands
 
-  /// Opens the session.
+  /// Connects the session, also an idle on-demand session.
   ///
   /// Returns the ticket that must be stored before a client may rely on it; nil if nothing must be stored.
   @discardableResult

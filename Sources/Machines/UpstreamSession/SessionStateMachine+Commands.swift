@@ -2,21 +2,30 @@ import ByteStreams
 
 /// Requests of operators, network changes and deadlines.
 extension SessionStateMachine {
-  /// Opens the session. Ends every wait, even a pause that a host requested: an operator's request takes precedence.
+  /// The gateway has started the session. An on-demand session waits until it is needed.
+  package mutating func start(
+    now: MonotonicTime, using generator: inout some RandomNumberGenerator
+  ) -> [SessionAction] {
+    guard case .stopped = state, settings.onDemand, !isShuttingDown else { return open(now: now, using: &generator) }
+    desired = .up
+    var actions: [SessionAction] = []
+    move(to: .idle, because: .operatorRequest, now: now, &actions)
+    return actions
+  }
+
+  /// Connects the session, also an idle on-demand session. Ends every wait, even a pause that a host requested: an
+  /// operator's request takes precedence.
   package mutating func open(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
     // A shutdown is final: a connection opened now could send nothing.
     guard !isShuttingDown || desired == .up else { return [] }
     desired = .up
+    lastUse = now
     var actions: [SessionAction] = []
     switch state {
-    case .stopped:
-      if settings.onDemand {
-        move(to: .idle, because: .operatorRequest, now: now, &actions)
-      } else {
-        dial(because: .operatorRequest, now: now, &actions)
-      }
+    case .stopped, .idle:
+      dial(because: .operatorRequest, now: now, &actions)
     case .offline, .backoff, .parked:
       policy.resetCounts()
       dial(because: .operatorRequest, now: now, &actions)
@@ -24,7 +33,7 @@ extension SessionStateMachine {
       // The old socket finishes first; then `desired` decides.
       closing.becomesIdle = false
       state = .closing(closing)
-    case .idle, .attempting, .ready, .replacing, .switching:
+    case .attempting, .ready, .replacing, .switching:
       break
     }
     return actions

@@ -165,7 +165,7 @@ import Testing
       $0.idleAfter = .seconds(60)
       $0.liveness.isEnabled = false
     }
-    #expect(session.open() == ["stopped→idle"])
+    #expect(session.start() == ["stopped→idle"])
     #expect(session.machine.nextDeadline == .distantFuture)
     #expect(session.demand() == ["idle→resolving", "dial #1"])
     session.becomeReady()
@@ -182,7 +182,7 @@ import Testing
       $0.idleAfter = .seconds(60)
       $0.backoff.strategy = .fixed(.seconds(25))
     }
-    _ = session.open()
+    _ = session.start()
     _ = session.demand()
     for dial in 2...3 {
       #expect(session.failed(.network) == ["resolving→backoff"])
@@ -205,13 +205,33 @@ import Testing
       $0.onDemand = true
       $0.liveness.isEnabled = false
     }
-    _ = session.open()
+    _ = session.start()
     _ = session.demand()
     session.becomeReady()
     #expect(session.wait().last == "ready→closing")
     #expect(session.demand() == [])
     #expect(session.lost(.ended) == ["discard #1", "closing→resolving", "dial #2"])
     #expect(session.causes.last == .demand)
+  }
+
+  @Test func anOperatorConnectsAnIdleOnDemandSession() {
+    let session = Dialogue {
+      $0.onDemand = true
+      $0.idleAfter = .seconds(60)
+      $0.liveness.isEnabled = false
+    }
+    #expect(session.start() == ["stopped→idle"])
+    #expect(session.open() == ["idle→resolving", "dial #1"])
+    #expect(session.causes.last == .operatorRequest)
+    session.becomeReady()
+    session.pass(.seconds(50))
+    #expect(session.open() == [], "it is connected, and stays connected for another 60 s")
+    #expect(session.wait().last == "ready→closing")
+    #expect(session.waited == .seconds(60))
+    #expect(session.open() == [])
+    #expect(session.lost(.ended) == ["discard #1", "closing→resolving", "dial #2"])
+    #expect(session.close() == ["discard #2", "resolving→stopped"])
+    #expect(session.open() == ["stopped→resolving", "dial #3"])
   }
 
   @Test func waitsForTheNetworkWithoutCounting() {

@@ -23,6 +23,7 @@ final class Dialogue {
 
   // MARK: Inputs
 
+  func start() -> [String] { words(machine.start(now: now, using: &random)) }
   func open() -> [String] { words(machine.open(now: now, using: &random)) }
   func close(_ code: UInt16 = 1000) -> [String] { words(machine.close(code: code, now: now)) }
   func demand() -> [String] { words(machine.demand(now: now)) }

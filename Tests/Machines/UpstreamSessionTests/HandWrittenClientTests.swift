@@ -182,7 +182,7 @@ import Testing
   @Test func aSendLeavesAConnectingSocketAlone() {
     for phase in [AttemptPhase.resolving, .connecting, .proxying, .securing, .upgrading] {
       let session = Dialogue { $0.onDemand = true }
-      _ = session.open()
+      _ = session.start()
       #expect(session.demand() == ["idle→resolving", "dial #1"])
       if phase > .resolving { _ = session.advance(to: phase, 1) }
       for _ in 0..<100 { #expect(session.demand() == []) }

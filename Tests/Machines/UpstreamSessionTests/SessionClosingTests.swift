@@ -24,7 +24,7 @@ import Testing
 
   @Test func stopsInEveryStateThatHasNoSocket() {
     let idle = Dialogue { $0.onDemand = true }
-    _ = idle.open()
+    _ = idle.start()
     #expect(idle.close() == ["idle→stopped"])
 
     let waiting = Dialogue()

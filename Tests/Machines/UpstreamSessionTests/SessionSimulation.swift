@@ -161,6 +161,7 @@ import Testing
     if seed % 6 == 0 { settings.onDemand = true }
     var world = World(machine: SessionStateMachine(settings), random: SeededGenerator(seed: seed))
 
+    world.perform(world.machine.start(now: world.now, using: &world.random))
     for _ in 0..<10_000 {
       switch Int.random(in: 0..<100, using: &world.random) {
       case 0: world.perform(world.machine.open(now: world.now, using: &world.random))

@@ -44,6 +44,7 @@ extension SessionDriver: SignalTarget {
   private func perform(_ command: SessionHandle.Command) {
     status.expireDesired()
     switch command {
+    case .start: apply(machine.start(now: loop.now, using: &loop.entropy))
     case .open: apply(machine.open(now: loop.now, using: &loop.entropy))
     case .close(let code): apply(machine.close(code: code, now: loop.now))
     case .shutDown(let limit, let code): apply(machine.shutDown(by: loop.now + limit, code: code, now: loop.now))

@@ -208,6 +208,22 @@ import Testing
     }
   }
 
+  /// `URLParts` is the one parser of URLs. A second one would accept other URLs, or show other parts of them.
+  @Test func onlyURLPartsSplitsAURL() throws {
+    let others = [
+      // The text may be no URL, and every part that may be a secret must be masked.
+      "MaskedURL.swift",
+      // The text has placeholders. It is a URL only with their values.
+      "URLTemplate.swift",
+    ]
+    var found: [String] = []
+    for file in try Self.sources() {
+      let text = try String(contentsOf: file, encoding: .utf8)
+      if text.contains(/of: ":\/\/"|Prefix\("\w+:\/\//) { found.append(file.lastPathComponent) }
+    }
+    #expect(Set(found) == Set(others + ["URLParts.swift"]))
+  }
+
   @Test func nothingThatShipsImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

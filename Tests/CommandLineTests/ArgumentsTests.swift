@@ -109,6 +109,11 @@ import Testing
 
   // MARK: URLs
 
+  @Test func theSchemeOfAURLMayHaveCapitalLetters() throws {
+    let url = try GatewayURL("HTTPS://gateway.example/below")
+    #expect((url.hostField, url.path) == ("gateway.example", "/below") && url.isSecure)
+  }
+
   @Test func aURLMayLackItsScheme() throws {
     let url = try GatewayURL("gateway.example:8080/below/")
     #expect(

@@ -9,31 +9,27 @@ package struct HTTPURL: Hashable, Sendable {
   /// Path and query, as sent in the request. Always begins with `/`.
   package let target: String
   /// `user:password`, percent-decoded, for Basic authentication.
-  package let credentials: String?
+  package var credentials: String?
 
   /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
   package init(_ text: String) throws(HTTPURLError) {
-    let rest: Substring
-    if text.lowercased().hasPrefix("https://") {
-      (isSecure, rest) = (true, text.dropFirst(8))
-    } else if text.lowercased().hasPrefix("http://") {
-      (isSecure, rest) = (false, text.dropFirst(7))
-    } else {
-      throw .scheme
-    }
-    guard !rest.contains("#") else { throw .fragment }
-    let authorityEnd = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
-    let path = rest[authorityEnd...]
-    target = path.hasPrefix("/") ? String(path) : "/" + path
+    guard let url = URLParts(text), let isSecure = url.isSecure(("http", "https")) else { throw .scheme }
+    guard !url.path.contains("#") else { throw .fragment }
     do throws(URLAuthorityError) {
-      try URLAuthority.verifyCharacters(of: rest)
-      let authority = try URLAuthority(rest[..<authorityEnd])
-      credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
-      host = authority.host
-      port = authority.port ?? (isSecure ? 443 : 80)
+      try self.init(url, isSecure: isSecure)
     } catch {
-      throw .authority(URLAuthority.explained(error, path: path))
+      throw .authority(error)
     }
+  }
+
+  /// - Parameter url: of any scheme. It must not have a fragment.
+  package init(_ url: URLParts, isSecure: Bool) throws(URLAuthorityError) {
+    let authority = try url.parseAuthority()
+    self.isSecure = isSecure
+    credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
+    host = authority.host
+    port = authority.port ?? (isSecure ? 443 : 80)
+    target = url.path.hasPrefix("/") ? String(url.path) : "/" + url.path
   }
 
   /// Scheme, host and port. The rest, the path too, may contain tokens.
@@ -48,7 +44,7 @@ package struct HTTPURL: Hashable, Sendable {
   /// The value of the Host field.
   package var hostField: String { withPort(URLAuthority.bracketedWithoutZone(host)) }
 
-  /// Host and port, always with the port.
+  /// Host and port, always with the port: the target of CONNECT.
   package var authority: String { "\(URLAuthority.bracketedWithoutZone(host)):\(port)" }
 
   /// The value of the Authorization field for the URL's credentials (RFC 7617).

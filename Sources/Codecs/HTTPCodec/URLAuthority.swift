@@ -38,18 +38,11 @@ package struct URLAuthority {
     }
   }
 
-  /// Verifies that `rest`, a URL after `://`, consists of printable ASCII.
-  package static func verifyCharacters(of rest: Substring) throws(URLAuthorityError) {
-    guard !rest.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return }
-    let authority = rest.prefix { !"/?#".contains($0) }
-    let host = authority.lastIndex(of: "@").map { authority[authority.index(after: $0)...] } ?? authority
-    throw host.utf8.contains { $0 > 0x7F } ? .internationalName : .badCharacter
-  }
-
-  /// The error for an authority that ends before `path`. An `@` in `path` means that a password probably contains a
-  /// delimiter.
-  package static func explained(_ error: URLAuthorityError, path: Substring) -> URLAuthorityError {
-    (error == .badPort || error == .badHost) && path.contains("@") ? .unencodedDelimiter : error
+  /// The user name and the password of `user:password`, percent-decoded; nil without user information.
+  package func credentials() throws(URLAuthorityError) -> (user: String, password: String)? {
+    guard let userinfo else { return nil }
+    let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+    return (try Self.percentDecoded(parts[0]), parts.count > 1 ? try Self.percentDecoded(parts[1]) : "")
   }
 
   /// Parses an `IPv6address` with an optional zone, which is valid only on this machine (RFC 3986 §3.2.2). RFC 6874 §2
@@ -87,7 +80,7 @@ package struct URLAuthority {
 
   /// Decodes a part of `userinfo`. `%00` is rejected: a name or password must not contain NUL (RFC 7617 §2), and C
   /// programs would cut the value there.
-  package static func percentDecoded(_ text: Substring) throws(URLAuthorityError) -> String {
+  static func percentDecoded(_ text: Substring) throws(URLAuthorityError) -> String {
     guard let decoded = PercentDecoder.decoded(text) else { throw .badEscape }
     return decoded
   }

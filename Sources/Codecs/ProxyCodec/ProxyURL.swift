@@ -23,28 +23,18 @@ package struct ProxyURL: Hashable, Sendable {
 
   /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
   package init(_ text: String) throws(ProxyURLError) {
-    guard let separator = text.firstRange(of: "://"), URICharacter.isScheme(text[..<separator.lowerBound]) else {
-      throw .noScheme
-    }
-    let name = text[..<separator.lowerBound].lowercased()
+    guard let url = URLParts(text) else { throw .noScheme }
+    let name = url.scheme.lowercased()
     guard let scheme = Scheme(rawValue: name) else { throw .wrongScheme(name) }
-    var rest = text[separator.upperBound...]
     // Values in the environment often end with a slash.
-    if rest.hasSuffix("/") { rest = rest.dropLast() }
-    if let delimiter = rest.firstIndex(where: { "/?#".contains($0) }) {
-      throw rest[delimiter...].contains("@") ? .authority(.unencodedDelimiter) : .path
+    guard url.path.isEmpty || url.path == "/" else {
+      throw url.path.contains("@") ? .authority(.unencodedDelimiter) : .path
     }
     do throws(URLAuthorityError) {
-      try URLAuthority.verifyCharacters(of: rest)
-      let authority = try URLAuthority(rest)
+      let authority = try url.parseAuthority()
       host = authority.host
       port = authority.port ?? scheme.defaultPort
-      credentials = try authority.userinfo.map { userinfo throws(URLAuthorityError) in
-        let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        return ProxyCredentials(
-          username: try URLAuthority.percentDecoded(parts[0]),
-          password: parts.count > 1 ? try URLAuthority.percentDecoded(parts[1]) : "")
-      }
+      credentials = try authority.credentials().map { ProxyCredentials(username: $0.user, password: $0.password) }
     } catch {
       throw .authority(error)
     }

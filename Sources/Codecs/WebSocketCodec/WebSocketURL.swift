@@ -1,55 +1,35 @@
-import ByteStreams
 import HTTPCodec
 
-/// A `ws:` or `wss:` URL (RFC 6455 §3), split into its parts.
+/// A `ws:` or `wss:` URL (RFC 6455 §3): an `http:` or `https:` URL with another scheme.
 package struct WebSocketURL: Hashable, Sendable {
-  package let isSecure: Bool
+  private var http: HTTPURL
+
+  package var isSecure: Bool { http.isSecure }
   /// Name or address, without brackets. A link-local address is followed by its zone: `fe80::1%eth0`.
-  package let host: String
-  package let port: UInt16
+  package var host: String { http.host }
+  package var port: UInt16 { http.port }
   /// Path and query, as sent in the request. Always begins with `/`.
-  package let target: String
+  package var target: String { http.target }
   /// `user:password`, percent-decoded, for Basic authentication.
-  package let credentials: String?
+  package var credentials: String? { http.credentials }
 
   /// Parses a URL. The error says what is wrong and does not repeat parts that may be secret.
   package init(_ text: String) throws(WebSocketURLError) {
-    guard let scheme = text.firstRange(of: "://"), URICharacter.isScheme(text[..<scheme.lowerBound]) else {
-      throw .noScheme
-    }
-    switch text[..<scheme.lowerBound].lowercased() {
-    case "ws": isSecure = false
-    case "wss": isSecure = true
-    default: throw .wrongScheme(String(text[..<scheme.lowerBound]))
-    }
-    let rest = text[scheme.upperBound...]
-    guard !rest.contains("#") else { throw .fragment }
-    let authorityEnd = rest.firstIndex { $0 == "/" || $0 == "?" } ?? rest.endIndex
-    let path = rest[authorityEnd...]
-    target = path.hasPrefix("/") ? String(path) : "/" + path
-
+    guard let url = URLParts(text) else { throw .noScheme }
+    guard let isSecure = url.isSecure(("ws", "wss")) else { throw .wrongScheme(String(url.scheme)) }
+    guard !url.path.contains("#") else { throw .fragment }
     do throws(URLAuthorityError) {
-      try URLAuthority.verifyCharacters(of: rest)
-      let authority = try URLAuthority(rest[..<authorityEnd])
-      credentials = try authority.userinfo.map(URLAuthority.percentDecoded)
-      host = authority.host
-      port = authority.port ?? (isSecure ? 443 : 80)
+      http = try HTTPURL(url, isSecure: isSecure)
     } catch {
-      throw .authority(URLAuthority.explained(error, path: path))
+      throw .authority(error)
     }
-  }
-
-  private init(isSecure: Bool, host: String, port: UInt16, target: String, credentials: String?) {
-    self.isSecure = isSecure
-    self.host = host
-    self.port = port
-    self.target = target
-    self.credentials = credentials
   }
 
   /// This URL with other credentials.
   func with(credentials: String?) -> WebSocketURL {
-    WebSocketURL(isSecure: isSecure, host: host, port: port, target: target, credentials: credentials)
+    var url = self
+    url.http.credentials = credentials
+    return url
   }
 
   package func hasSameOrigin(as other: WebSocketURL) -> Bool {
@@ -57,29 +37,22 @@ package struct WebSocketURL: Hashable, Sendable {
   }
 
   /// The whole URL with its credentials. It can be parsed again.
-  package var text: String {
-    let userinfo = credentials.map { PercentEncoder.encode(Array($0.utf8).span) + "@" } ?? ""
-    return scheme + userinfo + withPort(URLAuthority.bracketed(host)) + target
-  }
+  package var text: String { "ws" + http.text.dropFirst(4) }
 
   /// The URL for logs and responses: without credentials and query, which may contain tokens.
-  package var redacted: String { scheme + withPort(URLAuthority.bracketed(host)) + target.prefix { $0 != "?" } }
-
-  private var scheme: String { isSecure ? "wss://" : "ws://" }
+  package var redacted: String { "ws" + http.origin.dropFirst(4) + target.prefix { $0 != "?" } }
 
   /// Host in lower case and port: the key for limits per host.
   package var server: String { "\(host.lowercased()):\(port)" }
 
   /// The value of the Host field.
-  package var hostField: String { withPort(URLAuthority.bracketedWithoutZone(host)) }
-
-  private func withPort(_ name: String) -> String { port == (isSecure ? 443 : 80) ? name : "\(name):\(port)" }
+  package var hostField: String { http.hostField }
 
   /// Host and port, always with the port: the target of CONNECT.
-  package var authority: String { "\(URLAuthority.bracketedWithoutZone(host)):\(port)" }
+  package var authority: String { http.authority }
 
   /// The value of the Authorization field for the URL's credentials (RFC 7617).
-  package var basicAuthorization: String? { credentials.map(BasicCredentials.fieldValue) }
+  package var basicAuthorization: String? { http.basicAuthorization }
 }
 
 /// Why a URL is invalid.

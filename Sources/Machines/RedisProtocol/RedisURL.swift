@@ -19,26 +19,23 @@ package struct RedisURL: Hashable, Sendable {
   ///
   /// - Parameter defaultPort: 6379 for a server, 26379 for a Sentinel.
   package init(_ text: String, defaultPort: UInt16 = 6379) throws(RedisURLError) {
-    let rest: Substring
-    if text.lowercased().hasPrefix("redis://") {
-      (isSecure, rest) = (false, text.dropFirst(8))
-    } else if text.lowercased().hasPrefix("rediss://") {
-      (isSecure, rest) = (true, text.dropFirst(9))
-    } else {
-      throw .scheme
-    }
-    guard !rest.contains(where: { $0 == "?" || $0 == "#" }) else { throw .parameters }
-    let parts = rest.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
-    let path = parts.count > 1 ? parts[1] : ""
+    guard let url = URLParts(text), let isSecure = url.isSecure(("redis", "rediss")) else { throw .scheme }
+    guard !url.path.contains(where: { $0 == "?" || $0 == "#" }) else { throw .parameters }
     do throws(URLAuthorityError) {
-      try URLAuthority.verifyCharacters(of: rest)
-      let authority = try URLAuthority(parts[0])
+      let authority = try url.parseAuthority()
       host = authority.host
       port = authority.port ?? defaultPort
-      credentials = try RedisCredentials(userinfo: authority.userinfo ?? "")
+      // An empty part counts as absent.
+      credentials = RedisCredentials()
+      if let (user, password) = try authority.credentials() {
+        if !user.isEmpty { credentials.user = user }
+        if !password.isEmpty { credentials.password = password }
+      }
     } catch {
-      throw .authority(URLAuthority.explained(error, path: path))
+      throw .authority(error)
     }
+    self.isSecure = isSecure
+    let path = url.path.dropFirst()
     guard let number = path.isEmpty ? 0 : Array(path.utf8).span.decimalValue(), number <= Self.lastDatabase else {
       throw .database
     }
@@ -67,14 +64,6 @@ package struct RedisCredentials: Hashable, Sendable {
   package init(user: String? = nil, password: String? = nil) {
     self.user = user
     self.password = password
-  }
-
-  /// Parses `user:password` of a URL, percent-encoded. An empty part counts as absent.
-  fileprivate init(userinfo: Substring) throws(URLAuthorityError) {
-    let parts = userinfo.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-    let user = try URLAuthority.percentDecoded(parts[0])
-    let password = parts.count > 1 ? try URLAuthority.percentDecoded(parts[1]) : ""
-    self.init(user: user.isEmpty ? nil : user, password: password.isEmpty ? nil : password)
   }
 }
 

@@ -132,9 +132,7 @@ extension ValueFormat where Value == [String] {
   /// Origins as browsers send them (RFC 6454 §6.2).
   static var origins: ValueFormat {
     .list { text throws(InvalidValue) in
-      guard let end = text.firstRange(of: "://"), URICharacter.isScheme(text[..<end.lowerBound]),
-        isHostAndPort(Array(text[end.upperBound...].utf8).span)
-      else {
+      guard let url = URLParts(text), url.path.isEmpty, isHostAndPort(Array(url.authority.utf8).span) else {
         throw InvalidValue(
           reason: "use scheme://host or scheme://host:port, such as https://app.example.org")
       }

@@ -33,28 +33,28 @@ struct GatewayURL {
       (place, isSecure, hostField, self.path) = (.unix(path: path), false, "localhost", "")
       return
     }
-    let isSecure = text.hasPrefix("https://")
-    let hasScheme = isSecure || text.hasPrefix("http://")
-    guard hasScheme || !text.contains("://") else { throw Self.invalid(text, "it has another scheme") }
-    let rest = hasScheme ? text.dropFirst(isSecure ? 8 : 7) : text[...]
-    let end = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
+    guard let url = URLParts(self.text), let isSecure = url.isSecure(("http", "https")) else {
+      throw Self.invalid(text, "it has another scheme")
+    }
     let authority: URLAuthority
     do throws(URLAuthorityError) {
-      authority = try URLAuthority(rest[..<end])
+      authority = try url.parseAuthority()
     } catch {
       throw Self.invalid(text, "\(error)")
     }
     guard authority.userinfo == nil else {
       throw UsageError(message: "the URL has credentials: use --token-file, since other users can read command lines.")
     }
-    guard hasScheme || authority.port != nil else { throw Self.invalid(text, "it has neither a scheme nor a port") }
-    var path = String(rest[end...])
-    guard path.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }) else {
-      throw Self.invalid(text, "it has a query, a fragment or a character that must be percent-encoded")
+    guard text.contains("://") || authority.port != nil else {
+      throw Self.invalid(text, "it has neither a scheme nor a port")
+    }
+    var path = String(url.path)
+    guard !path.contains(where: { $0 == "?" || $0 == "#" }) else {
+      throw Self.invalid(text, "it has a query or a fragment")
     }
     while path.hasSuffix("/") { path.removeLast() }
     place = .network(host: authority.host, port: authority.port ?? (isSecure ? 443 : 80))
-    hostField = String(rest[..<end])
+    hostField = String(url.authority)
     self.isSecure = isSecure
     self.path = path
   }

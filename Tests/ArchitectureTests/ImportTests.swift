@@ -224,6 +224,16 @@ import Testing
     #expect(Set(found) == Set(others + ["URLParts.swift"]))
   }
 
+  /// A held request says what it is (`effect`, `residue`, `isFact`). A test for its type would overlook the next type.
+  @Test func nobodyAsksAWaitingRequestForItsType() throws {
+    for target in ["API", "HTTPServer"] {
+      for file in try Self.sources(of: "Drivers/\(target)") {
+        let text = try String(contentsOf: file, encoding: .utf8)
+        #expect(!text.contains(/\ (is|as\?) (any )?(Held\w+|WaitingRequest)\b/), "\(file.lastPathComponent)")
+      }
+    }
+  }
+
   @Test func nothingThatShipsImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))

@@ -154,6 +154,7 @@ private struct HeldCall: WaitingRequest {
   /// The session also waits for the reply, within `shutdown.flush`.
   var endsAtDrain: Bool { false }
   var effect: HeldEffect { .changeAndData }
+  var residue: Residue { .mayBeDone }
   var hasNewData: Bool { pending.session.upstream.isOver(pending.call) }
 
   private var pending: PendingCall {

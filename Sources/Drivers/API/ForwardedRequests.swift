@@ -362,6 +362,7 @@ private struct HeldForward: WaitingRequest {
   var heldCount: Gauge? { nil }
   var notifier: Notifier { exchange.notifier }
   var effect: HeldEffect { exchange.mayHaveBeenExecuted ? effectAtHolder : .none }
+  var residue: Residue { effect == .none ? .nothing : .mayBeDone }
   /// The exchange ends by its own deadline. This deadline is later, so that it never comes first.
   var deadline: MonotonicTime { exchange.deadline + .seconds(1) }
   var hasNewData: Bool { exchange.outcome != nil }

@@ -58,6 +58,8 @@ struct HeldSend: WaitingRequest {
   /// Messages must not be acknowledged before they are stored.
   var endsAtDrain: Bool { pending.receipt.ticket == nil }
   var effect: HeldEffect { .change }
+  /// The messages stay queued, unless their withdrawal is stored.
+  var residue: Residue { .mayBeDone }
 
   var deadline: MonotonicTime {
     let pending = pending

@@ -61,11 +61,11 @@ extension API {
 
   /// Responds with 421, which no client sees. Without content, it means that nothing was done. With content, messages
   /// may be stored and sent; the next holder still accepts them only once.
-  func misdirect(mayBeStored: Bool = false, into response: inout Response) {
+  func misdirect(leaving residue: Residue = .nothing, into response: inout Response) {
     forwarder?.network.metrics.misdirected.add()
     response.reset()
     response.begin(.misdirectedRequest, nil)
-    if mayBeStored { response.content.text.append("the messages may be stored\n" as StaticString) }
+    if residue == .mayBeDone { response.content.text.append("the messages may be stored\n" as StaticString) }
   }
 }
 
@@ -93,8 +93,10 @@ final class HeldPeerRequest: WaitingRequest {
   /// When this gateway shuts its sessions down, the request continues at the next holder.
   var endsAtDrain: Bool { false }
   var effect: HeldEffect { request.effect }
+  var residue: Residue { request.residue }
 
   func finish(at now: MonotonicTime, into response: inout Response) {
+    let residue = request.residue
     if !session.hasLeft || request.hasNewData {
       request.finish(at: now, into: &response)
       // The loss of the session may have caused a refusal.
@@ -102,7 +104,7 @@ final class HeldPeerRequest: WaitingRequest {
     } else {
       request.abandon()
     }
-    api.misdirect(mayBeStored: request is HeldSend, into: &response)
+    api.misdirect(leaving: residue, into: &response)
   }
 
   func abandon() { request.abandon() }

@@ -144,6 +144,7 @@ private final class AccompaniedRequest: WaitingRequest {
   var notifier: Notifier { request.notifier }
   var deadline: MonotonicTime { request.deadline }
   var effect: HeldEffect { request.effect }
+  var residue: Residue { request.residue }
   var hasNewData: Bool { isRevoked || request.hasNewData }
   var isConcerned: Bool { isRevoked || request.isConcerned }
   var endsAtDrain: Bool { request.endsAtDrain }

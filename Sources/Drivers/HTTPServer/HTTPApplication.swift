@@ -101,6 +101,8 @@ package protocol WaitingRequest: Waiter {
   var endsAtDrain: Bool { get }
   /// The effects that the request may have had so far.
   var effect: HeldEffect { get }
+  /// What remains if the request now ends without its response. Read before `finish` and `abandon`.
+  var residue: Residue { get }
 
   /// Begins the response if it is a stream: writes the status and fields, and returns the source of the content.
   /// Returns nil if it is not a stream; `finish` follows then. `response` is empty on entry.
@@ -123,9 +125,18 @@ package enum HeldEffect: Sendable {
   case changeAndData
 }
 
+/// What remains of a held request that ended without its response.
+package enum Residue: Sendable {
+  /// Nothing, or nothing that a repetition would do twice.
+  case nothing
+  /// The request was executed, or may still be, although its client gets no response.
+  case mayBeDone
+}
+
 extension WaitingRequest {
   package var endsAtDrain: Bool { true }
   package var effect: HeldEffect { .none }
+  package var residue: Residue { .nothing }
   package func beginStream(at now: MonotonicTime, into response: inout Response) -> (any Source)? { nil }
 }
 

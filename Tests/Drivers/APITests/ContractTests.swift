@@ -183,7 +183,8 @@ import UpstreamProtocol
     let operations = operations()
     #expect(!operations.isEmpty)
     for kind in Problem.Kind.allCases {
-      #expect(document.contains("\n## \(kind.row.name)\n\(kind.row.status.rawValue)"), "\(kind)")
+      let retry = kind.row.hasRetryAfter ? " with `Retry-After`" : ""
+      #expect(document.contains("\n## \(kind.row.name)\n\(kind.row.status.rawValue)\(retry). "), "\(kind)")
       for operation in operations where Self.isPossible(kind, operation.method, operation.path) {
         #expect(
           operation.statuses.contains(Int(kind.row.status.rawValue)), "\(kind): \(operation.method) \(operation.path)")

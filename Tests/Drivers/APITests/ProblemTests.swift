@@ -121,7 +121,7 @@ import UpstreamProtocol
     #expect(response.json["status"] as? Int == response.status)
     #expect(response.json["retryable"] as? Bool == (kind.row.retry != .never))
     #expect(response.field("Content-Type") == "application/problem+json")
-    #expect((response.field("Retry-After") != nil) == (response.status == 503 || response.status == 429))
+    #expect((response.field("Retry-After") != nil) == kind.row.hasRetryAfter)
     #expect((response.field("Allow") != nil) == (response.status == 405))
     // The client can give the operator the id of the log line.
     #expect(response.refusal == response.text("request_id"))
@@ -227,5 +227,12 @@ import UpstreamProtocol
       #expect(problem.problem == "queue-full")
       #expect(problem.text("detail")?.contains(setting) == true, "\(problem.body)")
     }
+  }
+}
+
+extension Problem.Row {
+  /// Whether the response says when the same request may succeed.
+  var hasRetryAfter: Bool {
+    if case .after = retry { true } else { false }
   }
 }

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from harness.gateway import Gateway, run
+from harness.gateway import BINARY, Gateway, run
 from harness.ports import reserve_port
 from harness.upstream import Upstream
 from harness.waiting import eventually
@@ -269,8 +269,12 @@ async def test_the_demo_bridges_without_anything_else(start, curl):
         batch = await client.poll(cursor=cursor, wait=10)
         payloads += batch.payloads
         cursor = batch.cursor
+    call = await client.request("POST", "/v1/call", data='{"id":1,"method":"add"}')
+    assert (call.status, call.json) == (200, {"id": 1, "method": "add"})
     page = f"Open {gateway.url('management')}/ in a browser"
     await eventually(lambda: page in gateway.output, what="it prints the address of the status page")
+    # The shell has not found the program by its name, so its commands are printed with its path.
+    assert f"  {os.path.abspath(BINARY)} tail --url {gateway.url().removeprefix('http://')} " in gateway.output
     figures = await gateway.client("management").request("GET", "/", headers={"Accept": "application/json"})
     assert figures.json["payloads"] is True
 

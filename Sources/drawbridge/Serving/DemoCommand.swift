@@ -17,6 +17,8 @@ enum DemoCommand {
       """,
     examples: ["drawbridge demo", "drawbridge demo --listen 127.0.0.1:0", "drawbridge demo --kind socketio"],
     text: """
+      The reply to a call is its request: drawbridge call '{"id":1}' prints {"id":1}.
+
       With --kind socketio, the upstream is a Socket.IO server: it sends every event back, and acknowledges events that
       want it with their arguments.
       """,
@@ -54,6 +56,12 @@ enum DemoCommand {
       $0.session.upstream.url = url
       // The payloads are the demo's own.
       $0.status.payloads = true
+      // The upstream echoes a request, so its reply has the id at the same place.
+      let conventions = $0.session.upstream.conventions
+      if conventions.correlation == nil, conventions.kind == .websocket {
+        let ids = Correlation.jsonRPC
+        $0.session.upstream.conventions.correlation = Correlation(request: ids.request, reply: ids.reply, shape: .any)
+      }
     }
     return ConfigurationReader.withPlan(source, overriding: overrides) { outcome, plan, files in
       RunningGateway.run(source, plan, files, outcome.warnings, overriding: overrides) { server in

@@ -8,38 +8,47 @@ enum DemoText {
   ) -> String {
     let (curl, base) = curl(client)
     let flag = urlFlag(for: client)
-    var lines =
+    let paragraph =
       isSocketIO
       ? """
-
       The gateway is running. Its built-in Socket.IO server, ws://\(upstream)/, sends every event back, and the event
       'tick' every five seconds. Try these in another terminal:
-
-        \(curl) -d 'hello' '\(base)/v1/messages?event=chat'
-        \(curl) '\(base)/v1/messages?cursor=earliest'
-        \(curl) -d 'hello' '\(base)/v1/call?event=chat'     # waits for the acknowledgement
-        \(curl) \(base)/v1/session
-        drawbridge tail\(flag)                               # follows the pushes
-
       """
       : """
-
-      The gateway is running. Its built-in upstream, ws://\(upstream)/, echoes every message and sends a tick every five seconds.
-      Try these in another terminal:
-
-        \(curl) -d 'hello' \(base)/v1/messages
-        \(curl) '\(base)/v1/messages?cursor=earliest'
-        \(curl) '\(base)/v1/messages'                      # waits for the next push
-        \(curl) \(base)/v1/session
-        drawbridge tail\(flag)                               # follows the pushes
-
+      The gateway is running. Its built-in upstream, ws://\(upstream)/, echoes every message, and sends a tick every five
+      seconds. Try these in another terminal:
       """
+    var commands: [(command: String, comment: String)] =
+      isSocketIO
+      ? [
+        ("\(curl) -d 'hello' '\(base)/v1/messages?event=chat'", ""),
+        ("\(curl) '\(base)/v1/messages?cursor=earliest'", ""),
+        ("\(curl) -d 'hello' '\(base)/v1/call?event=chat'", "waits for the acknowledgement"),
+      ]
+      : [
+        ("\(curl) -d 'hello' \(base)/v1/messages", ""),
+        ("\(curl) '\(base)/v1/messages?cursor=earliest'", ""),
+        ("\(curl) \(base)/v1/messages", "waits for the next push"),
+        ("\(curl) -d '{\"id\":1}' \(base)/v1/call", "waits for the reply"),
+      ]
+    commands += [
+      ("\(curl) \(base)/v1/session", ""),
+      ("\(Program.command) tail\(flag)", "follows the pushes"),
+      ("\(Program.command) status\(flag)", ""),
+    ]
+    var lines = ["", HelpText.wrapped(paragraph), ""]
+    // The path of the program may be long.
+    let column = commands.filter { !$0.comment.isEmpty }.map(\.command.count).filter { $0 <= 64 }.max() ?? 0
+    lines += commands.map { command, comment in
+      let padding = String(repeating: " ", count: max(0, column - command.count))
+      return "  \(command)" + (comment.isEmpty ? "" : "\(padding)  # \(comment)")
+    }
     if let management {
       let (curl, base) = Self.curl(management)
-      lines += "  \(curl) \(base)/metrics\n"
-      if case .ip = management { lines += "\nOpen \(base)/ in a browser: the status page shows all of it.\n" }
+      lines.append("  \(curl) \(base)/metrics")
+      if case .ip = management { lines += ["", "Open \(base)/ in a browser for the status page."] }
     }
-    return lines + "\nPress Ctrl-C to stop.\n"
+    return (lines + ["", "Press Ctrl-C to stop.", ""]).joined(separator: "\n")
   }
 
   /// The flag of a command that is a client, unless it is the default.

@@ -191,10 +191,7 @@ enum InitCommand {
 
   /// For editors with the YAML language server, where `make install` or a package has installed the schema.
   private static var editorLine: String {
-    var path = [CChar](repeating: 0, count: Int(PATH_MAX))
-    let count = unsafe readlink("/proc/self/exe", &path, path.count)
-    let program = String(decoding: path.prefix(max(0, count)).map(UInt8.init(bitPattern:)), as: UTF8.self)
-    let prefix = program.split(separator: "/").dropLast(2).map { "/" + $0 }.joined()
+    let prefix = Program.path.split(separator: "/").dropLast(2).map { "/" + $0 }.joined()
     let schema = prefix + "/share/drawbridge/drawbridge.schema.json"
     return unsafe access(schema, R_OK) == 0 ? "# yaml-language-server: $schema=\(schema)\n" : ""
   }

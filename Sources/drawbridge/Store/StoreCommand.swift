@@ -187,7 +187,7 @@ enum StoreCommand {
 
   /// Asks a running gateway to make the copy. Without a running gateway, this process makes it.
   private static func backUp(_ path: String, to copy: String) throws(StoreError) -> Int32 {
-    let target = absolute(copy)
+    let target = Program.absolute(copy)
     guard !target.utf8.contains(UInt8(ascii: "\n")) else {
       throw .failed(path: path, reason: "no backup was made (the name of the copy has a line break)")
     }
@@ -208,12 +208,5 @@ enum StoreCommand {
     }
     Terminal.print("store '\(path)' was copied to '\(target)'")
     return ExitCode.ok
-  }
-
-  /// The path must be absolute, since the gateway may have another working directory.
-  private static func absolute(_ path: String) -> String {
-    guard !path.hasPrefix("/"), let folder = unsafe getcwd(nil, 0) else { return path }
-    defer { unsafe free(folder) }
-    return unsafe String(cString: folder) + "/" + path
   }
 }

@@ -59,6 +59,22 @@ import Testing
     }
   }
 
+  @Test func aWordThatBelongsElsewhereIsNamedWithItsPlace() throws {
+    for (name, words, reason) in [
+      ("work", ["orders", "echo", "hi"], "write the command after '--'"),
+      ("check-config", ["gateway.yaml"], "the configuration is --config gateway.yaml"),
+      ("serve", ["gateway.yaml"], "the configuration is --config gateway.yaml"),
+    ] {
+      let command = try #require(CommandList.all.first { $0.name == name })
+      do throws(UsageError) {
+        _ = try Arguments(command, words[...])
+        Issue.record("\(words) is accepted")
+      } catch {
+        #expect(error.message.contains(reason), "\(error.message)")
+      }
+    }
+  }
+
   @Test func helpCanBeAskedForInEveryForm() throws {
     for words in [["try", "--help"], ["try", "-h"], ["help", "try"], ["try", "--watch", "-h"]] {
       guard case .help(let command) = try Invocation(words, among: [Self.command()]) else {

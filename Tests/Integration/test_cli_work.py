@@ -46,13 +46,21 @@ async def test_a_push_is_acknowledged_when_its_command_succeeds(gateway, upstrea
     assert work.err == b"drawbridge: stopping\n"
 
 
-async def test_it_says_what_it_waits_for_on_a_terminal(gateway, start):
-    work = await start(Work("--url", gateway.url(), "workers", "--", "cat", terminal=True))
-    await work.receives(gateway)
-    waiting = f"waiting for pushes of consumer 'workers', session 'default' at {gateway.url()}"
-    assert work.err.decode() == f"drawbridge: {waiting}. Ctrl-C ends it\n"
-    work.process.send_signal(signal.SIGINT)
-    assert await work.ends() == 0
+async def test_it_says_where_the_consumer_begins_on_a_terminal(gateway, start):
+    async def says(*flags):
+        work = await start(Work("--url", gateway.url(), "workers", *flags, "--", "cat", terminal=True))
+        await work.receives(gateway)
+        work.process.send_signal(signal.SIGINT)
+        assert await work.ends() == 0
+        return work.err.decode().splitlines()[:-1]
+
+    consumer = f"drawbridge: consumer 'workers' of session 'default' at {gateway.url()}"
+    assert await says() == [f"{consumer} is new, and begins with the next push. Ctrl-C ends the worker"]
+    again = f"{consumer} continues at its position, with no push to handle. Ctrl-C ends the worker"
+    assert await says() == [again]
+    line, note = await says("--start", "earliest")
+    assert line == again
+    assert note.startswith("drawbridge: --start has no effect, since the consumer exists")
 
 
 async def test_a_signal_ends_a_held_receive_over_https_at_once(https_for, authority, start):
@@ -223,10 +231,27 @@ async def test_what_is_wrong_with_work_is_said(gateway):
     assert "order_by" in err
 
 
-async def test_a_command_that_does_not_exist_ends_it_and_gives_the_push_back(gateway, upstream, start):
-    work = await start(Work("--url", gateway.url(), "workers", "--", "/nowhere/handle"))
+async def test_a_command_that_does_not_exist_ends_it_before_it_creates_a_consumer(gateway, tmp_path):
+    (tmp_path / "text").write_text("")
+    for command, reason in (
+        ("/nowhere/handle", "No such file"),
+        ("no-such-command", "No such file"),
+        (f"{tmp_path}/text", "Permission denied"),
+    ):
+        status, _, err = await run("work", "--url", gateway.url(), "workers", "--", command)
+        assert status == 69
+        assert f"'{command}' cannot be started: {reason}" in err
+    assert (await gateway.client().request("GET", "/v1/consumers/workers")).status == 404
+
+
+async def test_a_command_that_disappears_ends_it_and_gives_the_push_back(gateway, upstream, start, tmp_path):
+    command = tmp_path / "handle"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    work = await start(Work("--url", gateway.url(), "workers", "--", str(command)))
     await work.receives(gateway)
+    command.unlink()
     await upstream.push("x")
     assert await work.ends() == 69
-    assert b"'/nowhere/handle' cannot be started: No such file" in work.err
+    assert f"'{command}' cannot be started: No such file".encode() in work.err
     assert (await consumer(gateway))["leases"] == 0

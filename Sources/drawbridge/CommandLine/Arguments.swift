@@ -41,7 +41,16 @@ struct Arguments {
   }
 
   private mutating func append(_ word: String) throws(UsageError) {
-    guard operands.count < command.operands.count else { throw unexpected(word) }
+    guard operands.count < command.operands.count else {
+      guard !command.runsCommand else {
+        throw UsageError(message: "unexpected argument '\(word)': write the command after '--'. See \(help).")
+      }
+      if operands.isEmpty, command.flags.contains(where: { $0.name == ConfigurationSource.fileFlag.name }) {
+        throw UsageError(
+          message: "unexpected argument '\(word)': the configuration is --config \(word). See \(help).")
+      }
+      throw unexpected(word)
+    }
     operands.append(word)
   }
 

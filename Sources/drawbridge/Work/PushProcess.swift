@@ -41,6 +41,22 @@ struct PushProcess {
     id = try Self.spawn(command, variables.map { "\($0.key)=\($0.value)" }, input: input)
   }
 
+  /// Returns the error number with which `program` cannot be started; nil if it is an executable file. A name without a
+  /// slash is looked up in PATH, as `posix_spawnp` does.
+  static func obstacle(to program: String) -> Int32? {
+    let folders = program.contains("/") ? nil : SystemFile.environment()["PATH"] ?? "/bin:/usr/bin"
+    let paths =
+      folders?.split(separator: ":", omittingEmptySubsequences: false).map { $0.isEmpty ? program : "\($0)/\(program)" }
+      ?? [program]
+    var obstacle = ENOENT
+    for path in paths {
+      if unsafe access(path, X_OK) == 0 { return nil }
+      // A file that may not be executed says more than its absence in other folders.
+      if errno == EACCES { obstacle = EACCES }
+    }
+    return obstacle
+  }
+
   /// Returns a file without a name, which nobody else can open: in memory if there is such a file system.
   private static func temporaryFile() throws(SystemError) -> Int32 {
     for folder in [SystemFile.environment()["TMPDIR"], "/dev/shm", "/tmp"].compactMap(\.self) {

@@ -41,7 +41,7 @@ final class WorkCommand {
       "drawbridge work mail --start earliest -- sh -c 'mail -s \"$PUSH_TOPIC\" me@example.org'",
     ],
     text: """
-      Creates the consumer if it does not exist. The payload of the push is the standard input of the command, and its
+      Creates the consumer if it does not exist. A new consumer begins with the next push, or at --start. The payload of the push is the standard input of the command, and its
       environment has PUSH_ID, PUSH_TIME, PUSH_TYPE, PUSH_TOPIC, PUSH_SESSION and PUSH_DELIVERIES. A push is
       acknowledged when the command exits with 0. Otherwise it is delivered again after 1 s, 2 s, 4 s, up to 5 min, and
       becomes a dead letter in the end. While the command runs, its lease is extended. Each push is handled once or
@@ -71,6 +71,12 @@ final class WorkCommand {
     guard !name.isEmpty, name.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "/") }) else {
       throw UsageError(
         message: "'\(name)' is not the name of a consumer: use letters, digits, dots, hyphens and underscores.")
+    }
+    let program = arguments.commandToRun[0]
+    if let code = PushProcess.obstacle(to: program) {
+      // Before the first push, which would be leased in vain.
+      Terminal.note("'\(program)' cannot be started: \(SystemError.reason(of: code))")
+      return ExitCode.unavailable
     }
     ProcessSignals.block(signals)
     return CommandFailure.report { () throws(CommandFailure) in
@@ -109,8 +115,8 @@ final class WorkCommand {
 
   // MARK: The consumer
 
-  /// Creates the consumer, or changes the settings that the flags contain.
-  private func prepare() throws(CommandFailure) -> Document {
+  /// Creates the consumer, or changes the settings that the flags contain. Returns it, and whether it is new.
+  private func prepare() throws(CommandFailure) -> (consumer: Document, isNew: Bool) {
     let request = GatewayRequest(path: path, fields: [("Accept", "application/json")])
     let found = try client.success(of: request, accepting: [404])
     let problem = found.status == 404 ? found.document?.text("detail") ?? "" : ""
@@ -123,12 +129,38 @@ final class WorkCommand {
         ExitCode.unavailable, "the consumer exists and has one reader: use another name, or remove it")
     }
     let flags = [Self.topic, Self.visibility, Self.maxDeliveries, Self.orderBy]
-    if let existing, !flags.contains(where: arguments.has) { return existing }
+    if let existing, !flags.contains(where: arguments.has) { return (existing, false) }
     let put = GatewayRequest(
       method: "PUT", path: path, fields: [("Content-Type", "application/json")],
       body: Array(Self.settings(arguments, existing).utf8))
-    guard let document = try client.success(of: put).document else { throw GatewayClient.noGateway }
-    return document
+    let response = try client.success(of: put)
+    guard let document = response.document else { throw GatewayClient.noGateway }
+    // Another worker may have created it meanwhile.
+    return (document, response.status == 201)
+  }
+
+  /// Says where the worker begins, to a person at a terminal.
+  private func introduce(_ consumer: Document, isNew: Bool) {
+    guard Terminal.isTerminal else { return }
+    let place = "consumer '\(name)' of session '\(client.options.session)' at \(client.options.url.text)"
+    let start = arguments[Self.start]
+    let position: String
+    if !isNew {
+      let lag = consumer.integer("lag") ?? 0
+      let rest = lag == 0 ? "no push" : Words.count(lag, "push", "pushes")
+      position = "continues at its position, with \(rest) to handle"
+    } else {
+      switch start ?? "latest" {
+      case "latest": position = "is new, and begins with the next push"
+      case "earliest": position = "is new, and begins with the oldest push that is kept"
+      case let cursor: position = "is new, and begins after \(cursor)"
+      }
+    }
+    Terminal.note("\(place) \(position). Ctrl-C ends the worker")
+    if !isNew, start != nil {
+      Terminal.note(
+        "--start has no effect, since the consumer exists: to begin elsewhere, use another name, or remove it")
+    }
   }
 
   /// The settings of the consumer: the flags, and otherwise its present settings.
@@ -153,12 +185,8 @@ final class WorkCommand {
 
   private func run() throws(CommandFailure) -> Int32 {
     client.warnOfExposure()
-    let consumer = try prepare()
-    if Terminal.isTerminal {
-      Terminal.note(
-        "waiting for pushes of consumer '\(name)', session '\(client.options.session)' at \(client.options.url.text). Ctrl-C ends it"
-      )
-    }
+    let (consumer, isNew) = try prepare()
+    introduce(consumer, isNew: isNew)
     // A request to the gateway is not abandoned: it may have been executed.
     client.whenSignalled = { [unowned self] signal in
       if signal != SIGCHLD { stop(signal) }
@@ -295,7 +323,8 @@ final class WorkCommand {
     let response = GatewayResponse(exchange)
     // The consumer was removed, with its position and leases. It is created again.
     if response.status == 404, stops == 0 {
-      _ = try prepare()
+      let (consumer, isNew) = try prepare()
+      introduce(consumer, isNew: isNew)
       return
     }
     guard try check(response) else { return }

@@ -5,13 +5,14 @@ import Idempotency
 import UpstreamProtocol
 
 /// The validated content of a `POST /v1/messages`. It depends on the body and the head, not on the state of a session.
+/// The cases that are rare or large are indirect, so that the usual message is copied at little cost.
 enum MessageContent: Sendable {
   case item(IncomingMessage.Item)
   case lines([ByteSlice])
-  case event(EventContent)
+  indirect case event(EventContent)
   /// `failure` is the error of the line after these events; nil if every line is an event.
-  case events([EventContent], failure: Problem?)
-  case acknowledgement(token: [UInt8], EventParts)
+  indirect case events([EventContent], failure: Problem?)
+  indirect case acknowledgement(token: [UInt8], EventParts)
 }
 
 /// An event to be queued.
@@ -28,12 +29,13 @@ struct EventContent: Sendable {
   }
 }
 
-/// The body of a `POST /v1/messages`, without its content coding.
+/// The body of a `POST /v1/messages`, without its content coding. The rare case is indirect, so that a small body is
+/// copied at little cost.
 enum MessageBody: Sendable {
   /// A small body. Its content is read when needed.
   case plain([UInt8])
   /// A body that was read on another thread. The key is nil if the request has none.
-  case prepared(Result<MessageContent, Problem>, fingerprint: IdempotencyTable.Key?)
+  indirect case prepared(Result<MessageContent, Problem>, fingerprint: IdempotencyTable.Key?)
 }
 
 extension IncomingMessage {

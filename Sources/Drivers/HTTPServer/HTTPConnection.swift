@@ -60,6 +60,8 @@ final class HTTPConnection: LoopTask {
   var deferredParts: Int32 = 0
   /// Whether the body in `current` has arrived and was prepared, but its request is not finished.
   var isPrepared = false
+  /// Whether the last body collected may take long, since asking `current` copies the whole exchange.
+  private var mayTakeLong = false
   /// Requests responded to and bytes read in this turn.
   var handled = 0
   var taken = 0
@@ -219,7 +221,7 @@ final class HTTPConnection: LoopTask {
 
   /// Passes a large body to another thread for preparation. Returns whether the request waits for that.
   private func beginPreparation() -> Bool {
-    guard case .accepted(let exchange) = current, let body = exchange.body, body.mayTakeLong,
+    guard mayTakeLong, case .accepted(let exchange) = current, let body = exchange.body, body.mayTakeLong,
       let preparation = worker.application.preparation(of: exchange)
     else { return false }
     countBody()
@@ -263,6 +265,7 @@ final class HTTPConnection: LoopTask {
     // Moved out of the enum, so that appending does not copy the buffer.
     current = .none
     exchange.body?.append(http.content)
+    mayTakeLong = exchange.body?.mayTakeLong == true
     current = .accepted(exchange)
   }
 

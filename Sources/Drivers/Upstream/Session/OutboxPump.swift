@@ -64,7 +64,8 @@ final class OutboxPump: TimerTarget {
   func fill(_ connection: UpstreamConnection, room: Int, ping: () -> UInt64?) -> (messages: Int, ping: UInt64?) {
     batch.removeAll(keepingCapacity: true)
     let largest = connection.largestCompressedAtOnce
-    let (leavesMore, next, barrier) = handle.update { guarded in
+    var next: OutboxMessage?
+    let (leavesMore, barrier) = handle.update { guarded in
       if let journal = handle.journal { handle.permitStored(&guarded, journal) }
       guarded.outbox.takeBatch(
         maximumMessages: Self.messagesPerTurn, maximumBytes: room, largest: largest, except: connection.compressedAhead,
@@ -76,10 +77,10 @@ final class OutboxPump: TimerTarget {
         handle.requestIntent(
           &guarded, journal, messages: Self.messagesPerTurn, bytes: max(room, Self.minimumIntent), now: loop.now)
       }
-      let next = largest < .max ? guarded.outbox.next(largerThan: largest) : nil
+      if largest < .max { next = guarded.outbox.next(largerThan: largest) }
       mayHaveLosses = mayHaveLosses || !guarded.outbox.ledger.losses.isEmpty
       let barrier = batch.isEmpty ? Barrier.none : recordBarrier(in: &guarded, on: connection.generation, ping)
-      return (guarded.outbox.hasWaiting, next, barrier)
+      return (guarded.outbox.hasWaiting, barrier)
     }
     let rejected = connection.append(batch)
     if !rejected.isEmpty {

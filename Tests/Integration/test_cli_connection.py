@@ -154,3 +154,13 @@ async def test_variables_of_the_clients_are_no_settings(upstream):
     env = {"DRAWBRIDGE_URL": "x:1", "DRAWBRIDGE_TOKEN_FILE": "x", "DRAWBRIDGE_CA_FILE": "x"}
     status, _, err = await run("check-config", "--upstream", upstream.url, env=env)
     assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "tail"])
+async def test_a_refusal_in_plain_text_is_shown(name, https_for):
+    gateway = await https_for()
+    host, port = gateway.address("https")
+    words = ["tail"] if name == "tail" else arguments(name)
+    status, _, err = await run(words[0], "--url", f"{host}:{port}", *words[1:])
+    assert status == 69
+    assert "status 400: This port accepts HTTPS only: use an https:// URL" in err

@@ -56,7 +56,7 @@ async def test_a_second_process_is_refused_and_the_first_goes_on(gateway_for, up
     for command in (("check", store_path), ("export", store_path)):
         status, _, errors = await run("store", *command)
         assert status == UNAVAILABLE
-        assert "is open in another process" in errors
+        assert "is open in another process: stop it first" in errors
 
 
 async def test_a_successor_with_inherited_sockets_waits_for_the_store(gateway_for, upstream, store_path):

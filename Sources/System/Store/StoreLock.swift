@@ -89,7 +89,7 @@ enum StorePlace {
     }
     // SQLite treats a file without a complete header as an empty file.
     if status.st_size > 0, status.st_size < smallestPage {
-      throw .damaged(path: path, reason: "it is cut to \(status.st_size) bytes")
+      throw .damaged(path: path, reason: "it has only \(status.st_size) bytes, so it was cut or is not a database")
     }
     // SQLite would remove the log of an empty file.
     if status.st_size == 0, size(of: path + "-wal") > 0 {

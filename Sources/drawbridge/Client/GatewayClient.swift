@@ -117,7 +117,7 @@ final class GatewayClient {
     }
     let token = bytes.split { $0 <= 0x20 }
     guard token.count == 1, bytes.count <= Self.longestToken, token[0].allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
-      throw .file("--token-file \(path) is not valid: it contains one token, of at most 8 KiB, and no other text")
+      throw .file("--token-file \(path) is not valid: use a file with one token of at most 8 KiB and no other text")
     }
     return String(decoding: token[0], as: UTF8.self)
   }
@@ -148,7 +148,8 @@ final class GatewayClient {
 
   /// Returns the reason for which the gateway refuses a request, in one line.
   func reason(of response: GatewayResponse) -> String {
-    let detail = response.document?.text("detail")
+    // A listener or a proxy may refuse with a line of text.
+    let detail = response.document?.text("detail") ?? response.line
     let reason = "status \(response.status)" + (detail.map { ": \($0)" } ?? "")
     return reason + (hint(for: response.status).map { ". \($0)" } ?? "")
   }

@@ -84,12 +84,26 @@ struct GatewayResponse {
   let body: [UInt8]
   let retryAfter: TimeSpan?
   let isJSON: Bool
+  private let isPlainText: Bool
 
   init(_ exchange: GatewayExchange) {
     status = exchange.status
     body = [UInt8](copying: exchange.input.bytes)
     retryAfter = exchange.retryAfter
-    isJSON = exchange.field("Content-Type")?.lowercased().hasPrefix("application/json") ?? false
+    let type = exchange.field("Content-Type")?.lowercased() ?? ""
+    isJSON = type.hasPrefix("application/json")
+    isPlainText = type.hasPrefix("text/plain")
+  }
+
+  /// Longer lines are not meant for a person at a terminal.
+  private static let lineBytes = 256
+
+  /// The first line of a body in plain text; nil if there is none.
+  var line: String? {
+    guard isPlainText, let line = body.split(whereSeparator: { $0 == 0x0A || $0 == 0x0D }).first,
+      line.count <= Self.lineBytes
+    else { return nil }
+    return String(decoding: line, as: UTF8.self)
   }
 
   /// The JSON object in the body.

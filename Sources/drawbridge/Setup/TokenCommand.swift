@@ -77,7 +77,7 @@ enum TokenCommand {
       if file == nil { Terminal.printError(token) }
       if Terminal.isTerminal {
         Terminal.note(
-          "the line that begins with '\(name)' belongs into the file of authentication.tokens, as in 'drawbridge token \(name) --out \(name).token >>tokens'; the token is for the client"
+          "the line that begins with '\(name)' belongs in the file of authentication.tokens, as in 'drawbridge token \(name) --out \(name).token >>tokens'; the token is for the client"
         )
       }
       return ExitCode.ok

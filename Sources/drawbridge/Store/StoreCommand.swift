@@ -102,7 +102,13 @@ enum StoreCommand {
   }
 
   private static func refuse(_ error: StoreError) -> Int32 {
-    Terminal.printError("drawbridge: \(error)")
+    if case .inUse(let path) = error {
+      Terminal.printError(
+        "drawbridge: store '\(path)' is open in another process: stop it first, or copy the store with 'drawbridge store backup'"
+      )
+    } else {
+      Terminal.printError("drawbridge: \(error)")
+    }
     return error.concernsFile ? ExitCode.configuration : ExitCode.unavailable
   }
 

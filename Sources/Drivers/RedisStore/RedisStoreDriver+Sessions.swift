@@ -250,7 +250,7 @@ extension RedisStoreDriver {
     unfollow(session.name)
     metrics.noteTakeOver()
     logger.info(
-      "this gateway holds the session",
+      "this gateway is the holder of the session",
       [.text("session", session.name), .number("term", Int(session.tenure.token.term.counter))])
     delegate?.store(store, acquired: session.name, session.opened)
     finishCreation(of: session.name)

@@ -51,7 +51,7 @@ package final class FollowedCopy: Sendable {
     self.isAlwaysFollowed = isAlwaysFollowed
     lags = registry.histogram(
       "drawbridge_store_lag_seconds",
-      "Time from the arrival of a push at the gateway that holds the session until it is readable here, by their clocks. Of pushes that arrive together, the newest."
+      "Time from the arrival of a push at the holder until it is readable here, by their clocks. Of pushes that arrive together, the newest."
     )
   }
 

@@ -136,7 +136,8 @@ package final class SharedSlot: Sendable {
     self.init(plan, figures, metrics, registry)
     let placement = placement
     let labels: MetricsRegistry.Labels = [("session", plan.name)]
-    registry.gauge("drawbridge_session_held", "1 while this gateway holds the session, otherwise 0.", labels) {
+    registry.gauge("drawbridge_session_held", "1 while this gateway is the holder of the session, otherwise 0.", labels)
+    {
       placement.place == .here ? 1 : 0
     }
     registry.gauge(

@@ -14,10 +14,10 @@ extension SettingSection {
         authentication("tokens", \.tokens, .optionalPath, "file of static tokens (drawbridge token)"),
         jwt("keys", \.keys, .optionalPath, "file of the keys that sign JSON Web Tokens (a JWK Set)"),
         jwt("audience", \.audiences, .texts, "accepted values of the claim aud"),
-        jwt("issuer", \.issuers, .texts, "accepted values of the claim iss; empty: any that a key signs"),
+        jwt("issuer", \.issuers, .texts, "accepted values of the claim iss; empty: any value"),
         jwt("leeway", \.leeway, .duration(.zero...(.minutes(5))), "tolerated difference between the clocks"),
         authentication(
-          "certificates", \.certificates, .certificateRules, "what client certificates may do, by their names"),
+          "certificates", \.certificates, .certificateRules, "rights of client certificates, by their names"),
       ], rules: [gateway.rule(contradictions)])
   }
 

@@ -11,7 +11,7 @@ extension SettingSection {
       heartbeat("ping", \.isEnabled, .boolean, "send WebSocket pings; without them no message is confirmed"),
       heartbeat("interval", \.interval, .duration(millisecond * 10...day), "time between pings, ± 10 %"),
       heartbeat(
-        "timeout", \.timeout, .duration(millisecond * 10...day), "time to receive anything after a ping"),
+        "timeout", \.timeout, .duration(millisecond * 10...day), "timeout for any data of the upstream after a ping"),
     ])
   }
 
@@ -34,12 +34,13 @@ extension SettingSection {
         isSecret: true),
       upstream(
         "heartbeat.client.interval", \.conventions.client.interval, .duration(millisecond * 10...day),
-        "time between two of them"),
+        "time between two heartbeat messages"),
       upstream(
-        "heartbeat.client.expect", \.conventions.client.expect, .matcher, "response that each must get; empty: none"),
+        "heartbeat.client.expect", \.conventions.client.expect, .matcher,
+        "expected response to a heartbeat message; empty: none"),
       upstream(
         "heartbeat.client.timeout", \.conventions.client.timeout, .duration(millisecond * 10...day),
-        "time to receive that response"),
+        "timeout for this response"),
       upstream(
         "heartbeat.server.match", \.conventions.server.match, .matcher, "how to recognise a heartbeat of the upstream"),
       upstream(
@@ -47,11 +48,11 @@ extension SettingSection {
         isSecret: true),
       upstream(
         "heartbeat.server.within", \.conventions.server.within, .duration(.zero...day),
-        "maximum time between two of them; 0: no limit"),
+        "maximum time between two heartbeats of the upstream; 0: no limit"),
       upstream("payload_codec", \.conventions.codec, .choice, "how the upstream compresses its binary messages"),
       upstream(
         "cursor.pointer", \.conventions.cursor.pointer, .pointer, "JSON pointer to the value of ${cursor} in a push"),
-      upstream("cursor.match", \.conventions.cursor.match, .matcher, "pushes to read it from; empty: all"),
+      upstream("cursor.match", \.conventions.cursor.match, .matcher, "pushes that contain this value; empty: all"),
       upstream(
         "cursor.initial", \.conventions.cursor.initial, .template(.value), "value before the first push",
         isSecret: true),
@@ -75,7 +76,8 @@ extension SettingSection {
       subscriptions("ended.key", \.ended.key, .pointer, "JSON pointer to the key in that message"),
       subscriptions(
         "entries", \.entries, .count(1...1_000_000), "maximum number of kept subscriptions"),
-      subscriptions("bytes", \.bytes, .size(1024...(1 << 30)), "maximum size of their messages and keys"),
+      subscriptions(
+        "bytes", \.bytes, .size(1024...(1 << 30)), "maximum size of the messages and keys of kept subscriptions"),
     ]
   }
 
@@ -88,8 +90,9 @@ extension SettingSection {
         "command", \.command, .texts, "program and arguments; its standard output is the credential", isSecret: true),
       credential("timeout", \.timeout, .duration(millisecond * 10...(.minutes(10))), "maximum run time of the command"),
       credential(
-        "header", \.header, .template(.field), "header field of the opening request that contains it", isSecret: true),
-      credential("query", \.query, .text, "query parameter of the URL that contains it"),
+        "header", \.header, .template(.field), "header field of the opening request that contains the credential",
+        isSecret: true),
+      credential("query", \.query, .text, "query parameter of the URL that contains the credential"),
     ]
   }
 }

@@ -8,7 +8,8 @@ extension SettingSection {
       settings: [
         retention("messages", \.count, .count(1...100_000_000), "maximum number of pushes kept for clients"),
         retention(
-          "bytes", \.bytes, .size(1024...(1 << 40)), "maximum size of the pushes kept, as JSON and 96 bytes each"),
+          "bytes", \.bytes, .size(1024...(1 << 40)),
+          "maximum size of the kept pushes: their JSON, and 96 bytes for each"),
         retention("age", \.age, .duration(.seconds(1)...(day * 365)), "maximum age of the pushes kept"),
       ],
       orders: [
@@ -41,7 +42,7 @@ extension SettingSection {
           "maximum size of the pushes that all sessions keep; the largest sessions lose their oldest first"),
         delivery(
           "stream_heartbeat", \.streamHeartbeat, .duration(.seconds(1)...(.minutes(10))),
-          "longest time without a byte on a stream; then a heartbeat states the position"),
+          "longest time without a byte on a stream, after which a heartbeat with the position is sent"),
         delivery(
           "stream_lifetime", \.streamLifetime, .duration(.seconds(1)...day),
           "a stream ends after this time ± 10 %, and its client reconnects"),

@@ -18,21 +18,22 @@ extension SettingSection {
           "addresses for clients: host:port, [v6]:port or unix:/path; port 0: a free one (repeatable)",
           flag: "listen"),
         listeners(
-          "https", \.https, .listeners, "addresses for clients that use HTTPS, as http (repeatable)",
+          "https", \.https, .listeners,
+          "addresses for clients that use HTTPS: host:port, [v6]:port or unix:/path (repeatable)",
           flag: "listen-https"),
         tls("certificate", \.certificateFile, .path, "PEM file of the HTTPS certificate, followed by its chain"),
         tls("key", \.keyFile, .path, "PEM file of its private key"),
         tls("client_ca", \.clientCAFile, .path, "PEM file of the authorities of client certificates"),
         tls(
           "client_certificates", \.clientCertificates, .choice,
-          "whether clients show a certificate: none, optional or required"),
+          "client certificates: none, optional or required"),
         tls("minimum_version", \.minimumVersion, .tlsVersion, "minimum TLS version of clients"),
         listeners(
           "management", \.management, .listeners, "addresses for probes, metrics and the status page (repeatable)",
           flag: "management"),
         listeners(
           "peers", \.peers, .listeners,
-          "addresses for other gateways, which forward requests about sessions that this one holds (repeatable)"),
+          "addresses for other gateways, which forward requests for sessions of this holder (repeatable)"),
         listeners(
           "peer_address", \.peerAddress, .ownAddress,
           "where other gateways reach listeners.peers; empty: the first of its addresses"),
@@ -117,7 +118,8 @@ extension SettingSection {
         "changes", \.changes, .choice,
         "watch: changes of this machine's network end waits and check open connections; or ignore"),
       network(
-        "settle", \.settle, .duration(.zero...(.minutes(1))), "how long the network must have been stable before that"),
+        "settle", \.settle, .duration(.zero...(.minutes(1))),
+        "how long the network must be stable before a change takes effect"),
     ])
   }
 
@@ -132,7 +134,8 @@ extension SettingSection {
       shutdown(
         "drain", \.drain, .duration(.zero...(.minutes(10))),
         "time for clients to receive their responses, after listeners have closed"),
-      shutdown("flush", \.flush, .duration(.zero...(.minutes(10))), "time to send queued messages after that"),
+      shutdown(
+        "flush", \.flush, .duration(.zero...(.minutes(10))), "time to send queued messages, after shutdown.drain"),
       log(
         "level", \.level, .logLevel, "lowest level that is logged: trace, debug, info, warning or error",
         flag: "log-level", isReloadable: true),

@@ -81,7 +81,7 @@ extension SettingSection {
           "time to continue reading after an error response, so that the client receives it"),
         http(
           "linger_bytes", \.lingerBytes, .size(0...(64 << 20)),
-          "maximum number of bytes to read and discard in that time"),
+          "maximum number of bytes to read and discard after an error response"),
         http(
           "requests_per_connection", \.limits.requestsPerConnection, .count(1...1_000_000_000),
           "requests per connection, then it closes"),

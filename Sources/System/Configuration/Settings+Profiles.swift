@@ -12,10 +12,10 @@ extension SettingSection {
         created("total", \.total, .count(0...100_000), "maximum number of sessions that clients create; above it 503"),
         created(
           "per_principal", \.perOwner, .count(0...100_000),
-          "maximum number of them that one principal creates; above it 503"),
+          "maximum number of sessions that one principal creates; above it 503"),
         created(
           "idle_after", \.idleAfter, .duration(.seconds(1)...(day * 365)),
-          "time without sender or reader after which such a session is closed"),
+          "time without senders and readers after which a created session is closed"),
       ],
       orders: [
         created.order(
@@ -32,7 +32,7 @@ extension SettingSection {
         profile("variables", \.variables, .variables, "variables for which a client gives the values"),
         profile(
           "hosts", \.rules.hosts, .hostPatterns,
-          "hosts that sessions may connect to, also after a redirect; empty: any public one"),
+          "hosts that sessions may connect to, also after a redirect; empty: any public host"),
         rules("allow", \.allowed, .addressBlocks, "addresses that are allowed although they are not public"),
       ], rules: [profile.rule(problems)])
   }

@@ -26,7 +26,8 @@ extension SettingSection {
           "number of messages after which a confirming ping is sent"),
         queue(
           "confirm_delay", \.barrierDelay, .duration(millisecond...(.minutes(1))),
-          "time after the first unconfirmed message until a confirming ping, at the earliest 200 ms after the last"),
+          "time after the first unconfirmed message until a confirming ping, at the earliest 200 ms after the last ping"
+        ),
         queue("rate", \.rate, .count(0...1_000_000), "maximum number of messages per rate_interval; 0: no limit"),
         queue("rate_interval", \.rateInterval, .duration(millisecond...day), "interval of rate"),
         queue("burst", \.burst, .count(1...1_000_000), "messages that may be sent at once after a pause, with rate"),

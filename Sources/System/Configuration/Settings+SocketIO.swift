@@ -10,7 +10,7 @@ extension SettingSection {
     return SettingSection(
       settings: [
         upstream(
-          "kind", \.conventions.kind, .choice, "what the upstream speaks: websocket, or socketio for Socket.IO",
+          "kind", \.conventions.kind, .choice, "protocol of the upstream: websocket, or socketio for Socket.IO",
           flag: "kind", isReloadable: false),
         socketIO(
           "version", \.version, .words([("3", .three), ("4", .four)]),

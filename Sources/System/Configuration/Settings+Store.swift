@@ -20,16 +20,17 @@ extension SettingSection {
           "when the file is synchronised: interval (within one second) or always (before each acknowledgement)"),
         store(
           "pending_bytes", \.pendingBytes, .size((64 << 10)...(16 << 30)),
-          "maximum total size of what waits to be stored; above it 503, and above half of it upstreams are not read"),
+          "maximum total size of changes that wait to be stored; above it 503, and above half of it upstreams are not read"
+        ),
         store(
           "keep_unused", \.keepUnused, .duration(.zero...(.hours(24 * 3_650))),
-          "how long stored sessions are kept that the configuration does not have"),
+          "how long a stored session is kept after its removal from the configuration"),
         shared("url", \.location, .redisURL, "URL of Redis, with engine redis: redis:// or rediss:// (TLS)"),
         shared(
           "sentinels", \.sentinels, .sentinels,
-          "Sentinels as host:port, which know the primary; empty: the host of store.url is the server"),
+          "addresses of Sentinels, as host:port; empty: the host of store.url is the server"),
         shared("sentinel_name", \.sentinelName, .text, "name of the primary at the Sentinels"),
-        shared("password", \.password, .text, "password of Redis, instead of one in store.url", isSecret: true),
+        shared("password", \.password, .text, "password of Redis, instead of a password in store.url", isSecret: true),
         tls("ca_file", \.trust.caFile, .optionalPath, "PEM file of certificates to trust for rediss://"),
         tls("system_ca", \.trust.systemStore, .boolean, "trust the system's certificates"),
         tls("verify", \.verification, .verification, "verify the certificate of Redis; false is for tests only"),
@@ -44,7 +45,7 @@ extension SettingSection {
         // A request may be forwarded again to the next holder, which recognises it for more than two leases.
         shared(
           "lease", \.lease, .duration(.seconds(2)...(.seconds(30))),
-          "how long a gateway that is silent keeps its sessions; then another one takes them"),
+          "how long a silent gateway remains the holder of its sessions; then another gateway takes over"),
       ],
       rules: [
         store.rule(storeProblems), shared.rule(sharedProblems),

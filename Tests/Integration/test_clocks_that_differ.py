@@ -1,4 +1,4 @@
-"""Idempotency keys while the clocks of gateways differ, and after a clock was set."""
+"""Idempotency keys and consumers while the clocks of gateways differ, and after a clock was set."""
 
 import asyncio
 
@@ -50,3 +50,23 @@ async def test_a_clock_that_is_set_and_a_restart_end_no_key(gateway_for, upstrea
         again = await gateway.client().send("keyed", headers=key)
         assert (again.headers.get("Idempotency-Replayed"), again.json["id"]) == ("true", sent["id"])
     assert upstream.received == ["keyed"]
+
+
+async def test_a_clock_that_is_set_and_a_restart_remove_no_consumer(gateway_for, upstream, tmp_path):
+    clock = ShiftedClock(tmp_path)
+    config = f"store: {{engine: sqlite, path: '{tmp_path}/store.db'}}\n"
+    gateway = await gateway_for(upstream, config=config, env=clock.environment)
+    for name, idle in (("worker", "12h"), ("short", "1m")):
+        created = await gateway.client().request("PUT", f"/v1/consumers/{name}", json={"idle": idle})
+        assert created.status == 201
+    clock.shift(86_400)
+    await gateway.stop()
+    gateway = await gateway_for(upstream, config=config, env=clock.environment)
+    client = gateway.client()
+
+    async def is_removed():
+        return (await client.request("GET", "/v1/consumers/short")).status == 404
+
+    # A client has a minute to come back to a consumer, so nothing is removed earlier.
+    await eventually(is_removed, within=90, what="the consumer with a short `idle` is removed")
+    assert (await client.request("GET", "/v1/consumers/worker")).status == 200

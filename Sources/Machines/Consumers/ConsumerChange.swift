@@ -24,8 +24,8 @@ package enum ConsumerChange: Equatable, Sendable {
   case deadRemoved
   /// All dead letters are delivered again.
   case deadRetried
-  /// Only the time of the last use has changed.
-  case used(at: Int64)
+  /// Only the time without use has changed, in milliseconds.
+  case unused(Int64)
   case removed
 
   /// The size of the push or topics that it refers to, in bytes; otherwise 0.
@@ -50,8 +50,8 @@ package struct ConsumerProgress: Hashable, Sendable {
   package var reasons: GapMarks = []
   /// Number of dead letters that were dropped to stay within the limits.
   package var droppedDead: UInt64 = 0
-  /// The time of the last use.
-  package var time: Int64 = 0
+  /// How long the consumer has been unused, in milliseconds. Time in which no process had the session does not count.
+  package var unused: Int64 = 0
 
   package init(position: UInt64, frontier: UInt64) {
     self.position = position
@@ -105,9 +105,9 @@ extension ConsumerChange {
       _ = coder.number(number)
     case .deadRemoved: _ = coder.byte(8)
     case .deadRetried: _ = coder.byte(9)
-    case .used(let time):
+    case .unused(let time):
       _ = coder.byte(10)
-      _ = coder.signed(time)
+      _ = coder.unused(time)
     case .removed: _ = coder.byte(11)
     }
   }
@@ -130,7 +130,7 @@ extension ConsumerChange {
     case 7: self = .deadDropped(number: coder.number(nil))
     case 8: self = .deadRemoved
     case 9: self = .deadRetried
-    case 10: self = .used(at: coder.signed(nil))
+    case 10: self = .unused(coder.unused(nil))
     case 11: self = .removed
     default: return nil
     }
@@ -162,7 +162,7 @@ extension ConsumerProgress: JournalRecord {
     missedTotal = coder.count(progress?.missedTotal)
     reasons = GapMarks(progress?.reasons, &coder)
     droppedDead = coder.count(progress?.droppedDead)
-    time = coder.signed(progress?.time)
+    unused = coder.unused(progress?.unused)
   }
 }
 
@@ -188,4 +188,16 @@ extension JournalCoder {
   }
 
   private static var maximumAttempts: UInt64 { 1 << 20 }
+
+  /// Reads or writes the time for which a consumer was unused, in milliseconds.
+  ///
+  /// Earlier versions stored the wall-clock time of the last use. It is below `unusedOffset`, and is read as zero: a
+  /// step of the wall clock would falsify the time since then. These versions read a value with the offset as a time in
+  /// the future, so for them the consumer has just been used.
+  fileprivate mutating func unused(_ value: Int64?) -> Int64 {
+    let stored = signed(value.map { Self.unusedOffset + min(max(0, $0), Self.unusedOffset) })
+    return max(0, stored - min(stored, Self.unusedOffset))
+  }
+
+  private static var unusedOffset: Int64 { 1 << 60 }
 }

@@ -14,37 +14,13 @@ extension ConsumerTable {
     var names: Set<String> = []
   }
 
-  /// The progress of a consumer that was submitted last, and the last use that it includes.
-  struct StoredProgress: Sendable {
-    let progress: ConsumerProgress
-    let use: MonotonicTime
-  }
-
-  /// The last use of a consumer by an earlier process, and when the consumer is idle unless it is used again. The clock
-  /// of this process may have started after this use.
-  struct Restored: Sendable {
-    let use: MonotonicTime
-    let idleEnd: MonotonicTime
-
-    fileprivate init(
-      _ stored: StoredConsumer, _ settings: ConsumerSettings, use: MonotonicTime, at clock: JournalClock
-    ) {
-      self.use = use
-      // If the wall clock was set back, the time until then does not become longer.
-      let unused = max(0, clock.wallClock.subtractingReportingOverflow(stored.progress.time).partialValue)
-      idleEnd = clock.now + max(settings.idle - .milliseconds(unused), min(settings.idle, ConsumerTable.graceTime))
-    }
-  }
-
-  /// A use is stored if the last stored use is older than this fraction of `idle`, so that receives without messages
-  /// cost few entries.
-  fileprivate static var useFraction: Int64 { 16 }
-  /// After a start, clients have this much time to return to a consumer that would have been removed meanwhile, or its
-  /// `idle` if that is shorter.
-  fileprivate static var graceTime: TimeSpan { .minutes(1) }
+  /// After a start, clients have this much time to return to a consumer that would soon be removed, or its `idle` if
+  /// that is shorter.
+  static var graceTime: TimeSpan { .minutes(1) }
 
   /// Restores stored consumers. Leases continue until their deadlines. The time until idle consumers are removed
-  /// continues, too.
+  /// continues, too. It does not include the time in which no process had the session: only wall clocks could measure
+  /// it, and a step of a wall clock would remove consumers.
   package init(restoring restored: StoredConsumers, from source: some PushSource, at clock: JournalClock) {
     self.init()
     unstored = Unstored(epoch: source.latest.epoch)
@@ -56,9 +32,9 @@ extension ConsumerTable {
       recordCount += queue?.records.count ?? 0
       var consumer = Consumer(
         id: lastID, settings: settings, position: Self.position(of: stored, source), queue: queue,
-        lastUse: clock.time(of: stored.progress.time))
-      consumer.restored = Restored(stored, settings, use: consumer.lastUse, at: clock)
-      consumer.stored = StoredProgress(progress: stored.progress, use: consumer.lastUse)
+        lastUse: clock.now,
+        unusedBefore: .milliseconds(min(stored.progress.unused, settings.idle.nanoseconds / 1_000_000)))
+      consumer.stored = stored.progress
       consumers[name] = consumer
       owners.add(by: 0)
       settingsBytes += settings.memory + name.utf8.count
@@ -107,18 +83,29 @@ extension ConsumerTable {
 }
 
 extension ConsumerTable.Consumer {
+  /// The time without use is stored when it differs by this much from the stored time, so that neither receives without
+  /// messages nor unused consumers cost many entries. A smaller difference does not outweigh `graceTime`.
+  private var unusedStep: TimeSpan { max(settings.idle / 16, ConsumerTable.graceTime) }
+
+  /// When the time without use must be stored, unless the consumer is used or removed before.
+  func nextStoring() -> MonotonicTime {
+    let end = idleEnd()
+    guard end != .distantFuture else { return end }
+    return min(end, lastUse + (.milliseconds(stored?.unused ?? 0) + unusedStep - unusedBefore))
+  }
+
   fileprivate mutating func takeChanges(_ epoch: Epoch, at clock: JournalClock) -> [ConsumerChange] {
     let changes = queue?.takeChanges(at: clock) ?? []
+    let unused = unused(at: clock.now).nanoseconds / 1_000_000
+    let storedUnused = stored?.unused ?? 0
     var present = progress(epoch)
-    present.time = stored?.progress.time ?? 0
-    let isMoved = stored?.progress != present
-    guard isMoved || lastUse > (stored?.use ?? .zero) + settings.idle / ConsumerTable.useFraction else {
-      return changes
-    }
-    present.time = clock.wallClock(of: lastUse)
-    stored = ConsumerTable.StoredProgress(progress: present, use: lastUse)
+    present.unused = storedUnused
+    let isMoved = stored != present
+    guard isMoved || .milliseconds(abs(unused - storedUnused)) >= unusedStep else { return changes }
+    present.unused = unused
+    stored = present
     // The position comes first: pushes that are settled before it need not be kept.
-    return [isMoved ? .moved(present) : .used(at: present.time)] + changes
+    return [isMoved ? .moved(present) : .unused(unused)] + changes
   }
 
   private func progress(_ epoch: Epoch) -> ConsumerProgress {

@@ -30,18 +30,37 @@ package struct ConsumerTable: Sendable {
     var queue: LeaseQueue?
     /// The client that has created it; 0 if the client is unknown, or if the configuration created it.
     var owner: UInt64 = 0
-    var lastUse: MonotonicTime
+    /// When the consumer was used last, or restored if it was not used since.
+    private(set) var lastUse: MonotonicTime
+    /// How long the consumer had been unused when it was restored. Zero after a use.
+    private(set) var unusedBefore = TimeSpan.zero
     /// Number of held receives.
     var held = 0
     /// The progress that was submitted last; nil if nothing was submitted.
-    var stored: StoredProgress?
-    /// nil if this process created the consumer.
-    var restored: Restored?
+    var stored: ConsumerProgress?
+
+    init(
+      id: UInt64, settings: ConsumerSettings, position: Cursor, queue: LeaseQueue?, owner: UInt64 = 0,
+      lastUse: MonotonicTime, unusedBefore: TimeSpan = .zero
+    ) {
+      self.id = id
+      self.settings = settings
+      self.position = position
+      self.queue = queue
+      self.owner = owner
+      self.lastUse = lastUse
+      self.unusedBefore = unusedBefore
+    }
+
+    mutating func use(at now: MonotonicTime) { (lastUse, unusedBefore) = (now, .zero) }
+
+    private func isInUse() -> Bool { held > 0 || queue?.leaseCount ?? 0 > 0 }
+
+    func unused(at now: MonotonicTime) -> TimeSpan { isInUse() ? .zero : unusedBefore + (now - lastUse) }
 
     func idleEnd() -> MonotonicTime {
-      if held > 0 || queue?.leaseCount ?? 0 > 0 { return .distantFuture }
-      if let restored, restored.use == lastUse { return restored.idleEnd }
-      return lastUse + settings.idle
+      if isInUse() { return .distantFuture }
+      return lastUse + max(settings.idle - unusedBefore, min(settings.idle, ConsumerTable.graceTime))
     }
   }
 
@@ -130,7 +149,7 @@ package struct ConsumerTable: Sendable {
     consumers[name]?.settings = settings
     consumers[name]?.queue?.settings = settings
     if !settings.isWebhook { consumers[name]?.queue?.attempted = [:] }
-    consumers[name]?.lastUse = now
+    consumers[name]?.use(at: now)
     noteSettings(of: name)
   }
 
@@ -227,7 +246,7 @@ package struct ConsumerTable: Sendable {
     _ name: String, acknowledging acknowledged: ReadStart? = nil, now: MonotonicTime, _ source: some PushSource
   ) throws(ConsumerRefusal) -> ReceiveTurn {
     guard var start = consumers[name]?.position, let id = consumers[name]?.id else { throw .unknown }
-    consumers[name]?.lastUse = now
+    consumers[name]?.use(at: now)
     noteChange(of: name)
     guard consumers[name]?.queue == nil else {
       if acknowledged != nil { throw .isWorkSharing }
@@ -261,7 +280,7 @@ package struct ConsumerTable: Sendable {
     from source: some PushSource, using generator: inout some RandomNumberGenerator
   ) throws(ConsumerRefusal) -> LeasedBatch {
     try check(turn, of: name)
-    consumers[name]?.lastUse = now
+    consumers[name]?.use(at: now)
     if withQueue(of: name, { $0.refresh(now: now, source) }) == true { dropDeadLetters(beyond: Self.maximumDeadBytes) }
     let batch = withQueue(of: name) {
       $0.receive(limit: limit, maxBytes: maxBytes, now: now, from: source, using: &generator)
@@ -284,7 +303,7 @@ package struct ConsumerTable: Sendable {
   ) -> MonotonicTime {
     guard consumers[name]?.id == turn.consumer else { return .distantFuture }
     consumers[name]?.held += change
-    consumers[name]?.lastUse = now
+    consumers[name]?.use(at: now)
     noteChange(of: name)
     return consumers[name]?.idleEnd() ?? .distantFuture
   }
@@ -366,18 +385,19 @@ package struct ConsumerTable: Sendable {
   }
 
   /// Records the use of a consumer by a request that is refused.
-  package mutating func noteUse(of name: String, at now: MonotonicTime) { consumers[name]?.lastUse = now }
+  package mutating func noteUse(of name: String, at now: MonotonicTime) { consumers[name]?.use(at: now) }
 
   private mutating func use(_ name: String, now: MonotonicTime) throws(ConsumerRefusal) {
     guard consumers[name] != nil else { throw .unknown }
     guard consumers[name]?.queue != nil else { throw .isExclusive }
-    consumers[name]?.lastUse = now
+    consumers[name]?.use(at: now)
     noteChange(of: name)
   }
 
   // MARK: Time
 
   /// Ends leases and delays that are due, and removes idle consumers. Returns whether a held receive may have news.
+  /// `takeChanges` must follow in any case: it stores how long consumers were unused.
   package mutating func expire(now: MonotonicTime, _ source: some PushSource) -> Bool {
     var hasChanged = false
     for name in Array(consumers.keys) {
@@ -395,6 +415,7 @@ package struct ConsumerTable: Sendable {
     for name in Array(consumers.keys) {
       if let deadline = consumers[name]?.queue?.nextDeadline() { next = min(next, deadline) }
       next = min(next, consumers[name]?.idleEnd() ?? .distantFuture)
+      if unstored != nil { next = min(next, consumers[name]?.nextStoring() ?? .distantFuture) }
     }
     return next == .distantFuture ? nil : next
   }

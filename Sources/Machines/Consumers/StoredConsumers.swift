@@ -73,7 +73,7 @@ package struct StoredConsumer: Equatable, Sendable {
     case .deadRetried:
       retried += dead.map(\.push)
       dead = []
-    case .used(let time): progress.time = time
+    case .unused(let time): progress.unused = time
     case .removed: break
     }
   }

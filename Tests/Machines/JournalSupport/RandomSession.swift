@@ -139,7 +139,7 @@ package struct RandomSession {
       progress.missedTotal = UInt64.random(in: 2...9, using: &random)
       progress.droppedDead = UInt64.random(in: 0...9, using: &random)
       progress.reasons = Bool.random(using: &random) ? [] : [.retention, .upstream]
-      progress.time = time
+      progress.unused = time
       change = .moved(progress)
     case 3, 4:
       change = .leased(Lease(number: number, attempt: 2, bits: random.next()), end: deadline(30_000))
@@ -154,7 +154,7 @@ package struct RandomSession {
           push: Self.push(number), reason: Bool.random(using: &random) ? .rejected : .deliveries, deliveries: 5))
     case 9: change = .deadRetried
     case 10: change = Bool.random(using: &random) ? .deadRemoved : .deadDropped(number: number)
-    default: change = .used(at: time)
+    default: change = .unused(max(0, time))
     }
     return [.consumer(name: name, change)]
   }

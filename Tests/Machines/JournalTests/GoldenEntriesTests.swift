@@ -32,7 +32,7 @@ import UpstreamProtocol
     progress.missedTotal = 900
     progress.reasons = [.retention, .restart]
     progress.droppedDead = 3
-    progress.time = 1_795_425_949_002
+    progress.unused = 600_000
     var settings = ConsumerSettings()
     (settings.visibility, settings.idle, settings.maximumDeliveries) = (.seconds(30), .minutes(60), 300)
     let plain = settings
@@ -107,7 +107,7 @@ import UpstreamProtocol
       ("desired closed", .desired(isOpen: false)),
       ("consumer put", change(.put(settings, position: 600))),
       ("consumer put alone", change(.put(plain, position: 0))),
-      ("consumer moved", change(.moved(progress))),
+      ("consumer moved after a time without use", change(.moved(progress))),
       (
         "consumer leased", change(.leased(Lease(number: 300, attempt: 2, bits: 0x0123_4567_89AB_CDEF), end: end))
       ),
@@ -117,9 +117,23 @@ import UpstreamProtocol
       ("consumer dead dropped", change(.deadDropped(number: 300))),
       ("consumer dead removed", change(.deadRemoved)),
       ("consumer dead retried", change(.deadRetried)),
-      ("consumer used", change(.used(at: 1_795_425_949_000))),
+      ("consumer unused", change(.unused(600_000))),
       ("consumer removed", change(.removed)),
       ("closed", .closed),
+    ]
+  }
+
+  /// Entries that are read, and not written any more. The time of the last use of a consumer is read as no time
+  /// without use.
+  private static var earlierEntries: [(name: String, entry: JournalEntry)] {
+    var progress = ConsumerProgress(position: 600, frontier: 700)
+    progress.missed = 5
+    progress.missedTotal = 900
+    progress.reasons = [.retention, .restart]
+    progress.droppedDead = 3
+    return [
+      ("consumer moved", .consumer(name: "workers", .moved(progress))),
+      ("consumer used", .consumer(name: "workers", .unused(0))),
     ]
   }
 
@@ -140,7 +154,10 @@ import UpstreamProtocol
   @Test func entriesOfEarlierProgramsAreReadAndWrittenAlike() throws {
     if ProcessInfo.processInfo.environment["DRAWBRIDGE_WRITE_GOLDEN"] != nil { try write() }
     let lines = try lines()
-    #expect(lines.keys.sorted() == Self.entries.map(\.name).sorted())
+    #expect(lines.keys.sorted() == (Self.entries + Self.earlierEntries).map(\.name).sorted())
+    for (name, entry) in Self.earlierEntries {
+      #expect(try JournalEntry.all(in: #require(lines[name], "\(name)")) == [entry], "\(name)")
+    }
     for (name, entry) in Self.entries {
       let golden = try #require(lines[name], "\(name)")
       #expect(try JournalEntry.all(in: golden) == [entry], "\(name)")
@@ -173,7 +190,7 @@ import UpstreamProtocol
       Set(Self.entries.map { kind($0.entry) }).subtracting(kinds)
         // `trimmed` is not stored. `desired` and `closed` are only stored for sessions that a file does not have. The
         // others would need an hour, or 1,000 dead letters.
-        == ["trimmed", "desired", "closed", "consumer used", "consumer deadDropped"])
+        == ["trimmed", "desired", "closed", "consumer unused", "consumer deadDropped"])
   }
 
   private func kind(_ entry: JournalEntry) -> String {

@@ -31,7 +31,7 @@ import Testing
           acceptance: IdempotencyTable.Acceptance(
             first: largest, batchCount: .min, kind: .binary, position: 2 * largest),
           accepted: .max, end: .min)),
-      .consumer(name: "", .used(at: .max)),
+      .consumer(name: "", .unused(1 << 60)),
     ]
     var bytes = ByteQueue()
     for entry in entries { entry.append(to: &bytes) }

@@ -68,12 +68,11 @@ extension SocketIOConversation {
   }
 
   /// Writes an event up to its arguments. They and `SocketIOPacket.argumentsEnd` follow, then its attachments in binary
-  /// messages. With an id, its acknowledgement is expected.
-  package mutating func writeEventHead(
+  /// messages. With an id, `expectAcknowledgement` must follow if the event is sent.
+  package func writeEventHead(
     name: Span<UInt8>, hasArguments: Bool, attachments: Int, namespace: Int, id: UInt64? = nil,
     into output: inout ByteQueue
   ) {
-    if let id { expectAcknowledgement(id, namespace: namespace) }
     let space = namespaces[namespace].name
     output.append(UInt8(ascii: "4"))
     SocketIOPacket.writeEventHead(

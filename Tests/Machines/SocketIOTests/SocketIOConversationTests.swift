@@ -338,6 +338,7 @@ struct Talk {
     var output = ByteQueue()
     talk.conversation.writeEventHead(
       name: Array("tellme".utf8).span, hasArguments: false, attachments: 0, namespace: 1, id: 1, into: &output)
+    talk.conversation.expectAcknowledgement(1, namespace: 1)
     #expect(output.bytes.text() == #"42/admin,1["tellme""#)
     #expect(talk.receive("431[]") == "ignored acknowledgement")
     #expect(talk.receive("43/admin,2[]") == "ignored acknowledgement")

@@ -269,6 +269,21 @@ private func text(_ bytes: ByteString?) -> String? {
     }
   }
 
+  @Test func anEventThatIsTooLargeExpectsNoAcknowledgement() throws {
+    let optional = try Self.namespace("/b", required: false)
+    var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), optional] }
+    try talk.join()
+    var event = EventParts()
+    (event.name, event.namespace, event.id) = (Array("x".utf8), Array("/b".utf8), 4)
+    event.arguments = [UInt8](repeating: UInt8(ascii: "1"), count: 50)
+    #expect(talk.encode(event).0 == .tooLarge)
+    #expect(talk.receive("43/b,4[]") == .ignored)
+    event.arguments = []
+    event.attachments = [[UInt8](repeating: 0, count: 51)]
+    #expect(talk.encode(event).0 == .tooLarge)
+    #expect(talk.receive("41/b,") == .callsEnded([]))
+  }
+
   @Test func acknowledgementsBelongToTheirConnection() throws {
     var talk = Talk()
     try talk.join()

@@ -34,6 +34,9 @@ extension SocketIOProtocol {
     let end: [1 of UInt8] = [SocketIOPacket.argumentsEnd]
     let packet = MessageParts(head: head.bytes, record.arguments, tail: end.span)
     guard packet.count <= limit else { return .tooLarge }
+    if record.kind != .acknowledgement, record.id != 0 {
+      conversation.expectAcknowledgement(record.id, namespace: namespace)
+    }
     write(packet, .text)
     for index in 0..<record.attachmentCount {
       write(MessageParts(head: prefix.span, record.attachment(index)), .binary)

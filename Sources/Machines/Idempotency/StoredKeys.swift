@@ -30,14 +30,26 @@ package struct StoredKey: Hashable, Sendable {
 
 /// The keys of a session as they are stored.
 package struct StoredKeys: Equatable, Sendable {
-  /// The keys in the order in which they expire, except after the clock was set back. Some may have expired.
+  /// The keys in the order in which they were accepted. Some may have expired.
   private var keys = RingDeque(filler: nil as StoredKey?)
 
   package init() {}
 
   package mutating func apply(_ key: StoredKey) {
     while !keys.isEmpty, let first = keys[keys.front], first.end <= key.accepted { keys.removeFirst() }
+    if keys.count == keys.capacity { removeAllExpired(at: key.accepted) }
     keys.append(key)
+  }
+
+  /// Called when the ring is full, before it would grow. Keys behind a key that expires later than they may have
+  /// expired: ids of forwarded requests have shorter lifetimes than keys of clients. Afterwards at least half of the
+  /// ring is free, so a key costs a constant time on average.
+  private mutating func removeAllExpired(at time: Int64) {
+    let left = changes.filter { $0.end > time }
+    var capacity = 16
+    while capacity < 2 * left.count { capacity *= 2 }
+    keys = RingDeque(filler: nil, minimumCapacity: capacity)
+    for key in left { keys.append(key) }
   }
 
   /// The changes that turn empty keys into these keys.

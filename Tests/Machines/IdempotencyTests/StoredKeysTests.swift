@@ -13,6 +13,19 @@ import Testing
     #expect(keys.changes.map(\.acceptance.first) == [2, 3])
   }
 
+  @Test func aKeyWithALongLifetimeDoesNotDelayTheRemovalOfShortOnes() {
+    let long = IdempotencyTable.retention.millisecondsRoundedUp
+    var keys = StoredKeys()
+    keys.apply(StoredKey(1, accepted: 0, lifetime: long))
+    for number in 2...590 as ClosedRange<UInt64> {
+      keys.apply(StoredKey(number, accepted: Int64(number) * 1_000, lifetime: 30_000))
+      // At most 31 have not expired, for which the ring has 64 places.
+      #expect(keys.changes.count <= 64)
+    }
+    let left = keys.changes.map(\.acceptance.first)
+    #expect(left.first == 1 && left.suffix(30) == Array(561...590)[...] && left == left.sorted())
+  }
+
   /// Stored entries, and the entries that replace them, restore a table with the same decisions as the table that
   /// accepted the keys.
   @Test(arguments: 0..<10 as Range<UInt64>)

@@ -102,3 +102,34 @@ async def test_a_repeated_post_is_sent_once_through_a_rolling_restart(shared_by,
     await repeated.client(replicas[0]).accepted("last")
     await eventually(lambda: "last" in recorder.received, what="the last message is sent")
     assert sorted(recorder.received) == sorted([*repeated.ids, "last"])
+
+
+async def test_a_post_that_a_gateway_with_a_longer_lease_repeats_is_sent_once(replicas_for, recorder):
+    replicas = await replicas_for(lease=LEASE)
+    holder = await replicas.holder()
+    member = (await replicas.followers())[0]
+    await member.drain()
+    # Its attempt lasts longer than the holder would remember the id by its own lease.
+    member.lease = 5 * LEASE
+    await member.run()
+    await member.ready()
+    await member.client().accepted("first")
+
+    async def attempts():
+        return (await member.gateway.metrics())["drawbridge_forwarded_attempts_total"]
+
+    before = await attempts()
+    holder.entrance.mute()
+    post = asyncio.create_task(member.client().send("repeated"))
+    await eventually(lambda: "repeated" in recorder.received, what="the holder sends the message")
+
+    async def is_repeated():
+        return await attempts() > before + 1
+
+    await eventually(is_repeated, within=60, what="the gateway repeats the request")
+    holder.entrance.heal()
+    answer = await asyncio.wait_for(post, 60)
+    assert answer.status in (200, 202), answer.body
+    await member.client().accepted("last")
+    await eventually(lambda: "last" in recorder.received, what="the holder sends")
+    assert recorder.received == ["first", "repeated", "last"]

@@ -54,8 +54,6 @@ package final class CommonState: Sendable {
   /// Maximum number of remembered ids of forwarded requests, about 100 MiB. With the default lease, ids are remembered
   /// for 30 s, so this allows 17,000 new ids a second.
   static var forwardedIDs: Int { 1 << 19 }
-  /// How long the id of a forwarded request is remembered.
-  let forwardedRetention: TimeSpan
 
   var store: StoreStatus { StoreStatus(storeState?()) }
 
@@ -88,13 +86,13 @@ package final class CommonState: Sendable {
     let share = access.isOpen ? keys : max(1, keys / 4)
     storesKeys = settings.store.engine != .memory
     idempotency = Locked(IdempotencyTable(IdempotencyTable.Limits(keys: keys, keysPerClient: share)))
-    forwardedRetention = PeerNetwork.Limits(lease: settings.sharedStore.lease).retention
     // Clients do not choose these ids, so no client is limited to a share of them. `limits` restricts clients that send
     // too much.
     forwarded = Locked(
       IdempotencyTable(
         IdempotencyTable.Limits(
-          keys: Reserve(maximum: forwardedIDs).limit, keysPerClient: forwardedIDs, retention: forwardedRetention)))
+          keys: Reserve(maximum: forwardedIDs).limit, keysPerClient: forwardedIDs,
+          retention: PeerNetwork.Limits(lease: settings.sharedStore.lease).retention)))
     if storesKeys { restoreKeys() }
     registry.gauge("drawbridge_calls", "Calls that wait for their replies.") {
       Double(sessions.callCount)

@@ -2,6 +2,7 @@ import ByteStreams
 import Digests
 import HTTPCodec
 import Idempotency
+import Peers
 import Sessions
 
 /// The `Idempotency-Key` of a POST (draft-ietf-httpapi-idempotency-key), and the media type that a repetition must
@@ -13,6 +14,8 @@ struct IdempotencyField {
   private let key: [UInt8]
   /// Whether the key is the id of a forwarded request. Such keys are in a table of their own.
   let isForwarded: Bool
+  /// How long the gateway that forwards may repeat the request; nil if it does not say so.
+  let retention: TimeSpan?
   /// Lower case, without parameters.
   private let mediaType: [UInt8]
 
@@ -29,6 +32,7 @@ struct IdempotencyField {
     }
     self.key = [UInt8](copying: key)
     isForwarded = false
+    retention = nil
     if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
   }
 
@@ -37,6 +41,9 @@ struct IdempotencyField {
     guard let id = ForwardedID.read(request) else { return nil }
     key = [UInt8](copying: id)
     isForwarded = true
+    retention = request.fields.first(PeerNetwork.retentionField)?.decimalValue().map {
+      min(.milliseconds(Int64($0)), PeerNetwork.Limits.longestRetention)
+    }
     if let value = request.fields.first(.contentType) { mediaType = Self.mediaType(in: value) } else { mediaType = [] }
   }
 

@@ -112,9 +112,10 @@ extension CommonState {
       .filter { $0.rest > .zero && !upstream.wasRejectedByStore($0.stored.acceptance) }
       .sorted { $0.rest < $1.rest }
     for isForwarded in [false, true] {
-      let lifetime = isForwarded ? forwardedRetention : IdempotencyTable.retention
+      let lifetime = isForwarded ? PeerNetwork.Limits.longestRetention : IdempotencyTable.retention
       let ofTable = keys.filter { ($0.stored.principal == AcceptanceKey.forwarder) == isForwarded }
-      // `restore` requires an order that holds only if all keys have the same lifetime.
+      // `restore` requires an order that holds only if all keys have about the same lifetime. The ids of a gateway with
+      // a longer lease are remembered for longer, and delay the removal of other ids.
       var restored = ofTable.map { (stored: $0.stored, end: now + min($0.rest, lifetime)) }[...]
       // Requests of other sessions use the table in between. This session is not served yet.
       while !restored.isEmpty { restored = withKeys(ofForwarded: isForwarded) { $0.restore(restored) } }

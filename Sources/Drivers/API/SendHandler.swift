@@ -52,8 +52,9 @@ extension API {
     let key = AcceptanceKey(field.key(of: grant?.principal ?? "", in: session), isForwarded: field.isForwarded)
     let fingerprint = field.fingerprint(message.parameters, content)
     let owner = common.keyOwner(of: grant, by: client)
-    let verdict = common.withKeys(ofForwarded: field.isForwarded) {
-      $0.begin(key.key, fingerprint, by: owner.count, now: now)
+    let (verdict, lifetime) = common.withKeys(ofForwarded: field.isForwarded) { keys in
+      if let retention = field.retention { keys.remember(for: retention) }
+      return (keys.begin(key.key, fingerprint, by: owner.count, now: now), keys.retention)
     }
     switch verdict {
     case .repeated(let acceptance):
@@ -70,7 +71,7 @@ extension API {
             key: key.key, fingerprint: fingerprint,
             principal: field.isForwarded ? AcceptanceKey.forwarder : digest, isBatch: message.isBatch,
             position: session.inbox.latest.position,
-            lifetime: field.isForwarded ? common.forwardedRetention : IdempotencyTable.retention)
+            lifetime: lifetime)
         }
         let receipt = try accept(message, content, key: stored, for: session, by: client, context, at: now)
         if receipt.ticket != nil {

@@ -228,6 +228,10 @@ package final class ForwardedExchange: LoopTask {
       request.method, target: request.target, host: host, content: ByteString(request.content))
     message.add("Authorization", authorization)
     message.fieldLines = request.fieldLines
+    if request.repetition == .recognised {
+      let retention = forwarder.network.limits.retention.millisecondsRoundedUp
+      message.fieldLines += Array("\(PeerNetwork.retentionField): \(retention)\r\n".utf8)
+    }
     let waited = now - request.start
     if waited >= Self.notedWait {
       message.fieldLines += Array("\(HTTPFieldName.drawbridgeWaited.name): \(waited.nanoseconds / 1_000_000)\r\n".utf8)

@@ -45,6 +45,9 @@ package final class PeerNetwork: Sendable {
     /// How long a holder remembers the id. A repetition that begins just before the end of `recognition` may be under
     /// way for as long as an attempt lasts, four fifths of it. The rest is for clocks of different rates.
     package var retention: TimeSpan { recognition + recognition }
+    /// Maximum time for which a holder remembers an id, whatever another gateway requests: longer than the longest
+    /// `store.lease` requires, which is 130 s.
+    package static var longestRetention: TimeSpan { .minutes(5) }
 
     package init() {}
 
@@ -65,6 +68,10 @@ package final class PeerNetwork: Sendable {
     }
   }
 
+  /// The field with the time for which the holder must remember the id of the request, in milliseconds. It depends on
+  /// `store.lease` of the gateway that forwards. Gateways may have different values, for instance during a rollout.
+  /// Versions that do not know the field use their own value.
+  package static let retentionField: StaticString = "drawbridge-retention"
   /// The scheme of the Authorization field that carries the secret.
   package static let secretScheme: StaticString = "Drawbridge "
   /// Length of a secret in bytes: enough for 256 random bits as text, and no more than a field should have.

@@ -69,7 +69,7 @@ package struct IdempotencyTable: Sendable {
     package let keys: Int
     /// Maximum number of keys of one client.
     package let keysPerClient: Int
-    /// How long an accepted key is remembered.
+    /// How long an accepted key is remembered, unless `remember` extends it.
     package let retention: TimeSpan
 
     package init(keys: Int, keysPerClient: Int, retention: TimeSpan = IdempotencyTable.retention) {
@@ -115,6 +115,8 @@ package struct IdempotencyTable: Sendable {
   }
 
   private let limits: Limits
+  /// How long a key that is accepted now is remembered. It never decreases, so that keys expire in order.
+  package private(set) var retention: TimeSpan
   private var shards: [Shard]
   /// Counts the keys, in progress or accepted, by client. Above `countedClients` clients, the keys of further clients
   /// count for no client.
@@ -126,9 +128,13 @@ package struct IdempotencyTable: Sendable {
 
   package init(_ limits: Limits) {
     self.limits = limits
+    retention = limits.retention
     total = ReservedTotal(limit: limits.keys)
     shards = Array(repeating: Shard(), count: Self.shardCount)
   }
+
+  /// From now on, accepted keys are remembered for at least `retention`.
+  package mutating func remember(for retention: TimeSpan) { self.retention = max(self.retention, retention) }
 
   /// Number of keys, in progress or accepted.
   package var count: Int { total.used }
@@ -167,7 +173,7 @@ package struct IdempotencyTable: Sendable {
     latest = max(latest, now)
     let index = index(of: key)
     guard shards[index].entries[key]?.acceptance == nil else { return }
-    let end = latest + limits.retention
+    let end = latest + retention
     shards[index].entries[key]?.acceptance = acceptance
     shards[index].entries[key]?.end = end
     shards[index].expiries.append(Expiry(key: key, time: end))

@@ -165,6 +165,52 @@ import Upstream
     #expect(next.metric("drawbridge_idempotency_keys") == 0)
   }
 
+  /// Gateways may have different values of `store.lease`.
+  @Test func anIdIsRememberedForAsLongAsTheOtherGatewayMayRepeatItsRequest() throws {
+    let journal = SharedJournal()
+    let holder = try TestGateway(journal: journal)
+    // Earlier versions do not send the field. Ids expire in order, so a shorter time does not apply.
+    for time in ["", "1000", "90000", "", "x", "9999999999999"] {
+      let peer = try holder.connectAsPeer()
+      let id = String(repeating: "\(journal.keys.count)", count: 32)
+      let line = time.isEmpty ? "" : "drawbridge-retention: \(time)\r\n"
+      peer.send(TestGateway.forwarded("POST", "/v1/messages", id: id, fields: line, body: "x"))
+      #expect(try peer.response().status == 202)
+    }
+    #expect(journal.keys.map { $0.end - $0.accepted } == [30_000, 30_000, 90_000, 90_000, 90_000, 300_000])
+    // The next holder remembers the ids for the rest of this time.
+    holder.move(to: .nowhere)
+    let next = try TestGateway(journal: journal)
+    let peer = try next.connectAsPeer()
+    peer.send(TestGateway.forwarded("POST", "/v1/messages", id: String(repeating: "2", count: 32), body: "x"))
+    let answer = try peer.response()
+    #expect([200, 202].contains(answer.status), "\(answer.body)")
+    #expect(next.metric("drawbridge_messages_accepted_total") == 0)
+  }
+
+  @Test func aGatewaySaysForHowLongItMayRepeatARequest() throws {
+    for lease in [2, 30] as [Int64] {
+      let limits = PeerNetwork.Limits(lease: .seconds(lease))
+      #expect(limits.retention <= PeerNetwork.Limits.longestRetention)
+      let heads = Locked<[String]>([])
+      let peer = try ScriptedPeer { client in
+        while let (head, _) = client.readMessage() {
+          heads.withLock { $0.append(head) }
+          client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        }
+      }
+      defer { peer.stop() }
+      let follower = try TestGateway(.at(peer.address), limits: { $0 = limits })
+      // A client cannot set the field.
+      _ = try follower.request("POST", "/v1/messages", "drawbridge-retention: 7\r\n", "x")
+      _ = try follower.request("GET", "/v1/consumers")
+      let fields = heads.withLock { $0 }.map { head in
+        head.components(separatedBy: "\r\n").filter { $0.hasPrefix("drawbridge-retention") }
+      }
+      #expect(fields == [["drawbridge-retention: \(lease == 2 ? 18_000 : 130_000)"], []])
+    }
+  }
+
   @Test func theIdOfAForwardedRequestIsNoKeyOfAClient() throws {
     let holder = try TestGateway()
     let id = String(repeating: "a", count: 32)

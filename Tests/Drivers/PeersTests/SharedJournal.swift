@@ -1,3 +1,4 @@
+import Idempotency
 import Inbox
 import Journal
 import Outbox
@@ -29,6 +30,9 @@ final class SharedJournal: Sendable {
       return OpenedJournal(journal: Term(self, term.term), restored: state.session)
     }
   }
+
+  /// The stored idempotency keys.
+  var keys: [StoredKey] { state.withLock { $0.session.keys.changes } }
 
   /// Ends the term.
   func end() { state.withLock { $0.term = 0 } }

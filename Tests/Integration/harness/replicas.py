@@ -30,7 +30,7 @@ class Replica:
         self._folder.mkdir()
         self._upstream = upstream
         self._databases = databases
-        self._lease = lease
+        self.lease = lease
         self._settings = settings or {}
         self._env = env or {}
         #: The program that `run` starts.
@@ -62,7 +62,7 @@ class Replica:
         store = {
             "engine": "redis",
             "prefix": PREFIX,
-            "lease": f"{self._lease}s",
+            "lease": f"{self.lease}s",
             **self._databases.settings(self.network),
         }
         settings = {

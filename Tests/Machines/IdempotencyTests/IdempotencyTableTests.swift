@@ -51,6 +51,18 @@ import Testing
     #expect(table.begin(key(1), key(9), by: 0, now: start + Table.retention * 2) == .inProgress)
   }
 
+  @Test func theTimeForWhichKeysAreRememberedOnlyIncreases() {
+    var table = table()
+    table.remember(for: Table.retention * 2)
+    table.remember(for: .seconds(1))
+    #expect(table.retention == Table.retention * 2)
+    _ = table.begin(key(1), key(9), by: 0, now: start)
+    table.accept(key(1), acceptance(7), now: start)
+    let end = start + Table.retention * 2
+    #expect(table.begin(key(1), key(9), by: 0, now: end - .milliseconds(1)) == .repeated(acceptance(7)))
+    #expect(table.begin(key(1), key(9), by: 0, now: end) == .first)
+  }
+
   @Test func aKeyThatIsAcceptedIsRepeated() {
     var table = table()
     _ = table.begin(key(1), key(9), by: 0, now: start)

@@ -71,7 +71,7 @@ import Testing
   }
 
   @Test(arguments: pure.keys.sorted())
-  func aPureTargetImportsOnlyWhatLiesBelowIt(target: String) throws {
+  func aPureTargetImportsOnlyTargetsBelowIt(target: String) throws {
     let files = try Self.sources(of: target)
     #expect(!files.isEmpty)
     for file in files {
@@ -83,7 +83,7 @@ import Testing
 
   /// Routes are tested without a socket, so they must not be able to use one. Notifiers are the only part of the
   /// reactor that they use.
-  @Test func theAPIKnowsNoSocketAndTheServerNoRoute() throws {
+  @Test func theAPIUsesNoSocketAndTheServerNoRoute() throws {
     for file in try Self.sources(of: "Drivers/API") {
       let text = try String(contentsOf: file, encoding: .utf8)
       for name in ["Channel", "Sockets", "EventLoop", "LoopContext", "LoopTask", "OutputQueue"] {
@@ -112,7 +112,7 @@ import Testing
   }
 
   /// The code that decides about a shared store must also work with another engine than Redis.
-  @Test func onlyTheLogInRedisSpeaksItsProtocol() throws {
+  @Test func onlyTheRedisEngineUsesTheProtocolOfRedis() throws {
     let engine = ["RedisLog", "RedisFlight", "RESPPart", "StoreScript", "RedisStoreSettings"]
     for file in try Self.sources(of: "Drivers/RedisStore") {
       guard !engine.contains(where: { file.lastPathComponent.hasPrefix($0) }) else { continue }
@@ -124,7 +124,7 @@ import Testing
   /// With a protocol of a single type, a reader must look up which code is called. Such a protocol needs a reason: a
   /// lower target calls a higher target, tests or other engines have types of their own, or a generic type is used
   /// without its parameter.
-  @Test func aProtocolHasSeveralTypesOrAReason() throws {
+  @Test func aSwiftProtocolHasSeveralConformingTypesOrAReason() throws {
     let reasons: [String: Set<String>] = [
       "a higher target is called": [
         "HTTPApplication", "InputTarget", "JournalObserver", "RedisStoreDelegate", "TurnObserver", "UpstreamSink",
@@ -158,7 +158,7 @@ import Testing
 
   /// The compiler accepts `@inlinable` in a type of the package that is not `@usableFromInline`, and other targets then
   /// call the function.
-  @Test func whatIsInlinableIsSoInOtherTargets() throws {
+  @Test func inlinableFunctionsCanBeInlinedInOtherTargets() throws {
     let modifiers: Set = ["package", "final", "@safe", "@unsafe", "@usableFromInline"]
     let kinds: Set = ["class", "struct", "enum"]
     var usable: [String: Bool] = [:]
@@ -192,7 +192,7 @@ import Testing
 
   /// Drivers and machines use a protocol's capabilities (`ProtocolCapabilities`). Only the protocol's own targets, its
   /// settings and the demo may mention it by name.
-  @Test func onlyItsRoomAndItsSettingsNameAProtocol() throws {
+  @Test func onlyTheTargetsAndSettingsOfAProtocolNameIt() throws {
     let rooms = ["/Machines/SocketIO/", "/SocketIOUpstream/", "/DemoUpstream/", "/Sources/drawbridge/"]
     let others = [
       // The list of protocols, their settings, and a help text about them.
@@ -234,14 +234,14 @@ import Testing
     }
   }
 
-  @Test func nothingThatShipsImportsFoundation() throws {
+  @Test func noShippedTargetImportsFoundation() throws {
     for file in try Self.sources() {
       let found = Self.imports(in: try String(contentsOf: file, encoding: .utf8))
       #expect(found.isDisjoint(with: ["Foundation", "FoundationEssentials", "Dispatch"]), "\(file.lastPathComponent)")
     }
   }
 
-  @Test func uncheckedSendableStandsInReactorOnlyAndNothingIsForced() throws {
+  @Test func onlyReactorHasUncheckedSendableAndNothingIsForceUnwrapped() throws {
     for file in try Self.sources() {
       let text = try String(contentsOf: file, encoding: .utf8)
       let code = text.split(whereSeparator: \.isNewline).filter { !$0.drop { $0 == " " }.hasPrefix("//") }
@@ -258,7 +258,7 @@ import Testing
       ("import struct C.D", ["C"]),
       ("// import E", []), ("let important = 1", []), ("  import F", ["F"]),
     ] as [(String, Set<String>)])
-  func theReaderOfImportsSeesEveryForm(source: String, modules: Set<String>) {
+  func theImportParserReadsEveryForm(source: String, modules: Set<String>) {
     #expect(Self.imports(in: source) == modules)
   }
 }

@@ -54,7 +54,7 @@ import Testing
     }
   }
 
-  @Test func everyLogMessageIsInPlainWords() throws {
+  @Test func everyLogMessageUsesPlainWords() throws {
     let messages = try Self.sources(below: "Sources").flatMap { source in
       Self.logMessages(in: source.text).map { (source.name, $0) }
     }
@@ -67,7 +67,7 @@ import Testing
     ("Sources/Drivers/API", 40), ("Sources/Codecs", 90), ("Sources/System/Configuration", 120), ("Sources/Gateway", 10),
     ("Sources/drawbridge", 15),
   ])
-  func everyTextIsInPlainWords(folder: String, least: Int) throws {
+  func everyTextUsesPlainWords(folder: String, least: Int) throws {
     let texts = try Self.sources(below: folder).flatMap { source in
       Self.sentences(in: source.text).map { (source.name, $0) }
     }
@@ -82,7 +82,7 @@ import Testing
     #expect(try !findings(in: [("x", sentence)]).isEmpty)
   }
 
-  @Test func theReaderOfSourcesFindsMessagesAndSentences() {
+  @Test func theSourceParserFindsMessagesAndSentences() {
     let source = """
       logger.warning(
         "the \\(name) session failed", [])

@@ -36,7 +36,7 @@ import Testing
     #expect(arguments.operands == ["word"])
   }
 
-  @Test func aDashIsAnOperandAndTwoEndTheFlags() throws {
+  @Test func aDashIsAnOperandAndTwoDashesEndTheFlags() throws {
     #expect(try Self.parse("-").operands == ["-"])
     #expect(try Self.parse("--watch", "--", "--ttl").operands == ["--ttl"])
     let work = try Self.parse("name", "--watch", "--", "sh", "-c", "--ttl", runsCommand: true)
@@ -50,7 +50,7 @@ import Testing
     (["--watch=yes"], "takes no value"), (["a", "b"], "unexpected argument 'b'"), (["-x"], "unexpected argument '-x'"),
     (["--upstream", "x"], "only 'drawbridge serve' has it"),
   ])
-  func aWrongWordIsExplained(words: [String], reason: String) {
+  func anUnknownWordIsExplained(words: [String], reason: String) {
     do throws(UsageError) {
       _ = try Arguments(Self.command(), words[...])
       Issue.record("\(words) is accepted")
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func helpCanBeAskedForInEveryForm() throws {
+  @Test func helpIsShownForEveryFormOfTheFlag() throws {
     for words in [["try", "--help"], ["try", "-h"], ["help", "try"], ["try", "--watch", "-h"]] {
       guard case .help(let command) = try Invocation(words, among: [Self.command()]) else {
         Issue.record("\(words)")
@@ -115,7 +115,7 @@ import Testing
   @Test(arguments: [
     (0.42, "0.4 s"), (9.96, "10 s"), (59, "59 s"), (600, "10 min"), (7200, "2 h"), (1e6, "11 d"), (-1, "0 s"),
   ])
-  func agesAreShort(seconds: Double, text: String) { #expect(Words.age(seconds) == text) }
+  func agesAreWrittenInAShortForm(seconds: Double, text: String) { #expect(Words.age(seconds) == text) }
 
   @Test func sizesAndNumbersAreReadable() {
     #expect([0, 1023, 1024, 1536, 20 << 20].map(Words.bytes) == ["0 B", "1023 B", "1 KiB", "1.5 KiB", "20 MiB"])

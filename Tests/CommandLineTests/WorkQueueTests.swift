@@ -33,7 +33,7 @@ import Testing
     #expect(queue.request(at: zero).isEmpty)
   }
 
-  @Test func releasesWithOtherDelaysFollowInTheNextRequest() {
+  @Test func releasesWithOtherDelaysAreSentInTheNextRequest() {
     var queue = queue(3)
     for (process, deliveries) in [(Int32(1), 1), (2, 2), (3, 1)] {
       queue.start(process, lease: "l\(process)", push: "", deliveries: deliveries, at: zero)
@@ -65,7 +65,7 @@ import Testing
     #expect(queue.running.count == 1)
   }
 
-  @Test func aPushThatIsNotHandledIsGivenBackAtOnce() {
+  @Test func aPushThatIsNotHandledIsReleasedAtOnce() {
     var queue = queue()
     queue.giveBack("a")
     #expect(queue.hasSettlements)
@@ -81,11 +81,11 @@ import Testing
     (#"{"type":"event","data":[1,"x"]}"#, Array(#"[1,"x"]"#.utf8)),
     (#"{"type":"json","data":"s"}"#, Array(#""s""#.utf8)), (#"{"type":"gap"}"#, []),
   ])
-  func aCommandGetsThePayloadAsItWas(json: String, payload: [UInt8]) throws {
+  func aCommandGetsTheUnchangedPayload(json: String, payload: [UInt8]) throws {
     #expect(Push(document: try #require(Document(Array(json.utf8)))).payload == payload)
   }
 
-  @Test func theFieldsAreVariables() throws {
+  @Test func theFieldsOfAPushAreEnvironmentVariables() throws {
     let json = #"{"id":"p-1","time":"T","type":"event","topic":"a\u0000b","namespace":"/n","deliveries":2,"data":[]}"#
     let variables = Push(document: try #require(Document(Array(json.utf8)))).variables(session: "s")
     let expected = [
@@ -116,7 +116,7 @@ import Testing
     (#"{"state":"stopped","desired":"down","seconds_in_state":60}"#, "closed by an operator for 60 s"),
     (#"{"state":"new-state"}"#, "new-state"),
   ])
-  func aStateIsSaidInWords(json: String, text: String) throws {
+  func aStateIsShownInWords(json: String, text: String) throws {
     #expect(SessionText.state(of: try #require(Document(Array(json.utf8)))) == text)
   }
 }

@@ -14,7 +14,7 @@ import Testing
   }
 
   @Test(arguments: FuzzTarget.all.map(\.name))
-  func noInputOfTheCorpusIsAFinding(name: String) throws {
+  func noInputOfTheCorpusBreaksARule(name: String) throws {
     let target = try #require(FuzzTarget.all.first { $0.name == name })
     let files = try Self.corpus(of: name)
     #expect(files.count >= 5)

@@ -5,13 +5,13 @@ import Dialing
 @testable import Gateway
 
 @Suite struct DescriptorBudgetTests {
-  @Test func aHighLimitGivesWhatTheSettingsSay() {
+  @Test func aHighLimitAllowsTheConfiguredNumbers() {
     let budget = DescriptorBudget(limit: 1 << 20, inUse: 20, loops: 4, sessions: 1, clients: 16_384, management: 256)
     #expect(budget.clients == 16_384 && budget.management == 256 && budget.warning == nil)
   }
 
   @Test(arguments: [0, 64, 100, 128, 1_024, 4_096])
-  func whatIsDealtOutLeavesTheReserveFree(limit: Int) {
+  func allocatedDescriptorsLeaveTheReserveFree(limit: Int) {
     let budget = DescriptorBudget(limit: limit, inUse: 20, loops: 4, sessions: 1, clients: 16_384, management: 256)
     #expect(budget.clients >= 1 && budget.management >= 1)
     let dealt = budget.clients + budget.management
@@ -21,7 +21,7 @@ import Dialing
         == "open-file limit \(limit) is below http.connections (16384): raise it with `ulimit -n` or lower the setting")
   }
 
-  @Test func fewClientsLeaveManagementItsShare() {
+  @Test func aLowLimitOnClientsLeavesManagementItsShare() {
     let budget = DescriptorBudget(limit: 1_024, inUse: 20, loops: 4, sessions: 1, clients: 100, management: 1_000)
     #expect(budget.clients == 100 && budget.management == 227)
     #expect(budget.warning?.contains("http.management_connections (1000)") == true)
@@ -39,7 +39,7 @@ import Dialing
   }
 
   /// A command needs two descriptors until it has started, and a hanging mount may delay the start.
-  @Test func theReserveIsEnoughWhereEveryFileAndCommandHangs() {
+  @Test func theReserveIsEnoughIfEveryFileAndCommandHangs() {
     let blocked = BlockingThreadPool.threadLimit * 2
     let lookUps = Resolver.threadCount
     #expect(DescriptorBudget.reserve(sessions: 1) >= blocked + lookUps + ConnectRace.addressLimit + 3 + 6)
@@ -67,7 +67,7 @@ import Dialing
       limit: limit, inUse: 20, loops: 4, sessions: 1, created: created, clients: clients, management: 256)
   }
 
-  @Test func sessionsOfClientsGetWhatTheOthersLeave() {
+  @Test func sessionsOfClientsGetTheRemainingDescriptors() {
     let rich = budget(limit: 1 << 20, created: 10_000)
     #expect(rich.clients == 16_384 && rich.created >= 10_000 && rich.warning == nil)
     #expect(budget(limit: 1_024, created: 0).created == 0)

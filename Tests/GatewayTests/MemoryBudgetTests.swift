@@ -35,7 +35,7 @@ import Webhooks
     budget.parts.first { $0.setting == setting }?.bytes
   }
 
-  @Test func withoutALimitThereIsNothingToWarnOf() throws {
+  @Test func withoutALimitThereIsNoWarning() throws {
     #expect(try budget().warning == nil)
     #expect(try budget(limit: 1 << 40).warning == nil)
   }
@@ -128,7 +128,7 @@ import Webhooks
     #expect(bytes("created_sessions.total", of: known) == 10_000 * size)
   }
 
-  @Test func productsBeyondEveryMachineDoNotOverflow() throws {
+  @Test func hugeProductsDoNotOverflow() throws {
     let budget = try budget(limit: 1, connections: .max) { $0.http.idempotencyKeys = .max }
     #expect(budget.total == .max)
     #expect(budget.warning?.contains("8796093022207 MiB") == true)

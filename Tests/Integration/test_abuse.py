@@ -95,7 +95,7 @@ def says(ending, status, setting):
 # -- Too slow ---------------------------------------------------------------------------------------------------------
 
 
-async def test_heads_that_trickle_end_at_the_deadline_of_the_head(limited, besiege):
+async def test_slow_heads_end_at_the_deadline_of_the_head(limited, besiege):
     gateway = await limited(head_timeout="1s", idle_timeout="1m")
     trickle = b"X-Slow: " + b"y" * 2000
     # The first part is sent at once. Without it, the connection would end without a response at the deadline.
@@ -107,14 +107,14 @@ async def test_heads_that_trickle_end_at_the_deadline_of_the_head(limited, besie
         assert ending.seconds >= NEARLY
 
 
-async def test_a_head_behind_another_request_has_the_same_deadline(limited):
+async def test_a_head_after_another_request_has_the_same_deadline(limited):
     gateway = await limited(head_timeout="300ms", idle_timeout="1m")
     ending = await abuse(gateway.address(), GET + b"\r\n" + b"GET /v1/messages HTTP/1.1\r\nHo")
     assert ending.statuses == [200, 408]
     assert ending.ended
 
 
-async def test_connections_that_say_nothing_end_at_the_deadline_of_the_head(limited, besiege):
+async def test_silent_connections_end_at_the_deadline_of_the_head(limited, besiege):
     gateway = await limited(head_timeout="500ms", idle_timeout="1m")
     endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address()), 300))
     for ending in endings:
@@ -123,7 +123,7 @@ async def test_connections_that_say_nothing_end_at_the_deadline_of_the_head(limi
         assert ending.seconds >= NEARLY * 0.5
 
 
-async def test_connections_that_ask_once_and_stay_end_at_the_idle_deadline(limited, besiege):
+async def test_connections_that_stay_idle_after_a_request_end_at_the_idle_deadline(limited, besiege):
     gateway = await limited(idle_timeout="500ms", head_timeout="1m")
     endings = await besiege(gateway, lambda: crowd(lambda: abuse(gateway.address(), GET + b"\r\n")))
     for ending in endings:
@@ -132,7 +132,7 @@ async def test_connections_that_ask_once_and_stay_end_at_the_idle_deadline(limit
         assert ending.seconds >= NEARLY * 0.5
 
 
-async def test_the_idle_time_counts_from_the_answer_and_not_from_the_request(limited):
+async def test_the_idle_time_begins_at_the_response_and_not_at_the_request(limited):
     gateway = await limited(idle_timeout="2s")
     reader, writer = await asyncio.open_connection(*gateway.address())
     for _ in range(2):
@@ -143,7 +143,7 @@ async def test_the_idle_time_counts_from_the_answer_and_not_from_the_request(lim
     writer.close()
 
 
-async def test_bodies_that_trickle_end_where_they_fall_below_the_minimum_rate(limited, besiege):
+async def test_slow_bodies_end_when_they_fall_below_the_minimum_rate(limited, besiege):
     gateway = await limited(body_timeout="500ms", body_minimum_rate=10_000)
     start = POST + b"Content-Length: 100000\r\n\r\n"
     endings = await besiege(
@@ -154,7 +154,7 @@ async def test_bodies_that_trickle_end_where_they_fall_below_the_minimum_rate(li
         assert ending.seconds >= NEARLY * 0.5
 
 
-async def test_bodies_that_come_quickly_but_for_the_last_byte_end_after_one_pause(limited, besiege):
+async def test_quick_bodies_without_their_last_byte_end_after_one_pause(limited, besiege):
     # At 240 bytes a second, the first megabyte would otherwise have earned more than an hour.
     gateway = await limited(body_timeout="500ms")
     start = POST + b"Content-Length: 1048577\r\n\r\n" + bytes(MEBIBYTE)
@@ -163,7 +163,7 @@ async def test_bodies_that_come_quickly_but_for_the_last_byte_end_after_one_paus
         says(ending, 408, "http.body_timeout")
 
 
-async def test_a_body_that_keeps_its_pace_may_take_its_time(limited, upstream):
+async def test_a_body_at_the_minimum_rate_may_take_long(limited, upstream):
     gateway = await limited(body_timeout="1s", body_minimum_rate=20)
     start = POST + b"Content-Type: text/plain\r\nContent-Length: 600\r\nConnection: close\r\n\r\n"
     ending = await abuse(gateway.address(), start, drip=[b"steady" * 5] * 20, every=0.1)
@@ -186,7 +186,7 @@ async def large_pushes(gateway, upstream, count=4):
     return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
-async def test_readers_that_take_nothing_are_reset_at_the_write_deadline(limited, besiege, upstream):
+async def test_readers_that_read_nothing_are_reset_at_the_write_deadline(limited, besiege, upstream):
     gateway = await limited(write_timeout="500ms")
     request = await large_pushes(gateway, upstream)
 
@@ -203,7 +203,7 @@ async def test_readers_that_take_nothing_are_reset_at_the_write_deadline(limited
     assert reset % CROWD == 0
 
 
-async def test_readers_that_take_a_little_now_and_then_are_reset_too(limited, besiege, upstream):
+async def test_readers_that_read_a_little_sometimes_are_reset(limited, besiege, upstream):
     # This reader takes megabytes a second. It does not stall, but it is far slower than the minimum rate.
     gateway = await limited(write_timeout="1s", write_minimum_rate=1_000_000_000)
     request = await large_pushes(gateway, upstream, 24)
@@ -250,7 +250,7 @@ async def test_a_slow_reader_behind_a_large_send_buffer_is_not_reset(limited, up
     reader.close()
 
 
-async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(limited, upstream):
+async def test_unread_responses_of_all_clients_are_limited_and_the_slowest_is_reset_first(limited, upstream):
     gateway = await limited(write_timeout="1m", unsent_bytes="16MiB", loops=1)
     request = await large_pushes(gateway, upstream)
     readers = []
@@ -280,7 +280,7 @@ async def test_what_waits_for_all_readers_is_bounded_and_the_slowest_goes_first(
     await eventually(nothing_waits)
 
 
-async def test_the_principal_with_the_most_of_unread_responses_gives_way_to_others(gateway_for, upstream, tokens):
+async def test_the_principal_with_the_most_unread_bytes_is_reset_first(gateway_for, upstream, tokens):
     heavy, light = (tokens.add(name, scopes="receive") for name in ("heavy", "light"))
     env = {**with_tokens(tokens), "DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1m", "DRAWBRIDGE_HTTP_UNSENT_BYTES": "16MiB"}
     gateway = await gateway_for(upstream, "--loops", "1", env=env)
@@ -313,7 +313,7 @@ async def test_the_principal_with_the_most_of_unread_responses_gives_way_to_othe
         reader.close()
 
 
-async def test_pipelining_without_reading_is_not_read_further(limited, besiege):
+async def test_pipelined_requests_are_not_read_while_responses_are_unread(limited, besiege):
     gateway = await limited(write_timeout="500ms")
 
     async def attack():
@@ -336,7 +336,7 @@ async def test_pipelining_without_reading_is_not_read_further(limited, besiege):
     await besiege(gateway, lambda: crowd(attack, 3))
 
 
-async def test_pipelining_behind_a_held_poll_is_bounded(limited, upstream):
+async def test_pipelined_requests_after_a_held_poll_are_limited(limited, upstream):
     gateway = await limited(pipelined_bytes="16KiB")
     before = gateway.memory()
     loop = asyncio.get_running_loop()
@@ -371,7 +371,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("what", BEHIND)
-async def test_bytes_without_end_behind_a_request_fill_no_memory(what, limited):
+async def test_endless_bytes_after_a_request_fill_no_memory(what, limited):
     """The gateway reads a limited number of bytes behind any request. Further bytes fill only the kernel's buffers."""
     gateway = await limited(loops=1)
     before = gateway.memory()
@@ -388,7 +388,7 @@ async def test_bytes_without_end_behind_a_request_fill_no_memory(what, limited):
         assert gateway.memory() < before + 24 * MEBIBYTE
 
 
-async def test_a_poll_whose_client_waits_for_100_continue_is_held_once_its_body_is_there(gateway, upstream):
+async def test_a_poll_that_expects_100_continue_is_held_after_its_body(gateway, upstream):
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(LONG + b"Content-Length: 5\r\n\r\n")
     assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -404,7 +404,7 @@ async def test_a_poll_whose_client_waits_for_100_continue_is_held_once_its_body_
     writer.close()
 
 
-async def test_who_sends_as_fast_as_it_can_leaves_turns_to_others(limited, besiege):
+async def test_a_client_that_sends_at_full_speed_does_not_delay_others(limited, besiege):
     # All clients use one loop. The requests have bodies, so that a read brings fewer requests than a turn serves.
     gateway = await limited(loops=1)
     request = POST.replace(b"messages", b"nowhere") + b"Content-Length: 32768\r\n\r\n" + bytes(32768)
@@ -444,14 +444,14 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_what_has_no_end_is_answered_once_with_the_limit_and_its_setting(what, limited):
+async def test_endless_input_gets_one_response_with_the_limit_and_its_setting(what, limited):
     start, piece, status, setting = ENDLESS[what]
     gateway = await limited(body_bytes="256KiB", linger_timeout="300ms")
     ending = await abuse(gateway.address(), start, drip=itertools.repeat(piece * 5), every=0.001)
     says(ending, status, setting)
 
 
-async def test_what_comes_behind_an_error_is_read_for_a_bounded_time(limited, besiege):
+async def test_input_after_an_error_is_read_for_a_limited_time(limited, besiege):
     gateway = await limited(linger_timeout="300ms")
     endings = await besiege(
         gateway, lambda: crowd(lambda: is_closed_on(gateway.address(), b"bad\r\n\r\n", b"more", every=0.03))
@@ -460,13 +460,13 @@ async def test_what_comes_behind_an_error_is_read_for_a_bounded_time(limited, be
     assert all(seconds >= NEARLY * 0.3 for _, seconds in endings)
 
 
-async def test_what_comes_behind_an_error_is_read_for_a_bounded_number_of_bytes(limited):
+async def test_input_after_an_error_is_read_up_to_a_number_of_bytes(limited):
     gateway = await limited(linger_timeout="1m", linger_bytes="256KiB")
     sent, _ = await is_closed_on(gateway.address(), b"bad\r\n\r\n", bytes(64 * KIBIBYTE))
     assert sent >= 256 * KIBIBYTE
 
 
-async def test_a_connection_that_the_client_wants_closed_is_closed_without_waiting_for_the_client(limited):
+async def test_a_connection_with_connection_close_is_closed_without_waiting(limited):
     gateway = await limited(linger_timeout="1m")
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(POST + b"Content-Type: text/plain\r\nContent-Length: 1\r\nConnection: close\r\n\r\na")
@@ -503,7 +503,7 @@ async def test_a_large_last_response_survives_bytes_that_follow_the_last_request
     assert received.startswith(b"HTTP/1.1 202 ")
 
 
-async def test_bodies_that_come_in_part_are_bounded_over_all_clients(limited, upstream):
+async def test_unfinished_bodies_of_all_clients_are_limited(limited, upstream):
     gateway = await limited(pending_body_bytes="1MiB")
     part = b"a" * 100_000
     head = POST + b"Content-Type: text/plain\r\nContent-Length: 100001\r\nConnection: close\r\n\r\n"
@@ -533,7 +533,7 @@ async def test_bodies_that_come_in_part_are_bounded_over_all_clients(limited, up
     assert (await gateway.metrics())["drawbridge_http_body_bytes"] == 0
 
 
-async def test_bodies_in_chunks_are_counted_with_the_memory_that_they_hold(limited):
+async def test_chunked_bodies_count_with_the_memory_that_they_use(limited):
     gateway = await limited(body_bytes="1MiB", pending_body_bytes="2MiB")
     writers = []
     for _ in range(2):
@@ -550,7 +550,7 @@ async def test_bodies_in_chunks_are_counted_with_the_memory_that_they_hold(limit
         reset(writer)
 
 
-async def test_a_body_as_large_as_all_bodies_together_may_be_is_accepted(limited):
+async def test_a_body_as_large_as_the_total_of_all_bodies_is_accepted(limited):
     gateway = await limited(body_bytes="1MiB", pending_body_bytes="1MiB")
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(CHUNKED + (b"10000\r\n" + bytes(64 * KIBIBYTE) + b"\r\n") * 16)
@@ -564,7 +564,7 @@ async def test_a_body_as_large_as_all_bodies_together_may_be_is_accepted(limited
     writer.close()
 
 
-async def test_bodies_that_are_broken_off_give_their_room_back(limited):
+async def test_aborted_bodies_release_their_memory(limited):
     gateway = await limited(pending_body_bytes="1MiB")
     for _ in range(5):
         writers = []
@@ -587,7 +587,7 @@ async def test_bodies_that_are_broken_off_give_their_room_back(limited):
         await eventually(is_given_back)
 
 
-async def test_a_batch_of_millions_of_lines_costs_no_more_than_those_it_may_have(limited):
+async def test_a_batch_of_millions_of_lines_is_refused_at_its_limit(limited):
     gateway = await limited(body_bytes="4MiB")
     # A longer body would exceed the compression ratio.
     packed = gzip.compress(b"a\n" * (MEBIBYTE // 2))
@@ -602,7 +602,7 @@ async def test_a_batch_of_millions_of_lines_costs_no_more_than_those_it_may_have
     assert gateway.peak_memory() < before + 24 * MEBIBYTE
 
 
-async def test_what_a_poll_may_ask_for_is_bounded(gateway_for, upstream):
+async def test_the_size_of_a_response_to_a_poll_is_limited(gateway_for, upstream):
     env = {"DRAWBRIDGE_DELIVERY_MAXIMUM_LIMIT": "3", "DRAWBRIDGE_DELIVERY_MAXIMUM_ANSWER_BYTES": "4096"}
     gateway = await gateway_for(upstream, env=env)
     client = gateway.client()
@@ -653,7 +653,7 @@ async def open_from(gateway, source, count, *, listener="api"):
     return alive
 
 
-async def test_one_address_has_so_many_connections_over_all_loops(limited):
+async def test_the_connections_of_one_address_are_limited_over_all_loops(limited):
     gateway = await limited(loops=4, connections_per_address=10)
     crowd = await open_from(gateway, "127.0.0.2", 40)
     assert len(crowd) == 10
@@ -674,7 +674,7 @@ async def test_one_address_has_so_many_connections_over_all_loops(limited):
         writer.close()
 
 
-async def test_a_place_is_given_back_however_a_connection_ends(limited):
+async def test_a_connection_stops_counting_however_it_ends(limited):
     gateway = await limited(loops=4, connections_per_address=5, head_timeout="300ms", linger_timeout="100ms")
     endings = [b"", b"bad\r\n\r\n", GET, GET + b"Connection: close\r\n\r\n", POST + b"Content-Length: 9\r\n\r\nhalf"]
     for index in range(60):
@@ -702,7 +702,7 @@ async def test_a_place_is_given_back_however_a_connection_ends(limited):
     await eventually(all_are_back, what="exactly the five places of the address are free")
 
 
-async def test_all_clients_together_have_so_many_connections_and_probes_their_own(limited):
+async def test_the_connections_of_all_clients_are_limited_separately_from_probes(limited):
     gateway = await limited(connections=20, management_connections=4)
     crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
@@ -718,7 +718,7 @@ async def test_all_clients_together_have_so_many_connections_and_probes_their_ow
     assert await eventually(finds_a_place)
 
 
-async def test_the_address_with_the_most_connections_gives_way_to_others(limited):
+async def test_a_connection_of_the_address_with_the_most_is_reset_for_others(limited):
     gateway = await limited(loops=4, connections=20)
     crowd = await open_from(gateway, "127.0.0.2", 25)
     assert len(crowd) == 20
@@ -736,7 +736,7 @@ async def test_the_address_with_the_most_connections_gives_way_to_others(limited
         writer.close()
 
 
-async def test_the_client_with_the_most_of_unfinished_bodies_gives_way_to_others(limited, upstream):
+async def test_the_client_with_the_most_unfinished_bodies_is_refused_first(limited, upstream):
     gateway = await limited(loops=2, pending_body_bytes="4MiB", body_bytes="1MiB", body_minimum_rate=0)
     head = POST + b"Content-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     attackers = []
@@ -764,7 +764,7 @@ async def test_the_client_with_the_most_of_unfinished_bodies_gives_way_to_others
 
 
 @pytest.mark.load
-async def test_connecting_and_resetting_in_a_row_costs_nobody_else(limited, besiege):
+async def test_connecting_and_resetting_repeatedly_delays_nobody_else(limited, besiege):
     gateway = await limited()
     endings = [
         b"",
@@ -788,7 +788,7 @@ async def test_connecting_and_resetting_in_a_row_costs_nobody_else(limited, besi
 
 
 @pytest.mark.skipif(not may_vanish(), reason="taking a socket away in silence needs CAP_NET_ADMIN")
-async def test_peers_that_vanish_without_a_word_are_noticed_by_every_deadline(limited, besiege, upstream):
+async def test_peers_that_disappear_without_fin_end_at_the_deadline_of_every_state(limited, besiege, upstream):
     gateway = await limited(
         head_timeout="500ms", body_timeout="500ms", idle_timeout="500ms", write_timeout="500ms", linger_timeout="200ms"
     )

@@ -27,7 +27,7 @@ JSON = {"Content-Type": "application/json"}
 # ------------------------------------------------------------------------------------------------------- Static tokens
 
 
-async def test_without_credentials_everything_but_the_contract_is_401(gateway_for, upstream, tokens):
+async def test_without_credentials_everything_but_the_contract_gets_401(gateway_for, upstream, tokens):
     tokens.add("ci", scopes="send")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     client = gateway.client()
@@ -52,7 +52,7 @@ async def test_without_credentials_everything_but_the_contract_is_401(gateway_fo
     assert (await gateway.manage("/metrics")).status == 200
 
 
-async def test_a_token_does_what_its_line_allows(gateway_for, upstream, tokens):
+async def test_a_token_has_the_rights_of_its_line(gateway_for, upstream, tokens):
     sender, reader = tokens.add("sender", scopes="send"), tokens.add("reader", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     client = gateway.client()
@@ -74,7 +74,7 @@ async def test_a_token_does_what_its_line_allows(gateway_for, upstream, tokens):
         assert (await client.request("GET", "/v1/session", headers=bearer(token))).status == 200
 
 
-async def test_a_token_that_is_not_in_the_file_is_401_and_says_no_more(gateway_for, upstream, tokens):
+async def test_an_unknown_token_gets_401_without_details(gateway_for, upstream, tokens):
     token = tokens.add("ci", scopes="send")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     client = gateway.client()
@@ -136,7 +136,7 @@ async def test_a_session_that_is_not_allowed_does_not_exist(gateway_for, upstrea
         assert "secret" not in (await client.request("GET", path, headers=bearer(token))).problem(404)["detail"]
 
 
-async def test_a_token_for_some_topics_receives_no_others(gateway_for, upstream, tokens):
+async def test_a_token_for_some_topics_receives_no_other_topics(gateway_for, upstream, tokens):
     token = tokens.add("a", scopes="receive", topics="orders.*,alerts")
     everything = tokens.add("b", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
@@ -182,7 +182,7 @@ async def test_a_token_for_some_topics_receives_no_others(gateway_for, upstream,
     assert [consumer["name"] for consumer in listed.json["consumers"]] == ["mine"]
 
 
-async def test_equal_idempotency_keys_of_two_clients_are_two_keys(gateway_for, upstream, tokens):
+async def test_equal_idempotency_keys_of_two_clients_are_independent(gateway_for, upstream, tokens):
     first, second = tokens.add("a", scopes="send"), tokens.add("b", scopes="send")
     gateway = await gateway_for(upstream, env={**with_tokens(tokens), "DRAWBRIDGE_HTTP_IDEMPOTENCY_KEYS": "8"})
     client = gateway.client()
@@ -218,7 +218,7 @@ async def test_equal_idempotency_keys_of_two_clients_are_two_keys(gateway_for, u
         ("PATCH", {"Sec-Fetch-Site": "same-origin"}, 401),
     ],
 )
-async def test_the_cookie_is_for_reading_pages_of_this_origin(gateway_for, upstream, tokens, method, fields, status):
+async def test_the_cookie_only_allows_reading_from_this_origin(gateway_for, upstream, tokens, method, fields, status):
     token = tokens.add("a", scopes="send,receive,admin")
     env = {**with_tokens(tokens), "DRAWBRIDGE_HTTP_ORIGINS": "https://app.example"}
     gateway = await gateway_for(upstream, env=env)
@@ -229,7 +229,7 @@ async def test_the_cookie_is_for_reading_pages_of_this_origin(gateway_for, upstr
     assert answer.status == status
 
 
-async def test_a_second_cookie_of_that_name_is_refused(gateway_for, upstream, tokens):
+async def test_a_second_cookie_of_the_same_name_is_refused(gateway_for, upstream, tokens):
     token = tokens.add("a", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     client = gateway.client()
@@ -345,7 +345,7 @@ async def test_every_attack_of_rfc_8725_gets_401(gateway_for, upstream, issuer):
     assert metrics["drawbridge_requests_unauthenticated_total"] == count
 
 
-async def test_an_issuer_cannot_sign_in_the_name_of_another(gateway_for, upstream, issuer, tmp_path):
+async def test_an_issuer_cannot_sign_for_another_issuer(gateway_for, upstream, issuer, tmp_path):
     other = "https://other.example"
     owners = {"ES256": ISSUER, "RS256": other}
     jwks = [{**jwk, "iss": owners[jwk["kid"]]} for jwk in issuer.jwks if jwk["kid"] in owners]
@@ -540,7 +540,7 @@ async def test_a_signal_reads_the_files_again(gateway_for, upstream, tokens):
         ("JWT_KEYS", '{"keys":[{"kty":"oct","k":"c2hvcnQ"}]}', "key"),
     ],
 )
-async def test_an_invalid_file_ends_the_start_and_check_config_with_78(tmp_path, setting, content, hint):
+async def test_an_invalid_file_makes_the_start_and_check_config_exit_with_78(tmp_path, setting, content, hint):
     path = tmp_path / "file"
     if content is not None:
         path.write_text(content)
@@ -555,7 +555,7 @@ async def test_an_invalid_file_ends_the_start_and_check_config_with_78(tmp_path,
 # ------------------------------------------------------------------------------------------------- The command and logs
 
 
-async def test_the_command_makes_a_token_and_its_line(gateway_for, upstream, tmp_path):
+async def test_the_command_prints_a_token_and_its_line(gateway_for, upstream, tmp_path):
     status, line, token = await run("token", "billing", "--scopes", "send", "--sessions", "default")
     assert status == 0
     token = token.strip()

@@ -58,7 +58,7 @@ async def test_a_request_has_one_line_with_every_field(logging_all):
     assert len(lines(gateway)) == 2
 
 
-async def test_a_held_poll_says_how_long_it_was_held(logging_all):
+async def test_the_line_of_a_held_poll_says_how_long_it_was_held(logging_all):
     gateway = await logging_all
     client = gateway.client()
     await client.poll(wait=1)
@@ -66,7 +66,7 @@ async def test_a_held_poll_says_how_long_it_was_held(logging_all):
     assert 1 <= record["held_seconds"] <= record["seconds"]
 
 
-async def test_a_delivery_that_is_waited_for_says_so_too(gateway_for, upstream):
+async def test_the_line_of_a_wait_for_a_delivery_says_how_long_it_waited(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={**ALL, "DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM": "true"})
     client = gateway.client()
     accepted = await client.accepted("x")
@@ -77,7 +77,7 @@ async def test_a_delivery_that_is_waited_for_says_so_too(gateway_for, upstream):
 
 
 @pytest.mark.parametrize("known", [None, "client-7/a=b", "x" * 128])
-async def test_the_id_is_the_one_that_the_client_sees(known, logging_all):
+async def test_the_id_in_the_line_is_the_id_in_the_response(known, logging_all):
     gateway = await logging_all
     client = gateway.client()
     headers = {"X-Request-Id": known} if known else {}
@@ -106,7 +106,7 @@ async def test_an_id_that_is_not_valid_is_not_used(odd, logging_all):
     assert (await line(gateway))["request_id"] == problem["request_id"]
 
 
-async def test_the_id_of_one_request_is_not_that_of_another(logging_all):
+async def test_two_requests_never_have_the_same_id(logging_all):
     gateway = await logging_all
     get = b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n"
     answer = await exchange(
@@ -158,7 +158,7 @@ async def test_a_refused_request_has_a_line_wherever_it_is_refused(
 # -- Aborted -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_is_aborted_while_held_says_so(logging_all):
+async def test_the_line_says_that_a_held_request_was_aborted(logging_all):
     gateway = await logging_all
     _, writer = await asyncio.open_connection(*gateway.address())
     writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine\r\n\r\n")
@@ -173,7 +173,7 @@ async def test_a_request_that_is_aborted_while_held_says_so(logging_all):
 @pytest.mark.parametrize(
     "part", [b"GET /v1/ses", b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"]
 )
-async def test_a_request_that_is_aborted_while_it_arrives_says_so(part, logging_all):
+async def test_the_line_says_that_an_incomplete_request_was_aborted(part, logging_all):
     gateway = await logging_all
     _, writer = await asyncio.open_connection(*gateway.address())
     writer.write(b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n" + part)
@@ -259,7 +259,7 @@ async def test_a_reload_changes_the_mode(gateway_for, upstream):
     assert logged == [i for i in ids if "all" in i or i == "2-errors-nowhere"]
 
 
-async def test_the_lines_do_not_depend_on_the_level(gateway_for, upstream):
+async def test_access_lines_do_not_depend_on_the_log_level(gateway_for, upstream):
     gateway = await gateway_for(upstream, config="log: {}\n")
     gateway.rewrite("log: {level: error, access: all}\n")
     gateway.signal(1)
@@ -284,7 +284,7 @@ class TextGateway(Gateway):
             self.listening({"message": "listening" if "listening" in self.log[-1] else start, **words})
 
 
-async def test_the_lines_have_the_format_of_the_log(start, upstream, tmp_path):
+async def test_access_lines_have_the_format_of_the_log(start, upstream, tmp_path):
     gateway = await start(TextGateway("--upstream", upstream.url, "--log-format", "text", folder=tmp_path, env=ALL))
     client = gateway.client()
     await client.request("GET", "/openapi.yaml", headers={"X-Request-Id": "abc"})
@@ -296,7 +296,7 @@ async def test_the_lines_have_the_format_of_the_log(start, upstream, tmp_path):
     )
 
 
-async def test_of_the_management_requests_those_of_the_api_have_lines(logging_all):
+async def test_on_the_management_listener_only_requests_of_the_api_have_lines(logging_all):
     gateway = await logging_all
     probes = ["/livez", "/readyz", "/", "/metrics", "/nowhere"]
     for path in ("/v1/messages?wait=1", *probes, "/v1/session", "/v1/x", "/%761/x"):

@@ -156,7 +156,7 @@ async def test_a_push_is_allocated_once(gateway_for, raw_upstream, heap, measure
     assert count <= 1.2
 
 
-async def test_delivering_one_push_to_many_allocates_for_few_of_them(gateway, heap, plain_upstream, measured):
+async def test_delivering_one_push_to_many_polls_allocates_for_few_of_them(gateway, heap, plain_upstream, measured):
     cursor = await gateway.client().here()
     polls = await hold(gateway.address(), 1_000, f"/v1/messages?cursor={cursor}&wait=50")
     try:
@@ -196,7 +196,7 @@ async def test_a_push_that_one_of_many_filters_matches_allocates_for_few_of_them
 
 
 @pytest.mark.timeout(240)
-async def test_a_held_poll_holds_one_slab_of_its_task_and_its_objects(gateway, heap, measured):
+async def test_a_held_poll_has_one_slab_of_its_task_and_its_objects(gateway, heap, measured):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     cursor = await gateway.client().here()
@@ -223,7 +223,7 @@ async def test_a_held_poll_holds_one_slab_of_its_task_and_its_objects(gateway, h
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("query", ["", "?topic=orders.*"])
-async def test_an_idle_stream_holds_little_more_than_a_held_poll(gateway, heap, measured, query):
+async def test_an_idle_stream_needs_little_more_memory_than_a_held_poll(gateway, heap, measured, query):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     path, fields, count = f"/v1/messages{query}", "Accept: text/event-stream\r\n", 4_000

@@ -65,7 +65,7 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
     assert (await own.session())["desired"] == "up"
 
 
-async def test_a_link_on_a_foreign_page_is_refused_with_a_remedy_that_helps(gateway):
+async def test_a_link_on_a_foreign_page_is_refused_with_a_remedy(gateway):
     client = gateway.client("management")
     # Browsers send no Origin with this request, so no origin can be allowed.
     link = await client.request("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})
@@ -73,7 +73,7 @@ async def test_a_link_on_a_foreign_page_is_refused_with_a_remedy_that_helps(gate
     assert "add the page's origin" not in link.problem(403)["detail"]
 
 
-async def test_a_page_of_the_gateway_itself_may_do_everything(gateway):
+async def test_a_page_of_the_gateway_may_do_everything(gateway):
     client = gateway.client()
     own = {"Origin": gateway.url(), "Sec-Fetch-Site": "same-origin"}
     await client.accepted("x", headers=own)
@@ -99,7 +99,7 @@ async def test_settings_allow_an_origin_and_a_host(gateway_for, upstream):
 
 
 @pytest.mark.parametrize(("name", "value"), [("HOSTS", "http://a.example"), ("ORIGINS", "a.example")])
-async def test_a_setting_that_names_no_host_or_origin_ends_the_start(gateway_for, upstream, name, value):
+async def test_an_invalid_host_or_origin_in_the_settings_prevents_the_start(gateway_for, upstream, name, value):
     with pytest.raises(AssertionError, match=rf"exit 78\)(?s:.*)http\.{name.lower()}"):
         await gateway_for(upstream, env={f"DRAWBRIDGE_HTTP_{name}": value})
 
@@ -140,7 +140,7 @@ async def test_no_page_reads_the_management_listener(gateway_for, upstream):
         assert (b"access-control-allow-origin" in answer.data.lower()) == reads
 
 
-async def test_a_request_without_host_is_no_browsers(gateway):
+async def test_a_request_without_host_is_not_from_a_browser(gateway):
     answer = await exchange(gateway.address(), b"GET /v1/session HTTP/1.0\r\n\r\n")
     assert answer.data.startswith(b"HTTP/1.1 200 ")
 
@@ -157,7 +157,7 @@ async def test_a_request_without_host_is_no_browsers(gateway):
         b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
     ],
 )
-async def test_no_response_may_be_taken_for_another_type(gateway, request_bytes):
+async def test_no_response_may_be_sniffed_as_another_type(gateway, request_bytes):
     answer = await exchange(gateway.address(), request_bytes, end_of_input=True)
     assert b"\r\nX-Content-Type-Options: nosniff\r\n" in answer.data
 
@@ -234,7 +234,7 @@ async def test_a_page_of_an_allowed_origin_sends_and_reads_in_a_browser(gateway_
     assert await upstream.has_received(1) == ['{"a":1}']
 
 
-async def test_a_page_of_another_origin_can_do_none_of_it_in_a_browser(gateway_for, upstream, start):
+async def test_a_page_of_another_origin_cannot_send_or_read_in_a_browser(gateway_for, upstream, start):
     site = await start(Site())
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_HTTP_ORIGINS": "http://localhost:1"})
     await upstream.push("up")

@@ -105,7 +105,7 @@ def calculator(start, gateway_for):
     return calculator
 
 
-async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator):
+async def test_200_concurrent_calls_each_get_their_own_outcome(calculator):
     gateway, upstream, _ = await calculator()
     client = gateway.client()
     here = await client.here()
@@ -164,7 +164,7 @@ async def test_200_clients_call_at_once_and_each_gets_its_own_outcome(calculator
     assert await outcomes(gateway) == {"replied": 400 - timed_out, "timed-out": timed_out}
 
 
-async def test_a_client_that_disconnects_leaves_no_call_behind(calculator):
+async def test_the_call_of_a_disconnected_client_ends(calculator):
     gateway, upstream, _ = await calculator()
     client = gateway.client()
     here = await client.here()
@@ -197,7 +197,7 @@ async def test_a_lost_connection_ends_the_calls_that_it_carried(calculator):
     assert await outcomes(gateway) == {"upstream-closed": 20, "replied": 1}
 
 
-async def test_requests_that_wait_for_a_connection_are_sent_within_the_wait_or_never(calculator):
+async def test_calls_that_wait_for_a_connection_are_sent_in_time_or_never(calculator):
     gateway, upstream, server = await calculator()
     client = gateway.client()
     await server.stop()
@@ -242,7 +242,7 @@ async def test_a_queued_request_waits_until_the_operator_opens_the_session(calcu
     assert (await waiting).json["result"] == 2
 
 
-async def test_a_queued_request_ends_with_the_gateway(calculator):
+async def test_a_queued_call_ends_when_the_gateway_stops(calculator):
     limits = {"DRAWBRIDGE_SHUTDOWN_DRAIN": "300ms", "DRAWBRIDGE_SHUTDOWN_FLUSH": "300ms"}
     gateway, upstream, server = await calculator(env=limits)
     client = gateway.client()
@@ -264,7 +264,7 @@ async def counts(gateway, count):
     return await calls(gateway) == count
 
 
-async def test_an_operator_closes_the_session_and_its_calls_end(calculator):
+async def test_calls_end_when_an_operator_closes_the_session(calculator):
     gateway, upstream, _ = await calculator()
     client = gateway.client()
     waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
@@ -297,7 +297,7 @@ async def refuses(gateway):
 
 
 @pytest.mark.parametrize("limit", ["0s", "300ms"])
-async def test_a_call_that_gets_no_reply_delays_the_end_only_by_the_limits_of_the_shutdown(calculator, limit):
+async def test_a_call_without_a_reply_delays_the_shutdown_only_up_to_its_limits(calculator, limit):
     limits = {"DRAWBRIDGE_SHUTDOWN_DRAIN": limit, "DRAWBRIDGE_SHUTDOWN_FLUSH": limit}
     gateway, upstream, _ = await calculator(env=limits)
     waiting = asyncio.create_task(call(gateway.client(), request(1, "late"), wait="50s"))
@@ -307,7 +307,7 @@ async def test_a_call_that_gets_no_reply_delays_the_end_only_by_the_limits_of_th
     assert await gateway.exit_status() == 0
 
 
-async def test_a_reply_arrives_on_the_connection_that_is_replaced(calculator):
+async def test_a_reply_on_the_replaced_connection_is_received(calculator):
     gateway, upstream, server = await calculator(env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
     client = gateway.client()
     waiting = asyncio.create_task(call(client, request(1, "late"), wait="50s"))
@@ -324,7 +324,7 @@ async def test_a_reply_arrives_on_the_connection_that_is_replaced(calculator):
     assert len(server.last.heard) == 1
 
 
-async def test_a_reply_to_a_call_that_timed_out_arrives_on_the_connection_that_is_replaced(calculator):
+async def test_a_late_reply_on_the_replaced_connection_is_received(calculator):
     gateway, upstream, server = await calculator(env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
     client = gateway.client()
     answer = await call(client, request(1, "late"), wait="500ms")
@@ -342,7 +342,7 @@ async def test_a_reply_to_a_call_that_timed_out_arrives_on_the_connection_that_i
     assert (await eventually(has_reply, what="the delivery shows the late reply"))["result"] == 2
 
 
-async def test_a_queued_call_is_sent_once_by_the_next_connection_and_a_withdrawn_one_never(calculator):
+async def test_a_queued_call_is_sent_once_and_a_withdrawn_call_never(calculator):
     # After the first message, the gateway may send no other message for a while, so calls are queued during the
     # hand-over.
     gateway, _, server = await calculator(
@@ -474,7 +474,7 @@ async def test_4096_calls_wait_and_the_next_is_refused(calculator):
     assert await is_over(gateway)
 
 
-async def test_the_first_lines_of_the_page_work(start, curl):
+async def test_the_first_example_of_the_page_works(start, curl):
     section = (PROJECT / "docs/calls.md").read_text().partition("\n## ")[0]
     serve, line = re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
     shown = re.search(r"^`(\{.*\})`", section, re.MULTILINE)[1]

@@ -103,7 +103,7 @@ async def test_a_certificate_is_rotated_under_a_thousand_connections_without_a_f
         writer.transport.abort()
 
 
-async def test_a_certificate_without_its_key_changes_nothing(https_for, authority, files):
+async def test_a_certificate_without_its_key_is_not_applied(https_for, authority, files):
     first, second = authority.issue("DNS:localhost"), authority.issue("DNS:localhost")
     files.use(first)
     gateway = await https_for(certificate=files.used)

@@ -138,7 +138,7 @@ async def test_check_config_refuses_what_serve_refuses(tmp_path, name):
     assert await run("serve", "--config", path) == (status, out, err)
 
 
-async def test_all_that_is_wrong_is_reported_at_once(tmp_path):
+async def test_all_errors_are_reported_together(tmp_path):
     path = tmp_path / "bad.yaml"
     path.write_text(
         "log: {level: loud}\nlisteners: {http: [nonsense]}\nhttp: {origins: [x], fields: 1}\n"
@@ -202,7 +202,7 @@ async def test_limits_of_principals_without_authentication_are_a_warning(tmp_pat
     assert (status, err) == (0, "")
 
 
-async def test_named_sessions_are_shown_and_need_no_default_one(tmp_path):
+async def test_named_sessions_are_shown_and_need_no_default_session(tmp_path):
     path = tmp_path / "sessions.yaml"
     path.write_text(
         "upstream: {on_demand: true}\nsessions:\n  market: {upstream: {url: 'ws://h/?s3cret', queue: {messages: 9}}}\n"
@@ -263,7 +263,7 @@ async def test_a_file_may_have_a_byte_order_mark_and_any_line_ends(tmp_path, enc
     assert 'upstream.url: "ws://127.0.0.1:1/"' in out
 
 
-async def test_a_file_of_another_encoding_is_refused_with_its_place(tmp_path):
+async def test_a_file_in_another_encoding_is_refused_with_the_place(tmp_path):
     path = tmp_path / "latin.yaml"
     path.write_bytes(GOOD.encode() + "  # f\u00fcr\n".encode("latin-1"))
     status, _, err = await run("check-config", "--config", path)
@@ -285,7 +285,7 @@ async def test_a_configuration_can_come_through_a_pipe():
 
 
 @pytest.mark.parametrize("command", ["check-config", "serve", "healthcheck", "demo"])
-async def test_a_file_that_cannot_be_read_is_66_with_the_reason(tmp_path, command):
+async def test_an_unreadable_file_exits_with_66_and_the_reason(tmp_path, command):
     status, _, err = await run(command, "--config", tmp_path)
     assert status == 66
     assert f"{tmp_path} cannot be read: Is a directory" in err

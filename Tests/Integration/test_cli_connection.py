@@ -29,7 +29,7 @@ def arguments(name, *flags):
 
 
 @every_command
-async def test_without_a_gateway_the_flag_that_names_another_is_said(name):
+async def test_a_failed_connection_names_the_flag_for_another_address(name):
     url = f"127.0.0.1:{reserve_port()}"
     status, out, err = await run(*arguments(name, "--url", url))
     assert (status, out) == (69, "")
@@ -48,7 +48,7 @@ async def test_the_address_may_be_in_the_environment(name):
 
 
 @every_command
-async def test_without_a_token_the_flag_that_names_one_is_said(name, gateway_for, upstream, tokens, tmp_path):
+async def test_a_missing_token_names_the_flag_for_a_token(name, gateway_for, upstream, tokens, tmp_path):
     tokens.add("somebody", scopes="send")
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
     url = gateway.url("management" if name == "reload" else "api")
@@ -67,7 +67,7 @@ async def test_without_a_token_the_flag_that_names_one_is_said(name, gateway_for
 
 
 @every_command
-async def test_a_certificate_that_is_not_trusted_names_the_flag_that_trusts_it(name, https_for, authority):
+async def test_an_untrusted_certificate_names_the_flag_to_trust_it(name, https_for, authority):
     gateway = await https_for()
     url = f"https://localhost:{gateway.address('https')[1]}"
     status, out, err = await run(*arguments(name, "--url", url))
@@ -80,7 +80,7 @@ async def test_a_certificate_that_is_not_trusted_names_the_flag_that_trusts_it(n
 
 
 @every_command
-async def test_a_server_that_is_no_gateway_is_an_error(name, raw_upstream):
+async def test_a_server_that_is_not_a_gateway_is_an_error(name, raw_upstream):
     server = await raw_upstream(ends(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<html></html>\n"))
     status, out, err = await run(*arguments(name, "--url", f"127.0.0.1:{server.port}"))
     assert (status, out) == (69, "")
@@ -92,7 +92,7 @@ async def test_a_server_that_is_no_gateway_is_an_error(name, raw_upstream):
 
 
 @every_command
-async def test_a_response_that_is_cut_off_is_no_success(name, raw_upstream):
+async def test_an_incomplete_response_is_an_error(name, raw_upstream):
     server = await raw_upstream(ends(b'HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{"id":"d-1","state":"queued"}'))
     status, out, err = await run(*arguments(name, "--url", f"127.0.0.1:{server.port}"))
     assert (status, out) == (69, "")
@@ -121,7 +121,7 @@ async def test_a_wrong_flag_is_explained(name, flags, reason):
 
 
 @pytest.mark.parametrize("name", ["send", "status", "sessions"])
-async def test_a_closed_pipe_ends_it_quietly(name, gateway):
+async def test_a_closed_pipe_ends_the_command_quietly(name, gateway):
     read, write = socket.socketpair()
     read.close()
     process = await asyncio.create_subprocess_exec(
@@ -133,7 +133,7 @@ async def test_a_closed_pipe_ends_it_quietly(name, gateway):
 
 
 @pytest.mark.parametrize("name", ["send", "status", "sessions"])
-async def test_a_full_disk_is_said(name, gateway):
+async def test_a_full_disk_is_reported(name, gateway):
     words = " ".join([str(BINARY), *arguments(name, "--url", gateway.url())])
     process = await asyncio.create_subprocess_shell(f"{words} >/dev/full", stderr=asyncio.subprocess.PIPE)
     _, err = await asyncio.wait_for(process.communicate(), 30)
@@ -141,7 +141,7 @@ async def test_a_full_disk_is_said(name, gateway):
     assert b"No space left" in err
 
 
-async def test_a_gateway_on_a_unix_socket_and_below_a_path(gateway_for, upstream, tmp_path):
+async def test_a_gateway_is_reached_on_a_unix_socket_and_below_a_path(gateway_for, upstream, tmp_path):
     gateway = await gateway_for(upstream, "--listen", f"unix:{tmp_path}/api")
     await gateway.ready()
     assert (await run("send", "x", "--url", f"unix:{tmp_path}/api"))[0] == 0
@@ -150,7 +150,7 @@ async def test_a_gateway_on_a_unix_socket_and_below_a_path(gateway_for, upstream
     assert "No such file" in err
 
 
-async def test_variables_of_the_clients_are_no_settings(upstream):
+async def test_variables_of_the_client_commands_are_not_settings(upstream):
     env = {"DRAWBRIDGE_URL": "x:1", "DRAWBRIDGE_TOKEN_FILE": "x", "DRAWBRIDGE_CA_FILE": "x"}
     status, _, err = await run("check-config", "--upstream", upstream.url, env=env)
     assert (status, err) == (0, "")

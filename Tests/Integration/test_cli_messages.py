@@ -34,7 +34,7 @@ async def test_send_waits_for_a_state(gateway):
     assert json.loads(out)["state"] in ("written", "confirmed")
 
 
-async def test_send_says_what_became_of_a_message_without_an_upstream(gateway_for, upstream):
+async def test_send_reports_the_state_of_a_message_without_an_upstream(gateway_for, upstream):
     gateway = await gateway_for(upstream)
     url = ("--url", gateway.url())
     await upstream.stop()
@@ -133,7 +133,7 @@ async def test_a_signal_reaches_the_command_of_tail(gateway, upstream, start):
     assert tail.out == b"begun\nended\n"
 
 
-async def test_tail_says_what_it_follows(gateway, upstream, start):
+async def test_tail_names_the_session_that_it_follows(gateway, upstream, start):
     tail = await start(Tail(gateway.url(), terminal=True))
     await tail.follows(gateway)
     await eventually(lambda: b"following session 'default'" in tail.err, what="it says so")

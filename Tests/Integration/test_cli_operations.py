@@ -21,7 +21,7 @@ async def two_sessions(gateway_for, upstream):
     return gateway
 
 
-async def test_status_is_one_screen(gateway, upstream):
+async def test_status_fits_on_one_screen(gateway, upstream):
     await gateway.ready()
     await gateway.client().request(
         "PUT", "/v1/consumers/mail", data=b'{"share":true}', headers={"Content-Type": "application/json"}
@@ -81,7 +81,7 @@ async def test_status_watches_until_a_signal_and_over_a_restart(gateway_for, ups
     assert "without --watch" in err
 
 
-async def test_sessions_is_a_table_or_a_json_object_per_line(gateway_for, upstream):
+async def test_sessions_prints_a_table_or_a_json_object_per_line(gateway_for, upstream):
     gateway = await two_sessions(gateway_for, upstream)
     _, out, _ = await run("sessions", "--url", gateway.url())
     assert [json.loads(line)["session"] for line in out.splitlines()] == ["default", "market"]
@@ -165,7 +165,7 @@ async def test_the_first_line_of_a_refusal_is_for_operators(raw_upstream, gatewa
     assert "the key is blocked" in changed.json["last_failure"]
 
 
-async def test_without_authentication_a_404_does_not_speak_of_credentials(gateway_for, upstream):
+async def test_without_authentication_a_404_does_not_mention_credentials(gateway_for, upstream):
     only_profiles = "profiles: {p: {upstream: {url: 'ws://127.0.0.1:1/'}, addresses: {allow: [127.0.0.1]}}}\n"
     for gateway in (await gateway_for(upstream), await gateway_for(None, ready=False, config=only_profiles)):
         for path in ("/v1/sessions/other", "/v1/sessions/other/messages"):

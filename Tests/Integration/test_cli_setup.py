@@ -90,14 +90,14 @@ async def test_init_asks_on_a_terminal(tmp_path):
 
 
 @pytest.mark.parametrize("answers", [b"\n", b"\x04"])
-async def test_init_writes_nothing_without_an_answer(tmp_path, answers):
+async def test_init_writes_nothing_without_input(tmp_path, answers):
     status, output = await on_a_terminal("init", tmp_path / "asked.yaml", answers=answers)
     assert status == 64
     assert "nothing is written" in output
     assert not (tmp_path / "asked.yaml").exists()
 
 
-async def test_a_token_on_a_terminal_comes_with_what_to_do_with_it():
+async def test_a_token_on_a_terminal_is_printed_with_instructions():
     status, output = await on_a_terminal("token", "me")
     assert status == 0
     assert "authentication.tokens" in output
@@ -146,7 +146,7 @@ def test_bash_completes_commands_flags_and_values(words, expected):
     assert set(done.stdout.split()) == expected, done.stderr
 
 
-async def test_completion_and_man_say_what_they_accept():
+async def test_completion_and_man_list_the_accepted_operands():
     for words, reason in (
         (["completion"], "bash, zsh or fish"),
         (["completion", "sh"], "bash, zsh or fish"),
@@ -176,7 +176,7 @@ def test_each_command_has_a_manual_page():
             assert (done.returncode, done.stderr) == (0, ""), name
 
 
-async def test_a_token_goes_to_a_new_file_that_only_its_owner_can_read(tmp_path):
+async def test_a_token_is_written_to_a_new_file_that_only_its_owner_can_read(tmp_path):
     path = tmp_path / "me.token"
     status, line, err = await run("token", "me", "--out", path)
     assert (status, err) == (0, "")

@@ -147,7 +147,7 @@ async def test_a_lease_is_extended_while_the_command_runs(gateway, client, upstr
     assert (state["lag"], state["leases"]) == (0, 0)
 
 
-async def test_a_signal_lets_running_commands_end_and_takes_no_more(gateway, upstream, start, tmp_path):
+async def test_after_a_signal_running_commands_finish_and_no_others_start(gateway, upstream, start, tmp_path):
     script = f"echo $(cat); while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
     work = await start(Work("--url", gateway.url(), "workers", "--parallel", "2", "--", "sh", "-c", script))
     await work.receives(gateway)
@@ -162,7 +162,7 @@ async def test_a_signal_lets_running_commands_end_and_takes_no_more(gateway, ups
     assert (state["lag"], state["leases"]) == (1, 0), "the third is for another worker"
 
 
-async def test_a_second_signal_is_passed_on(gateway, upstream, start):
+async def test_a_second_signal_is_sent_to_the_commands(gateway, upstream, start):
     work = await start(
         Work("--url", gateway.url(), "workers", "--", "sh", "-c", "echo begun; while :; do sleep 0.05; done")
     )
@@ -177,7 +177,7 @@ async def test_a_second_signal_is_passed_on(gateway, upstream, start):
     assert (await consumer(gateway))["leases"] == 0
 
 
-async def test_a_gateway_that_restarts_is_found_again(gateway_for, upstream, start):
+async def test_work_reconnects_after_a_restart_of_the_gateway(gateway_for, upstream, start):
     gateway = await gateway_for(upstream)
     port = gateway.address()[1]
     work = await start(Work("--url", gateway.url(), "workers", "--", "cat"))
@@ -207,7 +207,7 @@ async def test_a_consumer_that_exists_keeps_its_settings_without_flags(gateway, 
     assert (after["visibility"], after["topics"], after["max_deliveries"]) == ("8s", ["a"], 9)
 
 
-async def test_what_is_wrong_with_work_is_said(gateway):
+async def test_errors_in_the_use_of_work_are_explained(gateway):
     url = ("--url", gateway.url())
     for words, reason in (
         (["w"], "needs a name and a command"),

@@ -37,7 +37,7 @@ async def test_gateways_whose_clocks_differ_send_a_repeated_post_once(replicas_f
     assert sorted(recorder.received) == sorted([*texts, "last"])
 
 
-async def test_a_clock_that_is_set_and_a_restart_end_no_key(gateway_for, upstream, tmp_path):
+async def test_neither_a_set_clock_nor_a_restart_ends_a_key(gateway_for, upstream, tmp_path):
     clock = ShiftedClock(tmp_path)
     config = f"store: {{engine: sqlite, path: '{tmp_path}/store.db'}}\n"
     key = {"Idempotency-Key": "k"}

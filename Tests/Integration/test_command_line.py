@@ -19,7 +19,7 @@ USAGE, UNAVAILABLE, CONFIG = 64, 69, 78
 ANY_PORT = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
 
 
-async def test_version_is_one_line():
+async def test_version_prints_one_line():
     status, out, err = await run("version")
     assert status == 0
     assert re.fullmatch(r"drawbridge \d+\.\d+\.\d+.*\n", out)
@@ -27,7 +27,7 @@ async def test_version_is_one_line():
 
 
 @pytest.mark.parametrize("command", [["serve"], ["demo"], ["check-config"], ["healthcheck"], ["tail"]])
-async def test_help_teaches_by_example(command):
+async def test_help_has_examples(command):
     status, out, _ = await run(*command, "--help")
     assert status == 0
     assert "\n  " + " ".join(["drawbridge", *command]) in out, "no line to paste"
@@ -41,7 +41,7 @@ async def test_help_teaches_by_example(command):
         (["serve", "--upstream"], "--upstream"),
     ],
 )
-async def test_a_wrong_command_line_is_64_and_names_what_would_be_right(arguments, hint):
+async def test_a_wrong_command_line_exits_with_64_and_says_what_is_accepted(arguments, hint):
     status, out, err = await run(*arguments)
     assert status == USAGE
     assert out == ""
@@ -52,7 +52,7 @@ async def test_a_wrong_command_line_is_64_and_names_what_would_be_right(argument
     ("flag", "value"),
     [("--loops", "many"), ("--listen", "nonsense"), ("--log-level", "loud"), ("--upstream", "nonsense")],
 )
-async def test_a_flag_with_a_wrong_value_is_named(flag, value):
+async def test_an_error_names_the_flag_with_a_wrong_value(flag, value):
     status, out, err = await run("serve", "--upstream", "ws://127.0.0.1:1/", *ANY_PORT, flag, value)
     assert status in (USAGE, CONFIG)
     assert out == ""
@@ -67,7 +67,7 @@ async def test_serve_without_an_upstream_says_how_to_name_one():
 
 
 @pytest.mark.parametrize("url", ["http://x/", "nonsense", "ws://", "ws://x:99999/", "ws://user name/", "wss://x/#part"])
-async def test_an_upstream_that_is_no_websocket_url_is_refused(url):
+async def test_an_upstream_that_is_not_a_websocket_url_is_refused(url):
     status, _, err = await run("serve", "--upstream", url, *ANY_PORT)
     assert status in (USAGE, CONFIG)
     assert "upstream" in err
@@ -87,7 +87,7 @@ BAD_CONFIGURATIONS = {
 
 @pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
 @pytest.mark.parametrize("command", ["check-config", "serve"])
-async def test_a_bad_configuration_is_78_with_file_line_and_column(tmp_path, name, command):
+async def test_an_invalid_configuration_exits_with_78_and_file_line_and_column(tmp_path, name, command):
     text, line, column, hint = BAD_CONFIGURATIONS[name]
     path = tmp_path / "bad.yaml"
     path.write_text(text)
@@ -97,7 +97,7 @@ async def test_a_bad_configuration_is_78_with_file_line_and_column(tmp_path, nam
     assert hint in err
 
 
-async def test_a_configuration_file_that_is_not_there_is_named(tmp_path):
+async def test_an_error_names_the_missing_configuration_file(tmp_path):
     status, _, err = await run("check-config", "--config", tmp_path / "absent.yaml")
     assert status in (66, CONFIG)
     assert "absent.yaml" in err
@@ -163,12 +163,12 @@ async def test_variables_of_kubernetes_services_are_ignored_and_unknown_ones_log
     assert "warning: environment variable DRAWBRIDGE_UPSTREAM_TTL" in err
 
 
-async def test_a_setting_from_the_environment_is_as_good_as_a_flag(start, upstream, tmp_path):
+async def test_a_setting_may_be_a_variable_or_a_flag(start, upstream, tmp_path):
     gateway = await start(Gateway(env={"DRAWBRIDGE_UPSTREAM_URL": upstream.url}, folder=tmp_path))
     await gateway.ready()
 
 
-async def test_a_port_that_is_taken_is_told_with_its_address(upstream):
+async def test_an_error_names_the_address_that_is_in_use(upstream):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         status, out, err = await run(
@@ -178,14 +178,14 @@ async def test_a_port_that_is_taken_is_told_with_its_address(upstream):
     assert address in out + err
 
 
-async def test_healthcheck_asks_the_management_listener(gateway):
+async def test_healthcheck_uses_the_management_listener(gateway):
     host, port = gateway.address("management")
     status, _, err = await run("healthcheck", "--management", f"{host}:{port}")
     assert status == 0, err
 
 
 @pytest.mark.parametrize("management", ["unix", "[::1]:0"])
-async def test_healthcheck_asks_listeners_of_every_kind(start, upstream, tmp_path, management):
+async def test_healthcheck_uses_listeners_of_every_kind(start, upstream, tmp_path, management):
     if management == "unix":
         management = f"unix:{tmp_path}/management"
     gateway = await start(Gateway("--upstream", upstream.url, "--management", management, folder=tmp_path))
@@ -241,7 +241,7 @@ async def test_the_demo_says_that_its_upstream_is_built_in():
     assert "its upstream is built in" in err
 
 
-async def test_healthcheck_fails_where_nobody_answers():
+async def test_healthcheck_fails_without_a_response():
     address = f"127.0.0.1:{reserve_port()}"
     status, _, err = await run("healthcheck", "--management", address)
     assert status != 0
@@ -258,7 +258,7 @@ async def test_the_demo_connects_to_no_session_of_the_file(start, tmp_path):
     assert production.requests == []
 
 
-async def test_the_demo_bridges_without_anything_else(start, curl):
+async def test_the_demo_works_without_other_programs(start, curl):
     gateway = await start(Gateway("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0", command="demo"))
     await gateway.ready()
     client = gateway.client()
@@ -279,7 +279,7 @@ async def test_the_demo_bridges_without_anything_else(start, curl):
     assert figures.json["payloads"] is True
 
 
-async def test_startup_is_one_json_line_for_each_listener(gateway):
+async def test_the_start_logs_one_json_line_for_each_listener(gateway):
     addresses = [record for record in gateway.records if record.get("message") == "listening"]
     assert len(addresses) == 2
     assert all(json.dumps(record) for record in addresses)

@@ -107,7 +107,7 @@ async def holds(gateway, count):
     await eventually(is_held, what=f"{count} receives are held")
 
 
-async def test_a_reader_that_is_superseded_ends_and_nothing_is_lost(gateway, upstream, client):
+async def test_a_superseded_reader_ends_without_loss(gateway, upstream, client):
     await put(client, "reader", start="earliest")
     received = []
     cursor = {}
@@ -124,7 +124,7 @@ async def test_a_reader_that_is_superseded_ends_and_nothing_is_lost(gateway, ups
     assert received == [f"push {turn}" for turn in range(5)]
 
 
-async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gateway, upstream, client):
+async def test_a_held_receive_ends_for_pushes_releases_and_expired_leases(gateway, upstream, client):
     await put(client, "workers", share=True, visibility="300ms", max_deliveries=9)
     worker = asyncio.create_task(receive(client, "workers", wait=30))
     await holds(gateway, 1)
@@ -142,7 +142,7 @@ async def test_a_held_worker_is_woken_by_pushes_releases_and_expired_leases(gate
     assert last["deliveries"] == 3
 
 
-async def test_a_held_worker_is_told_what_retention_removes_while_nothing_else_happens(gateway_for, upstream):
+async def test_a_held_receive_reports_what_retention_removes(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_AGE": "1s"})
     client = gateway.client()
     await put(client, "workers", share=True, order_by="/key", visibility="1h")
@@ -154,7 +154,7 @@ async def test_a_held_worker_is_told_what_retention_removes_while_nothing_else_h
     assert (batch["messages"], batch["gap"]["missed"], batch["gap"]["reason"]) == ([], 2, "retention")
 
 
-async def test_a_consumer_that_is_not_used_is_removed(client):
+async def test_an_unused_consumer_is_removed(client):
     await put(client, "brief", idle="1s")
     await put(client, "kept", idle="1m")
 
@@ -166,7 +166,7 @@ async def test_a_consumer_that_is_not_used_is_removed(client):
     (await receive(client, "brief", wait=0)).problem(404)
 
 
-async def test_a_consumer_is_removed_after_a_receive_that_was_held_for_longer(client):
+async def test_a_consumer_is_removed_even_after_a_receive_held_longer_than_its_idle_time(client):
     await put(client, "brief", share=True, idle="1s")
     # The wait is longer than the time after which the timer looks for idle consumers.
     assert (await receive(client, "brief", wait="1500ms")).status == 200
@@ -177,7 +177,7 @@ async def test_a_consumer_is_removed_after_a_receive_that_was_held_for_longer(cl
     await eventually(is_removed, what="the consumer is removed")
 
 
-async def test_the_limits_of_consumers_and_leases_are_crossed(upstream, client):
+async def test_the_limits_of_consumers_and_leases_apply(upstream, client):
     for index in range(999):
         await put(client, f"c{index}")
     await put(client, "workers", share=True)
@@ -230,7 +230,7 @@ async def test_readers_that_take_over_while_pushes_arrive_lose_nothing(gateway, 
     assert received == list(range(count))
 
 
-async def test_a_worker_whose_connection_ends_takes_no_lease(gateway, upstream, client, curl):
+async def test_a_disconnected_worker_takes_no_lease(gateway, upstream, client, curl):
     await put(client, "workers", share=True)
     process, reading = await run(curl, "-sS", "-X", "POST", f"{gateway.url()}/v1/consumers/workers/receive?wait=30")
     await holds(gateway, 1)

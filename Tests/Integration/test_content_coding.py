@@ -19,14 +19,14 @@ async def test_a_packed_message_arrives_unpacked(coding, client, upstream):
     assert await upstream.has_received(1) == [TEXT]
 
 
-async def test_members_of_gzip_in_a_row_are_one_message(client, upstream):
+async def test_consecutive_gzip_members_are_one_message(client, upstream):
     packed = gzip.compress(TEXT.encode()) + gzip.compress(b", and more")
     assert (await post(client, packed, ["gzip"])).status == 202
     assert await upstream.has_received(1) == [TEXT + ", and more"]
 
 
 @pytest.mark.parametrize("coding", [["identity"], ["identity", "identity"], [""]])
-async def test_no_coding_at_all_may_be_spelled_out(coding, client, upstream):
+async def test_identity_content_codings_are_accepted(coding, client, upstream):
     assert (await post(client, TEXT.encode(), coding)).status == 202
     assert await upstream.has_received(1) == [TEXT]
 
@@ -45,7 +45,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_unpacked_is_refused_and_told(name, client, upstream):
+async def test_a_body_that_cannot_be_unpacked_is_refused_with_the_reason(name, client, upstream):
     body, coding, status, told = REFUSED[name]
     assert told in (await post(client, body, coding)).problem(status)["detail"]
     await client.accepted("honest")

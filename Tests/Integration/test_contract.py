@@ -23,7 +23,7 @@ QUICK = {"DRAWBRIDGE_DELIVERY_WAIT": "0s", "DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT": "
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("state", ["connected", "not connected", "authenticated"])
-async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, tokens, state):
+async def test_schemathesis_finds_no_fault(gateway_for, start, tmp_path, tokens, state):
     upstream = await start(Upstream())
     if state == "not connected":
         await upstream.kill()
@@ -40,7 +40,7 @@ async def test_schemathesis_finds_nothing(gateway_for, start, tmp_path, tokens, 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("engine", ["sqlite", "redis, holder", "redis, follower"])
-async def test_schemathesis_finds_nothing_with_any_store(
+async def test_schemathesis_finds_no_fault_with_any_store(
     gateway_for, upstream, store_path, replicas_for, tmp_path, engine
 ):
     if engine == "sqlite":

@@ -45,7 +45,7 @@ def token(tmp_path):
     return path
 
 
-async def test_the_queue_waits_until_the_opening_is_done(convention, gateway_for, token):
+async def test_the_queue_waits_for_the_end_of_the_setup(convention, gateway_for, token):
     gate = asyncio.Event()
 
     async def converse(conversation):
@@ -71,9 +71,7 @@ async def test_the_queue_waits_until_the_opening_is_done(convention, gateway_for
     assert (await client.poll(cursor="earliest", wait=10)).payloads == ["news that came meanwhile"]
 
 
-async def test_a_connection_that_ends_during_the_opening_and_has_brought_pushes_leaves_a_gap_after_them(
-    convention, gateway_for
-):
+async def test_pushes_of_a_connection_that_ends_during_the_setup_are_followed_by_a_gap(convention, gateway_for):
     async def converse(conversation):
         # The first connection ends after it has brought a push.
         if len(upstream.conversations) == 1:
@@ -101,7 +99,7 @@ async def test_a_connection_that_ends_during_the_opening_and_has_brought_pushes_
     assert second.payloads == ["later"]
 
 
-async def test_a_secret_is_read_again_at_each_dial(convention, gateway_for, token):
+async def test_a_secret_is_read_for_each_connection_attempt(convention, gateway_for, token):
     tokens = []
 
     async def converse(conversation):
@@ -147,7 +145,7 @@ async def test_refused_credentials_are_tried_once_more_and_then_parked(conventio
     )
 
 
-async def test_an_opening_without_its_answer_fails_and_says_which(convention, gateway_for):
+async def test_a_setup_without_a_response_fails_and_names_the_step(convention, gateway_for):
     upstream = await convention(listen)
     config = "upstream: {on_open: [{send: hello}, {send: login, expect: welcome, timeout: 200ms}]}\n"
     gateway = await gateway_for(upstream, config=config, ready=False)
@@ -160,7 +158,7 @@ async def test_an_opening_without_its_answer_fails_and_says_which(convention, ga
 
 
 @pytest.mark.parametrize("answer", ["{}", "not JSON", '{"type":"hello"}'])
-async def test_an_answer_that_lacks_what_the_next_message_needs_fails_the_opening(convention, gateway_for, answer):
+async def test_a_response_without_a_value_for_the_next_message_fails_the_setup(convention, gateway_for, answer):
     async def converse(conversation):
         await conversation.say(answer)
         await listen(conversation)
@@ -176,7 +174,7 @@ async def test_an_answer_that_lacks_what_the_next_message_needs_fails_the_openin
 # -- Heartbeats -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_heartbeat_of_the_upstream_is_answered_with_its_own_token(convention, gateway_for):
+async def test_the_reply_to_an_upstream_heartbeat_has_its_token(convention, gateway_for):
     pings = ['{"ping":1492420473027}', '{"ping": 9007199254740993.10 }', '{"ping":"a\\u0022b"}']
 
     async def converse(conversation):
@@ -206,7 +204,7 @@ upstream:
 """
 
 
-async def test_our_heartbeats_are_counted_and_their_answers_reach_nobody(convention, gateway_for):
+async def test_heartbeats_are_counted_and_their_replies_are_not_pushes(convention, gateway_for):
     async def converse(conversation):
         while True:
             number = json.loads(await conversation.hear())["n"]
@@ -222,7 +220,7 @@ async def test_our_heartbeats_are_counted_and_their_answers_reach_nobody(convent
     assert len(upstream.conversations) == 1
 
 
-async def test_an_unanswered_heartbeat_ends_the_connection_and_not_the_next_one(convention, gateway_for):
+async def test_a_missing_heartbeat_reply_ends_its_own_connection_only(convention, gateway_for):
     async def converse(conversation):
         answers = len(upstream.conversations) > 1
         while True:
@@ -240,7 +238,7 @@ async def test_an_unanswered_heartbeat_ends_the_connection_and_not_the_next_one(
     assert len(upstream.conversations) == 2
 
 
-async def test_an_upstream_whose_own_heartbeat_stays_away_is_dialled_again(convention, gateway_for):
+async def test_a_missing_heartbeat_of_the_upstream_causes_a_reconnect(convention, gateway_for):
     async def converse(conversation):
         await conversation.say("beat")
         await listen(conversation)
@@ -319,7 +317,7 @@ upstream:
     assert payloads == ["täglich", binary, "plain text"]
 
 
-async def test_what_is_not_packed_as_announced_is_delivered_as_it_came(convention, gateway_for):
+async def test_a_payload_that_cannot_be_unpacked_is_delivered_unchanged(convention, gateway_for):
     # The data is compressed only once. Its header contains the time, so a second result would differ.
     cut = gzip.compress(b"cut short")[:-4]
 
@@ -362,7 +360,7 @@ async def test_a_payload_that_grows_beyond_the_limit_ends_the_connection(convent
 # -- Cursor -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_new_connection_asks_for_what_came_after_the_last_push(convention, gateway_for):
+async def test_a_new_connection_requests_the_messages_after_the_last_push(convention, gateway_for):
     async def converse(conversation):
         if len(upstream.conversations) == 1:
             await conversation.hear()
@@ -400,7 +398,7 @@ def sub(channel, **more):
     return json.dumps({"op": "sub", "ch": channel, **more})
 
 
-async def test_subscriptions_are_made_again_before_the_queue(convention, gateway_for):
+async def test_subscriptions_are_repeated_before_the_queue(convention, gateway_for):
     async def converse(conversation):
         while True:
             if (await conversation.hear()) == "drop d":
@@ -425,7 +423,7 @@ async def test_subscriptions_are_made_again_before_the_queue(convention, gateway
     assert await upstream.has_heard(4) == ["hello", sub("c"), sub("a", depth=5), "after"]
 
 
-async def test_subscriptions_that_fill_a_write_do_not_hold_the_queue_up(convention, gateway_for):
+async def test_subscriptions_that_fill_a_write_do_not_block_the_queue(convention, gateway_for):
     async def converse(conversation):
         while True:
             await conversation.hear()
@@ -453,7 +451,7 @@ async def test_subscriptions_that_fill_a_write_do_not_hold_the_queue_up(conventi
     assert await upstream.has_heard(5) == ["hello", *subscriptions, "after"]
 
 
-async def test_a_subscription_that_waits_in_the_queue_is_made_once(convention, gateway_for):
+async def test_a_queued_subscription_is_sent_once(convention, gateway_for):
     upstream = await convention(listen)
     port = upstream.port
     gateway = await gateway_for(upstream, config=SUBSCRIPTIONS)
@@ -477,7 +475,7 @@ async def test_a_subscription_that_waits_in_the_queue_is_made_once(convention, g
         await again.stop()
 
 
-async def test_a_subscription_that_is_sent_again_from_the_queue_is_made_once(convention, gateway_for):
+async def test_a_subscription_that_returns_to_the_queue_is_sent_once(convention, gateway_for):
     async def converse(conversation):
         while await conversation.hear() != sub("a") or len(upstream.conversations) > 1:
             pass
@@ -493,7 +491,7 @@ async def test_a_subscription_that_is_sent_again_from_the_queue_is_made_once(con
     assert await upstream.has_heard(3) == ["hello", sub("a"), "last"]
 
 
-async def test_a_subscription_that_is_too_large_for_the_upstream_is_not_made_again(convention, gateway_for):
+async def test_a_subscription_that_is_too_large_for_the_upstream_is_not_repeated(convention, gateway_for):
     upstream = await convention(listen, max_size=1_000, compression=None)
     gateway = await gateway_for(upstream, config=SUBSCRIPTIONS)
     client = gateway.client()
@@ -536,7 +534,7 @@ upstream:
     assert await upstream.has_heard(2) == [posted, "last"]
 
 
-async def test_what_is_kept_of_subscriptions_is_bounded(convention, gateway_for):
+async def test_the_number_of_kept_subscriptions_is_limited(convention, gateway_for):
     upstream = await convention(listen)
     config = SUBSCRIPTIONS + "    entries: 3\n"
     gateway = await gateway_for(upstream, config=config)
@@ -563,7 +561,7 @@ upstream:
 
 
 @pytest.mark.parametrize("source", ["env", "file", "command"])
-async def test_a_credential_goes_into_header_and_query(convention, gateway_for, tmp_path, source):
+async def test_a_credential_is_sent_in_a_header_and_in_the_query(convention, gateway_for, tmp_path, source):
     secret = 'tö"k&n =/'
     path = tmp_path / "credential"
     path.write_text(secret + "\n")
@@ -622,7 +620,7 @@ async def test_a_refused_credential_is_read_again_once_and_then_parked(conventio
         ("['yes']", "more than 65536 bytes"),
     ],
 )
-async def test_a_command_that_gives_no_credential_fails_the_dial_and_says_so(convention, gateway_for, command, told):
+async def test_a_command_without_a_credential_fails_the_attempt_with_the_reason(convention, gateway_for, command, told):
     upstream = await convention(listen)
     config = """
 upstream: {credential: {command: %s, timeout: 500ms, header: "Authorization: ${credential}"}}
@@ -637,7 +635,7 @@ upstream: {credential: {command: %s, timeout: 500ms, header: "Authorization: ${c
     assert "half" not in gateway.output
 
 
-async def test_a_credential_goes_to_no_other_origin(convention, gateway_for):
+async def test_a_credential_is_not_sent_to_another_origin(convention, gateway_for):
     stranger = await convention(listen)
 
     def redirect(connection, request):
@@ -679,7 +677,7 @@ upstream:
         ("{heartbeat: {ping: false}, queue: {redeliver: unconfirmed}}", "upstream.heartbeat.ping"),
     ],
 )
-async def test_settings_that_make_no_sense_together_are_told(tmp_path, setting, told):
+async def test_settings_that_contradict_each_other_are_reported(tmp_path, setting, told):
     path = tmp_path / "drawbridge.yaml"
     path.write_text(f"upstream: {setting if setting.startswith('{') else '{' + setting + '}'}\n")
     arguments = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0", "--upstream", "ws://127.0.0.1:1/")

@@ -82,7 +82,7 @@ def failures(results):
 
 
 @pytest.mark.parametrize("split", ["whole", "byte", "random"])
-async def test_http_requests_by_the_letter(impatient, tmp_path, measured, split):
+async def test_requests_of_the_corpus_follow_the_rfc(impatient, tmp_path, measured, split):
     results, out = await http_cases(impatient, tmp_path, "rfc", split)
     failed = failures(results)
     assert len(results) > 150
@@ -94,7 +94,7 @@ async def test_http_requests_by_the_letter(impatient, tmp_path, measured, split)
 
 
 @pytest.mark.parametrize("split", ["whole", "byte", "random"])
-async def test_http_requests_as_a_hardened_edge(impatient, tmp_path, measured, split):
+async def test_requests_of_the_corpus_follow_the_rules_of_a_hardened_edge(impatient, tmp_path, measured, split):
     results, _ = await http_cases(impatient, tmp_path, "hardened", split)
     failed = failures(results)
     assert len(results) > 150
@@ -111,7 +111,7 @@ def strictly(text):
     return json.loads(text, parse_int=str, parse_float=str, parse_constant=refuse)
 
 
-async def test_json_of_the_upstream_is_told_from_text_that_only_looks_like_it(gateway, upstream, measured):
+async def test_valid_json_of_the_upstream_is_distinguished_from_similar_text(gateway, upstream, measured):
     """Compares the gateway with a parser: responses contain a JSON push as JSON, and any other push as a string."""
     cases = [json.loads(line) for line in (SHARED / "corpora/json_corpus.jsonl").read_text().splitlines()]
     texts = []

@@ -111,7 +111,7 @@ async def hold(gateway, upstream, token):
 # ------------------------------------------------------------------------------------------------------------- Expiry
 
 
-async def test_what_is_held_ends_when_its_token_expires(silent, issuer):
+async def test_held_requests_end_when_their_token_expires(silent, issuer):
     gateway, upstream = await silent(issuer.settings())
     client = gateway.client()
     token = issuer.token(exp=time.time() + 3, scope="send receive call")
@@ -197,7 +197,7 @@ async def test_a_stream_that_ends_with_its_token_gives_its_position(gateway_for,
     assert rest.json["gap"] is None
 
 
-async def test_what_is_held_gets_no_push_after_its_token_is_removed(gateway_for, upstream, tokens):
+async def test_held_requests_get_no_push_after_their_token_is_removed(gateway_for, upstream, tokens):
     token, other = tokens.add("a", scopes="receive"), tokens.add("b", scopes="receive")
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     client = gateway.client()
@@ -232,7 +232,7 @@ async def test_what_is_held_gets_no_push_after_its_token_is_removed(gateway_for,
     assert [message["deliveries"] for message in answer.json["messages"]] == [1]
 
 
-async def test_only_a_request_that_has_done_nothing_gets_401_after_its_token_is_removed(silent, tokens):
+async def test_only_a_request_without_an_effect_gets_401_after_its_token_is_removed(silent, tokens):
     token, other = tokens.add("a", scopes=SCOPES), tokens.add("b", scopes=SCOPES)
     gateway, upstream = await silent(with_tokens(tokens))
     client = gateway.client()
@@ -303,7 +303,7 @@ async def are_refused_without_effect(gateway, upstream, requests, other):
 
 
 @pytest.mark.parametrize("store", [False, True])
-async def test_a_slow_body_does_nothing_after_its_token_is_removed(silent, tokens, tmp_path, store):
+async def test_a_slow_body_has_no_effect_after_its_token_is_removed(silent, tokens, tmp_path, store):
     token, other = tokens.add("a", scopes="send,receive,call,admin"), tokens.add("b", scopes="send,receive")
     env = with_tokens(tokens)
     if store:
@@ -316,7 +316,7 @@ async def test_a_slow_body_does_nothing_after_its_token_is_removed(silent, token
     await are_refused_without_effect(gateway, upstream, requests, other)
 
 
-async def test_a_slow_body_does_nothing_after_its_token_has_expired(silent, issuer):
+async def test_a_slow_body_has_no_effect_after_its_token_has_expired(silent, issuer):
     gateway, upstream = await silent(issuer.settings())
     client = gateway.client()
     scope = "send receive call admin"
@@ -334,7 +334,7 @@ async def test_a_slow_body_does_nothing_after_its_token_has_expired(silent, issu
 # ------------------------------------------------------------------------------------------------------- Late replies
 
 
-async def test_a_late_reply_is_shown_to_the_client_that_has_called(silent, tokens):
+async def test_only_the_client_of_a_call_sees_its_late_reply(silent, tokens):
     names = {"caller": "call", "sender": "send", "other": SCOPES}
     of = {name: tokens.add(name, scopes=scopes) for name, scopes in names.items()}
     gateway, upstream = await silent(with_tokens(tokens))
@@ -467,7 +467,7 @@ async def test_only_a_valid_certificate_with_a_name_of_a_rule_is_a_credential(
     assert counted["drawbridge_requests_unauthenticated_total", 'reason="unknown-certificate"'] == 10
 
 
-async def test_what_is_held_ends_when_its_certificate_expires(certified, authority):
+async def test_held_requests_end_when_their_certificate_expires(certified, authority):
     gateway = await certified()
     # Certificates begin an hour ago.
     client = authority.issue("URI:spiffe://example/readers/7", for_clients=True, days=(3600 + 4) / 86_400)

@@ -44,7 +44,7 @@ async def first_bytes(*arguments):
         await process.wait()
 
 
-async def test_a_bare_post_and_a_poll_from_the_earliest(gateway, upstream, curl):
+async def test_curl_posts_and_polls_from_the_earliest_message(gateway, upstream, curl):
     told = json.loads(await run(curl, "-sS", "-d", "hello", f"{gateway.url()}/v1/messages"))
     assert told["id"]
     assert await upstream.has_received(1) == ["hello"]
@@ -53,7 +53,7 @@ async def test_a_bare_post_and_a_poll_from_the_earliest(gateway, upstream, curl)
     assert [message["data"] for message in answer["messages"]] == ["hello, curl"]
 
 
-async def test_a_large_post_with_the_expectation_curl_adds(gateway, upstream, curl, tmp_path):
+async def test_a_large_post_of_curl_expects_100_continue(gateway, upstream, curl, tmp_path):
     # Above a mebibyte, curl sends 'Expect: 100-continue' and waits for the response.
     body = tmp_path / "body"
     body.write_bytes(bytes(range(256)) * 8192)
@@ -63,7 +63,7 @@ async def test_a_large_post_with_the_expectation_curl_adds(gateway, upstream, cu
     assert await upstream.has_received(1) == [body.read_bytes()]
 
 
-async def test_a_curl_that_keeps_the_etag_misses_nothing_from_its_first_poll_on(gateway, upstream, curl, tmp_path):
+async def test_a_curl_that_keeps_the_etag_misses_no_push(gateway, upstream, curl, tmp_path):
     position = tmp_path / "position"
     poll = [curl, "-sS", "--etag-compare", position, "--etag-save", position, f"{gateway.url()}/v1/messages?wait=0"]
     # Without a stored position, curl sends `If-None-Match: ""`. It stores the tag of a 200 response, but not of a 304
@@ -75,7 +75,7 @@ async def test_a_curl_that_keeps_the_etag_misses_nothing_from_its_first_poll_on(
     assert ([message["data"] for message in answer["messages"]], answer["gap"]) == (["first"], None)
 
 
-async def test_http_1_0(gateway, curl):
+async def test_an_http_1_0_client_is_served(gateway, curl):
     out = await run(curl, "-sS", "--http1.0", "-i", f"{gateway.url()}/v1/messages?wait=0")
     assert out.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 "))
 
@@ -88,12 +88,12 @@ async def test_one_connection_serves_many_requests(gateway, curl):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_page_shows_curl(page):
+def test_every_page_has_an_example_with_curl(page):
     assert len(lines(page)) >= 4
 
 
 @pytest.mark.parametrize(("page", "line"), LINES)
-async def test_every_line_of_the_page_works(page, line, gateway, curl, tmp_path):
+async def test_every_command_of_the_page_works(page, line, gateway, curl, tmp_path):
     client = gateway.client()
     (tmp_path / "file").write_bytes(b"\x00\xff")
     (tmp_path / "lines").write_text('"one"\n{"two": 2}\n')

@@ -42,7 +42,7 @@ async def test_retention_by_bytes_drops_the_oldest(gateway_for, upstream):
     assert batch.payloads[-1].startswith("039")
 
 
-async def test_retention_goes_on_after_the_upstream_was_away(gateway_for, upstream):
+async def test_retention_continues_after_an_outage_of_the_upstream(gateway_for, upstream):
     """Each loss of the upstream adds a gap to the buffer. A gap is no message and keeps no older message there."""
     config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  bytes: 64KiB\n"
     gateway = await gateway_for(None, config=config)
@@ -66,7 +66,7 @@ async def test_retention_goes_on_after_the_upstream_was_away(gateway_for, upstre
     assert (await client.poll(last=2, wait=0)).payloads == [f"2/{i:03} " + "x" * 4096 for i in (38, 39)]
 
 
-async def test_a_start_beyond_what_is_kept_has_a_gap(gateway_for, upstream):
+async def test_a_start_before_the_oldest_kept_push_has_a_gap(gateway_for, upstream):
     config = f"upstream:\n  url: {upstream.url}\ndelivery:\n  messages: 10\n"
     client = (await gateway_for(None, config=config)).client()
     await upstream.push(*(f"message {i}" for i in range(10)))
@@ -82,7 +82,7 @@ async def test_a_start_beyond_what_is_kept_has_a_gap(gateway_for, upstream):
         assert (await client.poll(cursor=batch.cursor, wait=0)).gap is None
 
 
-async def test_a_step_of_the_clock_drops_nothing_and_ends_nothing(gateway_for, upstream, tmp_path):
+async def test_a_step_of_the_clock_drops_no_push_and_ends_no_poll(gateway_for, upstream, tmp_path):
     clock = ShiftedClock(tmp_path)
     config = f"upstream:\n  url: {upstream.url}\n"
     client = (await gateway_for(None, config=config, env=clock.environment)).client()
@@ -102,7 +102,7 @@ async def test_a_step_of_the_clock_drops_nothing_and_ends_nothing(gateway_for, u
             assert len(message["time"]) == len("2026-11-21T09:30:00.125Z"), message["time"]
 
 
-async def test_a_cursor_from_before_a_restart_says_so_and_reading_goes_on(gateway_for, start):
+async def test_a_cursor_from_before_a_restart_has_a_gap_and_reading_continues(gateway_for, start):
     upstream = await start(Upstream())
     before = await gateway_for(upstream)
     client = before.client()
@@ -120,7 +120,7 @@ async def test_a_cursor_from_before_a_restart_says_so_and_reading_goes_on(gatewa
     assert (await client.poll(cursor=batch.cursor, wait=0)).gap is None
 
 
-async def test_a_restart_answers_an_old_cursor_at_once_even_with_nothing_to_give(gateway_for, upstream):
+async def test_an_old_cursor_after_a_restart_gets_its_gap_at_once(gateway_for, upstream):
     before = await gateway_for(upstream)
     cursor = await before.client().here()
     await before.stop()
@@ -129,9 +129,7 @@ async def test_a_restart_answers_an_old_cursor_at_once_even_with_nothing_to_give
     assert batch.gap == {"missed": None, "reason": "restart", "reasons": ["restart"]}
 
 
-async def test_what_an_upstream_may_have_sent_while_it_was_away_is_told_as_a_gap_or_nothing_is_missing(
-    gateway, upstream, client
-):
+async def test_pushes_before_and_after_an_outage_are_kept_in_order(gateway, upstream, client):
     """The upstream fails and returns. Every push that arrived is kept in order, before and after the gap."""
     cursor = await client.here()
     await upstream.push("before")

@@ -107,7 +107,7 @@ def test_the_proxy_accepts_its_file_without_a_warning(kind, tmp_path):
 
 
 @each_proxy_of(BALANCERS)
-async def test_a_gateway_with_the_demanded_settings_listens_where_the_proxy_connects(kind, tokens, tmp_path):
+async def test_the_gateway_listens_where_the_proxy_connects(kind, tokens, tmp_path):
     """The file has its original addresses here, which other tests replace."""
     path = tmp_path / "drawbridge.yaml"
     path.write_text(f"{settings(kind, tokens)}\nupstream: {{url: 'ws://x/'}}\n")
@@ -123,7 +123,7 @@ async def test_a_gateway_with_the_demanded_settings_listens_where_the_proxy_conn
         assert listeners[name] == [f"0.0.0.0:{port}" for port in ports], name
 
 
-async def test_a_post_a_poll_and_a_stream_pass(proxied, upstream):
+async def test_a_post_a_poll_and_a_stream_pass_through_the_proxy(proxied, upstream):
     gateway, client = proxied
     here = await client.here()
     await client.accepted("x" * (2 << 20))
@@ -154,7 +154,7 @@ async def held(gateway, count):
 
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedCaddy])
-async def test_the_gateway_knows_the_client_behind_two_proxies(kind, proxied_by):
+async def test_the_gateway_finds_the_client_behind_two_proxies(kind, proxied_by):
     """The client is the rightmost address that is not trusted.
 
     Each proxy appends its peer's address, and both proxies are trusted here. Caddy replaces the field.
@@ -192,7 +192,7 @@ async def hold_and_abort(client, gateway):
 
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind.passes_aborts])
-async def test_the_wait_of_a_client_that_is_gone_ends(kind, proxied_by):
+async def test_the_wait_of_a_disconnected_client_ends(kind, proxied_by):
     gateway, client = await proxied_by(kind)
     await hold_and_abort(client, gateway)
     await eventually(lambda: held(gateway, 0), what="the poll has ended")
@@ -208,7 +208,7 @@ class FlushingCaddy(DeployedCaddy):
 
 
 @each_proxy_of([*(kind for kind in DEPLOYED_PROXIES if not kind.passes_aborts), FlushingCaddy])
-async def test_a_client_that_is_gone_keeps_its_place_until_the_next_push(kind, proxied_by, upstream):
+async def test_the_poll_of_a_disconnected_client_counts_until_the_next_push(kind, proxied_by, upstream):
     gateway, client = await proxied_by(kind, DRAWBRIDGE_LIMITS_ADDRESS_HELD="1")
     await hold_and_abort(client, gateway)
     (await client.get(wait=50)).problem(429)
@@ -218,7 +218,7 @@ async def test_a_client_that_is_gone_keeps_its_place_until_the_next_push(kind, p
 
 
 @each_proxy
-async def test_the_stream_of_a_client_that_is_gone_ends_with_a_heartbeat(kind, proxied_by):
+async def test_the_stream_of_a_disconnected_client_ends_at_a_heartbeat(kind, proxied_by):
     gateway, client = await proxied_by(kind, DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT="1s")
 
     async def open_streams(count):
@@ -275,7 +275,7 @@ async def test_an_etag_that_apache_has_altered_continues(proxied_by, upstream):
 
 
 @each_proxy
-async def test_the_largest_body_passes(kind, proxied_by, upstream):
+async def test_the_largest_body_passes_through_the_proxy(kind, proxied_by, upstream):
     _, client = await proxied_by(kind)
     message = os.urandom(16 << 20)
     await client.accepted(message)
@@ -308,7 +308,7 @@ async def test_a_poll_is_held_for_longer_than_proxies_wait_by_default(proxied_by
 
 
 @each_proxy
-async def test_a_gateway_that_was_restarted_is_reached_again(kind, proxied_by, gateway_for, upstream):
+async def test_the_proxy_reaches_a_restarted_gateway(kind, proxied_by, gateway_for, upstream):
     listeners = {name: f"127.0.0.1:{reserve_port()}" for name in ("--listen", "--management")}
     arguments = [word for pair in listeners.items() for word in pair]
     gateway, client = await proxied_by(kind, *arguments)
@@ -423,7 +423,7 @@ async def test_messages_are_queued_while_the_upstream_is_down(kind, proxied_by, 
 
 
 @each_proxy_of([kind for kind in DEPLOYED_PROXIES if kind is not DeployedNginx])
-async def test_a_post_passes_beside_more_held_polls_than_a_proxy_has_connections_by_default(kind, proxied_by):
+async def test_a_post_passes_beside_more_held_polls_than_the_default_connections_of_a_proxy(kind, proxied_by):
     """The default limits are 1,024 connections in Envoy and 150 threads in Apache.
 
     The limit of nginx is outside of its file.

@@ -39,12 +39,12 @@ def addresses(prefix, network):
 # ------------------------------------------------------------------------------------------
 
 
-def test_compose_knows_every_member_of_the_file():
+def test_compose_accepts_every_member_of_the_file():
     # COMPOSE has its `<<` keys already merged, since the tool does not understand them.
     PyCompose.from_yaml(json.dumps(COMPOSE)).validate()
 
 
-def test_the_services_have_no_rights_that_they_do_not_need():
+def test_the_services_have_only_the_rights_that_they_need():
     for name, service in SERVICES.items():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -190,7 +190,7 @@ async def deployed(start, tmp_path, gateway_for, upstream):
         yield gateways, client, sentinel
 
 
-async def test_everything_runs_together(deployed, upstream):
+async def test_the_whole_deployment_runs(deployed, upstream):
     gateways, client, sentinel = deployed
 
     async def are_ready():

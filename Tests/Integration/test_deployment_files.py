@@ -70,12 +70,12 @@ def secrets(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.30", kubernetes_validate.latest_version()])
-def test_kubernetes_knows_every_member_of_the_manifests(version):
+def test_kubernetes_accepts_every_member_of_the_manifests(version):
     for each in MANIFESTS:
         kubernetes_validate.validate(each, version, strict=True)
 
 
-def test_the_manifests_name_what_is_there():
+def test_the_manifests_name_existing_objects():
     labels = pod()["metadata"]["labels"]
     ports = {port["name"] for port in container()["ports"]}
     for each in MANIFESTS:
@@ -100,7 +100,7 @@ def test_the_manifests_name_what_is_there():
     assert {str(Path(path).parent) for path in (TOKENS, UPSTREAM_TOKEN)} == {mounts["secrets"]}
 
 
-def test_the_pod_has_no_rights_that_it_does_not_need():
+def test_the_pod_has_only_the_rights_that_it_needs():
     """The profile `restricted` of the Pod Security Standards, and a read-only root file system."""
     spec = pod()["spec"]
     assert spec["automountServiceAccountToken"] is False
@@ -150,13 +150,13 @@ async def test_kubernetes_waits_for_the_whole_shutdown(tmp_path, secrets):
 # -- Compose ----------------------------------------------------------------------------------------------------------
 
 
-def test_compose_knows_every_member_of_the_file():
+def test_compose_accepts_every_member_of_the_file():
     PyCompose.from_yaml((DEPLOY / "compose/compose.yaml").read_text()).validate()
     with pytest.raises(ValueError, match="imag"):
         PyCompose.from_yaml("services: {a: {imag: x}}")
 
 
-def test_the_service_has_no_rights_that_it_does_not_need():
+def test_the_service_has_only_the_rights_that_it_needs():
     service = COMPOSE["services"]["drawbridge"]
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -172,7 +172,7 @@ async def test_compose_waits_for_the_whole_shutdown(tmp_path, secrets):
 # -- The image --------------------------------------------------------------------------------------------------------
 
 
-def test_hadolint_finds_nothing_in_the_dockerfile():
+def test_hadolint_finds_no_fault_in_the_dockerfile():
     hadolint = Path(sys.executable).parent / "hadolint"
     result = subprocess.run([hadolint, PROJECT / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, "")
@@ -264,7 +264,7 @@ async def test_systemd_waits_for_the_whole_shutdown(units, tmp_path):
     assert await shutdown_seconds(tmp_path, "upstream: {url: 'ws://x/'}\n") <= seconds(limit)
 
 
-def test_systemd_does_not_give_up_while_a_failure_may_pass(units):
+def test_systemd_restarts_the_service_while_a_failure_may_pass(units):
     """By default, systemd allows five starts in ten seconds (systemd.unit(5)). Afterwards, the socket fails, too."""
     unit = units["service"].read_text()
     assert "StartLimit" not in unit

@@ -12,7 +12,7 @@ POLL = b"GET /v1/messages?wait=55 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 STEPS = ["shutting down", "readiness fails, requests are served", "draining", "sending queued messages", "stopped"]
 
 
-async def test_readiness_fails_first_and_everything_is_served_until_the_pause_is_over(upstream, gateway_for):
+async def test_readiness_fails_first_and_requests_are_served_until_the_pause_ends(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_PAUSE": "10m"})
     poll = asyncio.create_task(gateway.client().get(wait=50))
     await eventually(lambda: holds(gateway, 1), what="the poll is held")
@@ -97,7 +97,7 @@ async def test_probes_are_served_and_a_late_post_is_sent_while_it_drains(upstrea
     writer.close()
 
 
-async def test_held_polls_are_released_one_after_another(upstream, gateway):
+async def test_held_polls_end_one_after_another_during_the_drain(upstream, gateway):
     async def poll():
         reader, writer = await asyncio.open_connection(*gateway.address())
         writer.write(POLL)
@@ -119,7 +119,7 @@ async def test_held_polls_are_released_one_after_another(upstream, gateway):
     assert await gateway.exit_status() == 0
 
 
-async def test_a_push_is_delivered_to_those_that_are_still_held(upstream, gateway_for):
+async def test_a_push_is_delivered_to_polls_that_are_still_held(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
     connections = [await asyncio.open_connection(*gateway.address()) for _ in range(400)]
     for _, writer in connections:
@@ -181,7 +181,7 @@ async def test_a_stream_ends_with_its_position(upstream, gateway):
     assert await gateway.exit_status() == 0
 
 
-async def test_the_end_comes_within_the_sum_of_its_limits(raw_upstream, gateway_for):
+async def test_the_shutdown_ends_within_the_sum_of_its_limits(raw_upstream, gateway_for):
     """The upstream does not read, and clients neither finish their requests nor read their responses."""
 
     async def deaf(reader, writer):

@@ -19,7 +19,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_every_error_is_a_problem(client, name):
+async def test_every_error_response_is_a_problem_document(client, name):
     method, path, status = CASES[name]
     answer = await client.request(method, path)
     problem = answer.problem(status)
@@ -39,14 +39,14 @@ async def test_every_error_has_its_own_request_id(client):
     assert len(ids) == 20
 
 
-async def test_head_is_get_without_the_body(client):
+async def test_head_responds_as_get_without_the_body(client):
     answer = await client.request("HEAD", "/v1/messages?wait=0")
     assert answer.status == 200
     assert answer.body == b""
     assert answer.headers["Gateway-Cursor"]
 
 
-async def test_an_error_tells_nothing_of_the_host(client, upstream):
+async def test_an_error_reveals_nothing_about_the_machine(client, upstream):
     await upstream.kill()
     answer = await client.send("x", headers={"TTL": "0"})
     text = answer.body.decode()
@@ -78,7 +78,7 @@ PROBLEMS_OF_HTTP = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS_OF_HTTP)
-async def test_an_error_of_http_has_a_type_of_its_own(gateway, name):
+async def test_an_http_error_has_its_own_problem_type(gateway, name):
     request, status, kind = PROBLEMS_OF_HTTP[name]
     answer = await exchange(gateway.address(), request)
     assert answer.statuses == [status]
@@ -104,7 +104,7 @@ async def test_every_path_refuses_parameters_that_it_does_not_take(gateway):
             assert "'colour'" in problem["detail"]
 
 
-async def test_a_line_of_a_batch_that_is_not_utf_8_is_named(client, upstream):
+async def test_an_error_names_the_line_of_a_batch_that_is_not_utf_8(client, upstream):
     body = b'{"a":1}\n\n\xff\xfe\nlast\n'
     problem = (await client.send(body, type="application/x-ndjson")).problem(400)
     assert "line 3" in problem["detail"]
@@ -139,7 +139,7 @@ async def test_a_problem_is_logged_under_its_request_id(gateway_for, upstream):
     assert "SECRET" not in gateway.output
 
 
-async def test_a_problem_of_the_gateway_is_logged_at_info_and_no_flood(gateway_for, upstream):
+async def test_a_problem_of_the_gateway_is_logged_at_info_with_a_limited_rate(gateway_for, upstream):
     await upstream.kill()
     gateway = await gateway_for(upstream, ready=False)
     client = gateway.client()

@@ -117,7 +117,7 @@ async def test_each_push_reaches_the_page_before_the_next(route, gateway, upstre
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name)
-async def test_it_resumes_wherever_its_connection_is_cut(route, gateway, upstream, start, listen, reach):
+async def test_an_event_source_resumes_wherever_its_connection_is_cut(route, gateway, upstream, start, listen, reach):
     cutter = await start(Cutter(await reach(route, gateway), CUTS, retries_soon=True))
     # There are enough pushes for all cuts, since each stream has up to three messages before its cut.
     pushed = [f"push {number}" for number in range(3 * len(CUTS))]
@@ -146,7 +146,7 @@ upstream:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name)
-async def test_it_resumes_with_a_topic_filter(route, gateway_for, upstream, start, listen, reach):
+async def test_an_event_source_resumes_with_a_topic_filter(route, gateway_for, upstream, start, listen, reach):
     gateway = await gateway_for(upstream, config=TOPICS)
     cutter = await start(Cutter(await reach(route, gateway), CUTS, retries_soon=True))
     topics = ["orders.new", "noise", "alerts", "orders.old", "noise", "noise"]
@@ -160,7 +160,7 @@ async def test_it_resumes_with_a_topic_filter(route, gateway_for, upstream, star
     assert cutter.cut_count == len(CUTS)
 
 
-async def test_it_advances_while_nothing_matches_its_topics(gateway_for, upstream, start, listen):
+async def test_an_event_source_advances_while_nothing_matches_its_topics(gateway_for, upstream, start, listen):
     """Otherwise, its stream would report a gap, although only pushes that do not match its topics are missing."""
     env = {"DRAWBRIDGE_DELIVERY_MESSAGES": "5", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
     gateway = await gateway_for(upstream, config=TOPICS, env=env)
@@ -182,7 +182,7 @@ async def test_it_advances_while_nothing_matches_its_topics(gateway_for, upstrea
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name)
-async def test_what_retention_drops_while_it_is_disconnected_is_a_gap(
+async def test_an_event_source_gets_a_gap_for_pushes_dropped_while_it_was_disconnected(
     route, gateway_for, upstream, start, listen, reach
 ):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_MESSAGES": "10"})
@@ -216,7 +216,7 @@ async def test_a_lost_upstream_is_a_gap_in_an_open_stream(gateway, upstream, lis
     assert record["opened"] == 1
 
 
-async def test_it_resumes_after_a_restart_of_the_gateway_with_a_gap(gateway, upstream, start, listen):
+async def test_an_event_source_resumes_with_a_gap_after_a_restart_of_the_gateway(gateway, upstream, start, listen):
     cutter = await start(Cutter(gateway.address()))
     page = await listen(cutter.address, "cursor=earliest")
     await upstream.push("before")

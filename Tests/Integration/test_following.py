@@ -75,7 +75,7 @@ class ETagEcho(Follower):
 
 
 @pytest.mark.parametrize("kind", [LinkFollower, ETagEcho])
-async def test_a_client_that_is_aborted_while_held_misses_nothing(gateway, upstream, kind):
+async def test_a_client_that_aborts_a_held_poll_misses_no_push(gateway, upstream, kind):
     follower = kind(gateway.client(), None)
     if kind is ETagEcho:
         # The first ETag comes from a HEAD request, so the follower starts at the current position.
@@ -107,7 +107,7 @@ async def test_a_client_that_is_aborted_while_held_misses_nothing(gateway, upstr
     await eventually(none_is_held, what="the aborted polls are forgotten")
 
 
-async def test_a_payload_alone_is_what_the_upstream_sent(gateway, upstream):
+async def test_a_single_payload_is_returned_unchanged(gateway, upstream):
     client = gateway.client()
     pushed = ["plain", '{"n": 1}', b"\x00\xff"]
     await upstream.push(*pushed)
@@ -122,7 +122,7 @@ async def test_a_payload_alone_is_what_the_upstream_sent(gateway, upstream):
     assert (empty.status, empty.body) == (204, b"")
 
 
-async def test_lines_end_and_are_compressed_for_who_accepts_it(gateway, upstream):
+async def test_lines_have_line_ends_and_are_compressed_if_accepted(gateway, upstream):
     client = gateway.client()
     await upstream.push(*(f"number {i} of some" for i in range(100)))
     await client.collect(100, "earliest")

@@ -190,7 +190,7 @@ def _is_continued(before, after):
 
 
 @pytest.mark.parametrize("ending", ["killed", "stopped"])
-async def test_a_file_of_an_earlier_program_is_continued(gateway_for, start, chat, store_path, tmp_path, ending):
+async def test_a_store_of_an_earlier_version_is_continued(gateway_for, start, chat, store_path, tmp_path, ending):
     name = f"sqlite-{ending}"
     if _WRITES:
         path = tmp_path / "written.db"
@@ -226,7 +226,7 @@ def _shared(database, listeners):
     return {"store": store, "listeners": {"peers": listeners}}
 
 
-async def test_keys_of_an_earlier_program_are_continued(gateway_for, start, chat, tmp_path):
+async def test_idempotency_keys_of_an_earlier_version_are_continued(gateway_for, start, chat, tmp_path):
     """The earlier gateway was killed. One gateway takes over its sessions, and another gateway follows them."""
     if _WRITES:
         database, tick = await start(RedisServer(tmp_path)), await start(Upstream())

@@ -69,7 +69,7 @@ async def hand_over(gateway, client, upstream):
 @pytest.mark.load
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("greets", [False, True])
-async def test_a_hundred_hand_overs_under_load(start, gateway_for, measured, greets):
+async def test_a_hundred_hand_overs_under_load_lose_nothing(start, gateway_for, measured, greets):
     upstream = await start(Broadcaster(greets=greets))
     env = {
         "DRAWBRIDGE_UPSTREAM_OVERLAP": "100ms",
@@ -170,7 +170,7 @@ class Responder(Upstream):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("posts", [False, True], ids=["pushes", "pushes and responses"])
 @pytest.mark.parametrize("redeliver", ["never", "unconfirmed"])
-async def test_reloads_within_the_overlap_neither_lose_double_nor_reorder(start, gateway_for, posts, redeliver):
+async def test_reloads_during_a_hand_over_neither_lose_nor_duplicate_nor_reorder(start, gateway_for, posts, redeliver):
     """Fifteen reloads, a third of a second apart, with an upgrade that takes 200 ms and an overlap of half a second."""
     upstream = await start(Responder(delay=0.05 if posts else 0, upgrade_delay=0.2))
     env = {"DRAWBRIDGE_UPSTREAM_OVERLAP": "500ms", "DRAWBRIDGE_UPSTREAM_QUEUE_REDELIVER": redeliver}
@@ -263,7 +263,7 @@ async def test_equal_responses_are_each_delivered_across_hand_overs(start, gatew
     assert got == ["ok"] * posted
 
 
-async def test_the_queue_flows_again_when_the_old_connection_confirms_its_messages(gateway_for, raw_upstream):
+async def test_the_queue_continues_when_the_old_connection_confirms_its_messages(gateway_for, raw_upstream):
     """With `redeliver: unconfirmed`, a message waits for earlier messages, but not for the end of the overlap."""
     connections = []
     received = []
@@ -414,7 +414,7 @@ async def test_a_failed_successor_leaves_the_old_connection_serving(upstream, ga
 CREDENTIAL = 'upstream: {{url: "{}", credential: {{file: "{}", header: "Authorization: ${{credential}}"}}}}\n'
 
 
-async def test_a_rotated_credential_takes_over_and_the_log_and_the_metrics_tell(start, gateway_for, tmp_path):
+async def test_a_rotated_credential_takes_effect_with_a_log_line_and_a_metric(start, gateway_for, tmp_path):
     upstream = await start(Upstream())
     path = tmp_path / "credential"
     path.write_text("first\n")
@@ -471,7 +471,7 @@ async def test_a_rotated_credential_that_is_refused_leaves_the_old_connection_se
 
 
 @pytest.mark.parametrize("way", ["silent", "closes", "hangs up"])
-async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_serving(
+async def test_a_successor_that_never_gets_ready_leaves_the_old_connection_serving(
     start, gateway_for, raw_upstream, way
 ):
     upstream = await start(Upstream())
@@ -511,7 +511,7 @@ async def test_a_successor_that_comes_to_nothing_leaves_the_old_connection_servi
     assert upstream.closes == []
 
 
-async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for, raw_upstream):
+async def test_each_failure_is_reported_with_its_cause_and_url(start, gateway_for, raw_upstream):
     """The old connection closes while its successor waits for a response. The log reports two failures."""
     upstream = await start(Upstream())
 
@@ -548,7 +548,7 @@ async def test_each_failure_is_told_by_its_own_cause_and_url(start, gateway_for,
     assert (await gateway.metrics())["drawbridge_session_failures_total"] == 2
 
 
-async def test_a_wrong_new_configuration_changes_nothing(upstream, gateway_for):
+async def test_an_invalid_configuration_is_not_applied(upstream, gateway_for):
     config = f"upstream:\n  url: {upstream.url}\n"
     gateway = await gateway_for(None, config=config)
     gateway.rewrite(config + "  ulr: x\n")
@@ -565,7 +565,7 @@ async def test_settings_that_need_a_restart_are_named(upstream, gateway_for):
     await eventually(lambda: "delivery.limit" in gateway.output, what="the log names the setting")
 
 
-async def test_a_reload_takes_up_new_certificates(start, gateway_for, authority, certificate):
+async def test_a_reload_applies_new_certificates(start, gateway_for, authority, certificate):
     upstream = await start(Upstream(certificate=certificate))
     config = "upstream:\n  url: {}\n  tls:\n    ca_file: {}\n    system_ca: false\n"
     gateway = await gateway_for(None, config=config.format(upstream.url, authority.path))

@@ -88,12 +88,12 @@ async def seconds_connecting(gateway):
     return history[1]["seconds_ago"] - history[2]["seconds_ago"]
 
 
-async def test_both_alive_the_first_is_used(connect):
+async def test_if_both_addresses_respond_the_first_is_used(connect):
     _, (six, four) = await connect(SIX, FOUR)
     assert (six.connected, four.connected) == (1, 0)
 
 
-async def test_a_dead_first_address_costs_a_quarter_of_a_second(connect, cable, measured):
+async def test_a_dead_first_address_delays_by_a_quarter_of_a_second(connect, cable, measured):
     cable.blackhole(SIX)
     gateway, (upstream,) = await connect(FOUR)
     assert upstream.connected == 1
@@ -103,7 +103,7 @@ async def test_a_dead_first_address_costs_a_quarter_of_a_second(connect, cable, 
     assert 0.24 < took < 5
 
 
-async def test_a_refused_first_address_is_not_waited_for(connect, cable, measured):
+async def test_a_refused_first_address_causes_no_delay(connect, cable, measured):
     cable.blackhole(SIX, "REJECT", "--reject-with", "tcp-reset")
     gateway, (upstream,) = await connect(FOUR)
     assert upstream.connected == 1
@@ -112,13 +112,13 @@ async def test_a_refused_first_address_is_not_waited_for(connect, cable, measure
     assert took < 5
 
 
-async def test_a_dead_last_address_costs_nothing(connect, cable):
+async def test_a_dead_last_address_causes_no_delay(connect, cable):
     cable.blackhole(FOUR)
     _, (upstream,) = await connect(SIX)
     assert upstream.connected == 1
 
 
-async def test_all_dead_the_time_limit_ends_it(connect, cable):
+async def test_if_all_addresses_are_dead_the_timeout_ends_the_attempt(connect, cable):
     cable.blackhole(SIX)
     cable.blackhole(FOUR)
     gateway, _ = await connect(FOUR, ready=False, env={"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CONNECT": "1s"})

@@ -39,7 +39,7 @@ async def test_the_upstream_echoes_compressed_over_tls(start, authority, certifi
     assert await eventually(lambda: upstream.closes) == [(1000, "")]
 
 
-async def test_the_upstream_comes_back_on_its_port(start):
+async def test_the_upstream_restarts_on_its_port(start):
     upstream = await start(Upstream())
     url = upstream.url
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_a_reserved_port_refuses_connections_and_lets_any_address_listen():
         other.bind(("", port))
 
 
-async def test_a_proper_handshake_of_the_raw_upstream_is_proper(start):
+async def test_a_valid_handshake_of_the_raw_upstream_is_accepted(start):
     async def behave(reader, writer):
         await upgrade(reader, writer, then=frame(1, b"hello"))
         await reader.read()
@@ -107,13 +107,13 @@ def test_metrics_are_summed_over_labels():
         metrics["n"]
 
 
-async def test_waiting_for_what_never_comes_names_it():
+async def test_a_wait_that_fails_names_its_condition():
     with pytest.raises(AssertionError, match="the moon"):
         await eventually(lambda: False, within=0.01, what="the moon")
     assert await eventually(lambda: asyncio.sleep(0, "answer")) == "answer"
 
 
-async def test_a_healthy_client_that_has_to_wait_is_noticed(gateway, start):
+async def test_a_healthy_client_that_must_wait_is_reported(gateway, start):
     beside = await start(Beside(gateway))
 
     async def standstill():
@@ -125,7 +125,7 @@ async def test_a_healthy_client_that_has_to_wait_is_noticed(gateway, start):
         await beside.unharmed_by(standstill)
 
 
-async def test_a_step_of_a_clock_reaches_redis_and_only_the_server_on_it(start, tmp_path):
+async def test_a_step_of_a_clock_affects_redis_and_only_its_own_server(start, tmp_path):
     day = 86_400
     clock = ShiftedClock(tmp_path)
     other = clock.beside(tmp_path / "other")
@@ -152,7 +152,7 @@ def python(program, *, prefix=()):
 
 
 @needs_namespaces
-async def test_a_killed_test_leaves_no_namespace_behind():
+async def test_a_killed_test_leaves_no_namespace():
     program = """
 import os, signal
 from harness.namespaces import Cable
@@ -168,7 +168,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @needs_namespaces
-def test_where_namespaces_are_refused_tests_are_skipped_with_the_reason():
+def test_without_namespaces_tests_are_skipped_with_the_reason():
     # Runs as root without any capability, as in most containers.
     refused = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     program = "from harness.namespaces import reason_to_skip; print(reason_to_skip())"

@@ -4,7 +4,7 @@ from harness.tokens import bearer
 from harness.waiting import eventually
 
 
-async def test_the_history_has_samples_of_what_the_gateway_did_before_anybody_read_it(gateway_for, upstream, tokens):
+async def test_the_history_has_samples_from_before_its_first_reader(gateway_for, upstream, tokens):
     token = tokens.add("a", scopes="send,receive")
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
     await upstream.push("one", "two", "three")

@@ -57,7 +57,7 @@ async def impatient(gateway_for, upstream):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_bad_request_gets_one_error_answer(name, gateway):
+async def test_a_bad_request_gets_one_error_response(name, gateway):
     request, expected = REFUSED[name]
     # A second request follows. After a framing error, its bytes must not be read as a request.
     answer = await exchange(gateway.address(), request, end_of_input=True)
@@ -89,7 +89,7 @@ async def test_another_protocol_is_named_in_the_response_and_once_a_minute_in_th
     assert len(logged("the PROXY protocol")) == 1
 
 
-async def test_what_stands_behind_a_framing_error_is_not_a_request(gateway, upstream):
+async def test_bytes_after_a_framing_error_are_not_a_request(gateway, upstream):
     smuggled = POST + b"Content-Type: text/plain\r\nContent-Length: 8\r\n\r\nsmuggled"
     bad = POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     answer = await exchange(gateway.address(), bad + smuggled)
@@ -99,7 +99,7 @@ async def test_what_stands_behind_a_framing_error_is_not_a_request(gateway, upst
     assert await upstream.has_received(1) == ["honest"]
 
 
-async def test_pipelined_requests_are_answered_in_order(gateway, upstream):
+async def test_pipelined_requests_get_their_responses_in_order(gateway, upstream):
     posts = b"".join(
         POST + b"Content-Type: text/plain\r\nContent-Length: 1\r\n\r\n" + letter.encode() for letter in "abcdefghij"
     )
@@ -118,7 +118,7 @@ async def test_a_body_in_chunks_is_one_message(gateway, upstream):
     assert await upstream.has_received(1) == ["hello world"]
 
 
-async def test_a_client_may_ask_whether_its_body_is_wanted(gateway, upstream):
+async def test_a_client_that_expects_100_continue_gets_it(gateway, upstream):
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(POST + b"Content-Type: text/plain\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
@@ -129,14 +129,14 @@ async def test_a_client_may_ask_whether_its_body_is_wanted(gateway, upstream):
 
 
 @pytest.mark.parametrize(("length", "status"), [(8192, 200), (8193, 414)])
-async def test_a_request_line_holds_its_limit_to_the_byte(length, status, gateway):
+async def test_the_limit_of_a_request_line_is_exact(length, status, gateway):
     line = b"GET /v1/messages?wait=0&".ljust(length - len(b" HTTP/1.1"), b"&") + b" HTTP/1.1"
     assert len(line) == length
     answer = await exchange(gateway.address(), line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert answer.statuses == [status]
 
 
-async def test_a_body_that_is_not_wanted_is_not_asked_for(gateway):
+async def test_a_refused_body_gets_no_100_continue(gateway):
     """The gateway sends the final response instead of 100, and closes, with or without the body (RFC 9110, 10.1.1)."""
     for request, status in [
         (POST.replace(b"messages", b"nowhere") + b"Content-Length: 5", 404),
@@ -151,14 +151,14 @@ async def test_a_body_that_is_not_wanted_is_not_asked_for(gateway):
         assert answer.ended
 
 
-async def test_a_head_that_never_ends_is_given_up_at_its_deadline(impatient):
+async def test_an_endless_head_ends_at_its_deadline(impatient):
     answer = await exchange(impatient.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\n")
     assert answer.ended
     assert answer.statuses == [408]
     await serves(impatient)
 
 
-async def test_a_head_that_trickles_is_given_up_at_the_same_deadline(impatient):
+async def test_a_slow_head_ends_at_the_same_deadline(impatient):
     reader, writer = await asyncio.open_connection(*impatient.address())
 
     async def trickle():
@@ -175,14 +175,14 @@ async def test_a_head_that_trickles_is_given_up_at_the_same_deadline(impatient):
     await serves(impatient)
 
 
-async def test_a_body_that_never_comes_is_given_up(impatient):
+async def test_a_body_that_never_arrives_ends_at_its_deadline(impatient):
     answer = await exchange(impatient.address(), POST + b"Content-Length: 1000\r\n\r\nnot all")
     assert answer.ended
     assert answer.statuses == [408]
     await serves(impatient)
 
 
-async def test_an_idle_connection_is_closed_at_its_deadline_without_a_word(impatient):
+async def test_an_idle_connection_is_closed_at_its_deadline_without_a_response(impatient):
     answer = await exchange(impatient.address(), b"")
     assert answer.ended
     assert answer.data == b""
@@ -200,7 +200,7 @@ async def test_a_held_poll_is_not_an_idle_connection(impatient, upstream):
     assert (await poll).payloads == ["awake"]
 
 
-async def test_a_client_that_does_not_read_its_answers_is_bounded_and_harms_nobody(gateway, upstream):
+async def test_a_client_that_does_not_read_its_responses_is_limited_and_delays_nobody(gateway, upstream):
     client = gateway.client()
     cursor = await client.here()
     await upstream.push(*(bytes(MEBIBYTE) for _ in range(8)))
@@ -223,7 +223,7 @@ async def test_a_client_that_does_not_read_its_answers_is_bounded_and_harms_nobo
 
 
 @pytest.mark.load
-async def test_connections_that_come_and_go_leave_nothing_behind(gateway):
+async def test_connections_leave_no_state_when_they_end(gateway):
     await serves(gateway)
     descriptors, memory = gateway.descriptors(), gateway.memory()
     endings = [b"", b"GET ", GET + b"\r\n", POST + b"Content-Length: 10\r\n\r\nhalf", b"\x00\xff\r\n\r\n"]
@@ -243,7 +243,7 @@ async def test_connections_that_come_and_go_leave_nothing_behind(gateway):
     await serves(gateway)
 
 
-async def test_idle_connections_are_no_hindrance(gateway):
+async def test_idle_connections_do_not_delay_others(gateway):
     idle = [await asyncio.open_connection(*gateway.address()) for _ in range(500)]
     await serves(gateway)
     for _, writer in idle:

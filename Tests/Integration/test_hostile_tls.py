@@ -85,7 +85,7 @@ async def in_groups(size, tasks):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("ending", ["end", "reset"])
-async def test_a_client_that_is_cut_off_anywhere_sends_nothing(https_for, upstream, authority, version, ending):
+async def test_an_incomplete_request_is_dropped_wherever_tls_is_cut(https_for, upstream, authority, version, ending):
     gateway = await https_for()
     address, context = gateway.address("https"), trusting(authority, version=version)
     total, response = await send(address, context)
@@ -113,7 +113,7 @@ async def test_a_request_is_served_however_its_ciphertext_is_split(https_for, up
     assert len(await upstream.has_received(len(results) + 1)) == len(results) + 1
 
 
-async def test_a_handshake_that_trickles_ends_at_the_deadline_of_the_head(https_for, authority):
+async def test_a_slow_handshake_ends_at_the_deadline_of_the_head(https_for, authority):
     gateway = await https_for(HTTP_HEAD_TIMEOUT="1s")
     reader, writer = await asyncio.open_connection(*gateway.address("https"))
     client = Ciphertext(trusting(authority))
@@ -247,7 +247,7 @@ async def test_garbage_after_the_handshake_ends_the_connection(https_for, upstre
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_replies_of_tls_that_a_held_client_does_not_read_stop_nobody_else(
+async def test_unread_tls_messages_of_a_client_with_a_held_poll_delay_nobody_else(
     https_for, authority, tmp_path, version
 ):
     """In TLS 1.2, each ClientHello causes an alert. In TLS 1.3, each KeyUpdate causes another KeyUpdate."""

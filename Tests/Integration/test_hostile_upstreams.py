@@ -108,7 +108,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", HANDSHAKES)
-async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, gateway_for):
+async def test_a_bad_handshake_is_reported_and_repeated(name, raw_upstream, gateway_for):
     upstream = await raw_upstream(HANDSHAKES[name])
     config = f"upstream:\n  url: {upstream.url}\n  timeouts:\n    opening: 1s\n"
     gateway = await gateway_for(None, config=config, ready=False)
@@ -120,7 +120,7 @@ async def test_a_bad_handshake_is_reported_and_tried_again(name, raw_upstream, g
 
 
 @pytest.mark.parametrize("name", ["a wrong accept key", "an HTML page", "silence", "a reset", "endless fields"])
-async def test_a_good_upstream_after_a_bad_one_is_found(name, raw_upstream, gateway_for, start):
+async def test_a_good_upstream_is_found_after_a_bad_upstream(name, raw_upstream, gateway_for, start):
     bad = await raw_upstream(HANDSHAKES[name])
     config = f"upstream:\n  url: {bad.url}\n  timeouts:\n    opening: 1s\n"
     gateway = await gateway_for(None, config=config, ready=False)
@@ -135,7 +135,7 @@ async def test_a_good_upstream_after_a_bad_one_is_found(name, raw_upstream, gate
 
 
 @pytest.mark.parametrize("name", FRAMES)
-async def test_a_bad_frame_ends_the_connection_with_a_reason_and_a_redial(name, raw_upstream, gateway_for):
+async def test_a_bad_frame_causes_a_reconnect_with_a_reason(name, raw_upstream, gateway_for):
     upstream = await raw_upstream(sends(*FRAMES[name]))
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
@@ -151,7 +151,7 @@ CODES = {"text that is not UTF-8": 1007, "a close reason that is not UTF-8": 100
 
 
 @pytest.mark.parametrize("name", FRAMES)
-async def test_the_upstream_is_told_what_it_did_wrong(name, raw_upstream, gateway_for):
+async def test_the_close_frame_says_what_the_upstream_did_wrong(name, raw_upstream, gateway_for):
     told = asyncio.get_running_loop().create_future()
 
     async def behave(reader, writer):
@@ -196,7 +196,7 @@ async def test_text_fails_at_its_first_bad_byte(name, raw_upstream, gateway_for)
     assert "UTF-8" in session["last_failure"]
 
 
-async def test_a_reset_in_mid_frame_is_followed_by_a_redial(raw_upstream, gateway_for):
+async def test_a_reset_within_a_frame_causes_a_reconnect(raw_upstream, gateway_for):
     upstream = await raw_upstream(resets_in_mid_frame)
     gateway = await gateway_for(upstream, ready=False)
     await eventually(lambda: upstream.connections >= 2, what="the gateway reconnects")
@@ -221,7 +221,7 @@ async def test_a_message_that_inflates_beyond_the_limit_ends_the_connection(raw_
     await stays_whole(gateway)
 
 
-async def test_bytes_that_arrive_one_by_one_are_read(raw_upstream, gateway_for):
+async def test_a_stream_byte_by_byte_is_read(raw_upstream, gateway_for):
     async def behave(reader, writer):
         await upgrade(reader, writer, then=frame(TEXT, "gemächlich ☃".encode()), dripped=True)
         await linger(reader)
@@ -231,7 +231,7 @@ async def test_bytes_that_arrive_one_by_one_are_read(raw_upstream, gateway_for):
     assert payloads == ["gemächlich ☃"]
 
 
-async def test_an_upstream_that_stops_reading_fills_the_queue_and_nothing_else(raw_upstream, gateway_for):
+async def test_an_upstream_that_stops_reading_fills_only_the_queue(raw_upstream, gateway_for):
     async def deaf(reader, writer):
         await upgrade(reader, writer)
         writer.transport.pause_reading()

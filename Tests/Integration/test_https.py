@@ -51,7 +51,7 @@ async def test_large_bodies_pass_both_ways(https_for, upstream, authority):
     stream[1].close()
 
 
-async def test_curl_trusts_it(https_for, authority, curl):
+async def test_curl_trusts_the_certificate(https_for, authority, curl):
     gateway = await https_for()
     port = gateway.address("https")[1]
     for version in ("--http1.1", "--http1.0", "--http2"):
@@ -66,7 +66,7 @@ async def test_curl_trusts_it(https_for, authority, curl):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_session_is_resumed(https_for, authority, version):
+async def test_a_tls_session_is_resumed(https_for, authority, version):
     gateway = await https_for()
     context = trusting(authority, version=version)
 
@@ -189,7 +189,7 @@ async def test_another_protocol_on_a_port_for_https_is_named_once_a_minute_in_th
     assert await metric(gateway, "tls_handshakes_failed_total") == 10
 
 
-async def test_plain_http_gets_a_response_that_says_so(https_for):
+async def test_plain_http_on_the_https_port_gets_an_explanation(https_for):
     gateway = await https_for()
     reader, writer = await asyncio.open_connection(*gateway.address("https"))
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -266,7 +266,7 @@ async def test_a_client_that_does_not_read_is_reset(https_for, upstream, authori
     connection.close()
 
 
-async def test_handshakes_that_do_not_go_on_are_limited_together(https_for, authority):
+async def test_stalled_handshakes_are_limited_together(https_for, authority):
     most, more = 2048, 20
     gateway = await https_for(HTTP_HEAD_TIMEOUT="60s")
     clients = []
@@ -317,7 +317,7 @@ async def test_requests_before_a_reset_are_limited_by_their_address(https_for, a
     await eventually(are_refused, what="three of five are refused")
 
 
-async def test_a_request_is_served_although_its_client_has_closed_its_side_without_close_notify(https_for, authority):
+async def test_a_request_is_served_after_a_half_close_without_close_notify(https_for, authority):
     gateway = await https_for()
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         connection = await asyncio.to_thread(blocking, gateway, trusting(authority, version=version))
@@ -332,7 +332,7 @@ async def test_a_request_is_served_although_its_client_has_closed_its_side_witho
         connection.close()
 
 
-async def test_a_chain_of_certificates_without_end_is_refused(https_for, authority, tmp_path):
+async def test_an_endless_chain_of_certificates_is_refused(https_for, authority, tmp_path):
     gateway = await https_for(LISTENERS_TLS_CLIENT_CA=authority.path, LISTENERS_TLS_CLIENT_CERTIFICATES="required")
     good = authority.issue("DNS:client.example", for_clients=True)
     assert await works(gateway, trusting(authority, client=good))
@@ -371,7 +371,7 @@ async def test_check_config_reports_files_that_cannot_be_used(certificate, autho
         assert text in out + err
 
 
-async def test_a_client_certificate_does_what_its_rule_allows(https_for, authority):
+async def test_a_client_certificate_has_the_rights_of_its_rule(https_for, authority):
     gateway = await https_for(
         LISTENERS_TLS_CLIENT_CA=authority.path,
         LISTENERS_TLS_CLIENT_CERTIFICATES="optional",

@@ -14,7 +14,7 @@ async def _keyed(client, body, key, headers=None, query=""):
     )
 
 
-async def test_fifty_connections_with_one_key_send_one_message(gateway_for, upstream):
+async def test_fifty_concurrent_requests_with_one_key_send_one_message(gateway_for, upstream):
     gateway = await gateway_for(upstream)
     clients = [gateway.client() for _ in range(50)]
 
@@ -64,7 +64,7 @@ async def test_a_repetition_shows_that_its_message_arrived(client, upstream):
     assert await upstream.has_received(1) == ["a"]
 
 
-async def test_keys_at_their_limit_are_refused_and_the_rest_goes_on(gateway_for, upstream):
+async def test_above_the_limit_new_keys_are_refused_and_other_requests_served(gateway_for, upstream):
     client = (await gateway_for(upstream, env={"DRAWBRIDGE_HTTP_IDEMPOTENCY_KEYS": "3"})).client()
     for number in range(3):
         assert (await _keyed(client, b"a", f"key-{number}")).status == 202

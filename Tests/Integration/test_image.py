@@ -110,7 +110,7 @@ def served(image, start):
     return served
 
 
-def test_it_is_small_and_says_what_it_is(image, measured):
+def test_the_image_is_small_and_labelled(image, measured):
     (description,) = json.loads(command("podman", "image", "inspect", image))
     measured(f"{description['Size'] / MEBIBYTE:.1f} MiB")
     assert description["Size"] < 100 * MEBIBYTE
@@ -123,14 +123,14 @@ def test_it_is_small_and_says_what_it_is(image, measured):
     assert labels.keys() == {"title", "description", "licenses", "version", "revision"}
 
 
-async def test_its_version_is_that_of_the_program():
+async def test_the_image_has_the_version_of_the_program():
     """The default of ARG VERSION is the version of the program."""
     _, version, _ = await run("version")
     default = re.search(r"^ARG VERSION=(.+)$", DOCKERFILE, re.MULTILINE)[1]
     assert version.split()[-1] == default
 
 
-async def test_it_serves_without_rights_and_writes_nothing(served):
+async def test_the_container_serves_without_rights_and_writes_nothing(served):
     container = await served("demo")
     here = await container.client.here()
     await container.client.accepted("hello, container")
@@ -146,7 +146,7 @@ async def test_it_serves_without_rights_and_writes_nothing(served):
         container.execute("touch", "/usr/local/bin/x", user="0")
 
 
-async def test_its_health_is_that_of_the_upstream(served):
+async def test_the_health_of_the_container_follows_the_upstream(served):
     def health(container):
         container.podman("healthcheck run", check=False)
         return container.inspect()["State"]["Health"]
@@ -158,7 +158,7 @@ async def test_its_health_is_that_of_the_upstream(served):
     assert health(container)["Log"][-1]["ExitCode"] != 0
 
 
-async def test_its_start_fails_without_authentication(image):
+async def test_the_container_does_not_start_without_authentication(image):
     container = Container(image, *NOBODY, options=CONFINED)
     container.start()
     try:
@@ -168,7 +168,7 @@ async def test_its_start_fails_without_authentication(image):
         container.remove()
 
 
-async def test_what_is_stored_in_its_volume_outlives_the_container(served):
+async def test_data_in_the_volume_outlives_the_container(served):
     volume = f"drawbridge-test-{os.getpid()}"
     options = (*OPEN, "--env", "DRAWBRIDGE_STORE_ENGINE=sqlite", "--volume", f"{volume}:/data")
     # Without an upstream, a stop could not send the queue.
@@ -194,13 +194,13 @@ async def queued(container):
     return (await container.client.session())["queue"]["messages"]
 
 
-async def test_it_sees_the_memory_limit_of_the_container(served):
+async def test_the_gateway_reads_the_memory_limit_of_the_container(served):
     container = await served(*NOBODY, options=(*OPEN, "--memory", "256m"))
     (warning,) = (record for record in container.records() if "more memory than there is" in record["message"])
     assert warning["reason"].startswith("the memory limit 256 MiB of the control group is below ")
 
 
-async def test_it_responds_to_what_it_holds_when_it_is_stopped(served):
+async def test_held_requests_get_responses_when_the_container_stops(served):
     container = await served(*NOBODY)
     poll = asyncio.create_task(container.client.get(wait=50))
 

@@ -73,7 +73,7 @@ def test_init_names_the_installed_schema(prefix):
     assert Path(schema) == prefix / "share/drawbridge/drawbridge.schema.json"
 
 
-def test_an_installation_is_removed_completely_and_nothing_else_is(tmp_path):
+def test_only_the_installation_is_removed(tmp_path):
     other = tmp_path / "root/opt/bridge/share/other/file"
     other.parent.mkdir(parents=True)
     other.write_text("kept")
@@ -100,7 +100,7 @@ def test_an_installation_is_removed_completely_and_nothing_else_is(tmp_path):
     assert "nothing is installed" in again.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_that_says_what_to_do(tmp_path):
+def test_an_unwritable_folder_is_an_error_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     done = make("install", tmp_path / "file", check=False)
     assert done.returncode != 0

@@ -12,7 +12,7 @@ from harness.push_loss import PushRun
 @pytest.mark.load
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("redeliver", ["never", "unconfirmed"])
-async def test_every_message_ends_once_and_as_the_gateway_says(start, gateway_for, measured, redeliver):
+async def test_every_message_ends_once_with_the_reported_state(start, gateway_for, measured, redeliver):
     run = KillRun(50, seed=20261121, redeliver=redeliver)
     await start(run.upstream)
     gateway = await gateway_for(run.upstream, env=settings(redeliver), ready=False)

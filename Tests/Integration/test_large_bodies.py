@@ -58,7 +58,7 @@ async def test_a_large_call_is_sent_with_an_id_of_the_gateway(client, upstream):
     assert (await task).json == {"jsonrpc": "2.0", "result": 1, "id": "mine"}
 
 
-async def test_a_large_body_that_is_not_valid_is_refused_as_a_small_one(client):
+async def test_an_invalid_large_body_is_refused_like_a_small_body(client):
     for size in (1_000, 1_000_000):
         headers = {**JSON, "X-Request-Id": f"id-{size}"}
         answer = await client.request("POST", "/v1/call", data=b'{"id":1,"p":[' + b"0," * size, headers=headers)

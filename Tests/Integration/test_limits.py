@@ -160,7 +160,7 @@ ELSEWHERE = {
 }
 
 
-def test_every_setting_of_these_sections_is_crossed_here_or_explained():
+def test_every_limit_of_these_sections_is_exceeded_here_or_explained():
     settings = yaml.safe_load((PROJECT / "config/drawbridge.yaml").read_text())
     sections = {
         "http": settings["http"],
@@ -177,7 +177,7 @@ def environment(settings):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_the_response_to_what_crosses_a_limit_names_its_setting(name, gateway_for, upstream):
+async def test_a_response_above_a_limit_names_the_setting(name, gateway_for, upstream):
     case = REFUSED[name]
     setting = name.partition(" ")[0]
     if not case.ready:
@@ -221,7 +221,7 @@ async def test_a_refused_message_of_a_batch_names_the_setting(gateway_for, upstr
 
 
 @pytest.mark.parametrize("setting", LOGGED)
-async def test_the_log_names_the_setting_of_a_connection_that_is_refused(setting, gateway_for, upstream):
+async def test_the_log_names_the_limit_of_a_refused_connection(setting, gateway_for, upstream):
     management = setting == "http.management_connections"
     gateway = await gateway_for(upstream, env=environment({setting: 2}))
     address = gateway.address("management" if management else "api")

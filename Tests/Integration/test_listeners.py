@@ -24,7 +24,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6
 
 
 @needs_ipv6
-async def test_ipv6(gateway_for, upstream):
+async def test_the_gateway_listens_on_ipv6(gateway_for, upstream):
     gateway = await gateway_for(upstream, "--listen", "[::1]:0", "--management", "[::1]:0")
     assert gateway.address()[0] == "::1"
     await gateway.client().accepted("over IPv6")
@@ -32,14 +32,14 @@ async def test_ipv6(gateway_for, upstream):
 
 
 @needs_ipv6
-async def test_an_upstream_by_its_ipv6_address(gateway_for, start):
+async def test_an_upstream_is_reached_by_its_ipv6_address(gateway_for, start):
     upstream = await start(Upstream(host="::1"))
     gateway = await gateway_for(upstream)
     await gateway.client().accepted("over IPv6")
     assert await upstream.has_received(1) == ["over IPv6"]
 
 
-async def test_an_upstream_by_name(gateway_for, upstream):
+async def test_an_upstream_is_reached_by_name(gateway_for, upstream):
     gateway = await gateway_for(None, "--upstream", f"ws://localhost:{upstream.port}/path?query=1")
     await gateway.client().accepted("by name")
     assert await upstream.has_received(1) == ["by name"]
@@ -47,7 +47,7 @@ async def test_an_upstream_by_name(gateway_for, upstream):
     assert upstream.requests[0].headers["Host"] == f"localhost:{upstream.port}"
 
 
-async def test_a_unix_domain_socket(gateway_for, upstream, tmp_path):
+async def test_the_gateway_listens_on_a_unix_domain_socket(gateway_for, upstream, tmp_path):
     path = tmp_path / "api.sock"
     gateway = await gateway_for(upstream, "--listen", f"unix:{path}")
     client = Client("http://localhost", unix=str(path))
@@ -60,7 +60,7 @@ async def test_a_unix_domain_socket(gateway_for, upstream, tmp_path):
     assert not path.exists(), "the socket is taken away at the end"
 
 
-async def test_a_unix_domain_socket_left_by_a_crash_is_no_hindrance(gateway_for, upstream, tmp_path):
+async def test_a_unix_domain_socket_left_by_a_crash_is_replaced(gateway_for, upstream, tmp_path):
     path = tmp_path / "api.sock"
     crashed = await gateway_for(upstream, "--listen", f"unix:{path}")
     await crashed.kill()
@@ -73,7 +73,7 @@ async def test_a_unix_domain_socket_left_by_a_crash_is_no_hindrance(gateway_for,
         await client.close()
 
 
-async def test_a_process_that_ends_leaves_the_socket_of_its_successor_alone(raw_upstream, gateway_for, tmp_path):
+async def test_an_ending_process_does_not_remove_the_socket_of_its_successor(raw_upstream, gateway_for, tmp_path):
     async def deaf_to_the_close(reader, writer):
         await upgrade(reader, writer)
         await asyncio.Event().wait()
@@ -112,7 +112,7 @@ async def test_a_unix_domain_socket_that_is_in_use_is_refused(gateway_for, upstr
 
 
 @pytest.mark.parametrize("loops", [1, 2, 4])
-async def test_any_number_of_loops_is_one_gateway(gateway_for, upstream, loops):
+async def test_a_gateway_may_have_any_number_of_loops(gateway_for, upstream, loops):
     gateway = await gateway_for(upstream, "--loops", loops)
     # Each client opens a new connection, so that the kernel distributes them over the loops.
     clients = [gateway.client() for _ in range(16)]
@@ -125,7 +125,7 @@ async def test_any_number_of_loops_is_one_gateway(gateway_for, upstream, loops):
         assert (await client.collect(1, cursor))[0] == ["to all"]
 
 
-async def test_a_client_that_is_gone_before_its_response_ends_nothing(gateway_for, upstream, tmp_path):
+async def test_a_client_that_disconnects_before_its_response_ends_no_other_request(gateway_for, upstream, tmp_path):
     """In one turn, the loop reads a request, half of another and the end of input.
 
     It cannot send the first response.

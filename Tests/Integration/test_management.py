@@ -3,7 +3,7 @@
 from harness.waiting import eventually
 
 
-async def test_livez_is_up_even_when_the_upstream_is_not(gateway_for, upstream):
+async def test_livez_is_up_even_if_the_upstream_is_down(gateway_for, upstream):
     await upstream.kill()
     gateway = await gateway_for(upstream, ready=False)
     assert (await gateway.manage("/livez")).status == 200
@@ -20,7 +20,7 @@ async def test_livez_is_up_even_when_the_upstream_is_not(gateway_for, upstream):
     assert (await gateway.manage("/livez")).status == 200
 
 
-async def test_metrics_count_what_happens(gateway, upstream):
+async def test_metrics_count_requests_messages_and_connections(gateway, upstream):
     before = await gateway.metrics()
     client = gateway.client()
     cursor = await client.here()
@@ -37,7 +37,7 @@ async def test_metrics_count_what_happens(gateway, upstream):
     assert {name for name, _ in after.samples if name.endswith("_total")} <= after.types
 
 
-async def test_the_content_type_of_metrics_is_the_one_scrapers_expect(gateway):
+async def test_the_content_type_of_metrics_is_what_scrapers_expect(gateway):
     answer = await gateway.manage("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
 
@@ -47,12 +47,12 @@ async def test_the_management_paths_are_not_on_the_public_listener(gateway):
         (await gateway.client().request("GET", path)).problem(404)
 
 
-async def test_of_the_public_paths_only_the_api_is_on_the_management_listener(gateway):
+async def test_the_management_listener_serves_only_the_api_of_the_public_paths(gateway):
     assert (await gateway.manage("/v1/messages?wait=0")).status == 200
     assert (await gateway.manage("/openapi.yaml")).status == 404
 
 
-async def test_the_session_tells_its_state(gateway, upstream):
+async def test_the_session_document_has_the_state(gateway, upstream):
     session = await gateway.client().session()
     assert session["state"] == "ready"
     assert session["desired"] == "up"

@@ -16,7 +16,7 @@ COUNT = 10_000
 
 @pytest.mark.load
 @pytest.mark.timeout(180)
-async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gateway, measured):
+async def test_one_push_ends_ten_thousand_held_polls(upstream, gateway, measured):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     client = gateway.client()
@@ -55,7 +55,7 @@ async def test_ten_thousand_held_polls_are_answered_by_one_push(upstream, gatewa
 
 
 @pytest.mark.load
-async def test_polls_that_ask_again_while_others_are_still_answered_are_held(upstream, gateway):
+async def test_new_polls_are_held_while_earlier_polls_still_get_responses(upstream, gateway):
     """More polls than one slice of a fan-out. The first clients poll again before the last get a response."""
     client = gateway.client()
     cursor = await client.here()
@@ -110,7 +110,7 @@ async def test_a_push_ends_only_the_poll_whose_filter_matches(upstream, gateway_
 
 
 @pytest.mark.load
-async def test_polls_that_hang_up_while_held_cost_nothing(upstream, gateway):
+async def test_polls_that_are_aborted_while_held_leave_no_state(upstream, gateway):
     client = gateway.client()
     cursor = await client.here()
     descriptors = gateway.descriptors()

@@ -84,7 +84,7 @@ async def test_pushes_reach_a_poll_byte_for_byte(peers):
 
 
 @pytest.mark.parametrize("make", [ten_mebibytes_of_text, ten_mebibytes])
-async def test_ten_mebibytes_each_way(peers, make):
+async def test_ten_mebibytes_pass_each_way(peers, make):
     upstream, client = peers
     message = make()
     await client.accepted(message)
@@ -153,7 +153,7 @@ async def test_a_message_over_the_limit_is_refused_whole(client, upstream):
     assert await upstream.has_received(1) == ["still here"]
 
 
-async def test_the_answer_to_a_post_names_the_message(client):
+async def test_the_response_to_a_post_has_the_id_of_the_message(client):
     answer = await client.send("hello")
     assert answer.status == 202
     told = answer.json

@@ -83,7 +83,7 @@ async def has_just_attempted(client):
 
 
 @needs_namespaces
-async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, upstream, gateway_behind):
+async def test_without_a_route_a_session_is_offline_until_a_route_appears(cable, upstream, gateway_behind):
     cable.remove_route()
     gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ready=False)
     client = gateway.client()
@@ -101,7 +101,7 @@ async def test_without_a_route_it_is_offline_and_dials_when_one_comes(cable, ups
 
 
 @needs_namespaces
-async def test_a_route_that_goes_and_comes_back(cable, upstream, gateway_behind):
+async def test_a_route_that_disappears_and_returns_causes_a_reconnect(cable, upstream, gateway_behind):
     gateway = await gateway_behind(upstream, QUICK_HEARTBEAT, ALWAYS_STABLE, ENDLESS_BACKOFF)
     client = gateway.client()
     cable.remove_route()
@@ -117,7 +117,7 @@ async def test_a_route_that_goes_and_comes_back(cable, upstream, gateway_behind)
 
 
 @needs_namespaces
-async def test_a_backoff_ends_when_the_network_gains_something(cable, upstream, gateway_behind):
+async def test_a_new_address_or_route_ends_a_backoff(cable, upstream, gateway_behind):
     await upstream.kill()
     gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ready=False)
     client = gateway.client()
@@ -130,7 +130,7 @@ async def test_a_backoff_ends_when_the_network_gains_something(cable, upstream, 
 
 
 @needs_namespaces
-async def test_a_link_that_comes_back_ends_a_backoff(cable, upstream, gateway_behind):
+async def test_a_link_that_returns_ends_a_backoff(cable, upstream, gateway_behind):
     await upstream.kill()
     gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ready=False)
     client = gateway.client()
@@ -146,7 +146,7 @@ async def test_a_link_that_comes_back_ends_a_backoff(cable, upstream, gateway_be
 
 
 @needs_namespaces
-async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gateway_behind):
+async def test_a_connection_whose_address_was_removed_is_closed(cable, upstream, gateway_behind):
     gateway = await gateway_behind(upstream, NO_HEARTBEAT, ENDLESS_BACKOFF)
     client = gateway.client()
     cable.remove_address()
@@ -167,7 +167,7 @@ async def test_a_connection_whose_address_is_gone_is_closed(cable, upstream, gat
 
 
 @needs_namespaces
-async def test_a_ready_connection_is_probed_and_kept(cable, upstream, gateway_behind):
+async def test_a_ready_connection_is_checked_and_kept(cable, upstream, gateway_behind):
     gateway = await gateway_behind(upstream, NO_HEARTBEAT)
     client = gateway.client()
     assert (await client.session())["round_trip_seconds"] is None, "nothing was pinged yet"
@@ -184,7 +184,7 @@ async def test_a_ready_connection_is_probed_and_kept(cable, upstream, gateway_be
 
 
 @needs_namespaces
-async def test_ignored_changes_change_nothing(cable, upstream, gateway_behind):
+async def test_ignored_network_changes_have_no_effect(cable, upstream, gateway_behind):
     await upstream.kill()
     ignore = {"DRAWBRIDGE_UPSTREAM_NETWORK_CHANGES": "ignore"}
     gateway = await gateway_behind(upstream, ENDLESS_BACKOFF, ignore, ready=False)
@@ -195,9 +195,7 @@ async def test_ignored_changes_change_nothing(cable, upstream, gateway_behind):
 
 @needs_namespaces
 @pytest.mark.parametrize("cable", [4], indirect=True, ids=["IPv4"])
-async def test_an_upstream_that_vanishes_without_a_word_is_noticed_and_dialled_again(
-    cable, upstream, gateway_behind, measured
-):
+async def test_an_upstream_that_disappears_without_fin_causes_a_reconnect(cable, upstream, gateway_behind, measured):
     # The kernel would not give up before this time, so the heartbeat must notice the loss.
     patient = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_USER": NEVER}
     brief = {"DRAWBRIDGE_UPSTREAM_TIMEOUTS_CONNECT": "500ms"}
@@ -227,7 +225,7 @@ async def lost(client):
     return session if session["state"] not in ("ready", "suspect") else None
 
 
-async def test_where_netlink_is_denied_it_says_so_once_and_goes_on(gateway_for, start):
+async def test_without_netlink_the_gateway_logs_one_line_and_continues(gateway_for, start):
     upstream = await start(Upstream())
     prefix = (sys.executable, str(Path(deny_netlink.__file__)))
     gateway = await gateway_for(upstream, prefix=prefix)
@@ -239,7 +237,7 @@ async def test_where_netlink_is_denied_it_says_so_once_and_goes_on(gateway_for, 
     assert "socket netlink" in told[0]["reason"]
 
 
-async def test_no_privilege_is_needed(gateway_for, start):
+async def test_watching_the_network_needs_no_privilege(gateway_for, start):
     upstream = await start(Upstream())
     # The gateway has no capability at all, as in a hardened container. A user other than root has none anyway, and may
     # not run setpriv with these options.

@@ -254,7 +254,7 @@ class Histogram:
         return (await self.change())[1]
 
 
-async def test_requests_are_counted_by_their_kind_without_those_that_waited(gateway, upstream):
+async def test_request_durations_are_counted_by_kind_without_held_requests(gateway, upstream):
     client = gateway.client()
     send, poll, push = [
         await Histogram(gateway, f"drawbridge_{name}_seconds", label).begin()

@@ -32,7 +32,7 @@ async def told_session(gateway):
 # -- The request -------------------------------------------------------------------------------------------------------
 
 
-async def test_the_request_is_what_the_protocol_wants(raw_upstream, gateway_for):
+async def test_the_upgrade_request_follows_the_protocol(raw_upstream, gateway_for):
     heads = []
 
     async def behave(reader, writer):
@@ -90,7 +90,7 @@ FINE = {
 
 @pytest.mark.parametrize("name", FINE)
 @pytest.mark.parametrize("dripped", [False, True], ids=["whole", "byte by byte"])
-async def test_a_right_answer_is_accepted(name, dripped, raw_upstream, gateway_for):
+async def test_a_valid_response_is_accepted(name, dripped, raw_upstream, gateway_for):
     options = dict(FINE[name])
 
     async def behave(reader, writer):
@@ -177,7 +177,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_wrong_101_is_refused_and_told(name, raw_upstream, gateway_for):
+async def test_an_invalid_101_is_refused_with_the_reason(name, raw_upstream, gateway_for):
     behave, told = REFUSED[name]
     upstream = await raw_upstream(behave)
     gateway = await gateway_for(upstream, "--subprotocol", "one", "--subprotocol", "two", ready=False)
@@ -212,7 +212,7 @@ NOT_HTTP = {
 
 
 @pytest.mark.parametrize("name", NOT_HTTP)
-async def test_what_is_no_answer_is_told(name, raw_upstream, gateway_for):
+async def test_an_invalid_response_is_reported(name, raw_upstream, gateway_for):
     data, told = NOT_HTTP[name]
     upstream = await raw_upstream(says(data))
     session = await told_session(await gateway_for(upstream, ready=False))
@@ -239,7 +239,7 @@ def endless(piece):
     ],
     ids=["fields", "a line", "many small fields"],
 )
-async def test_an_endless_head_is_cut_off(piece, told, raw_upstream, gateway_for):
+async def test_an_endless_head_ends_the_attempt(piece, told, raw_upstream, gateway_for):
     upstream = await raw_upstream(endless(piece))
     gateway = await gateway_for(upstream, ready=False)
     before = gateway.memory()
@@ -248,7 +248,7 @@ async def test_an_endless_head_is_cut_off(piece, told, raw_upstream, gateway_for
     assert gateway.memory() < before + (4 << 20)
 
 
-async def test_a_head_that_trickles_in_is_given_up_in_time(raw_upstream, gateway_for):
+async def test_a_slow_head_ends_the_attempt_at_the_timeout(raw_upstream, gateway_for):
     async def behave(reader, writer):
         await read_head(reader)
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nX: ")
@@ -310,7 +310,7 @@ BODY = "<h1>No, because…</h1>"
     ],
     ids=["length", "chunks", "end"],
 )
-async def test_a_refusal_is_told_with_all_that_explains_it(framing, body, close, raw_upstream, gateway_for):
+async def test_a_refusal_is_reported_with_status_fields_and_body(framing, body, close, raw_upstream, gateway_for):
     head = f"HTTP/1.1 403 Forbidden\r\nX-Reason: quota\r\nSet-Cookie: id=secret\r\n{framing}\r\n\r\n"
     failure, (lines, body) = await refusal_of(head.encode() + body, raw_upstream, gateway_for, close=close)
     assert failure == f"the upstream responded with 403 Forbidden instead of 101 Switching Protocols: {BODY}"
@@ -318,20 +318,20 @@ async def test_a_refusal_is_told_with_all_that_explains_it(framing, body, close,
     assert body == BODY
 
 
-async def test_of_a_long_body_the_first_4_kib_are_told(raw_upstream, gateway_for):
+async def test_the_first_4_kib_of_a_long_body_are_reported(raw_upstream, gateway_for):
     data = b"HTTP/1.1 500 Oops\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
     _, (_, body) = await refusal_of(data, raw_upstream, gateway_for)
     assert body == "x" * 4096
 
 
-async def test_of_a_body_that_does_not_come_nothing_is_waited_for_long(raw_upstream, gateway_for):
+async def test_a_body_that_does_not_arrive_delays_the_report_only_briefly(raw_upstream, gateway_for):
     data = b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nonly this"
     failure, (_, body) = await refusal_of(data, raw_upstream, gateway_for)
     assert failure.startswith("the upstream responded with 500 Oops")
     assert body == "only this"
 
 
-async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstream, gateway_for, tmp_path):
+async def test_a_refusal_that_repeats_secrets_is_reported_without_them(raw_upstream, gateway_for, tmp_path):
     """Some error pages repeat the whole request, cut off at any byte."""
 
     async def echoes(reader, writer):
@@ -366,7 +366,7 @@ async def test_a_refusal_that_repeats_our_secrets_is_told_without_them(raw_upstr
     assert [secret for secret in secrets if secret in shown] == []
 
 
-async def test_a_close_reason_that_cuts_a_secret_off_shows_nothing_of_it(raw_upstream, gateway_for):
+async def test_a_close_reason_with_part_of_a_secret_is_masked(raw_upstream, gateway_for):
     """A close frame has room for 123 bytes of reason, so an upstream that repeats a long credential cuts it off."""
     secret = "tok-3n-" + "0123456789" * 30
 

@@ -52,7 +52,7 @@ def content(package, tmp_path_factory):
     return folder
 
 
-def test_its_configuration_is_short_and_needs_the_upstream_only(content):
+def test_the_configuration_of_the_package_needs_only_the_upstream(content):
     path = content / CONFIGURATION[1:]
     assert len(path.read_text().splitlines()) < 30
     done = subprocess.run([BINARY, "check-config", "--config", path], capture_output=True, text=True, check=False)
@@ -62,7 +62,7 @@ def test_its_configuration_is_short_and_needs_the_upstream_only(content):
     assert command(BINARY, "check-config", "--config", path, "--upstream", "ws://h/").startswith(f"{path}: valid\n")
 
 
-def test_it_has_the_documentation_and_the_reference(content):
+def test_the_package_has_the_documentation_and_the_reference(content):
     documents = content / "usr/share/doc/drawbridge"
     for name in (
         "docs/getting-started.md",
@@ -98,14 +98,14 @@ def page(package, tmp_path_factory):
     return done.stdout
 
 
-def test_lintian_finds_no_error(package):
+def test_lintian_finds_no_error_in_the_package(package):
     done = subprocess.run(
         [find("lintian"), "--allow-root", "--fail-on", "error", package], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
 
 
-def test_it_is_named_with_its_version_and_needs_no_toolchain(package):
+def test_the_package_has_its_version_and_needs_no_toolchain(package):
     name, version, architecture = re.fullmatch(r"(.+)_(.+)_(.+)\.deb", os.path.basename(package)).groups()
     assert (name, version) == ("drawbridge", command(BINARY, "version").split()[-1])
     fields = command("dpkg-deb", "--field", package)
@@ -123,7 +123,7 @@ def digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def test_the_manual_page_has_what_help_says(page):
+def test_the_manual_page_has_the_text_of_help(page):
     """The page contains every flag and every other word of every help text, and no other flag."""
     overview = command(BINARY, "--help")
     commands = re.findall(r"^  drawbridge ([a-z-]+)", overview, re.MULTILINE)
@@ -213,7 +213,7 @@ def older(package, tmp_path):
     return path
 
 
-def test_it_is_installed_run_upgraded_removed_and_purged(machine, package, older):
+def test_the_package_can_be_installed_run_upgraded_removed_and_purged(machine, package, older):
     with pytest.raises(OSError, match="exit"):
         machine.shell("command -v swift")
     machine.install(older)

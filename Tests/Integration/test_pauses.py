@@ -46,7 +46,7 @@ class Pusher:
             drain.cancel()
 
 
-async def test_pushes_that_arrived_meanwhile_keep_the_connection_and_silence_still_ends_it(raw_upstream, gateway_for):
+async def test_pushes_received_during_a_pause_keep_the_connection_and_silence_ends_it(raw_upstream, gateway_for):
     pusher = Pusher()
     gateway = await gateway_for(await raw_upstream(pusher.behave), env=HEARTBEAT)
     client = gateway.client()
@@ -74,7 +74,7 @@ async def test_pushes_that_arrived_meanwhile_keep_the_connection_and_silence_sti
     pusher.is_silent = False
 
 
-async def test_a_request_that_arrived_meanwhile_is_not_too_late(upstream, gateway_for):
+async def test_a_request_received_during_a_pause_is_not_too_late(upstream, gateway_for):
     timeouts = {"DRAWBRIDGE_HTTP_HEAD_TIMEOUT": "3s", "DRAWBRIDGE_HTTP_BODY_TIMEOUT": "3s"}
     gateway = await gateway_for(upstream, env=timeouts)
     half_head = await asyncio.open_connection(*gateway.address())

@@ -11,7 +11,7 @@ from harness.raw import exchange, reset
 from harness.waiting import eventually
 
 
-async def test_pushes_without_a_reader_are_all_in_the_next_poll_in_order(upstream, client):
+async def test_pushes_without_a_reader_are_in_the_next_poll_in_order(upstream, client):
     cursor = await client.here()
     pushed = [f"message {i}" for i in range(250)]
     await upstream.push(*pushed)
@@ -19,14 +19,14 @@ async def test_pushes_without_a_reader_are_all_in_the_next_poll_in_order(upstrea
     assert payloads == pushed
 
 
-async def test_what_was_pushed_before_the_first_poll_ever_is_there_for_earliest(upstream, client):
+async def test_earliest_returns_pushes_from_before_the_first_poll(upstream, client):
     pushed = [f"message {i}" for i in range(50)]
     await upstream.push(*pushed)
     payloads, _ = await client.collect(50, "earliest")
     assert payloads == pushed
 
 
-async def test_two_pollers_with_their_own_cursors_both_get_everything(upstream, gateway):
+async def test_two_pollers_with_their_own_cursors_both_get_every_push(upstream, gateway):
     first, second = gateway.client(), gateway.client()
     cursor = await first.here()
     pushed = [f"message {i}" for i in range(500)]
@@ -39,7 +39,7 @@ async def test_two_pollers_with_their_own_cursors_both_get_everything(upstream, 
     assert two == pushed
 
 
-async def test_an_aborted_poll_takes_nothing_away(upstream, gateway, client):
+async def test_an_aborted_poll_removes_no_push(upstream, gateway, client):
     cursor = await client.here()
     for round in range(20):
         poll = asyncio.create_task(client.get(cursor=cursor, wait=30))
@@ -51,7 +51,7 @@ async def test_an_aborted_poll_takes_nothing_away(upstream, gateway, client):
         assert payloads == [f"message {round}"]
 
 
-async def test_a_poll_aborted_just_as_its_answer_leaves_takes_nothing_away(upstream, client):
+async def test_a_poll_aborted_during_its_response_removes_no_push(upstream, client):
     cursor = await client.here()
     pushed = []
     for round in range(50):
@@ -65,7 +65,7 @@ async def test_a_poll_aborted_just_as_its_answer_leaves_takes_nothing_away(upstr
 
 
 @pytest.mark.parametrize("behind", [b"", b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n"])
-async def test_a_client_that_ends_only_its_sending_gets_its_response(behind, upstream, gateway):
+async def test_a_half_closed_client_gets_its_response(behind, upstream, gateway):
     reader, writer = await asyncio.open_connection(*gateway.address())
     writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n" + behind)
     writer.write_eof()
@@ -80,7 +80,7 @@ async def test_a_client_that_ends_only_its_sending_gets_its_response(behind, ups
     writer.close()
 
 
-async def test_an_http_1_0_client_that_ends_its_sending_is_answered_at_once(gateway):
+async def test_a_half_closed_http_1_0_client_gets_its_response_at_once(gateway):
     request = b"GET /v1/messages?wait=50 HTTP/1.0\r\nHost: localhost\r\n\r\n"
     answer = await exchange(gateway.address(), request, end_of_input=True)
     assert answer.statuses == [200]
@@ -88,7 +88,7 @@ async def test_an_http_1_0_client_that_ends_its_sending_is_answered_at_once(gate
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
-async def test_polls_of_clients_that_are_gone_are_not_held_on(ending, gateway):
+async def test_polls_of_disconnected_clients_are_not_held(ending, gateway):
     polls = [await asyncio.open_connection(*gateway.address()) for _ in range(50)]
     for _, writer in polls:
         writer.write(b"GET /v1/messages?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -101,7 +101,7 @@ async def test_polls_of_clients_that_are_gone_are_not_held_on(ending, gateway):
     await eventually(lambda: held(gateway, 0), what="the polls are given up")
 
 
-async def test_a_held_poll_is_answered_by_the_push(upstream, gateway, client):
+async def test_a_push_ends_a_held_poll(upstream, gateway, client):
     cursor = await client.here()
     poll = asyncio.create_task(client.poll(cursor=cursor, wait=30))
     await eventually(lambda: held(gateway, 1), what="the poll is held")
@@ -110,7 +110,7 @@ async def test_a_held_poll_is_answered_by_the_push(upstream, gateway, client):
     assert (await poll).payloads == ["now"]
 
 
-async def test_latest_is_the_default_and_means_from_now_on(upstream, gateway, client):
+async def test_latest_is_the_default_and_starts_at_the_next_message(upstream, gateway, client):
     await upstream.push("before")
     await client.collect(1, "earliest")
     poll = asyncio.create_task(client.poll(wait=30))
@@ -119,14 +119,14 @@ async def test_latest_is_the_default_and_means_from_now_on(upstream, gateway, cl
     assert (await poll).payloads == ["after"]
 
 
-async def test_nothing_within_the_wait_is_an_ordinary_empty_answer(client):
+async def test_a_poll_without_a_push_within_its_wait_gets_an_empty_response(client):
     cursor = await client.here()
     for wait in ("0", "50ms", "1"):
         batch = await client.poll(cursor=cursor, wait=wait)
         assert (batch.messages, batch.more, batch.gap, batch.cursor) == ([], False, None, cursor)
 
 
-async def test_a_wait_is_waited_for_in_full(client):
+async def test_an_empty_poll_is_held_for_its_whole_wait(client):
     # The test checks only a lower bound, since a busy machine may take longer.
     started = time.monotonic()
     await client.poll(wait="700ms")
@@ -141,7 +141,7 @@ async def test_the_wait_may_be_a_parameter_or_a_preference(client, wait):
 
 
 @pytest.mark.parametrize("wait", ["soon", "-1", "1.5s", "", "10000000000000000000000"])
-async def test_a_wait_that_makes_no_sense_is_refused_and_named(client, wait):
+async def test_an_invalid_wait_is_refused_and_named(client, wait):
     problem = (await client.get(wait=wait)).problem(400)
     assert "wait" in problem["detail"]
 
@@ -169,7 +169,7 @@ async def test_bad_and_unknown_parameters_are_refused_and_named(client, name, va
     assert name in problem["detail"]
 
 
-async def test_limit_bounds_one_answer_and_more_says_so(upstream, client):
+async def test_limit_applies_to_one_response_and_more_says_so(upstream, client):
     cursor = await client.here()
     await upstream.push(*(f"message {i}" for i in range(10)))
     await client.collect(10, cursor)
@@ -181,7 +181,7 @@ async def test_limit_bounds_one_answer_and_more_says_so(upstream, client):
     assert (len(batch.messages), batch.more) == (2, False)
 
 
-async def test_max_bytes_bounds_one_answer_but_one_message_is_always_given(upstream, client):
+async def test_max_bytes_limits_a_response_to_at_least_one_message(upstream, client):
     cursor = await client.here()
     pushed = [letter * 1000 for letter in "abcdef"]
     await upstream.push(*pushed)
@@ -195,7 +195,7 @@ async def test_max_bytes_bounds_one_answer_but_one_message_is_always_given(upstr
     assert payloads == pushed
 
 
-async def test_the_words_and_numbers_of_a_cursor(upstream, client):
+async def test_a_poll_starts_at_a_cursor_a_count_or_a_time(upstream, client):
     await upstream.push("one", "two", "three")
     payloads, end = await client.collect(3, "earliest")
     assert payloads == ["one", "two", "three"]
@@ -217,7 +217,7 @@ async def test_the_id_of_a_message_is_the_cursor_after_it(upstream, client):
     assert batch.messages[-1]["id"] == batch.cursor
 
 
-async def test_a_cursor_and_the_id_of_a_delivery_are_refused_in_each_others_place(upstream, client):
+async def test_a_cursor_is_not_a_delivery_id_and_a_delivery_id_not_a_cursor(upstream, client):
     """If the id of a delivery were accepted as a cursor, a poll from the id of a POST would skip the reply to it."""
     sent = (await client.accepted("question"))["id"]
     cursor = await client.here()
@@ -245,7 +245,7 @@ async def held(gateway, count):
     return (await gateway.metrics())["drawbridge_polls_held"] == count
 
 
-async def test_polls_that_ask_the_same_share_an_answer_and_others_do_not(upstream, gateway, client):
+async def test_equal_polls_get_one_rendered_response_and_others_do_not(upstream, gateway, client):
     cursor = await client.here()
     await upstream.push("one", "two")
     await client.collect(2, cursor)

@@ -56,7 +56,7 @@ def unread_pipe():
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-async def test_it_ends_although_nobody_reads_its_standard_error(tmp_path, unread_pipe, signals):
+async def test_the_gateway_ends_although_nobody_reads_its_standard_error(tmp_path, unread_pipe, signals):
     async with serving(tmp_path, stderr=unread_pipe) as process:
         for _ in range(signals):
             process.send_signal(signal.SIGTERM)

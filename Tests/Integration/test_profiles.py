@@ -74,7 +74,7 @@ def test_every_profile_is_tested():
 # -- plain ------------------------------------------------------------------------------------------------------------
 
 
-async def test_plain(profile):
+async def test_a_plain_upstream_is_bridged(profile):
     async def converse(conversation):
         while True:
             await conversation.say("echo " + await conversation.hear())
@@ -87,7 +87,7 @@ async def test_plain(profile):
 # -- Socket.IO --------------------------------------------------------------------------------------------------------
 
 
-async def test_socketio(start):
+async def test_a_socketio_server_is_bridged(start):
     server = await start(SocketIOServer(4))
     gateway = await start(Gateway("--config", PROFILES / "socketio.yaml", "--upstream", server.url))
     await gateway.ready()
@@ -99,7 +99,7 @@ async def test_socketio(start):
 # -- JSON-RPC 2.0 -----------------------------------------------------------------------------------------------------
 
 
-async def test_json_rpc(profile):
+async def test_a_json_rpc_server_is_bridged(profile):
     async def converse(conversation):
         while True:
             call = json.loads(await conversation.hear())
@@ -149,7 +149,7 @@ class HomeAssistant:
             await conversation.say(json.dumps({"id": last, "type": "result", "success": True, "result": None}))
 
 
-async def test_home_assistant(profile):
+async def test_home_assistant_is_bridged(profile):
     gateway, upstream = await profile("home-assistant", HomeAssistant(SECRETS["HASS_TOKEN"]))
     for number in (1, 2):
         await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
@@ -211,7 +211,7 @@ class OBS:
             await conversation.say(json.dumps({"op": 7, "d": status}))
 
 
-async def test_obs(profile):
+async def test_obs_is_bridged(profile):
     gateway, upstream = await profile("obs", OBS(SECRETS["OBS_PASSWORD"]), subprotocols=["obswebsocket.json"])
     await post(gateway, {"op": 6, "d": {"requestType": "GetVersion", "requestId": "1"}})
     assert (await poll(gateway))[0]["d"]["requestStatus"]["result"] is True
@@ -222,7 +222,7 @@ async def test_obs(profile):
     assert upstream.conversations[0].heard[0] != upstream.conversations[1].heard[0]
 
 
-async def test_obs_with_another_password(profile):
+async def test_obs_refuses_another_password(profile):
     gateway, upstream = await profile("obs", OBS("other"), subprotocols=["obswebsocket.json"], ready=False)
 
     async def parked():
@@ -235,7 +235,7 @@ async def test_obs_with_another_password(profile):
 # -- Binance ----------------------------------------------------------------------------------------------------------
 
 
-async def test_binance(profile):
+async def test_binance_is_bridged(profile):
     async def converse(conversation):
         streams = []
         # A WebSocket ping with a payload. `websockets` waits for the pong and compares the payload.
@@ -269,7 +269,7 @@ async def test_binance(profile):
 # -- Huobi ------------------------------------------------------------------------------------------------------------
 
 
-async def test_huobi(profile):
+async def test_huobi_is_bridged(profile):
     def packed(value):
         return gzip.compress(json.dumps(value).encode())
 
@@ -343,7 +343,7 @@ class GraphQL:
                     return
 
 
-async def test_graphql_transport_ws(profile):
+async def test_graphql_transport_ws_is_bridged(profile):
     quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
     gateway, upstream = await profile(
         "graphql-transport-ws", GraphQL(), settings=quick, subprotocols=["graphql-transport-ws"]
@@ -372,7 +372,7 @@ async def test_graphql_transport_ws(profile):
     assert subscribed() == ["prices", "more"], "and nothing is bought twice, and nothing that has failed is asked again"
 
 
-async def test_graphql_that_forbids_us(profile):
+async def test_a_forbidden_graphql_session_is_parked(profile):
     async def converse(conversation):
         await conversation.hear()
         await conversation.close(4403, "Forbidden")
@@ -414,7 +414,7 @@ class Phoenix:
                 await conversation.say(json.dumps([None, None, topic, event, payload]))
 
 
-async def test_phoenix(profile):
+async def test_phoenix_is_bridged(profile):
     quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
     gateway, upstream = await profile("phoenix", Phoenix(), path="socket/websocket?vsn=2.0.0", settings=quick)
     await upstream.has_heard(4)
@@ -432,7 +432,7 @@ async def test_phoenix(profile):
     assert [message[2:4] for message in heard] == [["room:lobby", "phx_join"], ["room:tea", "phx_join"]]
 
 
-async def test_phoenix_whose_channel_refuses(profile):
+async def test_phoenix_refuses_to_join_a_channel(profile):
     gateway, upstream = await profile("phoenix", Phoenix(False), path="socket/websocket?vsn=2.0.0", ready=False)
 
     async def parked():

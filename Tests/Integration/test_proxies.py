@@ -48,7 +48,7 @@ async def test_a_proxy_carries_tls(kind, start, gateway_for, authority, certific
 
 
 @pytest.mark.parametrize("kind", PROXIES)
-async def test_a_proxy_looks_names_up(kind, start, upstream, gateway_for):
+async def test_socks5h_resolves_names_at_the_proxy(kind, start, upstream, gateway_for):
     proxy = await start(kind(resolves={"no-such-name.invalid": "127.0.0.1"}))
     url = f"ws://no-such-name.invalid:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--proxy", proxy.url())
@@ -56,7 +56,7 @@ async def test_a_proxy_looks_names_up(kind, start, upstream, gateway_for):
     assert proxy.asked == [("no-such-name.invalid", upstream.port)]
 
 
-async def test_socks5_without_h_looks_names_up_here(start, upstream, gateway_for):
+async def test_socks5_resolves_names_at_the_gateway(start, upstream, gateway_for):
     proxy = await start(SOCKSProxy(resolves={"::1": "127.0.0.1"}))
     url = f"ws://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--proxy", proxy.url().replace("socks5h", "socks5"))
@@ -65,7 +65,7 @@ async def test_socks5_without_h_looks_names_up_here(start, upstream, gateway_for
 
 
 @pytest.mark.parametrize("kind", PROXIES)
-async def test_a_proxy_is_told_who_asks(kind, start, upstream, gateway_for):
+async def test_a_proxy_gets_the_configured_credentials(kind, start, upstream, gateway_for):
     proxy = await start(kind(username="ann@example", password="open sesame"))
     gateway = await gateway_for(upstream, "--proxy", proxy.url("ann%40example", SECRET))
     await exchanges(gateway, upstream)
@@ -77,9 +77,7 @@ async def test_a_proxy_is_told_who_asks(kind, start, upstream, gateway_for):
 
 @pytest.mark.parametrize("kind", PROXIES)
 @pytest.mark.parametrize("known", [False, True], ids=["no credentials", "wrong credentials"])
-async def test_a_proxy_that_wants_other_credentials_is_not_asked_again_and_again(
-    kind, known, start, upstream, gateway_for
-):
+async def test_refused_proxy_credentials_are_not_repeated_continuously(kind, known, start, upstream, gateway_for):
     proxy = await start(kind(username="ann", password="right"))
     url = proxy.url("ann", "wrong") if known else proxy.url()
     gateway = await gateway_for(upstream, "--proxy", url, ready=False)
@@ -124,7 +122,7 @@ async def test_a_refusal_is_reported_with_its_head_and_the_beginning_of_its_body
     ("kind", "told"),
     [(HTTPProxy, "the proxy responded with 502 Bad Gateway"), (SOCKSProxy, "connection refused (5)")],
 )
-async def test_an_upstream_that_the_proxy_cannot_reach_is_told(kind, told, start, upstream, gateway_for):
+async def test_an_upstream_that_the_proxy_cannot_reach_is_reported(kind, told, start, upstream, gateway_for):
     proxy = await start(kind())
     await upstream.stop()
     gateway = await gateway_for(upstream, "--proxy", proxy.url(), ready=False)
@@ -181,7 +179,7 @@ def says(data):
         ("http", says(b"HTTP/1.1 200 OK\r\n\r\n220 mail.example ESMTP\r\n"), "not valid HTTP"),
     ],
 )
-async def test_a_proxy_that_misbehaves_is_told_and_costs_nothing(scheme, behave, told, raw_upstream, gateway_for):
+async def test_a_misbehaving_proxy_is_reported_and_has_limits(scheme, behave, told, raw_upstream, gateway_for):
     proxy = await raw_upstream(behave)
     config = (
         f"upstream:\n  url: ws://example.invalid/\n  proxy: {scheme}://127.0.0.1:{proxy.port}\n"
@@ -195,7 +193,7 @@ async def test_a_proxy_that_misbehaves_is_told_and_costs_nothing(scheme, behave,
     await gateway.client().poll(wait=0)
 
 
-async def test_a_proxy_that_is_not_there_is_named(upstream, gateway_for, start):
+async def test_an_error_names_the_unreachable_proxy(upstream, gateway_for, start):
     proxy = await start(HTTPProxy())
     url = proxy.url("ann", "secret")
     await proxy.stop()
@@ -206,7 +204,7 @@ async def test_a_proxy_that_is_not_there_is_named(upstream, gateway_for, start):
 
 
 @pytest.mark.parametrize("rule", ["*", "127.0.0.0/8", "example.org, 127.0.0.1"])
-async def test_what_no_proxy_names_is_dialled_directly(rule, start, upstream, gateway_for):
+async def test_hosts_of_no_proxy_are_connected_to_directly(rule, start, upstream, gateway_for):
     proxy = await start(HTTPProxy())
     config = f'upstream:\n  url: {upstream.url}\n  proxy: {proxy.url()}\n  no_proxy: ["{rule}"]\n'
     gateway = await gateway_for(None, config=config)
@@ -215,7 +213,7 @@ async def test_what_no_proxy_names_is_dialled_directly(rule, start, upstream, ga
     assert (await gateway.client().session())["proxy"] is None
 
 
-async def test_the_environment_counts_only_where_it_is_spelled_out(start, upstream, gateway_for):
+async def test_proxy_variables_apply_only_if_the_setting_refers_to_them(start, upstream, gateway_for):
     proxy = await start(HTTPProxy())
     env = {name: proxy.url() for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy")}
     await exchanges(await gateway_for(upstream, env=env), upstream)
@@ -227,7 +225,7 @@ async def test_the_environment_counts_only_where_it_is_spelled_out(start, upstre
     assert proxy.tunnels == 1
 
 
-async def test_a_session_comes_back_through_the_proxy(start, upstream, gateway_for):
+async def test_a_session_reconnects_through_the_proxy(start, upstream, gateway_for):
     proxy = await start(SOCKSProxy())
     gateway = await gateway_for(upstream, "--proxy", proxy.url())
     upstream.reset_connections()
@@ -246,7 +244,7 @@ async def test_a_session_comes_back_through_the_proxy(start, upstream, gateway_f
         ('no_proxy: ["10.0.0.0/99"]', "'10.0.0.0/99' is not valid for 'upstream.no_proxy': use '*'"),
     ],
 )
-async def test_a_setting_that_cannot_be_used_ends_the_start(settings, told, tmp_path):
+async def test_an_invalid_proxy_setting_prevents_the_start(settings, told, tmp_path):
     path = tmp_path / "d.yaml"
     path.write_text(f"upstream:\n  url: ws://h/\n  {settings}\n")
     status, _, err = await run("serve", "--config", path, "--listen", "127.0.0.1:0", "--management", "127.0.0.1:0")
@@ -255,7 +253,7 @@ async def test_a_setting_that_cannot_be_used_ends_the_start(settings, told, tmp_
     assert "hidden" not in err
 
 
-async def test_a_password_is_not_masked_in_our_own_words(gateway_for, upstream):
+async def test_a_password_is_not_masked_in_our_own_text(gateway_for, upstream):
     async def refuse(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 not pass for user\r\nContent-Length: 0\r\n\r\n")

@@ -139,7 +139,7 @@ async def test_a_peer_that_is_not_trusted_cannot_name_a_client(proxied_for):
     assert line["peer"].startswith("127.0.0.1:")
 
 
-async def test_a_header_that_does_not_come_ends_the_connection(proxied_for):
+async def test_a_missing_header_ends_the_connection(proxied_for):
     gateway = await proxied_for(HTTP_HEAD_TIMEOUT="1s")
     for start in (b"", b"PROXY TCP4 203.0.113.7", SIGNATURE):
         assert await response(gateway, start) == b""
@@ -211,7 +211,7 @@ async def test_a_client_that_the_header_does_not_name_cannot_forward(proxied_for
     assert (await client_of(gateway, header + request)).startswith("127.0.0.1:")
 
 
-async def test_a_block_of_mapped_addresses_trusts_those_of_ipv4(proxied_for):
+async def test_a_block_of_mapped_addresses_trusts_the_ipv4_addresses(proxied_for):
     gateway = await proxied_for(trusted="::ffff:127.0.0.0/104", required="off")
     assert await client_of(gateway, REQUEST.replace(b"Conn", b"X-Forwarded-For: 203.0.113.7\r\nConn")) == "203.0.113.7"
     with pytest.raises(AssertionError, match=r"exit 78\)(?s:.*)trusted_proxies"):
@@ -277,7 +277,7 @@ async def unix_response(gateway, *pieces):
     return b""
 
 
-async def test_a_proxy_on_a_unix_socket_is_trusted_by_that_word(proxied_for, tmp_path):
+async def test_a_proxy_on_a_unix_socket_is_trusted_if_the_setting_says_unix(proxied_for, tmp_path):
     header = b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 80\r\n"
 
     async def gateway(name, **options):
@@ -305,7 +305,7 @@ async def test_a_proxy_on_a_unix_socket_is_trusted_by_that_word(proxied_for, tmp
     ],
 )
 @pytest.mark.parametrize("arrival", ["together", "apart", "byte by byte"])
-async def test_the_header_comes_before_tls(secure_proxied_for, authority, header, client, arrival):
+async def test_the_header_is_sent_before_tls(secure_proxied_for, authority, header, client, arrival):
     gateway = await secure_proxied_for()
 
     async def request():

@@ -44,7 +44,7 @@ async def _before_a_dead_upstream(gateway_for, upstream, **env):
     return gateway, client
 
 
-async def test_of_one_topic_the_last_value_arrives_and_the_others_are_accounted_for(gateway_for, upstream):
+async def test_the_last_message_of_a_replacement_key_arrives_and_the_others_are_replaced(gateway_for, upstream):
     gateway, client = await _before_a_dead_upstream(gateway_for, upstream)
     prices = [await client.accepted(f"price {i}", headers={"Topic": "price"}) for i in range(3)]
     other = await client.accepted("another topic", headers={"Topic": "volume"})
@@ -62,7 +62,7 @@ async def test_of_one_topic_the_last_value_arrives_and_the_others_are_accounted_
     assert "3 replaced" in page
 
 
-async def test_a_full_queue_drops_the_oldest_where_that_is_wanted(gateway_for, upstream):
+async def test_a_full_queue_drops_the_oldest_if_configured(gateway_for, upstream):
     _, client = await _before_a_dead_upstream(gateway_for, upstream, overflow="drop-oldest", messages="3")
     told = [await client.accepted(f"reading {i}") for i in range(5)]
     assert [await _state(client, each) for each in told] == ["rejected"] * 2 + ["queued"] * 3
@@ -71,7 +71,7 @@ async def test_a_full_queue_drops_the_oldest_where_that_is_wanted(gateway_for, u
     await _becomes(client, told[4], "confirmed")
 
 
-async def test_a_message_that_may_not_wait_longer_is_expired_in_time(gateway_for, upstream):
+async def test_a_message_expires_at_its_deadline(gateway_for, upstream):
     _, client = await _before_a_dead_upstream(gateway_for, upstream, ttl="50ms")
     await _becomes(client, await client.accepted("too late"), "expired")
 
@@ -107,7 +107,7 @@ async def test_messages_that_a_full_queue_drops_are_counted_in_the_log(gateway_f
     await eventually(lambda: _losses(gateway)["rejected"] == 4, what="the log reports those that were dropped")
 
 
-async def test_a_message_that_has_to_wait_is_told_for_how_long(gateway_for, upstream):
+async def test_the_response_says_how_long_a_message_waits(gateway_for, upstream):
     await upstream.kill()
     env = {
         "DRAWBRIDGE_UPSTREAM_RECONNECT_STRATEGY": "fixed",
@@ -135,7 +135,7 @@ async def test_a_message_that_has_to_wait_is_told_for_how_long(gateway_for, upst
     assert "next_attempt_in_seconds" not in await client.accepted("sent")
 
 
-async def test_the_pace_holds_the_queue_and_not_the_heartbeats(gateway_for, upstream):
+async def test_the_rate_delays_the_queue_and_not_the_heartbeats(gateway_for, upstream):
     gateway = await gateway_for(
         upstream,
         env={
@@ -156,7 +156,7 @@ async def test_the_pace_holds_the_queue_and_not_the_heartbeats(gateway_for, upst
     assert (await client.session())["queue"]["messages"] == 3
 
 
-async def test_the_pace_is_kept(gateway_for, upstream):
+async def test_the_rate_is_not_exceeded(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "50"})
     started = time.monotonic()
     client = gateway.client()
@@ -220,7 +220,7 @@ async def test_a_message_that_the_kernel_does_not_take_in_time_is_not_sent(start
     assert upstream.received == [text for name, text in posted.items() if states[name] == "confirmed"] + ["the last"]
 
 
-async def test_now_or_never_is_refused_while_the_upstream_does_not_read(gateway_for, upstream):
+async def test_ttl_zero_is_refused_while_the_upstream_does_not_read(gateway_for, upstream):
     client = (await gateway_for(upstream, env=PATIENT)).client()
     await _stop_reading(upstream, client)
     problem = (await client.send("now", headers={"TTL": "0"})).problem(503)
@@ -234,7 +234,7 @@ async def test_now_or_never_is_refused_while_the_upstream_does_not_read(gateway_
     await eventually(lambda: upstream.received[-1:] == ["now"], what="and sent")
 
 
-async def test_now_or_never_is_refused_where_the_pace_says_later(gateway_for, upstream):
+async def test_ttl_zero_is_refused_when_the_rate_is_exhausted(gateway_for, upstream):
     env = {"DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "1", "DRAWBRIDGE_UPSTREAM_QUEUE_RATE_INTERVAL": "1h"}
     client = (await gateway_for(upstream, env=env)).client()
     await client.accepted("first", headers={"TTL": "0"})
@@ -243,7 +243,7 @@ async def test_now_or_never_is_refused_where_the_pace_says_later(gateway_for, up
     assert 3500 < int(answer.headers["Retry-After"]) <= 3600
 
 
-async def test_without_confirmations_written_is_the_end(gateway_for, upstream):
+async def test_without_confirmations_written_is_final(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_QUEUE_CONFIRM": "false"})
     client = gateway.client()
     told = await client.accepted("hello")

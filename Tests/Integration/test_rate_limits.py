@@ -40,7 +40,7 @@ async def statuses(gateway, source, data):
 
 
 @pytest.mark.load
-async def test_ten_thousand_principals_have_exact_limits_in_bounded_memory(gateway_for, upstream, tmp_path, measured):
+async def test_ten_thousand_principals_have_exact_limits_in_limited_memory(gateway_for, upstream, tmp_path, measured):
     tokens = [f"the-token-of-principal-{number:05}" for number in range(PRINCIPALS)]
     file = tmp_path / "tokens"
     file.write_text(
@@ -121,7 +121,7 @@ async def test_a_limit_is_exact_over_time_and_over_all_loops(gateway_for, upstre
     assert 20 < admitted <= 20 + 50 * took
 
 
-async def test_a_client_that_waits_as_told_is_admitted(gateway_for, upstream):
+async def test_a_client_that_waits_for_retry_after_is_admitted(gateway_for, upstream):
     gateway = await gateway_for(upstream, env=limits(requests="60/m burst 2"))
     client = gateway.client()
     for _ in range(2):
@@ -134,7 +134,7 @@ async def test_a_client_that_waits_as_told_is_admitted(gateway_for, upstream):
     assert (await client.get(wait=0)).status == 200
 
 
-async def test_a_client_that_waits_as_told_may_send_its_batch(gateway_for, upstream):
+async def test_a_client_that_waits_for_retry_after_may_send_its_batch(gateway_for, upstream):
     gateway = await gateway_for(upstream, env=limits(messages="60/m burst 3"))
     client = gateway.client()
     assert (await client.send("1\n2\n3\n", type="application/x-ndjson")).status == 202
@@ -145,7 +145,7 @@ async def test_a_client_that_waits_as_told_may_send_its_batch(gateway_for, upstr
     assert await upstream.has_received(5) == ["1", "2", "3", "4", "5"]
 
 
-async def test_held_requests_are_given_back_however_they_end(gateway_for, upstream):
+async def test_held_requests_stop_counting_however_they_end(gateway_for, upstream):
     most = 100
     gateway = await gateway_for(upstream, env=limits(held=most))
     stream = "Accept: text/event-stream\r\n"
@@ -197,6 +197,6 @@ async def test_refusals_are_logged_and_counted_without_filling_the_log(gateway_f
 
 
 @pytest.mark.parametrize("value", ["10", "0/s", "10/d", "10/s burst", "10/s burst 0", "fast"])
-async def test_a_limit_that_is_none_ends_the_start(gateway_for, upstream, value):
+async def test_an_invalid_limit_prevents_the_start(gateway_for, upstream, value):
     with pytest.raises(AssertionError, match=r"exit 78\)(?s:.*)limits\.address\.requests(?s:.*)100/s burst 200"):
         await gateway_for(upstream, env=limits(requests=value))

@@ -54,7 +54,7 @@ async def told(gateway):
 @pytest.mark.parametrize("kind", PROXIES)
 @pytest.mark.parametrize("has_credentials", [False, True], ids=["open", "with credentials"])
 @pytest.mark.parametrize("secure", [False, True], ids=["ws", "wss"])
-async def test_the_session_runs_through_it(
+async def test_the_session_uses_the_proxy(
     kind, has_credentials, secure, start, gateway_for, tmp_path, authority, certificate
 ):
     upstream = await start(Upstream(echo=True, certificate=certificate if secure else None))
@@ -73,7 +73,7 @@ async def test_the_session_runs_through_it(
 
 
 @pytest.mark.parametrize("kind", PROXIES)
-async def test_wrong_credentials_are_told(kind, start, upstream, gateway_for, tmp_path):
+async def test_wrong_credentials_are_reported(kind, start, upstream, gateway_for, tmp_path):
     proxy = await start(kind(tmp_path, has_credentials=True))
     gateway = await gateway_for(upstream, "--proxy", proxy.url(f"{USER}:wrong@"), ready=False)
     assert kind.refused in await eventually(lambda: told(gateway), what="the session tells of a failure")
@@ -84,7 +84,7 @@ async def test_wrong_credentials_are_told(kind, start, upstream, gateway_for, tm
     ("kind", "expected"),
     [(Tinyproxy, "the proxy responded with 50"), (Microsocks, "the proxy could not connect to the upstream")],
 )
-async def test_an_upstream_that_it_cannot_reach_is_told(kind, expected, start, gateway_for, tmp_path):
+async def test_an_upstream_that_the_proxy_cannot_reach_is_reported(kind, expected, start, gateway_for, tmp_path):
     proxy = await start(kind(tmp_path, has_credentials=False))
     target = f"ws://127.0.0.1:{reserve_port()}/"
     gateway = await gateway_for(None, "--upstream", target, "--proxy", proxy.url(), ready=False)

@@ -72,7 +72,7 @@ def host(gateway):
 
 
 @needs("jq")
-async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, start, tmp_path):
+async def test_the_shell_loop_continues_where_it_was_killed(gateway, upstream, start, tmp_path):
     language, code = recipe("A shell loop that loses nothing")
     assert language == "bash"
     code = code.replace("localhost:8080", host(gateway))
@@ -90,7 +90,7 @@ async def test_the_shell_loop_goes_on_where_it_was_killed(gateway, upstream, sta
 
 
 @needs("jq")
-async def test_the_loop_of_the_readme_works_in_the_plainest_shell(gateway, upstream, start, tmp_path):
+async def test_the_loop_of_the_readme_works_in_a_posix_shell(gateway, upstream, start, tmp_path):
     command = loop("README.md", "Receive", host(gateway))
     assert command[0] == "sh"
     # The shell dash interprets backslashes in `echo`.
@@ -240,7 +240,7 @@ async def responder(start):
 
 
 @needs("jq")
-async def test_a_request_gets_its_own_reply(responder, gateway_for, start, tmp_path):
+async def test_each_request_gets_its_own_reply(responder, gateway_for, start, tmp_path):
     gateway = await gateway_for(responder)
     language, code = recipe("Send a request and wait for its reply")
     assert language == "bash"

@@ -15,7 +15,7 @@ RATE = 1000
 @pytest.mark.load
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("how", ["reset", "closed in good order"])
-async def test_an_upstream_restarted_under_a_thousand_posts_a_second(upstream, gateway, measured, how):
+async def test_an_upstream_restart_under_a_thousand_posts_a_second_loses_nothing(upstream, gateway, measured, how):
     posts = Posts(gateway.client())
     sending = asyncio.create_task(posts.send_until_stopped())
     await upstream.has_received(RATE)
@@ -126,7 +126,7 @@ async def test_a_message_older_than_its_ttl_is_not_sent(upstream, gateway, clien
     assert await upstream.has_received(1) == ["in time"]
 
 
-async def test_ttl_zero_is_for_a_ready_session_only(upstream, gateway, client):
+async def test_ttl_zero_needs_a_ready_session(upstream, gateway, client):
     await client.accepted("now", headers={"TTL": "0"})
     assert await upstream.has_received(1) == ["now"]
     await upstream.kill()
@@ -139,11 +139,11 @@ async def test_ttl_zero_is_for_a_ready_session_only(upstream, gateway, client):
 
 
 @pytest.mark.parametrize("ttl", ["soon", "-1", "1.5", ""])
-async def test_a_ttl_that_makes_no_sense_is_refused(client, ttl):
+async def test_an_invalid_ttl_is_refused(client, ttl):
     assert "TTL" in (await client.send("x", headers={"TTL": ttl})).problem(400)["detail"]
 
 
-async def test_a_full_queue_refuses_and_says_when_to_come_back(upstream, gateway, client):
+async def test_a_full_queue_refuses_messages_with_retry_after(upstream, gateway, client):
     await upstream.kill()
     await eventually(lambda: is_down(client), what="the gateway notices")
     answers = [await client.send(f"message {i}") for i in range(1100)]
@@ -158,7 +158,7 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(upstream, gateway
     assert await upstream.has_received(1024) == [f"message {i}" for i in range(1024)]
 
 
-async def test_an_upstream_that_is_not_there_at_the_start_is_found_later(gateway_for, upstream):
+async def test_an_upstream_may_start_after_the_gateway(gateway_for, upstream):
     await upstream.kill()
     gateway = await gateway_for(upstream, ready=False)
     client = gateway.client()
@@ -169,7 +169,7 @@ async def test_an_upstream_that_is_not_there_at_the_start_is_found_later(gateway
     await gateway.ready()
 
 
-async def test_pushes_of_both_lives_of_the_upstream_are_read_in_order(upstream, gateway, client):
+async def test_pushes_from_before_and_after_a_restart_of_the_upstream_are_in_order(upstream, gateway, client):
     cursor = await client.here()
     for life in range(3):
         await upstream.push(*(f"{life}-{i}" for i in range(20)))

@@ -104,7 +104,7 @@ async def test_five_hops_are_followed(start, gateway_for):
     assert server.paths == ["/5", "/4", "/3", "/2", "/1", "/0"]
 
 
-async def test_six_hops_are_not(start, gateway_for):
+async def test_a_sixth_hop_is_not_followed(start, gateway_for):
     server = await start(Redirecting(lambda path: f"/{int(path[1:]) + 1}"))
     gateway = await gateway_for(None, "--upstream", f"ws://127.0.0.1:{server.port}/0", ready=False)
     told = (await failure(gateway))["last_failure"]
@@ -122,7 +122,7 @@ async def test_six_hops_are_not(start, gateway_for):
         ("/with a blank", "a character that must be percent-encoded"),
     ],
 )
-async def test_what_is_no_websocket_url_is_not_followed(location, told, start, gateway_for):
+async def test_a_redirection_to_another_scheme_is_not_followed(location, told, start, gateway_for):
     server = await start(Redirecting(lambda path: location))
     gateway = await gateway_for(server, ready=False)
     session = await failure(gateway)
@@ -134,7 +134,7 @@ async def test_what_is_no_websocket_url_is_not_followed(location, told, start, g
 @pytest.mark.parametrize(
     "status", ["300 Multiple Choices", "304 Not Modified", "305 Use Proxy", "306 Switch Proxy", "399 Whatever"]
 )
-async def test_what_is_no_redirection_is_a_refusal(status, start, upstream, gateway_for):
+async def test_a_3xx_status_that_is_not_a_redirection_is_a_refusal(status, start, upstream, gateway_for):
     server = await start(Redirecting(lambda path: upstream.url, status=status))
     session = await failure(await gateway_for(server, ready=False))
     assert session["last_failure"] == f"the upstream responded with {status} instead of 101 Switching Protocols"
@@ -142,7 +142,7 @@ async def test_what_is_no_redirection_is_a_refusal(status, start, upstream, gate
     assert upstream.requests == []
 
 
-async def test_a_redirection_that_names_no_place_is_a_refusal(raw_upstream, gateway_for):
+async def test_a_redirection_without_a_location_is_a_refusal(raw_upstream, gateway_for):
     async def behave(reader, writer):
         await read_head(reader)
         writer.write(b"HTTP/1.1 302 Found\r\nContent-Length: 7\r\n\r\nnowhere")
@@ -157,7 +157,7 @@ async def test_a_redirection_that_names_no_place_is_a_refusal(raw_upstream, gate
 
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])
-async def test_nothing_leads_from_wss_to_ws(scheme, start, upstream, gateway_for, authority, certificate):
+async def test_no_redirection_leads_from_wss_to_ws(scheme, start, upstream, gateway_for, authority, certificate):
     location = f"{scheme}://127.0.0.1:{upstream.port}/"
     server = await start(Redirecting(lambda path: location, certificate=certificate))
     url = f"wss://localhost:{server.port}/"
@@ -166,7 +166,7 @@ async def test_nothing_leads_from_wss_to_ws(scheme, start, upstream, gateway_for
     assert upstream.requests == []
 
 
-async def test_ws_may_lead_to_wss(start, gateway_for, authority, certificate):
+async def test_a_redirection_may_lead_from_ws_to_wss(start, gateway_for, authority, certificate):
     upstream = await start(Upstream(certificate=certificate))
     server = await start(Redirecting(lambda path: f"https://localhost:{upstream.port}/"))
     gateway = await gateway_for(server, "--ca-file", authority.path)
@@ -177,7 +177,7 @@ async def test_ws_may_lead_to_wss(start, gateway_for, authority, certificate):
 SECRETS = ["Authorization: Bearer one", "Cookie: two", "X-Api-Key: three"]
 
 
-async def test_secrets_go_along_to_the_same_origin(start, gateway_for):
+async def test_secrets_are_sent_to_the_same_origin_after_a_redirection(start, gateway_for):
     server = await start(Redirecting(lambda path: None if path == "/new" else "/new"))
     headers = [word for secret in SECRETS for word in ("--header", secret)]
     await gateway_for(server, *headers)
@@ -185,7 +185,7 @@ async def test_secrets_go_along_to_the_same_origin(start, gateway_for):
         assert all(secret in head for secret in SECRETS)
 
 
-async def test_secrets_stay_behind_at_another_origin(start, upstream, gateway_for):
+async def test_secrets_are_not_sent_to_another_origin(start, upstream, gateway_for):
     server = await start(Redirecting(lambda path: f"ws://127.0.0.1:{upstream.port}/"))
     headers = [word for secret in (*SECRETS, "Origin: https://app.example") for word in ("--header", secret)]
     await gateway_for(server, *headers)
@@ -196,7 +196,7 @@ async def test_secrets_stay_behind_at_another_origin(start, upstream, gateway_fo
     assert request["Origin"] == "https://app.example"
 
 
-async def test_credentials_of_the_url_stay_behind_at_another_origin(start, upstream, gateway_for):
+async def test_credentials_of_the_url_are_not_sent_to_another_origin(start, upstream, gateway_for):
     server = Redirecting(lambda path: "/next" if path == "/" else f"ws://127.0.0.1:{upstream.port}/")
     await start(server)
     await gateway_for(None, "--upstream", f"ws://ann:secret@127.0.0.1:{server.port}/")
@@ -205,7 +205,7 @@ async def test_credentials_of_the_url_stay_behind_at_another_origin(start, upstr
     assert "Authorization" not in upstream.requests[0].headers
 
 
-async def test_a_refusal_after_a_redirection_is_told_as_such(start, raw_upstream, gateway_for):
+async def test_a_refusal_after_a_redirection_names_the_redirection(start, raw_upstream, gateway_for):
     async def refuses(reader, writer):
         await read_head(reader)
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone")

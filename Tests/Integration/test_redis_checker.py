@@ -92,7 +92,7 @@ def only(faults, text):
 
 
 @pytest.mark.parametrize("promises", [STRICT, RECOMMENDED, SINGLE, NO_WAIT])
-def test_a_clean_account_has_no_fault(promises):
+def test_an_account_without_errors_has_no_fault(promises):
     account = Account(promises)
     account.reads(push(1, 1), push(1, 2), gap("upstream"), push(2, 3, connection=2, count=1, n=9))
     account.reads(push(1, 1), push(1, 2), gap("upstream"), push(2, 3, connection=2, count=1, n=9))
@@ -110,7 +110,7 @@ def test_a_clean_account_has_no_fault(promises):
     assert judge_logs([[*log, ("upstream",)]] * 3) == []
 
 
-def test_connections_one_after_another_have_no_fault():
+def test_consecutive_connections_have_no_fault():
     connections = [Connection(1, 0, closed=5, writes=[(4.9, "a")]), Connection(2, 5.1)]
     assert judge_connections(connections, {1: "a", 2: "b"}, [], STRICT) == []
 
@@ -131,7 +131,7 @@ def test_a_number_that_hides_a_missing_push_is_a_fault(account, second):
     only(account.faults([id_of(1, 1), id_of(1, 2)]), "without a gap")
 
 
-def test_a_push_that_comes_again_is_a_fault_unless_the_store_has_lost_something(account):
+def test_a_repeated_push_is_a_fault_unless_the_store_has_lost_data(account):
     account.reads(push(1, 1), push(1, 2), gap("upstream"), push(1, 2))
     account.reads(push(1, 1), push(1, 2), gap("store"), push(1, 2))
     only(account.faults([id_of(1, 1), id_of(1, 2)]), "reader 0")
@@ -143,7 +143,7 @@ def test_an_id_with_two_contents_is_a_fault(account):
     only(account.faults([id_of(1, 1)]), "is (1, 1, 1) and (1, 1, 2)")
 
 
-def test_a_push_of_the_log_that_a_reader_lacks_is_a_fault(account):
+def test_a_push_that_a_reader_did_not_get_is_a_fault(account):
     account.reads(push(1, 1), gap("upstream"), push(2, 3, connection=2, count=2))
     only(account.faults([id_of(1, 1), id_of(2, 2), id_of(2, 3)]), "lacks 1 pushes of the log")
 
@@ -163,7 +163,7 @@ def test_a_lost_push_is_at_a_gap_of_the_store():
     only(account.faults(log), "without a gap `store`")
 
 
-def test_what_wait_has_confirmed_is_not_lost():
+def test_data_that_wait_confirmed_may_not_be_lost():
     account, log = _lost_push(STRICT, "store")
     only(account.faults(log, excused=[(0, 1e12)]), "was seen and is not in the log")
 
@@ -174,7 +174,7 @@ def test_a_planned_failover_loses_only_what_was_stored_at_its_beginning():
         assert len(account.faults(log, excused)) == count, excused
 
 
-def test_without_wait_readers_of_one_gateway_may_have_a_branch_of_their_own():
+def test_without_wait_readers_of_one_gateway_may_have_their_own_branch():
     log = [id_of(1, 1), id_of(1, 2), id_of(3, 3)]
     last = push(3, 3, connection=3, count=1)
     branch = push(2, 2, connection=2, count=1, n=9)
@@ -289,7 +289,7 @@ def test_leases_are_not_compared_across_a_step_of_a_clock_nor_without_wait(accou
     assert other.faults() == []
 
 
-def test_a_push_that_comes_again_after_its_acknowledgement_is_a_fault(account):
+def test_a_repeated_push_after_its_acknowledgement_is_a_fault(account):
     other = Account(SINGLE)
     for each in (account, other):
         each.workers.acknowledged[1] = 1.0
@@ -343,7 +343,7 @@ def test_only_a_stopped_gateway_excuses_that_its_own_connection_is_open():
         ({"reads": (0, 0)}, "only 0 of 0 reads succeeded"),
     ],
 )
-def test_a_long_run_without_what_it_is_for_has_a_fault(changed, fault):
+def test_a_long_run_without_the_intended_failures_has_a_fault(changed, fault):
     content = {"never_done": set(), "crashes": 1, "releases": 1, "steps": 1, "gaps": 1}
     content |= {"posts": (500, 1000), "reads": (120, 130)}
     assert judge_content(120, **content) == []
@@ -351,7 +351,7 @@ def test_a_long_run_without_what_it_is_for_has_a_fault(changed, fault):
     assert judge_content(20, **{**content, **changed}) == []
 
 
-def test_kinds_of_redis_and_what_they_promise():
+def test_each_kind_of_redis_has_its_promises():
     assert Promises.of(sentinels=True, replicas=2, waits=2) == STRICT
     assert Promises.of(sentinels=True, replicas=2, waits=1) == RECOMMENDED
     assert Promises.of(sentinels=True, replicas=1, waits=1) == STRICT

@@ -128,7 +128,7 @@ async def held(session):
     return session
 
 
-async def test_a_heartbeat_returns_all_before_it_and_forgets_what_has_not_changed(session):
+async def test_a_heartbeat_returns_all_entries_and_removes_unchanged_entries(session):
     assert await session.heartbeat(_A, "beat=1") == {}
     assert await session.heartbeat(_B, "beat=1", _A, "beat=0") == {_A: "beat=1"}
     assert await session.heartbeat(_B, "beat=2", _A, "beat=1") == {_B: "beat=1"}
@@ -155,7 +155,7 @@ async def test_a_session_is_acquired_once(held):
         {"last": "2-0"},
     ],
 )
-async def test_an_acquisition_compares_what_was_read(held, wrong):
+async def test_an_acquisition_compares_the_record_that_was_read(held, wrong):
     assert await held.append(token(1, _A), 0, 1, "1-0", "push") == ["OK"]
     right = {"expected": token(1, _A), "history": _OLD, "sequence": 1, "last": "1-0"}
     before = await held.record()
@@ -165,14 +165,14 @@ async def test_an_acquisition_compares_what_was_read(held, wrong):
     assert (await held.record())["sequence"] == "1"
 
 
-async def test_a_gateway_that_beats_keeps_its_session(held):
+async def test_a_gateway_that_sends_heartbeats_keeps_its_session(held):
     expected = {"expected": token(1, _A), "history": _OLD}
     assert await held.acquire(token(2, _B), **expected, owner=_A, entry="beat=0") == "ALIVE"
     assert await held.acquire(token(2, _B), **expected, owner=_A, entry="") == "ALIVE"
     assert await held.acquire(token(2, _B), **expected, owner=_A, entry="beat=1") == "OK"
 
 
-async def test_a_gateway_without_an_entry_is_compared_too(session):
+async def test_a_gateway_without_an_entry_is_compared(session):
     await session.acquire(token(1, _A))
     expected = {"expected": token(1, _A), "history": _OLD}
     assert await session.acquire(token(2, _B), **expected, owner=_A, entry="beat=1") == "ALIVE"
@@ -203,7 +203,7 @@ async def test_a_batch_is_appended_once(held):
         ({"number": 1}, ["ORDER"]),
     ],
 )
-async def test_a_wrong_append_changes_nothing(held, arguments, reply):
+async def test_an_invalid_append_is_not_stored(held, arguments, reply):
     assert await held.append(token(1, _A), 0, 1, "1-0", "one") == ["OK"]
     right = {"holder": token(1, _A), "expected": 1, "number": 2, "history": _OLD}
     assert await _append(held, right | arguments, "2-0", "two") == reply
@@ -240,7 +240,7 @@ async def test_an_append_drops_the_oldest_pushes(held):
     assert entries[-1][0] == "1001-0"
 
 
-async def test_a_state_takes_the_place_of_the_entries(held):
+async def test_a_state_replaces_the_entries(held):
     holder = token(1, _A)
     await held.append(holder, 0, 1, "1-0", "one")
     # Pushes that Redis lacks come first in the same write.
@@ -276,7 +276,7 @@ async def test_a_state_of_several_attempts_is_refused(held):
     assert await held.replace(holder, 6, 7, 2) == ["PART"]
 
 
-async def test_a_stamp_compares_all(held):
+async def test_a_stamp_compares_the_whole_record(held):
     holder = token(1, _A)
     assert await held.stamp(token(1, _A, bits=2), 0) == "FENCED"
     assert await held.stamp(holder, 0, from_history=_NEW) == "HISTORY"
@@ -332,7 +332,7 @@ async def test_a_full_server_keeps_its_holders(held):
     assert not await held.entries("p")
 
 
-async def test_wait_after_a_read_counts_for_what_was_written_before(start, server, held, tmp_path):
+async def test_wait_after_a_read_covers_earlier_writes(start, server, held, tmp_path):
     """After a reconnect, a holder reads its record and waits. This confirms the writes of its earlier connections.
 
     Since Redis 7.2, WAIT waits for the last write of its own connection. The holder thus publishes to a channel without
@@ -359,7 +359,7 @@ async def test_wait_after_a_read_counts_for_what_was_written_before(start, serve
         replica._process.send_signal(signal.SIGCONT)
 
 
-async def test_a_promotion_and_a_restart_are_other_histories(start, server, held, tmp_path):
+async def test_a_promotion_and_a_restart_begin_new_histories(start, server, held, tmp_path):
     before = await server.history()
     replica = await start(RedisServer(tmp_path, server))
     await held.append(token(1, _A), 0, 1)
@@ -389,7 +389,7 @@ async def test_a_session_is_defined_once(session):
     assert _text(await session.client.hgetall("{t}:sessions:owners")) == {"o": "2"}
 
 
-async def test_the_limits_count_all_sessions_and_those_of_an_owner(session):
+async def test_the_limits_count_all_sessions_and_the_sessions_of_an_owner(session):
     for number in range(3):
         assert (await session.define(f"a{number}", definition(number), "a", total=5, per_owner=3))[0] == "OK"
     assert await session.define("a3", definition(3), "a", total=5, per_owner=3) == ["OWNER"]
@@ -408,7 +408,7 @@ async def test_the_limits_count_all_sessions_and_those_of_an_owner(session):
     assert _text(await session.client.hgetall("{t}:sessions:owners")) == {"b": "2"}
 
 
-async def test_nothing_is_left_of_a_removed_session(session):
+async def test_a_removed_session_leaves_no_key(session):
     await session.define("x", definition(1), first=_B)
     assert await session.record() == {"successor": _B}
     holder = token(1, _A)

@@ -55,7 +55,7 @@ HAS_IPV6 = any(not line.endswith(" lo") for line in Path("/proc/net/if_inet6").r
 
 
 @needs_nameserver
-async def test_a_name_that_changes_its_address_is_judged_at_every_connection(sessions_for, start, tmp_path):
+async def test_every_address_of_a_name_is_checked_at_every_connection(sessions_for, start, tmp_path):
     """Here 127.0.0.1 is allowed, like a public address, and 127.0.0.2 is refused, like a private address."""
     upstream, hidden = await start(Upstream()), Upstream(host="127.0.0.2")
     hidden.port = upstream.port
@@ -97,7 +97,7 @@ async def test_a_name_that_changes_its_address_is_judged_at_every_connection(ses
 
 
 @needs_nameserver
-async def test_a_further_url_is_judged_like_the_first(sessions_for, start, tmp_path):
+async def test_a_fallback_url_is_checked_like_the_first(sessions_for, start, tmp_path):
     hidden = await start(Upstream(host="127.0.0.2"))
     server = await start(Nameserver(tmp_path, {"hidden.example": [["127.0.0.2"]]}))
     fallback = f", fallback_urls: ['ws://{{host}}:{hidden.port}/']"
@@ -109,7 +109,7 @@ async def test_a_further_url_is_judged_like_the_first(sessions_for, start, tmp_p
     assert hidden.requests == []
 
 
-async def test_a_redirect_is_judged_like_the_url(sessions_for, raw_upstream, start):
+async def test_a_redirect_is_checked_like_the_url(sessions_for, raw_upstream, start):
     hidden = await start(Upstream(host="127.0.0.2"))
     port = hidden.port
     targets = {
@@ -151,7 +151,7 @@ async def test_a_redirect_is_judged_like_the_url(sessions_for, raw_upstream, sta
 
 
 @needs_nameserver
-async def test_a_redirect_to_a_name_is_judged_by_its_address(sessions_for, raw_upstream, start, tmp_path):
+async def test_a_redirect_to_a_name_is_checked_by_its_address(sessions_for, raw_upstream, start, tmp_path):
     hidden = await start(Upstream(host="127.0.0.2"))
     server = await start(Nameserver(tmp_path, {"hidden.example": [["127.0.0.2"]]}))
 

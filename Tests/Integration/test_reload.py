@@ -140,7 +140,7 @@ async def test_a_secret_that_the_file_names_takes_effect(start, tmp_path, upstre
     assert upstream.requests[1].headers["Authorization"] == "Bearer second"
 
 
-async def test_an_invalid_file_changes_nothing_and_is_reported(start, tmp_path, upstream):
+async def test_an_invalid_file_is_reported_and_not_applied(start, tmp_path, upstream):
     gateway = await watching(start, tmp_path, upstream)
     before = (await gateway.metrics())["drawbridge_config_reload_success_time_seconds"]
     assert before > 0
@@ -191,7 +191,7 @@ async def test_sighup_after_a_change_that_has_taken_effect_makes_no_new_connecti
     await eventually(lambda: len(upstream.requests) == 2, what="a hand-over")
 
 
-async def test_a_thousand_changes_in_a_row_are_few_reloads(start, tmp_path, upstream):
+async def test_a_thousand_consecutive_changes_cause_few_reloads(start, tmp_path, upstream):
     gateway = await watching(start, tmp_path, upstream)
     for number in range(1000):
         (tmp_path / "new").write_text(gateway.base + f"shutdown: {{drain: {number}ms}}\n")

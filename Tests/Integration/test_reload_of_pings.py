@@ -31,7 +31,7 @@ async def joined(conversation):
 
 
 @pytest.mark.parametrize("kind", ["websocket", "socketio"])
-async def test_pings_off_confirm_nothing_and_on_confirm_again(start, gateway_for, kind):
+async def test_messages_are_confirmed_only_while_pings_are_on(start, gateway_for, kind):
     is_plain = kind == "websocket"
     upstream = await start(ConventionUpstream(forever if is_plain else joined, create_connection=PingCounter))
 

@@ -81,7 +81,7 @@ async def test_a_change_of_topics_applies_to_the_next_push_and_keeps_the_connect
     await eventually(lambda: len(upstream.requests) == 2, what="a new connection")
 
 
-async def test_a_session_that_was_removed_needs_its_files_no_more(start, tmp_path, authority, certificate):
+async def test_a_reload_does_not_need_the_files_of_a_removed_session(start, tmp_path, authority, certificate):
     market, news, moved = (
         await start(Upstream(certificate=certificate)),
         await start(Upstream()),
@@ -99,7 +99,7 @@ async def test_a_session_that_was_removed_needs_its_files_no_more(start, tmp_pat
     assert len(market.requests) == 1, "the removed session goes on as it is"
 
 
-async def test_a_reload_that_does_not_go_with_the_queue_is_refused(start, tmp_path):
+async def test_a_reload_that_contradicts_the_queue_is_refused(start, tmp_path):
     """The queue keeps its settings until a restart. Its redelivery needs pings, which the new settings disable."""
     upstream = await start(Upstream())
     text = "upstream: {{url: '" + upstream.url + "'{}}}\n"

@@ -36,7 +36,7 @@ async def final(client, id):
     return await eventually(state, what=f"{id} has a final state")
 
 
-async def test_a_message_is_sent_once_wherever_it_is_posted_and_known_everywhere(replicas_for, recorder):
+async def test_a_message_is_sent_once_and_known_at_every_gateway(replicas_for, recorder):
     replicas = await replicas_for()
     ids = {}
     for member in replicas:
@@ -57,7 +57,7 @@ async def test_a_message_is_sent_once_wherever_it_is_posted_and_known_everywhere
     assert sessions == ["ready"] * 3
 
 
-async def test_a_cursor_of_one_gateway_is_good_at_each_other(replicas_for, recorder):
+async def test_a_cursor_is_valid_at_every_gateway(replicas_for, recorder):
     replicas = await replicas_for()
     cursor = await replicas[0].client().here()
     for turn in range(6):
@@ -75,7 +75,7 @@ async def test_a_cursor_of_one_gateway_is_good_at_each_other(replicas_for, recor
     await eventually(are_equal, what="all gateways have the same pushes")
 
 
-async def test_readers_wait_at_each_gateway(replicas_for, recorder):
+async def test_a_push_ends_held_polls_at_every_gateway(replicas_for, recorder):
     replicas = await replicas_for()
     cursor = await replicas[0].client().here()
     polls = [asyncio.create_task(pushed(member.client(), cursor)) for member in replicas]
@@ -88,7 +88,7 @@ async def test_readers_wait_at_each_gateway(replicas_for, recorder):
         stream.close()
 
 
-async def test_workers_share_pushes_through_all_gateways(replicas_for, recorder):
+async def test_pushes_are_divided_among_workers_of_all_gateways(replicas_for, recorder):
     replicas = await replicas_for()
     first, second, third = (member.client() for member in replicas)
     created = await first.request("PUT", "/v1/consumers/w", json={"share": True, "visibility": "60s"})
@@ -194,7 +194,7 @@ async def judge(posting, replicas, recorder):
 
 
 @pytest.mark.parametrize("way", ["kill", "freeze"])
-async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(replicas_for, recorder, measured, way):
+async def test_a_killed_holder_is_replaced_without_silent_loss(replicas_for, recorder, measured, way):
     replicas = await replicas_for(lease=LEASE)
     holder = await replicas.holder()
     others = await replicas.followers()
@@ -233,7 +233,7 @@ async def test_a_holder_that_is_gone_is_replaced_and_nothing_is_lost_silently(re
     assert taken < LEASE + 0.3 + SLACK
 
 
-async def test_a_holder_that_ends_in_order_is_replaced_at_once(replicas_for, recorder, measured):
+async def test_a_holder_that_stops_cleanly_is_replaced_at_once(replicas_for, recorder, measured):
     replicas = await replicas_for()
     cursor = await replicas[0].client().here()
     recorder.push_often(0.005)

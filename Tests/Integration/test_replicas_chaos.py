@@ -9,7 +9,7 @@ from harness.redis_chaos.run import ChaosRun
 @pytest.mark.load
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kind", "seconds"), [("wait-all", 20), ("single", 12)])
-async def test_nothing_is_lost_silently_whatever_fails(tmp_path, measured, kind, seconds):
+async def test_no_failure_causes_silent_loss(tmp_path, measured, kind, seconds):
     run = ChaosRun(seconds, seed=1, folder=tmp_path, **KINDS[kind])
     verdict = await run.run()
     measured(str(verdict))

@@ -94,7 +94,7 @@ async def test_a_session_is_served_by_every_gateway(shared_by, upstream):
     assert len(upstream.requests) == 1
 
 
-async def test_a_session_is_closed_at_any_gateway_and_nothing_is_left(shared_by, upstream, database):
+async def test_a_session_can_be_closed_at_any_gateway_and_leaves_no_state(shared_by, upstream, database):
     members = await shared_by(3)
     await members[0].created("btc", symbol="BTC")
     await members[0].ready("btc")
@@ -123,7 +123,7 @@ async def test_a_session_is_closed_at_any_gateway_and_nothing_is_left(shared_by,
     assert batch.gap["reason"] == "restart"
 
 
-async def test_names_and_limits_are_those_of_all_gateways_together(shared_by):
+async def test_names_and_limits_apply_to_all_gateways_together(shared_by):
     members = await shared_by(2, total=8)
     answers = await asyncio.gather(*(members[n % 2].put("one", symbol="A") for n in range(8)))
     assert sorted(answer.status for answer in answers) == [200] * 7 + [201]
@@ -136,7 +136,7 @@ async def test_names_and_limits_are_those_of_all_gateways_together(shared_by):
     assert [len((await member.list())["sessions"]) for member in members] == [8, 8]
 
 
-async def test_a_name_that_another_gateway_has_just_stored_is_no_404(shared_by, database):
+async def test_a_session_that_another_gateway_just_stored_is_found(shared_by, database):
     members = await shared_by(2)
     await members[0].created("first", symbol="A")
     key = "{drawbridge}:sessions"
@@ -192,7 +192,7 @@ async def test_an_idle_session_is_closed_everywhere(shared_by, database):
     assert [each["drawbridge_sessions_created_total"] for each in metrics] == [1, 0]
 
 
-async def test_a_reader_at_another_gateway_keeps_a_session(shared_by, upstream):
+async def test_a_reader_at_another_gateway_keeps_an_idle_session(shared_by, upstream):
     members = await shared_by(2, idle="2s")
     await members[0].created("read", symbol="A")
     await members[0].created("unread", symbol="A")
@@ -209,7 +209,7 @@ async def test_a_reader_at_another_gateway_keeps_a_session(shared_by, upstream):
     assert [message["data"] for message in (await held).messages] == ["tick"]
 
 
-async def test_redis_away_changes_no_session(shared_by, database):
+async def test_an_outage_of_redis_changes_no_session(shared_by, database):
     members = await shared_by(2)
     await members[0].created("btc", symbol="BTC")
     await _status(members[1], "btc", 200)
@@ -253,7 +253,7 @@ async def test_a_session_that_redis_has_lost_is_stored_again(shared_by, database
     assert len(upstream.requests) == 1
 
 
-async def test_a_gateway_without_the_profile_serves_the_session_and_never_holds_it(shared_by, upstream):
+async def test_a_gateway_without_the_profile_serves_the_session_and_never_takes_it(shared_by, upstream):
     other = profile(f"{upstream.url}{{symbol}}", name="other")
     members = await shared_by(3, profiles={1: other})
     await members[0].created("btc", symbol="BTC")

@@ -194,7 +194,7 @@ async def _has_another_history(figures):
 
 
 @pytest.mark.parametrize("way", ["planned", "killed"])
-async def test_a_failover_costs_no_connection_and_no_message(loaded, databases, recorder, measured, way):
+async def test_a_failover_loses_no_connection_and_no_message(loaded, databases, recorder, measured, way):
     _, load, figures = await loaded()
     primary = await databases.present_primary()
     if way == "planned":
@@ -221,7 +221,7 @@ async def test_a_failover_costs_no_connection_and_no_message(loaded, databases, 
     assert longest < 3 + SLACK
 
 
-async def test_a_primary_that_hangs_costs_the_pushes_of_some_seconds(loaded, databases, recorder, measured):
+async def test_a_hanging_primary_loses_the_pushes_of_some_seconds(loaded, databases, recorder, measured):
     _, load, figures = await loaded()
     primary = await databases.present_primary()
     began = time.monotonic()
@@ -309,7 +309,7 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
 
 
 @pytest.mark.parametrize("way", ["killed", "frozen"])
-async def test_metrics_say_who_has_taken_a_session(replicas_for, recorder, way):
+async def test_a_take_over_is_counted_at_the_new_holder(replicas_for, recorder, way):
     replicas = await replicas_for(lease=LEASE)
     holder = await replicas.holder()
     # The metric counts a session when it may connect, which is a moment after a gateway holds it.
@@ -342,7 +342,7 @@ async def test_metrics_say_who_has_taken_a_session(replicas_for, recorder, way):
     await recorder.has_received(1)
 
 
-async def test_a_failover_brings_no_deleted_session_back(replicas_for, databases, recorder, measured):
+async def test_a_failover_restores_no_deleted_session(replicas_for, databases, recorder, measured):
     upstream = {"url": f"{recorder.url}{{symbol}}"}
     variables = {"symbol": {"pattern": "[A-Za-z0-9]{1,12}"}}
     profiles = {"market": {"variables": variables, "addresses": {"allow": ["127.0.0.1"]}, "upstream": upstream}}

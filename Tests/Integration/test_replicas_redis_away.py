@@ -221,7 +221,7 @@ async def not_ready(member):
 
 
 @pytest.mark.parametrize("how", ["flushed", "restarted empty"])
-async def test_a_redis_that_has_lost_everything_gets_it_from_the_holder(replicas_for, recorder, how):
+async def test_an_empty_redis_gets_every_session_from_its_holder(replicas_for, recorder, how):
     replicas = await replicas_for(lease=5)
     before = await replicas[1].client().accepted("before", headers={"Idempotency-Key": "k"})
     for _ in range(20):

@@ -53,7 +53,7 @@ def shared_by(replicas_for, recorder):
 
 @pytest.mark.parametrize("way", ["drain", "kill", "freeze", "partition"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_repeated_post_is_sent_once_whatever_becomes_of_its_holder(shared_by, recorder, kind, way):
+async def test_a_repeated_post_is_sent_once_however_its_holder_fails(shared_by, recorder, kind, way):
     replicas, session = await shared_by(kind, lease=LEASE)
     holder = await replicas.holder()
     others = await replicas.followers()

@@ -181,7 +181,7 @@ def cut(upstream):
         peer.reset()
 
 
-async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(trio_for, recorder):
+async def test_a_queued_message_keeps_its_ttl_and_topic_at_the_next_holder(trio_for, recorder):
     trio = await trio_for()
     client = trio.front.client()
     # The upstream ignores opening handshakes. It keeps listening, so that no other server gets its port.
@@ -230,7 +230,7 @@ async def test_what_is_queued_keeps_its_ttl_and_its_topic_at_the_next_holder(tri
     assert recorder.received[-1] == "at once"
 
 
-async def test_a_call_that_waits_at_the_kill_gets_502_and_the_next_one_its_reply(trio_for, recorder):
+async def test_a_call_at_a_killed_holder_gets_502_and_the_next_call_its_reply(trio_for, recorder):
     def respond(text):
         request = json.loads(text)
         if request["method"] != "add":
@@ -273,7 +273,7 @@ class SilentUpstream(FrameServer):
         self.received = []
 
 
-async def test_what_was_not_confirmed_is_sent_again_by_the_next_holder(trio_for, start):
+async def test_unconfirmed_messages_are_sent_again_by_the_next_holder(trio_for, start):
     upstream = await start(SilentUpstream())
     trio = await trio_for(settings={"upstream": {"url": upstream.url, "queue": {"redeliver": "unconfirmed"}}})
     before = (await trio.front.client().accepted("before"))["id"]
@@ -349,7 +349,7 @@ def numbers(messages):
     return [message["data"]["n"] for message in messages]
 
 
-async def test_dead_letters_and_leases_are_those_of_every_gateway(trio_for, recorder):
+async def test_dead_letters_and_leases_are_shared_by_every_gateway(trio_for, recorder):
     trio = await trio_for()
     front = trio.front
     for consumer in ("retried", "removed"):

@@ -72,7 +72,7 @@ async def test_the_documented_rights_and_tls_are_enough_through_a_failover(repli
         assert "Redis has refused" not in "".join(gateway.output for gateway in member.gateways)
 
 
-async def test_what_is_wrong_is_in_the_log_and_no_such_gateway_is_ready(start, databases, tmp_path, recorder):
+async def test_wrong_settings_of_redis_are_logged_and_the_gateway_is_not_ready(start, databases, tmp_path, recorder):
     folder = tmp_path / "other"
     folder.mkdir()
     other = CertificateAuthority(folder, "Another test CA")

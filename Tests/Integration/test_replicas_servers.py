@@ -108,7 +108,7 @@ async def test_a_session_is_shared_and_outlives_its_holder(replicas_for, tmp_pat
     _no_command_failed(replicas)
 
 
-async def test_a_failover_costs_no_connection(replicas_for, tmp_path, recorder, program):
+async def test_a_failover_loses_no_connection(replicas_for, tmp_path, recorder, program):
     databases = Databases(tmp_path, replicas=2, sentinels=1, program=program)
     replicas = await replicas_for(2, databases=databases)
     client = (await replicas.followers())[0].client()
@@ -162,7 +162,7 @@ async def test_a_full_server_refuses_messages_and_says_so(replicas_for, tmp_path
     assert len(recorder.connections) == 1
 
 
-async def test_a_server_that_becomes_a_replica_is_noticed_at_once(replicas_for, start, tmp_path, recorder, program):
+async def test_a_server_that_becomes_a_replica_is_detected_at_once(replicas_for, start, tmp_path, recorder, program):
     replicas = await replicas_for(2, databases=Databases(tmp_path, program=program), lease=5)
     holder = await replicas.holder()
     # This server requires a password, so it accepts no replica, and the tested server keeps its data.
@@ -227,7 +227,7 @@ async def test_a_holder_that_connects_again_accepts_only_what_a_replica_has(repl
     await _works(holder)
 
 
-async def test_the_scripts_do_what_they_do_on_debians_server(program):
+async def test_the_scripts_have_the_same_results_on_the_server_of_debian(program):
     tests = PROJECT / "Tests/Integration/test_redis_scripts.py"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pytest", tests),

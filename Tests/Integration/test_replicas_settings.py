@@ -37,7 +37,7 @@ async def _readiness(member):
 
 
 @pytest.mark.parametrize("way", ["nothing listens there", "another gateway states it too"])
-async def test_an_address_that_no_other_gateway_reaches_is_named(begin, recorder, way):
+async def test_the_log_names_an_address_that_no_other_gateway_reaches(begin, recorder, way):
     first = await (await begin()).ready()
     configuration = json.loads(first.configuration())
     address = f"127.0.0.1:{reserve_port()}"
@@ -70,7 +70,7 @@ async def test_an_address_that_no_other_gateway_reaches_is_named(begin, recorder
         assert "listeners.peer_address" in problem["detail"]
 
 
-async def test_gateways_that_reach_each_other_say_nothing_of_it(begin):
+async def test_gateways_that_reach_each_other_log_no_warning(begin):
     members = [await (await begin()).ready() for _ in range(2)]
 
     async def is_checked():
@@ -83,7 +83,7 @@ async def test_gateways_that_reach_each_other_say_nothing_of_it(begin):
         assert not any(text in member.gateway.output for text in (_UNREACHABLE, _OWN, _OTHER_HOST))
 
 
-async def test_another_installation_with_the_same_prefix_is_named_at_once(begin, start):
+async def test_another_installation_with_the_same_prefix_is_reported_at_once(begin, start):
     first = await (await begin()).ready()
     other = await start(RecordingUpstream())
     second = await begin(upstream=other)

@@ -62,7 +62,7 @@ async def _state(gateway, *states):
     return await eventually(has_state, what=f"the session is {states}")
 
 
-async def test_each_gateway_names_the_holder_also_when_there_is_none(pair, upstream):
+async def test_each_gateway_reports_the_holder_or_its_absence(pair, upstream):
     first, second = await pair()
     document = await _state(second, "ready")
     here = (await _state(first, "ready"))["replica"]
@@ -146,7 +146,7 @@ async def test_webhooks_continue_after_an_orderly_release_with_what_was_not_deli
     assert [receiver.payloads.count(each) for each in "acd"] == [1, 1, 1]
 
 
-async def test_a_holder_that_was_stopped_begins_no_request_of_a_webhook(gateway_for, pair, start, upstream):
+async def test_a_suspended_holder_begins_no_request_of_a_webhook(gateway_for, pair, start, upstream):
     # Each gateway has a secret of its own, so each request shows its sender.
     secrets = {"first": new_secret(), "second": new_secret()}
     is_stopped = asyncio.Event()

@@ -7,7 +7,7 @@ from harness.replicas import LEASE
 from harness.waiting import eventually
 
 
-async def test_nothing_is_sent_after_its_time_because_its_holder_was_lost(replicas_for, recorder):
+async def test_the_loss_of_a_holder_sends_no_message_after_its_ttl(replicas_for, recorder):
     recorder.respond = lambda text: json.dumps({"jsonrpc": "2.0", "result": True, "id": json.loads(text).get("id")})
     settings = {"upstream": {"url": recorder.url, "correlation": "jsonrpc"}}
     replicas = await replicas_for(lease=LEASE, settings=settings)

@@ -42,7 +42,7 @@ async def final(client, id):
     return (await eventually(state, within=60, what=f"{id} has a final state"))["state"]
 
 
-async def test_a_holder_that_was_stopped_says_nothing_false(replicas_for, recorder):
+async def test_a_suspended_holder_returns_no_outdated_state(replicas_for, recorder):
     # The rate is low, so most accepted messages are still queued when the holder stops.
     replicas = await replicas_for(lease=LEASE, settings={"upstream": {"url": recorder.url, "queue": {"rate": 20}}})
     first = await replicas.holder()

@@ -163,7 +163,7 @@ async def converse(address, data, cut):
 
 
 @pytest.mark.parametrize("cut", ["whole", "byte", "random"])
-async def test_a_sound_request_is_answered_and_so_is_the_next(cut, gateway):
+async def test_a_valid_request_and_the_next_request_get_responses(cut, gateway):
     found = await asyncio.gather(*(converse(gateway.address(), data + NEXT, cut) for data, _ in SOUND.values()))
     wrong = {
         name: (statuses, [*expected, 200])
@@ -174,7 +174,7 @@ async def test_a_sound_request_is_answered_and_so_is_the_next(cut, gateway):
 
 
 @pytest.mark.parametrize("cut", ["whole", "byte", "random"])
-async def test_an_unsound_request_is_refused_once_and_nothing_behind_it_is_read(cut, gateway, upstream):
+async def test_an_invalid_request_is_refused_once_and_nothing_after_it_is_read(cut, gateway, upstream):
     found = await asyncio.gather(
         *(
             converse(gateway.address(), data + POST + b"Content-Length: 8\r\n\r\nsmuggled", cut)

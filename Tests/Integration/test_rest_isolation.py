@@ -53,7 +53,7 @@ def tokens(tmp_path):
     return tokens, f"authentication: {{tokens: {tmp_path / 'tokens'}}}\n"
 
 
-async def test_sessions_that_come_and_go_use_up_no_attempts_of_others(gateway_for, upstream, tokens):
+async def test_created_and_deleted_sessions_use_up_no_attempts_of_others(gateway_for, upstream, tokens):
     """With a limit of one attempt per second, they would use up four minutes of attempts."""
     (first, second), authentication = tokens
     config = PROFILES % (upstream.url, "") + authentication
@@ -75,7 +75,7 @@ async def test_sessions_that_come_and_go_use_up_no_attempts_of_others(gateway_fo
     await gateway.ready()
 
 
-async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_upstream, tokens):
+async def test_retry_after_for_one_client_delays_nobody_else(gateway_for, raw_upstream, tokens):
     """For one value of the variable, the upstream refuses with Retry-After. It serves other values."""
     (first, second), authentication = tokens
     connections = []
@@ -112,7 +112,7 @@ async def test_retry_after_for_one_client_holds_nobody_else(gateway_for, raw_ups
 
 
 @needs_nameserver
-async def test_names_that_hang_for_one_client_do_not_hang_for_another(gateway_for, start, tmp_path, tokens):
+async def test_hanging_look_ups_of_one_client_do_not_delay_another(gateway_for, start, tmp_path, tokens):
     """A look-up of the first client occupies its thread for a minute, longer than the test waits for a session."""
     (first, second), authentication = tokens
 

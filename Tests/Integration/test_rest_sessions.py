@@ -192,7 +192,7 @@ async def test_creation_is_refused_while_the_gateway_drains(sessions_for, upstre
     assert await sessions.gateway.exit_status() == 0
 
 
-async def test_a_flooding_upstream_and_a_stalled_reader_leave_the_others_alone(sessions_for, start, measured):
+async def test_a_flooding_upstream_and_a_stalled_reader_do_not_delay_others(sessions_for, start, measured):
     """The upstream of one session sends as fast as it can, and the only client of that session does not read.
 
     The other sessions are on the same loop. Between two of their messages, the loop reads a limited part of the flood.

@@ -50,7 +50,7 @@ async def test_messages_pass_both_ways(proxied, upstream):
     assert (await proxied.collect(20, here))[0] == texts
 
 
-async def test_a_post_that_waits_for_confirmation_is_held_through_it(proxied, gateway, upstream):
+async def test_a_post_that_waits_for_confirmation_is_held_through_the_proxy(proxied, gateway, upstream):
     answer = await proxied.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"now")
     assert (answer.status, answer.json["state"]) == (200, "confirmed")
     await upstream.kill()
@@ -87,7 +87,7 @@ async def test_a_long_response_arrives_compressed(proxied, upstream):
     assert plain.json == packed.json
 
 
-async def test_keys_links_and_validators_pass(proxied, upstream):
+async def test_keys_links_and_validators_pass_through_the_proxy(proxied, upstream):
     head = await proxied.request("HEAD", "/v1/messages")
     sent = await proxied.send("down", headers={"Idempotency-Key": "one"})
     assert sent.headers["Location"] == f"/v1/deliveries/{sent.json['id']}"
@@ -150,7 +150,7 @@ async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upst
     ],
     ids=["nginx", "nginx with a higher limit", "haproxy", "envoy"],
 )
-async def test_the_largest_body_passes(kind, settings, largest, through, upstream):
+async def test_the_largest_body_passes_through_the_proxy(kind, settings, largest, through, upstream):
     client = await through(kind, *settings)
     message = os.urandom(largest)
     await client.accepted(message)
@@ -193,7 +193,7 @@ async def none_is_held(gateway):
     [(Nginx, []), (HAProxy, ["option abortonclose"]), (Envoy, [])],
     ids=["nginx", "haproxy", "envoy"],
 )
-async def test_a_poll_whose_client_is_gone_ends(kind, settings, through, gateway, upstream):
+async def test_the_poll_of_a_disconnected_client_ends(kind, settings, through, gateway, upstream):
     client = await through(kind, *settings)
     for _ in range(3):
         await hold_and_abort(client, gateway)
@@ -203,7 +203,7 @@ async def test_a_poll_whose_client_is_gone_ends(kind, settings, through, gateway
     assert (await client.collect(1, cursor))[0] == ["news"]
 
 
-async def test_behind_haproxy_without_abortonclose_it_ends_with_the_next_push(through, gateway, upstream):
+async def test_without_abortonclose_of_haproxy_the_poll_ends_with_the_next_push(through, gateway, upstream):
     client = await through(HAProxy)
     cursor = await client.here()
     for number in range(1, 4):
@@ -214,7 +214,7 @@ async def test_behind_haproxy_without_abortonclose_it_ends_with_the_next_push(th
     assert (await client.collect(3, cursor))[0] == ["news 1", "news 2", "news 3"]
 
 
-async def test_a_message_whose_client_is_gone_before_its_end_is_not_sent(proxied, gateway, upstream):
+async def test_an_incomplete_message_of_a_disconnected_client_is_not_sent(proxied, gateway, upstream):
     for _ in range(3):
         _, writer = await asyncio.open_connection(*proxied.address)
         writer.write(

@@ -86,7 +86,7 @@ def validator():
     return jsonschema.Draft7Validator(schema)
 
 
-async def test_the_kept_schema_is_the_one_of_the_program():
+async def test_the_committed_schema_is_the_schema_of_the_program():
     status, schema, _ = await run("schema")
     assert status == 0
     assert schema == KEPT.read_text(), "update it: drawbridge schema >config/drawbridge.schema.json"
@@ -107,13 +107,13 @@ def test_configurations_of_this_repository_are_valid(validator, path):
 
 
 @pytest.mark.parametrize("text", VALID)
-async def test_what_the_gateway_accepts_is_valid(validator, tmp_path, text):
+async def test_configurations_that_the_gateway_accepts_are_valid(validator, tmp_path, text):
     assert await check(tmp_path, text) == 0
     validator.validate(load(text))
 
 
 @pytest.mark.parametrize("text", INVALID)
-async def test_what_is_not_valid_is_refused_by_the_gateway_too(validator, tmp_path, text):
+async def test_invalid_configurations_are_refused_by_the_gateway(validator, tmp_path, text):
     assert await check(tmp_path, text) == 78
     errors = list(validator.iter_errors(load(text)))
     places = [str(part) for error in errors for part in error.absolute_path]

@@ -114,7 +114,7 @@ async def test_up_ends_a_wait_at_once(upstream, gateway_for):
     await gateway.ready()
 
 
-async def test_up_does_not_wait_for_the_end_that_the_host_asked_for(raw_upstream, gateway_for):
+async def test_up_connects_before_the_end_of_retry_after(raw_upstream, gateway_for):
     answers = iter([b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])
 
     async def behave(reader, writer):
@@ -132,7 +132,7 @@ async def test_up_does_not_wait_for_the_end_that_the_host_asked_for(raw_upstream
     await gateway.ready()
 
 
-async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhere(upstream, gateway_for):
+async def test_a_closed_connection_is_one_failure_in_every_report(upstream, gateway_for):
     env = {"DRAWBRIDGE_UPSTREAM_CLOSE_CODES": "1000: stop"}
     gateway = await gateway_for(upstream, env=env)
     client = gateway.client()
@@ -158,7 +158,7 @@ async def test_a_closed_connection_is_one_failure_and_its_story_is_told_everywhe
     assert "\nsession      stopped, requested by an operator\n" in (await gateway.manage("/")).body.decode()
 
 
-async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(start, gateway_for, raw_upstream):
+async def test_a_silent_connection_is_reported_and_the_round_trip_is_exact(start, gateway_for, raw_upstream):
     pings = []
 
     async def behave(reader, writer):
@@ -184,7 +184,7 @@ async def test_a_silent_connection_is_told_as_such_and_the_round_trip_is_exact(s
 
 
 @pytest.mark.parametrize("when", ["connecting", "backing off", "during a hand-over"])
-async def test_down_and_up_at_any_moment(start, gateway_for, raw_upstream, when):
+async def test_down_and_up_work_at_any_moment(start, gateway_for, raw_upstream, when):
     upstream = await start(Upstream())
     accepted = []
 
@@ -220,7 +220,7 @@ async def test_down_and_up_at_any_moment(start, gateway_for, raw_upstream, when)
     await eventually(lambda: upstream.received == ["hello"], what="the message arrives")
 
 
-async def test_the_document_has_what_its_description_says(gateway, client):
+async def test_the_session_document_matches_its_schema(gateway, client):
     text = (await client.request("GET", "/openapi.yaml")).body.decode()
 
     def described(schema):
@@ -251,7 +251,7 @@ async def test_the_document_has_what_its_description_says(gateway, client):
         b'{"desired":"\xff"}',
     ],
 )
-async def test_other_documents_are_refused_and_change_nothing(gateway, client, body):
+async def test_invalid_documents_are_refused_without_effect(gateway, client, body):
     answer = await patch(client, body)
     assert answer.status == 422
     assert answer.json["type"].endswith("/invalid-document")
@@ -267,7 +267,7 @@ async def test_a_document_of_another_type_or_size_is_refused(gateway, client):
     assert (await client.session())["desired"] == "up"
 
 
-async def test_the_history_tells_of_phase_status_round_trip_and_next_attempt(upstream, gateway, client):
+async def test_the_history_has_phase_status_round_trip_and_next_attempt(upstream, gateway, client):
     await upstream.kill()
 
     async def has_failed():

@@ -50,7 +50,7 @@ async def test_each_session_sends_to_its_own_upstream_and_keeps_its_own_pushes(t
     assert [upstream.received for upstream in upstreams.values()] == [["to default"], ["to market"], ["to orders"]]
 
 
-async def test_the_paths_without_a_name_are_those_of_the_default_session(three):
+async def test_paths_without_a_name_belong_to_the_default_session(three):
     gateway, upstreams = three
     client = gateway.client()
     accepted = await client.accepted("hello")
@@ -73,7 +73,7 @@ async def test_a_delivery_belongs_to_its_session(three):
         (await market.request("GET", path)).problem(404)
 
 
-async def test_a_cursor_of_another_session_is_reported_as_a_gap_and_never_taken_for_a_position(three):
+async def test_a_cursor_of_another_session_is_a_gap(three):
     gateway, upstreams = three
     market, orders = gateway.client(session="market"), gateway.client(session="orders")
     await upstreams["market"].push("one", "two", "three")
@@ -155,7 +155,7 @@ async def test_an_unknown_session_is_not_found(three):
     assert (await client.send("lost")).status == 404
 
 
-async def test_without_a_default_session_its_paths_say_which_sessions_there_are(start, gateway_for):
+async def test_without_a_default_session_its_paths_list_the_sessions(start, gateway_for):
     upstream = await start(Upstream())
     gateway = await gateway_for(None, config=configuration({"market": upstream}))
     await become_ready(gateway, "market")
@@ -184,7 +184,7 @@ async def test_a_reload_moves_one_session_to_another_upstream(start, gateway_for
     assert after["session"] == before["session"]
 
 
-async def test_sessions_that_come_and_go_with_a_reload_are_named_as_needing_a_restart(three):
+async def test_a_reload_reports_that_added_and_removed_sessions_need_a_restart(three):
     gateway, upstreams = three
     named = {"market": upstreams["market"], "added": upstreams["orders"]}
     gateway.rewrite(configuration(named, default=upstreams["default"]))
@@ -197,7 +197,7 @@ async def test_sessions_that_come_and_go_with_a_reload_are_named_as_needing_a_re
     await eventually(lambda: is_in(orders, "ready"), what="the session orders is ready")
 
 
-async def test_the_end_flushes_and_closes_every_session(three):
+async def test_the_shutdown_flushes_and_closes_every_session(three):
     gateway, upstreams = three
     for upstream in upstreams.values():
         upstream.pause_reading()

@@ -19,7 +19,7 @@ async def two_upstreams(start):
     return await start(Upstream()), await start(Upstream())
 
 
-async def test_the_next_url_is_taken_when_the_first_fails(start, gateway_for):
+async def test_the_next_url_is_used_when_the_first_fails(start, gateway_for):
     first, second = await two_upstreams(start)
     await first.kill()
     gateway = await gateway_for(first, env={**FAST, "DRAWBRIDGE_UPSTREAM_FALLBACK_URLS": second.url})
@@ -29,7 +29,7 @@ async def test_the_next_url_is_taken_when_the_first_fails(start, gateway_for):
     assert await second.has_received(1) == ["to the second"]
 
 
-async def test_a_redial_goes_back_to_the_first_once_the_fallback_was_healthy(start, gateway_for):
+async def test_a_reconnect_uses_the_first_url_once_the_fallback_was_healthy(start, gateway_for):
     first, second = await two_upstreams(start)
     await first.kill()
     env = {
@@ -44,7 +44,7 @@ async def test_a_redial_goes_back_to_the_first_once_the_fallback_was_healthy(sta
     await eventually(lambda: first.connected, what="the first is connected again")
 
 
-async def test_round_robin_takes_each_in_turn(start, gateway_for):
+async def test_round_robin_uses_each_url_in_turn(start, gateway_for):
     first, second = await two_upstreams(start)
     env = {
         **FAST,
@@ -100,7 +100,7 @@ async def test_an_on_demand_session_that_is_idle_is_ready_for_traffic(start, gat
     await eventually(is_unready, what="an upstream that is away makes it unready")
 
 
-async def test_now_or_never_opens_an_on_demand_session(start, gateway_for):
+async def test_ttl_zero_opens_an_on_demand_session(start, gateway_for):
     upstream = await start(Upstream())
     client = (await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}, ready=False)).client()
     await eventually(lambda: is_in(client, "idle"), what="the session is idle")
@@ -130,7 +130,7 @@ async def test_a_held_poll_opens_an_on_demand_session_and_keeps_it_open(start, g
     await eventually(lambda: is_in(client, "idle"), what="the session is idle again")
 
 
-async def test_a_paced_queue_keeps_an_on_demand_session_open(start, gateway_for):
+async def test_a_queue_with_a_rate_keeps_an_on_demand_session_open(start, gateway_for):
     upstream = await start(Upstream())
     env = {
         "DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true",
@@ -147,7 +147,7 @@ async def test_a_paced_queue_keeps_an_on_demand_session_open(start, gateway_for)
     assert (await client.session())["messages"]["confirmed"] == 4
 
 
-async def test_an_on_demand_session_with_nothing_to_send_does_not_go_on_dialling(start, gateway_for):
+async def test_an_on_demand_session_without_messages_stops_connecting(start, gateway_for):
     upstream = await start(Upstream())
     await upstream.kill()
     env = {**FAST, "DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true", "DRAWBRIDGE_UPSTREAM_IDLE_AFTER": "100ms"}
@@ -167,7 +167,7 @@ async def test_an_on_demand_session_with_nothing_to_send_does_not_go_on_dialling
     assert await upstream.has_received(1) == ["in time"]
 
 
-async def test_the_next_url_is_taken_when_the_first_asks_to_be_left_alone(start, gateway_for):
+async def test_the_next_url_is_used_during_retry_after_of_the_first(start, gateway_for):
     asked = []
 
     def refuse(connection, request):
@@ -197,7 +197,7 @@ async def test_the_next_url_is_taken_when_the_first_asks_to_be_left_alone(start,
     assert failure["url"] == first.url
 
 
-async def test_a_close_code_that_means_stop_stops(start, gateway_for):
+async def test_a_close_code_configured_as_stop_stops_the_session(start, gateway_for):
     upstream = await start(Upstream())
     env = {**FAST, "DRAWBRIDGE_UPSTREAM_CLOSE_CODES": "4000-4009: stop"}
     gateway = await gateway_for(upstream, env=env)
@@ -210,7 +210,7 @@ async def test_a_close_code_that_means_stop_stops(start, gateway_for):
     assert "4001: go away" in session["last_failure"]
 
 
-async def test_attempts_are_limited_where_configured(start, gateway_for):
+async def test_the_number_of_attempts_is_limited_if_configured(start, gateway_for):
     upstream = await start(Upstream())
     await upstream.kill()
     env = {**FAST, "DRAWBRIDGE_UPSTREAM_RECONNECT_MAXIMUM_ATTEMPTS": "3"}

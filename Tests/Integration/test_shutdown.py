@@ -14,7 +14,7 @@ from harness.waiting import eventually
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_held_polls_are_answered_with_their_cursor(upstream, gateway, number):
+async def test_held_polls_get_their_cursor_at_the_shutdown(upstream, gateway, number):
     client = gateway.client()
     cursor = await client.here()
     polls = [asyncio.create_task(client.get(cursor=cursor, wait=55)) for _ in range(50)]
@@ -27,7 +27,7 @@ async def test_held_polls_are_answered_with_their_cursor(upstream, gateway, numb
     assert await gateway.exit_status() == 0
 
 
-async def test_the_upstream_is_closed_with_1001_and_has_everything(upstream, gateway):
+async def test_the_upstream_is_closed_with_1001_after_all_messages(upstream, gateway):
     client = gateway.client()
     sent = [f"message {i}" for i in range(200)]
     for message in sent:
@@ -38,7 +38,7 @@ async def test_the_upstream_is_closed_with_1001_and_has_everything(upstream, gat
     assert [code for code, _ in upstream.closes] == [1001]
 
 
-async def test_every_message_that_was_accepted_while_it_ended_has_arrived(upstream, gateway):
+async def test_every_message_accepted_during_the_shutdown_arrives(upstream, gateway):
     accepted, refused = [], []
 
     async def post(name):
@@ -82,7 +82,7 @@ async def test_a_post_that_is_complete_only_after_the_upstream_was_closed_is_ref
     writer.close()
 
 
-async def test_an_operator_who_closed_the_session_leaves_nothing_to_wait_for(upstream, gateway_for):
+async def test_the_shutdown_does_not_wait_for_a_session_that_was_closed(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "10m", "DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
     client = gateway.client()
     await client.request(
@@ -94,7 +94,7 @@ async def test_an_operator_who_closed_the_session_leaves_nothing_to_wait_for(ups
     assert await gateway.exit_status() == 0
 
 
-async def test_new_connections_are_refused_once_it_drains(upstream, gateway):
+async def test_new_connections_are_refused_during_the_drain(upstream, gateway):
     address = gateway.address()
     gateway.signal()
     assert await gateway.exit_status() == 0
@@ -102,7 +102,7 @@ async def test_new_connections_are_refused_once_it_drains(upstream, gateway):
         await asyncio.open_connection(*address)
 
 
-async def test_idle_connections_do_not_delay_the_end(upstream, gateway_for):
+async def test_idle_connections_do_not_delay_the_shutdown(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
     connections = [await asyncio.open_connection(*gateway.address()) for _ in range(20)]
     gateway.signal()
@@ -111,7 +111,7 @@ async def test_idle_connections_do_not_delay_the_end(upstream, gateway_for):
         writer.transport.abort()
 
 
-async def test_half_a_request_delays_the_end_until_the_drain_is_over(upstream, gateway_for):
+async def test_an_incomplete_request_delays_the_shutdown_until_the_drain_ends(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "10m", "DRAWBRIDGE_SHUTDOWN_DRAIN": "1s"})
     connections = [await asyncio.open_connection(*gateway.address()) for _ in range(2)]
     half = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf a body"
@@ -124,7 +124,7 @@ async def test_half_a_request_delays_the_end_until_the_drain_is_over(upstream, g
         writer.transport.abort()
 
 
-async def test_it_ends_although_the_upstream_is_away_and_the_queue_is_full(upstream, gateway):
+async def test_the_gateway_ends_although_the_upstream_is_down_and_the_queue_full(upstream, gateway):
     client = gateway.client()
     await upstream.kill()
     await eventually(lambda: is_down(client), what="the gateway notices")
@@ -135,7 +135,7 @@ async def test_it_ends_although_the_upstream_is_away_and_the_queue_is_full(upstr
     assert lost(gateway) == 3
 
 
-async def test_a_second_signal_ends_at_once_and_tells_what_was_not_sent(upstream, gateway_for):
+async def test_a_second_signal_ends_the_gateway_at_once_and_reports_unsent_messages(upstream, gateway_for):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_SHUTDOWN_FLUSH": "10m", "DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
     client = gateway.client()
     await upstream.kill()
@@ -148,7 +148,7 @@ async def test_a_second_signal_ends_at_once_and_tells_what_was_not_sent(upstream
     assert lost(gateway) == 1
 
 
-async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstream, gateway_for):
+async def test_the_gateway_ends_although_the_upstream_ignores_the_close_frame(raw_upstream, gateway_for):
     async def deaf(reader, writer):
         await upgrade(reader, writer)
         await asyncio.Event().wait()
@@ -158,7 +158,7 @@ async def test_it_ends_although_the_upstream_never_answers_the_close(raw_upstrea
     assert await gateway.exit_status() == 0
 
 
-async def test_a_hand_over_in_progress_does_not_keep_the_queue(raw_upstream, gateway_for):
+async def test_a_hand_over_does_not_keep_the_queue_from_being_flushed(raw_upstream, gateway_for):
     """The queue waits for the pong of the old connection, which never arrives, for longer than the flush may take."""
     received = []
     asked = asyncio.Event()
@@ -188,7 +188,7 @@ async def test_a_hand_over_in_progress_does_not_keep_the_queue(raw_upstream, gat
     assert received == ["held"]
 
 
-async def test_it_ends_while_the_upstream_is_still_being_opened(raw_upstream, gateway_for):
+async def test_the_gateway_ends_during_a_connection_attempt(raw_upstream, gateway_for):
     async def silent(reader, writer):
         await read_head(reader)
         await asyncio.Event().wait()

@@ -59,7 +59,7 @@ async def test_the_configuration_is_valid():
 
 
 @pytest.mark.timeout(120)
-async def test_whatever_waits_ends_before_the_timeout_of_the_route(start, gateway_for, upstream, tmp_path, http_for):
+async def test_held_requests_end_before_the_timeout_of_the_route(start, gateway_for, upstream, tmp_path, http_for):
     """All requests are sent at once, since each takes as long as the default timeout of a route."""
     # The upstream does not read during the test, and the heartbeat must not give it up.
     env = {"DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc", "DRAWBRIDGE_UPSTREAM_HEARTBEAT_TIMEOUT": "60s"}
@@ -172,7 +172,7 @@ def never_ejects(cluster):
     del cluster["outlier_detection"]
 
 
-async def test_requests_without_credentials_stay_with_one_gateway(start, gateway_for, tmp_path, http_for, upstream):
+async def test_requests_without_credentials_are_routed_to_one_gateway(start, gateway_for, tmp_path, http_for, upstream):
     """A cursor, a delivery and a key belong to the gateway that has issued them."""
     gateways = [await gateway_for(upstream), await gateway_for(upstream)]
     http = http_for(await start(Sidecar(tmp_path, [addresses(gateway) for gateway in gateways])))

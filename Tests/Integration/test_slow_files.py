@@ -24,7 +24,7 @@ async def failure_about(gateway, word):
 # -- A reload ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_attempt_that_a_reload_has_outdated_changes_no_tls_settings(
+async def test_an_outdated_attempt_does_not_change_the_tls_settings(
     start, gateway_for, authority, certificate, tmp_path
 ):
     """The attempt reads its CA file while a reload sets pins. Its outdated result must not replace the pins."""
@@ -103,7 +103,7 @@ HUNG = {
 
 
 @pytest.mark.parametrize("name", HUNG)
-async def test_a_file_that_hangs_fails_each_attempt_and_holds_one_thread(
+async def test_a_file_that_hangs_fails_each_attempt_and_occupies_one_thread(
     name, start, gateway_for, authority, certificate, hung_file
 ):
     section, told = HUNG[name]
@@ -128,9 +128,7 @@ async def test_a_file_that_hangs_fails_each_attempt_and_holds_one_thread(
     await gateway.ready()
 
 
-async def test_a_reload_that_meets_a_hung_file_fails_and_changes_nothing(
-    start, gateway_for, authority, certificate, hung_file
-):
+async def test_a_reload_with_a_hanging_file_fails_without_effect(start, gateway_for, authority, certificate, hung_file):
     upstream = await start(Upstream(certificate=certificate))
     file = hung_file(authority.path.read_bytes())
     config = "upstream:\n  url: {}\n  timeouts: {{files: 500ms}}\n  tls: {{ca_file: {}, system_ca: false}}\n"
@@ -158,7 +156,7 @@ async def test_a_credential_may_come_from_a_fifo(upstream, gateway_for, tmp_path
     assert upstream.requests[0].headers["Authorization"] == "Bearer first"
 
 
-async def test_a_fifo_that_nobody_writes_is_given_up(upstream, gateway_for, tmp_path):
+async def test_a_fifo_without_a_writer_fails_at_the_timeout(upstream, gateway_for, tmp_path):
     fifo = Fifo(tmp_path / "token")
     config = (
         f"upstream:\n  url: {upstream.url}\n  timeouts: {{files: 100ms}}\n"
@@ -172,7 +170,7 @@ async def test_a_fifo_that_nobody_writes_is_given_up(upstream, gateway_for, tmp_
 # -- Commands ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_command_that_fails_is_noticed_where_sigchld_was_ignored(upstream, gateway_for):
+async def test_a_failed_command_is_detected_even_if_sigchld_was_ignored(upstream, gateway_for):
     """Some parents leave SIGCHLD ignored. The kernel then keeps no exit status, and a failure looks like a success."""
     config = (
         f"upstream:\n  url: {upstream.url}\n  credential:\n"

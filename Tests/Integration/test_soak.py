@@ -7,7 +7,7 @@ from harness.soak.run import SoakRun
 
 @pytest.mark.load
 @pytest.mark.timeout(300)
-async def test_everything_at_once_is_accounted_for(tmp_path, measured):
+async def test_every_message_of_the_soak_test_is_accounted_for(tmp_path, measured):
     run = SoakRun(50, seed=20261122, folder=tmp_path)
     accounts = await run.run()
     for name, text, _, _ in accounts:

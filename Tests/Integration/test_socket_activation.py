@@ -100,7 +100,7 @@ async def test_a_socket_file_of_the_parent_stays(upstream, start, tmp_path):
             assert path.is_socket()
 
 
-async def test_connections_that_were_not_accepted_are_left_to_the_next_process(upstream, start, tmp_path):
+async def test_connections_in_the_backlog_are_served_by_the_next_process(upstream, start, tmp_path):
     with listening() as server:
         options = inheriting([server], "http", env={"DRAWBRIDGE_SHUTDOWN_DRAIN": "10m"})
         first = await start(Gateway("--upstream", upstream.url, folder=tmp_path, **options))
@@ -199,7 +199,7 @@ async def test_children_get_neither_the_variables_nor_the_sockets(upstream, gate
         assert set((tmp_path / "fd").read_text().split()) <= {"0", "1", "2", "3"}
 
 
-async def test_the_supervisor_is_told_of_start_reload_and_stop(upstream, gateway_for, tmp_path):
+async def test_the_supervisor_is_notified_of_start_reload_and_stop(upstream, gateway_for, tmp_path):
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(path))

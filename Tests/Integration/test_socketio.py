@@ -66,7 +66,7 @@ async def received(client, count, **parameters):
 # -- Events -----------------------------------------------------------------------------------------------------------
 
 
-async def test_events_go_both_ways(session_with, version):
+async def test_events_pass_both_ways(session_with, version):
     server, _, client = await session_with(version)
     assert (await emit(client, "echo", {"n": 1})).status == 202
     assert (await emit(client, "echo", "hello", type="text/plain")).status == 202
@@ -94,7 +94,7 @@ async def is_confirmed(client, answer):
     return state.json["state"] == "confirmed"
 
 
-async def test_binary_data_stays_where_it_is(session_with, version):
+async def test_binary_data_keeps_its_place_in_an_event(session_with, version):
     server, _, client = await session_with(version)
     assert (await emit(client, "echo", b"\x00\xff", type="application/octet-stream")).status == 202
     args = [{"a": {"_placeholder": True, "num": 1}}, [{"num": 0, "_placeholder": True}], "x"]
@@ -140,7 +140,7 @@ async def test_a_body_whose_type_is_stated_is_text_or_bytes_whatever_its_content
     ]
 
 
-async def test_events_of_several_namespaces(session_with, version):
+async def test_events_of_several_namespaces_pass(session_with, version):
     _server, _, client = await session_with(version, namespaces=[{"name": "/admin"}, {"name": "/"}])
     assert (await emit(client, "echo", 1, namespace="/admin")).status == 202
     assert (await envelope(client, event="echo", args=[2], namespace="/")).status == 202
@@ -151,7 +151,7 @@ async def test_events_of_several_namespaces(session_with, version):
     assert [(n["name"], n["state"]) for n in state["namespaces"]] == [("/", "connected"), ("/admin", "connected")]
 
 
-async def test_a_batch_is_an_envelope_a_line(session_with):
+async def test_a_batch_has_one_envelope_per_line(session_with):
     _, _, client = await session_with(4)
     lines = "\n".join(json.dumps({"event": "echo", "args": [number]}) for number in range(5))
     answer = await client.request(
@@ -277,7 +277,7 @@ async def is_gone(client, token):
 # -- Opening ----------------------------------------------------------------------------------------------------------
 
 
-async def test_query_and_credentials(session_with, version, tmp_path):
+async def test_the_query_and_the_credentials_are_sent(session_with, version, tmp_path):
     secret = tmp_path / "token"
     secret.write_text('s3cret-"1"\n')
     auth = '{"token":"${json:${credential}}","n":1}' if version == 4 else "token=abc"
@@ -312,7 +312,7 @@ async def test_on_open_sends_envelopes(session_with, version):
     assert await received(client, 0) == []
 
 
-async def test_events_before_the_answer_are_kept(session_with, version):
+async def test_events_before_the_connect_response_are_kept(session_with, version):
     _, _, client = await session_with(version, server={"early": True})
     message = (await received(client, 1))[0]
     assert (message["topic"], message["data"]) == ("early", ["bird"])
@@ -357,7 +357,7 @@ async def test_a_refusal_does_not_show_the_token(session_with, tmp_path):
     assert "***" in text
 
 
-async def test_no_socketio_server_is_explained(gateway_for, upstream):
+async def test_a_server_without_socketio_is_explained(gateway_for, upstream):
     """The server accepts the upgrade and sends nothing."""
     timeouts = {"upgrade": "500ms", "on_open": "200ms"}
     config = {"upstream": {"kind": "socketio", "url": upstream.url, "timeouts": timeouts}}
@@ -372,7 +372,7 @@ async def test_a_required_namespace_that_ends_reconnects(session_with, version):
     await server.first("connect", "/admin", 2)
 
 
-async def test_heartbeats_keep_a_quiet_connection(session_with, version):
+async def test_heartbeats_keep_a_quiet_connection_open(session_with, version):
     server, gateway, _client = await session_with(version, server={"ping_interval": 1, "ping_timeout": 1})
 
     async def beats():
@@ -384,7 +384,7 @@ async def test_heartbeats_keep_a_quiet_connection(session_with, version):
     assert await server.first("connect", "/") == server.of("connect", "/")
 
 
-async def test_a_dead_server_is_noticed_by_its_heartbeat(session_with, version):
+async def test_a_dead_server_is_detected_by_its_heartbeat(session_with, version):
     server, _, client = await session_with(version, server={"ping_interval": 1, "ping_timeout": 1})
     server.process.send_signal(signal.SIGSTOP)
     try:
@@ -417,7 +417,7 @@ async def has_failed(client):
         ({"credential": {"env": "HOME"}}, "not sent anywhere"),
     ],
 )
-async def test_check_config_explains(tmp_path, upstream, part):
+async def test_check_config_explains_the_settings_of_socketio(tmp_path, upstream, part):
     path = tmp_path / "drawbridge.yaml"
     path.write_text(json.dumps({"upstream": {"kind": "socketio", "url": "ws://h", **upstream}}))
     status, out, err = await run("check-config", "--config", path)

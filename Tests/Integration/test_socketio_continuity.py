@@ -142,7 +142,7 @@ def states(pid, event):
     return play
 
 
-async def test_another_origin_does_not_get_the_id_of_the_state(start, scripted):
+async def test_the_id_of_the_state_is_not_sent_to_another_origin(start, scripted):
     """A client that presents the private id of a connection gets its state, so another origin must not get the id."""
     other_plays = Plays(states("q", "two"))
     other = await start(ConventionUpstream(other_plays))
@@ -164,7 +164,7 @@ async def test_another_origin_does_not_get_the_id_of_the_state(start, scripted):
     assert other_plays.connects == ["40"]
 
 
-async def test_other_credentials_do_not_claim_the_state(scripted):
+async def test_other_credentials_do_not_get_the_state(scripted):
     plays = Plays(states("p", "one"), states("q", "two"))
     server, gateway, client = await scripted(plays, namespaces=[{"name": "/", "auth": '{"token":"1"}'}])
     reader = Reader(client)
@@ -192,7 +192,7 @@ async def set_desired(client, desired):
 # -- Acknowledgements -------------------------------------------------------------------------------------------------
 
 
-async def test_an_acknowledgement_for_a_client_that_is_gone_is_counted(scripted):
+async def test_an_acknowledgement_for_a_disconnected_client_is_counted(scripted):
     may_answer = asyncio.Event()
 
     async def script(conversation):

@@ -29,7 +29,7 @@ async def demo(start):
     return gateway
 
 
-async def test_the_examples_of_the_page(demo):
+async def test_the_examples_of_the_page_work(demo):
     assert EXAMPLES.keys() == {"receive", "filter", "emit", "envelope", "call"}
     (reply,) = await shell(EXAMPLES["call"].replace("curl", "curl -s"), demo.url())
     # The demo acknowledges with the arguments of the event.

@@ -77,7 +77,9 @@ async def post(client, namespace, event, *args):
 
 
 @pytest.mark.parametrize("recovers", [True, False], ids=["recovery", "no-recovery"])
-async def test_namespaces_joined_before_the_first_event_after_kills(start, gateway_for, tmp_path, recovers, measured):
+async def test_namespaces_are_joined_before_the_first_event_after_a_kill(
+    start, gateway_for, tmp_path, recovers, measured
+):
     """Namespaces that are lost or never joined after a reconnect (socket.io-client-swift #744, #837, #626)."""
     server = await start(RecoveringServer(recovers=recovers, state=str(tmp_path / "state")))
     config = configuration(server, namespaces=NAMESPACES)
@@ -167,7 +169,7 @@ def figures(kills, reader, states, server):
 
 
 @pytest.mark.parametrize("version", [4, 3], ids=["engine4", "engine3"])
-async def test_a_real_server_is_killed_under_load(start, gateway_for, version, measured):
+async def test_kills_of_a_real_server_under_load_lose_nothing_silently(start, gateway_for, version, measured):
     """python-socketio drops events for a namespace that is not joined, so it saw events only after the join."""
     server = await start(SocketIOServer(version))
     config = configuration(server, namespaces=NAMESPACES)
@@ -228,7 +230,7 @@ async def test_a_session_that_is_not_restored_has_a_gap_before_the_first_new_eve
     assert reader.gaps == [1]
 
 
-async def test_a_hand_over_does_not_claim_the_state(start, gateway_for, tmp_path):
+async def test_a_hand_over_does_not_request_the_state(start, gateway_for, tmp_path):
     server = await start(RecoveringServer(recovers=True))
     config = configuration(server)
     gateway = await gateway_for(None, config=json.dumps(config))

@@ -58,7 +58,7 @@ class WithoutPongs(ServerConnection):
         self.protocol.recv_frame = receive_others
 
 
-async def test_a_server_that_answers_no_websocket_pings_stays_connected(scripted):
+async def test_a_server_without_pongs_stays_connected(scripted):
     async def play(conversation):
         # Sends ten heartbeats, each after a WebSocket ping.
         for beat in range(10):
@@ -81,7 +81,7 @@ async def test_a_server_that_answers_no_websocket_pings_stays_connected(scripted
     assert (await client.session())["state"] == "ready"
 
 
-async def test_other_messages_are_no_heartbeat(scripted):
+async def test_other_messages_are_not_heartbeats(scripted):
     """Only the server's pings extend the time that the server has announced."""
 
     async def play(conversation):
@@ -98,7 +98,7 @@ async def test_other_messages_are_no_heartbeat(scripted):
 # -- Events -----------------------------------------------------------------------------------------------------------
 
 
-async def test_names_and_texts_that_json_or_a_topic_cannot_hold(scripted):
+async def test_events_with_long_names_and_invalid_text_are_delivered(scripted):
     name = "n" * 257
 
     async def play(conversation):
@@ -110,7 +110,7 @@ async def test_names_and_texts_that_json_or_a_topic_cannot_hold(scripted):
     assert (half["topic"], half["data"]) == (None, '42["half","\\ud800"]')
 
 
-async def test_packets_that_mean_nothing_here_are_counted(scripted):
+async def test_unknown_packets_are_counted(scripted):
     async def play(conversation):
         await conversation.say(
             '42/nowhere,["a"]', "41/nowhere,", "4399[]", '451-/nowhere,["b",{"_placeholder":true,"num":0}]', b"\x01"
@@ -137,7 +137,7 @@ async def test_a_client_acknowledges_with_attachments(scripted):
     assert attachments == [b"\x01\x02\x03", b"\x04"]
 
 
-async def test_acks_off_sends_none(scripted):
+async def test_with_acks_off_no_acknowledgement_is_sent(scripted):
     async def play(conversation):
         await conversation.say('427["question"]')
 

@@ -16,7 +16,7 @@ from harness.waiting import eventually
 # -- Engine.IO --------------------------------------------------------------------------------------------------------
 
 
-async def test_it_answers_each_ping(scripted):
+async def test_the_gateway_responds_to_each_ping(scripted):
     async def play(conversation):
         for content in ("", "probe", "x"):
             await conversation.say("2" + content)
@@ -27,7 +27,7 @@ async def test_it_answers_each_ping(scripted):
     assert server.failures == []
 
 
-async def test_it_sends_the_pings_of_version_three(scripted):
+async def test_the_gateway_sends_the_pings_of_version_three(scripted):
     async def play(conversation):
         for _ in range(4):
             assert await conversation.hear() == "2"
@@ -51,7 +51,7 @@ async def test_a_silent_server_is_dead_after_interval_and_timeout(scripted, vers
     await gateway.logs(lambda record: record.get("cause") == "heartbeat", what="the missing heartbeat")
 
 
-async def test_a_close_packet_ends_the_connection_in_order(scripted):
+async def test_a_close_packet_ends_the_connection_cleanly(scripted):
     async def play(conversation):
         if len(server_of) == 0:
             server_of.append(conversation)
@@ -140,7 +140,7 @@ async def test_refusals_are_explained(start, gateway_for, body, part, upgraded):
 # -- Socket.IO --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_bytes_of_connect(scripted):
+async def test_the_connect_packets_have_the_documented_bytes(scripted):
     heard = []
 
     async def script(conversation):
@@ -155,7 +155,7 @@ async def test_the_bytes_of_connect(scripted):
     assert heard == ["40", '40/custom,{"token":"123"}']
 
 
-async def test_the_bytes_of_events_and_acknowledgements(scripted):
+async def test_events_and_acknowledgements_have_the_documented_bytes(scripted):
     server, _, client = await scripted(Script())
     for answer in (
         await emit(client, "message", 1, "2", {"3": [True]}),
@@ -177,7 +177,7 @@ async def test_the_bytes_of_events_and_acknowledgements(scripted):
     assert (await server.has_heard(6))[5] == "43456[]"
 
 
-async def test_no_answer_to_connect_times_out(scripted):
+async def test_a_missing_response_to_connect_times_out(scripted):
     async def script(conversation):
         await conversation.say(opening(4, **QUIET))
         while True:
@@ -187,7 +187,7 @@ async def test_no_answer_to_connect_times_out(scripted):
     await failure(client, "did not answer the CONNECT of namespace '/'")
 
 
-async def test_an_optional_namespace_that_does_not_answer_joins_late(scripted):
+async def test_an_optional_namespace_may_respond_after_the_setup(scripted):
     may_answer = asyncio.Event()
 
     async def script(conversation):
@@ -243,7 +243,7 @@ async def messages_of(stream):
             yield line
 
 
-async def test_a_filter_for_a_namespace_that_is_not_there_is_refused(scripted, gateway_for, upstream):
+async def test_a_filter_for_an_unknown_namespace_is_refused(scripted, gateway_for, upstream):
     _, _, client = await scripted(Script())
     answer = await client.get(namespace="/nowhere", wait=0)
     assert "'/nowhere' is not one of upstream.socketio.namespaces: use /" in answer.problem(400)["detail"]
@@ -273,7 +273,7 @@ async def test_an_event_for_a_namespace_that_has_ended_says_when_it_is_joined_ag
     assert "PATCH /v1/session down and up" in answer.problem(503)["detail"]
 
 
-async def test_without_pings_the_end_waits_for_no_confirmation(scripted):
+async def test_without_pings_the_shutdown_waits_for_no_confirmation(scripted):
     _, gateway, client = await scripted(Script(), upstream={"heartbeat": {"ping": False}})
     answer = await emit(client, "x")
 

@@ -39,7 +39,7 @@ async def post(client, **envelope):
     )
 
 
-async def test_events_that_were_missed_come_once_over_two_losses(played):
+async def test_missed_events_are_recovered_once_after_two_losses(played):
     """The official server sends missed events before its response to CONNECT."""
     may_end = [asyncio.Event(), asyncio.Event()]
 
@@ -68,7 +68,7 @@ async def test_events_that_were_missed_come_once_over_two_losses(played):
     assert plays.connects == ["40", '40{"pid":"p","offset":"o1"}', '40{"pid":"p","offset":"o3"}']
 
 
-async def test_a_recovery_that_the_server_breaks_is_asked_for_once(played):
+async def test_a_failed_recovery_is_requested_once(played):
     may_end = asyncio.Event()
 
     async def first(plays, conversation):
@@ -95,7 +95,7 @@ async def test_a_recovery_that_the_server_breaks_is_asked_for_once(played):
 
 
 @pytest.mark.parametrize("recovers", [True, False])
-async def test_a_connection_that_ends_during_its_setup_is_continued(played, recovers):
+async def test_the_state_of_a_connection_that_ends_during_its_setup_is_recovered(played, recovers):
     """Its events were passed on, so they must not come again. If later events are missing, there is a gap."""
     may_end = asyncio.Event()
 
@@ -135,7 +135,7 @@ async def test_a_connection_that_ends_during_its_setup_is_continued(played, reco
     assert plays.connects[2] == '40{"pid":"p","offset":"o1"}'
 
 
-async def test_an_event_before_the_answer_can_complete_the_setup(played):
+async def test_an_event_before_the_connect_response_can_complete_the_setup(played):
     async def play(plays, conversation):
         await plays.connect(conversation)
         await conversation.say('42["hello"]', '42["authenticated"]', '40{"sid":"a"}')
@@ -161,7 +161,7 @@ async def test_a_setup_message_for_a_refused_namespace_is_skipped(played):
     assert (await server.has_heard(3))[2] == '42["hello"]'
 
 
-async def test_the_gap_comes_after_the_last_event_of_the_old_connection(played):
+async def test_the_gap_is_after_the_last_event_of_the_old_connection(played):
     """A close packet of Engine.IO is not a close frame, so events after it are passed on."""
 
     async def first(plays, conversation):

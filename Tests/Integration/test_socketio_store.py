@@ -80,7 +80,7 @@ class Numbers:
 
 
 @pytest.mark.parametrize("recovers", [True, False], ids=["recovery", "no-recovery"])
-async def test_events_of_a_restart_are_recovered_or_a_gap(start, stored, recovers):
+async def test_events_during_a_restart_are_recovered_or_reported_as_a_gap(start, stored, recovers):
     """The gateway is killed twice while the server emits: first before it could connect again, and then once more."""
     server = await start(RecoveringServer(recovers=recovers))
     config = configuration(server, namespaces=["/", "/admin"])
@@ -110,7 +110,7 @@ async def test_events_of_a_restart_are_recovered_or_a_gap(start, stored, recover
     assert len(set(numbers.ids)) == len(numbers.ids)
 
 
-async def test_a_state_that_the_server_has_forgotten_is_a_gap_before_the_first_new_event(played, stored):
+async def test_a_forgotten_state_is_a_gap_before_the_first_new_event(played, stored):
     async def first(plays, conversation):
         await join(plays, conversation, pid="p")
         await conversation.say('42["one","o1"]')
@@ -265,7 +265,7 @@ async def test_an_event_is_acknowledged_once_it_is_stored(played, stored, disk, 
     assert await has_pushes(client, 1)
 
 
-async def test_every_event_is_acknowledged_however_many_wait_for_the_disk(played, stored, disk):
+async def test_every_event_is_acknowledged_even_if_many_wait_for_the_disk(played, stored, disk):
     """With more than 4,096 waiting acknowledgements, the gateway does not read until some of them are stored."""
     may_ask = asyncio.Event()
     heard = []
@@ -329,7 +329,7 @@ async def test_no_event_of_a_namespace_that_has_ended_is_acknowledged(played, st
 
 
 @pytest.mark.parametrize("first", ["websocket", "socketio"])
-async def test_a_session_of_another_kind_drops_what_it_does_not_understand(played, stored, start, upstream, first):
+async def test_a_session_of_another_kind_drops_stored_socketio_data(played, stored, start, upstream, first):
     async def play(plays, conversation):
         await join(plays, conversation, pid="p")
         await conversation.say('42["one","o1"]')

@@ -91,7 +91,7 @@ async def test_never_two_sockets_of_one_session_after_manual_reconnects(played):
     assert most == [1]
 
 
-async def test_attempts_are_reset_by_patch_up(played):
+async def test_patching_the_session_to_up_resets_the_attempts(played):
     """Attempts that are not reset on connect (#1368). PATCH up connects at once, whatever the backoff."""
     refuses = [True]
 
@@ -146,7 +146,7 @@ async def test_every_printable_byte_of_the_parameters_arrives(real, version):
     assert (query["userID"], query["a+b"]) == ([printable], ["c d"])
 
 
-async def test_acknowledgements_settle_once_and_do_not_cross(played):
+async def test_each_acknowledgement_ends_its_own_call_once(played):
     """200 calls at a time, acknowledged in random order or never. Each has its own outcome (#1462, #554, #565)."""
 
     async def play(plays, conversation):
@@ -183,7 +183,7 @@ async def test_acknowledgements_settle_once_and_do_not_cross(played):
             answer.problem(504)
 
 
-async def test_the_first_queued_event_arrives_after_the_answer_to_connect(played):
+async def test_the_first_queued_event_arrives_after_the_connect_response(played):
     """An event that is emitted right after connecting is lost (#1293, socket.io-client #305, #1499)."""
     release = asyncio.Event()
 
@@ -203,7 +203,7 @@ async def test_the_first_queued_event_arrives_after_the_answer_to_connect(played
     assert server.failures == []
 
 
-async def test_a_black_hole_is_noticed_within_interval_and_timeout(played, version):
+async def test_a_silent_server_is_detected_within_interval_and_timeout(played, version):
     """Connected, but dead (#1139, #87, #319): the server neither reads nor sends any more."""
 
     replaced = asyncio.Event()
@@ -289,7 +289,7 @@ ODD = [
 ]
 
 
-async def test_odd_packets_do_not_crash(played):
+async def test_unusual_packets_do_not_crash_the_gateway(played):
     """Crashes on packets that are empty, cut or unexpected (#639, #703, #1251, #303). The fuzz corpus has them, too."""
 
     async def play(plays, conversation):
@@ -316,7 +316,7 @@ async def test_odd_packets_do_not_crash(played):
 
 
 @pytest.mark.parametrize(("server", "configured"), [(4, 3), (3, 4)])
-async def test_a_wrong_version_gives_its_sentence(start, gateway_for, server, configured):
+async def test_a_wrong_protocol_version_is_explained(start, gateway_for, server, configured):
     """A version mismatch that the error does not explain (python-socketio #578, #614, socket.io-client #1337)."""
     peer = await start(SocketIOServer(server))
     config = configuration(peer)

@@ -72,7 +72,7 @@ async def test_the_page_shows_what_the_api_reports(gateway, upstream, start):
     }, "nothing is loaded from elsewhere"
 
 
-async def test_webhooks_are_shown_among_the_consumers_with_what_is_wrong(hooked, upstream, start):
+async def test_webhooks_are_shown_among_the_consumers_with_their_problems(hooked, upstream, start):
     works, fails, gone = [
         await start(Receiver(lambda n, delivery, status=status: status)) for status in (204, 503, 410)
     ]
@@ -127,7 +127,7 @@ async def test_payloads_do_not_leave_the_gateway_unless_the_setting_says_so(gate
     assert view.errors(network=True) == []
 
 
-async def test_the_page_of_a_follower_shows_who_holds_the_session(replicas_for, recorder, start):
+async def test_the_page_of_a_follower_shows_the_holder(replicas_for, recorder, start):
     replicas = await replicas_for(2)
     holder = await replicas.holder()
     (follower,) = await replicas.followers()
@@ -166,7 +166,7 @@ async def test_the_page_of_a_follower_shows_who_holds_the_session(replicas_for, 
 # ------------------------------------------------------------------------------------------------------------- Controls
 
 
-async def test_messages_are_followed_at_once_where_payloads_may_be_shown(gateway_for, upstream, start):
+async def test_new_messages_are_shown_at_once_if_payloads_are_allowed(gateway_for, upstream, start):
     gateway = await gateway_for(upstream, env={**PAYLOADS, **TOPICS})
     await upstream.push(topical("orders.a", n=1), topical("prices", n=2))
     view = await start(StatusPage(gateway))
@@ -178,7 +178,7 @@ async def test_messages_are_followed_at_once_where_payloads_may_be_shown(gateway
     assert view.errors(network=True) == []
 
 
-async def test_an_idle_session_is_not_connected_by_looking_at_it(gateway_for, upstream, start):
+async def test_opening_the_page_does_not_connect_an_idle_session(gateway_for, upstream, start):
     gateway = await gateway_for(upstream, env={**PAYLOADS, "DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}, ready=False)
     view = await start(StatusPage(gateway))
     await expect(view["#headline"]).to_contain_text("it connects when a client uses it")
@@ -192,7 +192,7 @@ async def test_an_idle_session_is_not_connected_by_looking_at_it(gateway_for, up
     await view.is_connected()
 
 
-async def test_the_search_hides_what_does_not_match_also_of_messages_that_come_later(gateway_for, upstream, start):
+async def test_the_search_also_applies_to_later_messages(gateway_for, upstream, start):
     gateway = await gateway_for(upstream, env={**PAYLOADS, **TOPICS})
     await upstream.push(topical("orders.a", n=1), topical("prices", n=2))
     view = await start(StatusPage(gateway))
@@ -213,7 +213,7 @@ async def test_the_search_hides_what_does_not_match_also_of_messages_that_come_l
     assert view.errors(network=True) == []
 
 
-async def test_every_control_of_the_tail(gateway_for, upstream, start):
+async def test_every_control_of_the_message_list_works(gateway_for, upstream, start):
     gateway = await gateway_for(upstream, env={**PAYLOADS, **TOPICS})
     view = await start(StatusPage(gateway))
     await view.follow()
@@ -253,7 +253,7 @@ async def test_every_control_of_the_tail(gateway_for, upstream, start):
     assert view.errors(network=True) == []
 
 
-async def test_the_plots_begin_before_the_page_was_opened(gateway, upstream, start):
+async def test_the_plots_have_data_from_before_the_page_was_opened(gateway, upstream, start):
     await upstream.push("one", "two", "three")
     await gateway.client().accepted("out")
 
@@ -277,7 +277,7 @@ async def test_the_plots_begin_before_the_page_was_opened(gateway, upstream, sta
     assert view.errors(network=True) == []
 
 
-async def test_every_control_of_sending(gateway_for, upstream, start):
+async def test_every_control_of_the_send_form_works(gateway_for, upstream, start):
     gateway = await gateway_for(upstream)
     view = await start(StatusPage(gateway))
     await view.is_connected()
@@ -314,7 +314,7 @@ async def test_every_control_of_sending(gateway_for, upstream, start):
     assert view.errors() == []
 
 
-async def test_sessions_are_chosen_opened_closed_and_paged_with_the_keyboard(gateway_for, upstream, start):
+async def test_sessions_can_be_chosen_opened_closed_and_paged_with_the_keyboard(gateway_for, upstream, start):
     gateway = await gateway_for(None, config=MANY.format(url=upstream.url))
     view = await start(StatusPage(gateway))
     await expect(view["#sessions tr"]).to_have_count(200)
@@ -395,7 +395,7 @@ async def test_when_the_chosen_session_ends_no_click_acts_on_another(gateway_for
 # --------------------------------------------------------------------------------------------------------------- Access
 
 
-async def test_a_token_is_asked_for_and_kept_in_the_tab(gateway_for, upstream, start, tokens):
+async def test_the_page_requests_a_token_and_keeps_it_in_the_tab(gateway_for, upstream, start, tokens):
     reader, admin = tokens.add("reader", scopes="receive"), tokens.add("admin", scopes="send,receive,admin")
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
     view = await start(StatusPage(gateway, bypass_csp=True))
@@ -472,7 +472,7 @@ async def test_the_management_listener_serves_the_api_by_the_same_rules(gateway_
         (await client.request("POST", "/v1/messages", data="x", headers=bearer(token))).problem(403)
 
 
-async def test_a_socket_that_only_some_may_open_is_not_opened_to_others_by_management(gateway_for, upstream, tmp_path):
+async def test_a_restricted_socket_keeps_the_api_closed_on_management(gateway_for, upstream, tmp_path):
     gateway = await gateway_for(upstream, "--listen", f"unix:{tmp_path}/api")
     assert "access-not-configured" in (await gateway.manage("/v1/session")).problem(403)["type"]
     both = await gateway_for(
@@ -486,7 +486,7 @@ async def test_a_socket_that_only_some_may_open_is_not_opened_to_others_by_manag
     (await wider.manage("/v1/session")).problem(403)
 
 
-async def test_a_client_certificate_that_is_required_keeps_the_api_closed_on_management(
+async def test_a_required_client_certificate_keeps_the_api_closed_on_management(
     gateway_for, upstream, authority, certificate, tmp_path
 ):
     arguments, env = listening(certificate)
@@ -533,9 +533,7 @@ async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, 
         assert answer.data.startswith(b"HTTP/1.1 " + status)
 
 
-async def test_tokens_over_a_plain_management_listener_beside_https_are_warned_of(
-    gateway_for, upstream, tokens, certificate
-):
+async def test_a_plain_management_listener_beside_https_causes_a_warning(gateway_for, upstream, tokens, certificate):
     env = {
         "DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path),
         "DRAWBRIDGE_LISTENERS_TLS_CERTIFICATE": str(certificate.chain),
@@ -605,7 +603,7 @@ async def test_hostile_payloads_topics_and_close_reasons_are_shown_as_text(gatew
     assert view.errors() == []
 
 
-async def test_a_link_does_not_put_its_own_words_on_the_page(gateway, start):
+async def test_a_link_cannot_show_its_own_text_on_the_page(gateway, start):
     view = await start(StatusPage(gateway))
     for text in ("Your%20token%20has%20leaked:%20call%20+1", "..", "%2e%2e/x", "<b>x", "x" * 65):
         await view.page.goto(f"{gateway.url('management')}/#{text}")
@@ -705,7 +703,7 @@ async def test_ten_thousand_sessions_are_paged_and_filtered(gateway_for, upstrea
     assert view.errors() == []
 
 
-async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_upstream, start, measured):
+async def test_ten_thousand_messages_a_second_do_not_freeze_the_page(gateway_for, raw_upstream, start, measured):
     # The flood ends after the controls have been used, but not before `least` messages.
     least, sent, go, end, is_over = 30_000, 0, asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -764,7 +762,7 @@ async def test_ten_thousand_messages_a_second_do_not_freeze_it(gateway_for, raw_
 # -------------------------------------------------------------------------------------------------------------- Restart
 
 
-async def test_a_gateway_that_restarts_is_reconnected(gateway_for, upstream, start):
+async def test_the_page_reconnects_to_a_restarted_gateway(gateway_for, upstream, start):
     gateway = await gateway_for(upstream, env=PAYLOADS)
     view = await start(StatusPage(gateway))
     await view.follow()
@@ -798,7 +796,7 @@ async def test_a_gateway_that_restarts_is_reconnected(gateway_for, upstream, sta
     assert view.errors() == []
 
 
-async def test_a_restart_is_noticed_even_if_the_new_process_is_older_than_the_last_figures(gateway, start):
+async def test_a_restart_is_detected_even_if_the_new_process_is_older_than_the_last_figures(gateway, start):
     view = await start(StatusPage(gateway))
     await expect(view.session("default")).to_contain_text("Connected for")
 
@@ -816,7 +814,7 @@ async def test_a_restart_is_noticed_even_if_the_new_process_is_older_than_the_la
     await eventually(lambda: view.requested("/history", shown), what="the history is read again")
 
 
-async def test_after_a_refusal_the_page_waits_and_says_it_once(gateway, start):
+async def test_after_a_refusal_the_page_waits_and_reports_it_once(gateway, start):
     view = await start(StatusPage(gateway))
     await expect(view.session("default")).to_contain_text("Connected for")
 
@@ -893,7 +891,7 @@ async def test_curl_gets_text(gateway):
     assert answer.body.startswith(b"drawbridge ")
 
 
-async def test_the_setting_is_checked(upstream):
+async def test_the_setting_of_payloads_is_checked(upstream):
     status, _, err = await run(
         "check-config", "--upstream", upstream.url, env={"DRAWBRIDGE_STATUS_PAYLOADS": "perhaps"}
     )

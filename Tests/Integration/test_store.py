@@ -29,7 +29,7 @@ async def end(gateway, *, killed):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-async def test_cursors_and_pushes_survive(stored, upstream, killed):
+async def test_cursors_and_pushes_survive_a_restart(stored, upstream, killed):
     gateway = await stored()
     for text in ("one", "two", "three"):
         await upstream.push(text)
@@ -85,7 +85,7 @@ async def test_queued_messages_are_sent_by_the_next_process(stored, upstream, ki
     assert upstream.received == ["kept", "keyed"]
 
 
-async def test_a_202_of_a_killed_gateway_is_kept(stored, upstream):
+async def test_a_message_with_202_survives_a_kill(stored, upstream):
     gateway = await stored()
     client = gateway.client()
     sent = await client.accepted("sent")
@@ -129,7 +129,7 @@ async def test_a_cursor_beyond_the_end_of_its_term_gets_the_gap_store(stored, up
 
 
 @pytest.mark.parametrize("copied", ["stopped", "running", "without its log"])
-async def test_a_copy_that_is_put_back_gives_readers_of_the_original_a_gap(stored, upstream, tmp_path, copied):
+async def test_readers_of_the_original_get_a_gap_from_a_restored_copy(stored, upstream, tmp_path, copied):
     """The copy is made like a copy by `cp`, or a snapshot of a file system or machine."""
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
 
@@ -178,7 +178,7 @@ async def test_a_second_process_is_refused(stored, upstream, tmp_path, gateway_f
 
 @pytest.mark.load
 @pytest.mark.timeout(300)
-async def test_nothing_acknowledged_is_lost_when_the_gateway_is_killed(start, tmp_path, measured):
+async def test_no_acknowledged_message_is_lost_when_the_gateway_is_killed(start, tmp_path, measured):
     run = StoreKillRun(25, 20261123, tmp_path, settings(tmp_path / "store.db"))
     await start(run.upstream)
     verdict = await run.run()
@@ -219,7 +219,7 @@ async def restarted(gateway, stored, **options):
     return await stored(**options)
 
 
-async def test_a_session_without_a_configuration_is_kept_for_its_time(gateway_for, upstream, store_path):
+async def test_a_session_without_a_configuration_is_kept_until_its_deadline(gateway_for, upstream, store_path):
     def sessions(*names):
         return "sessions:\n" + "".join(f"  {name}: {{upstream: {{url: '{upstream.url}'}}}}\n" for name in names)
 

@@ -106,7 +106,7 @@ async def test_a_lease_that_expired_while_no_gateway_ran_counts_as_a_delivery(st
     await eventually(is_dead, what="the message is a dead letter")
 
 
-async def test_a_reader_continues_at_what_it_acknowledged(stored, upstream):
+async def test_a_reader_continues_after_its_acknowledgement(stored, upstream):
     gateway = await stored()
     client = gateway.client()
     await put(client, "reader", start="earliest")
@@ -123,7 +123,7 @@ async def test_a_reader_continues_at_what_it_acknowledged(stored, upstream):
     assert last["gap"]["reason"] == "upstream"
 
 
-async def test_what_was_created_and_removed_stays_so_when_the_gateway_is_killed(stored):
+async def test_created_and_removed_consumers_survive_a_kill(stored):
     gateway = await stored()
     client = gateway.client()
     await put(client, "kept", share=True)
@@ -136,7 +136,7 @@ async def test_what_was_created_and_removed_stays_so_when_the_gateway_is_killed(
     ]
 
 
-async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, upstream, store_path, tmp_path):
+async def test_no_lease_or_acknowledgement_is_confirmed_before_it_is_stored(stored, upstream, store_path, tmp_path):
     disk = FaultyDisk(tmp_path, store_path.parent)
     gateway = await stored(**disk.environment)
     client = gateway.client()
@@ -179,7 +179,9 @@ async def test_nothing_is_leased_or_confirmed_while_it_cannot_be_stored(stored, 
     assert (await settle(client, ack=[message["lease"]])).status == 200
 
 
-async def test_a_lease_of_a_client_that_left_while_it_was_stored_is_taken_back(stored, upstream, store_path, tmp_path):
+async def test_the_lease_of_a_client_that_disconnects_while_it_is_stored_is_withdrawn(
+    stored, upstream, store_path, tmp_path
+):
     disk = FaultyDisk(tmp_path, store_path.parent)
     gateway = await stored(DRAWBRIDGE_STORE_SYNC="always", **disk.environment)
     client = gateway.client()

@@ -206,7 +206,7 @@ async def test_a_shutdown_does_not_wait_for_a_disk_forever(gateway_for, upstream
 
 
 @pytest.mark.parametrize("setting", ["Topic", "drop-oldest"])
-async def test_no_acknowledged_message_ends_for_one_that_is_refused(gateway_for, upstream, store_path, disk, setting):
+async def test_a_refused_message_ends_no_acknowledged_message(gateway_for, upstream, store_path, disk, setting):
     env = {**storing(store_path, sync="always"), **disk.environment}
     fields = {"Topic": "t"} if setting == "Topic" else {}
     if setting == "drop-oldest":
@@ -233,7 +233,7 @@ async def test_no_acknowledged_message_ends_for_one_that_is_refused(gateway_for,
     assert upstream.received == ["second"]
 
 
-async def test_a_slow_disk_costs_workers_neither_their_leases_nor_a_delivery(gateway_for, upstream, store_path, disk):
+async def test_a_slow_disk_shortens_no_lease_and_counts_no_delivery(gateway_for, upstream, store_path, disk):
     gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
     client = gateway.client()
     settings = {"share": True, "start": "earliest", "visibility": "100ms", "max_deliveries": 1}
@@ -256,7 +256,7 @@ async def test_a_slow_disk_costs_workers_neither_their_leases_nor_a_delivery(gat
 
 
 @pytest.mark.load
-async def test_the_file_is_bounded_and_a_start_takes_time_by_its_size(gateway_for, upstream, store_path, measured):
+async def test_the_file_and_the_time_of_a_start_are_limited(gateway_for, upstream, store_path, measured):
     """A hundred million bytes of pushes with a retention of 64 MiB, as after days of traffic."""
     env = {
         **storing(store_path),

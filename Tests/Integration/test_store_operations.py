@@ -47,7 +47,7 @@ async def metric(gateway, name):
 # ---------------------------------------------------------------------------------------------------- Who has it open
 
 
-async def test_a_second_process_is_refused_and_the_first_goes_on(gateway_for, upstream, store_path):
+async def test_a_second_process_is_refused_and_the_first_continues(gateway_for, upstream, store_path):
     gateway = await gateway_for(upstream, env=storing(store_path))
     status, errors = await refused(store_path)
     assert status == UNAVAILABLE
@@ -112,7 +112,7 @@ def _openers(path):
 # --------------------------------------------------------------------------------------------- Files that are refused
 
 
-async def test_files_that_are_no_sound_store_are_refused_and_not_changed(gateway_for, upstream, store_path):
+async def test_files_that_are_not_valid_stores_are_refused_and_not_changed(gateway_for, upstream, store_path):
     gateway = await gateway_for(upstream, env=storing(store_path))
     await gateway.stop()
     sound = store_path.read_bytes()
@@ -156,7 +156,7 @@ async def test_files_that_are_no_sound_store_are_refused_and_not_changed(gateway
         assert contents(store_path) == before
 
 
-async def test_a_place_that_cannot_hold_the_store_is_named(store_path, mounted):
+async def test_an_unusable_folder_for_the_store_is_named(store_path, mounted):
     for place, text in (
         (store_path.parent / "none" / "a.db", "does not exist"),
         (store_path.parent, "it is a folder"),
@@ -230,7 +230,7 @@ async def test_a_running_gateway_makes_a_backup(gateway_for, upstream, store_pat
         await gateway.stop()
 
 
-async def test_who_may_not_use_the_files_cannot_ask_for_a_backup(gateway_for, upstream, store_path):
+async def test_a_user_without_access_to_the_files_cannot_make_a_backup(gateway_for, upstream, store_path):
     await gateway_for(upstream, env=storing(store_path))
     os.chmod(store_path.parent, 0o755)
     program = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])"
@@ -247,9 +247,7 @@ async def test_who_may_not_use_the_files_cannot_ask_for_a_backup(gateway_for, up
     assert b"PermissionError" in errors, errors
 
 
-async def test_clients_of_the_socket_that_stall_or_are_not_understood_hold_up_nobody_for_long(
-    gateway_for, upstream, store_path
-):
+async def test_stalled_and_invalid_clients_of_the_socket_delay_nobody_for_long(gateway_for, upstream, store_path):
     await gateway_for(upstream, env=storing(store_path))
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(f"{store_path}.sock")
@@ -267,7 +265,7 @@ async def test_clients_of_the_socket_that_stall_or_are_not_understood_hold_up_no
 # ------------------------------------------------------------------------------------------------------ Disks that fail
 
 
-async def test_every_fault_at_the_opening_is_a_clear_end_or_none(gateway_for, upstream, store_path, tmp_path):
+async def test_every_fault_at_the_opening_is_harmless_or_a_clear_error(gateway_for, upstream, store_path, tmp_path):
     disk = FaultyDisk(tmp_path, store_path.parent)
     for kind in (OPEN, WRITE, SYNC, TRUNCATE):
         at = 0

@@ -23,7 +23,9 @@ async def is_working(gateway):
     return (await gateway.metrics())["drawbridge_store_failed"] == 0
 
 
-async def test_a_repetition_of_what_is_stored_does_not_wait_for_later_entries(gateway_for, upstream, store_path, disk):
+async def test_a_repetition_of_a_stored_message_does_not_wait_for_later_entries(
+    gateway_for, upstream, store_path, disk
+):
     gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
     client = gateway.client()
     first = await send(client, "first", "a")
@@ -69,9 +71,7 @@ async def test_a_request_with_503_is_sent_when_it_is_repeated_after_a_restart(ga
     assert replayed.headers["Idempotency-Replayed"] == "true"
 
 
-async def test_a_message_that_a_store_has_refused_is_not_found_in_it_when_it_works_again(
-    gateway_for, upstream, store_path, disk
-):
+async def test_a_message_that_the_store_refused_is_not_stored_later(gateway_for, upstream, store_path, disk):
     for number in range(3):
         gateway = await gateway_for(upstream, env={**storing(store_path, sync="always"), **disk.environment})
         # The disk fails once. The store is written again when the client gets its error, or earlier.

@@ -66,7 +66,7 @@ async def test_a_stream_ends_by_itself_with_its_connection(gateway_for, upstream
     await open_streams(gateway, 0)
 
 
-async def test_heartbeats_state_a_position_past_what_does_not_match(gateway_for, upstream):
+async def test_heartbeats_state_a_position_past_messages_that_do_not_match(gateway_for, upstream):
     gateway = await gateway_for(upstream, config=TOPIC, env={"DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"})
     for form in ("events", "lines"):
         stream = await RawStream.open(gateway.address(), "topic=b", format=form)
@@ -93,7 +93,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("form", ["events", "lines"])
 @pytest.mark.parametrize("query", ["", "topic=x.*&topic=y"])
-async def test_a_client_that_is_cut_off_after_any_byte_misses_and_repeats_nothing(gateway_for, upstream, form, query):
+async def test_a_client_cut_off_after_any_byte_neither_misses_nor_repeats_messages(gateway_for, upstream, form, query):
     gateway = await gateway_for(upstream, config=TOPIC)
     client = gateway.client()
     first = await client.here()
@@ -192,7 +192,7 @@ async def next_gap(reader):
     return json.loads(tail.partition(b"event: gap\n")[2].partition(b"data: ")[2].partition(b"\n")[0])
 
 
-async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, upstream, measured):
+async def test_stalled_readers_use_one_batch_each_and_get_their_gap(gateway_for, upstream, measured):
     env = {
         "DRAWBRIDGE_DELIVERY_BYTES": "1MiB",
         "DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "10m",
@@ -231,7 +231,7 @@ async def test_stalled_readers_cost_a_batch_each_and_get_their_gap(gateway_for, 
         reader.close()
 
 
-async def test_a_client_that_reads_a_byte_now_and_then_is_reset(gateway_for, upstream):
+async def test_a_client_that_reads_single_bytes_slowly_is_reset(gateway_for, upstream):
     env = {"DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1s", "DRAWBRIDGE_DELIVERY_BYTES": "1MiB"}
     gateway = await gateway_for(upstream, env=env)
     reader = deaf(gateway.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
@@ -263,7 +263,7 @@ async def test_a_client_that_reads_a_byte_now_and_then_is_reset(gateway_for, ups
     reader.close()
 
 
-async def test_a_client_of_a_quiet_stream_that_takes_nothing_is_reset(gateway_for, upstream):
+async def test_a_client_that_does_not_read_a_quiet_stream_is_reset(gateway_for, upstream):
     env = {"DRAWBRIDGE_HTTP_WRITE_TIMEOUT": "1s", "DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"}
     gateway = await gateway_for(upstream, env=env)
     reader = deaf(gateway.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
@@ -341,7 +341,7 @@ async def test_the_fields_keep_proxies_from_collecting_a_stream(gateway, upstrea
     stream.close()
 
 
-async def test_a_client_that_goes_is_forgotten_at_the_next_write(gateway_for, upstream):
+async def test_the_stream_of_a_disconnected_client_ends_at_the_next_write(gateway_for, upstream):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_STREAM_HEARTBEAT": "1s"})
     stream = await RawStream.open(gateway.address())
     await open_streams(gateway, 1)

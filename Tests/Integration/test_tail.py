@@ -118,7 +118,7 @@ async def test_a_pipe_gets_a_json_object_per_push_and_a_signal_ends_it(gateway, 
     assert tail.err == b""
 
 
-async def test_a_restart_of_the_gateway_is_a_gap_and_nothing_else_is_lost_or_repeated(gateway_for, upstream, start):
+async def test_a_restart_of_the_gateway_is_one_gap_without_repeated_messages(gateway_for, upstream, start):
     gateway = await gateway_for(upstream)
     port = gateway.address()[1]
     tail = await start(Tail(gateway.url(), "--cursor", "earliest"))
@@ -146,7 +146,7 @@ async def test_a_restart_of_the_gateway_is_a_gap_and_nothing_else_is_lost_or_rep
     assert await tail.ends() == 0
 
 
-async def test_streams_that_end_by_themselves_are_followed_by_others(gateway_for, upstream, start):
+async def test_tail_opens_another_stream_after_the_end_of_a_stream(gateway_for, upstream, start):
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_DELIVERY_STREAM_LIFETIME": "1s"})
     tail = await start(Tail(gateway.url(), "--cursor", "earliest"))
 
@@ -201,7 +201,7 @@ async def test_colours_can_be_turned_off(gateway, upstream, start, env):
     assert b"\x1b" not in tail.out
 
 
-async def test_topics_sessions_and_positions(gateway_for, upstream, start):
+async def test_tail_selects_topics_sessions_and_positions(gateway_for, upstream, start):
     config = f"sessions: {{market: {{upstream: {{url: '{upstream.url}', topic: {{pointer: /topic}}}}}}}}\n"
     gateway = await gateway_for(upstream, config=config)
     await eventually(lambda: upstream.connected == 2, what="both sessions are connected")
@@ -222,7 +222,7 @@ async def last_line(tail, text):
     await eventually(lambda: tail.out.decode().rstrip("\n").endswith(text), what=text)
 
 
-async def test_a_reader_that_closes_the_pipe_ends_it_quietly(gateway, upstream):
+async def test_a_closed_pipe_ends_tail_quietly(gateway, upstream):
     await upstream.push(*map(str, range(20)))
     command = f"{BINARY} tail {gateway.url()} --cursor earliest | head -n 3"
     process = await asyncio.create_subprocess_exec(
@@ -244,9 +244,7 @@ async def keep_pushing(upstream):
         await asyncio.sleep(0.05)
 
 
-async def test_a_token_from_a_file_and_a_path_below_which_the_gateway_is(
-    gateway_for, upstream, start, tokens, tmp_path
-):
+async def test_tail_uses_a_token_from_a_file_and_a_path_of_the_gateway(gateway_for, upstream, start, tokens, tmp_path):
     token = tokens.add("reader", scopes="receive")
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
     file = tmp_path / "token"
@@ -266,7 +264,9 @@ async def test_a_token_from_a_file_and_a_path_below_which_the_gateway_is(
     assert (await run("tail", gateway.url() + "/below"))[0] == 69
 
 
-async def test_unix_sockets_and_https(gateway_for, upstream, start, certificate, authority, tmp_path):
+async def test_tail_connects_over_unix_sockets_and_https(
+    gateway_for, upstream, start, certificate, authority, tmp_path
+):
     gateway = await gateway_for(
         upstream,
         *("--listen", f"unix:{tmp_path}/api", "--listen-https", "127.0.0.1:0"),
@@ -341,7 +341,7 @@ async def test_a_wrong_command_line_is_explained(arguments, reason):
 
 
 @pytest.mark.parametrize("response", [b"Content-Type: text/html\r\n\r\n", b"\r\n<html>\n"])
-async def test_a_server_that_is_no_gateway_is_an_error(raw_upstream, response):
+async def test_a_server_that_is_not_a_gateway_is_an_error(raw_upstream, response):
     """The content type shows this before the first line. Otherwise, the first line shows it."""
     server = await raw_upstream(says(b"HTTP/1.0 200 OK\r\n" + response))
     status, out, err = await run("tail", f"http://127.0.0.1:{server.port}")
@@ -400,7 +400,7 @@ async def test_a_cursor_of_the_server_adds_nothing_to_the_next_request(raw_upstr
     assert "\r\nInjected" not in requests[1]
 
 
-async def test_what_comes_with_the_end_of_https_is_not_lost(raw_upstream, certificate, authority):
+async def test_data_before_the_end_of_https_is_not_lost(raw_upstream, certificate, authority):
     """A proxy may send the last bytes and close_notify in one segment."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.chain, certificate.key)
@@ -442,7 +442,7 @@ async def test_what_comes_with_the_end_of_https_is_not_lost(raw_upstream, certif
 
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.0 ", b"HTTP/1.0 403 Forbidden\r\n\r\n{"])
-async def test_a_signal_ends_it_while_a_response_is_awaited(raw_upstream, start, beginning):
+async def test_a_signal_ends_tail_while_it_waits_for_a_response(raw_upstream, start, beginning):
     sent = asyncio.Event()
 
     async def behave(reader, writer):
@@ -467,7 +467,7 @@ async def test_a_signal_ends_it_while_a_response_is_awaited(raw_upstream, start,
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-async def test_a_signal_ends_it_while_it_connects(number, status):
+async def test_a_signal_ends_tail_while_it_connects(number, status):
     """The first server does not accept the connection, and the second does not respond to the beginning of TLS."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -516,7 +516,7 @@ def _is_connecting(port):
         return any(line.split()[2:4] == [f"0100007F:{port:04X}", "02"] for line in file)
 
 
-async def test_a_stream_is_lost_after_three_of_the_heartbeats_that_the_gateway_states(raw_upstream, start):
+async def test_a_stream_counts_as_lost_after_three_missed_heartbeats(raw_upstream, start):
     requests = {1: [], 600: []}
 
     def silent(heartbeat):
@@ -552,7 +552,7 @@ async def test_an_output_that_cannot_be_written_is_an_error(gateway, upstream):
     assert err == b"drawbridge: standard output cannot be written: No space left on device\n"
 
 
-async def test_a_token_that_is_being_replaced_ends_nothing(gateway_for, upstream, start, tokens, tmp_path):
+async def test_replacing_the_token_file_does_not_end_tail(gateway_for, upstream, start, tokens, tmp_path):
     token = tokens.add("reader", scopes="receive")
     gateway = await gateway_for(
         upstream,
@@ -571,7 +571,7 @@ async def test_a_token_that_is_being_replaced_ends_nothing(gateway_for, upstream
     assert token.encode() not in tail.err
 
 
-async def test_a_token_that_others_can_read_is_warned_of(raw_upstream, tmp_path):
+async def test_a_token_file_that_others_can_read_causes_a_warning(raw_upstream, tmp_path):
     (tmp_path / "token").write_text("secret")
     for host, is_warned in (("0.0.0.0", True), ("127.0.0.1", False), ("localhost", False)):
         server = await raw_upstream(ends(b"HTTP/1.0 403 Forbidden\r\n\r\n"))

@@ -96,7 +96,7 @@ async def test_a_certificate_of_a_given_authority_is_trusted(version, gateway_fo
     assert upstream.server_names == ["localhost"]
 
 
-async def test_the_older_version_can_be_refused(gateway_for, start, authority, certificate):
+async def test_tls_1_2_can_be_refused(gateway_for, start, authority, certificate):
     upstream = await start(Strict(certificate.server_context(version=ssl.TLSVersion.TLSv1_2)))
     config = f'upstream:\n  tls:\n    minimum_version: "1.3"\n    ca_file: {authority.path}\n'
     gateway = await gateway_for(upstream, config=config, ready=False)
@@ -119,7 +119,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_certificate_that_proves_nothing_is_refused(name, gateway_for, start, authority):
+async def test_an_invalid_certificate_is_refused(name, gateway_for, start, authority):
     options, told = REFUSED[name]
     names = options.get("names", ["DNS:localhost"])
     issued = authority.issue(*names, **{key: value for key, value in options.items() if key != "names"})
@@ -154,7 +154,7 @@ async def test_a_self_signed_certificate_can_be_trusted_by_name(gateway_for, sta
     await exchanges(await gateway_for(upstream, "--ca-file", issued.chain), upstream)
 
 
-async def test_verification_can_be_turned_off_in_so_many_words(gateway_for, start, authority):
+async def test_verification_can_be_turned_off_explicitly(gateway_for, start, authority):
     issued = authority.issue("DNS:other.example", days=1, starts_in=-3)
     upstream = await start(TLSUpstream(issued.server_context()))
     gateway = await gateway_for(upstream, config="upstream:\n  tls:\n    verify: false\n")
@@ -186,7 +186,7 @@ async def test_an_address_is_not_compared_with_names(names, gateway_for, start, 
     assert "is not for 127.0.0.1" in await failure(gateway)
 
 
-async def test_the_name_to_expect_can_be_given(gateway_for, start, authority):
+async def test_the_expected_name_can_be_configured(gateway_for, start, authority):
     upstream = await start(TLSUpstream(authority.issue("DNS:inside.example").server_context(), name="127.0.0.1"))
     config = f"upstream:\n  tls:\n    server_name: inside.example\n    ca_file: {authority.path}\n"
     await exchanges(await gateway_for(upstream, config=config), upstream)
@@ -206,7 +206,7 @@ async def test_the_final_dot_of_a_name_is_not_in_certificates(gateway_for, start
 # -- Pins --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_pinned_key_is_accepted_and_no_other(gateway_for, start, authority, certificate):
+async def test_only_a_pinned_key_is_accepted(gateway_for, start, authority, certificate):
     upstream = await start(TLSUpstream(certificate.server_context()))
     other = authority.issue("DNS:localhost")
     config = "upstream:\n  tls:\n    ca_file: {}\n    pins: [{}]\n"
@@ -225,7 +225,7 @@ async def test_a_pinned_key_is_accepted_and_no_other(gateway_for, start, authori
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_our_certificate_is_shown_where_it_is_asked_for(version, gateway_for, start, authority, certificate):
+async def test_the_client_certificate_is_sent_on_request(version, gateway_for, start, authority, certificate):
     own = authority.issue(for_clients=True, common_name="the gateway")
     context = certificate.server_context(version=version, client_authority=authority)
     upstream = await start(TLSUpstream(context))
@@ -243,13 +243,13 @@ async def test_our_certificate_is_shown_where_it_is_asked_for(version, gateway_f
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_upstream_that_wants_one_and_gets_none_is_told(version, gateway_for, start, authority, certificate):
+async def test_a_missing_client_certificate_is_reported(version, gateway_for, start, authority, certificate):
     upstream = await start(Strict(certificate.server_context(version=version, client_authority=authority)))
     gateway = await gateway_for(upstream, "--ca-file", authority.path, ready=False)
     assert "requires a client certificate and none is configured" in await failure(gateway)
 
 
-async def test_a_changed_certificate_of_ours_is_read_at_the_next_dial(
+async def test_a_changed_client_certificate_is_read_at_the_next_attempt(
     gateway_for, start, authority, certificate, tmp_path
 ):
     def put(issued):
@@ -291,7 +291,7 @@ async def failure_about(gateway, word):
     return await eventually(reported, what=f"a failure about {word}")
 
 
-async def test_our_certificate_is_not_shown_where_a_redirection_leads(gateway_for, start, authority, certificate):
+async def test_the_client_certificate_is_not_sent_after_a_redirection(gateway_for, start, authority, certificate):
     own = authority.issue(for_clients=True, common_name="the gateway")
     context = certificate.server_context()
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -321,7 +321,7 @@ async def test_our_certificate_is_not_shown_where_a_redirection_leads(gateway_fo
 # -- Servers without TLS, and bad ends ---------------------------------------------------------------------------------
 
 
-async def test_an_upstream_without_tls_behind_a_wss_url_is_told(gateway_for, raw_upstream):
+async def test_an_upstream_without_tls_at_a_wss_url_is_reported(gateway_for, raw_upstream):
     async def behave(reader, writer):
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -359,7 +359,7 @@ async def hangs_up(reader, writer):
         (hangs_up, "closed the connection during the TLS handshake"),
     ],
 )
-async def test_a_handshake_that_never_ends_is_given_up(behave, told, raw_upstream, gateway_for):
+async def test_an_endless_handshake_ends_at_the_timeout(behave, told, raw_upstream, gateway_for):
     upstream = await raw_upstream(behave)
     config = f"upstream:\n  url: wss://localhost:{upstream.port}/\n  timeouts:\n    tls: 300ms\n"
     gateway = await gateway_for(None, config=config, ready=False)
@@ -367,7 +367,7 @@ async def test_a_handshake_that_never_ends_is_given_up(behave, told, raw_upstrea
     await eventually(lambda: upstream.connections >= 3, what="the gateway reconnects")
 
 
-async def test_a_record_altered_on_its_way_ends_the_connection(gateway_for, start, authority, certificate):
+async def test_an_altered_record_ends_the_connection(gateway_for, start, authority, certificate):
     """A relay between gateway and upstream flips one bit after the upgrade."""
     upstream = await start(TLSUpstream(certificate.server_context()))
     flips = asyncio.Event()
@@ -416,7 +416,7 @@ def over_tls(behave, certificate):
     return Secure(behave)
 
 
-async def test_close_notify_without_a_close_frame_is_an_end_without_goodbye(gateway_for, start, authority, certificate):
+async def test_close_notify_without_a_close_frame_is_an_abnormal_closure(gateway_for, start, authority, certificate):
     async def behave(reader, writer):
         await upgrade(reader, writer, then=frame(TEXT, b"last words"))
         # asyncio sends close_notify when it closes.
@@ -446,7 +446,7 @@ def cut_off_behind(data):
     return behave
 
 
-async def test_truncation_between_messages_is_told(gateway_for, start, authority, certificate):
+async def test_truncation_between_messages_is_reported(gateway_for, start, authority, certificate):
     upstream = await start(over_tls(cut_off_behind(frame(TEXT, b"whole")), certificate))
     url = f"wss://localhost:{upstream.port}/"
     gateway = await gateway_for(None, "--upstream", url, "--ca-file", authority.path, ready=False)
@@ -454,7 +454,7 @@ async def test_truncation_between_messages_is_told(gateway_for, start, authority
     assert await failure(gateway) == "the upstream ended the stream without a close frame" + CUT
 
 
-async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
+async def test_truncation_inside_a_message_is_reported_and_the_message_dropped(
     gateway_for, start, authority, certificate
 ):
     behave = cut_off_behind(frame(TEXT, b"half of it", length=20))
@@ -468,7 +468,7 @@ async def test_truncation_inside_a_message_is_told_and_nothing_of_it_delivered(
     assert all(message["type"] != "text" for message in batch.messages)
 
 
-async def test_a_goodbye_in_good_order_is_answered_in_good_order(gateway_for, start, authority, certificate):
+async def test_a_clean_closing_handshake_is_completed(gateway_for, start, authority, certificate):
     """The server's close_notify follows the close frame and its response. The gateway reports no failure of TLS."""
     answered = asyncio.get_running_loop().create_future()
 
@@ -507,7 +507,7 @@ def answers(data):
     ],
     ids=["a TLS alert", "its first byte", "words", "the end, on a port like 8443"],
 )
-async def test_ws_to_a_port_of_tls_is_asked_about(data, port, start, gateway_for):
+async def test_ws_to_a_tls_port_has_a_hint(data, port, start, gateway_for):
     server = RawUpstream(answers(data))
     if port:
         server.port = reserve_port(range(10_443, 32_000, 1000))

@@ -20,7 +20,7 @@ async def _wait_for(client, accepted, wait):
     return await client.request("GET", f"/v1/deliveries/{accepted['id']}?wait={wait}")
 
 
-async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstream):
+async def test_a_request_waits_until_its_delivery_is_confirmed(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
     accepted = await client.accepted("late")
@@ -43,7 +43,7 @@ async def test_a_delivery_is_waited_for_until_it_is_confirmed(gateway_for, upstr
     assert (await _wait_for(client, accepted, "0")).json["time"] == time
 
 
-async def test_a_delivery_is_waited_for_until_it_expires(gateway_for, upstream):
+async def test_a_request_waits_until_its_delivery_expires(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
     accepted = await client.accepted("short", headers={"TTL": "1"})
@@ -51,7 +51,7 @@ async def test_a_delivery_is_waited_for_until_it_expires(gateway_for, upstream):
     assert (delivery["state"], delivery["reason"]) == ("expired", "ttl")
 
 
-async def test_many_wait_for_one_delivery(gateway_for, upstream):
+async def test_many_requests_can_wait_for_one_delivery(gateway_for, upstream):
     client = (await gateway_for(upstream)).client()
     await _lose_upstream(client, upstream)
     accepted = await client.accepted("late")
@@ -109,7 +109,7 @@ async def test_a_post_that_waits_outlasts_an_outage(gateway_for, upstream):
     assert {(await wait).status for wait in waits} == {200}
 
 
-async def test_a_post_that_waits_is_answered_when_the_gateway_stops(gateway_for, upstream):
+async def test_a_waiting_post_gets_a_response_when_the_gateway_stops(gateway_for, upstream):
     gateway = await gateway_for(upstream)
     client = gateway.client()
     await _lose_upstream(client, upstream)

@@ -90,7 +90,7 @@ async def speaks_another_protocol(reader, writer):
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-async def test_a_receiver_without_a_whole_response_gets_the_push_again_and_then_it_is_dead(
+async def test_a_push_without_a_complete_response_is_repeated_and_then_dead(
     hooked, start, upstream, behave, result, detail
 ):
     receiver = await start(RawUpstream(behave))
@@ -136,7 +136,7 @@ async def dead(gateway, count):
     return consumer if consumer["dead"]["messages"] == count and consumer["leases"] == 0 else None
 
 
-async def test_a_receiver_that_is_down_gets_everything_when_it_is_back(hooked, start, upstream):
+async def test_a_receiver_gets_every_push_after_an_outage(hooked, start, upstream):
     receiver = await start(Receiver())
     await receiver.stop()
     gateway = await hooked(webhook(receiver, retries=["100ms"] * 20))
@@ -245,7 +245,7 @@ async def test_private_addresses_are_refused_after_resolution(hooked, start, ups
     assert receiver.deliveries == []
 
 
-async def test_a_receiver_that_stalls_does_not_hold_up_the_shutdown(hooked, start, upstream):
+async def test_a_receiver_that_stalls_does_not_delay_the_shutdown(hooked, start, upstream):
     receiver = await start(RawUpstream(stalls))
     receiver.secret = new_secret()
     url = f"http://127.0.0.1:{receiver.port}/"
@@ -305,7 +305,7 @@ async def reads_nothing(reader, writer):
         ("sending", "failed", "Connection timed out"),
     ],
 )
-async def test_a_receiver_that_stalls_before_the_request_has_arrived(hooked, start, upstream, phase, result, detail):
+async def test_a_receiver_may_stall_before_the_request_has_arrived(hooked, start, upstream, phase, result, detail):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         if phase == "connecting":
             # The kernel ignores connections for which its queue has no room.
@@ -328,9 +328,7 @@ async def test_a_receiver_that_stalls_before_the_request_has_arrived(hooked, sta
         assert failure["detail"].endswith(detail)
 
 
-async def test_a_receiver_that_stalls_for_ever_holds_up_no_other_and_takes_a_limited_number_of_connections(
-    hooked, start, upstream
-):
+async def test_a_receiver_that_stalls_delays_no_other_receiver_and_has_limited_connections(hooked, start, upstream):
     stalling = await start(RawUpstream(stalls))
     works = await start(Receiver())
     url = f"http://127.0.0.1:{stalling.port}/"
@@ -348,7 +346,7 @@ async def test_a_receiver_that_stalls_for_ever_holds_up_no_other_and_takes_a_lim
     assert (consumer["leases"], consumer["lag"], consumer["webhook"]["requests"]) == (4, 400, 4)
 
 
-async def test_a_hundred_webhooks_each_get_everything(hooked, start, upstream):
+async def test_each_of_a_hundred_webhooks_gets_every_push(hooked, start, upstream):
     receiver = await start(Receiver())
     url = receiver.url.partition("?")[0]
     gateway = await hooked(*(webhook(receiver, name=f"hook-{n}", url=f"{url}/{n}") for n in range(100)))
@@ -367,7 +365,7 @@ async def test_a_hundred_webhooks_each_get_everything(hooked, start, upstream):
     await gateway.logs(lambda record: "at most 100 webhooks" in json.dumps(record), what="the refusal")
 
 
-async def test_what_was_delivered_while_the_store_failed_is_not_delivered_again(
+async def test_pushes_delivered_while_the_store_failed_are_not_repeated(
     gateway_for, start, upstream, tmp_path, store_path
 ):
     disk = FaultyDisk(tmp_path, store_path.parent)
@@ -396,7 +394,7 @@ async def test_what_was_delivered_while_the_store_failed_is_not_delivered_again(
     assert receiver.payloads == ["a", "b"]
 
 
-async def test_nothing_is_sent_while_the_store_does_not_work(gateway_for, start, upstream, tmp_path, store_path):
+async def test_no_push_is_sent_while_the_store_fails(gateway_for, start, upstream, tmp_path, store_path):
     receiver = await start(Receiver())
     disk = FaultyDisk(tmp_path, store_path.parent)
     gateway = await gateway_for(

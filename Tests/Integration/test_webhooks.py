@@ -78,7 +78,7 @@ async def test_both_secrets_of_a_rotation_sign(hooked, start, upstream, tmp_path
     assert receiver.payloads == ["before", "during", "after"]
 
 
-async def test_dead_letters_can_be_read_and_sent_again_by_hand(hooked, start, upstream):
+async def test_dead_letters_can_be_read_and_sent_again_manually(hooked, start, upstream):
     works = False
     receiver = await start(Receiver(lambda n, delivery: 204 if works or delivery.data == "good" else 500))
     gateway = await hooked(webhook(receiver, retries=["50ms", "50ms"]))
@@ -99,7 +99,7 @@ async def test_dead_letters_can_be_read_and_sent_again_by_hand(hooked, start, up
     await settled(gateway, messages=0)
 
 
-async def test_clients_cannot_take_the_place_of_the_gateway(hooked, start, upstream):
+async def test_clients_cannot_use_the_consumer_of_a_webhook(hooked, start, upstream):
     receiver = await start(Receiver())
     gateway = await hooked(webhook(receiver))
     client = gateway.client()
@@ -128,7 +128,7 @@ async def held_receiver(start):
     return await start(Receiver(respond)), release
 
 
-async def test_topics_and_concurrency(hooked, start, upstream):
+async def test_a_webhook_has_topics_and_concurrency(hooked, start, upstream):
     receiver, release = await held_receiver(start)
     only = webhook(receiver, topics=["orders.*"], concurrency=3, order_by="topic")
     gateway = await hooked(only, more={"upstream": {"topic": {"pointer": "/topic"}}})

@@ -79,7 +79,7 @@ NOISE = os.urandom(1024)
     ],
     ids=["one frame", "two fragments", "a ping between"],
 )
-async def test_a_message_of_just_the_limit_is_delivered(frames, raw_upstream, gateway_for):
+async def test_a_message_of_the_exact_limit_is_delivered(frames, raw_upstream, gateway_for):
     await is_delivered(frames, NOISE, raw_upstream, gateway_for, LIMIT)
 
 
@@ -94,13 +94,13 @@ async def test_a_message_of_just_the_limit_is_delivered(frames, raw_upstream, ga
     ],
     ids=["one frame", "two fragments", "announced", "announced by a continuation"],
 )
-async def test_a_byte_more_is_too_much(frames, raw_upstream, gateway_for):
+async def test_a_message_one_byte_above_the_limit_ends_the_connection(frames, raw_upstream, gateway_for):
     await is_refused(frames, "a message is larger than 1024 bytes", raw_upstream, gateway_for, LIMIT)
 
 
 @pytest.mark.parametrize("length", [1 << 32, 1 << 62, (1 << 63) - 1])
 @pytest.mark.parametrize("kind", ["a message", "a continuation", "compressed"])
-async def test_a_length_beyond_reason_allocates_nothing(length, kind, raw_upstream, gateway_for):
+async def test_a_huge_length_allocates_nothing(length, kind, raw_upstream, gateway_for):
     frames = {
         "a message": [frame(BINARY, b"", length=length)],
         "a continuation": [frame(BINARY, b"x", fin=False), frame(CONTINUATION, b"", length=length)],
@@ -109,7 +109,7 @@ async def test_a_length_beyond_reason_allocates_nothing(length, kind, raw_upstre
     await is_refused(frames, "a message is larger than 16777216 bytes", raw_upstream, gateway_for, "", DEFLATE)
 
 
-async def test_what_is_only_announced_allocates_nothing(raw_upstream, gateway_for):
+async def test_an_announced_length_allocates_nothing(raw_upstream, gateway_for):
     async def behave(reader, writer):
         await upgrade(reader, writer, then=frame(BINARY, b"", length=16 * MEBIBYTE))
         announced.set()
@@ -127,7 +127,7 @@ async def test_what_is_only_announced_allocates_nothing(raw_upstream, gateway_fo
 # -- Inflation ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_limit_holds_after_inflation(raw_upstream, gateway_for):
+async def test_the_limit_applies_after_inflation(raw_upstream, gateway_for):
     zeros = bytes(1024)
     await is_delivered(
         [frame(BINARY, deflated(zeros), reserved=COMPRESSED)], zeros, raw_upstream, gateway_for, LIMIT, DEFLATE
@@ -142,7 +142,7 @@ async def test_the_limit_holds_after_inflation(raw_upstream, gateway_for):
     )
 
 
-async def test_the_limit_holds_before_inflation(raw_upstream, gateway_for):
+async def test_the_limit_applies_before_inflation(raw_upstream, gateway_for):
     """Empty blocks inflate to nothing, and could continue without end."""
     nothing = b"\x00\x00\x00\xff\xff" * 206
     assert len(nothing) > 1024
@@ -192,7 +192,7 @@ def in_fragments(payload, count):
     return [frame(BINARY, payload, fin=False), b"".join(middle), frame(CONTINUATION)]
 
 
-async def test_fragments_of_a_message_are_counted(raw_upstream, gateway_for):
+async def test_the_fragments_of_a_message_are_limited(raw_upstream, gateway_for):
     config = "  fragments: 100\n"
     await is_delivered(in_fragments(b"whole", 100), b"whole", raw_upstream, gateway_for, config)
     await is_refused(
@@ -200,7 +200,7 @@ async def test_fragments_of_a_message_are_counted(raw_upstream, gateway_for):
     )
 
 
-async def test_fragments_without_end_are_cut_off(raw_upstream, gateway_for):
+async def test_endless_fragments_end_the_connection(raw_upstream, gateway_for):
     frames = [frame(BINARY, b"", fin=False), frame(CONTINUATION, b"", fin=False) * 140_000]
     await is_refused(frames, "a message has more than 131072 fragments", raw_upstream, gateway_for)
 
@@ -208,7 +208,7 @@ async def test_fragments_without_end_are_cut_off(raw_upstream, gateway_for):
 # -- Pings -------------------------------------------------------------------------------------------------------------
 
 
-async def test_pings_that_nobody_reads_the_answers_of_cost_nothing(raw_upstream, gateway_for, measured):
+async def test_unread_pongs_use_no_memory(raw_upstream, gateway_for, measured):
     """Only the newest ping needs a pong (RFC 6455 section 5.5.3)."""
     count = 200_000
     pongs = []

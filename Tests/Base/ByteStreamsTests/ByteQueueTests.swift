@@ -25,7 +25,7 @@ import Testing
     #expect(written == String(value))
   }
 
-  @Test func writesDigitsWithZerosInFront() {
+  @Test func writesNumbersWithLeadingZeros() {
     var queue = ByteQueue()
     queue.append(decimal: 7, digits: 3)
     queue.append(decimal: 12_345, digits: 4)
@@ -43,7 +43,7 @@ import Testing
     #expect(written == String(value, radix: 16))
   }
 
-  @Test func removesWhatLiesBetween() {
+  @Test func removesBytesFromTheMiddle() {
     var queue = ByteQueue()
     queue.append("0123456789abcdef" as StaticString)
     queue.consume(4)
@@ -56,7 +56,7 @@ import Testing
     #expect(queue.copyBytes() == [])
   }
 
-  @Test func takesEmptyTextWithoutMemory() {
+  @Test func appendingEmptyTextAllocatesNothing() {
     var queue = ByteQueue()
     queue.append(String())
     queue.append("")
@@ -64,7 +64,7 @@ import Testing
     #expect(queue.isEmpty && queue.allocatedBytes == 0)
   }
 
-  @Test func ownsNothingUntilUsedAndAfterRelease() {
+  @Test func hasNoMemoryBeforeTheFirstByteAndAfterRelease() {
     var queue = ByteQueue()
     #expect(queue.allocatedBytes == 0)
     queue.append("x" as StaticString)
@@ -86,7 +86,7 @@ import Testing
     #expect(value("-1") == nil)
   }
 
-  @Test func comparesWithoutCaseOnlyWhereAskedTo() {
+  @Test func ignoresCaseOnlyInTheFunctionForIt() {
     let field = Array("Content-Type".utf8)
     let anyCase = field.span.equalsIgnoringCase("content-type")
     let letterForLetter = field.span.equals("content-type")
@@ -106,7 +106,7 @@ import Testing
   @Test(arguments: [
     ("Zg==", 2), ("Zh==", 1), ("Zm9=", 2), ("Zg=", 1), ("Z-==", 1), ("Zm9v====", 4), ("=m9v", 3), ("Z===", 1),
   ])
-  func knowsWhatNoEncoderWrites(text: String, count: Int) {
+  func recognisesTextThatNoEncoderWrites(text: String, count: Int) {
     let isEncoding = Base64.isEncoding(Array(text.utf8).span, ofBytes: count)
     #expect(!isEncoding)
   }
@@ -141,7 +141,7 @@ import Testing
     #expect(decoded == nil)
   }
 
-  @Test func givesBackMemoryThatItsBytesDoNotNeed() {
+  @Test func releasesMemoryThatItsBytesDoNotNeed() {
     var queue = ByteQueue()
     let content = (0..<100_000).map { UInt8(truncatingIfNeeded: $0) }
     queue.append(content)

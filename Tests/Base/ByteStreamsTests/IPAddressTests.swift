@@ -5,7 +5,7 @@ import Testing
 @Suite struct IPAddressTests {
   private static let mapped = IPAddress.ipv6(high: 0, low: 0xFFFF_7F00_0001, scope: 0)
 
-  @Test func anIPv4MappedAddressStandsForItsIPv4Address() {
+  @Test func anIPv4MappedAddressEqualsItsIPv4Address() {
     #expect(Self.mapped.unmapped == .ipv4(0x7F00_0001))
     #expect(IPAddress.ipv4(1).unmapped == .ipv4(1))
     for other: IPAddress in [
@@ -16,7 +16,7 @@ import Testing
     }
   }
 
-  @Test func theLoopbackIs127AndOne() {
+  @Test func theLoopbackAddressesAre127AndColonColonOne() {
     #expect(IPAddress.ipv4(0x7FFF_FFFF).isLoopback && Self.mapped.isLoopback)
     #expect(IPAddress.ipv6(high: 0, low: 1, scope: 0).isLoopback)
     for other: IPAddress in [
@@ -27,7 +27,7 @@ import Testing
     }
   }
 
-  @Test func comparesAsManyBitsAsItIsTold() {
+  @Test func comparesTheGivenNumberOfBits() {
     let four = IPAddress.ipv4(0x0A00_0001)
     #expect(four.isEqual(to: .ipv4(0x0A00_0000), bits: 31) && !four.isEqual(to: .ipv4(0x0A00_0000), bits: 32))
     #expect(four.isEqual(to: .ipv4(0xFFFF_FFFF), bits: 0))
@@ -52,7 +52,7 @@ import Testing
     "1:2:3:4:5:6:7.8.9.10", "1:2:3:4:5:6:7:8.9.10.11", "::1.2.3", "::1.2.3.4:5", "1.2.3.4::", "::01.2.3.4", "fe80::1 ",
     "0x1::",
   ])
-  func readsWhatTheSystemReads(text: String) {
+  func readsTheAddressesThatTheSystemReads(text: String) {
     #expect(IPAddress(text) == Self.systemAddress(text), "\(text)")
   }
 
@@ -68,7 +68,7 @@ import Testing
     }
   }
 
-  @Test func aZoneIsSkipped() {
+  @Test func aZoneIsIgnored() {
     #expect(IPAddress("fe80::1%eth0") == IPAddress("fe80::1") && IPAddress("fe80::1") != nil)
     #expect(IPAddress("fe80::1%") == nil && IPAddress("127.0.0.1%lo") == nil)
   }

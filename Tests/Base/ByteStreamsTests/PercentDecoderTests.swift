@@ -8,7 +8,7 @@ import Testing
     ("/%00%c3%A9%20%7f%80", "/%00%c3%A9%20%7f%80"), ("/a+b", "/a+b"), ("", ""), ("/%", "/%"), ("/%4", "/%4"),
     ("/%zz%41", "/%zzA"), ("/%2541", "/%2541"),
   ])
-  func decodesWhatMeansTheSame(path: String, expected: String) {
+  func decodesOnlyUnreservedCharacters(path: String, expected: String) {
     var output = ByteQueue()
     PercentDecoder.decodeUnreserved(Array(path.utf8).span, into: &output)
     let text = output.bytes.text()

@@ -23,7 +23,7 @@ import Testing
     #expect(seconds(deadline) == 19, "what comes later does not matter")
   }
 
-  @Test func bytesInBuffersEarnTimeUpToTheirLimit() {
+  @Test func bytesInBuffersExtendTheTimeoutUpToALimit() {
     let rate = UInt64(ResponseDeadline.minimumRate)
     var deadline = ResponseDeadline(.seconds(10), from: start, received: rate, position: 1 << 40)
     deadline.acknowledged(through: rate, at: start)

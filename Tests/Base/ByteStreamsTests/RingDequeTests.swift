@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct RingDequeTests {
   /// Compares the ring with an array that keeps everything: index n has the n-th element that was appended.
-  @Test(arguments: 1...20) func keepsEachElementInItsPlace(seed: UInt64) {
+  @Test(arguments: 1...20) func keepsTheOrderOfElements(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var ring = RingDeque<Int?>(filler: nil, minimumCapacity: 2)
     var history: [Int] = []
@@ -35,7 +35,7 @@ import Testing
 
   private final class Thing: Sendable {}
 
-  @Test func holdsNothingThatHasLeft() {
+  @Test func keepsNoReferenceToARemovedElement() {
     var ring = RingDeque<Thing?>(filler: nil)
     var kept: [() -> Bool] = []
     for _ in 0..<3 {

@@ -3,7 +3,7 @@ import Testing
 
 @Suite struct UTCTimeTests {
   /// Every day of eight centuries in order: two whole cycles of the calendar.
-  @Test func everyDayFollowsTheOneBeforeAndIsReadBack() throws {
+  @Test func everyDayFollowsThePreviousDayAndIsReadBack() throws {
     var expected = (year: 1599, month: 12, day: 31)
     let first = try #require(UTCTime.secondsSince1970(year: 1600, month: 1, day: 1))
     var weekday = UTCTime(secondsSince1970: first - 86_400).weekday
@@ -31,7 +31,7 @@ import Testing
   }
 
   @Test(arguments: [(0, 1, 1), (10_000, 1, 1), (2026, 0, 1), (2026, 13, 1), (2026, 1, 0), (2026, 4, 31), (2026, 2, 29)])
-  func aDateThatDoesNotExistIsNone(year: Int, month: Int, day: Int) {
+  func aDateThatDoesNotExistIsNil(year: Int, month: Int, day: Int) {
     #expect(UTCTime.secondsSince1970(year: year, month: month, day: day) == nil)
   }
 }

@@ -35,7 +35,7 @@ import Testing
   }
 
   @Test(arguments: 1...200)
-  func agreesWithTheStandardLibraryAtEveryCut(seed: UInt64) {
+  func agreesWithTheStandardLibraryAtEverySplit(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var bytes = Array(String((0..<6).map { _ in "aé€😀\u{7FF}\u{FFFF}".randomElement(using: &generator) ?? "a" }).utf8)
     if seed % 2 == 0 {
@@ -52,7 +52,7 @@ import Testing
   /// pair of bytes, and every start of a longer sequence, is tried across each of these edges, after ASCII and after
   /// other text.
   @Test(arguments: [0, 15, 16, 31, 32, 79, 80, 81])
-  func agreesWithTheStandardLibraryAcrossTheEdgesOfBlocks(edge: Int) {
+  func agreesWithTheStandardLibraryAcrossBlockBoundaries(edge: Int) {
     let tails: [[UInt8]] = [[], [0x41, 0x41], [0x80, 0x41], [0x80, 0x80], [0xBF, 0xBF]]
     var disagreements = 0
     let fillers: [[UInt8]] = [[0x61, 0x61], [0xC3, 0xA9]]
@@ -96,7 +96,7 @@ import Testing
   }
 
   /// A byte that cannot be part of UTF-8 is refused in the piece that contains it, even if its character is incomplete.
-  @Test func failsAtTheFirstByteThatCannotBe() {
+  @Test func failsAtTheFirstInvalidByte() {
     for (good, bad): ([UInt8], UInt8) in [
       ([], 0x80), ([], 0xC1), ([], 0xF5), ([0xE0], 0x9F), ([0xED], 0xA0), ([0xF0], 0x8F), ([0xF4], 0x90),
       ([0xF0, 0x9F], 0x7F), ([0xF0, 0x9F, 0x98], 0xC0),

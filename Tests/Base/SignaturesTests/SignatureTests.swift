@@ -103,7 +103,7 @@ import Testing
     }
   }
 
-  @Test func refusesRSANumbersThatNoKeyHas() throws {
+  @Test func refusesRSANumbersThatNoKeyCanHave() throws {
     let modulus = bytes(Self.modulus)
     for exponent in [[], [0], [1], [2], [1, 0, 0], [1, 0, 0, 0, 1], [UInt8](repeating: 0xFF, count: 9)] {
       #expect(throws: PublicKey.Refused.exponent, "\(exponent)") {

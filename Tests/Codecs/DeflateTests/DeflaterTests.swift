@@ -19,7 +19,7 @@ import Testing
   }
 
   @Test(arguments: 9...15, [1, 5, 9])
-  func whatIsCompressedInflatesAtEveryWindowAndMemoryLevel(windowBits: Int, memoryLevel: Int) throws {
+  func compressedDataInflatesAtEveryWindowAndMemoryLevel(windowBits: Int, memoryLevel: Int) throws {
     var deflater = Deflater(windowBits: windowBits, level: 6, memoryLevel: memoryLevel)
     var inflater = Inflater(.raw(windowBits: windowBits))
     for (index, size) in [0, 1, 127, 128, 4096, 40_000, 70_000].enumerated() {
@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test func historyMakesTheSecondMessageSmallerUntilItIsForgotten() {
+  @Test func historyMakesTheSecondMessageSmallerUntilAReset() {
     let message = Self.sample(300, seed: 1)
     func sizes(resets: Bool) -> [Int] {
       var deflater = Deflater()
@@ -53,7 +53,7 @@ import Testing
     #expect(forgotten[1] == forgotten[0])
   }
 
-  @Test func ownsNoMemoryBeforeTheFirstByte() {
+  @Test func hasNoMemoryBeforeTheFirstByte() {
     var deflater = Deflater()
     let before = deflater.allocatedBytes
     var output = ByteQueue()

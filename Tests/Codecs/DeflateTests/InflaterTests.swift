@@ -25,7 +25,7 @@ import Testing
   }
 
   @Test(arguments: [Deflater.Format.gzip, .zlib])
-  func readsWrappedStreamsHoweverTheyArrive(format: Deflater.Format) {
+  func readsWrappedStreamsHoweverTheyAreSplit(format: Deflater.Format) {
     let text = String(decoding: DeflaterTests.sample(500, seed: 4), as: UTF8.self)
     let bytes = compressed(format, Array(text.utf8))
     expectEvents([text, "ended"], from: bytes) { outcome(.gzipOrZlib, $0) }
@@ -43,7 +43,7 @@ import Testing
   }
 
   /// Some bits are only padding. If any other bit has changed, the text is never reported as valid.
-  @Test func seesThatAByteWasChanged() {
+  @Test func detectsAChangedByte() {
     let text = DeflaterTests.sample(300, seed: 4)
     let bytes = compressed(.gzip, text)
     let whole = outcome(.gzipOrZlib, [bytes])
@@ -56,7 +56,7 @@ import Testing
     }
   }
 
-  @Test func refusesWhatIsNotDeflate() {
+  @Test func refusesInvalidDeflateData() {
     #expect(outcome(.gzipOrZlib, [Array("<html>".utf8)]) == ["malformed"])
     // Block type 3 is reserved (RFC 1951 §3.2.3).
     #expect(outcome(.raw(windowBits: 15), [[0x07]]) == ["malformed"])
@@ -65,7 +65,7 @@ import Testing
   }
 
   /// RFC 7692 §7.2.3.4 and §7.2.3.5: final blocks and several blocks with one history.
-  @Test func goesOnAfterAFinalBlockWithItsHistory() {
+  @Test func continuesAfterAFinalBlockWithItsHistory() {
     let hello: [UInt8] = [0xF3, 0x48, 0xCD, 0xC9, 0xC9, 0x07, 0x00]
     let tail: [UInt8] = [0x00, 0x00, 0xFF, 0xFF]
     expectEvents(["Hello", "open"], from: hello + [0x00] + tail) { outcome(.raw(windowBits: 15), $0) }
@@ -107,7 +107,7 @@ import Testing
   /// However the bytes are split, the outcome is the same as for the whole. The inputs are random bytes, and valid
   /// streams with damage.
   @Test(arguments: 1...200)
-  func cutsChangeNothing(seed: Int) {
+  func splitsDoNotChangeTheOutcome(seed: Int) {
     var generator = SeededGenerator(seed: UInt64(seed))
     var bytes = compressed(.raw, DeflaterTests.sample(200, seed: UInt64(seed)))
     if seed % 2 == 0 {

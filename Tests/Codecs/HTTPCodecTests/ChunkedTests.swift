@@ -20,7 +20,7 @@ import Testing
     ("10000000000000000\r\n", .malformedChunkSize), ("ffffffffffffffff\r\n", .contentTooLarge(limit: 16_777_216)),
     ("1000001\r\n", .contentTooLarge(limit: 16_777_216)),
   ])
-  func judgesTheSizeLine(body: String, error: HTTPProtocolError?) {
+  func validatesTheSizeLine(body: String, error: HTTPProtocolError?) {
     if let error {
       expectRequests(Self.head + body, ["POST / HTTP/1.1"], error: error)
     } else {
@@ -33,7 +33,7 @@ import Testing
     ("1\r\na\rb", .missingChunkEnd),
     ("1\r\na0\r\n\r\n", .missingChunkEnd),
   ])
-  func judgesTheEndOfData(body: String, error: HTTPProtocolError) {
+  func validatesTheEndOfData(body: String, error: HTTPProtocolError) {
     expectRequests(Self.head + body, ["POST / HTTP/1.1", "content a"], error: error)
   }
 
@@ -46,7 +46,7 @@ import Testing
     ("A: b\n\r\n", [], .bareLineFeed),
     ("A b\r\n\r\n", [], .missingColon), ("\n", [], .bareLineFeed), ("\rX", [], .bareCarriageReturn),
   ])
-  func judgesTheTrailers(trailers: String, events: [String], error: HTTPProtocolError?) {
+  func validatesTheTrailers(trailers: String, events: [String], error: HTTPProtocolError?) {
     expectRequests(Self.head + "0\r\n" + trailers, ["POST / HTTP/1.1"] + events, error: error)
   }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct ConnectionStateTests {
   /// The state machine can reach only the pairs of states in this list, and reaches all of them.
-  @Test func reachesOnlyThePairsThatMakeSense() {
+  @Test func reachesOnlyTheListedPairsOfStates() {
     var reached: [ConnectionState] = [ConnectionState()]
     var next = 0
     while next < reached.count {
@@ -63,7 +63,7 @@ import Testing
     ("failed body false", ["-", "-", "-", "-", "failed body false", "-", "-", "closed closed false"]),
     ("closed closed false", ["-", "-", "-", "-", "closed closed false", "-", "-", "-"]),
   ])
-  func everyInputInEveryState(name: String, expected: [String]) {
+  func everyInputLeadsToTheExpectedState(name: String, expected: [String]) {
     for request in ConnectionState.Request.allCases {
       for response in ConnectionState.Response.allCases {
         for keepsAlive in [true, false] {

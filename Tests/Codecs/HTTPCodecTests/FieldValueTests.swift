@@ -24,7 +24,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     ("a=b=c&&d=%26%3D+%2B", ["a=b=c", "d=&= +"]),
     ("%61=%C3%A9&cursor=1.2", ["a=é", "cursor=1.2"]), ("a=b&", ["a=b"]),
   ])
-  func readsPairs(query: String, expected: [String]) throws { #expect(try pairs(query) == expected) }
+  func readsNamesAndValues(query: String, expected: [String]) throws { #expect(try pairs(query) == expected) }
 
   @Test(arguments: ["wait=%", "wait=%4", "wait=%g1", "wait=a%00", "wait=%2"])
   func refusesABadEscapeAndNamesTheParameter(query: String) {
@@ -42,7 +42,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
 }
 
 @Suite struct HTTPMediaTypeTests {
-  @Test func takesATypeApart() throws {
+  @Test func parsesAMediaType() throws {
     let text = Array("Text/Plain ; Charset=\"utf-8\"; x=y".utf8)
     guard let type = HTTPMediaType(text.span) else {
       Issue.record("a media type is one")
@@ -57,7 +57,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
   }
 
   @Test(arguments: ["", "text", "text/", "/plain", "te xt/plain", "text/plain/x", ";"])
-  func refusesWhatIsNoType(text: String) {
+  func refusesInvalidMediaTypes(text: String) {
     let bytes = Array(text.utf8)
     let isNil = HTTPMediaType(bytes.span) == nil
     #expect(isNil)
@@ -70,7 +70,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     ("Prefer: a=b, ,wait=x\r\nPrefer: wait=7, wait=9\r\n", 7, false), ("Prefer: wait\r\n", nil, false),
     ("Prefer: wait=-1\r\n", nil, false), ("Prefer: foo=\"a, wait=3\"\r\n", nil, false),
   ])
-  func readsWhatItKnows(lines: String, wait: Int?, respondAsync: Bool) {
+  func readsTheSupportedPreferences(lines: String, wait: Int?, respondAsync: Bool) {
     let preferences = withFields(lines) { HTTPPreferences($0) }
     #expect(preferences.wait == wait)
     #expect(preferences.respondAsync == respondAsync)
@@ -96,7 +96,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
   @Test(arguments: [
     "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994",
   ])
-  func readsAllThreeForms(text: String) { #expect(parse(text) == 784_111_777) }
+  func readsAllThreeFormsOfADate(text: String) { #expect(parse(text) == 784_111_777) }
 
   @Test(arguments: [
     "", "Sun, 06 Nov 1994 08:49:37 UTC", "Sun, 6 Nov 1994 08:49:37 GMT", "Sun, 31 Feb 1994 08:49:37 GMT",
@@ -105,9 +105,9 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     "Sun,",
     "Sunday, 06-Nov-94 08:49:37", "Sun Nov 06 08:49:37 94  ",
   ])
-  func refusesWhatIsNoDate(text: String) { #expect(parse(text) == nil) }
+  func refusesInvalidDates(text: String) { #expect(parse(text) == nil) }
 
-  @Test func takesTwoDigitsForTheNearestPastCentury() {
+  @Test func aTwoDigitYearIsInTheNearestPastCentury() {
     #expect(parse("Sunday, 06-Nov-26 08:49:37 GMT") == parse("Fri, 06 Nov 2026 08:49:37 GMT"))
     #expect(parse("Sunday, 06-Nov-99 08:49:37 GMT") == parse("Sat, 06 Nov 1999 08:49:37 GMT"))
   }
@@ -129,7 +129,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     (253_402_300_800, "Fri, 31 Dec 9999 23:59:59 GMT"), (Int64.max, "Fri, 31 Dec 9999 23:59:59 GMT"),
     (-62_135_596_801, "Mon, 01 Jan 0001 00:00:00 GMT"), (Int64.min, "Mon, 01 Jan 0001 00:00:00 GMT"),
   ])
-  func writesTheNearestDateThereIsForAClockBeyondAllDates(seconds: Int64, text: String) {
+  func writesTheNearestValidDateForAClockOutOfRange(seconds: Int64, text: String) {
     var output = ByteQueue()
     HTTPDate.append(seconds, to: &output)
     let written = output.bytes.text()
@@ -171,7 +171,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     ("prefer", #"a="b,c""#, 1), ("transfer-encoding", #"a;b="c,d""#, 1), ("expect", #"a="b,c""#, 1),
     ("if-none-match", #""a\", "b,c""#, 2),
   ])
-  func eachFieldHasTheQuotesOfItsGrammar(name: String, value: String, count: Int) throws {
+  func eachFieldHasTheQuotingOfItsGrammar(name: String, value: String, count: Int) throws {
     let field = try #require(HTTPFieldName.allCases.first { "\($0.name)" == name })
     #expect(elements(of: value, field.listQuoting).count == count)
   }
@@ -184,7 +184,7 @@ private func withFields<R>(_ lines: String, _ body: (borrowing HTTPFields) throw
     ("\"a,b\", \"c\"", ["a,b", "c"]), ("\"a\\\", W/\"b\"", ["a\\", "b"]), ("a ,\tW/b", ["a", "b"]), ("W/", [""]),
     ("\"a", ["a"]), ("\"", [""]), ("W/\"a\"-gzip, \"b\"", ["a", "-gzip", "b"]),
   ])
-  func haveNeitherQuotesNorEscapes(text: String, expected: [String]) {
+  func entityTagsAreReadWithoutQuotesAndEscapes(text: String, expected: [String]) {
     let bytes = Array(text.utf8)
     var tags = HTTPEntityTags(bytes.span)
     var found: [String] = []

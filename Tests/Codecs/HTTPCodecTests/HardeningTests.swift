@@ -19,7 +19,7 @@ import Testing
   }
 
   /// Attack: one endless request line.
-  @Test func boundsTheRequestLine() {
+  @Test func limitsTheRequestLine() {
     let fits = String(repeating: "a", count: 8192 - "GET / HTTP/1.1".count)
     #expect(error("GET /\(fits) HTTP/1.1\r\nHost: a\r\n\r\n") == nil)
     #expect(error("GET /\(fits)a HTTP/1.1\r\nHost: a\r\n\r\n") == .requestLineTooLong(limit: 8192))
@@ -28,7 +28,7 @@ import Testing
   }
 
   /// The CR of the line end may arrive before its LF, and does not count as part of the line.
-  @Test func takesARequestLineOfTheLimitHoweverItIsCut() {
+  @Test func acceptsARequestLineOfTheLimitHoweverItIsSplit() {
     var limits = HTTPLimits()
     limits.requestLineBytes = "GET / HTTP/1.1".count
     expectRequests("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["GET / HTTP/1.1", "end"], limits: limits)
@@ -36,7 +36,7 @@ import Testing
   }
 
   /// The empty line after a trailer section does not count as part of it, even if its CR arrives alone.
-  @Test func takesATrailerSectionOfTheLimitHoweverItIsCut() {
+  @Test func acceptsATrailerSectionOfTheLimitHoweverItIsSplit() {
     var limits = HTTPLimits()
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
     limits.trailerBytes = "A: 1\r\n".utf8.count
@@ -48,7 +48,7 @@ import Testing
   }
 
   /// Attack: an endless head, in one field or in many.
-  @Test func boundsTheHead() {
+  @Test func limitsTheHead() {
     let big = String(repeating: "a", count: 33_000)
     #expect(error("GET / HTTP/1.1\r\nA: \(big)") == .headTooLarge(limit: 32_768))
     #expect(error("GET / HTTP/1.1\r\nHost: a\r\nA: \(big)\r\n\r\n") == .headTooLarge(limit: 32_768))
@@ -59,13 +59,13 @@ import Testing
   }
 
   /// Attack: endless CRLFs keep a connection open without a request.
-  @Test func boundsEmptyLines() {
+  @Test func limitsEmptyLines() {
     #expect(error("\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n") == nil)
     #expect(error("\r\n\r\n\r\n\r\n\r\n") == .tooManyEmptyLines(limit: 4))
   }
 
   /// A binary PROXY header begins with two empty lines. It gets its own error however many empty lines are allowed.
-  @Test(arguments: 0...3 as ClosedRange<Int>) func aProxyHeaderIsNoEmptyLine(allowed: Int) {
+  @Test(arguments: 0...3 as ClosedRange<Int>) func aProxyHeaderIsNotAnEmptyLine(allowed: Int) {
     var limits = HTTPLimits()
     limits.leadingEmptyLines = allowed
     let header = Array("\r\n\r\n\0\r\nQUIT\n".utf8)
@@ -79,7 +79,7 @@ import Testing
   }
 
   /// Attack: content without an announced size.
-  @Test func boundsTheContentOfAllChunks() {
+  @Test func limitsTheContentOfAllChunks() {
     var limits = HTTPLimits()
     limits.bodyBytes = 10
     #expect(error(Self.chunked + "5\r\nhello\r\n5\r\nhello\r\n0\r\n\r\n", limits) == nil)
@@ -87,7 +87,7 @@ import Testing
   }
 
   /// Attack: kilobytes of extension for each byte of content.
-  @Test func boundsChunkExtensions() {
+  @Test func limitsChunkExtensions() {
     #expect(
       error(Self.chunked + "1;a=" + String(repeating: "b", count: 5000)) == .chunkExtensionTooLong(limit: 256))
     let chunk = "1;" + String(repeating: "b", count: 200) + "\r\na\r\n"
@@ -97,12 +97,12 @@ import Testing
   }
 
   /// Attack: endless zeros before a chunk size.
-  @Test func boundsTheDigitsOfAChunkSize() {
+  @Test func limitsTheDigitsOfAChunkSize() {
     #expect(error(Self.chunked + String(repeating: "0", count: 17)) == .malformedChunkSize)
   }
 
   /// Attack: a second, endless head after the content.
-  @Test func boundsTheTrailers() {
+  @Test func limitsTheTrailers() {
     let big = String(repeating: "a", count: 9000)
     #expect(error(Self.chunked + "0\r\nA: \(big)") == .trailersTooLarge(limit: 8192))
     #expect(error(Self.chunked + "0\r\n" + String(repeating: "A: b\r\n", count: 33)) == .tooManyTrailers(limit: 32))
@@ -110,7 +110,7 @@ import Testing
 
   /// Attack: pipelining without reading the responses. Input after a pending request is not parsed, and the driver
   /// stops reading.
-  @Test func holdsPipelinedRequestsBackUntilTheAnswerIsOut() throws {
+  @Test func processesAPipelinedRequestAfterThePreviousResponse() throws {
     var connection = HTTPServerConnection()
     var output = ByteQueue()
     let request = Array("GET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8)
@@ -141,7 +141,7 @@ import Testing
     "GET / HT", "HEAD / HTTP/1.1\r\nHo", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc",
     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\na",
   ])
-  func givesUpARequestThatDoesNotCome(beginning: String) throws {
+  func endsARequestThatDoesNotArrive(beginning: String) throws {
     var connection = HTTPServerConnection()
     var output = ByteQueue()
     connection.receive(Array(beginning.utf8).span)
@@ -163,7 +163,7 @@ import Testing
   }
 
   /// Attack: a request is hidden in the content of another, for a server that applies the other framing.
-  @Test func leavesNoRoomForSmuggling() {
+  @Test func preventsRequestSmuggling() {
     let inner = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
     for fields in [
       "Content-Length: 6\r\nTransfer-Encoding: chunked", "Transfer-Encoding: xchunked", "Transfer-Encoding : chunked",
@@ -179,14 +179,14 @@ import Testing
 
   /// Attack: single bytes, each of which could make the server read all earlier bytes again. A quadratic reader could
   /// not finish this test: 30 KiB of head with a long line, and each byte in its own call.
-  @Test func readsADrippedHeadInLinearTime() {
+  @Test func readsAHeadByteByByteInLinearTime() {
     let value = String(repeating: "a", count: 30_000)
     let text = "GET / HTTP/1.1\r\nHost: a\r\nA: \(value)\r\n\r\n"
     #expect(serverTranscript(text.utf8.map { [$0] }) == ["GET / HTTP/1.1", "end"])
   }
 
   /// Attack: many waiting connections, each with the buffers of its previous request.
-  @Test func ownsNoMemoryWhileItWaits() throws {
+  @Test func hasNoMemoryWhileItIsIdle() throws {
     let pool = HTTPHeadPool()
     var connection = HTTPServerConnection(pool: pool)
     var output = ByteQueue()
@@ -261,7 +261,7 @@ import Testing
   }
 
   /// Attack: a response field gets a value from outside that contains line ends.
-  @Test func writesNoLineEndsOfOthers() {
+  @Test func writesNoLineBreakFromAValue() {
     var output = ByteQueue()
     output.appendField("Location", Array("/a\r\nSet-Cookie: b\u{0}".utf8).span)
     let text = output.bytes.text()
@@ -269,7 +269,7 @@ import Testing
   }
 
   /// Random input never causes a crash, a hang or a second response.
-  @Test func survivesNoise() {
+  @Test func randomBytesDoNotCrashIt() {
     var random = SeededGenerator(seed: 1)
     let pieces = [
       "GET ", "/", " HTTP/1.1", "\r\n", "\r", "\n", "Host: a\r\n", "Transfer-Encoding: chunked\r\n",

@@ -41,7 +41,7 @@ import Testing
   }
 
   /// Attack: an endless error page.
-  @Test func keepsNoMoreThanItsLimit() throws {
+  @Test func keepsNoMoreBytesThanItsLimit() throws {
     let page = String(repeating: "x", count: 10_000)
     #expect(try body(fields: "", page, size: 1000)?.utf8.count == 4096)
     #expect(try body(fields: "Content-Length: 10000\r\n", page, size: 100_000)?.utf8.count == 4096)

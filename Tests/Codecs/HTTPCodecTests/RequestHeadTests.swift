@@ -28,7 +28,7 @@ import Testing
     ("PROXY TCP4 192.0.2.1 192.0.2.2 4711 80\r\n", .proxyHeader), ("PROXY UNKNOWN\r\n", .proxyHeader),
     ("PROXY / HTTP/1.1\r\n", nil),
   ])
-  func judgesTheRequestLine(line: String, error: HTTPProtocolError?) {
+  func validatesTheRequestLine(line: String, error: HTTPProtocolError?) {
     let text = line + (line.hasSuffix("\r\n") ? "Host: a\r\n\r\n" : error == .malformedTarget ? " HTTP/1.1\r\n" : "")
     let start = line.split(separator: "\r\n").first.map { String($0) } ?? ""
     guard let error else { return expectRequests(text, [start, "end"]) }
@@ -70,7 +70,7 @@ import Testing
     ("Expect: 200-ok", .expectationNotSupported), ("Expect: 100-Continue", nil),
     ("Upgrade: h2c\r\nConnection: Upgrade", nil),
   ])
-  func judgesTheFields(lines: String, error: HTTPProtocolError?) {
+  func validatesTheFields(lines: String, error: HTTPProtocolError?) {
     expectRequests(
       "GET / HTTP/1.1\r\nHost: a\r\n\(lines)\r\n\r\n", error == nil ? ["GET / HTTP/1.1", "end"] : [], error: error)
   }
@@ -98,7 +98,7 @@ import Testing
     ("[]", .malformedHost), ("[::1]x", .malformedHost), (":80", .malformedHost), ("http://a", .malformedHost),
     ("a\\b", .malformedHost), ("a?b", .malformedHost), ("\u{e9}", .malformedHost),
   ])
-  func judgesTheHost(value: String, error: HTTPProtocolError?) {
+  func validatesTheHost(value: String, error: HTTPProtocolError?) {
     expectRequests(
       "GET / HTTP/1.1\r\nHost: \(value)\r\n\r\n", error == nil ? ["GET / HTTP/1.1", "end"] : [], error: error)
   }
@@ -119,7 +119,7 @@ import Testing
     ("http://other:2/a?b", "/a", "b", "other:2"), ("HTTPS://other?b", "", "b", "other"),
     ("http://[::1]:2", "", "", "[::1]:2"),
   ])
-  func takesTheTargetApart(target: String, path: String, query: String, authority: String) throws {
+  func parsesTheTarget(target: String, path: String, query: String, authority: String) throws {
     var connection = HTTPServerConnection()
     connection.receive(Array("GET \(target) HTTP/1.1\r\nHost: h:1\r\n\r\n".utf8).span)
     let event = try connection.nextEvent()
@@ -129,7 +129,7 @@ import Testing
     #expect(told == authority)
   }
 
-  @Test func knowsEveryFieldByItsName() throws {
+  @Test func recognisesEveryFieldByItsName() throws {
     for field in HTTPFieldName.allCases where field != .other {
       for name in [field.name.description, field.name.description.uppercased()] {
         var decoder = HTTPResponseHeadDecoder()

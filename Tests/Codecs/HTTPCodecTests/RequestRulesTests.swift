@@ -177,19 +177,19 @@ import Testing
   ]
 
   @Test(arguments: lines + targets + fields + framing + connections)
-  func obeys(rule: Rule) {
+  func obeysTheRule(rule: Rule) {
     expectRequests(rule.input, rule.events, error: rule.error, endsInput: rule.endsInput)
   }
 
   /// RFC 9112 §3: a server should accept request lines of at least 8000 bytes.
-  @Test func takesARequestLineOf8000Bytes() {
+  @Test func acceptsARequestLineOf8000Bytes() {
     let target = "/" + String(repeating: "a", count: 8000 - "GET / HTTP/1.1".count)
     let events = serverTranscript([Array("GET \(target) HTTP/1.1\r\nHost: a\r\n\r\n".utf8)])
     #expect(events == ["GET \(target) HTTP/1.1", "end"])
   }
 
   /// Clients rely on the status of an error, so each error must have the right status (RFC 9110 §15.5, §15.6).
-  @Test func everyErrorSuitsItsStatus() {
+  @Test func everyErrorHasTheRightStatus() {
     let expected: [(HTTPProtocolError, HTTPStatus)] = [
       (.requestLineTooLong(limit: 1), .uriTooLong), (.headTooLarge(limit: 1), .headerFieldsTooLarge),
       (.tooManyFields(limit: 1), .headerFieldsTooLarge), (.contentTooLarge(limit: 1), .contentTooLarge),

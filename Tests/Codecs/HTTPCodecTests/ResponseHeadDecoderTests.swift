@@ -3,7 +3,7 @@ import HTTPCodec
 import Testing
 
 @Suite struct ResponseHeadDecoderTests {
-  @Test func readsAnUpgradeAndLeavesTheFramesBehindIt() throws {
+  @Test func readsAnUpgradeAndLeavesTheFramesAfterIt() throws {
     let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\r\n"
     let received = Array(head.utf8) + [0x81, 0x00]
     for split in 0...received.count {
@@ -53,7 +53,7 @@ import Testing
   }
 
   /// Attack: an endless head that fills memory.
-  @Test func givesUpOnAHeadWithoutEnd() {
+  @Test func endsAHeadThatDoesNotEnd() {
     var limits = HTTPLimits()
     limits.headBytes = 1000
     let line = Array("X-Padding: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n".utf8)

@@ -62,7 +62,7 @@ import Testing
     ("HTTP/1.1 200 O", ["\(HTTPProtocolError.truncatedMessage)"]),
     ("", ["\(HTTPProtocolError.truncatedMessage)"]),
   ])
-  func aResponseThatIsCutIsNone(text: String, expected: [String]) {
+  func aResponseThatIsCutIsAnError(text: String, expected: [String]) {
     expectEvents(expected, from: text) { read($0, endsAfter: true) }
   }
 
@@ -130,7 +130,7 @@ import Testing
     #expect(keep([text + [0x36]], limit: 5, endsAfter: true) == ["\(HTTPProtocolError.contentTooLarge(limit: 5))"])
   }
 
-  @Test func knowsWhetherAnythingHasArrived() throws {
+  @Test func reportsWhetherAnythingHasArrived() throws {
     var reader = HTTPResponseReader()
     var input = ByteQueue()
     try reader.receive(&input)
@@ -168,7 +168,7 @@ import Testing
     ("http://", .authority(.badHost)), ("http://a b/", .authority(.badCharacter)),
     ("http://a/\r\nX: y", .authority(.badCharacter)), ("http://a:0/", .authority(.badPort)),
   ])
-  func refusesOthers(text: String, error: HTTPURLError) {
+  func refusesOtherURLs(text: String, error: HTTPURLError) {
     #expect(throws: error) { try HTTPURL(text) }
   }
 }

@@ -75,7 +75,7 @@ import Testing
       ["GET / HTTP/1.0", "end", "GET /b HTTP/1.0", "end", "closed"])
   }
 
-  @Test func tellsTheEndOfInputBetweenRequests() {
+  @Test func reportsTheEndOfInputBetweenRequests() {
     expectRequests("", ["end of input"], endsInput: true)
     expectRequests("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["GET / HTTP/1.1", "end", "end of input"], endsInput: true)
     expectRequests("GET / HTTP/1.1\r\nHo", [], error: .truncatedMessage, endsInput: true)

@@ -20,7 +20,7 @@ import Testing
     return (output.bytes.text(), connection.isClosed)
   }
 
-  @Test func framesByLength() throws {
+  @Test func framesAResponseByItsLength() throws {
     let (text, closed) = try respond(to: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", .length(5), ["he", "llo"])
     #expect(text == "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
     #expect(!closed)
@@ -46,7 +46,7 @@ import Testing
     #expect(closed)
   }
 
-  @Test func saysKeepAliveToHTTP10() throws {
+  @Test func sendsKeepAliveToHTTP10() throws {
     let (text, closed) = try respond(to: "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", .none)
     #expect(text == "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n")
     #expect(!closed)
@@ -66,7 +66,7 @@ import Testing
     return connection.canSendPreparedResponse
   }
 
-  @Test func takesAResponseWrittenForAnotherWhereTheRequestLeavesNoTraceInIt() throws {
+  @Test func usesAPreparedResponseOnlyIfItDoesNotDependOnTheRequest() throws {
     #expect(try canSendPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nAccept: b\r\n\r\n"))
     #expect(try !canSendPreparedResponse("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"))
     #expect(try !canSendPreparedResponse("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
@@ -89,7 +89,7 @@ import Testing
     }
   }
 
-  @Test func writesNoLengthWhereNoContentCanBe() throws {
+  @Test func writesNoLengthForAStatusWithoutContent() throws {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     #expect(try respond(to: request, status: .noContent, .none).0 == "HTTP/1.1 204 No Content\r\n\r\n")
     #expect(try respond(to: request, status: .notModified, .none).0 == "HTTP/1.1 304 Not Modified\r\n\r\n")
@@ -114,7 +114,7 @@ import Testing
     #expect(closed)
   }
 
-  @Test func asksForContentOnlyWhereTheClientWaits() throws {
+  @Test func sendsContinueOnlyIfTheClientWaitsForIt() throws {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     var connection = HTTPServerConnection()
     var output = ByteQueue()
@@ -142,7 +142,7 @@ import Testing
 
   /// The client may or may not send the announced content, so the server could not tell it from the next request (RFC
   /// 9110 §10.1.1).
-  @Test func closesWhenItRefusesContentThatWasAnnounced() throws {
+  @Test func closesAfterItRefusesAnnouncedContent() throws {
     let (text, closed) = try respond(
       to: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", status: .contentTooLarge,
       .none)
@@ -150,7 +150,7 @@ import Testing
     #expect(closed)
   }
 
-  @Test func readsTheRestOfARequestThatWasAnsweredEarly() throws {
+  @Test func readsTheRestOfARequestAfterAnEarlyResponse() throws {
     var connection = HTTPServerConnection()
     var output = ByteQueue()
     connection.receive(Array("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab".utf8).span)
@@ -163,7 +163,7 @@ import Testing
       try [connection.nextEvent(), connection.nextEvent(), connection.nextEvent()] == [.content(2), .end, .head])
   }
 
-  @Test func answersAFramingErrorOnceAndCloses() throws {
+  @Test func respondsToAFramingErrorOnceAndCloses() throws {
     var connection = HTTPServerConnection()
     var output = ByteQueue()
     connection.receive(Array("GET / HTTP/1.1\r\nHost : a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n".utf8).span)

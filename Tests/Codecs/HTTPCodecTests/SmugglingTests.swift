@@ -67,7 +67,7 @@ import Testing
   /// Case, surrounding whitespace and empty elements are allowed in a list (RFC 9110 §5.6.1), so these values mean
   /// chunked and nothing else.
   @Test(arguments: ["chunked", "CHUNKED", "cHuNkEd", " \tchunked\t ", "chunked,", ", chunked", " , chunked ,\t,"])
-  func readsChunkedInItsOneWay(value: String) {
+  func readsEveryValidSpellingOfChunked(value: String) {
     expectRequests(
       "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\(value)\r\n\r\n3\r\nabc\r\n0\r\n\r\n\(Self.next)",
       ["POST / HTTP/1.1", "content abc", "end", "GET /next HTTP/1.1", "end"])
@@ -129,7 +129,7 @@ import Testing
     "g\r\n", "0_0\r\n", "0,0\r\n", "0.0\r\n", "00000000000000000\r\n", "10000000000000000\r\n",
     "fffffffffffffffff\r\n", "٠\r\n", "0\u{b}\r\n", "0\u{a0}\r\n",
   ])
-  func refusesASizeLineWithTwoReadings(line: String) {
+  func refusesAnAmbiguousSizeLine(line: String) {
     expectRefusal(
       of: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\(line)\r\n\(Self.smuggled)",
       behind: ["POST / HTTP/1.1"])
@@ -140,7 +140,7 @@ import Testing
   @Test(arguments: [
     "3\r\nabcd\r\n", "3\r\nabc\n", "3\r\nabc\r", "3\r\nabcXX", "3\r\nabc0\r\n", "3\r\nabc\n\r", "3\r\nabc \r\n",
   ])
-  func refusesDataThatEndsElsewhere(chunk: String) {
+  func refusesDataOfTheWrongLength(chunk: String) {
     expectRefusal(
       of: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\(chunk)0\r\n\r\n\(Self.smuggled)",
       behind: ["POST / HTTP/1.1", "content abc"])
@@ -152,7 +152,7 @@ import Testing
     "A: \u{0}\r\n\r\n", "Content-Length: 5\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n", "Host: b\r\n\r\n",
     "Content-Type: a/b\r\n\r\n", "Authorization: x\r\n\r\n", "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n",
   ])
-  func refusesATrailerSectionWithTwoReadings(section: String) {
+  func refusesAnAmbiguousTrailerSection(section: String) {
     expectRefusal(
       of: "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\(section)X\(Self.smuggled)",
       behind: ["POST / HTTP/1.1"])
@@ -169,7 +169,7 @@ import Testing
     "GET /\\admin HTTP/1.1", "GET /% HTTP/1.1", "GET /%0 HTTP/1.1", "GET /%gg HTTP/1.1", "GET /\u{7f} HTTP/1.1",
     "GET //a@b\u{e9} HTTP/1.1", "GET http://a:b@c/ HTTP/1.1", "GET http:/admin HTTP/1.1", "GET \"/\" HTTP/1.1",
   ])
-  func refusesARequestLineWithTwoReadings(line: String) {
+  func refusesAnAmbiguousRequestLine(line: String) {
     expectRefusal(of: "\(line)\r\nHost: a\r\n\r\n\(Self.smuggled)")
   }
 
@@ -181,12 +181,12 @@ import Testing
     "Host: a:80:81\r\n", "Host: a:99999\r\n", "Host: [::1\r\n", "Host: ::1\r\n", "Host: [::1]a\r\n", "Host: a#b\r\n",
     "Host: a?b\r\n", "Host: a\u{0}b\r\n", "Host: a\\b\r\n", "Host: \"a\"\r\n", "Host: a%\r\n", "Host: http://a\r\n",
   ])
-  func refusesAHostWithTwoReadings(fields: String) {
+  func refusesAnAmbiguousHost(fields: String) {
     expectRefusal(of: "GET / HTTP/1.1\r\n\(fields)\r\n\(Self.smuggled)")
   }
 
   /// Once the framing of a connection is lost, its further input is ignored, however valid it looks.
-  @Test func whatStandsBehindARefusalIsNeverARequest() {
+  @Test func bytesAfterARefusedRequestAreNeverARequest() {
     for count in 1...3 {
       let good = String(repeating: Self.next, count: count)
       expectRefusal(

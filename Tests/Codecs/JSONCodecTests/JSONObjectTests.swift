@@ -22,20 +22,20 @@ import Testing
       (#"{"q\"}":"\\","r":{}}"#, [[#"q\"}"#, #""\\""#], ["r", "{}"]]),
       (#"{"a":-1.5e3}"#, [["a", "-1.5e3"]]), ("{\"a\"\n:\n[ ]\n}", [["a", "[ ]"]]),
     ] as [(String, [[String]])])
-  func findsMembersWhereTheyStand(text: String, expected: [[String]]) {
+  func findsMembersAtTheirPositions(text: String, expected: [[String]]) {
     #expect(members(text) == expected)
   }
 
   @Test(arguments: ["[]", "1", "\"{}\"", "null", ""])
-  func isOnlyForObjects(text: String) { #expect(members(text) == nil) }
+  func readsOnlyObjects(text: String) { #expect(members(text) == nil) }
 
-  @Test func boundsHowManyItLooksAt() {
+  @Test func limitsTheNumberOfMembers() {
     let text = "{" + (0...JSONObject.memberLimit).map { "\"\($0)\":0" }.joined(separator: ",") + "}"
     #expect(members(text) == nil)
   }
 
   /// For text that is not valid JSON, the result is unspecified, but the call must end and stay within the text.
-  @Test func survivesWhatIsNoJSON() {
+  @Test func invalidJSONDoesNotCrashIt() {
     for text in ["{", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\\", "{]}", "{\"a\":}", "{\"a\":[", "{\"a\" 1}", "{,}"] {
       _ = members(text)
     }

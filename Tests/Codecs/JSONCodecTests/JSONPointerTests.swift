@@ -13,7 +13,7 @@ import Testing
     ("/foo", #"["bar", "baz"]"#), ("/foo/0", #""bar""#), ("/", "0"), ("/a~1b", "1"), ("/c%d", "2"), ("/e^f", "3"),
     ("/g|h", "4"), ("/i\\j", "5"), ("/k\"l", "6"), ("/ ", "7"), ("/m~0n", "8"),
   ])
-  func findsWhatTheStandardFinds(pointer: String, value: String) {
+  func findsTheValuesOfTheExamplesInTheStandard(pointer: String, value: String) {
     let text = #"{"foo":["bar", "baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i\\j":5,"k\"l":6," ":7,"m~n":8}"#
     #expect(find(pointer, text) == value)
     #expect(find("", text) == text)
@@ -28,7 +28,7 @@ import Testing
     ("/a", #"{"a":1,"a":2}"#, "1"),
     ("/a", #"{"a":-1.5e3}"#, "-1.5e3"),
   ])
-  func findsValuesAsTheyStand(pointer: String, text: String, value: String) {
+  func findsValuesByteForByte(pointer: String, text: String, value: String) {
     #expect(find(pointer, text) == value)
   }
 
@@ -37,13 +37,13 @@ import Testing
     ("/a/b", #"{"a":"b"}"#), ("/a", #"{"a""#), ("/a", #"{"a":"#), ("/a", #"{"a":"unclosed"#), ("/a", #"{"a":{"b":1"#),
     ("/b", #"{"a":1 "b":2}"#), ("/a", "{a:1}"), ("/a", #"{"b":]}"#), ("/99999999999999999999", "[1]"),
   ])
-  func findsNothingWhereNothingIs(pointer: String, text: String) { #expect(find(pointer, text) == nil) }
+  func findsNothingAtAMissingPlace(pointer: String, text: String) { #expect(find(pointer, text) == nil) }
 
   @Test(arguments: ["a", "/~", "/~2", "a/b", String(repeating: "/a", count: 300)])
-  func refusesWhatIsNoPointer(text: String) { #expect(JSONPointer(text) == nil) }
+  func refusesAnInvalidPointer(text: String) { #expect(JSONPointer(text) == nil) }
 
   /// For any input, split anywhere, the result is within the text, and nothing is read beyond it.
-  @Test func survivesEveryCut() {
+  @Test func anIncompleteTextDoesNotCrashIt() {
     let text = Array(#"{"a":[{"b":"\u00e4\\"},2],"c":{"d":"é"}}"#.utf8)
     for pointer in ["/a/0/b", "/a/1", "/c/d", "/c", ""].compactMap(JSONPointer.init) {
       for end in 0...text.count {
@@ -70,7 +70,7 @@ import Testing
     }
   }
 
-  @Test func deepNestingCostsNoStack() {
+  @Test func deepNestingNeedsNoStack() {
     let deep = Array(String(repeating: "[", count: 1_000_000).utf8)
     let found = JSONPointer("/0")?.find(in: deep.span)
     #expect(found == nil)
@@ -89,7 +89,7 @@ import Testing
   }
 
   @Test(arguments: ["", "\"", "x", #""\x""#, #""\u00""#, "\"\n\""])
-  func refusesWhatIsNoString(token: String) {
+  func refusesAnInvalidString(token: String) {
     let bytes = Array(token.utf8)
     let content = JSONString.content(of: bytes.span)
     #expect(content == nil)

@@ -8,7 +8,7 @@ import Testing
     "0", "-0", "1.5e+10", "\"\"", "\"\\u00e9\\n\"", "[]", "{}", " [1, 2 ,3 ] ", "{\"a\":{\"b\":[null,true,false]}}",
     "\"\\ud83d\\ude00\"", "\"\u{7f}\"", "\"é\"", "1E400", "[[[[]]]]",
   ])
-  func acceptsWhatTheGrammarAllows(text: String) {
+  func acceptsValidJSON(text: String) {
     let valid = JSONValidator.isValid(Array(text.utf8).span)
     #expect(valid)
   }
@@ -20,12 +20,12 @@ import Testing
     "//", "'a'",
     "NaN", "Infinity", "\u{FEFF}1", "\"\\u123\"", "[1]]", "\u{00}", "0x10",
   ])
-  func rejectsWhatItDoesNot(text: String) {
+  func rejectsInvalidJSON(text: String) {
     let valid = JSONValidator.isValid(Array(text.utf8).span)
     #expect(!valid)
   }
 
-  @Test func boundsNestingWithoutRecursion() {
+  @Test func limitsNestingWithoutRecursion() {
     func nested(_ depth: Int) -> [UInt8] {
       [UInt8](repeating: UInt8(ascii: "["), count: depth) + [UInt8](repeating: UInt8(ascii: "]"), count: depth)
     }
@@ -39,12 +39,12 @@ import Testing
     ("\"\\ud800\"", true), ("\"\\udc00\"", true), ("\"\\ud800\\u0041\"", true), ("\"\\ud800\\ud83d\\ude00\"", true),
     ("\"\\ud83d\\ude00\"", false), ("\"\\u0041\"", false),
   ])
-  func tellsUnpairedSurrogates(text: String, expected: Bool) throws {
+  func reportsUnpairedSurrogates(text: String, expected: Bool) throws {
     let traits = try JSONValidator.validate(Array(text.utf8).span)
     #expect(traits.hasUnpairedSurrogates == expected)
   }
 
-  @Test func saysWhereAndWhy() {
+  @Test func reportsThePlaceAndTheReason() {
     do {
       _ = try JSONValidator.validate(Array("[1 2]".utf8).span)
       Issue.record("accepted")
@@ -55,7 +55,7 @@ import Testing
 }
 
 @Suite struct JSONStringTests {
-  @Test func escapesWhatMustBeEscapedAndNothingElse() {
+  @Test func escapesOnlyCharactersThatMustBeEscaped() {
     var queue = ByteQueue()
     queue.append(jsonString: "a\"b\\c\n\r\t\u{01}\u{1f}é/😀")
     let written = queue.bytes.text()
@@ -64,7 +64,7 @@ import Testing
     #expect(valid)
   }
 
-  @Test func escapesWhereverInAWordTheByteStands() {
+  @Test func escapesAByteAtEveryPositionOfAWord() {
     // Every byte at every place, in texts with lengths around the sizes of words and pieces that are processed at once.
     for count in [1, 7, 8, 9, 16, 23, 255, 256, 257, 300] {
       for byte in UInt8(0)..<0x80 {

@@ -46,7 +46,7 @@ import Testing
     #expect(transcript(of: answer + "rest") == [asked, "open", "left rest"])
   }
 
-  @Test func tellsWhoItIs() {
+  @Test func sendsItsCredentials() {
     let sent = transcript(of: "", ProxyCredentials(username: "Aladdin", password: "open sesame"))
     #expect(
       sent == [
@@ -62,14 +62,14 @@ import Testing
     ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "requires credentials"),
     ("SSH-2.0-OpenSSH\r\n", "not valid HTTP"), ("\u{5}\u{0}", "not valid HTTP"),
   ])
-  func saysWhyThereIsNoTunnel(answer: String, reported: String) {
+  func reportsWhyThereIsNoTunnel(answer: String, reported: String) {
     let pieces = Array(answer.utf8).map { [$0] }
     for events in [transcript(of: answer), transcript(of: pieces)] {
       #expect(events.last?.contains(reported) == true, "\(events.last ?? "nothing")")
     }
   }
 
-  @Test(arguments: [401, 407]) func saysThatCredentialsWereRefused(status: Int) {
+  @Test(arguments: [401, 407]) func reportsThatCredentialsWereRefused(status: Int) {
     let answer = "HTTP/1.1 \(status) Who?\r\n\r\n"
     let reported = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
     #expect(reported?.contains("rejected the user name or the password") == true)
@@ -93,7 +93,7 @@ import Testing
     #expect(transcript(of: answer).last?.contains(reported) == true, "also without credentials")
   }
 
-  @Test func leavesTheBodyOfARefusal() throws {
+  @Test func leavesTheBodyOfARefusalInTheInput() throws {
     var handshake = ConnectHandshake(to: "a.b:443", credentials: nil)
     var input = ByteQueue()
     var output = ByteQueue()
@@ -113,7 +113,7 @@ import Testing
   }
 
   /// Attacks: an endless head, and endless interim responses.
-  @Test func givesUpOnAnAnswerWithoutEnd() {
+  @Test func failsIfTheResponseDoesNotEnd() {
     var limits = HTTPLimits()
     limits.headBytes = 1_000
     let endless = Array(("HTTP/1.1 200 OK\r\nX: " + String(repeating: "x", count: 2_000)).utf8)

@@ -48,7 +48,7 @@ import Testing
     expectEvents([self.header(header)], from: line, trailing: "GET / HTTP/1.1\r\n") { transcript(of: $0) }
   }
 
-  @Test func readsTheLongestLineAndNoLongerOne() {
+  @Test func readsTheLongestValidLineAndNoLongerLine() {
     let address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
     let longest = "PROXY TCP6 \(address) \(address) 65535 65535\r\n"
     expectEvents([header("\(address) 65535 104")], from: longest) { transcript(of: $0) }
@@ -72,12 +72,12 @@ import Testing
     ("PROXY unknown\r\n", "its protocol is not TCP4, TCP6 or UNKNOWN"),
     ("PROXY UNKNOWN\rX", "CR is not followed by LF"),
   ])
-  func refusesALine(line: String, reason: String) {
+  func refusesAnInvalidLine(line: String, reason: String) {
     expectEvents(["the header of the PROXY protocol is malformed: \(reason)"], from: line) { transcript(of: $0) }
   }
 
   @Test(arguments: ["GET / HTTP/1.1\r\n", "PROXZ", "proxy TCP4 ", "\u{16}\u{3}\u{1}", "\r\n\r\nQ"])
-  func refusesWhatIsNoHeaderAtItsFirstWrongByte(text: String) {
+  func refusesAnInvalidHeaderAtItsFirstWrongByte(text: String) {
     let bytes = Array(text.utf8)
     #expect(transcript(of: [bytes]) == [ProxyHeaderError.noHeader.description])
   }

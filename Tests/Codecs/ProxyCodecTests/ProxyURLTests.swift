@@ -4,7 +4,7 @@ import Testing
 @testable import ProxyCodec
 
 @Suite struct ProxyURLTests {
-  @Test func takesProxyURLsApart() throws {
+  @Test func parsesProxyURLs() throws {
     let plain = try ProxyURL("http://proxy.example")
     #expect(plain.scheme == .http && plain.host == "proxy.example" && plain.port == 80 && plain.credentials == nil)
     let full = try ProxyURL("SOCKS5H://us%3Aer:p%40ss:word@[::1]:9050/")
@@ -29,7 +29,7 @@ import Testing
       ("http://u%3Av:p@h", .credentials("a user name for Basic authentication must not contain a colon")),
       ("socks5://u@h", .credentials("a SOCKS user name and password must have 1 to 255 bytes each")),
     ] as [(String, ProxyURLError)])
-  func saysWhatIsWrong(text: String, error: ProxyURLError) {
+  func reportsWhatIsWrong(text: String, error: ProxyURLError) {
     #expect(throws: error) { try ProxyURL(text) }
   }
 
@@ -53,11 +53,11 @@ import Testing
       ("10.0.0.1", "::ffff:a00:1", true), ("::ffff:0:0/96", "::ffff:10.1.2.3", true),
       ("fe80::/10", "fe80::1%eth0", true),
     ] as [(String, String, Bool)])
-  func passesTheProxyByWhereItIsTold(rule: String, host: String, isDirect: Bool) throws {
+  func bypassesTheProxyForMatchingHosts(rule: String, host: String, isDirect: Bool) throws {
     #expect(try ProxyBypass([rule]).covers(host: host, port: 443) == isDirect)
   }
 
-  @Test func readsRulesAsTheEnvironmentHasThem() throws {
+  @Test func readsRulesInTheFormOfTheEnvironment() throws {
     let rules = try ProxyBypass(["a.example, b.example,,10.0.0.0/8 c.example", "d.example"])
     for host in ["a.example", "b.example", "c.example", "d.example", "10.1.2.3"] {
       #expect(rules.covers(host: host, port: 1), "\(host)")
@@ -72,7 +72,7 @@ import Testing
     "user@host",
     "*.", ".", "a*b", "[::1", "ä.example",
   ])
-  func refusesWhatIsNoRule(rule: String) {
+  func refusesInvalidRules(rule: String) {
     #expect(throws: ProxyBypassError(index: 1)) { try ProxyBypass(["example.org", rule]) }
   }
 }

@@ -44,20 +44,20 @@ import Testing
     arguments: [
       [1, 9, 9, 9, 9], [3, 2, 97, 98], [3, 0], [4] + [UInt8](repeating: 9, count: 16),
     ] as [[UInt8]])
-  func leavesWhatFollowsTheAnswer(address: [UInt8]) {
+  func leavesBytesAfterTheResponse(address: [UInt8]) {
     let answers: [UInt8] = [5, 0] + [5, 0, 0] + address + [4, 56] + [22, 3]
     #expect(transcript(of: [answers]).suffix(2) == ["open", "left [22, 3]"])
     #expect(transcript(of: answers.map { [$0] }).suffix(2) == ["open", "left [22, 3]"])
   }
 
-  @Test func asksForAddresses() {
+  @Test func requestsTunnelsToAddresses() {
     let four = transcript(of: [[5, 0]], to: .address(.ipv4(0x7F00_0001)), port: 80)
     #expect(four == ["sent [5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0, 80]"])
     let six = transcript(of: [[5, 0]], to: .address(.ipv6(high: 0x2001_0DB8 << 32, low: 1, scope: 0)), port: 80)
     #expect(six == ["sent [5, 1, 0, 5, 1, 0, 4, 32, 1, 13, 184, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 80]"])
   }
 
-  @Test func tellsWhoItIs() {
+  @Test func sendsItsCredentials() {
     let answers: [UInt8] = [5, 2] + [1, 0] + [5, 0, 0, 1, 127, 0, 0, 1, 4, 56]
     expectEvents(
       [
@@ -67,7 +67,7 @@ import Testing
     ) { transcript(of: $0, credentials) }
   }
 
-  @Test func keepsItsCredentialsToItselfWhereNobodyAsks() {
+  @Test func sendsNoCredentialsUnlessTheProxyRequestsThem() {
     #expect(transcript(of: [[5, 0]], credentials) == ["sent [5, 2, 0, 2, 5, 1, 0, 3, 3, 97, 46, 98, 1, 187]"])
   }
 
@@ -82,14 +82,14 @@ import Testing
       ([5, 0, 5, 91], "reply 91"), ([5, 0, 4, 0], "does not speak SOCKS5"),
       ([5, 0, 5, 0, 0, 2, 0], "address type 2"),
     ] as [([UInt8], String)])
-  func saysWhyThereIsNoTunnel(answers: [UInt8], told: String) {
+  func reportsWhyThereIsNoTunnel(answers: [UInt8], told: String) {
     for pieces in [[answers], answers.map { [$0] }] {
       let last = transcript(of: pieces).last
       #expect(last?.contains(told) == true, "\(last ?? "nothing")")
     }
   }
 
-  @Test func saysThatCredentialsWereRefused() {
+  @Test func reportsThatCredentialsWereRefused() {
     #expect(
       transcript(of: [[5, 2, 1, 1]], credentials).last?.contains("rejected the user name or the password") == true)
     #expect(
@@ -97,7 +97,7 @@ import Testing
     #expect(transcript(of: [[5, 2, 5, 0]], credentials).last?.contains("does not speak SOCKS5") == true)
   }
 
-  @Test func knowsWhatItCannotSend() {
+  @Test func refusesCredentialsThatItCannotSend() {
     let long = String(repeating: "x", count: 256)
     #expect(ProxyCredentials(username: "", password: "x").problem(forSOCKS: true) != nil)
     #expect(ProxyCredentials(username: "x", password: "").problem(forSOCKS: true) != nil)

@@ -17,7 +17,7 @@ import Testing
     "", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/", "10.0.0/8", "::1/129", "fe80::1%eth0", "localhost", "UNIX",
     "::ffff:10.0.0.0/95",
   ])
-  func refusesWhatIsNoBlock(text: String) {
+  func refusesAnInvalidAddressBlock(text: String) {
     var proxies = TrustedProxies()
     let isValid = proxies.add(text)
     #expect(!isValid && proxies.isEmpty)
@@ -37,7 +37,7 @@ import Testing
     #expect(!proxies.contains(nil), "a Unix-domain socket has a word of its own")
   }
 
-  @Test func trustsUnixSocketsByTheirWord() {
+  @Test func trustsUnixSocketsIfTheSettingSaysUnix() {
     #expect(proxies("unix").contains(nil))
     #expect(!proxies("unix").contains(IPAddress("127.0.0.1")))
     #expect(proxies("unix", "10.0.0.0/8").texts == ["unix", "10.0.0.0/8"])
@@ -58,7 +58,7 @@ import Testing
     return body(connection.request.fields)
   }
 
-  @Test func theClientIsTheRightmostAddressThatIsNoProxy() throws {
+  @Test func theClientIsTheRightmostAddressThatIsNotAProxy() throws {
     #expect(try client(is: "10.0.0.1"))
     #expect(try client("203.0.113.7", is: "203.0.113.7"))
     #expect(try client("198.51.100.1, 203.0.113.7", is: "203.0.113.7"))
@@ -79,7 +79,7 @@ import Testing
 
   /// nginx appends its element to the line that the client sent.
   @Test(arguments: ["\"", "\"x", "a=\"", "\"198.51.100.1", "\\", "(", ";", "[", "\"\\"])
-  func nothingThatAClientInventsHidesWhatAProxyAppends(text: String) throws {
+  func noInventedValueHidesTheAddressThatAProxyAppends(text: String) throws {
     #expect(try client("\(text), 203.0.113.7", is: "203.0.113.7"))
     #expect(try client("\(text), 203.0.113.7, 10.0.0.9", is: "203.0.113.7"))
     #expect(try client("\(text)", "203.0.113.7", is: "203.0.113.7"))

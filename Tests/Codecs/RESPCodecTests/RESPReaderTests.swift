@@ -76,7 +76,7 @@ import Testing
     ("$2\r\nab\n\n", .missingLineEnd),
     (String(repeating: "*1\r\n", count: 9), .tooDeep(limit: 8)),
   ])
-  func refusesWhatIsNoReply(text: String, error: RESPProtocolError) {
+  func refusesAnInvalidReply(text: String, error: RESPProtocolError) {
     expectEvents(["\(error)"], from: text) { read($0) }
     expectEvents(["+OK", "\(error)"], from: "+OK\r\n" + text) { read($0) }
   }
@@ -110,7 +110,7 @@ import Testing
   }
 
   /// Attack: a header that announces more than ever arrives.
-  @Test func storageGrowsWithWhatArrivesAndNotWithWhatIsAnnounced() throws {
+  @Test func storageGrowsWithReceivedBytesAndNotWithAnnouncedLengths() throws {
     var reader = RESPReader()
     var input = ByteQueue()
     input.append("*262144\r\n$33000000\r\n")

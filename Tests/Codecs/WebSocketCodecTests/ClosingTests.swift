@@ -24,7 +24,7 @@ import Testing
     return transcript([output.copyBytes()], role: connection.role.peer)
   }
 
-  @Test func answersPingsInOrder() {
+  @Test func respondsToPingsInOrder() {
     var connection = WebSocketConnection(role: .client)
     let pings = (0..<10).flatMap { Frames.frame(9, Array("payload-\($0)".utf8)) }
     #expect(replies(of: &connection, to: pings) == (0..<10).map { "pong payload-\($0)" })
@@ -32,7 +32,7 @@ import Testing
   }
 
   /// Case 5.6 of the Autobahn suite: the ping arrived before the message that is echoed.
-  @Test func answersPingsBeforeItSendsTheNextMessage() throws {
+  @Test func respondsToPingsBeforeTheNextMessage() throws {
     var generator = SeededGenerator(seed: 1)
     var output = ByteQueue()
     var connection = WebSocketConnection(role: .client)
@@ -45,7 +45,7 @@ import Testing
   }
 
   /// Attack: endless pings from a peer that reads no pongs. Only the newest ping gets a pong, and memory stays small.
-  @Test func owesOnlyTheNewestPongOfAFlood() {
+  @Test func respondsOnlyToTheNewestPingOfAFlood() {
     var connection = WebSocketConnection(role: .client)
     for round in 0..<1000 {
       for number in 0..<17 {
@@ -72,7 +72,7 @@ import Testing
     #expect(replies(of: &connection, to: Frames.frame(9) + Frames.frame(8)) == ["pong ", "close - "])
   }
 
-  @Test func tellsAnErrorOnce() {
+  @Test func reportsAnErrorOnce() {
     var connection = WebSocketConnection(role: .client)
     #expect(replies(of: &connection, to: Frames.frame(9) + Frames.frame(3)) == ["close 1002 "])
     #expect(replies(of: &connection, to: Frames.frame(3)) == [])
@@ -125,7 +125,7 @@ import Testing
     #expect(sizeAfterwards == size)
   }
 
-  @Test func tellsHowTheInputEnded() {
+  @Test func reportsHowTheInputEnded() {
     func ending(_ bytes: [UInt8]) -> WebSocketEnding {
       var connection = WebSocketConnection(role: .client)
       connection.receive(bytes.span)
@@ -156,7 +156,7 @@ import Testing
 
   /// Attack: endless bytes after the close frame, or after an error.
   @Test(arguments: [Frames.close(1000), Frames.frame(3)])
-  func keepsNothingThatComesAfterTheEnd(end: [UInt8]) throws {
+  func keepsNoBytesThatArriveAfterTheEnd(end: [UInt8]) throws {
     var connection = WebSocketConnection(role: .client)
     connection.receive(end.span)
     while (try? connection.nextEvent()) != nil {}

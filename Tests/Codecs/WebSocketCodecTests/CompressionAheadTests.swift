@@ -66,7 +66,7 @@ import Testing
     #expect(try sender.received(resets: resets) == [small(0), Self.large, small(1), Self.large, small(2)])
   }
 
-  @Test func whatIsSentBetweenThePartsIsNotCompressed() throws {
+  @Test func messagesBetweenThePartsAreNotCompressed() throws {
     var sender = Sender()
     sender.send(small(0))
     sender.compress(Self.large, 1, atMost: 5_000)
@@ -89,7 +89,7 @@ import Testing
 
   /// The message may expire, or be replaced, while it is being compressed or afterwards.
   @Test(arguments: [5_000, 100_000])
-  func aMessageThatIsNotSentAfterAllLeavesNothingBehind(size: Int) throws {
+  func aPreparedMessageThatIsNotSentLeavesNoState(size: Int) throws {
     for isReplaced in [false, true] {
       var sender = Sender()
       sender.send(small(0))

@@ -7,7 +7,7 @@ import Testing
 /// Streams of valid frames with damage. However they are split, the outcome is the same and the program does not crash.
 @Suite struct DamagedFramesTests {
   @Test(arguments: 1...300)
-  func cutsChangeNothing(seed: UInt64) {
+  func splitsDoNotChangeTheOutcome(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     let role: WebSocketRole = Bool.random(using: &generator) ? .client : .server
     let compression = Bool.random(using: &generator) ? MessageCompression.Settings() : nil

@@ -38,7 +38,7 @@ import Testing
   }
 
   @Test(arguments: [65_535, 65_536, 65_537, 1_000_000])
-  func readsLongFramesCutAtTheirHeader(size: Int) {
+  func readsLongFramesSplitInTheirHeader(size: Int) {
     let text = String(repeating: "abcdefghijklmnop", count: size / 16 + 1).prefix(size)
     let bytes = Frames.text(String(text)) + Frames.frame(9)
     for split in [0, 1, 2, 3, 4, 9, 10, 11, 1000, bytes.count - 3, bytes.count - 2, bytes.count - 1, bytes.count] {
@@ -59,7 +59,7 @@ import Testing
   }
 
   /// Each of these violates a rule of §5 for the other side.
-  @Test func refusesWhatTheProtocolForbids() {
+  @Test func refusesFramesThatTheProtocolForbids() {
     // §5.2: reserved bits and opcodes.
     for reserved: UInt8 in 1...7 { expect(["error 1002"], from: Frames.frame(1, [0x61], reserved: reserved)) }
     for opcode: UInt8 in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] { expect(["error 1002"], from: Frames.frame(opcode)) }
@@ -87,7 +87,7 @@ import Testing
     expect(["error 1002"], from: [0x82, 127, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF])
   }
 
-  @Test func refusesAFrameAsSoonAsItsFirstBytesTell() {
+  @Test func refusesAFrameAtItsFirstInvalidByte() {
     #expect(transcript([[0x83]]) == ["error 1002"])
     #expect(transcript([[0x09]]) == ["error 1002"])
     #expect(transcript([[0x81, 0x80]]) == ["error 1002"])
@@ -110,7 +110,7 @@ import Testing
     )
   }
 
-  @Test func refusesCloseFramesThatMayNotBe() {
+  @Test func refusesInvalidCloseFrames() {
     expect(["error 1002"], from: Frames.frame(8, [3]))
     for code: UInt16 in [0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535] {
       expect(["error 1002"], from: Frames.close(code))
@@ -119,12 +119,12 @@ import Testing
     expect(["error 1007"], from: Frames.close(1000, [0xE2, 0x82]))
   }
 
-  @Test func looksAtNothingAfterACloseFrame() {
+  @Test func ignoresAllBytesAfterACloseFrame() {
     expect(["text a", "close 1000 "], from: Frames.text("a") + Frames.close(1000) + [0xFF, 0xFF] + Frames.text("b"))
     expect(["close 1000 "], from: Frames.text("a", final: false) + Frames.close(1000) + Frames.frame(0))
   }
 
-  @Test func looksAtNothingAfterAnError() {
+  @Test func ignoresAllBytesAfterAnError() {
     expect(["text a", "error 1002"], from: Frames.text("a") + Frames.frame(3) + Frames.text("b") + Frames.close(1000))
   }
 }

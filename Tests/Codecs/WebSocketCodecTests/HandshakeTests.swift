@@ -48,7 +48,7 @@ import Testing
   }
 
   @Test(arguments: [1, 2, 7, 1000])
-  func acceptsAGoodAnswerAndLeavesWhatFollows(size: Int) throws {
+  func acceptsAValidResponseAndLeavesTheBytesAfterIt(size: Int) throws {
     let result = try judge(good + "\r\nrest", size: size)
     guard case .accepted(let agreement)? = result else {
       Issue.record("not accepted")
@@ -57,7 +57,7 @@ import Testing
     #expect(agreement == .init(subprotocol: nil, compression: nil))
   }
 
-  @Test func passesOverInterimAnswers() throws {
+  @Test func skipsInterimResponses() throws {
     let result = try judge("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + good + "\r\nrest")
     guard case .accepted? = result else {
       Issue.record("not accepted")
@@ -103,7 +103,7 @@ import Testing
       String(repeating: "HTTP/1.1 103 Early Hints\r\n\r\n", count: 1000), .tooManyInterimResponses(limit: 8)
     ),
   ])
-  func refusesAnAnswerThatIsNoUpgrade(answer: String, expected: HandshakeError) {
+  func refusesAResponseThatIsNotAnUpgrade(answer: String, expected: HandshakeError) {
     #expect(throws: expected) { try judge(answer) }
   }
 
@@ -131,7 +131,7 @@ import Testing
     }
   }
 
-  @Test func takesTheAgreedParametersOfCompression() throws {
+  @Test func appliesTheAgreedParametersOfCompression() throws {
     let value =
       "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=10; client_max_window_bits=\"9\""
     guard case .accepted(let agreement)? = try judge(good + "Sec-WebSocket-Extensions: \(value)\r\n\r\nrest") else {
@@ -154,7 +154,7 @@ import Testing
   }
 
   /// zlib cannot produce raw DEFLATE data with this window, so everything is sent uncompressed.
-  @Test func acceptsAWindowOfEightBitsForWhatWeSend() throws {
+  @Test func acceptsAWindowOfEightBitsForOutgoingMessages() throws {
     let answer = good + "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=8\r\n\r\nrest"
     guard case .accepted(let agreement)? = try judge(answer) else {
       Issue.record("not accepted")
@@ -168,7 +168,7 @@ import Testing
     #expect(first == 0x81)
   }
 
-  @Test func insistsOnWhatItAskedTheServerFor() throws {
+  @Test func refusesAResponseWithoutTheRequestedParameters() throws {
     var offer = CompressionOffer()
     offer.serverResets = true
     offer.serverWindowBits = 10

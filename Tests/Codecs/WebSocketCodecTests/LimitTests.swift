@@ -30,7 +30,7 @@ import Testing
   }
 
   /// Attack: an endless message, in one frame or in many.
-  @Test func refusesAMessageOverItsLimitByTheHeader() {
+  @Test func refusesAMessageAboveItsLimitByTheFrameHeader() {
     let limits = limits { $0.messageBytes = 100 }
     let whole = Frames.frame(2, .init(repeating: 1, count: 100))
     #expect(transcript([whole], limits: limits).count == 1)
@@ -57,7 +57,7 @@ import Testing
   }
 
   /// Attack: a compression bomb. 16 MiB of zeros are 16 KiB on the wire.
-  @Test func refusesAMessageThatInflatesOverItsLimit() {
+  @Test func refusesAMessageThatInflatesAboveItsLimit() {
     let bomb = Frames.frame(2, Frames.deflated([UInt8](repeating: 0, count: 100_000)), reserved: 4)
     #expect(bomb.count < 300)
     let small = limits { $0.messageBytes = 99_999 }
@@ -72,7 +72,7 @@ import Testing
   }
 
   /// Attack: a bomb that stays below the limit of messages, but costs a thousand times its size.
-  @Test func refusesARatioNoRealMessageHas() {
+  @Test func refusesAnUnrealisticCompressionRatio() {
     let bomb = Frames.frame(2, Frames.deflated([UInt8](repeating: 0, count: 100_000)), reserved: 4)
     let strict = limits {
       $0.inflationFloor = 1000
@@ -87,7 +87,7 @@ import Testing
     #expect(transcript([bomb], limits: floor, compression: .init()).first?.hasPrefix("binary") == true)
   }
 
-  @Test func allowsTheRatioOfAnOrdinaryMessage() {
+  @Test func allowsTheCompressionRatioOfAnOrdinaryMessage() {
     let message = Array(String(repeating: "{\"price\":1234,\"symbol\":\"ABC\"}", count: 40).utf8)
     let wire = Frames.frame(2, Frames.deflated(message), reserved: 4)
     let limits = limits {
@@ -98,7 +98,7 @@ import Testing
   }
 
   /// The Autobahn suite's case 9.3.1, and the compressed form of ten million `a`: legitimate peers send both.
-  @Test func allowsWhatHonestPeersSend() throws {
+  @Test func allowsTheFramesOfOrdinaryPeers() throws {
     var wire = Frames.frame(2, final: false)
     for _ in 0..<65_535 { wire += Frames.frame(0, [UInt8](repeating: 7, count: 64), final: false) }
     var connection = WebSocketConnection(role: .client, compression: .init())
@@ -114,7 +114,7 @@ import Testing
   }
 
   /// An idle connection has no memory on the heap, and little inline.
-  @Test func ownsNoMemoryWhileItIsIdle() throws {
+  @Test func hasNoMemoryWhileItIsIdle() throws {
     #expect(MemoryLayout<WebSocketConnection>.size <= 512)
     var connection = WebSocketConnection(role: .client, compression: .init())
     let before = connection.allocatedBytes
@@ -131,7 +131,7 @@ import Testing
   }
 
   /// A connection that has received half of a frame keeps it.
-  @Test func releasesNothingThatIsStillNeeded() throws {
+  @Test func releasesNoMemoryThatIsStillNeeded() throws {
     let wire = Frames.text("Hel", final: false) + Frames.frame(9, [1]) + Frames.frame(0, Array("lo".utf8))
     var connection = WebSocketConnection(role: .client)
     var events: [WebSocketEvent] = []

@@ -24,7 +24,7 @@ import Testing
     #expect("\(url.isSecure ? "wss" : "ws")://\(url.authority)\(url.target)" == expected)
   }
 
-  @Test func takesCredentialsToTheSameOriginOnly() throws {
+  @Test func keepsCredentialsForTheSameOriginOnly() throws {
     let url = try WebSocketURL("wss://user:pw@example.org/old")
     for location in ["/new", "https://EXAMPLE.org/x", "wss://example.org:443/x", "new#part"] {
       #expect(try url.redirected(to: location).credentials == "user:pw", "\(location)")
@@ -37,7 +37,7 @@ import Testing
   }
 
   @Test(arguments: ["ws://a.example/", "http://a.example/", "ws://other.example/"])
-  func doesNotGoFromTLSToNone(location: String) throws {
+  func refusesARedirectionFromTLSToPlaintext(location: String) throws {
     let url = try WebSocketURL("wss://a.example/")
     #expect(throws: RedirectionError.toPlaintext) { try url.redirected(to: location) }
     let plain = try WebSocketURL("ws://a.example/")
@@ -52,7 +52,7 @@ import Testing
       ("//[[]/", .authority(.badHost)),
       ("javascript:alert(1)", .noScheme),
     ] as [(String, WebSocketURLError)])
-  func followsToWebSocketsOnly(location: String, error: WebSocketURLError) throws {
+  func followsRedirectionsToWebSocketURLsOnly(location: String, error: WebSocketURLError) throws {
     let url = try WebSocketURL("wss://a.example/")
     #expect(throws: RedirectionError.notWebSocketURL(error)) { try url.redirected(to: location) }
   }

@@ -73,7 +73,7 @@ import Testing
     }
   }
 
-  @Test func acceptsCharactersCutByFragmentsAndBinaryOfAnyBytes() {
+  @Test func acceptsCharactersSplitByFragmentsAndAnyBinaryData() {
     let text = "aä€😀\u{10FFFF}\u{0}z"
     var wire = Frames.frame(1, final: false)
     for byte in text.utf8 { wire += Frames.frame(0, [byte], final: false) }

@@ -44,7 +44,7 @@ import Testing
 
   /// Attack: a secret from a file contains a line end, by accident or on purpose, and injects fields or a second
   /// request.
-  @Test func seesWhatWouldMakeNoValidRequest() {
+  @Test func refusesFieldsThatMakeTheRequestInvalid() {
     func problem(_ change: (inout ClientHandshake.Request) -> Void) -> String? {
       var request = ClientHandshake.Request(target: "/", host: "example.org")
       change(&request)
@@ -72,7 +72,7 @@ import Testing
 @Suite struct ServerHandshakeTests {
   /// The client accepts the server's agreement, and both interpret it in the same way.
   @Test(arguments: [false, true], [nil, 9, 10, 15])
-  func agreesWithOurOwnClient(resets: Bool, serverWindowBits: Int?) throws {
+  func acceptsTheRequestsOfOurOwnClient(resets: Bool, serverWindowBits: Int?) throws {
     var generator = SeededGenerator(seed: 5)
     var request = ClientHandshake.Request(target: "/", host: "h")
     var offer = CompressionOffer()
@@ -111,7 +111,7 @@ import Testing
     ("x-other, permessage-deflate", true),
     ("x-other", false),
   ])
-  func takesTheFirstOfferThatItCanMeet(offers: String, isMet: Bool) {
+  func acceptsTheFirstOfferThatItSupports(offers: String, isMet: Bool) {
     var answer = ByteQueue()
     let settings = ServerHandshake.accept(key: "dGhlIHNhbXBsZSBub25jZQ==", extensions: offers, into: &answer)
     #expect((settings != nil) == isMet)
@@ -125,7 +125,7 @@ import Testing
     ("GET", "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n", .badKey),
     ("GET", "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n", .badKey),
   ])
-  func refusesWhatIsNoUpgrade(method: String, fields: String, refusal: ServerHandshake.Refusal) throws {
+  func refusesARequestThatIsNotAnUpgrade(method: String, fields: String, refusal: ServerHandshake.Refusal) throws {
     var server = HTTPServerConnection()
     let text =
       "\(method) / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: keep-alive, Upgrade\r\n\(fields)\r\n"

@@ -71,7 +71,7 @@ import Testing
   }
 
   @Test(arguments: Agreement.all)
-  func randomMessagesArriveUnderEveryAgreement(agreement: Agreement) throws {
+  func randomMessagesArriveWithAllNegotiatedParameters(agreement: Agreement) throws {
     for (seed, sender) in [WebSocketRole.client, .server].enumerated() {
       var generator = SeededGenerator(seed: UInt64(seed))
       let messages = (0..<30).map { index in
@@ -141,12 +141,12 @@ import Testing
   }
 
   /// RFC 7692 §7.2.3.6. zlib writes nothing for empty input after a flush.
-  @Test func emptyMessagesAreCompressedAgainAndAgain() throws {
+  @Test func emptyMessagesAreCompressedRepeatedly() throws {
     try converse(.init(repeating: (.text, []), count: 5), from: .client, Agreement.all.last, seed: 1)
   }
 
   /// If compression makes a message larger, it is sent uncompressed, unless both sides must keep the same history.
-  @Test func whatDoesNotBecomeSmallerGoesUncompressed() {
+  @Test func aMessageThatDoesNotShrinkIsSentUncompressed() {
     var generator = SeededGenerator(seed: 1)
     let noise = Self.binary(1000, &generator).payload
     for resets in [false, true] {
@@ -176,7 +176,7 @@ import Testing
   }
 
   @Test(arguments: [WebSocketRole.client, .server], [nil, MessageCompression.Settings()])
-  func aMessageInPartsIsTheMessageOfTheirBytes(role: WebSocketRole, compression: MessageCompression.Settings?) {
+  func aMessageInPartsHasTheBytesOfAllParts(role: WebSocketRole, compression: MessageCompression.Settings?) {
     let payload = Array("an event, with its arguments, ".utf8) + (0..<600).map { UInt8(truncatingIfNeeded: $0 / 7) }
     for (head, tail) in [(0, 0), (1, 0), (0, 1), (3, 1), (4, 2), (7, 3), (20, 630), (300, 300)] {
       var inParts = ByteQueue()

@@ -4,7 +4,7 @@ import Testing
 @testable import WebSocketCodec
 
 @Suite struct WebSocketURLTests {
-  @Test func takesURLsApart() throws {
+  @Test func parsesURLs() throws {
     let plain = try WebSocketURL("ws://example.org")
     #expect(plain.host == "example.org" && plain.port == 80 && plain.target == "/" && !plain.isSecure)
     #expect(plain.hostField == "example.org")
@@ -21,7 +21,7 @@ import Testing
 
   /// RFC 6874: the zone is valid only on this machine. It is not part of a request, but relative redirects keep it.
   @Test(arguments: ["ws://[fe80::1%25eth0]:81/a?b", "ws://[fe80::1%eth0]:81/a?b", "ws://[fe80::1%25%65th0]:81/a?b"])
-  func keepsAZoneToItself(text: String) throws {
+  func doesNotSendTheZoneOfAnAddress(text: String) throws {
     let url = try WebSocketURL(text)
     #expect(url.host == "fe80::1%eth0")
     #expect(url.hostField == "[fe80::1]:81" && url.authority == "[fe80::1]:81")
@@ -31,7 +31,7 @@ import Testing
     #expect(try WebSocketURL(url.text) == url)
   }
 
-  @Test func saysWhatIsWrong() {
+  @Test func reportsWhatIsWrong() {
     let cases: [(String, WebSocketURLError)] = [
       ("example.org", .noScheme), ("ann:secret@h/x?to=ws://h", .noScheme), ("s3cret token://h", .noScheme),
       ("http://h", .wrongScheme("http")), ("ws://", .authority(.badHost)), ("ws://:80", .authority(.badHost)),

@@ -116,7 +116,7 @@ import UpstreamProtocol
     #expect(management.body.contains(refused))
   }
 
-  @Test func optionsNeedNoCredentialsAndTellNothingOfSessions() throws {
+  @Test func optionsNeedsNoCredentialsAndRevealsNoSession() throws {
     let api = try api([("me", ["send"], ["market"], ["*"])])
     for path in ["/v1/messages", "/v1/session", "/v1/call", "/v1/deliveries/d-1", "/v1/consumers/a/receive"] {
       let part = path == "/v1/session" ? "" : String(path.dropFirst(4))
@@ -136,7 +136,7 @@ import UpstreamProtocol
     #expect(try response(api, "OPTIONS", "/v1/nothing").status == 404)
   }
 
-  @Test func aSessionThatIsNotAllowedIsLikeOneThatDoesNotExist() throws {
+  @Test func aForbiddenSessionGetsTheResponseOfAMissingSession() throws {
     let api = try api([("me", ["send", "receive", "call", "admin"], ["mark*"], ["*"])])
     for operation in Self.operations {
       let secret = try response(api, operation.method, path("secret", operation.path), as: "me", body: operation.body)
@@ -155,7 +155,7 @@ import UpstreamProtocol
     #expect(list.body.contains("market") && !list.body.contains("secret") && !list.body.contains("default"))
   }
 
-  @Test func namesOfSessionsInErrorsAreThoseOfTheGrant() throws {
+  @Test func errorsListOnlySessionsOfTheGrant() throws {
     let names = (0..<9).map { "s\($0)" }
     func detail(_ patterns: [String]) throws -> String? {
       let api = try api([("me", ["send"], patterns, ["*"])], sessions: names)
@@ -167,7 +167,7 @@ import UpstreamProtocol
     #expect(try detail(["x"])?.hasSuffix("there is none that the credentials allow") == true)
   }
 
-  @Test func topicsOfTheGrantAreTheFilter() throws {
+  @Test func theTopicsOfTheGrantAreTheFilter() throws {
     let api = try api([("me", ["receive"], ["*"], ["orders.*", "alerts"]), ("all", ["receive"], ["*"], ["*"])])
     for topic in ["orders.1", "secret", "alerts", "orders"] { try api.push("\"\(topic)\"", topic: topic) }
     try api.push("\"none\"")
@@ -226,7 +226,7 @@ import UpstreamProtocol
     }
   }
 
-  @Test func aConsumerNeedsItsTopicsWithinTheGrantAtEachUse() throws {
+  @Test func theGrantMustContainTheTopicsOfAConsumerAtEachUse() throws {
     let api = try api([("me", ["receive"], ["*"], ["orders.*"]), ("all", ["receive"], ["*"], ["*"])])
     func put(_ name: String, _ document: String, as client: String) throws -> Int {
       try response(api, "PUT", "/v1/consumers/\(name)", as: client, body: document).status
@@ -245,7 +245,7 @@ import UpstreamProtocol
     #expect(list.contains("mine") && !list.contains("wide"))
   }
 
-  @Test func aConsumerWithNarrowedTopicsShowsNothingFromBefore() throws {
+  @Test func aConsumerWithNarrowedTopicsShowsNoEarlierPushes() throws {
     let api = try api([("me", ["receive"], ["*"], ["orders.*"]), ("all", ["receive"], ["*"], ["*"])])
     func receive(as name: String) throws -> [[String: Any]] {
       let response = try response(api, "POST", "/v1/consumers/c/receive?wait=0", as: name).response
@@ -325,7 +325,7 @@ import UpstreamProtocol
     #expect(try statuses("x", ["spiffe://A/other"]) == [401, 401])
   }
 
-  @Test func waitsEndWhenTheCredentialsExpire() throws {
+  @Test func heldRequestsEndWhenTheCredentialsExpire() throws {
     let api = try api([("me", ["send", "receive", "call"], ["*"], ["*"])])
     let now = ProcessInformation.wallClockMilliseconds()
     let soon = client("me", expiry: now / 1_000 + 5)
@@ -357,7 +357,7 @@ import UpstreamProtocol
     #expect(expired.field("WWW-Authenticate")?.contains("the certificate has expired") == true)
   }
 
-  @Test func twoClientsWithTheSameIdempotencyKeyAreNotOne() throws {
+  @Test func twoClientsWithTheSameIdempotencyKeySendTwoMessages() throws {
     let api = try api([("a", ["send"], ["*"], ["*"]), ("b", ["send"], ["*"], ["*"])])
     func id(_ name: String) throws -> String? {
       try response(api, "POST", "/v1/messages", as: name, "Idempotency-Key: k\r\n", body: "x").response.text("id")

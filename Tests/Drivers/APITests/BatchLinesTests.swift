@@ -32,7 +32,7 @@ import Testing
   }
 
   /// A message that stays in the queue keeps this much memory, whatever the size of its batch.
-  @Test func aMessageKeepsNoMoreThanItsPiece() throws {
+  @Test func aMessageKeepsOnlyItsOwnPartOfTheBody() throws {
     let line = String(repeating: "x", count: 99) + "\n"
     let bytes = Array(String(repeating: line, count: 1_000).utf8)
     let shared = try #require(split(bytes, sharesStorage: true))

@@ -30,13 +30,13 @@ import Testing
     ("https://localhost", true), ("https://localhost:443", true), ("HTTPS://LocalHost", true),
     ("http://localhost", false), ("https://localhost:80", false), ("https://localhost:8443", false),
   ])
-  func overHTTPSTheOwnOriginHasThisScheme(origin: String, isOwn: Bool) throws {
+  func overHTTPSTheOriginOfTheGatewayHasTheSchemeHTTPS(origin: String, isOwn: Bool) throws {
     let field = "Origin: \(origin)\r\n"
     #expect(try kind(host: "localhost", field, isSecure: true) == (isOwn ? nil : .originNotAllowed))
     #expect(try kind(host: "localhost:443", field, isSecure: true) == (isOwn ? nil : .originNotAllowed))
   }
 
-  @Test func aHostThatWasAcceptedIsAcceptedOnThisReachOnly() throws {
+  @Test func anAcceptedHostIsAcceptedForThisListenerReachOnly() throws {
     let access = BrowserAccess(GatewaySettings().http)
     var accepted = AcceptedHost()
     func kind(_ host: String, _ reach: HTTPListener.Reach) throws -> Problem.Kind? {
@@ -72,9 +72,9 @@ import Testing
     #expect(try kind(host: host, on: .network) == nil)
   }
 
-  @Test func aRequestWithoutHostIsNoBrowsers() throws { #expect(try kind(host: nil) == nil) }
+  @Test func aRequestWithoutHostIsNotFromABrowser() throws { #expect(try kind(host: nil) == nil) }
 
-  @Test func anAbsoluteTargetIsJudgedByItsOwnHost() throws {
+  @Test func theHostOfAnAbsoluteTargetDecides() throws {
     #expect(try kind(host: "localhost", target: "http://evil.example/v1/messages") == .hostNotAllowed)
     #expect(try kind(host: "evil.example", target: "http://localhost/v1/messages") == nil)
   }
@@ -99,7 +99,7 @@ import Testing
     ("localhost:80", "http://localhost"),
     ("localhost", "http://localhost:80"), ("[::1]:8080", "http://[::1]:8080"),
   ])
-  func theGatewaysOwnOriginIsAllowed(host: String, origin: String) throws {
+  func theOriginOfTheGatewayIsAllowed(host: String, origin: String) throws {
     #expect(try kind(host: host, "Origin: \(origin)\r\nSec-Fetch-Site: same-origin\r\n") == nil)
   }
 
@@ -120,7 +120,7 @@ import Testing
     #expect(try kind(host: "localhost", fields, origins: ["https://app.example.org:444"]) == .originNotAllowed)
   }
 
-  @Test func whatAnotherPageCausesIsRefusedEvenWithoutOrigin() throws {
+  @Test func requestsOfForeignPagesAreRefusedEvenWithoutOrigin() throws {
     for site in ["cross-site", "same-site"] {
       #expect(try kind(host: "localhost", "Sec-Fetch-Site: \(site)\r\n") == .originNotAllowed)
       // After a redirect through a foreign page, the Origin is still the first page's.

@@ -134,7 +134,7 @@ import UpstreamSession
     #expect(!mayHaveReplies)
   }
 
-  @Test func aMessageThatIsNoReplyIsAPush() throws {
+  @Test func aMessageThatIsNotAReplyIsAPush() throws {
     let api = try fixture()
     let session = try api.session()
     let call = try hold(#"{"id":1}"#, api)
@@ -152,7 +152,7 @@ import UpstreamSession
     #expect(api.finish(call).body == #"{"id":1,"error":{}}"#)
   }
 
-  @Test func callsOfTwoSessionsAreNotConfused() throws {
+  @Test func aReplyEndsOnlyTheCallOfItsOwnSession() throws {
     let api = try fixture()
     let (session, other) = (try api.session(), try api.session("market"))
     let call = try hold(#"{"id":1}"#, api)
@@ -229,7 +229,7 @@ import UpstreamSession
     for call in calls + [other] { call.abandon() }
   }
 
-  @Test func aCallThatAFullQueueDropsEndsAtOnceAndNoOther() throws {
+  @Test func aFullQueueEndsAtOnceOnlyTheCallThatItDrops() throws {
     let api = try fixture {
       $0.overflow = .dropOldest
       $0.maximumMessages = 3
@@ -245,7 +245,7 @@ import UpstreamSession
     calls[2].abandon()
   }
 
-  @Test func aRequestThatIsStillQueuedWhenItsClientGivesUpIsNeverSent() throws {
+  @Test func aRequestThatIsStillQueuedAtItsTimeoutIsNeverSent() throws {
     for fields in ["TTL: 30\r\n", "TTL: 2\r\n", ""] {
       var api = try fixture()
       let call = try hold(#"{"id":1}"#, to: "/v1/call?wait=5s", fields: fields, api)
@@ -273,7 +273,7 @@ import UpstreamSession
     #expect(api.api.pendingRequests == 0 && session.upstream.callCount == 0)
   }
 
-  @Test func anotherCallEndsAlsoAfterAClientHasLeft() throws {
+  @Test func otherCallsEndEvenAfterAClientHasLeft() throws {
     var api = try fixture()
     let session = try api.session()
     let call = try hold(#"{"id":1}"#, to: "/v1/call?ttl=1s", api)
@@ -286,7 +286,7 @@ import UpstreamSession
     #expect(api.finish(call).problem == "upstream-down")
   }
 
-  @Test func aCallEndsAsSoonAsItsRequestDoes() throws {
+  @Test func aCallEndsWhenTheMessageOfItsRequestEnds() throws {
     var api = try fixture()
     let session = try api.session()
     let call = try hold(#"{"id":1}"#, to: "/v1/call?ttl=1s", api)
@@ -302,7 +302,7 @@ import UpstreamSession
     #expect(try api.post(#"{"id":1}"#, to: "/v1/call").problem == "session-closed")
   }
 
-  @Test func aLostConnectionEndsTheCallsThatItCarriedAndNoOthers() throws {
+  @Test func aLostConnectionEndsOnlyTheCallsThatItCarried() throws {
     let api = try fixture()
     let session = try api.session()
     let carried = try hold(#"{"id":1}"#, api)
@@ -321,7 +321,7 @@ import UpstreamSession
   }
 
   @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
-  func aCallThatIsTooLargeForTheUpstreamEndsBeforeItsConnection(redelivery: OutboxSettings.Redelivery) throws {
+  func aCallThatIsTooLargeForTheUpstreamEndsBeforeTheConnectionDoes(redelivery: OutboxSettings.Redelivery) throws {
     let api = try fixture { $0.redelivery = redelivery }
     let session = try api.session()
     let calls = try [#"{"id":1}"#, #"{"id":2,"params":"large"}"#].map { try hold($0, api) }
@@ -333,7 +333,7 @@ import UpstreamSession
   }
 
   @Test(arguments: [false, true])
-  func aConnectionThatIsStillOpenMayReplyThoughItsMessagesAreSettled(isReplied: Bool) throws {
+  func anOpenConnectionMayReplyThoughItsMessagesAreFinal(isReplied: Bool) throws {
     let api = try fixture()
     let session = try api.session()
     let call = try hold(#"{"id":1}"#, api)
@@ -353,7 +353,7 @@ import UpstreamSession
     }
   }
 
-  @Test func withoutItsLoopASessionEndsItsCalls() throws {
+  @Test func aSessionWhoseLoopHasEndedEndsItsCalls() throws {
     let api = try fixture()
     let session = try api.session()
     let carried = try hold(#"{"id":1}"#, api)
@@ -365,7 +365,7 @@ import UpstreamSession
     #expect(api.finish(queued).problem == "session-closed")
   }
 
-  @Test func aClientThatIsGoneLeavesNothingBehind() throws {
+  @Test func aDisconnectedClientLeavesNoState() throws {
     let api = try fixture()
     let session = try api.session()
     let calls = try (0..<3).map { try hold(#"{"id":\#($0)}"#, api) }
@@ -401,7 +401,7 @@ import UpstreamSession
     (#"{"id":1"# + String(repeating: "0", count: 256) + "}", "at most 256"),
     (#"{"id":"\ud83d"}"#, "surrogate"),
   ])
-  func aRequestWithoutOneIDIsRefused(body: String, part: String) throws {
+  func aRequestNeedsExactlyOneID(body: String, part: String) throws {
     let api = try fixture()
     let response = try api.post(body, to: "/v1/call")
     #expect(response.status == 422 && response.problem == "invalid-document", "\(response.body)")
@@ -422,7 +422,7 @@ import UpstreamSession
   }
 
   /// HTTP::Tiny and aiohttp declare every body as bytes.
-  @Test(arguments: ["", "?type=text"]) func aCallMayBeDeclaredToBeBytes(query: String) throws {
+  @Test(arguments: ["", "?type=text"]) func aCallMayBeDeclaredAsBinary(query: String) throws {
     let api = try fixture()
     let fields = "Content-Type: application/octet-stream\r\n"
     let call = try hold(#"{"id":1}"#, to: "/v1/call" + query, fields: fields, api)
@@ -433,7 +433,7 @@ import UpstreamSession
     #expect(try api.post(#"{"id":1}"#, to: "/v1/call?type=binary").problem == "invalid-parameter")
   }
 
-  @Test func otherProblemsOfACallNameWhatToDo() throws {
+  @Test func otherProblemsOfACallSayHowToSolveThem() throws {
     #expect(try fixture().post([0x22, 0xFF, 0x22], to: "/v1/call").problem == "invalid-text")
     let response = try fixture(nil).post(#"{"id":1}"#, to: "/v1/sessions/market/call")
     #expect(response.status == 404 && response.problem == "calls-not-configured")

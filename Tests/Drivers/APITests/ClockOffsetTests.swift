@@ -10,7 +10,7 @@ import Testing
     offset.wallClock(of: start, wallClock: wallClock, now: start + span)
   }
 
-  @Test func aTimeIsShownByTheWallClockAsItIsNow() {
+  @Test func aTimeIsShownByThePresentWallClock() {
     let offset = ClockOffset()
     #expect(time(offset, wallClock: 1_000_000, after: .zero) == 1_000_000)
     // The wall clock is set forward, and back.

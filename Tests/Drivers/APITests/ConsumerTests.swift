@@ -28,7 +28,7 @@ import Testing
 
   private func settle(_ api: APIFixture, _ body: String) throws -> Received { try api.post(body, to: path + "/settle") }
 
-  @Test func aConsumerIsCreatedConfirmedShownAndRemoved() throws {
+  @Test func aConsumerCanBeCreatedConfirmedReadAndRemoved() throws {
     let api = try APIFixture()
     let created = try api.put("workers", #"{"share":true,"order_by":"/a","topics":["b.*"],"visibility":"1m30s"}"#)
     #expect(created.status == 201 && created.field("Location") == path)
@@ -101,7 +101,7 @@ import Testing
     #expect(response.text("detail")?.contains(detail) == true, "\(response.body)")
   }
 
-  @Test func theDocumentsHaveASizeAndAType() throws {
+  @Test func documentsHaveASizeLimitAndAType() throws {
     let api = try APIFixture()
     #expect(
       try api.put("workers", String(repeating: " ", count: ConsumerDocument.limit + 1)).problem == "content-too-large")
@@ -131,7 +131,7 @@ import Testing
     }
   }
 
-  @Test func workersShareThePushesAndSettleTheirLeases() throws {
+  @Test func pushesAreDividedAmongWorkersThatSettleTheirLeases() throws {
     var api = try APIFixture()
     _ = try api.put("workers", #"{"share":true,"max_deliveries":2}"#)
     try push("one", #"{"n":2}"#, "three", "four", to: api)
@@ -165,7 +165,7 @@ import Testing
     #expect(try api.respond("GET", path).json["lag"] as? Int == 0)
   }
 
-  @Test func settlingNothingIsNoError() throws {
+  @Test func settlingNoLeasesIsNotAnError() throws {
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true}"#)
     #expect(try settle(api, #"{"ack":[]}"#).body == "{\"results\":[]}\n")
@@ -176,7 +176,7 @@ import Testing
       try settle(api, #"{"nack":[]}"#).text("detail")?.contains("use ack, release, reject, extend, delay") == true)
   }
 
-  @Test func aReceiveIsHeldUntilThereIsSomethingToReceive() throws {
+  @Test func aReceiveIsHeldUntilAPushArrives() throws {
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true}"#)
     let held = try (0..<3).map { _ in try api.hold(path + "/receive?wait=20s", "POST") }
@@ -205,7 +205,7 @@ import Testing
     return held.hasNewData && api.finish(held).status == 201
   }
 
-  @Test func workersOfAStoredSessionAreConcernedOnlyByWhatTheyGet() throws {
+  @Test func workersOfAStoredSessionAreNotifiedOnlyOfTheirPushes() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
     #expect(try isCreated("workers", #"{"share":true}"#, api, journal))
@@ -224,7 +224,7 @@ import Testing
     #expect(api.api.pendingRequests == 0)
   }
 
-  @Test func aReaderIsConcernedOnceWhenItsAcknowledgementIsStored() throws {
+  @Test func aReaderIsNotifiedOnceWhenItsAcknowledgementIsStored() throws {
     let journal = TestJournal()
     let api = try APIFixture(journal: journal)
     #expect(try isCreated("reader", "{}", api, journal))
@@ -242,7 +242,7 @@ import Testing
     #expect(api.api.pendingRequests == 0)
   }
 
-  @Test func aClientThatIsGoneTakesNoLease() throws {
+  @Test func aDisconnectedClientTakesNoLease() throws {
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true}"#)
     let held = try api.hold(path + "/receive", "POST")
@@ -279,7 +279,7 @@ import Testing
     #expect(try receive(api, "wait=0&ack=latest", "reader").problem == "invalid-parameter")
   }
 
-  @Test func aHeldReaderThatIsSupersededEndsAndLosesNothing() throws {
+  @Test func aSupersededHeldReceiveEndsWithoutLosingPushes() throws {
     let api = try APIFixture()
     _ = try api.put("reader", "")
     let first = try api.hold("/v1/consumers/reader/receive", "POST")
@@ -335,7 +335,7 @@ import Testing
     }
   }
 
-  @Test func readingAConsumerChangesNothing() throws {
+  @Test func readingTheStateOfAConsumerDoesNotChangeIt() throws {
     let api = try APIFixture()
     _ = try api.put("workers", #"{"share":true}"#)
     try push("one", to: api)

@@ -128,7 +128,7 @@ import UpstreamProtocol
 
   /// The client has already waited at another gateway. This also shortens the gateway's own wait for the store, but not
   /// below 5 s.
-  @Test func theWaitOfAForwardedRequestIsWhatIsLeft() throws {
+  @Test func theWaitOfAForwardedRequestIsTheRemainingTime() throws {
     func waits(_ field: String) throws -> [TimeSpan] {
       try withRequest("/v1/messages?until=confirmed&wait=3", fields: field) { request in
         let parameters = try SendParameters(request, wait: .zero, maximum: .minutes(1))
@@ -145,7 +145,7 @@ import UpstreamProtocol
     #expect(try waits("\(proxy)Drawbridge-Waited: 9000\r\n") == [.zero, .zero, .milliseconds(500)])
   }
 
-  @Test func theWaitIsTheShortestOfWhatAllSidesGrant() throws {
+  @Test func theWaitIsTheShortestThatAnySideAllows() throws {
     let settings = GatewaySettings().delivery
     func wait(_ query: String, _ fields: String = "") throws -> TimeSpan {
       try withRequest("/v1/messages?\(query)", fields: fields) { try PollParameters($0, settings, for: nil).wait }
@@ -294,7 +294,7 @@ import UpstreamProtocol
     }
   }
 
-  @Test func everyErrorOfHTTPHasAProblemOfItsStatus() {
+  @Test func everyHTTPErrorHasAProblemWithItsStatus() {
     var count = 0
     var error = Self.successor(of: nil)
     while let each = error {

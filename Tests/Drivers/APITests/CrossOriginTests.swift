@@ -64,7 +64,7 @@ import Testing
     #expect(isReadable(api.finish(held)))
   }
 
-  @Test func aPreparedResponseIsReadableForThoseWhoMayReadItOnly() throws {
+  @Test func aPreparedResponseIsReadableForAllowedOriginsOnly() throws {
     let api = try fixture()
     let responses = try (0..<2).map { _ in try api.respond("GET", "/v1/messages?wait=0", Self.fields) }
     #expect(responses[1].prepared != nil)
@@ -84,7 +84,7 @@ import Testing
     }
   }
 
-  @Test func requestsWithoutOriginOrOfTheGatewaysOwnGetNoFields() throws {
+  @Test func requestsOfTheOwnOriginOrWithoutOriginGetNoFields() throws {
     let api = try fixture()
     for fields in ["", "Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n"] {
       #expect(!hasCrossOriginFields(try api.respond("GET", "/v1/session", fields)))
@@ -95,7 +95,7 @@ import Testing
     }
   }
 
-  @Test func everyFieldOfThisGatewayIsExposed() throws {
+  @Test func everyFieldOfTheGatewayIsExposed() throws {
     let api = try fixture()
     let exposed = try api.respond("GET", "/v1/session", Self.fields).field("Access-Control-Expose-Headers") ?? ""
     let names = Set(exposed.split(separator: ", ").map(String.init))

@@ -103,7 +103,7 @@ import UpstreamProtocol
     ("POST", "/v1/consumers/one/receive?ack=CURSOR", "", 502), ("POST", "/v1/call", #"{"id":1}"#, 502),
     ("POST", "/v1/messages?until=written", "x", 202),
   ])
-  func whatIsHeldEndsByItsEffect(method: String, target: String, body: String, status: Int) throws {
+  func aHeldRequestEndsByTheEffectThatItHasHad(method: String, target: String, body: String, status: Int) throws {
     let api = try makeAPI()
     _ = try send("PUT", "/v1/consumers/one", "{}", to: api)
     _ = try send("PUT", "/v1/consumers/shared", #"{"share":true}"#, to: api)
@@ -127,7 +127,7 @@ import UpstreamProtocol
   @Test(arguments: [
     ("POST", "/v1/messages", "x", 202), ("PUT", "/v1/consumers/new", "{}", 201), ("DELETE", "/v1/consumers/c", "", 204),
   ])
-  func whatIsStoredIsNotRefused(method: String, target: String, body: String, status: Int) throws {
+  func aStoredMessageIsNotRefused(method: String, target: String, body: String, status: Int) throws {
     let journal = TestJournal()
     let api = try makeAPI(journal: journal)
     guard case .wait(let put) = try send("PUT", "/v1/consumers/c", "{}", to: api).outcome else {

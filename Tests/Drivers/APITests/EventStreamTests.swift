@@ -24,7 +24,7 @@ import Threading
 
   private func push(_ text: String, topic: String = "") throws { try api.push(text, topic: topic) }
 
-  @Test func aStreamBeginsWithItsPositionAndSendsEachMessageWithItsOwn() throws {
+  @Test func aStreamBeginsWithAPositionAndEachMessageHasItsOwn() throws {
     try push("a")
     let stream = try api.open()
     #expect(stream.response.status == 200)
@@ -102,7 +102,7 @@ import Threading
     #expect(lines.next(at: api.now).split(separator: "\n").count == 2)
   }
 
-  @Test func anIDThatIsNoPositionOfThisLogBeginsNowWithAGap() throws {
+  @Test func anIDOfAnotherLogBeginsAtTheNextMessageWithAGap() throws {
     try push("a")
     for id in ["17", "\(epoch).2", "latest"] {
       let stream = try api.open("cursor=earliest", fields: "Last-Event-ID: \(id)\r\n")
@@ -118,7 +118,7 @@ import Threading
     #expect(other.contains("\"data\":\"a\""), "what is kept follows")
   }
 
-  @Test func aHeartbeatStatesThePositionAlsoPastWhatDoesNotMatch() throws {
+  @Test func aHeartbeatStatesThePositionPastMessagesThatDoNotMatch() throws {
     let stream = try api.open("topic=x*")
     _ = stream.next(at: api.now)
     let start = api.now
@@ -200,7 +200,7 @@ import Threading
     #expect(!session.upstream.sink.hasReaders)
   }
 
-  @Test func aGapThatIsKnownAtTheStartIsInAFieldToo() throws {
+  @Test func aGapAtTheStartIsAlsoInAHeaderField() throws {
     try push("a")
     let stream = try api.open("", fields: "Last-Event-ID: 17\r\n")
     #expect(stream.response.field("Gateway-Gap") == "missed=null, reason=restart")
@@ -212,7 +212,7 @@ import Threading
     #expect(other.response.field("Gateway-Cursor") == "p-0123456789ab.7")
   }
 
-  @Test func theValidatorOfAPollIsAPositionAndAPreferredWaitIsIgnored() throws {
+  @Test func theValidatorOfAPollIsAPositionAndPreferWaitIsIgnored() throws {
     try push("a")
     let validator = "If-None-Match: W/\"\(epoch).0\"\r\n"
     #expect(try api.open(fields: validator).response.field("Gateway-Cursor") == "\(epoch).0")
@@ -229,7 +229,7 @@ import Threading
     #expect(stream.next(at: api.now + .seconds(2)).isEmpty && stream.step == .wait)
   }
 
-  @Test func aBatchIsLimitedAndSharedByStreamsAtTheSamePosition() throws {
+  @Test func aBatchIsLimitedAndStreamsAtOnePositionUseOneCopy() throws {
     for index in 0..<400 { try push(String(repeating: "x", count: 200) + "\(index)") }
     let streams = try (0..<4).map { _ in try api.open("cursor=earliest") }
     for stream in streams { _ = stream.next(at: api.now) }
@@ -246,7 +246,7 @@ import Threading
     #expect(streams[0].next(at: api.now).utf8.count > 200_000, "a single larger message is sent")
   }
 
-  @Test func whatAStreamDoesNotUseIsRefused() throws {
+  @Test func aStreamRefusesParametersThatItDoesNotUse() throws {
     for query in ["wait=5", "limit=5", "max_bytes=5", "limit=1"] {
       for (accept, more) in [("text/event-stream", ""), ("application/x-ndjson", "&stream=1")] {
         let response = try api.respond("GET", "/v1/messages?\(query)\(more)", "Accept: \(accept)\r\n")

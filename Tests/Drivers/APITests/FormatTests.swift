@@ -29,7 +29,7 @@ import Upstream
     try api.respond("GET", "/v1/messages?" + query, "Accept: \(accept)\r\n\(fields)")
   }
 
-  @Test func longPartsOfLinesAreSharedAndTheirBreaksAreSpaces() throws {
+  @Test func longPartsOfLinesAreNotCopiedAndTheirBreaksAreSpaces() throws {
     let part = String(repeating: "1,", count: 1_000)
     try push("[\n\n\(part)\r\n\(part)2\n]\n")
     let response = try get("application/x-ndjson")
@@ -80,7 +80,7 @@ import Upstream
     #expect(gap.status == 204 && gap.field("Gateway-Gap")?.contains("reason=restart") == true)
   }
 
-  @Test func onlyWhatIsAcceptedIsSent() throws {
+  @Test func onlyAcceptedFormatsAreSent() throws {
     try push("a")
     for (accept, query) in [
       ("text/html", "wait=0"), ("text/plain", "wait=0"), ("text/plain", "wait=0&limit=2"),
@@ -154,7 +154,7 @@ import Upstream
     ("Python urllib", "", "identity"), ("Go net/http", "", "gzip"), ("Java HttpClient", "", ""),
     ("Java HttpURLConnection", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", ""), ("OkHttp", "", "gzip"),
   ])
-  func eachClientGetsWhatItsUserExpects(name: String, accept: String, coding: String) throws {
+  func eachClientGetsTheFormatThatItsUserExpects(name: String, accept: String, coding: String) throws {
     let fields =
       (accept.isEmpty ? "" : "Accept: \(accept)\r\n") + (coding.isEmpty ? "" : "Accept-Encoding: \(coding)\r\n")
     let sent = try api.post("a", fields: fields)
@@ -227,7 +227,7 @@ import Upstream
     #expect(unchanged.0.status == 304 && unchanged.0.field("Content-Encoding") == nil && unchanged.1.isEmpty)
   }
 
-  @Test func noMoreIsCompressedAtOnceThanThereIsTimeFor() throws {
+  @Test func compressionPerTurnIsLimited() throws {
     var api = api
     for _ in 0..<40 { try push(String(repeating: "x", count: 4_000)) }
     func isCompressed(_ limit: Int, _ coding: String = "gzip") throws -> Bool {

@@ -12,7 +12,7 @@ import Testing
     return output.bytes.text()
   }
 
-  @Test func aClientIsReadAsItWasWritten() throws {
+  @Test func aForwardedClientIsReadAsItWasWritten() throws {
     for grant in [
       Grant.open, Grant(principal: "https://issuer a;b,c:é", scopes: [.send, .call]),
       Grant(
@@ -36,7 +36,7 @@ import Testing
     ";-1;Kg==;Kg==;;local", ";;Kg==;Kg==;;local", "*;15;Kg==;Kg==;;local", ";15;*;Kg==;;local", ";15;,;Kg==;;local",
     ";15;Kg==;Kg==;x;local", ";15;Kg==;Kg==;;local;", ";15;Kg==;Kg==;;Local",
   ])
-  func othersAreRefused(text: String) {
+  func otherForwardedClientsAreRefused(text: String) {
     let client = ForwardedClient(Array(text.utf8).span)
     #expect(client == nil)
   }

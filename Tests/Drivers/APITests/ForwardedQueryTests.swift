@@ -51,7 +51,7 @@ import Testing
 
   /// The holder refuses each of these waits at once. A holder of a later version may accept them, so the forwarding
   /// gateway allows the longest wait.
-  @Test func aWaitThatIsNotUnderstoodMayBeAsLongAsAny() throws {
+  @Test func aWaitThatCannotBeParsedCountsAsTheLongest() throws {
     let call = Route.call(of: try api.session())
     for query in ["wait=x", "w%61it=", "wait=1&wait=x"] {
       #expect(try forwarded(query, to: call).time == GatewaySettings().delivery.maximumWait, "\(query)")

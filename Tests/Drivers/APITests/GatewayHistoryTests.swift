@@ -11,7 +11,7 @@ import Testing
     HistorySample(time: start + .seconds(seconds), received: received, accepted: accepted)
   }
 
-  @Test func aRateIsOfTheTimeThatHasPassedBetweenTwoSamples() {
+  @Test func aRateIsComputedFromTheTimeBetweenTwoSamples() {
     var history = GatewayHistory()
     #expect(history.points.isEmpty)
     history.append(sample(0, received: 100, accepted: 7))
@@ -25,7 +25,7 @@ import Testing
     #expect(history.points.last?.receivedPerSecond == 0)
   }
 
-  @Test func tenMinutesAreKeptAndNoMore() {
+  @Test func exactlyTenMinutesAreKept() {
     var history = GatewayHistory()
     for index in 0..<1_000 { history.append(sample(Int64(index) * 5, received: UInt64(index))) }
     #expect(GatewayHistory.capacity == 121 && history.points.count == 120)
@@ -43,7 +43,7 @@ import Testing
     #expect(history.points.count == 1)
   }
 
-  @Test func samplesThatComeFasterThanTheIntervalDoNotExceedTheCapacity() {
+  @Test func samplesMoreOftenThanTheIntervalDoNotExceedTheCapacity() {
     var history = GatewayHistory()
     for index in 0..<500 { history.append(HistorySample(time: start + .milliseconds(Int64(index)))) }
     #expect(history.points.count == GatewayHistory.capacity - 1)

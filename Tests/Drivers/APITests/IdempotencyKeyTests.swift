@@ -74,7 +74,7 @@ import UpstreamProtocol
     #expect(states == ["rejected", "rejected"])
   }
 
-  @Test func aRepetitionWhoseStateIsForgottenSaysSo() throws {
+  @Test func aRepetitionReportsThatItsStateIsForgotten() throws {
     let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 1 }
     let fields = "Topic: t\r\n"
     let first = try post(api, "a", "key", fields)
@@ -184,7 +184,7 @@ import UpstreamProtocol
     #expect(api.api.common.idempotency.withLock { $0.count } == 0)
   }
 
-  @Test func atTheLimitOfKeysTheSettingIsNamed() throws {
+  @Test func aRefusalAtTheLimitOfKeysNamesTheSetting() throws {
     let api = try APIFixture { $0.http.idempotencyKeys = 2 }
     for key in ["a", "b"] { _ = try post(api, "x", key) }
     let refused = try post(api, "x", "c")
@@ -197,7 +197,7 @@ import UpstreamProtocol
 
   /// Without authentication, the address identifies a client, whether keys are stored or not.
   @Test(arguments: [StoreSettings.Engine.memory, StoreSettings.Engine.sqlite])
-  func oneAddressCannotTakeTheKeysOfAnotherAddress(engine: StoreSettings.Engine) throws {
+  func oneAddressCannotUseUpTheKeysOfAnotherAddress(engine: StoreSettings.Engine) throws {
     var api = try APIFixture {
       $0.http.idempotencyKeys = 8
       $0.store.engine = engine

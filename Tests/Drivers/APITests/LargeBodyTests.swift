@@ -66,14 +66,14 @@ import UpstreamSession
     #expect(try isPrepared(head, size: LargeBody.smallest - 1) == false)
   }
 
-  @Test func whatIsPassedOnUnreadNeedsNoThread() throws {
+  @Test func aBodyThatIsPassedOnUnreadNeedsNoThread() throws {
     let head = Head(target: "/v1/messages", fields: "Content-Type: application/octet-stream")
     #expect(try isPrepared(head, size: LargeBody.smallest) == false)
   }
 
   /// The loop decompresses a body only if its content cannot be larger than the loop may read.
   @Test(arguments: [UInt8(0x0A), 0x20, 0x61])
-  func aLoopDecompressesOnlyWhatStaysSmall(byte: UInt8) throws {
+  func aLoopDecompressesOnlyToSmallBodies(byte: UInt8) throws {
     let head = Head(target: "/v1/messages", fields: "Content-Encoding: gzip")
     let smallest = LargeBody.smallest(isCompressed: true)
     #expect(try isPrepared(head, size: smallest))
@@ -206,7 +206,7 @@ import UpstreamSession
   }
 
   @Test(arguments: cases)
-  private func whatAnotherThreadReadsIsWhatTheLoopWouldRead(tested: Case) throws {
+  private func anotherThreadReadsABodyLikeTheLoop(tested: Case) throws {
     let (prepared, plain) = (
       try result(of: tested, isPrepared: true), try result(of: tested, isPrepared: false)
     )

@@ -53,7 +53,7 @@ import Testing
     (["/run/a/api"], ["/run/b/management"], []), (["/run/a/api"], ["/run/a/management", "/run/b/management"], []),
     (["/run/a/api"], ["/run/management"], []), (["relative"], ["other"], []),
   ])
-  func withoutCredentialsTheAPIIsServedOnlyWhereNobodyMoreCanConnect(
+  func withoutCredentialsTheAPIIsServedOnlyIfNoFurtherClientsCanConnect(
     clients: [String], management: [String], expected: [HTTPListener.Reach]
   ) throws {
     func addresses(_ texts: [String]) -> [SocketAddress] {
@@ -107,7 +107,7 @@ import Testing
     for path in ["/", "/livez", "/metrics"] { #expect(try api.respond("GET", path, "", .management).status == 200) }
   }
 
-  @Test func halfOfTheConnectionsAreKeptForProbes() throws {
+  @Test func halfOfTheConnectionsAreReservedForProbes() throws {
     let api = try APIFixture { $0.http.managementConnections = 4 }
     func begin(_ fields: String) throws -> Outcome {
       try api.send(
@@ -137,7 +137,7 @@ import Testing
   }
 
   /// The limit on open files may allow fewer connections than the setting.
-  @Test func halfOfTheConnectionsThatAreAcceptedAreKept() throws {
+  @Test func halfOfTheAcceptedConnectionsAreReservedForProbes() throws {
     for (connections, isRefused) in [(1, true), (2, false), (3, false)] {
       let api = try APIFixture(managementConnections: connections)
       let request = Array("GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8)
@@ -154,7 +154,7 @@ import Testing
 
   // MARK: The page
 
-  @Test func aBrowserGetsAPageAndATerminalText() throws {
+  @Test func aBrowserGetsAPageAndATerminalGetsText() throws {
     let api = try APIFixture()
     let page = try api.respond("GET", "/", browser, .management)
     #expect(page.field("Content-Type") == "text/html; charset=utf-8")
@@ -192,7 +192,7 @@ import Testing
     #expect(page.field("X-Frame-Options") == "DENY" && page.field("Referrer-Policy") == "no-referrer")
   }
 
-  @Test func theFiguresAreThoseOfTheWholeGatewayAndNameNoSession() throws {
+  @Test func theFiguresCoverTheWholeGatewayAndNameNoSession() throws {
     let api = try APIFixture(sessions: ["default", "market"]) { $0.status.payloads = true }
     try api.push("push")
     _ = try api.post("message")
@@ -232,7 +232,7 @@ import Testing
     #expect(!response.body.contains("default"))
   }
 
-  @Test func withAuthenticationTheTextSaysNothingOfTheUpstream() throws {
+  @Test func withAuthenticationTheTextDoesNotDescribeTheUpstream() throws {
     let open = try APIFixture().respond("GET", "/", "", .management).body
     #expect(open.contains("\nupstream     ws://"))
     let text = try closed().respond("GET", "/", "", .management).body
@@ -240,7 +240,7 @@ import Testing
     for secret in ["upstream", "ws:", "127.0.0.1", "last "] { #expect(!text.contains(secret), "\(secret)") }
   }
 
-  @Test func theListOfSessionsHasWhatATableOfThemShows() throws {
+  @Test func theListOfSessionsHasTheColumnsOfTheTable() throws {
     let api = try APIFixture(sessions: ["default", "market"])
     try api.push("push")
     _ = try api.post("four")

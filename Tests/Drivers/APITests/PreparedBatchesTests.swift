@@ -48,7 +48,7 @@ import Testing
   }
 
   @Test(arguments: [StreamFormat.events, .lines], [" ", "\n", "\r\n "])
-  func aLargePushIsSharedAndNoLargerThanItIs(_ format: StreamFormat, _ space: String) {
+  func aLargePushIsNotCopiedForEachStream(_ format: StreamFormat, _ space: String) {
     let payload = "[" + String(repeating: "1,\(space)", count: 100_000) + "1]"
     push(payload)
     var batches = PreparedBatches()

@@ -26,7 +26,7 @@ import Testing
     return polls.note(key, response, messages: 3, arrival: nil, isCompressed: isCompressed)
   }
 
-  @Test func keepsAResponseOnceItIsAskedForTwice() {
+  @Test func keepsAResponseOnceItIsRequestedTwice() {
     var polls = PreparedPolls()
     #expect(Self.note(Self.key(1), "body", in: &polls) == nil)
     #expect(polls.find(Self.key(1)) == nil)
@@ -38,7 +38,7 @@ import Testing
     #expect(polls.find(Self.key(1))?.messages == 3)
   }
 
-  @Test func respondsToNothingElseWithIt() {
+  @Test func usesAResponseForNoOtherRequest() {
     var polls = PreparedPolls()
     for _ in 0..<2 { _ = Self.note(Self.key(1), "body", in: &polls) }
     #expect(polls.find(Self.key(2)) == nil)
@@ -47,7 +47,7 @@ import Testing
     #expect(polls.find(Self.key(1, inbox: 8)) == nil)
   }
 
-  @Test func clientsThatTakeTurnsShareTheirResponses() {
+  @Test func clientsThatTakeTurnsGetTheSameResponse() {
     var polls = PreparedPolls()
     for _ in 0..<2 {
       _ = Self.note(Self.key(1), "plain", in: &polls)

@@ -114,7 +114,7 @@ import UpstreamProtocol
   }
 
   @Test(arguments: Problem.Kind.allCases)
-  func everyKindIsTheResponseToSomeRequest(kind: Problem.Kind) throws {
+  func everyKindOfProblemIsReturnedForSomeRequest(kind: Problem.Kind) throws {
     let response = try example(of: kind)
     #expect(response.problem == kind.row.name.description, "\(response.body)")
     #expect(response.status == Int(kind.row.status.rawValue))
@@ -181,7 +181,7 @@ import UpstreamProtocol
     #expect(!page.body.contains("`") && !page.body.contains("]("), "\(page.body)")
   }
 
-  @Test func thePageOfANameThatIsNoProblemIsNotFound() throws {
+  @Test func anUnknownProblemHasNoPage() throws {
     let api = try APIFixture()
     for path in ["/errors/", "/errors/other", "/errors/queue-full/", "/errors"] {
       #expect(try api.respond("GET", path).problem == "not-found", "\(path)")
@@ -189,13 +189,13 @@ import UpstreamProtocol
     #expect(try api.respond("DELETE", "/errors/queue-full").problem == "method-not-allowed")
   }
 
-  @Test func eachProblemHasAnIdOfItsOwn() throws {
+  @Test func eachProblemHasItsOwnId() throws {
     let api = try APIFixture()
     let ids = try (0..<3).map { _ in try #require(try api.respond("GET", "/nowhere").text("request_id")) }
     #expect(Set(ids).count == 3)
   }
 
-  @Test func aRequestThatIsRefusedOrAbandonedLeavesNothingBehind() throws {
+  @Test func aRefusedOrAbandonedRequestLeavesNoState() throws {
     for kind in Problem.Kind.allCases { _ = try example(of: kind) }
     let api = try APIFixture()
     _ = try api.respond("GET", "/nowhere")
@@ -206,7 +206,7 @@ import UpstreamProtocol
     #expect(api.api.pendingRequests == 0)
   }
 
-  @Test func aBatchOfWhichAllIsRefusedIsTheProblemOfTheFirst() throws {
+  @Test func aBatchThatIsRefusedAsAWholeReturnsTheProblemOfItsFirstMessage() throws {
     let api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 2 }
     let lines = "Content-Type: application/x-ndjson\r\n"
     let mixed = try api.post("1\n2\n3\n", fields: lines)

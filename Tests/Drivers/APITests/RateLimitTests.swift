@@ -50,7 +50,7 @@ import Upstream
     for _ in 0..<3 { #expect(try poll(api).status == 200) }
   }
 
-  @Test func aResponseSaysWhatIsLeftWhenItIsLessThanAFifth() throws {
+  @Test func aResponseStatesTheRemainderIfItIsLessThanAFifth() throws {
     let api = try limited { $0.requests = RateLimit(10, per: .hours(1)) }
     for used in 1...10 {
       let response = try poll(api)
@@ -96,7 +96,7 @@ import Upstream
     #expect(try api.post("1", fields: "Idempotency-Key: a\r\n").status == 202)
   }
 
-  @Test func theWaitAfterAMessageLimitIncludesThatOfTheRequestLimit() throws {
+  @Test func theWaitForTheMessageLimitIncludesTheWaitForTheRequestLimit() throws {
     let api = try limited {
       $0.messages = RateLimit(60, per: .hours(1), burst: 1)
       $0.requests = RateLimit(2, per: .hours(1))
@@ -195,7 +195,7 @@ import Upstream
 
   // MARK: Many clients
 
-  @Test func severalThreadsShareExactLimits() async throws {
+  @Test func limitsAreExactOverSeveralThreads() async throws {
     let api = try limited {
       $0.requests = RateLimit(7, per: .hours(1))
       $0.held = 3

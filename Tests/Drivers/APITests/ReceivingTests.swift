@@ -67,7 +67,7 @@ import Testing
     #expect(link(named)?.hasPrefix("/v1/messages?") == true, "one link for both names, so that responses are shared")
   }
 
-  @Test func aClientThatRepeatsTheETagGets304OrWhatFollows() throws {
+  @Test func aClientThatRepeatsTheETagGets304OrTheNextMessages() throws {
     let first = try get("")
     let tag = try #require(first.field("ETag"))
     #expect(tag == "W/\"\(try #require(first.text("cursor")))\"")
@@ -84,7 +84,7 @@ import Testing
     #expect(try data(get("&last=1", "If-None-Match: \(tag)\r\n")) == ["a"])
   }
 
-  @Test func a304WithAFilterHasThePositionAfterWhatDoesNotMatch() throws {
+  @Test func a304WithAFilterHasThePositionAfterMessagesThatDoNotMatch() throws {
     try push("a", topic: "x")
     let first = try #require(try get("&cursor=earliest&topic=x").field("ETag"))
     try push("b", topic: "y")
@@ -102,7 +102,7 @@ import Testing
   }
 
   @Test(arguments: ["-gzip", "-br", "-zstd", "--gzip", ";gz", ";gzip", ";;;", ":zstd", "_br", "+gzip", "-gzip-gzip"])
-  func anETagWithTheSuffixOfAProxyContinuesWhereTheETagDoes(suffix: String) throws {
+  func anETagWithTheSuffixOfAProxyHasThePositionOfTheETag(suffix: String) throws {
     let tag = try #require(get("").field("ETag")).dropLast() + suffix + "\""
     #expect(try get("", "If-None-Match: \(tag)\r\n").status == 304)
     try push("a")
@@ -112,7 +112,7 @@ import Testing
     }
   }
 
-  @Test func ofSeveralETagsTheLatestCounts() throws {
+  @Test func theLatestOfSeveralETagsCounts() throws {
     let first = try #require(get("").field("ETag"))
     try push("a")
     let second = try #require(get("").field("ETag"))
@@ -121,7 +121,7 @@ import Testing
     }
   }
 
-  @Test func anETagOfNoResponseIsAFirstPollWithoutAGap() throws {
+  @Test func anUnknownETagIsAFirstPollWithoutAGap() throws {
     try push("a")
     for tag in ["\"\"", "W/\"\"", "*", "", "\"\", \"\""] {
       let response = try get("", "If-None-Match: \(tag)\r\n")
@@ -130,7 +130,7 @@ import Testing
     }
   }
 
-  @Test func aValidatorThatIsNoCursorStartsNowWithAGap() throws {
+  @Test func anInvalidValidatorStartsAtTheNextMessageWithAGap() throws {
     try push("a")
     for tag in ["\"abc\"", "W/\"d-0123456789ab.1\"", "\"p-\"", "\"p-0123456789ab.1.gz\"", "\"\", \"abc\""] {
       let response = try get("", "If-None-Match: \(tag)\r\n")
@@ -175,7 +175,7 @@ import Testing
 
   // MARK: Topics
 
-  @Test func aFilterSelectsAndTheCursorPassesTheRest() throws {
+  @Test func aFilterSelectsMessagesAndTheCursorPassesTheOthers() throws {
     for (text, topic) in [("a", "x"), ("b", "y.1"), ("c", ""), ("d", "y.2"), ("e", "z")] {
       try push(text, topic: topic)
     }
@@ -193,7 +193,7 @@ import Testing
     #expect(try get(many).text("detail")?.contains("at most \(TopicFilter.maximumPatterns) topics") == true)
   }
 
-  @Test func aHeldPollWithAFilterWakesOnlyForWhatMatches() throws {
+  @Test func aHeldPollWithAFilterEndsOnlyForMatchingMessages() throws {
     let held = try api.hold("/v1/messages?topic=x")
     #expect(!held.isConcerned && !held.hasNewData)
     try push("a", topic: "y")
@@ -212,7 +212,7 @@ import Testing
     #expect(api.finish(late).field("Gateway-Cursor")?.hasSuffix(".4") == true)
   }
 
-  @Test func pollsWithDifferentFiltersShareNoResponse() throws {
+  @Test func pollsWithDifferentFiltersGetDifferentResponses() throws {
     for (text, topic) in [("a", "x"), ("b", "y")] { try push(text, topic: topic) }
     for _ in 0..<3 { #expect(try data(get("&cursor=earliest&topic=x")) == ["a"]) }
     #expect(try data(get("&cursor=earliest&topic=y")) == ["b"])

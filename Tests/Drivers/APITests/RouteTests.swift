@@ -33,7 +33,7 @@ import UpstreamSession
     }
   }
 
-  @Test func aPathMeansTheSameWithItsUnreservedCharactersEncoded() throws {
+  @Test func aPathWithEncodedUnreservedCharactersIsTheSamePath() throws {
     let api = try APIFixture()
     #expect(try api.respond("GET", "/v1/%73ession").status == 200)
     #expect(try api.respond("GET", "/v1/sessions/%64efault").status == 200)
@@ -81,7 +81,7 @@ import UpstreamSession
     #expect(try api.respond("OPTIONS", "/v1/messages?wait=1").status == 204)
   }
 
-  @Test func aWrongMethodIsToldTheRightOnes() throws {
+  @Test func theResponseToAWrongMethodListsTheRightMethods() throws {
     let api = try APIFixture()
     let response = try api.respond("DELETE", "/v1/messages")
     #expect(response.problem == "method-not-allowed")
@@ -112,7 +112,7 @@ import UpstreamSession
     #expect(try api.respond("GET", "/v1/sessions/market").text("session") == "market")
   }
 
-  @Test func anUnknownSessionIsToldTheNamesOfTheOthers() throws {
+  @Test func theResponseForAnUnknownSessionListsTheSessions() throws {
     let api = try APIFixture(sessions: ["default", "b", "c", "d", "e", "f", "g"])
     let response = try api.respond("GET", "/v1/sessions/nosuch/messages")
     #expect(response.problem == "not-found")
@@ -120,7 +120,7 @@ import UpstreamSession
     #expect(detail.contains("'nosuch'") && detail.contains("default, b, c, d, e and 2 more"), "\(detail)")
   }
 
-  @Test func withoutADefaultSessionItsPathsNameTheOthers() throws {
+  @Test func withoutADefaultSessionItsPathsListTheOtherSessions() throws {
     let api = try APIFixture(sessions: ["market"])
     for path in ["/v1/messages", "/v1/session", "/v1/deliveries/d-0123456789ab.1"] {
       let response = try api.respond("GET", path)
@@ -141,7 +141,7 @@ import UpstreamSession
     #expect(!response.body.contains("secret"))
   }
 
-  @Test func aChangedSessionIsWanted() throws {
+  @Test func aPATCHChangesTheDesiredStateOfItsSession() throws {
     let api = try APIFixture(sessions: ["default", "market"])
     let request = "PATCH /v1/sessions/market HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n"
     #expect(try api.respond(request + #"{"desired":"up"}"#).text("desired") == "up")
@@ -149,7 +149,7 @@ import UpstreamSession
     #expect(try api.session().upstream.snapshot().desired == .down)
   }
 
-  @Test func noResponseMayBeStored() throws {
+  @Test func noResponseMayBeCached() throws {
     let api = try APIFixture()
     for (target, listener) in [
       ("/v1/session", HTTPListener.loopback), ("/v1/messages?wait=0", .loopback), ("/nowhere", .loopback),
@@ -164,7 +164,7 @@ import UpstreamSession
 
   // MARK: Management
 
-  @Test func aProcessIsReadyWhenOneOfItsSessionsIs() throws {
+  @Test func aGatewayIsReadyWhenOneOfItsSessionsIs() throws {
     var api = try APIFixture()
     #expect(try api.respond("GET", "/readyz", "", .management).body == "starting\n")
     #expect(try api.respond("GET", "/startupz", "", .management).status == 503)
@@ -185,7 +185,7 @@ import UpstreamSession
         == "upstream not connected\nsession default: upstream not connected\nsession market: upstream not connected\n")
   }
 
-  @Test func withoutTheUpstreamAProcessIsReadyWhileItServes() throws {
+  @Test func readinessWithoutTheUpstreamNeedsOnlyAServingGateway() throws {
     let api = try APIFixture()
     let target = "/readyz?exclude=upstream"
     #expect(try api.respond("GET", target, "", .management).body == "starting\n")

@@ -18,7 +18,7 @@ import Threading
     ("application/x-www-form-urlencoded", "text"), ("application/octet-stream", "binary"), ("image/png", "binary"),
     ("application/json-seq", "binary"), ("application/+jsonx", "binary"),
   ])
-  func theTypeOfTheContentDecides(type: String, expected: String) throws {
+  func theContentTypeDecides(type: String, expected: String) throws {
     let api = try APIFixture()
     let response = try api.post("a", fields: "Content-Type: \(type)\r\n")
     #expect(response.status == 202 && response.text("type") == expected, "\(response.body)")
@@ -26,7 +26,7 @@ import Threading
     #expect(notText.problem == (expected == "text" ? "invalid-text" : nil) || notText.text("type") == "binary")
   }
 
-  @Test func withoutATypeUTF8IsTextAndAllElseIsBinary() throws {
+  @Test func withoutAContentTypeUTF8IsTextAndAllElseIsBinary() throws {
     let api = try APIFixture()
     #expect(try api.post("caf\u{E9}").text("type") == "text")
     #expect(try api.post("").text("type") == "text")
@@ -34,7 +34,7 @@ import Threading
     #expect(try api.post([0x63, 0xE9]).text("type") == "binary")
   }
 
-  @Test func oneAddressCannotTakeTheQueueOfAll() throws {
+  @Test func oneAddressCannotUseUpTheQueue() throws {
     var api = try APIFixture { $0.session.upstream.outbox.maximumMessages = 16 }
     let lines = "Content-Type: application/x-ndjson\r\n"
     #expect(try api.post(String(repeating: "1\n", count: 20), fields: lines).status == 207)
@@ -95,7 +95,7 @@ import Threading
     #expect(try api.post("a", to: "/v1/messages?ttl=60&topic=a%20b", fields: "TTL: 60\r\nTopic: a b\r\n").status == 202)
   }
 
-  @Test func theResponseStatesTheTTLIfLessIsGranted() throws {
+  @Test func theResponseStatesTheTTLIfItIsShortened() throws {
     let api = try APIFixture()
     #expect(try api.post("a", fields: "TTL: 2147483649\r\n").field("TTL") == "2147483648")
     #expect(try api.post("a", fields: "TTL: 99999999999999999999999\r\n").field("TTL") == "2147483648")
@@ -133,7 +133,7 @@ import Threading
   }
 
   /// `curl -T` sends PUT.
-  @Test func aPUTOfAMessageNamesPOST() throws {
+  @Test func theResponseToAPUTOfAMessageNamesPOST() throws {
     let response = try APIFixture().respond("PUT", "/v1/messages")
     #expect(response.status == 405 && response.text("detail")?.contains("POST with --data-binary") == true)
     let other = try APIFixture().respond("PUT", "/v1/session")
@@ -145,7 +145,7 @@ import Threading
     #expect(response.problem == "invalid-text")
   }
 
-  @Test func aConfirmationThatWillNotComeIsNotWaitedFor() throws {
+  @Test func nothingWaitsForAConfirmationThatCannotArrive() throws {
     let api = try APIFixture { $0.session.upstream.outbox.confirms = false }
     let response = try api.post("a", to: "/v1/messages?until=confirmed")
     #expect(response.problem == "invalid-parameter")
@@ -272,7 +272,7 @@ import Threading
     #expect(response.status == 202 && response.text("state") == "queued")
   }
 
-  @Test func aClientThatIsGoneLeavesNothingBehind() throws {
+  @Test func aDisconnectedClientLeavesNoState() throws {
     let api = try APIFixture()
     let held = try [hold(api, "until=written"), hold(api, "until=confirmed")]
     #expect(api.api.pendingRequests == 2)
@@ -282,7 +282,7 @@ import Threading
     #expect(try api.session().upstream.guarded.withLock { $0.writeWaiters } == 0)
   }
 
-  @Test func aBatchThatWaitsIsKeptAsOneRun() throws {
+  @Test func aBatchThatWaitsIsStoredAsOneRange() throws {
     let api = try APIFixture()
     let held = try #require(
       hold(api, "until=confirmed", "Content-Type: application/x-ndjson\r\n", "1\n2\n3\n") as? HeldSend)

@@ -83,7 +83,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func readingMessagesAndDeliveriesIsUseAndReadingTheStateIsNot() throws {
+  @Test func readingMessagesCountsAsUseAndReadingTheStateDoesNot() throws {
     try withAPI { (api) throws in
       #expect(try api.putSession("btc", Self.body).status == 201)
       let session = try api.session("btc")
@@ -106,7 +106,7 @@ import WebSocketCodec
     (#"{"profile":"market","variables":{"symbol":"BTC","depth":"6"}}"#, "other values"),
     (#"{"profile":"other","variables":{"host":"a.example"}}"#, "has the profile 'market'"),
   ])
-  func anotherSessionIsAConflict(body: String, detail: String) throws {
+  func aPUTOfADifferentSessionIsAConflict(body: String, detail: String) throws {
     try withAPI { (api) throws in
       #expect(try api.putSession("btc", Self.body).status == 201)
       let response = try api.putSession("btc", body)
@@ -137,7 +137,7 @@ import WebSocketCodec
     (#"{"profile":"other","variables":{"host":"localhost"}}"#, "this machine"),
     (#"{"profile":"other","variables":{"host":"a@127.0.0.1"}}"#, "letters, digits, dots"),
   ])
-  func saysWhatIsWrongWithADocument(body: String, detail: String) throws {
+  func reportsWhatIsWrongInADocument(body: String, detail: String) throws {
     try withAPI { (api) throws in
       let response = try api.putSession("btc", body)
       #expect(response.problem == "invalid-document" && response.status == 422)
@@ -147,7 +147,7 @@ import WebSocketCodec
   }
 
   @Test(arguments: ["code=1005", "code=999", "code=5000", "code=x", "code=1000&code=1000", "limit=1"])
-  func aCloseCodeIsOneThatMayBeSent(query: String) throws {
+  func aCloseCodeMustBeAllowedInACloseFrame(query: String) throws {
     try withAPI { (api) throws in
       #expect(try api.putSession("btc", Self.body).status == 201)
       #expect(try api.respond("DELETE", "/v1/sessions/btc?\(query)").problem == "invalid-parameter")
@@ -155,7 +155,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func aNameIsThatOfASession() throws {
+  @Test func aNameMustBeAValidSessionName() throws {
     try withAPI { (api) throws in
       for name in [".a", "a%2Fb", String(repeating: "a", count: 65), ""] {
         #expect(try api.putSession(name, Self.body).status == 404, "\(name)")
@@ -205,7 +205,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func aPageThatConfiguredSessionsFillHasNoOthers() throws {
+  @Test func aPageFilledByConfiguredSessionsHasNoOtherSessions() throws {
     try withAPI { (api) throws in
       for name in ["a", "b"] { _ = try api.putSession(name, Self.body) }
       #expect(api.sessions.created.list(after: nil, limit: 0) { _ in true }.isEmpty)
@@ -250,7 +250,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func noneIsCreatedWhileTheGatewayDrains() throws {
+  @Test func noSessionIsCreatedWhileTheGatewayDrains() throws {
     try withAPI { (api) throws in
       #expect(try api.putSession("a", Self.body).status == 201)
       api.lifecycle.enter(.draining)
@@ -259,7 +259,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func whatWaitsEndsWith410WhenTheSessionIsClosed() throws {
+  @Test func heldRequestsEndWith410WhenTheSessionIsClosed() throws {
     try withAPI { (api) throws in
       #expect(try api.putSession("btc", Self.body).status == 201)
       _ = try api.put("c", "{}", of: "/v1/sessions/btc")
@@ -313,7 +313,7 @@ import WebSocketCodec
     ]
   }
 
-  @Test func aSessionBelongsToTheClientThatHasCreatedIt() throws {
+  @Test func aSessionBelongsToTheClientThatCreatedIt() throws {
     try withAPI(change) { (api) throws in
       let path = "/v1/sessions/btc"
       let created = try request(api, "PUT", path, as: "a", Self.body)

@@ -15,7 +15,7 @@ import Testing
     return state
   }
 
-  @Test func withoutAStoreNothingIsSaidOfIt() throws {
+  @Test func withoutAStoreTheStatusDoesNotMentionIt() throws {
     let api = try APIFixture()
     api.lifecycle.enter(.serving)
     #expect(try api.respond("GET", "/v1/session").body.contains("\"store\":null"))
@@ -23,7 +23,7 @@ import Testing
     #expect(try !api.respond("GET", "/", "Accept: text/plain\r\n", .management).body.contains("store"))
   }
 
-  @Test func aStoreThatWorksIsShown() throws {
+  @Test func aWorkingStoreIsShown() throws {
     let api = try APIFixture(store: Self.state(failure: nil))
     api.lifecycle.enter(.serving)
     let session = try api.respond("GET", "/v1/session").body
@@ -63,7 +63,7 @@ import Testing
   }
 
   /// Another gateway may reach Redis. The complete reason is only for clients with credentials.
-  @Test func aGatewayIsNotReadyWithoutItsRedisAndSaysWhy() throws {
+  @Test func aGatewayWithoutRedisIsNotReadyAndReportsTheReason() throws {
     for (cause, text) in [
       (StoreState.Cause.unreachable, "no connection to Redis\n"), (.refused, "Redis refuses writes\n"),
       (.tooFewReplicas, "too few replicas of Redis confirm writes\n"),

@@ -31,21 +31,21 @@ import Upstream
     #expect(api.api.pendingRequests == 0)
   }
 
-  @Test func aPollWhoseTimeIsOverGetsNoMessages() throws {
+  @Test func aPollThatTimesOutGetsNoMessages() throws {
     let api = try APIFixture()
     let response = api.finish(try api.hold("/v1/messages"))
     #expect(response.status == 200)
     #expect((response.json["messages"] as? [Any])?.isEmpty == true)
   }
 
-  @Test func aPollThatHasNewsAlreadyDoesNotWait() throws {
+  @Test func aPollWithMessagesToReturnDoesNotWait() throws {
     let api = try APIFixture()
     push("news", to: try api.session(), api)
     #expect(try api.respond("GET", "/v1/messages?cursor=earliest").body.contains("news"))
     #expect(try api.respond("GET", "/v1/messages?wait=0").status == 200)
   }
 
-  @Test func aPollWhoseClientIsGoneLeavesNothingBehind() throws {
+  @Test func aPollOfADisconnectedClientLeavesNoState() throws {
     let api = try APIFixture()
     let polls = try (0..<3).map { _ in try api.hold("/v1/messages") }
     #expect(api.api.pendingRequests == 3)
@@ -56,7 +56,7 @@ import Upstream
     #expect(api.api.pendingRequests == 0)
   }
 
-  @Test func pollsThatAskTheSameGetTheSameMemory() throws {
+  @Test func equalPollsGetOneCopyOfTheResponse() throws {
     let api = try APIFixture()
     let polls = try (0..<4).map { _ in try api.hold("/v1/messages") }
     let another = try api.hold("/v1/messages?limit=1")
@@ -73,7 +73,7 @@ import Upstream
     #expect(later.prepared == nil && later.body.contains("more"))
   }
 
-  @Test func pollsOfTwoSessionsAreNotConfused() throws {
+  @Test func aPushEndsOnlyPollsOfItsOwnSession() throws {
     let api = try APIFixture(sessions: ["default", "market"])
     let ours = try api.hold("/v1/messages")
     let theirs = try api.hold("/v1/sessions/market/messages")
@@ -85,7 +85,7 @@ import Upstream
 
   /// The cursor is from neither session, so both sessions read it as a start at the earliest push. Both sessions have
   /// had the same number of changes.
-  @Test func aPreparedResponseOfOneSessionIsNotGivenToClientsOfAnother() throws {
+  @Test func aPreparedResponseIsUsedForItsOwnSessionOnly() throws {
     let api = try APIFixture(sessions: ["default", "market"])
     push("ours", to: try api.session(), api)
     push("theirs", to: try api.session("market"), api)
@@ -113,7 +113,7 @@ import Upstream
     #expect(try api.respond("GET", "/v1/deliveries/\(id)?wait=20s").text("state") == "replaced")
   }
 
-  @Test func aDeliveryThatNeverWasIsNotWaitedFor() throws {
+  @Test func aRequestForAnUnknownDeliveryDoesNotWait() throws {
     let api = try APIFixture()
     let id = try #require(try api.post("a").text("id"))
     #expect(try api.respond("GET", "/v1/deliveries/\(id)9?wait=20s").problem == "not-found")

@@ -16,13 +16,13 @@ import Testing
   }
 
   /// Attack: a name server that makes us connect to thousands of other hosts.
-  @Test func triesABoundedNumberOfAddresses() {
+  @Test func triesALimitedNumberOfAddresses() {
     let four = (0..<4000).map { SocketAddress.ipv4(UInt32($0), port: 80) }
     #expect(ConnectRace.interleaved(four) == Array(four.prefix(32)))
   }
 
   /// A session may try to connect for months, so a finished race must leave no memory behind.
-  @Test func aRaceThatIsOverLeavesNothing() async throws {
+  @Test func aFinishedRaceLeavesNoState() async throws {
     let loop = try EventLoop(index: 0)
     let remains = await withCheckedContinuation { done in
       loop.submit { Race(loop: $0, done: done) }

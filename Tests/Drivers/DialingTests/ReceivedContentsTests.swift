@@ -4,7 +4,7 @@ import Testing
 @testable import Dialing
 
 @Suite struct ReceivedContentsTests {
-  @Test func oneClientCannotTakeTheMemoryOfReceivedResponses() {
+  @Test func oneClientCannotUseUpTheMemoryOfReceivedResponses() {
     let gauge = Gauge()
     let received = ReceivedContents(limit: 640, shownBy: gauge)
     func add(_ bytes: Int, by client: UInt64, isSmall: Bool = false) -> Bool {

@@ -12,7 +12,7 @@ import Testing
     return settings
   }
 
-  @Test func sessionsWithEqualTLSSettingsShareAContext() throws {
+  @Test func sessionsWithEqualTLSSettingsUseOneContext() throws {
     var cache = TLSContextCache(fileTimeout: .seconds(5))
     let unverified = settings { $0.verification = .offForTestsOnly }
     let first = try cache.context(for: unverified, fileTimeout: .seconds(5))

@@ -43,7 +43,7 @@ import Testing
   }
 
   @Test(arguments: [(AccessLine.Abort.receiving, "receiving"), (.held, "held"), (.sending, "sending")])
-  func anAbortedRequestSaysWhatItWasDoing(abort: AccessLine.Abort, name: String) {
+  func theLineOfAnAbortedRequestSaysWhatItWasDoing(abort: AccessLine.Abort, name: String) {
     var line = poll
     line.abort = abort
     #expect(fields(line, id: "id-1", at: Self.start, .json).hasSuffix(#","aborted":"\#(name)""#))
@@ -71,7 +71,7 @@ import Testing
     #expect(fields(line, id: "id-1", at: Self.start, .text).hasSuffix("  trace_id=\(id)"))
   }
 
-  @Test func whatIsNotKnownIsADashOrZero() {
+  @Test func anUnknownValueIsADashOrZero() {
     let line = AccessLine(began: Self.start)
     #expect(
       fields(line, at: Self.start, .text)
@@ -79,7 +79,7 @@ import Testing
         + "  held_seconds=0.000000")
   }
 
-  @Test func errorsAreStatusesFrom400AndAbortedRequests() {
+  @Test func theModeErrorsLogsStatusesFrom400AndAbortedRequests() {
     var line = poll
     #expect(!line.isError)
     line.status = 400

@@ -13,7 +13,7 @@ import Testing
 
 /// The access log lines of requests on a connection.
 @Suite struct AccessOfConnectionTests {
-  @Test func aStreamHasItsLineWhenItEndsWithAllOfItsBytes() throws {
+  @Test func aStreamHasALineWithAllItsBytesWhenItEnds() throws {
     let output = AccessOutput()
     let served = try ServedApplication(log: output.logger, access: .all)
     served.board.end.store(3, ordering: .sequentiallyConsistent)
@@ -28,7 +28,7 @@ import Testing
     #expect(lines[0]["route"] as? String == "/test" && lines[0]["status"] as? Int == 200)
   }
 
-  @Test func aStreamWhoseClientIsGoneIsAbortedWhileSending() throws {
+  @Test func aStreamOfADisconnectedClientIsAbortedWhileSending() throws {
     let output = AccessOutput()
     let served = try ServedApplication(log: output.logger, access: .errors)
     let client = served.connect()
@@ -44,7 +44,7 @@ import Testing
     #expect(lines[0]["bytes"] as? Int ?? 0 >= head?.utf8.count ?? .max)
   }
 
-  @Test func aPreparedResponseAndOneAfterAWaitHaveTheirStatusAndBytes() throws {
+  @Test func preparedAndHeldResponsesHaveTheirStatusAndBytes() throws {
     let output = AccessOutput()
     let served = try ServedApplication(log: output.logger, access: .all)
     let client = served.connect()
@@ -62,7 +62,7 @@ import Testing
     #expect(lines[1]["held_seconds"] as? Double ?? 0 > 0)
   }
 
-  @Test func aResponseInTheSecondPartOfATurnIsNotReportedWithTheFirst() throws {
+  @Test func aResponseInTheSecondPartOfATurnIsReportedWithThatPart() throws {
     let output = AccessOutput()
     let served = try ServedApplication(log: output.logger, access: .all)
     let (descriptor, peer) = socketPair()

@@ -92,7 +92,7 @@ final class AccessOutput: Sendable {
     #expect(try output.lines().map { $0["request_id"] as? String } == ["first", "generated", "third", "-"])
   }
 
-  @Test func onlyTheResponsesThatWereNotSentAreAborted() throws {
+  @Test func onlyUnsentResponsesAreAborted() throws {
     let output = AccessOutput()
     let record = AccessRecord(client: "x")
     for bytes in [100, 200, 300] {
@@ -105,7 +105,7 @@ final class AccessOutput: Sendable {
     #expect(lines.map { $0["aborted"] as? String } == [nil, "sending", "sending"])
   }
 
-  @Test func aStreamThatIsCutKeepsTheBytesThatWereSent() throws {
+  @Test func theLineOfACutStreamHasTheBytesThatWereSent() throws {
     let output = AccessOutput()
     let record = AccessRecord(client: "x")
     try request(record)
@@ -131,7 +131,7 @@ final class AccessOutput: Sendable {
     #expect(lines[0]["status"] as? Int == 0 && lines[0]["aborted"] as? String == "held")
   }
 
-  @Test func errorsHaveNoLinesOfSuccessesAndTheModeMayChangeAtAnyTime() throws {
+  @Test func theModeErrorsLogsNoSuccessAndTheModeMayChangeAtAnyTime() throws {
     let output = AccessOutput(.errors)
     let record = AccessRecord(client: "x")
     for (status, id) in [(HTTPStatus.ok, "a"), (.notFound, "b")] {

@@ -24,7 +24,7 @@ import Testing
     }
   }
 
-  @Test func anOldHandleNeverRemovesALaterElementInItsPlace() {
+  @Test func anOldHandleNeverRemovesALaterElement() {
     var list = ArrivalList<Int>()
     let old = list.append(1)
     _ = list.popFirst()
@@ -35,7 +35,7 @@ import Testing
     #expect(first == 2)
   }
 
-  @Test func theFirstMovesToTheEndAndKeepsItsHandle() {
+  @Test func theFirstElementMovesToTheEndAndKeepsItsHandle() {
     var list = ArrivalList<Int>()
     let handles = [1, 2, 3].map { list.append($0) }
     list.moveFirstToEnd { $0 += 10 }

@@ -52,7 +52,7 @@ import Totals
     }
   }
 
-  @Test func bodiesArePreparedOneAfterAnother() async throws {
+  @Test func aThreadPreparesOneBodyAtATime() async throws {
     let served = try ServedApplication()
     let clients = (0..<3).map { _ in served.connect() }
     for (index, client) in clients.enumerated() {
@@ -66,7 +66,7 @@ import Totals
     }
   }
 
-  @Test func theBodyOfAClientThatIsGoneIsNotPrepared() async throws {
+  @Test func theBodyOfADisconnectedClientIsNotPrepared() async throws {
     let served = try ServedApplication()
     let (first, second, third) = (served.connect(), served.connect(), served.connect())
     post("first", by: first)
@@ -85,7 +85,7 @@ import Totals
     #expect(served.metrics.pendingBodyBytes.current == 0)
   }
 
-  @Test func aBodyIsCountedWhileItIsPreparedAndMayGiveWay() async throws {
+  @Test func aBodyIsCountedWhileItIsPreparedAndMayBeRefused() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     post("content", by: client)
@@ -100,7 +100,7 @@ import Totals
     #expect(client.read(through: "now") != nil)
   }
 
-  @Test func aBodyThatDoesNotGetItsTurnIsRefused() async throws {
+  @Test func aBodyThatIsNotPreparedInTimeIsRefused() async throws {
     let served = try ServedApplication(preparationWait: .milliseconds(20))
     let client = served.connect()
     post("content", by: client)
@@ -175,7 +175,7 @@ import Totals
     #expect(notes.threads.withLock { $0.count } == 2, "the first one has ended")
   }
 
-  @Test func withoutAThreadTheLoopDoesTheWork() {
+  @Test func withoutAThreadTheLoopPreparesTheBody() {
     let notes = Notes()
     let thread = BodyThread { _ in false }
     let works = ["a1", "a2"].map { notes.work($0, of: 1) }

@@ -212,7 +212,7 @@ import Testing
   }
 
   /// The client may have a small window, or the list of authorities may be long.
-  @Test func aFlightThatTheKernelDoesNotTakeIsSentLater() throws {
+  @Test func handshakeMessagesThatTheKernelDoesNotTakeAreSentLater() throws {
     let connection = try Connection()
     let filled = connection.fill()
     connection.send(connection.flight())
@@ -270,7 +270,7 @@ import Testing
     #expect(try connection.deliver() == "closed")
   }
 
-  @Test func anEndWithinTheHandshakeFailsAndOneBeforeItDoesNot() throws {
+  @Test func anEndDuringTheHandshakeFailsAndAnEndBeforeItDoesNot() throws {
     let cut = try Connection()
     cut.send(Array(cut.flight().prefix(100)))
     #expect(cut.receive() == "would block")

@@ -64,7 +64,7 @@ import Testing
     #expect(!client.isReadable)
   }
 
-  @Test func requestsOfEachKindFollowEachOther() throws {
+  @Test func requestsOfEveryKindCanFollowEachOther() throws {
     let served = try ServedApplication()
     let client = served.connect()
     for round in 1...3 {

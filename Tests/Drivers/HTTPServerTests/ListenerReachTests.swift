@@ -5,7 +5,7 @@ import Testing
 @testable import HTTPServer
 
 @Suite struct ListenerReachTests {
-  @Test func theReachOfAListenerIsThatOfItsAddress() throws {
+  @Test func theReachOfAListenerFollowsFromItsAddress() throws {
     let cases: [(String, HTTPListener.Reach)] = [
       ("127.0.0.1:80", .loopback), ("127.9.9.9:80", .loopback), ("[::1]:80", .loopback),
       ("[::ffff:127.0.0.1]:80", .loopback),

@@ -55,12 +55,12 @@ import Testing
     return result
   }
 
-  @Test func theSlowestIsResetOnWhicheverLoopItIs() throws {
+  @Test func theSlowestConnectionIsResetOnAnyLoop() throws {
     let parts = [(0, 600), (1, 300), (1, 600)].map { (loop: $0, origin: ClientOrigin.ipv4(1), bytes: $1) }
     #expect(try reset(parts, .oldestFirst, used: 900, yielded: 1) == [true, false, false])
   }
 
-  @Test func theHeaviestIsResetOnWhicheverLoopItIs() throws {
+  @Test func theHeaviestConnectionIsResetOnAnyLoop() throws {
     // This client has waited longest, but its output is small.
     let slow = (loop: 0, origin: ClientOrigin.ipv4(1), bytes: 100)
     let heavy = (loop: 0, origin: ClientOrigin.ipv4(2), bytes: 450)

@@ -13,7 +13,7 @@ import Testing
     return ConnectionTimeouts(settings)
   }
 
-  @Test func bytesThatTheKernelTakesWithoutTheClientAreNoProgress() {
+  @Test func bytesThatOnlyTheKernelTakesAreNotProgress() {
     var pace = ReaderPace(at: start, unacknowledged: 1000)
     pace.advance(sent: 5000, unacknowledged: 6000, at: start + .seconds(5))
     #expect(pace.deadline(timeouts) == start + .seconds(10))
@@ -29,7 +29,7 @@ import Testing
   }
 
   /// For a Unix-domain socket, the kernel counts the memory of its buffers, which may exceed the sent bytes.
-  @Test func aBufferThatGrowsByMoreThanWasSentTakesNothingAway() {
+  @Test func aBufferThatGrowsByMoreThanWasSentIsNotNegativeProgress() {
     var pace = ReaderPace(at: start, unacknowledged: 0)
     pace.advance(sent: 1000, unacknowledged: 2000, at: start)
     pace.advance(sent: 0, unacknowledged: 1000, at: start + .seconds(1))

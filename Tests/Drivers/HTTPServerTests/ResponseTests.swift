@@ -14,7 +14,7 @@ import Testing
     String(decoding: content.copyBytes(), as: UTF8.self)
   }
 
-  @Test func contentKeepsTextAndSharedBytesInOrder() {
+  @Test func contentKeepsTextAndReferencedBytesInOrder() {
     var content = ResponseContent()
     let large = String(repeating: "L", count: 5000)
     content.append(ByteSlice(ByteString(Array("one".utf8))))
@@ -108,7 +108,7 @@ import Testing
     #expect(prepared.rendering(at: 8) == nil)
   }
 
-  @Test func theDeadlineOfAConnectionIsThatOfItsPhase() {
+  @Test func thePhaseOfAConnectionDefinesItsDeadline() {
     var settings = GatewaySettings().http
     settings.idleTimeout = .seconds(75)
     settings.headTimeout = .seconds(10)

@@ -12,7 +12,7 @@ import Testing
 
 /// Responses that are sent in pieces, over real sockets.
 @Suite struct StreamTests {
-  @Test func aStreamIsChunkedAndItsConnectionGoesOn() async throws {
+  @Test func aStreamIsChunkedAndItsConnectionContinues() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/stream")
@@ -100,7 +100,7 @@ import Testing
     _ = client
   }
 
-  @Test func aStreamWhoseClientIsGoneIsClosed() async throws {
+  @Test func aStreamOfADisconnectedClientIsClosed() async throws {
     let served = try ServedApplication()
     for path in ["/stream", "/flood"] {
       let client = served.connect()
@@ -125,7 +125,7 @@ import Testing
     #expect(served.board.closed.current == 1)
   }
 
-  @Test func streamsThatDrainContinueUntilTheirTimesWhichAreSpread() async throws {
+  @Test func streamsContinueDuringADrainUntilTheirSpreadEndTimes() async throws {
     let served = try ServedApplication()
     let clients = (0..<5).map { _ in served.connect() }
     for client in clients {
@@ -148,7 +148,7 @@ import Testing
     }
   }
 
-  @Test func aStreamBehindAResponseOfItsTurnIsSentAfterIt() async throws {
+  @Test func aStreamAfterAResponseOfTheSameTurnIsSentAfterIt() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/now")
@@ -183,7 +183,7 @@ import Testing
     #expect(client.readAll().isEmpty, "only closing is unambiguous, since the content may or may not follow")
   }
 
-  @Test func aStreamTakesWhatItsClientSendsMeanwhileAsTheNextRequest() async throws {
+  @Test func bytesReceivedDuringAStreamAreTheNextRequest() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/stream")

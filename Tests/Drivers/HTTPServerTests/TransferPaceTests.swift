@@ -11,18 +11,18 @@ import Testing
   }
 
   /// Attack: a body that is announced and never arrives.
-  @Test func grantsOnePauseBeforeTheFirstByte() {
+  @Test func allowsOnePauseBeforeTheFirstByte() {
     #expect(deadline(TransferPace(at: start)) == .seconds(10))
   }
 
   /// Attack: one byte a second would keep a connection open for as many seconds as the body has bytes.
-  @Test func aByteNowAndThenIsNotEnough() {
+  @Test func occasionalBytesAreNotEnough() {
     var pace = TransferPace(at: start)
     for second in 1...9 { pace.advance(by: 1, at: start + .seconds(Int64(second))) }
     #expect(deadline(pace) == .seconds(10))
   }
 
-  @Test func bytesAtTheMinimumRateEarnTheirTime() {
+  @Test func bytesAtTheMinimumRateExtendTheTimeout() {
     var pace = TransferPace(at: start)
     for second in 1...100 {
       pace.advance(by: 100, at: start + .seconds(Int64(second)))
@@ -32,7 +32,7 @@ import Testing
   }
 
   /// Attack: nearly the whole body arrives at once, which earns hours at the minimum rate, and then nothing follows.
-  @Test func whatCameQuicklyDoesNotPayForALongPause() {
+  @Test func quickBytesDoNotExtendTheTimeoutOfALaterPause() {
     var pace = TransferPace(at: start)
     pace.advance(by: 16 << 20, at: start + .seconds(1))
     #expect(deadline(pace) == .seconds(11))

@@ -11,7 +11,7 @@ import Testing
 
 /// Requests that wait for new data, on a connection whose other end is the test.
 @Suite struct WaitingTests {
-  @Test func aRequestIsWokenWhereNewsAndPipelinedBytesComeInOneTurn() async throws {
+  @Test func aRequestIsWokenIfNewsAndPipelinedBytesArriveInOneTurn() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/wait")
@@ -51,7 +51,7 @@ import Testing
     #expect(served.isHolding(0))
   }
 
-  @Test func aWokenRequestDoesNotEnterTheRoomAgainToLeaveIt() async throws {
+  @Test func aWokenRequestIsNotRegisteredAgain() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/wait")
@@ -70,7 +70,7 @@ import Testing
     #expect(client.read(through: "now") != nil, "the connection goes on")
   }
 
-  @Test func aRequestWhoseClientIsGoneIsAbandoned() async throws {
+  @Test func aRequestOfADisconnectedClientIsAbandoned() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/wait")
@@ -111,7 +111,7 @@ import Testing
     #expect(served.board.abandoned.current == 1)
   }
 
-  @Test func aRequestWhoseContentNeverComesIsAbandonedWithItsClient() async throws {
+  @Test func aRequestWithoutItsContentIsAbandonedWhenItsClientDisconnects() async throws {
     let served = try ServedApplication()
     let client = served.connect()
     client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
@@ -242,7 +242,7 @@ import Testing
     #expect(client.read(through: "now")?.hasPrefix("HTTP/1.1 200 ") == true, "closed without its response")
   }
 
-  @Test func bodiesThatHoldTooMuchTogetherAreRefusedAtTheirEnd() async throws {
+  @Test func bodiesAboveTheTotalAreRefusedAtTheirEnd() async throws {
     let served = try ServedApplication { $0.pendingBodyBytes = 4 }
     let client = served.connect()
     client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabcdef")

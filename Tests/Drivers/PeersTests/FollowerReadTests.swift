@@ -105,7 +105,7 @@ import Threading
     #expect(ContinuousClock.now - start >= .seconds(2))
   }
 
-  @Test func aPollWithoutACursorIsHeldLikeOthersOnceTheSessionIsRead() async throws {
+  @Test func aPollWithoutACursorIsHeldOnceTheSessionIsRead() async throws {
     let follower = try Follower()
     let poll = try follower.poll("cursor=latest&wait=30s")
     #expect(eventually { follower.requests.calls > 0 })
@@ -127,7 +127,7 @@ import Threading
     #expect(answer.body.contains("push-") && !answer.body.contains("push-3"))
   }
 
-  @Test func aCursorOfATermThatIsNotKnownWaitsForARefresh() async throws {
+  @Test func aCursorOfAnUnknownTermWaitsForARefresh() async throws {
     var follower = try Follower()
     follower.load(1...3)
     follower.begin(2, at: 4)
@@ -156,7 +156,7 @@ import Threading
     #expect(answer.field("Gateway-Gap")?.contains("reason=store") == true && answer.body.contains("push-4"))
   }
 
-  @Test func aCopyThatIsNotCurrentAnswersWhenItIs() async throws {
+  @Test func aReaderOfAnOutdatedCopyWaitsUntilItIsCurrent() async throws {
     let follower = try Follower()
     follower.load(1...3)
     follower.report(.isOutdated)
@@ -169,7 +169,7 @@ import Threading
     #expect(try latest.response().field("Gateway-Cursor") == follower.cursor(1, 4))
   }
 
-  @Test func whileRedisIsAwayReadersGetWhatIsThere() async throws {
+  @Test func whileRedisIsAwayReadersGetTheReceivedPushes() async throws {
     var follower = try Follower()
     follower.requests.seen.withLock { $0.isAway = true }
     #expect(try follower.poll("wait=30s").response().problem == "holder-unavailable")
@@ -211,7 +211,7 @@ import Threading
     #expect(text.contains("push-5") && !text.contains("push-4") && !text.contains("gap"), "\(text)")
   }
 
-  @Test func manyReadersAskOnceASecond() async throws {
+  @Test func manyReadersCauseOneRefreshPerSecond() async throws {
     let follower = try Follower()
     follower.load(1...1)
     let copy = try #require(follower.gateway.slot).copy
@@ -228,7 +228,7 @@ import Threading
     #expect(follower.requests.seen.withLock { [$0.calls, $0.wakes] } == [5, 4])
   }
 
-  @Test func theLagIsThatOfTheNewestPush() async throws {
+  @Test func theLagIsTheAgeOfTheNewestPush() async throws {
     let follower = try Follower()
     follower.load(1...3)
     let copy = try #require(follower.gateway.slot).copy

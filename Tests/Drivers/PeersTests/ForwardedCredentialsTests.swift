@@ -24,7 +24,7 @@ import Testing
   ]
 
   @Test(arguments: operations, [false, true])
-  func aSlowBodyDoesNothingAtTheHolderAfterItsTokenWasRemoved(
+  func aSlowBodyHasNoEffectAtTheHolderAfterItsTokenWasRemoved(
     operation: (method: String, target: String, body: String), isRemoved: Bool
   ) throws {
     let pair = try ForwardingTests.Pair(settings: {
@@ -73,7 +73,7 @@ import Testing
     )
   }
 
-  @Test func onePrincipalCannotTakeTheMemoryOfForwardedRequests() throws {
+  @Test func onePrincipalCannotUseUpTheMemoryOfForwardedRequests() throws {
     let (holder, follower, request) = try pair(.nowhere) { $0.requestBytes = 640 }
     let clients = try (0..<3).map { _ in try follower.connect() }
     clients[0].send(request(Self.token, "/v1/messages", String(repeating: "m", count: 640)))
@@ -90,7 +90,7 @@ import Testing
     #expect(eventually { follower.network.metrics.bytes.current == 0 })
   }
 
-  @Test func onePrincipalCannotTakeTheConnectionsBetweenGateways() throws {
+  @Test func onePrincipalCannotUseUpTheConnectionsBetweenGateways() throws {
     // With one peer, one principal may use 12 of the connections. One further connection remains for other principals.
     let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
     let first = try follower.connect()
@@ -109,7 +109,7 @@ import Testing
 
   /// The first principal has more connections than its share, and waits for more. All other principals together can
   /// open one more connection.
-  @Test func aClientWithLessThanItsShareDoesNotWaitBehindOneWithMore() throws {
+  @Test func aClientBelowItsShareDoesNotWaitBehindAClientAboveIt() throws {
     let (holder, follower, request) = try pair { ($0.connections, $0.patience) = (18, .seconds(30)) }
     let third = "token-of-a-third-client"
     try follower.use(
@@ -138,7 +138,7 @@ import Testing
   }
 
   /// The holder counts queued messages per client, also for clients of the other gateway.
-  @Test func onePrincipalCannotTakeTheQueueOfAllThroughAnotherGateway() throws {
+  @Test func onePrincipalCannotUseUpTheQueueThroughAnotherGateway() throws {
     let pair = try ForwardingTests.Pair(settings: {
       $0.authentication.certificates = [.init(name: "dns:other", scopes: ["send"])]
       $0.session.upstream.outbox.maximumMessages = 16

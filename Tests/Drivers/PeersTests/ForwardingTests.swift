@@ -71,7 +71,7 @@ import WebSocketCodec
     Request("DELETE", "/v1/consumers/c"),
   ]
 
-  @Test func everyRouteRespondsAsWithoutAnotherGateway() throws {
+  @Test func everyRouteRespondsThroughAnotherGatewayAsWithoutIt() throws {
     let (pair, alone) = (try Pair(), try TestGateway())
     for request in Self.requests {
       let expected = try alone.request(request.method, request.target, request.fields, request.body)
@@ -96,7 +96,7 @@ import WebSocketCodec
     #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() })
   }
 
-  @Test func theIdOfAForwardedMessageIsThatOfItsDelivery() throws {
+  @Test func theIdOfAForwardedMessageIdentifiesItsDelivery() throws {
     let pair = try Pair()
     let sent = try pair.follower.request("POST", "/v1/messages", "", "x")
     let path = try #require(sent.field("Location"))
@@ -140,7 +140,7 @@ import WebSocketCodec
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
   }
 
-  @Test func aPeerGetsTheFieldsThatMeanSomethingAndNoOthers() throws {
+  @Test func onlyMeaningfulFieldsAreForwarded() throws {
     let echo = try echo()
     defer { echo.stop() }
     let follower = try TestGateway(.at(echo.address))
@@ -183,7 +183,7 @@ import WebSocketCodec
   /// A box through which the steps of a peer refer to that peer.
   private final class Holder: @unchecked Sendable { var peer: ScriptedPeer? }
 
-  @Test func theFieldsOfAConnectionEndWithIt() throws {
+  @Test func connectionFieldsAreNotForwarded() throws {
     let echo = try echo()
     defer { echo.stop() }
     let follower = try TestGateway(.at(echo.address), settings: { $0.http.origins = ["https://app.example"] })
@@ -194,7 +194,7 @@ import WebSocketCodec
     #expect(answer.field("X-Request-Id") == nil)
   }
 
-  @Test func aBodyIsLimitedWhereTheClientIs() throws {
+  @Test func theGatewayOfTheClientLimitsTheBody() throws {
     let pair = try Pair(settings: { $0.http.limits.bodyBytes = 100_000 })
     let full = String(repeating: "x", count: 100_000)
     #expect(try pair.follower.request("POST", "/v1/messages", "", full).status == 202)
@@ -204,7 +204,7 @@ import WebSocketCodec
     #expect(pair.holder.metric("drawbridge_messages_accepted_total") == 1)
   }
 
-  @Test func aLongHeadFitsWithTheFieldsOfTheGateways() throws {
+  @Test func theLongestHeadFitsTogetherWithTheFieldsOfTheGateways() throws {
     let pair = try Pair(settings: { $0.http.limits.headBytes = 4 * 1024 })
     let long = "Accept: application/json, " + String(repeating: "text/x, ", count: 480) + "text/y\r\n"
     #expect(try pair.follower.request("GET", "/v1/session", long).status == 200)
@@ -296,7 +296,7 @@ import WebSocketCodec
     #expect(log.split(separator: "\n").count == 1 && log.contains("together exceed 614400 bytes"), "\(log)")
   }
 
-  @Test func theLogsOfBothGatewaysHaveOneId() throws {
+  @Test func theLogsOfBothGatewaysHaveTheSameId() throws {
     let pair = try Pair()
     let fields = "X-Request-Id: mine\r\nAccept: text/x\r\n"
     #expect(try pair.follower.request("GET", "/v1/session", fields).text("request_id") == "mine")
@@ -338,7 +338,7 @@ import WebSocketCodec
     #expect(!recognises)
   }
 
-  @Test func oneAddressHasNotAllConnectionsOfGateways() throws {
+  @Test func oneAddressCannotUseUpTheConnectionsOfGateways() throws {
     let gateway = try TestGateway(peerConnections: 4)
     let clients = try (0..<4).map { _ in try gateway.connectAsPeer() }
     #expect(eventually { gateway.metric("drawbridge_http_connections_refused_total") == 1 })
@@ -364,7 +364,7 @@ import WebSocketCodec
     #expect(log.split(separator: "\n").count == 1 && log.contains("\"address\":\"\(holder.peerAddress)\""), "\(log)")
   }
 
-  @Test func requestsAreCountedWhereTheClientIsAndMessagesByTheHolder() throws {
+  @Test func theClientsGatewayCountsRequestsAndTheHolderCountsMessages() throws {
     let pair = try Pair(settings: {
       $0.limits.address.requests = RateLimit(4, per: .hours(1))
       $0.limits.address.messages = RateLimit(2, per: .hours(1))
@@ -403,7 +403,7 @@ import WebSocketCodec
     #expect(answer.status == 200 && answer.body.contains("push"))
   }
 
-  @Test func aRequestWhoseClientIsGoneEndsAtTheHolder() throws {
+  @Test func aRequestOfADisconnectedClientEndsAtTheHolder() throws {
     let pair = try Pair()
     _ = try pair.follower.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
     let client = try pair.follower.connect()

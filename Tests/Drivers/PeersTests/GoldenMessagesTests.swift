@@ -22,7 +22,7 @@ import Testing
   private static let file = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     .deletingLastPathComponent().deletingLastPathComponent().appendingPathComponent("Tests/Golden/peer-messages.txt")
 
-  @Test func theHolderRespondsToRequestsOfAnEarlierGatewayAsThatDid() throws {
+  @Test func theHolderRespondsToRequestsOfAnEarlierVersionAsBefore() throws {
     if ProcessInfo.processInfo.environment["DRAWBRIDGE_WRITE_GOLDEN"] != nil { try write(recorded()) }
     let holder = try TestGateway()
     for message in try messages() {
@@ -33,7 +33,7 @@ import Testing
     }
   }
 
-  @Test func requestsAreForwardedAsAnEarlierGatewayDid() throws {
+  @Test func requestsAreForwardedAsByAnEarlierVersion() throws {
     let messages = try messages()
     let received = ForwardedMessages()
     let peer = try ScriptedPeer { client in

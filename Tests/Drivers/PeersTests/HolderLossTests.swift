@@ -43,7 +43,7 @@ import Upstream
   }
 
   @Test(arguments: Phase.allCases)
-  func whatCanBeRepeatedIsSentToTheNextHolder(phase: Phase) throws {
+  func aRepeatableRequestIsSentToTheNextHolder(phase: Phase) throws {
     let dying = try Self.mortal(phase)
     defer { dying.stop() }
     let next = try TestGateway()
@@ -66,7 +66,7 @@ import Upstream
   }
 
   @Test(arguments: Phase.allCases)
-  func whatMayHaveBeenExecutedIsNotRepeatedIfThatDoesHarm(phase: Phase) throws {
+  func aRequestThatMayHaveBeenExecutedIsNotRepeatedIfThatDoesHarm(phase: Phase) throws {
     let dying = try Self.mortal(phase)
     defer { dying.stop() }
     let next = try ScriptedPeer { client in
@@ -85,7 +85,7 @@ import Upstream
     }
   }
 
-  @Test func aCallIsNotRepeatedBecauseItsConnectionWasKept() throws {
+  @Test func aCallIsNotRepeatedIfItWasSentOnAReusedConnection() throws {
     let peer = try ScriptedPeer { client in
       _ = client.readMessage()
       client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -211,7 +211,7 @@ import Upstream
     }
   }
 
-  @Test func theIdOfAForwardedRequestIsNoKeyOfAClient() throws {
+  @Test func theIdOfAForwardedRequestIsNotAnIdempotencyKey() throws {
     let holder = try TestGateway()
     let id = String(repeating: "a", count: 32)
     _ = try holder.request("POST", "/v1/messages", "Idempotency-Key: \(id)\r\n", "x")
@@ -308,7 +308,7 @@ import Upstream
     #expect(try client.response().problem == "calls-not-configured")
   }
 
-  @Test func aPeerThatHangsCostsItsOwnRequestsOnly() throws {
+  @Test func aHangingGatewayDelaysOnlyItsOwnRequests() throws {
     let hanging = try ScriptedPeer { client in
       _ = client.readMessage()
       _ = client.readToEnd()
@@ -354,7 +354,7 @@ import Upstream
   }
 
   @Test(arguments: [("GET", "/v1/session"), ("POST", "/v1/call?wait=0")])
-  func aHolderThatNeverRespondsCostsLittleMoreThanThePatience(method: String, target: String) throws {
+  func aRequestToASilentHolderEndsSoonAfterItsTimeout(method: String, target: String) throws {
     let hanging = try ScriptedPeer { client in
       _ = client.readMessage()
       _ = client.readToEnd()
@@ -367,7 +367,7 @@ import Upstream
     #expect(method == "GET" ? hanging.connections > 1 : hanging.connections == 1)
   }
 
-  @Test func aHolderThatGivesTheSessionUpStillResponds() throws {
+  @Test func aHolderThatReleasesTheSessionStillResponds() throws {
     let mayRespond = Atomic(false)
     let slow = try ScriptedPeer { client in
       _ = client.readMessage()
@@ -403,7 +403,7 @@ import Upstream
     #expect(try eventually { try pair.follower.isIdle() && pair.holder.isIdle() && next.isIdle() })
   }
 
-  @Test func aSessionThatComesHereServesWhatWaitedForIt() throws {
+  @Test func aSessionThatIsTakenOverServesTheWaitingRequests() throws {
     let gateway = try TestGateway(.nowhere)
     let client = try gateway.connect()
     client.send("POST", "/v1/messages", "", "x")
@@ -417,7 +417,7 @@ import Upstream
 
   // MARK: Limits
 
-  @Test func requestsShareFewConnections() throws {
+  @Test func requestsUseFewConnections() throws {
     let pair = try Pair(limits: { $0.connections = 3 })
     let clients = try (0..<20).map { _ in try pair.follower.connect() }
     for client in clients { client.send("POST", "/v1/messages", "", "x") }
@@ -426,7 +426,7 @@ import Upstream
     #expect(pair.holder.metric("drawbridge_messages_accepted_total") == 20)
   }
 
-  @Test func aRequestWithoutAFreeConnectionEndsInTime() throws {
+  @Test func aRequestWithoutAFreeConnectionEndsAtItsDeadline() throws {
     let pair = try Pair(limits: { ($0.connections, $0.patience) = (1, .milliseconds(300)) })
     _ = try pair.follower.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#)
     let receive = try pair.follower.connect()
@@ -443,7 +443,7 @@ import Upstream
 
   /// If one peer hangs, some connections remain for the other peers. The pool closes idle connections to stay within
   /// its limit.
-  @Test func peersShareTheConnectionsOfALoop() throws {
+  @Test func theConnectionsOfALoopAreDividedAmongGateways() throws {
     let hanging = try ScriptedPeer { client in
       _ = client.readMessage()
       _ = client.readToEnd()
@@ -478,7 +478,7 @@ import Upstream
   /// Carries objects that belong to a loop.
   private final class LoopBox: @unchecked Sendable { var connection: (pool: PeerConnections, client: HTTPClient)? }
 
-  @Test func aFreeConnectionIsThatOfTheRequestThatHasWaited() throws {
+  @Test func aFreeConnectionGoesToTheRequestThatHasWaitedLongest() throws {
     let pair = try Pair(limits: { $0.connections = 1 })
     let (address, box) = (pair.holder.peerAddress, LoopBox())
     _ = try pair.follower.onLoop { api in
@@ -500,7 +500,7 @@ import Upstream
     #expect(try eventually { try pair.follower.isIdle() })
   }
 
-  @Test func whatWaitsForAHolderTakesLimitedMemory() throws {
+  @Test func requestsThatWaitForAHolderTakeLimitedMemory() throws {
     let holder = try TestGateway()
     let follower = try TestGateway(.nowhere, limits: { $0.requestBytes = 10 })
     let first = try follower.connect()
@@ -516,7 +516,7 @@ import Upstream
     #expect(eventually { follower.network.metrics.bytes.current == 0 })
   }
 
-  @Test func manyRequestsLeaveNothingBehind() throws {
+  @Test func manyRequestsLeaveNoState() throws {
     let pair = try Pair()
     let client = try pair.follower.connect()
     for round in 0..<2_000 {

@@ -62,14 +62,14 @@ import UpstreamProtocol
     upstream.deliveryNotifier.notify()
   }
 
-  @Test func theStateOfAMessageOfTheNextTermIsTheNextHolders() throws {
+  @Test func onlyTheNextHolderShowsStatesOfTheNextTerm() throws {
     let next = try takeOver()
     let sent = try next.request("POST", "/v1/messages?ttl=60s", "", "x")
     let answer = try ask(next, "GET", try #require(sent.field("Location")))
     #expect(answer.status == 200 && answer.text("state") == "queued", "\(answer.body)")
   }
 
-  @Test func aFinalStateThatAMessageGetsTooLateIsNotShown() throws {
+  @Test func aFinalStateAfterTheDeadlineIsNotShown() throws {
     let sent = try first.request("POST", "/v1/messages?ttl=60s", "", "x")
     let next = try takeOver()
     try Self.endMessage(at: first)
@@ -77,7 +77,7 @@ import UpstreamProtocol
     #expect(answer.status == 200 && answer.text("state") == "queued", "\(answer.body)")
   }
 
-  @Test(arguments: [false, true]) func aWaitForAStateMovesOnWithNewsThatAreTooLate(isForwarded: Bool) throws {
+  @Test(arguments: [false, true]) func aWaitForAStateMovesToTheNextHolderAfterTheDeadline(isForwarded: Bool) throws {
     let sent = try first.request("POST", "/v1/messages?ttl=60s", "", "x")
     let asked = try isForwarded ? TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) }) : first
     if isForwarded { asked.locate(at: first.peerAddress) }
@@ -97,7 +97,7 @@ import UpstreamProtocol
     #expect(answer.status == 200 && answer.text("state") == "rejected", "\(answer.body)")
   }
 
-  @Test func aSendThatWaitsForAStateShowsNoneThatIsTooLate() throws {
+  @Test func aSendThatWaitsForAStateShowsNoStateAfterTheDeadline() throws {
     let client = try first.connect()
     client.send("POST", "/v1/messages?ttl=60s&until=written&wait=30s", "", "x")
     let held = try first.session()
@@ -109,7 +109,7 @@ import UpstreamProtocol
     _ = next
   }
 
-  @Test func aCursorOfTheNextTermIsNoGap() throws {
+  @Test func aCursorOfTheNextTermIsNotAGap() throws {
     try first.push("1")
     let next = try takeOver()
     try next.push("2")
@@ -121,7 +121,7 @@ import UpstreamProtocol
     #expect((answer.json["messages"] as? [Any])?.isEmpty ?? true, "\(answer.body)")
   }
 
-  @Test func consumersAreTheNextHolders() throws {
+  @Test func onlyTheNextHolderServesConsumersAfterTheDeadline() throws {
     let next = try takeOver()
     #expect(try next.request("PUT", "/v1/consumers/c", "", #"{"share":true}"#).status == 201)
     try next.push("x")
@@ -133,14 +133,14 @@ import UpstreamProtocol
   }
 
   /// If a request was executed in time but its result was read too late, the gateway refuses it as not executed.
-  @Test func aResponseThatWasMadeWhileTheDeadlinePassedIsNotSent() throws {
+  @Test func aResponseThatWasPreparedWhenTheDeadlinePassedIsNotSent() throws {
     // The deadline lies ahead when the request is routed and begun, and has passed when the result is read.
     isInTime.remaining = 3
     let answer = try first.request("GET", "/v1/consumers/none")
     #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
   }
 
-  @Test func theStateOfTheSessionIsNotThatOfAHolder() throws {
+  @Test func afterTheDeadlineTheStateOfTheSessionIsAFollowers() throws {
     isInTime.value = false
     let shown = try first.request("GET", "/v1/session")
     #expect(shown.status == 200 && shown.text("state") == "no-holder", "\(shown.body)")

@@ -255,7 +255,7 @@ import UpstreamProtocol
 
   /// The end of the journal wakes its waiters before the gateway loses the session.
   @Test(arguments: [false, true])
-  func aMessageIsNotRefusedBetweenTheEndOfTheJournalAndTheLoss(isForwarded: Bool) throws {
+  func aMessageIsNotRefusedBetweenTheEndOfTheJournalAndTheLossOfTheSession(isForwarded: Bool) throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)
     let gateway = try isForwarded ? Self.gateway(journal) : first

@@ -6,7 +6,7 @@ import Testing
 @testable import Submissions
 
 @Suite struct BacklogTests {
-  @Test func aBacklogThatIsNeverEmptyFreesWhatWasTaken() {
+  @Test func aBacklogThatIsNeverEmptyReleasesTakenElements() {
     let entry = JournalEntry.push(RandomSession.push(1, size: 1))
     var backlog = SessionBacklog()
     for number in 1...100_000 {

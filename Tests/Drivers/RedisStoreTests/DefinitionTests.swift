@@ -38,7 +38,7 @@ import Testing
     try await gateway.until("away") { _ in !gateway.store.knowsDefinitions }
   }
 
-  @Test func aSessionIsDefinedOnceAndKnownEverywhere() async throws {
+  @Test func aSessionIsDefinedOnceAndKnownToEveryGateway() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
     try await connected(first, second)
@@ -68,7 +68,7 @@ import Testing
     await second.close()
   }
 
-  @Test func aGatewayHoldsOnlySessionsForWhichItHasDescriptors() async throws {
+  @Test func aGatewayTakesOnlySessionsForWhichItHasDescriptors() async throws {
     let server = try await RedisProcess.server()
     let (small, large) = (try TestGateway(server) { $0.createdSessions = 2 }, try TestGateway(server))
     try await connected(small, large)
@@ -88,7 +88,7 @@ import Testing
     await small.close()
   }
 
-  @Test func nothingIsLeftOfASessionThatIsRemovedElsewhere() async throws {
+  @Test func aSessionThatIsRemovedElsewhereLeavesNoState() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
     try await connected(first, second)
@@ -113,7 +113,7 @@ import Testing
   }
 
   /// Both changes are taken when the flight has landed.
-  @Test func nothingIsLeftOfASessionThatWasCreatedAndRemovedDuringAFlight() async throws {
+  @Test func aSessionThatIsCreatedAndRemovedDuringAFlightLeavesNoState() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let (first, second) = (try TestGateway(server), try TestGateway(server, port: proxy.port))
@@ -184,7 +184,7 @@ import Testing
     await gateway.close()
   }
 
-  @Test func aRemovalOfAnotherSessionOfTheNameHasFailed() async throws {
+  @Test func aRemovalFailsIfTheNameBelongsToAnotherSession() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     try await connected(gateway)
@@ -257,7 +257,7 @@ import Testing
   }
 
   /// No holder is left to define it again at the other gateway.
-  @Test func aSessionThatNobodyHoldsIsGoneWhenRedisHasLostIt() async throws {
+  @Test func aSessionWithoutAHolderEndsWhenRedisHasLostIt() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
     try await connected(first, second)
@@ -271,7 +271,7 @@ import Testing
   }
 
   /// The session was removed while its holder could not reach Redis.
-  @Test func aHolderThatWasAwayDoesNotBringASessionBack() async throws {
+  @Test func aHolderThatWasAwayDoesNotRestoreARemovedSession() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let (first, second) = (try TestGateway(server, port: proxy.port), try TestGateway(server))
@@ -298,7 +298,7 @@ import Testing
     _ = try await client.call("HSET", key, "", "00000000000000f1 1", name, text)
   }
 
-  @Test func aRemovalThatAFailoverHasLostIsRepeated() async throws {
+  @Test func aRemovalThatAFailoverLostIsRepeated() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
     try await connected(first, second)
@@ -324,7 +324,7 @@ import Testing
     await second.close()
   }
 
-  @Test func aRemovedSessionThatReturnsDoesNotEndTheNextOneOfItsName() async throws {
+  @Test func aRemovedSessionThatReturnsDoesNotEndItsSuccessor() async throws {
     let server = try await RedisProcess.server()
     let (first, second) = (try TestGateway(server), try TestGateway(server))
     try await connected(first, second)
@@ -347,7 +347,7 @@ import Testing
   }
 
   /// No gateway has acquired the session, because none has room.
-  @Test func aClientWhoseSessionIsNotHeldYetHasAResponseWhenTheGatewayEnds() async throws {
+  @Test func aRequestForASessionWithoutAHolderGetsAResponseWhenTheGatewayEnds() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.createdSessions = 0 }
     try await connected(gateway)
@@ -357,7 +357,8 @@ import Testing
     #expect(try await outcome(request) == .done)
   }
 
-  @Test(arguments: [true, false]) func whatWasLostWithItsConnectionIsSentAgain(isExecuted: Bool) async throws {
+  @Test(arguments: [true, false]) func commandsThatWereLostWithTheConnectionAreSentAgain(isExecuted: Bool) async throws
+  {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port)
@@ -370,7 +371,7 @@ import Testing
     await gateway.close()
   }
 
-  @Test func whatNobodyWaitsForIsNotSent() async throws {
+  @Test func commandsThatNobodyWaitsForAreNotSent() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port)

@@ -13,7 +13,7 @@ import Testing
 
 /// Which commands leave for Redis together.
 @Suite(needsRedis) struct FlightTests {
-  @Test func whatIsNotedFirstIsServedFirst() {
+  @Test func theSessionThatWasAddedFirstIsTakenFirst() {
     var pending = PendingSessions()
     pending.insert("a")
     pending.insert(["b", "a"])
@@ -23,7 +23,7 @@ import Testing
       pending.count == 2 && pending.takeFirst() == "b" && pending.takeFirst() == "a" && pending.takeFirst() == nil)
   }
 
-  @Test func turnsAreLimitedAndGivenInOrder() {
+  @Test func turnsAreLimitedAndInOrder() {
     var turns = LimitedTurns(limit: 2)
     let begun = ["a", "b", "a", "c", "d"].map { turns.begin($0) }
     #expect(begun == [true, true, true, false, false] && !turns.hasRoom && turns.next().isEmpty)
@@ -78,7 +78,7 @@ import Testing
 
   /// A log with a missing entry is read once more from the beginning, since pushes may have been dropped during the
   /// read. After that, flights are for other sessions.
-  @Test func aFollowerDoesNotReadADamagedLogWithoutEnd() async throws {
+  @Test func aFollowerStopsReadingADamagedLog() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     try await gateway.becomeHolder()

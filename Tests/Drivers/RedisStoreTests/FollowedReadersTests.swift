@@ -31,7 +31,7 @@ import Testing
     await second.close()
   }
 
-  @Test func aCopyIsOutdatedWhileTheConnectionIsDownAndWhenNobodyFollows() async throws {
+  @Test func aCopyIsOutdatedWithoutAConnectionOrAFollower() async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let (first, second) = (try TestGateway(server), try TestGateway(server, port: proxy.port))
@@ -51,7 +51,7 @@ import Testing
   }
 
   /// A reader may ask for the session just when this gateway has become its holder.
-  @Test func aSessionThatIsHeldIsNotFollowed() async throws {
+  @Test func aHolderDoesNotFollowItsOwnSession() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     gateway.store.follow("s")
@@ -70,7 +70,7 @@ import Testing
   }
 
   /// A push and the gap after it may be written again in one entry. The entry has the same id as before.
-  @Test func aGapThatWasWrittenWithAPushAgainIsRead() async throws {
+  @Test func aGapThatIsWrittenAgainWithAPushIsRead() async throws {
     let server = try await RedisProcess.server()
     let times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
     let holder = try TestGateway(server) { $0.times = times }

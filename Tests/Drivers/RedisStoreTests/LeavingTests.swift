@@ -84,7 +84,7 @@ import Testing
     await gateway.close()
   }
 
-  @Test func nothingIsKeptOfASessionThatIsNotUsed() async throws {
+  @Test func anUnusedSessionLeavesNoState() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     let client = try TestClient(server)

@@ -39,7 +39,7 @@ import Dialing
     await gateway.close()
   }
 
-  @Test func whatWasAcknowledgedSurvivesTheDeathOfTheProcess() async throws {
+  @Test func acknowledgedEntriesSurviveTheDeathOfTheProcess() async throws {
     let server = try await RedisProcess.server()
     var writer = RandomSession(seed: 9, opensTerms: false)
     var gateway = try TestGateway(server)
@@ -57,7 +57,7 @@ import Dialing
     await gateway.close()
   }
 
-  @Test func manyChangesAreReplacedByTheState() async throws {
+  @Test func manyEntriesAreReplacedByTheState() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     try await gateway.becomeHolder()
@@ -72,7 +72,7 @@ import Dialing
     await next.close()
   }
 
-  @Test func droppedPushesLeaveRedis() async throws {
+  @Test func droppedPushesAreDeletedInRedis() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     try await gateway.becomeHolder()
@@ -110,7 +110,7 @@ import Dialing
   }
 
   /// As after a newer version has been the holder.
-  @Test func aSessionOfANewerFormatIsLeftToOthers() async throws {
+  @Test func aGatewayDoesNotTakeASessionOfANewerFormat() async throws {
     let server = try await RedisProcess.server()
     let first = try TestGateway(server)
     try await first.becomeHolder()
@@ -153,7 +153,7 @@ import Dialing
 
   /// Such an entry is a bug. Redis gets no part of a write that contains it, so earlier entries in the same write are
   /// lost, too.
-  @Test func anEntryThatDoesNotFollowEndsTheTermAndWhatIsLostIsNotStored() async throws {
+  @Test func anEntryThatDoesNotFollowEndsTheTermAndIsNotStored() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     let journal = try await gateway.becomeHolder().journal
@@ -175,7 +175,7 @@ import Dialing
 
   // MARK: Several gateways
 
-  @Test func ofTwoGatewaysOneHoldsASessionAndTheOtherTakesItAtOnceWhenItIsReleased() async throws {
+  @Test func aReleasedSessionIsTakenAtOnceByTheOtherGateway() async throws {
     let server = try await RedisProcess.server()
     // Longer than the test runs.
     let times = TenureTimes(lease: .minutes(10))
@@ -194,7 +194,7 @@ import Dialing
     await second.close()
   }
 
-  @Test func aGatewayThatMayNotHoldASessionKnowsWhoDoes() async throws {
+  @Test func aGatewayThatIsNotTheHolderKnowsTheHolder() async throws {
     let server = try await RedisProcess.server()
     let (first, observer) = (try TestGateway(server) { $0.address = "a:1" }, try TestGateway(server))
     try await first.becomeHolder()
@@ -239,7 +239,7 @@ import Dialing
     await first.close()
   }
 
-  @Test func ofGatewaysThatCompeteOneHoldsASession() async throws {
+  @Test func oneOfCompetingGatewaysBecomesTheHolder() async throws {
     let server = try await RedisProcess.server()
     var gateways = try (0..<3).map { _ in try TestGateway(server) }
     for (index, gateway) in gateways.enumerated() {
@@ -268,7 +268,7 @@ import Dialing
 
   // MARK: Failures of Redis
 
-  @Test func aShortStopOfRedisIsNotNoticed() async throws {
+  @Test func aShortStopOfRedisHasNoEffect() async throws {
     let server = try await RedisProcess.server()
     // Long enough that a busy machine does not end it.
     let times = TenureTimes(lease: .seconds(60))
@@ -286,7 +286,7 @@ import Dialing
     await gateway.close()
   }
 
-  @Test func aLongStopOfRedisClosesTheSessionAndLosesNothing() async throws {
+  @Test func aLongStopOfRedisClosesTheSessionWithoutLoss() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     let journal = try await gateway.becomeHolder().journal
@@ -326,7 +326,8 @@ import Dialing
   }
 
   /// Dropped pushes are not written again. Readers of the log and the next holder find where it continues.
-  @Test(arguments: [40, 50] as [UInt64]) func whatRedisHasLostMayHaveBeenDroppedMeanwhile(dropped: UInt64) async throws
+  @Test(arguments: [40, 50] as [UInt64]) func pushesThatRedisLostMayHaveBeenDroppedMeanwhile(dropped: UInt64)
+    async throws
   {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
@@ -366,7 +367,7 @@ import Dialing
   }
 
   /// The connection ends together with a command. The holder cannot know whether the command was executed.
-  @Test(arguments: [true, false]) func lostCommandsDoNotDoubleOrLoseAnything(isExecuted: Bool) async throws {
+  @Test(arguments: [true, false]) func lostCommandsNeitherDuplicateNorLoseEntries(isExecuted: Bool) async throws {
     let server = try await RedisProcess.server()
     let proxy = try TestProxy(to: server.port)
     let gateway = try TestGateway(server, port: proxy.port) {
@@ -396,7 +397,7 @@ import Dialing
 
   // MARK: Limits
 
-  @Test func manyPendingBytesPauseAndRefuse() async throws {
+  @Test func manyPendingBytesPauseReadingAndRefuseMessages() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(60), margin: .seconds(1)) }
     let journal = try await gateway.becomeHolder().journal
@@ -422,7 +423,7 @@ import Dialing
 
   // MARK: Followers
 
-  @Test func aFollowerHasTheLogThroughChangesOfTheHolder() async throws {
+  @Test func aFollowerKeepsTheLogWhenTheHolderChanges() async throws {
     let server = try await RedisProcess.server()
     let follower = try TestGateway(server)
     var holder = try TestGateway(server)
@@ -469,7 +470,7 @@ import Dialing
   }
 
   /// The follower has seen entries that a failover loses. It must drop them.
-  @Test func aFollowerDropsWhatAFailoverHasLost() async throws {
+  @Test func aFollowerDropsPushesThatAFailoverLost() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let proxy = try TestProxy(to: primary.port)
     let follower = try TestGateway(primary, port: proxy.port)
@@ -530,7 +531,7 @@ import Dialing
   }
 
   /// Sentinel makes the old primary a replica only seconds after it has promoted the other server.
-  @Test func aPlannedFailoverIsFollowedAtOnce() async throws {
+  @Test func gatewaysFollowAPlannedFailoverAtOnce() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: primary)
     let sentinel = try await RedisProcess.sentinel(of: primary.port)
@@ -610,7 +611,7 @@ import Dialing
 
   // MARK: WAIT
 
-  @Test func withoutAReplicaThatIsRequiredNothingIsStored() async throws {
+  @Test func withoutARequiredReplicaNothingIsStored() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let gateway = try TestGateway(primary) {
       $0.times = TenureTimes(lease: .seconds(30), margin: .seconds(1))
@@ -660,7 +661,7 @@ import Dialing
     for gateway in [third, second, first] { await gateway.close() }
   }
 
-  @Test func theDeadlineIsNoticedAlsoIfItsTimerFiresBeforeIt() async throws {
+  @Test func theDeadlineAppliesEvenIfItsTimerFiresEarly() async throws {
     let server = try await RedisProcess.server()
     // Only one heartbeat is sent. The loop is busy between it and the setting of the timer.
     let gateway = try TestGateway(server) {
@@ -676,7 +677,7 @@ import Dialing
     gateway.kill()
   }
 
-  @Test func aFollowerIsNotShownWhatAFailoverCanLose() async throws {
+  @Test func aFollowerShowsNoPushThatAFailoverCanLose() async throws {
     let primary = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: primary)
     let change: (inout RedisStoreSettings) -> Void = {

@@ -47,7 +47,7 @@ enum TestEngine: Sendable {
     await gateway.close()
   }
 
-  @Test(arguments: Kind.available) func whatIsOnItsWayWhenTheConnectionEndsIsStoredOnce(kind: Kind) async throws {
+  @Test(arguments: Kind.available) func commandsInFlightWhenTheConnectionEndsAreStoredOnce(kind: Kind) async throws {
     let engine = try await kind.start()
     let gateway = try TestGateway(engine)
     try await gateway.becomeHolder()
@@ -88,7 +88,7 @@ enum TestEngine: Sendable {
     await second.close()
   }
 
-  @Test(arguments: Kind.available) func manyChangesAreReplacedByTheStateOfTheSession(kind: Kind) async throws {
+  @Test(arguments: Kind.available) func manyEntriesAreReplacedByTheStateOfTheSession(kind: Kind) async throws {
     let engine = try await kind.start()
     let gateway = try TestGateway(engine)
     try await gateway.becomeHolder()

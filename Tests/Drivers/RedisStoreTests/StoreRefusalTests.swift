@@ -33,7 +33,7 @@ import Testing
   }
 
   /// A Redis that refuses for a short time and is then lost counts as unreachable.
-  @Test func aRedisThatRefusesAndIsLostIsAFailure() async throws {
+  @Test func aRedisThatRefusesAndDisconnectsIsAFailure() async throws {
     let server = try await RedisProcess.server { _, _ in ["--repl-diskless-sync-delay", "0"] }
     let replica = try await RedisProcess.replica(of: server)
     let proxy = try TestProxy(to: server.port)
@@ -56,7 +56,7 @@ import Testing
   }
 
   /// A name whose look-up Redis has refused may exist.
-  @Test func aNameThatRedisRefusesToLookUpIsNotOneThatDoesNotExist() async throws {
+  @Test func aRefusedLookUpOfANameIsNotAMissingSession() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server)
     try await gateway.becomeHolder()
@@ -70,7 +70,7 @@ import Testing
     gateway.kill()
   }
 
-  @Test func oneClientCannotTakeTheLookUpsOfAll() async throws {
+  @Test func oneClientCannotUseUpTheLookUpsOfNames() async throws {
     let server = try await RedisProcess.server()
     let gateway = try TestGateway(server) { $0.times = TenureTimes(lease: .seconds(600)) }
     try await gateway.becomeHolder()
@@ -85,7 +85,7 @@ import Testing
     gateway.kill()
   }
 
-  @Test func aRedisThatRefusesToWaitIsAFailureWithThatReason() async throws {
+  @Test func aRedisThatRefusesWAITIsAFailureWithThisReason() async throws {
     let server = try await RedisProcess.server()
     _ = try await TestClient(server).call("ACL", "SETUSER", "default", "-wait")
     let gateway = try TestGateway(server) { $0.waitReplicas = 1 }
@@ -96,7 +96,7 @@ import Testing
     gateway.kill()
   }
 
-  @Test func aRefusalThatDoesNotLastIsNoFailure() {
+  @Test func aShortRefusalIsNotAFailure() {
     var refusals = StoreRefusals()
     for time in stride(from: 0, to: 2000, by: 500) as StrideTo<Int64> {
       let isFailure = refusals.refused(.error("OOM"), at: at(time))
@@ -111,7 +111,7 @@ import Testing
   }
 
   /// A full Redis accepts heartbeats. A Redis whose replicas are back accepts everything.
-  @Test func aHeartbeatEndsAShortageAndNoError() {
+  @Test func aHeartbeatEndsAShortageOfMemoryAndNoOtherError() {
     var refusals = StoreRefusals()
     _ = refusals.refused(.error("OOM"), at: at(0))
     refusals.succeeded(hasEntries: false)

@@ -29,7 +29,7 @@ import Threading
     ("-MASTERDOWN x\r\n", "refused: MASTERDOWN x", "Redis replied 'MASTERDOWN x'"),
     ("-LOADING x\r\n", "refused: LOADING x", "Redis replied 'LOADING x'"),
   ])
-  func whatIsNoReplyEndsTheConnection(text: String, outcome: String, ending: String) async throws {
+  func anInvalidReplyEndsTheConnection(text: String, outcome: String, ending: String) async throws {
     let server = try ScriptedRedis { $0[0] == "GET" ? .send(text) : nil }
     let result = try await get(from: server)
     #expect(result.outcome == outcome && result.ending.hasPrefix(ending), "\(result)")
@@ -49,7 +49,7 @@ import Threading
     }
   }
 
-  @Test func aReplyThatIsCutIsLost() async throws {
+  @Test func anIncompleteReplyIsLost() async throws {
     let server = try ScriptedRedis { $0[0] == "GET" ? .close : nil }
     let result = try await get(from: server)
     #expect(result.outcome == "lost" && result.ending == "the server closed the connection", "\(result)")

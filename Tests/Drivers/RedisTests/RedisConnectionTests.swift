@@ -26,7 +26,7 @@ import Threading
     #expect(await run.call("PUBLISH", "c", "m") == ":0")
   }
 
-  @Test func tenThousandCommandsAreAnsweredInTheirOrder() async throws {
+  @Test func tenThousandCommandsGetTheirRepliesInOrder() async throws {
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server))
     try await run.untilReady()
@@ -57,7 +57,7 @@ import Threading
     #expect(await run.call("GET", "key") == value)
   }
 
-  @Test func unansweredCommandsAreLimitedInNumberAndBytes() async throws {
+  @Test func commandsWithoutRepliesAreLimitedInNumberAndBytes() async throws {
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server))
     try await run.untilReady()
@@ -144,7 +144,7 @@ import Threading
     #expect(try await stranger.ending().contains("TLS: "))
   }
 
-  @Test func scriptsAreLoadedAndNamedByTheirDigest() async throws {
+  @Test func scriptsAreLoadedAndCalledByTheirDigest() async throws {
     let server = try await RedisProcess.server()
     let script = RedisScript("return {KEYS[1], ARGV[1], redis.call('INCR', KEYS[1])}")
     let digest = String(decoding: script.digest, as: UTF8.self)
@@ -161,7 +161,7 @@ import Threading
     #expect(await next.call("EVALSHA", digest, "1", "k", "a") == "[k a :2]")
   }
 
-  @Test func aReplicaIsRefusedAndOneThatAPrimaryBecomesEndsTheConnection() async throws {
+  @Test func aReplicaIsRefusedAndAPrimaryThatBecomesOneEndsTheConnection() async throws {
     let primary = try await RedisProcess.server()
     let other = try await RedisProcess.server { _, _ in ["--replicaof", "127.0.0.1", "\(primary.port)"] }
     let refused = try ConnectionRun(to: RedisEndpoint(other))
@@ -197,7 +197,7 @@ import Threading
     #expect(await run.call("WAIT", "1", "10") == ":0")
   }
 
-  @Test func anAddressWithoutServerIsReported() async throws {
+  @Test func anAddressWithoutAServerIsReported() async throws {
     let run = try ConnectionRun(to: RedisEndpoint("redis://user:hunter2@127.0.0.1:1"))
     let ending = try await run.ending()
     #expect(ending.hasPrefix("127.0.0.1:1: connect") && !ending.contains("hunter2"), "\(ending)")
@@ -225,7 +225,7 @@ import Threading
     #expect(await run.call("PING") == "notReady")
   }
 
-  @Test func aServerThatDiesLosesWhatIsUnanswered() async throws {
+  @Test func aServerThatDiesLosesCommandsWithoutReplies() async throws {
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server))
     try await run.untilReady()
@@ -240,7 +240,7 @@ import Threading
     #expect(try await run.ending().isEmpty == false)
   }
 
-  @Test func closingLosesWhatIsUnansweredAndReportsNothing() async throws {
+  @Test func closingLosesCommandsWithoutRepliesAndReportsNoError() async throws {
     let server = try await RedisProcess.server()
     let run = try ConnectionRun(to: RedisEndpoint(server))
     try await run.untilReady()
@@ -279,7 +279,7 @@ import Threading
     #expect(await run.call("PING") == "notReady", "no command on this connection")
   }
 
-  @Test func subscribingToManyChannelsTakesOneStart() async throws {
+  @Test func manySubscriptionsAreMadeInOneStart() async throws {
     let server = try await RedisProcess.server()
     let channels = (0..<20_000).map { "n:\($0)" }
     let run = try ConnectionRun(to: RedisEndpoint(server)) { $0.purpose = .subscriptions(channels) }

@@ -52,7 +52,7 @@ import Testing
   }
 
   /// During a failover, a Sentinel may still report the old primary, which is already a replica.
-  @Test func anAddressIsAskedForAgainUntilItIsThatOfAPrimary() async throws {
+  @Test func theAddressIsRequestedAgainUntilItIsAPrimary() async throws {
     let primary = try ScriptedRedis { _ in nil }
     let replica = try ScriptedRedis {
       $0 == ["INFO", "replication"]
@@ -83,7 +83,7 @@ import Testing
     for server in [primary, replica, sentinel, other] { server.stop() }
   }
 
-  @Test func aSentinelThatDoesNotReplyIsPassedOver() async throws {
+  @Test func aSentinelThatDoesNotReplyIsSkipped() async throws {
     let primary = try ScriptedRedis { _ in nil }
     let stalled = try ScriptedRedis { _ in .stall }
     let mute = try ScriptedRedis { command in

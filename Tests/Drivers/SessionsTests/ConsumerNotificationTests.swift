@@ -55,7 +55,7 @@ import Testing
     return settings
   }
 
-  @Test func theConsumersOfAllCreatedSessionsHaveATotal() throws {
+  @Test func theConsumersOfAllCreatedSessionsHaveACommonLimit() throws {
     // Each consumer has 612 bytes and its name.
     let budget = RetentionBudget(consumerBytes: 64 * 1_000)
     var settings = ConsumerSettings()

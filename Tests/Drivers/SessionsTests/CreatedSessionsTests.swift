@@ -114,14 +114,14 @@ import WebSocketCodec
     guard case .noDescriptors(1)? = fixture.refusal("2") else { Issue.record("there is no limit"); return }
   }
 
-  @Test func noneIsCreatedDuringAShutdown() throws {
+  @Test func noSessionIsCreatedDuringAShutdown() throws {
     let fixture = try Fixture()
     defer { fixture.end() }
     fixture.directory.shutDown(flushWithin: .zero) {}
     guard case .notRunning? = fixture.refusal("1") else { Issue.record("it was created"); return }
   }
 
-  @Test func everythingThatWaitsEndsWithTheSession() async throws {
+  @Test func allHeldRequestsEndWithTheSession() async throws {
     let fixture = try Fixture()
     defer { fixture.end() }
     let session = try fixture.create("1")
@@ -149,7 +149,7 @@ import WebSocketCodec
   }
 
   /// A loop that is alive refers to its timers, signals and tasks.
-  @Test func aClosedSessionLeavesNothing() async throws {
+  @Test func aClosedSessionLeavesNoState() async throws {
     let fixture = try Fixture()
     defer { fixture.end() }
     weak var session: Session?
@@ -186,7 +186,7 @@ import WebSocketCodec
     #expect(sessions.filter { $0.loop == 0 }.count == 2)
   }
 
-  @Test func metricsAreSumsThatNeverFall() async throws {
+  @Test func metricsAreSumsThatNeverDecrease() async throws {
     let fixture = try Fixture()
     defer { fixture.end() }
     let sessions = try ["a", "b"].map { try fixture.create($0) }
@@ -223,7 +223,7 @@ import WebSocketCodec
   }
 
   /// Clients decide how many sessions there are.
-  @Test func theTotalHoldsForSessionsWithOnePushEach() async throws {
+  @Test func theTotalAppliesToSessionsWithOnePushEach() async throws {
     let budget = RetentionBudget(limit: 1 << 20)
     let fixture = try Fixture(budget: budget)
     defer { fixture.end() }
@@ -281,7 +281,7 @@ import WebSocketCodec
     try await until { !budget.isTrimRequested }
   }
 
-  @Test func whoFindsAPartClosedFindsTheSessionClosed() async throws {
+  @Test func aClosedPartMeansThatTheSessionIsClosed() async throws {
     let fixture = try Fixture(loops: 1)
     defer { fixture.end() }
     let now = ProcessInformation.monotonicTime()
@@ -309,7 +309,7 @@ import WebSocketCodec
     return ConcurrentInbox(epoch: Epoch(using: &generator), retention: Retention(), budget: budget)
   }
 
-  @Test func countsWhatAReloadDrops() {
+  @Test func countsPushesThatAReloadDrops() {
     let budget = RetentionBudget()
     let inbox = inbox(budget)
     let now = ProcessInformation.monotonicTime()
@@ -346,14 +346,14 @@ import WebSocketCodec
       ([10, 20, 30], 60, nil), ([], 0, nil), ([100], 64, 63), ([10, 100, 100], 128, 58), ([50, 50, 50], 128, 42),
       ([1, 2, 200], 128, 123),
     ] as [([Int], Int, Int?)])
-  func cutsTheLargestToOneLevel(sizes: [Int], limit: Int, level: Int?) {
+  func reducesTheLargestSessionsToOneSize(sizes: [Int], limit: Int, level: Int?) {
     #expect(RetentionBudget.level(of: sizes, limit: limit) == level)
     guard let level else { return }
     #expect(sizes.reduce(0) { $0 + min($1, level) } <= limit)
   }
 
   /// A reload can drop a million pushes. The bytes that it frees must not count any more.
-  @Test func followsWhatOtherLimitsDrop() throws {
+  @Test func countsPushesThatOtherLimitsDrop() throws {
     let budget = RetentionBudget()
     var generator = SystemRandomNumberGenerator()
     let inbox = ConcurrentInbox(

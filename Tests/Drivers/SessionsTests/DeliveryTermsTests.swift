@@ -21,7 +21,7 @@ import Testing
     terms.read(Array("d-000000000abc.\(id)".utf8).span)?.isLost
   }
 
-  @Test func anIdOfALaterNumberThanItsTermIssuedIsLost() throws {
+  @Test func anIdAboveTheLastOfItsTermIsLost() throws {
     let terms = try terms([1, 2])
     #expect(isLost("1.10", terms) == false && isLost("2.11", terms) == false)
     #expect(isLost("1.11", terms) == true)
@@ -30,14 +30,14 @@ import Testing
   }
 
   /// Two gateways have begun a term with the same counter, and the store has lost the entries of one of them.
-  @Test func anIdOfATermThatASharedSessionLacksIsLost() throws {
+  @Test func anIdOfATermThatASharedSessionDoesNotHaveIsLost() throws {
     let terms = try terms([1 << 32 | 5, 2 << 32 | 5])
     #expect(isLost("\(1 << 32 | 5).10", terms) == false)
     for unknown in [1 << 32 | 6, 2 << 32 | 4, 3 << 32] { #expect(isLost("\(unknown).3", terms) == true) }
   }
 
   /// A process that ends repeatedly begins many terms while a message is queued.
-  @Test func anIdOfATermBeforeThoseThatAreKeptIsNotLost() throws {
+  @Test func anIdOfATermBeforeTheRememberedTermsIsNotLost() throws {
     let terms = try terms((1...70).map { $0 << 32 | 5 })
     // The oldest term that is kept is the seventh.
     #expect(isLost("\(1 << 32 | 5).10", terms) == false && isLost("\(6 << 32 | 5).60", terms) == false)
@@ -46,7 +46,7 @@ import Testing
   }
 
   /// The first term after an upgrade follows a term of an earlier version.
-  @Test func aTermWithRandomBitsFollowsOneWithoutThem() throws {
+  @Test func aTermWithRandomBitsFollowsATermWithoutThem() throws {
     let next = JournalTerm.number(after: 5, random: 7)
     #expect(next == 6 << 32 | 7 && JournalTerm.number(after: next, random: 3) == 7 << 32 | 3)
     let terms = try terms([4, 5, next])

@@ -149,7 +149,7 @@ import Testing
   }
 
   @Test(arguments: 0..<40 as Range<UInt64>)
-  func readersOfACopyMissNothing(seed: UInt64) throws {
+  func readersOfACopyMissNoPush(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)
     var origin = Origin(seed: seed)
     origin.begin()
@@ -204,7 +204,7 @@ import Testing
     #expect(inbox.read(after: start, limit: 9, maxBytes: .max).messages.map(\.sequence) == [3])
   }
 
-  @Test func theCopyHasItsOwnLimitsAndCountsInTheBudget() throws {
+  @Test func theCopyHasItsOwnLimitsAndCountsTowardsTheTotal() throws {
     var origin = Origin(seed: 1)
     origin.begin()
     for _ in 0..<10 { origin.push() }

@@ -144,7 +144,7 @@ import WebSocketCodec
   private static var cuts: Int { seeds == 1 ? 4 : 10 }
 
   @Test(arguments: [StoreSettings.Sync.always, .interval], 1...seeds)
-  func whatASessionHasAcknowledgedSurvivesAPowerFailure(sync: StoreSettings.Sync, seed: UInt64) async throws {
+  func entriesThatASessionHasAcknowledgedSurviveAPowerFailure(sync: StoreSettings.Sync, seed: UInt64) async throws {
     let upstream = try DemoUpstream(tickEvery: .milliseconds(7))
     defer { upstream.stop() }
     let folder = try Folder()

@@ -44,7 +44,7 @@ import WebSocketCodec
 
   /// The hash of this name is the largest integer, and `market` is in the last slot, so the look-up continues in the
   /// first slot.
-  @Test func continuesInTheFirstSlotAfterTheLast() throws {
+  @Test func continuesInTheFirstSlotAfterTheLastSlot() throws {
     #expect(find("E6E1CFYz6UAKvhS2p8BFbNUz", in: try directory("market")) == nil)
   }
 

@@ -179,7 +179,7 @@ import Webhooks
     try await fixture.eventually("the push is delivered") { receiver.pushes == ["1", "2"] }
   }
 
-  @Test func nothingIsLeftOfWebhooksWhoseSessionIsLost() async throws {
+  @Test func webhooksOfALostSessionLeaveNoState() async throws {
     let receiver = try WebhookReceiver()
     defer { receiver.stop() }
     let fixture = try SharedSessionFixture(webhooks: [try webhook("hook", receiver), try webhook("other", receiver)])
@@ -198,7 +198,7 @@ import Webhooks
     }
   }
 
-  @Test func settingsThatAreReadAgainAreThoseOfTheNextHolder() async throws {
+  @Test func theNextHolderUsesReloadedSettings() async throws {
     let receiver = try WebhookReceiver()
     defer { receiver.stop() }
     let fixture = try SharedSessionFixture()
@@ -231,7 +231,7 @@ import Webhooks
     #expect(try fixture.session.upstream.isOnDemand.load(ordering: .relaxed))
   }
 
-  @Test func aCopyThatWasBegunBeforeAReloadHasTheNewLimits() throws {
+  @Test func aCopyThatBeganBeforeAReloadHasTheNewLimits() throws {
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }
     fixture.becomeHolder()

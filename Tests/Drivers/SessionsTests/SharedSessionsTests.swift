@@ -36,7 +36,7 @@ import WebSocketCodec
     return .push(message.stored(time: ProcessInformation.wallClockMilliseconds()))
   }
 
-  @Test func aSessionIsHeldThenFollowedThenHeldAgain() async throws {
+  @Test func aGatewayIsHolderThenFollowerThenHolderAgain() async throws {
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }
     fixture.becomeHolder()
@@ -96,7 +96,7 @@ import WebSocketCodec
     #expect(!followed.inbox.hasNewData(after: try followed.inbox.resolve(.cursor(cursor), now: now)))
   }
 
-  @Test func aReaderOfAnUnknownSessionThatIsClosedWaitsNoLonger() throws {
+  @Test func aReaderOfAnUnknownSessionEndsWhenItIsClosed() throws {
     let fixture = try SharedSessionFixture()
     defer { fixture.end() }
     let session = try fixture.session
@@ -143,7 +143,7 @@ import WebSocketCodec
     #expect(try Self.texts(fixture.session.inbox).count == 1)
   }
 
-  @Test func theSocketOfALostSessionIsClosedWithoutAHandshake() async throws {
+  @Test func theSocketOfALostSessionIsClosedWithoutAClosingHandshake() async throws {
     let fixture = try SharedSessionFixture { $0.session.limits.closing = .minutes(5) }
     defer { fixture.end() }
     fixture.becomeHolder()

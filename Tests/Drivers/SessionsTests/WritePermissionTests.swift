@@ -59,7 +59,7 @@ import UpstreamSession
     #expect(relay.seen.bytes > bytes)
   }
 
-  @Test func aSessionThatIsLostWritesNothingMore() async throws {
+  @Test func aLostSessionWritesNothing() async throws {
     let server = try DemoUpstream(tickEvery: .hours(1))
     defer { server.stop() }
     let relay = try RecordingRelay(to: server.address)

@@ -10,7 +10,7 @@ import UpstreamSession
 
 /// Sessions with an `UpstreamProtocol` other than `PlainProtocol`.
 @Suite(.serialized) struct ApplicationProtocolTests {
-  @Test func oneMessageMayBeSentAsSeveral() async throws {
+  @Test func oneMessageMayBeSentAsSeveralFrames() async throws {
     let upstream = try ScriptedUpstream(.listen)
     let session = try SessionFixture(upstream.url, protocol: TwoPartProtocol())
     session.post("hello")
@@ -45,7 +45,7 @@ import UpstreamSession
     }
   }
 
-  @Test func messagesAreEncodedAndItsOwnPingsConfirmThem() async throws {
+  @Test func messagesAreEncodedAndThePingsOfTheProtocolConfirmThem() async throws {
     let upstream = try ScriptedUpstream(.echo)
     let session = try Self.session(with: upstream)
     session.post("hello")
@@ -57,7 +57,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func theServerSaysHowOftenAHeartbeatIsSent() async throws {
+  @Test func theServerSetsTheIntervalOfHeartbeats() async throws {
     let upstream = try ScriptedUpstream(.echo)
     let session = try Self.session(with: upstream)
     try await session.until("heartbeats are sent") { session.handle.metrics.sentHeartbeats.total >= 2 }
@@ -66,7 +66,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func theServerEndsTheConnectionInOrder() async throws {
+  @Test func aCloseOfTheServerEndsTheConnectionCleanly() async throws {
     let upstream = try ScriptedUpstream(.echo)
     let session = try Self.session(with: upstream)
     session.post("?,bye")

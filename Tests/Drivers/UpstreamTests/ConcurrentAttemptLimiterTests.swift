@@ -64,7 +64,7 @@ import WebSocketCodec
 
   /// A client chooses the requests that the upstream responds to, so the wait in a response must not apply to other
   /// clients.
-  @Test func oneClientHoldsNoHostForAnother() async throws {
+  @Test func aPauseForOneClientDoesNotDelayAnotherClient() async throws {
     let upstream = try ScriptedUpstream(.answer(Self.wait), .echo)
     let attemptLimiter = ConcurrentAttemptLimiter()
     let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "a")
@@ -78,7 +78,7 @@ import WebSocketCodec
     upstream.stop()
   }
 
-  @Test func aSessionThatEndsWhileItWaitsReturnsItsTime() async throws {
+  @Test func aSessionThatEndsWhileItWaitsReturnsItsReservedTime() async throws {
     let upstream = try ScriptedUpstream(.echo)
     var limits = AttemptLimits()
     limits.burst = 1
@@ -99,7 +99,7 @@ import WebSocketCodec
   }
 
   /// The replacement of a connection is delayed, and then no client needs the session any more.
-  @Test func aSessionThatBecomesIdleReturnsItsTime() async throws {
+  @Test func aSessionThatBecomesIdleReturnsItsReservedTime() async throws {
     let upstream = try ScriptedUpstream(.echo)
     var limits = AttemptLimits()
     limits.burst = 1
@@ -131,7 +131,7 @@ import WebSocketCodec
 
   private struct NoTicket: Error {}
 
-  @Test func anAttemptThatHangsKeepsItsPlaceUntilItIsCancelled() async throws {
+  @Test func aHangingAttemptCountsUntilItIsCancelled() async throws {
     let upstream = try ScriptedUpstream(.silence, .echo)
     var limits = AttemptLimits()
     limits.concurrent = 1
@@ -160,7 +160,7 @@ import WebSocketCodec
   }
 
   /// Every outcome of an attempt frees its place: after many of each, another attempt is still possible.
-  @Test func everyOutcomeOfAnAttemptFreesItsPlace() async throws {
+  @Test func everyOutcomeOfAnAttemptEndsItsCount() async throws {
     let upstream = try ScriptedUpstream(
       .reset, .answer(""), .answer("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),
       .upgradeThenSend([0xFF]),

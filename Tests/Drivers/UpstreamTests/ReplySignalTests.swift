@@ -52,7 +52,7 @@ import WebSocketCodec
     #expect(session.handle.guarded.withLock { $0.outbox.isEmpty })
   }
 
-  @Test func theLateCallsOfAllCreatedSessionsHaveATotal() throws {
+  @Test func theLateCallsOfAllCreatedSessionsHaveACommonLimit() throws {
     // Each client's share is 500 bytes: one call with a reply.
     let total = LateCallTotal(limit: 32_000)
     var sessions: [UndrivenSession] = []

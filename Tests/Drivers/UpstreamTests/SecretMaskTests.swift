@@ -34,7 +34,7 @@ import WebSocketCodec
   }
 
   /// `pass` is a secret for some users, and part of our word `password`. A peer may repeat our word.
-  @Test func ourOwnWordsAreNotSearched() throws {
+  @Test func ourOwnTextIsNotMasked() throws {
     let mask = SecretMask(["upstream", "with", "pass", "certificate"])
     var decoder = HTTPResponseHeadDecoder()
     _ = try decoder.append(Array("HTTP/1.1 401 no pass\r\n\r\n".utf8).span)
@@ -62,7 +62,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func aCompleteTextKeepsItsEnd() {
+  @Test func theEndOfACompleteTextIsNotMasked() {
     let mask = SecretMask(["s3cret"])
     #expect(mask.applied(to: "ends in s3c") == "ends in s3c")
     #expect(mask.applied(to: "ends in s3x", isCut: true) == "ends in s3x")

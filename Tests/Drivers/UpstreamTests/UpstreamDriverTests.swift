@@ -168,7 +168,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func holdsTheQueueWhileTheUpstreamDoesNotRead() async throws {
+  @Test func keepsTheQueueWhileTheUpstreamDoesNotRead() async throws {
     let upstream = try ScriptedUpstream(.deaf)
     let session = try SessionFixture(upstream.url) { $0.session.limits.closing = .milliseconds(20) }
     let payload = [UInt8](repeating: UInt8(ascii: "x"), count: 64 << 10)
@@ -190,7 +190,7 @@ import UpstreamSession
     upstream.stop()
   }
 
-  @Test func closesAndOpensOnCommand() async throws {
+  @Test func closesAndOpensOnRequest() async throws {
     let upstream = try ScriptedUpstream(.echo)
     let session = try SessionFixture(upstream.url)
     try await session.until("ready") { session.handle.isReady }

@@ -66,7 +66,7 @@ import UpstreamSession
     }
   }
 
-  @Test func confirmationsAreWithheldForNoMoreMessagesThanAreRemembered() async throws {
+  @Test func confirmationsAreWithheldForRememberedMessagesOnly() async throws {
     try await run { session, journal in
       let ticket = journal.submit(.memory(.unsubscribed(key: [])))
       let limit = session.handle.rememberedDeliveries

@@ -16,7 +16,7 @@ import Testing
     #expect(grant.isExpired(at: 1_000))
   }
 
-  @Test func aRevocationEndsAllGrantsThatShareIt() {
+  @Test func aRevocationEndsAllItsGrants() {
     let revocation = Revocation()
     let first = Grant(principal: "a", scopes: .send, revocation: revocation)
     let second = Grant(principal: "b", scopes: .send, revocation: revocation)
@@ -25,7 +25,7 @@ import Testing
     #expect(first.isRevoked && second.isRevoked && !other.isRevoked)
   }
 
-  @Test func aPrincipalHasOneNumberAndOthersHaveOthers() {
+  @Test func eachPrincipalHasItsOwnNumber() {
     let numbers = (0..<100).map { Grant(principal: "client \($0)", scopes: []).number }
     #expect(Set(numbers).count > 95)
     #expect(numbers == (0..<100).map { Grant(principal: "client \($0)", scopes: .all).number })

@@ -82,7 +82,7 @@ import TestSupport
   }
 
   /// Parts of two valid tokens do not make a third.
-  @Test func partsOfDifferentTokensDoNotFit() throws {
+  @Test func partsOfDifferentTokensAreRefused() throws {
     let first = key.token(claims).split(separator: ".")
     let second = key.token("{\(soundClaims),\"jti\":\"2\"}").split(separator: ".")
     #expect(refusal(of: "\(first[0]).\(second[1]).\(first[2])", try keys(key)) == .signature)
@@ -96,7 +96,7 @@ import TestSupport
       #""x5c":["MIIB"]"#, #""crit":["exp"]"#, #""crit":[]"#, #""b64":false"#, #""zip":"DEF""#, #""jku":null"#,
       #""j\u006bu":"https://evil.example/keys""#,
     ])
-  func aKeyThatTheTokenBringsIsNotUsed(parameter: String) throws {
+  func aKeyInTheTokenIsNotUsed(parameter: String) throws {
     let token = key.token(header: #"{"alg":"HS256",\#(parameter)}"#, claims)
     guard case .parameter = refusal(of: token, try keys(key)) else {
       Issue.record("accepted, or refused for another reason")

@@ -46,7 +46,7 @@ import Testing
   }
 
   @Test(arguments: ["nbf", "iat"])
-  func aTokenOfTheFutureIsRefused(claim: String) throws {
+  func aTokenThatIsNotValidYetIsRefused(claim: String) throws {
     #expect(try verify(#"{\#(soundClaims),"\#(claim)":1800000060}"#).principal != "")
     #expect(throws: TokenRefusal.notYetValid) { try verify(#"{\#(soundClaims),"\#(claim)":1800000061}"#) }
     #expect(throws: TokenRefusal.notYetValid) { try verify(#"{\#(soundClaims),"\#(claim)":1800000060.001}"#) }
@@ -77,7 +77,7 @@ import Testing
   }
 
   @Test(arguments: ["NaN", "Infinity", "-Infinity", "0x7fffffff", "01800000300", "1800000300.", ".5", "+1800000300"])
-  func whatIsNotANumberInJSONIsRefused(text: String) throws {
+  func aTimeThatIsNotAJSONNumberIsRefused(text: String) throws {
     #expect(throws: TokenRefusal.notAnObject(.claims)) { try verify(claims(without: "exp", #""exp":\#(text)"#)) }
   }
 
@@ -106,7 +106,7 @@ import Testing
     #expect(throws: TokenRefusal.otherAudience) { try verify("{\(soundClaims)}", policy: JWTPolicy(audiences: [])) }
   }
 
-  @Test func anIssuerMustBeConfiguredIfAnyIs() throws {
+  @Test func anIssuerMustBeConfiguredIfAnyIssuerIs() throws {
     let sound = JWTPolicy(audiences: ["drawbridge"], issuers: ["https://other.example", "https://login.example"])
     #expect(try verify("{\(soundClaims)}", policy: sound).principal != "")
     let other = JWTPolicy(audiences: ["drawbridge"], issuers: ["https://login.example/"])
@@ -160,7 +160,7 @@ import Testing
       ("{}", "*", "*"), (#"{"sessions":[]}"#, "", "*"), (#"{"topics":[]}"#, "*", ""),
       (#"{"sessions":["*"],"topics":["a"]}"#, "*", "a"),
     ])
-  func anAbsentListAllowsAllAndAnEmptyOneNone(text: String, sessions: String, topics: String) throws {
+  func anAbsentListAllowsAllAndAnEmptyListNone(text: String, sessions: String, topics: String) throws {
     let grant = try verify(#"{\#(soundClaims),"drawbridge":\#(text)}"#)
     #expect(grant.sessions.description == sessions && grant.topics.description == topics)
   }

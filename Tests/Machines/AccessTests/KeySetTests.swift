@@ -30,7 +30,7 @@ import Testing
       "\u{FEFF}{\"keys\":[]}",
       "{\"keys\":[]}", "{\"keys\":[],\"keys\":[]}",
     ])
-  func aFileThatIsNoKeySetIsRefused(text: String) { #expect(error(text) != nil) }
+  func aFileThatIsNotAKeySetIsRefused(text: String) { #expect(error(text) != nil) }
 
   @Test func errorsNameTheKeyAndWhatIsAccepted() {
     let rs256 = TestKey.rs256.jwk("a")
@@ -166,7 +166,7 @@ import Testing
     }
   }
 
-  @Test func withSeveralIssuersEachKeyNamesItsOwn() throws {
+  @Test func withSeveralIssuersEachKeyNamesItsIssuer() throws {
     let (a, b) = (key(.rs256, #""kid":"a","iss":"A""#), key(.es256, #""kid":"b","iss":"B""#))
     let (unbound, nameless) = (TestKey.es256.jwk("b"), TestKey.es256.jwk())
     let advice = "does not say whose it is: with several issuers, use a JWK Set in which each key has the member 'iss'"

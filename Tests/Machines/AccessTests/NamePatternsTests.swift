@@ -39,7 +39,7 @@ import Testing
     (["*"], true), (["*", "a"], true), (["a", "b*", "*"], true), ([], false), (["a"], false), (["a*"], false),
     (["a", "a*"], false),
   ])
-  func aListWithAStarIsAll(names: [String], isAll: Bool) throws {
+  func aListWithAStarContainsAllNames(names: [String], isAll: Bool) throws {
     #expect(try NamePatterns(names).isAll == isAll)
   }
 

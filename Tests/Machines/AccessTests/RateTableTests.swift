@@ -41,7 +41,7 @@ import Testing
     #expect(isAdmitted(table.use(.messages, 5, by: alice, at: time(.seconds(10)))))
   }
 
-  @Test func aClientThatWaitsAsToldIsAdmitted() {
+  @Test func aClientThatWaitsForTheReportedTimeIsAdmitted() {
     var generator = SeededGenerator(seed: 7)
     for _ in 0..<300 {
       let limit = RateLimit(
@@ -90,7 +90,7 @@ import Testing
     }
   }
 
-  @Test func aClientThatFollowsItsWaitsGetsTheWholeRate() {
+  @Test func aClientThatFollowsTheReportedWaitsGetsTheWholeRate() {
     for (count, burst) in [(3, 1), (7, 20), (333, 10), (30_000, 1)] {
       var table = table { $0.requests = RateLimit(count, per: .seconds(1), burst: burst) }
       var now = time(.zero)
@@ -107,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func whatAnotherLimitRefusesIsTakenBack() {
+  @Test func aUseThatAnotherLimitRefusesIsNotCounted() {
     var table = table { $0.requests = RateLimit(1, per: .seconds(1), burst: 2) }
     let now = time(.zero)
     #expect(table.use(.requests, 2, by: alice, at: now) == .admitted(inCommon: false))
@@ -118,7 +118,7 @@ import Testing
     #expect(!isAdmitted(table.use(.requests, by: alice, at: now)))
   }
 
-  @Test func theStandingSaysWhatIsLeftAndWhenMoreIs() {
+  @Test func theStandingHasTheRemainderAndTheTimeUntilMore() {
     var table = table { $0.requests = RateLimit(10, per: .seconds(1), burst: 10) }
     #expect(table.standing(.requests, of: alice, at: time(.zero)) == RateTable.Standing(remaining: 10, next: .zero))
     _ = table.use(.requests, 7, by: alice, at: time(.zero))
@@ -146,7 +146,7 @@ import Testing
 
   // MARK: Held requests
 
-  @Test func everyHeldRequestThatEndsMakesRoomForAnother() {
+  @Test func theEndOfAHeldRequestAllowsAnother() {
     var table = table { $0.held = 2 }
     let now = time(.zero)
     for _ in 0..<1_000 {
@@ -161,7 +161,7 @@ import Testing
     #expect(table.heldCount(of: alice, at: now) == 0)
   }
 
-  @Test func aHeldRequestKeepsItsPlaceWhileOthersCome() {
+  @Test func aHeldRequestIsCountedWhileOtherClientsArrive() {
     var table = table { $0.held = 1 }
     guard let hold = table.hold(by: alice, at: time(.zero)) else {
       Issue.record("not held")
@@ -179,7 +179,7 @@ import Testing
 
   // MARK: Memory
 
-  @Test func memoryIsBoundedAndFreedWhenTheClientsAreGone() {
+  @Test func memoryIsLimitedAndReleasedAfterTheLastRequest() {
     var table = table { $0.requests = RateLimit(1, per: .seconds(1)) }
     for number in 0..<100_000 { _ = table.use(.requests, by: RateTable.Key(number), at: time(.zero)) }
     #expect(table.count == RateTable.maximumKeys)
@@ -189,7 +189,7 @@ import Testing
     #expect(table.allocatedBytes < 2_000)
   }
 
-  @Test func whenAllPlacesAreInUseStrangersShareOneAndOthersKeepTheirs() {
+  @Test func whenAllEntriesAreUsedNewClientsUseCommonEntries() {
     var table = table {
       $0.requests = RateLimit(1, per: .hours(1), burst: 2)
       $0.held = 1
@@ -212,7 +212,7 @@ import Testing
     #expect(table.heldCount(of: alice, at: later) == 0)
   }
 
-  @Test func aPlaceIsReusedOnlyWhenNothingIsOwed() {
+  @Test func anEntryIsReusedOnlyWhenItsLimitsAreFullAgain() {
     var table = table { $0.requests = RateLimit(1, per: .seconds(1)) }
     for number in 0..<1_000 { #expect(isAdmitted(table.use(.requests, by: RateTable.Key(number), at: time(.zero)))) }
     // New keys make the table search for unused entries, while each of these keys is in use for another millisecond.
@@ -230,5 +230,5 @@ import Testing
     "", "100", "0/s", "1000001/s", "-1/s", "+1/s", "1/d", "1/S", "1 /s", "1/s ", "1/s burst", "1/s burst 0",
     "1/s burst 1 2", "1/s  burst 2", "1/s burst +2", "1/1s", "99999999999999999999/s", "١/s",
   ])
-  func otherTextIsNoLimit(text: String) { #expect(RateLimit(text) == nil) }
+  func otherTextIsNotALimit(text: String) { #expect(RateLimit(text) == nil) }
 }

@@ -43,7 +43,7 @@ import Testing
     #expect(refusal("0123456789abcdeF", &verifier) == .notThreeParts)
   }
 
-  @Test func whatIsNotConfiguredIsUnknown() throws {
+  @Test func credentialsThatAreNotConfiguredAreUnknown() throws {
     var onlyTokens = TokenVerifier(Credentials(tokens: try tokens(), jwt: nil))
     #expect(refusal(key.token("{\(soundClaims)}"), &onlyTokens) == .unknown)
     var onlyJWT = TokenVerifier(Credentials(tokens: nil, jwt: try jwt(key.jwk())))
@@ -161,7 +161,7 @@ import Testing
     Grant(principal: "\(number)", scopes: .send, expires: expires, revocation: revocation)
   }
 
-  @Test func theCacheFindsWhatItHasAndNothingElse() {
+  @Test func theCacheFindsExactlyItsEntries() {
     var cache = GrantCache(limit: 1_024)
     #expect(cache.grant(for: digest(0)) == nil)
     for number in 0..<10_000 {
@@ -188,7 +188,7 @@ import Testing
     #expect(cache.count == 1 && cache.grant(for: digest(0))?.principal == "99")
   }
 
-  @Test func endedGrantsLeaveTheirPlacesFirst() {
+  @Test func endedGrantsAreDroppedFromTheCacheFirst() {
     var cache = GrantCache(limit: 64)
     let revocation = Revocation()
     for number in 0..<64 { cache.insert(grant(number, expires: 10), for: digest(number), at: 0) }

@@ -45,9 +45,9 @@ import Testing
     #""00000000x0000-4000-8000-000000000000""#, #"'00000000-0000-4000-8000-000000000000""#,
     #""00000000-0000-4000-8000-000000000000'"#,
   ])
-  func anyOtherTokenIsNoID(token: String) { #expect(parse(token) == nil) }
+  func anyOtherTokenIsNotAnID(token: String) { #expect(parse(token) == nil) }
 
-  @Test func theTypeIsThatOfTheClient() {
+  @Test func theTypeOfAnIDIsTheTypeOfTheClientsID() {
     for (token, form) in [("1", CallID.Form.number), ("-1.5e9", .number), (#""1""#, .string), (#""""#, .string)] {
       let bytes = Array(token.utf8)
       let found = CallID.form(of: bytes.span)
@@ -55,7 +55,7 @@ import Testing
     }
   }
 
-  @Test func replacingChangesNothingElse() {
+  @Test func replacingAnIDChangesNoOtherByte() {
     let message = Array(#" {"id" : "é\"" , "x":[1]} "#.utf8)
     let start = Array(#" {"id" : "#.utf8).count
     let range = start..<start + Array(#""é\"""#.utf8).count

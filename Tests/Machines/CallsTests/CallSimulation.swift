@@ -184,7 +184,7 @@ import UpstreamSession
   }
 
   @Test(arguments: 0..<100)
-  func everyCallHasOneOutcomeAndNoneIsCrossed(seed: UInt64) {
+  func everyCallHasExactlyItsOwnOutcome(seed: UInt64) {
     var world = World(seed: seed)
     for _ in 0..<1_000 { world.step() }
     world.end()

@@ -44,7 +44,7 @@ import UpstreamSession
 
   // MARK: One outcome
 
-  @Test func oneClientCannotTakeTheCallsOfAll() {
+  @Test func oneClientCannotUseUpTheCalls() {
     var limits = CallTable.Limits()
     limits.calls = 64
     var table = CallTable(limits)
@@ -78,7 +78,7 @@ import UpstreamSession
     #expect(receive(&table, 1) == .none)
   }
 
-  @Test func anUnknownIDIsNoReply() {
+  @Test func anUnknownIDIsNotAReply() {
     var table = table()
     #expect(!table.contains(id(2)) && receive(&table, 2) == .none)
     #expect(!table.contains(CallID(.string, random: 1)))
@@ -171,14 +171,14 @@ import UpstreamSession
     #expect(table.isEmpty)
   }
 
-  @Test func aReplyAfterThatMinuteIsNone() {
+  @Test func aReplyAfterThatMinuteIsAPush() {
     var table = table()
     _ = finish(&table, 1)
     #expect(receive(&table, 1, after: .seconds(60)) == .none)
     #expect(table.isEmpty)
   }
 
-  @Test func aLateReplyThatCannotBeShownIsNone() {
+  @Test func aLateReplyThatCannotBeShownIsAPush() {
     var table = table()
     _ = finish(&table, 1)
     #expect(receive(&table, 1, canBeLate: false) == .none)
@@ -207,7 +207,7 @@ import UpstreamSession
     #expect(table.isEmpty)
   }
 
-  @Test func oneClientCannotTakeTheLateRepliesOfASession() {
+  @Test func oneClientCannotUseUpTheLateRepliesOfASession() {
     var limits = CallTable.Limits()
     (limits.late.calls, limits.late.replyBytes) = (128, 6_400)
     var table = CallTable(limits)
@@ -235,7 +235,7 @@ import UpstreamSession
     #expect(table.isEmpty && table.lateMemory == 0)
   }
 
-  @Test func lateCallsHaveNoMoreThanTheirMemory() {
+  @Test func lateCallsUseLimitedMemory() {
     var table = table()
     _ = table.open(id(2), token: bytes("22"), sequence: 2)
     var asked: [Int] = []
@@ -283,7 +283,7 @@ import UpstreamSession
     #expect(receive(&table, 3, "[ID,45]") == .reply(lane: 2))
   }
 
-  @Test func lanesAreReused() {
+  @Test func numbersOfLanesAreReused() {
     var table = CallTable()
     let lanes = (0..<100).map { table.open(id($0), token: bytes("0"), sequence: UInt64($0)) }
     #expect(lanes == Array(0..<100))

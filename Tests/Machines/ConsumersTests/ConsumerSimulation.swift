@@ -30,13 +30,13 @@ import Testing
   private var isStored = false
 
   @Test(arguments: [UInt64](1...12))
-  func handsOutEveryPushToOneWorkerAtATimeAndInOrder(seed: UInt64) throws {
+  func leasesEveryPushToOneWorkerAtATimeInOrder(seed: UInt64) throws {
     var simulation = ConsumerSimulation()
     try simulation.run(seed)
   }
 
   @Test(arguments: [UInt64](1...12))
-  func doesSoAcrossRestartsIfItIsStored(seed: UInt64) throws {
+  func leasesEveryPushInOrderAcrossRestartsIfStored(seed: UInt64) throws {
     var simulation = ConsumerSimulation()
     simulation.isStored = true
     try simulation.run(seed)

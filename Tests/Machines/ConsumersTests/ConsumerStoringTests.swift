@@ -20,7 +20,7 @@ import Testing
     #expect(try fixture.status.settings == before)
   }
 
-  @Test func whatTheConfigurationTakesSurvives() throws {
+  @Test func consumersTakenByTheConfigurationSurvive() throws {
     var fixture = try ConsumerFixture(isStored: true) { $0.order = .topic }
     var settings = ConsumerSettings()
     settings.isWorkSharing = true
@@ -63,7 +63,7 @@ import Testing
     #expect(try fixture.status.missed == 2)
   }
 
-  @Test func aReaderThatTheConfigurationReplacesIsSharedAfterARestart() throws {
+  @Test func aReaderReplacedByTheConfigurationIsWorkSharingAfterARestart() throws {
     var fixture = try ConsumerFixture(isStored: true) { $0.isWorkSharing = false }
     var settings = ConsumerSettings()
     settings.isWorkSharing = true
@@ -75,7 +75,7 @@ import Testing
     #expect(try fixture.status.settings == settings && fixture.status.deadLetters == 1)
   }
 
-  @Test func consumersOfTheConfigurationSurviveBesideTheMostOfClients() throws {
+  @Test func consumersOfTheConfigurationSurviveBesideTheMaximumOfClients() throws {
     var fixture = try ConsumerFixture(isStored: true) { _ in }
     for number in 1..<ConsumerTable.maximumConsumers { _ = try fixture.put(ConsumerSettings(), as: "c\(number)") }
     fixture.take(ConsumerSettings(), as: "z")
@@ -194,7 +194,7 @@ import Testing
     #expect(try fixture.take() == [1, 3])
   }
 
-  @Test func anUnansweredReceiveIsTakenBack() throws {
+  @Test func aReceiveWithoutAResponseIsWithdrawn() throws {
     var fixture = try ConsumerFixture(isStored: true) { $0.maximumDeliveries = 1 }
     fixture.log.recordUpstreamGap()
     fixture.push("a")
@@ -228,7 +228,7 @@ import Testing
     #expect(try fixture.status.deadLetters == 0)
   }
 
-  @Test func aRequestThatTheStoreRefusesIsAUse() throws {
+  @Test func aRequestThatTheStoreRefusesCountsAsUse() throws {
     var fixture = try ConsumerFixture(isStored: true) { $0.idle = .minutes(1) }
     for _ in 0..<5 {
       fixture.wait(.seconds(59))
@@ -238,7 +238,7 @@ import Testing
     #expect(try fixture.status.name == ConsumerFixture.name)
   }
 
-  @Test func aLeaseWhoseKeyIsNotKnownHoldsBackWhatMayBeBehindIt() throws {
+  @Test func aLeaseWithAnUnknownKeyDelaysPushesThatMayHaveItsKey() throws {
     var fixture = ConsumerFixture(retention: Retention(count: 2))
     fixture.startStoring()
     var settings = ConsumerSettings()
@@ -365,7 +365,7 @@ import Testing
   }
 
   /// The start of a process extends the gap at the end of the log.
-  @Test func aPositionAfterTheLastGapIsBeforeTheNext() throws {
+  @Test func aPositionAfterTheLastGapIsBeforeTheNextGap() throws {
     var fixture = ConsumerFixture()
     fixture.startStoring()
     _ = try fixture.put(ConsumerSettings())
@@ -381,7 +381,7 @@ import Testing
     #expect(fixture.log.read(after: start, limit: 9, maxBytes: .max).gap?.reasons == [.upstream, .store])
   }
 
-  @Test func anAcknowledgementOfWhatTheStoreHasLostIsReportedAndSkipsNothing() throws {
+  @Test func anAcknowledgementOfLostPushesIsReportedAndSkipsNothing() throws {
     var fixture = ConsumerFixture()
     _ = try fixture.put(ConsumerSettings())
     fixture.push("a")

@@ -35,7 +35,7 @@ import Testing
     #expect(try fixture.status.lag == 1 && fixture.status.position == cursor)
   }
 
-  @Test func theConfigurationTakesAConsumerAsItIs() throws {
+  @Test func theConfigurationTakesAConsumerWithItsState() throws {
     var fixture = try ConsumerFixture { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
     _ = try fixture.settle(.acknowledge, try fixture.lease())
@@ -50,7 +50,7 @@ import Testing
   }
 
   @Test(arguments: [false, true])
-  func aChangeOfTheOrderAppliesToWhatWasExamined(isRestarted: Bool) throws {
+  func aChangeOfTheOrderAppliesToExaminedPushes(isRestarted: Bool) throws {
     var fixture = try ConsumerFixture(isStored: true) { _ in }
     var settings = try fixture.status.settings
     fixture.push("1", "2", "3", topic: "a")
@@ -73,7 +73,7 @@ import Testing
     }
   }
 
-  @Test func whatIsLeasedStaysLeasedWhenTheOrderChanges() throws {
+  @Test func leasedPushesStayLeasedWhenTheOrderChanges() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push("1", "2", "3")
     let (first, second) = (try fixture.lease(), try fixture.lease())
@@ -85,7 +85,7 @@ import Testing
     #expect(try fixture.status.position.sequence == 2)
   }
 
-  @Test func aPushThatIsLeasedWhenTheOrderEndsHoldsUpNoOther() throws {
+  @Test func aPushThatIsLeasedWhenTheOrderEndsDelaysNoOther() throws {
     var fixture = try ConsumerFixture { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
     let first = try fixture.lease()
@@ -132,7 +132,7 @@ import Testing
     #expect(try fixture.receive().messages.first?.message.arrival == fixture.now)
   }
 
-  @Test func aNewWorkerOfTheConfigurationWaitsForNoLeaseOfTheOneBefore() throws {
+  @Test func aNewWorkerOfTheConfigurationWaitsForNoLeaseOfThePreviousWorker() throws {
     var fixture = try ConsumerFixture { $0.order = .all }
     fixture.push("1", "2")
     let lease = try fixture.lease()
@@ -164,7 +164,7 @@ import Testing
     #expect(fixture.table.count == ConsumerTable.maximumConsumers + 1)
   }
 
-  @Test func oneClientCannotTakeTheConsumersOfAll() throws {
+  @Test func oneClientCannotUseUpTheConsumers() throws {
     var fixture = ConsumerFixture()
     func put(_ name: String, by client: UInt64) throws -> Bool {
       try fixture.table.put(name, ConsumerSettings(), start: fixture.log.start, by: client, now: fixture.now)
@@ -179,7 +179,7 @@ import Testing
     #expect(try isRemoved && put("e", by: 2))
   }
 
-  @Test func theMemoryOfConsumersIsWhatTheyHave() throws {
+  @Test func theMemoryOfConsumersIsTheSumOfTheirParts() throws {
     var fixture = ConsumerFixture()
     #expect(fixture.table.memory == 0)
     var settings = ConsumerSettings()
@@ -219,7 +219,7 @@ import Testing
     #expect(try read(&fixture).result.gap == Gap(missed: 1, reasons: [.retention]))
   }
 
-  @Test func aLaterReceiveSupersedesTheOneBefore() throws {
+  @Test func aLaterReceiveSupersedesTheEarlierReceive() throws {
     var fixture = try exclusive()
     let first = try read(&fixture).turn
     try fixture.table.check(first, of: name)
@@ -239,7 +239,7 @@ import Testing
     #expect(!wasThere)
   }
 
-  @Test func puttingAConsumerAgainConfirmsItAndChangesWhatCanChange() throws {
+  @Test func puttingAConsumerAgainConfirmsItAndAppliesAllowedChanges() throws {
     var fixture = try ConsumerFixture { _ in }
     var settings = ConsumerSettings()
     settings.isWorkSharing = true
@@ -362,7 +362,7 @@ import Testing
     #expect(end == fixture.now + .seconds(10))
   }
 
-  @Test func aConsumerThatIsNotUsedIsRemoved() throws {
+  @Test func anUnusedConsumerIsRemoved() throws {
     var fixture = try ConsumerFixture { $0.idle = .minutes(1) }
     let next = fixture.table.nextDeadline()
     #expect(next == fixture.now + .minutes(1))

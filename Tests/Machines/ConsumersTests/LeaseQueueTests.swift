@@ -7,7 +7,7 @@ import Testing
 
 /// The order and the times in which workers get pushes.
 @Suite struct LeaseQueueTests {
-  @Test func eachPushIsHandedOutToOneWorker() throws {
+  @Test func eachPushIsLeasedToOneWorker() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push("a", "b", "c")
     #expect(try fixture.take(2) == [1, 2])
@@ -28,7 +28,7 @@ import Testing
     #expect(again[0].lease.bits != first.lease.bits)
   }
 
-  @Test func anExtendedLeaseLastsLonger() throws {
+  @Test func anExtendedLeaseHasALaterDeadline() throws {
     var fixture = try ConsumerFixture { $0.visibility = .seconds(10) }
     fixture.push("a")
     let lease = try fixture.lease()
@@ -55,7 +55,7 @@ import Testing
     #expect(try fixture.take() == [1])
   }
 
-  @Test func aReleasedPushIsHandedOutBeforeNewerOnes() throws {
+  @Test func aReleasedPushIsLeasedBeforeNewerPushes() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push("a", "b", "c")
     _ = try fixture.settle(.release(.zero), try fixture.lease())
@@ -128,7 +128,7 @@ import Testing
 
   // MARK: Topics
 
-  @Test func oneReceiveFindsTheOnlyPushOfItsTopicAmongAllThatTheDefaultRetentionKeeps() throws {
+  @Test func oneReceiveFindsTheOnlyPushOfItsTopicInTheDefaultRetention() throws {
     var fixture = try ConsumerFixture { _ = $0.add(topic: Array("rare".utf8)) }
     for _ in 1..<LeaseQueue.searchLimit { fixture.push("a", topic: "frequent") }
     fixture.push("b", topic: "rare")
@@ -137,7 +137,7 @@ import Testing
     #expect(fixture.table.recordCount == 1)
   }
 
-  @Test func aSearchForManyTopicsEndsAfterAsManyComparisons() throws {
+  @Test func aSearchForManyTopicsIsLimitedByItsComparisons() throws {
     var fixture = try ConsumerFixture { settings in
       for number in 0..<TopicFilter.maximumPatterns { _ = settings.add(topic: Array("rare \(number)".utf8)) }
     }
@@ -160,7 +160,7 @@ import Testing
 
   // MARK: Order
 
-  @Test func nothingBehindALeasedPushOfTheSameTopicIsHandedOut() throws {
+  @Test func noPushAfterALeasedPushOfTheSameTopicIsLeased() throws {
     var fixture = try ConsumerFixture { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
     fixture.push("3", topic: "b")
@@ -188,7 +188,7 @@ import Testing
     }
   }
 
-  @Test func attemptedPushesThatWaitForAnotherSinceTheOrderWasChangedOutlastRetentionToo() throws {
+  @Test func attemptedPushesThatWaitAfterAChangeOfTheOrderOutlastRetention() throws {
     var retention = Retention()
     retention.count = 3
     var fixture = try ConsumerFixture(retention: retention) { $0.isWebhook = true }
@@ -227,7 +227,7 @@ import Testing
     #expect(try fixture.status.nextDelivery == nil)
   }
 
-  @Test func aReleasedPushBlocksItsKeyAndIsItselfNext() throws {
+  @Test func aReleasedPushBlocksItsKeyAndIsTheNext() throws {
     var fixture = try ConsumerFixture { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
     _ = try fixture.settle(.release(.seconds(5)), try fixture.lease())
@@ -253,7 +253,7 @@ import Testing
 
   // MARK: Topics
 
-  @Test func otherTopicsArePassed() throws {
+  @Test func pushesOfOtherTopicsAreSkipped() throws {
     var fixture = try ConsumerFixture { _ = $0.add(topic: Array("orders.*".utf8)) }
     fixture.push("1", topic: "orders.new")
     fixture.push("2", topic: "ticks")
@@ -311,7 +311,7 @@ import Testing
     #expect(second.messages.isEmpty && !second.more && second.isBlocked)
   }
 
-  @Test func whatAReceiveBeforeTheTimerFreesIsForOtherWorkersToo() throws {
+  @Test func pushesThatAReceiveFreesBeforeTheTimerAreForAllWorkers() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push("a", "b", "c")
     #expect(try !fixture.receive(1).leavesFreed, "the others were notified of the push")
@@ -324,7 +324,7 @@ import Testing
     #expect(try !fixture.receive().leavesFreed, "nothing is left")
   }
 
-  @Test func whatRetentionFreesCountsAsAChange() throws {
+  @Test func pushesThatRetentionFreesCountAsAChange() throws {
     var fixture = try ConsumerFixture(retention: Retention(count: 2)) { $0.order = .topic }
     fixture.push("1", "2", topic: "a")
     _ = try fixture.settle(.release(.minutes(60)), try fixture.lease())
@@ -349,7 +349,7 @@ import Testing
     #expect(taken == [17_001])
   }
 
-  @Test func aBatchHasAtMostSoManyBytesButOnePushAtLeast() throws {
+  @Test func aBatchHasALimitOnBytesButAtLeastOnePush() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push(String(repeating: "x", count: 1_000), "a", "b")
     #expect(try fixture.receive(maxBytes: 100).messages.count == 1)

@@ -76,7 +76,7 @@ import Testing
     }
   }
 
-  @Test func anAcknowledgementOfWhatWasBeforeTheConsumerIsRefused() throws {
+  @Test func anAcknowledgementOfPushesBeforeTheConsumerIsRefused() throws {
     var fixture = try ConsumerFixture { _ in }
     fixture.push("a", "b")
     let lease = try fixture.lease()

@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct NumberRangesTests {
   @Test(arguments: 0..<10 as Range<UInt64>)
-  func theyAreTheSetOfTheirNumbers(seed: UInt64) {
+  func rangesBehaveLikeASetOfNumbers(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var ranges = NumberRanges()
     var model: Set<UInt64> = []

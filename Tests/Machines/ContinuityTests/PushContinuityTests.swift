@@ -8,19 +8,19 @@ import Testing
 
   // MARK: Connections
 
-  @Test mutating func theLossOfAConnectionLosesPushesOnce() {
+  @Test mutating func theLossOfAConnectionIsOneLossOfPushes() {
     #expect(loseSending() == true)
     #expect(change(didSend: false, sends: false) == false, "the next attempt fails")
   }
 
-  @Test mutating func theLossOfAConnectionThatWeCloseCountsWhenItHasEnded() {
+  @Test mutating func aConnectionThatWeCloseLosesPushesWhenItHasEnded() {
     #expect(
       change(didSend: true, sends: false, closes: true) == false, "the upstream may send until it has our close frame")
     #expect(change(didSend: false, sends: false, wasClosing: true) == true)
     #expect(change(didSend: false, sends: false, wasClosing: true) == false, "once")
   }
 
-  @Test mutating func nothingFollowsTheCloseFrameOfTheUpstream() {
+  @Test mutating func noPushFollowsTheCloseFrameOfTheUpstream() {
     #expect(change(didSend: true, sends: false, closes: true, upstreamHasEnded: true) == true)
     #expect(change(didSend: false, sends: false, wasClosing: true) == false)
   }
@@ -54,7 +54,7 @@ import Testing
     #expect(loseSending() == false)
   }
 
-  @Test(arguments: [true, false]) mutating func aFailedSetupIsTheLossOfWhatItHasBrought(isComplete: Bool) {
+  @Test(arguments: [true, false]) mutating func aFailedSetupLosesThePushesThatItReceived(isComplete: Bool) {
     continuity.setupBegan(on: 1)
     #expect(continuity.isSettingUp(1))
     continuity.stateSaved(of: 1, isComplete: isComplete)
@@ -62,7 +62,7 @@ import Testing
     #expect(!continuity.isSettingUp(1))
   }
 
-  @Test mutating func pushesOfAConnectionThatNeverSentAreNotedUntilItEnds() {
+  @Test mutating func pushesOfAConnectionThatNeverSentAreRememberedUntilItEnds() {
     continuity.pushReceived(on: 1)
     #expect(!continuity.hasBroughtPushesEarly(1), "its setup has not begun")
     continuity.setupBegan(on: 1)
@@ -91,7 +91,7 @@ import Testing
 
   // MARK: Namespaces
 
-  @Test mutating func aNamespaceThatWasInterruptedHasMissedPushesOnce() {
+  @Test mutating func anInterruptedNamespaceHasMissedPushesOnce() {
     #expect(continuity.join("/", isRecovered: false) == false, "for the first time")
     #expect(continuity.join("/", isRecovered: false) == false, "on a successor, while it is joined")
     continuity.interrupt("/")
@@ -100,14 +100,14 @@ import Testing
     #expect(continuity.join("/", isRecovered: false) == false)
   }
 
-  @Test mutating func aRecoveredNamespaceHasMissedNone() {
+  @Test mutating func aRecoveredNamespaceHasMissedNoPushes() {
     continuity = PushContinuity(mayBeContinued: false, namespaces: ["/"])
     continuity.interrupt("/")
     #expect(continuity.join("/", isRecovered: true) == false)
     #expect(continuity.join("/", isRecovered: false) == false)
   }
 
-  @Test mutating func nobodyMissesWhatWasNeverJoined() {
+  @Test mutating func aNamespaceThatWasNeverJoinedMissesNoPushes() {
     continuity = PushContinuity(mayBeContinued: false, namespaces: ["/"])
     continuity.interrupt("/admin")
     continuity.interrupt("/")

@@ -35,7 +35,7 @@ import Testing
 
   private func time(_ milliseconds: Int64) -> MonotonicTime { .zero + .seconds(1_000) + .milliseconds(milliseconds) }
 
-  @Test func sendsToTheHolderAndPassesItsResponseOn() {
+  @Test func sendsToTheHolderAndForwardsItsResponse() {
     for repetition in [ForwardingRepetition.harmless, .recognised, .harmful] {
       for status in [200, 202, 409, 429, 500, 503] {
         let machine = machine(repetition)
@@ -45,7 +45,7 @@ import Testing
     }
   }
 
-  @Test func waitsForAHolderAndGivesUpInTheEnd() {
+  @Test func waitsForAHolderUntilTheDeadline() {
     let machine = machine(.harmful)
     let end = time(0) + Self.patience
     #expect(machine.next(holder: nil, now: time(0)) == .wait(until: end))
@@ -57,7 +57,7 @@ import Testing
   }
 
   @Test(arguments: [ForwardingRepetition.harmless, .recognised, .harmful])
-  func whatWasNotExecutedIsSentToTheNextHolderAtOnce(repetition: ForwardingRepetition) {
+  func aRequestThatWasNotExecutedIsSentToTheNextHolderAtOnce(repetition: ForwardingRepetition) {
     for attempt in [Machine.Attempt.unreached, .response(status: Machine.misdirected)] {
       let machine = machine(repetition)
       #expect(machine.next(holder: "a", now: time(0)) == .send("a"))
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func whatIsOptionalWaitsForNoHolder() {
+  @Test func anOptionalRequestWaitsForNoHolder() {
     #expect(machine(.optional).next(holder: nil, now: time(0)) == .end(.unavailable))
     for attempt in [Machine.Attempt.unreached, .lost, .expired, .response(status: Machine.misdirected)] {
       let machine = machine(.optional)
@@ -88,7 +88,7 @@ import Testing
     }
   }
 
-  @Test func aHolderThatWasAnotherInBetweenIsAskedAtOnce() {
+  @Test func aHolderThatReturnsGetsTheRequestAtOnce() {
     let machine = machine(.harmless)
     _ = machine.next(holder: "a", now: time(0))
     _ = machine.ended(.unreached, now: time(0))
@@ -96,7 +96,7 @@ import Testing
     #expect(machine.next(holder: "a", now: time(2)) == .send("a"))
   }
 
-  @Test func whatMayHaveBeenExecutedIsRepeatedOnlyWithoutHarm() {
+  @Test func aRequestThatMayHaveBeenExecutedIsRepeatedOnlyIfHarmless() {
     for (repetition, step) in [
       (ForwardingRepetition.harmless, Machine.Step.send("b")), (.recognised, .send("b")), (.harmful, .end(.unknown)),
     ] {
@@ -109,7 +109,7 @@ import Testing
 
   /// A holder may hang although its connection works. Then attempts at it end when the patience ends, and not after the
   /// longest duration of a request.
-  @Test func theTimeOfAnAttemptWithoutAResponseCounts() {
+  @Test func theTimeOfAnAttemptWithoutAResponseCountsTowardsTheLimit() {
     for (repetition, failure) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),
     ] {
@@ -130,7 +130,7 @@ import Testing
     #expect(harmful.next(holder: "b", now: time(5_000)) == .end(.unknown))
   }
 
-  @Test func aLossIsNotForgottenByALaterAttemptThatDidNothing() {
+  @Test func aLaterAttemptWithoutEffectDoesNotHideALoss() {
     for (repetition, failure) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable), (.recognised, .unknown),
     ] {
@@ -143,7 +143,7 @@ import Testing
     }
   }
 
-  @Test func whatAHolderMayNotRecogniseAnyMoreIsNotRepeated() {
+  @Test func aRequestThatAHolderMayHaveForgottenIsNotRepeated() {
     let machine = machine(.recognised)
     _ = machine.next(holder: "a", now: time(0))
     let late = time(0) + Self.recognition
@@ -186,7 +186,7 @@ import Testing
     #expect(machine.ended(.response(status: 202), now: time(220)))
   }
 
-  @Test func theEndOfTheTimeSaysWhatIsKnown() {
+  @Test func atTheDeadlineTheOutcomeSaysWhatIsKnown() {
     for (repetition, unsent, sent) in [
       (ForwardingRepetition.harmless, Machine.Failure.unavailable, Machine.Failure.unavailable),
       (.harmful, .unavailable, .unknown), (.recognised, .unavailable, .unknown),

@@ -36,7 +36,7 @@ import Testing
 
   // MARK: Every state and input
 
-  @Test func aKeyThatIsFreeIsTheFirst() {
+  @Test func aFreeKeyIsUsedForTheFirstTime() {
     var table = table()
     #expect(table.begin(key(1), key(9), by: 0, now: start) == .first)
     #expect(table.count == 1)
@@ -105,7 +105,7 @@ import Testing
   }
 
   /// One call restores a limited number, so that requests of other sessions can use the table in between.
-  @Test func oneCallRestoresALimitedNumber() {
+  @Test func oneCallRestoresALimitedNumberOfKeys() {
     let count = 2 * Table.removalsPerCall + 1
     var table = table(count, perClient: count)
     var keys = (0..<count).map { (stored: stored($0), end: start + .seconds(60)) }[...]
@@ -132,7 +132,7 @@ import Testing
     #expect(table.count == 1, "the one in progress")
   }
 
-  @Test func oneCallRemovesALimitedNumberAndNoExpiredKeyIsFound() {
+  @Test func oneCallRemovesALimitedNumberOfKeysAndFindsNoExpiredKey() {
     let count = 2 * Table.removalsPerCall + 1
     var table = table(count + 1, perClient: count + 1)
     // All keys are in one shard.
@@ -156,7 +156,7 @@ import Testing
 
   // MARK: Limits
 
-  @Test func atTheLimitNewKeysAreRefusedAndOldOnesKept() {
+  @Test func atTheLimitNewKeysAreRefusedAndOldKeysStay() {
     var table = table(4)
     for number in 0..<4 {
       #expect(table.begin(key(number), key(9), by: UInt64(number), now: start) == .first)
@@ -169,7 +169,7 @@ import Testing
     #expect(table.count == 4)
   }
 
-  @Test func onePrincipalCannotTakeTheKeysOfAll() {
+  @Test func onePrincipalCannotUseUpTheKeys() {
     var table = table(8, perClient: 2)
     for number in 0..<2 { #expect(table.begin(key(number), key(9), by: 1, now: start) == .first) }
     // No request is accepted yet, so the time at which a key expires is not known.
@@ -180,7 +180,7 @@ import Testing
   }
 
   /// Without authentication, each address counts as a client, and all clients together may use all keys.
-  @Test func oneAddressCannotTakeTheKeysOfAll() {
+  @Test func oneAddressCannotUseUpTheKeys() {
     var table = table(8, perClient: 8)
     for number in 0..<8 { #expect(table.begin(key(number), key(9), by: 1, now: start) == .first) }
     #expect(table.begin(key(8), key(9), by: 1, now: start) == .full(until: start + .seconds(1)))

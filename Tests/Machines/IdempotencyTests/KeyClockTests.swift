@@ -40,7 +40,7 @@ import Testing
   }
 
   @Test(arguments: [-86_400_000, -60_000, -5_000, 0, 5_000, 60_000, 86_400_000] as [Int64])
-  func whatIsLeftOfAKeyDoesNotDependOnTheClockOfTheNextGateway(difference: Int64) {
+  func theRemainingTimeOfAKeyDoesNotDependOnTheClockOfTheNextGateway(difference: Int64) {
     var first = Holder(wallClock: Self.noon)
     first.accept(1, lifetime: Self.forwarded)
     first.pass(5_000)
@@ -60,7 +60,7 @@ import Testing
     #expect(third.rests == [4: 1])
   }
 
-  @Test func aStepOfTheClockWhileTheSessionIsHeldEndsNoKey() {
+  @Test func aStepOfTheHoldersClockEndsNoKey() {
     var first = Holder(wallClock: Self.noon)
     first.accept(1)
     // The wall clock is set forward by years here, but the keys do not depend on it.
@@ -72,7 +72,7 @@ import Testing
     #expect(first.keys.changes.map(\.acceptance.first) == [2, 3])
   }
 
-  @Test func onlyTheTimeInWhichTheSessionIsHeldCounts() {
+  @Test func onlyTimeWithAHolderCounts() {
     var holder = Holder(wallClock: Self.noon)
     holder.accept(1)
     holder.pass(300_000)
@@ -97,7 +97,7 @@ import Testing
     #expect(Holder(keys, wallClock: Self.noon).rests.values.allSatisfy { $0 <= 600 })
   }
 
-  @Test func withoutKeysItIsTheClockOfTheWall() {
+  @Test func withoutKeysTheClockIsTheWallClock() {
     let holder = Holder(wallClock: Self.noon)
     #expect(holder.clock.time(at: holder.now + .seconds(1)) == Self.noon + 1_000)
   }

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 @Suite struct StoredKeysTests {
-  @Test func keysThatExpiredAreDropped() {
+  @Test func expiredKeysAreDropped() {
     var keys = StoredKeys()
     for number in 1...3 as ClosedRange<UInt64> {
       keys.apply(StoredKey(number, accepted: Int64(number) * 100, lifetime: 150))
@@ -29,7 +29,7 @@ import Testing
   /// Stored entries, and the entries that replace them, restore a table with the same decisions as the table that
   /// accepted the keys.
   @Test(arguments: 0..<10 as Range<UInt64>)
-  func theStoredKeysAreThoseThatTheTableRemembers(seed: UInt64) {
+  func theStoredKeysAreTheKeysOfTheTable(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var now = MonotonicTime.zero + .seconds(1_000)
     let limits = IdempotencyTable.Limits(keys: 1_000, keysPerClient: 1_000)

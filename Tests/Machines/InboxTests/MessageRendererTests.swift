@@ -22,7 +22,7 @@ import Testing
     ("abc", "text", "\"abc\""), ("", "text", "\"\""), ("[1,", "text", "\"[1,\""),
     ("\"\\ud800\"", "text", "\"\\\"\\\\ud800\\\"\""),
   ])
-  func embedsJSONAsItCameAndOtherTextAsAString(payload: String, type: String, data: String) {
+  func embedsJSONUnchangedAndOtherTextAsAString(payload: String, type: String, data: String) {
     let message = render(Array(payload.utf8), .text)
     let rendered = message.rendered.bytes.text()
     #expect(

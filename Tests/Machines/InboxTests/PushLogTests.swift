@@ -45,7 +45,7 @@ extension PushLog {
     #expect(!all.more && all.gap == nil && all.cursor == log.last)
   }
 
-  @Test func givesEveryReaderEverythingFromItsOwnCursor() {
+  @Test func givesEveryReaderAllMessagesAfterItsCursor() {
     var log = PushLog(epoch: epoch, retention: Retention())
     for index in 0..<10 { push("\(index)", to: &log) }
     var seen: [[UInt64]] = [[], []]
@@ -58,7 +58,7 @@ extension PushLog {
     #expect(seen[0] == Array(1...10) && seen[1] == Array(1...10))
   }
 
-  @Test func tellsHowManyMessagesRetentionDropped() {
+  @Test func reportsHowManyMessagesRetentionDropped() {
     var log = PushLog(epoch: epoch, retention: Retention(count: 3))
     let start = log.start
     for index in 0..<10 { push("\(index)", to: &log) }
@@ -77,7 +77,7 @@ extension PushLog {
     #expect(data(log.read(after: log.start, maxBytes: 10)) == [6])
   }
 
-  @Test func dropsByAgeAlsoWhenNothingArrives() {
+  @Test func dropsByAgeEvenIfNothingArrives() {
     var log = PushLog(epoch: epoch, retention: Retention(age: .seconds(10)))
     push("old", to: &log, time: 1_000)
     push("new", to: &log, time: 9_000)
@@ -88,7 +88,7 @@ extension PushLog {
     #expect(log.read(after: log.start).gap?.missed == 2)
   }
 
-  @Test func saysThatACursorIsFromBeforeARestart() throws {
+  @Test func reportsThatACursorIsFromBeforeARestart() throws {
     var log = PushLog(epoch: epoch, retention: Retention())
     push("a", to: &log)
     let result = try log.first(.cursor(Cursor(epoch: Epoch(1), sequence: 99)))
@@ -103,7 +103,7 @@ extension PushLog {
     }
   }
 
-  @Test func tellsAnUpstreamGapOnceToEachReaderAtItsPlace() {
+  @Test func reportsAnUpstreamGapOnceToEachReaderAtItsPosition() {
     var log = PushLog(epoch: epoch, retention: Retention())
     push("a", to: &log)
     log.recordUpstreamGap()
@@ -116,7 +116,7 @@ extension PushLog {
     #expect(!log.read(after: after.cursor).hasContent)
   }
 
-  @Test func resolvesTheWordsForStartingPoints() throws {
+  @Test func resolvesEarliestAndLatest() throws {
     var log = PushLog(epoch: epoch, retention: Retention())
     for index in 1...10 { push("\(index)", to: &log, time: UInt64(index) * 1000) }
     func start(_ start: StartingPoint, now: UInt64 = 0) throws -> UInt64 {
@@ -132,7 +132,7 @@ extension PushLog {
     #expect(try start(.since(.zero), now: 11_000) == 10)
   }
 
-  @Test func keepsToItsLimitsBehindAGapOfTheUpstream() {
+  @Test func keepsItsLimitsAfterAGapOfTheUpstream() {
     for retention in [Retention(bytes: 1000), Retention(age: .seconds(10))] {
       var log = PushLog(epoch: epoch, retention: retention)
       log.recordUpstreamGap()
@@ -155,7 +155,7 @@ extension PushLog {
     #expect(try data(log.first(.last(2))) == [2] && log.first(.last(2)).gap == nil)
   }
 
-  @Test func reportsRetentionAndTheUpstreamWhereBothWereCrossed() throws {
+  @Test func reportsBothRetentionAndTheUpstreamAsReasons() throws {
     var log = PushLog(epoch: epoch, retention: Retention(count: 2))
     let start = log.start
     for index in 0..<5_000 {
@@ -174,7 +174,7 @@ extension PushLog {
     #expect(foreign.gap == Gap(missed: nil, reasons: [.restart, .retention, .upstream]))
   }
 
-  @Test func reportsThatMoreWasAskedForThanIsRetained() throws {
+  @Test func reportsThatMorePushesWereRequestedThanAreRetained() throws {
     var log = PushLog(epoch: epoch, retention: Retention(count: 3))
     for index in 1...3 { push("\(index)", to: &log, time: UInt64(index) * 1000) }
     #expect(try log.first(.earliest).gap == nil)
@@ -212,7 +212,7 @@ extension PushLog {
 
   /// While the log appends and trims messages, each message is either delivered to a reader or reported to it as missed.
   @Test(arguments: 1...20)
-  func deliveredAndMissedAddUp(seed: UInt64) {
+  func deliveredAndMissedMessagesAddUp(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var log = PushLog(epoch: epoch, retention: Retention(count: Int.random(in: 1...40, using: &generator)))
     var cursor = log.start

@@ -102,7 +102,7 @@ import Testing
     #expect(!isNewsAgain)
   }
 
-  @Test func retentionKeepsWhatIsHidden() {
+  @Test func retentionKeepsHiddenMessages() {
     var log = restoredLog()
     var dropped: [RetainedMessage] = []
     for _ in 0..<5 { log.append(render(log.nextID), isHidden: true, dropping: &dropped) }
@@ -138,7 +138,7 @@ import Testing
   }
 
   /// Another gateway has shown the push before this gateway learns that it is stored.
-  @Test func aCursorOfAPushThatIsStillHiddenWaitsInASharedLog() throws {
+  @Test func inASharedLogACursorOfAHiddenPushWaits() throws {
     let term: UInt64 = 3 << 32 | 7
     var log = log([Term(term, firstMessage: 1)])
     var dropped: [RetainedMessage] = []

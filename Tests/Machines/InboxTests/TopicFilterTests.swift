@@ -41,7 +41,7 @@ import Testing
     #expect(!matches(filter("a\\*"), "a\nb"), "an escape is no backslash")
   }
 
-  @Test func refusesWhatIsNoTopicAndMoreThanTheLimit() {
+  @Test func refusesInvalidTopicsAndTooManyTopics() {
     var many = TopicFilter()
     var results = [add("", to: &many), add(String(repeating: "a", count: PushTopic.maximumBytes + 1), to: &many)]
     #expect(results == [false, false])
@@ -59,7 +59,7 @@ import Testing
     #expect(isAdded && text == "&topic=orders.*&topic=a%20b&topic=%C3%BC%22&namespace=%2Fa%20b")
   }
 
-  @Test func noTopicIsNotAllTopicsWhateverElseIsSelected() {
+  @Test func anEmptySelectionNeverSelectsAllTopics() {
     let none = TopicFilter(granted: [])
     var namespaces = TopicFilter()
     let isAdded = namespaces.add(namespace: Array("/".utf8).span)
@@ -90,7 +90,7 @@ import Testing
 
   // MARK: Reading with a filter
 
-  @Test func theCursorPassesWhatDoesNotMatch() {
+  @Test func theCursorPassesMessagesThatDoNotMatch() {
     var log = PushLog(epoch: epoch, retention: Retention())
     for topic in ["a", "b", "b", "a", "b"] { push("m", topic: topic, to: &log) }
     let first = log.read(after: ReadStart(log.start), limit: 1, maxBytes: 1 << 20, matching: filter("a"))
@@ -167,7 +167,7 @@ import Testing
   /// A reader with a filter gets every message that matches, or the message counts as missed, however the reads are
   /// divided.
   @Test(arguments: 1...20)
-  func nothingThatMatchesIsLost(seed: UInt64) {
+  func noMatchingMessageIsLost(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var log = PushLog(epoch: epoch, retention: Retention())
     let filter = filter("a", "bc*")

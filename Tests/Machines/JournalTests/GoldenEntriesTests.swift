@@ -151,7 +151,7 @@ import UpstreamProtocol
     }
   }
 
-  @Test func entriesOfEarlierProgramsAreReadAndWrittenAlike() throws {
+  @Test func entriesOfEarlierVersionsAreReadAndWrittenUnchanged() throws {
     if ProcessInfo.processInfo.environment["DRAWBRIDGE_WRITE_GOLDEN"] != nil { try write() }
     let lines = try lines()
     #expect(lines.keys.sorted() == (Self.entries + Self.earlierEntries).map(\.name).sorted())
@@ -179,7 +179,7 @@ import UpstreamProtocol
   }
 
   /// So the test that continues these stores covers records of all kinds.
-  @Test func theStoresOfAnEarlierProgramHaveEntriesOfAllKinds() throws {
+  @Test func theStoresOfAnEarlierVersionHaveEntriesOfAllKinds() throws {
     let golden = Self.file.deletingLastPathComponent()
     let file = try String(contentsOf: golden.appendingPathComponent("sqlite-killed.sql"), encoding: .utf8)
     var kinds: Set<String> = []

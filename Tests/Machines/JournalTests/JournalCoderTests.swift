@@ -39,7 +39,7 @@ import Testing
   }
 
   /// Numbers are incremented, doubled and compared. Larger numbers would overflow and stop the program.
-  @Test func numbersThatLeaveNoRoomAreDamage() {
+  @Test func numbersThatAreTooLargeAreDamage() {
     let (digest, largest) = (IdempotencyTable.Key(high: 0, low: 0), 1 << 62 as UInt64)
     var progress = ConsumerProgress(position: 0, frontier: 0)
     progress.missed = .max

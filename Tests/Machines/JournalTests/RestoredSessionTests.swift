@@ -23,7 +23,7 @@ extension RestoredSession {
 
 @Suite struct RestoredSessionTests {
   /// The states of deliveries are the largest part of a session in memory.
-  @Test func theStatesOfTheLastDeliveriesNeedNoMoreRoomThanTheyHave() {
+  @Test func theStatesOfTheLastDeliveriesStayWithinTheirLimit() {
     var session = RestoredSession(epoch: 1)
     let last = UInt64(StoredOutbox.maximumDeliveries) + 100
     for (first, last) in [(1, last - 1), (last, last)] {
@@ -41,7 +41,7 @@ extension RestoredSession {
 
   /// The entries of a restored state lead to the same state, wherever the sequence is cut.
   @Test(arguments: 0..<40 as Range<UInt64>)
-  func theEntriesOfAStateLeadToItWhereverTheSequenceEnds(seed: UInt64) {
+  func theEntriesOfAStateRestoreItWhereverTheSequenceIsSplit(seed: UInt64) {
     var writer = RandomSession(seed: seed)
     var state = RestoredSession(epoch: 7)
     for step in 0..<400 {
@@ -110,7 +110,7 @@ extension RestoredSession {
     #expect(state.terms.count == 1)
   }
 
-  @Test func aMessageThatIsNotSettledStaysQueuedAndOneThatIsReleasedDoesNot() {
+  @Test func aMessageStaysQueuedUntilItIsReleased() {
     var state = RestoredSession(epoch: 1)
     for number in [1, 2, 4] as [UInt64] { state.follow(.accepted(RandomSession.message(number))) }
     #expect(state.outbox.delivery(3) == nil)

@@ -29,7 +29,7 @@ import UpstreamSession
     #expect(box.states == "cuw", "its end changes nothing")
   }
 
-  @Test func pongsConfirmAgainOnALaterConnection() {
+  @Test func pongsConfirmMessagesOfALaterConnection() {
     var box = OutboxFixture { $0.confirms = false }
     box.outbox.startSending(on: Generation(1))
     box.write(2)
@@ -67,7 +67,7 @@ import UpstreamSession
 
   /// Compares the outbox with a model, with more messages than the ledger remembers.
   @Test(arguments: [UInt64](1...3))
-  func countsWhatIsUnconfirmed(seed: UInt64) {
+  func countsUnconfirmedMessages(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var settings = OutboxSettings()
     settings.confirms = seed % 2 == 0

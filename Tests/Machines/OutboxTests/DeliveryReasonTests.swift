@@ -79,7 +79,7 @@ import UpstreamSession
     #expect(state == .expired || state == .rejected || expected == .gatewayRestart && state == .unknown)
   }
 
-  @Test func aWrittenMessageWhoseConnectionWasLostSaysSo() {
+  @Test func aWrittenMessageReportsTheLossOfItsConnection() {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))
     box.write(1)
@@ -90,7 +90,7 @@ import UpstreamSession
   }
 
   /// The message expires when a timer fires, or when the successor would take it.
-  @Test(arguments: [false, true]) func aMessageWithTimeToLive0ThatWaitsForAHandOverWasNotSentAtOnce(isTaken: Bool) {
+  @Test(arguments: [false, true]) func aMessageWithTTLZeroThatWaitsForAHandOverWasNotSentAtOnce(isTaken: Bool) {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))
     box.post("a", ttl: .zero)
@@ -113,7 +113,7 @@ import UpstreamSession
     #expect(reason(box, 2) == nil)
   }
 
-  @Test func theTimeIsThatOfTheLastChangeHoweverLongAgo() {
+  @Test func theTimeIsTheTimeOfTheLastChange() {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))
     let start = MonotonicTime.zero + .hours(24 * 400)

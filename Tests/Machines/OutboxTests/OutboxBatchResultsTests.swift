@@ -11,7 +11,7 @@ import UpstreamSession
     texts.map { ByteSlice(ByteString(Array($0.utf8))) }
   }
 
-  @Test func aBatchOfWhichAllIsQueuedHasOneResult() {
+  @Test func aBatchThatIsQueuedAsAWholeHasOneResult() {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))
     box.post("before")
@@ -20,7 +20,7 @@ import UpstreamSession
     #expect(box.take() == ["before", "a", "b", "c"])
   }
 
-  @Test func whatIsRefusedHasResultsOfItsOwnInOrder() {
+  @Test func refusedMessagesHaveTheirOwnResultsInOrder() {
     var box = OutboxFixture { $0.maximumBytes = 10 }
     let results = box.outbox.enqueue(
       payloads(["1234", "123456789", "12345678", "123", "12"]), kind: .text, timeToLive: nil, now: box.now)
@@ -36,7 +36,7 @@ import UpstreamSession
   /// Compares messages that are queued in one call with messages that are queued one by one, under every limit, with
   /// topics and every kind of time to live.
   @Test(arguments: 1...200 as ClosedRange<UInt64>)
-  func aBatchFaresLikeItsMessagesOneByOne(seed: UInt64) {
+  func aBatchHasTheResultsOfItsMessagesOneByOne(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var settings = OutboxSettings()
     settings.maximumMessages = Int.random(in: 1...40, using: &random)

@@ -84,7 +84,7 @@ import UpstreamSession
     #expect(limits == [.messages, .bytes, .burst])
   }
 
-  @Test func aBatchForNowNeedsAConnectionAndItsPace() {
+  @Test func aBatchWithTTLZeroNeedsAConnectionAndTheRate() {
     var outbox = OutboxFixture { $0.pace = Pace(messages: 1, burst: 2) }
     func post(_ count: Int) -> EnqueueResult {
       outbox.outbox.enqueueAll(
@@ -100,7 +100,7 @@ import UpstreamSession
     #expect(post(2) == .queued(sequence: 1, wakes: true))
   }
 
-  @Test func aClosedOutboxTakesNone() {
+  @Test func aClosedOutboxRefusesMessages() {
     var outbox = OutboxFixture()
     outbox.outbox.close()
     #expect(outbox.outbox.enqueueAll(payloads([1]), kind: .text, timeToLive: nil, now: outbox.now) == .closed)

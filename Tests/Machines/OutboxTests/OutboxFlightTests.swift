@@ -6,7 +6,7 @@ import UpstreamSession
 
 /// The messages that pongs confirm, and the fate of the messages of a lost connection.
 @Suite struct OutboxFlightTests {
-  @Test func confirmsAllBeforeTheBarrier() {
+  @Test func aPongConfirmsAllMessagesBeforeItsPing() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
@@ -26,7 +26,7 @@ import UpstreamSession
 
   /// A new connection makes a subscription again. The message with it must not be sent twice, and must not be sent if
   /// its client has learnt that it was not sent.
-  @Test func tellsWhetherAMessageWillBeSentAgain() {
+  @Test func reportsWhetherAMessageWillBeSentAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
@@ -66,7 +66,7 @@ import UpstreamSession
     #expect(box.outbox.oldestConfirmed == start + .seconds(2))
   }
 
-  @Test func aMessageThatReturnsToTheQueueIsTakenAnew() {
+  @Test func aMessageThatReturnsToTheQueueIsTakenAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.post("a")
@@ -96,7 +96,7 @@ import UpstreamSession
     #expect(box.outbox.confirm(1, on: Generation(7)) == 1)
   }
 
-  @Test func tellsWhatALostConnectionMayHaveDelivered() {
+  @Test func reportsMessagesThatALostConnectionMayHaveDelivered() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["a", "b", "c", "d"] { box.post(text) }
@@ -111,7 +111,7 @@ import UpstreamSession
     #expect(box.outbox.confirm(1) == 0, "a pong of the old connection says nothing of the new one")
   }
 
-  @Test func sendsUnconfirmedAgainAheadOfNewer() {
+  @Test func sendsUnconfirmedMessagesAgainBeforeNewerMessages() {
     var box = OutboxFixture {
       $0.redelivery = .unconfirmed
       $0.maximumAttempts = 2
@@ -157,7 +157,7 @@ import UpstreamSession
     #expect(box.states == "u")
   }
 
-  @Test func handsOverToASuccessorWithoutLosingOrder() {
+  @Test func keepsTheOrderInAHandOver() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["a", "b", "c"] { box.post(text) }
@@ -178,7 +178,7 @@ import UpstreamSession
 
   /// No message of the old connection can come back to the queue. The successor does not wait for confirmations of the
   /// messages that it has written itself.
-  @Test func aSuccessorGoesOnWhileItsOwnMessagesAreUnconfirmed() {
+  @Test func aSuccessorContinuesWhileItsMessagesAreUnconfirmed() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending()
     box.post("a")
@@ -196,7 +196,7 @@ import UpstreamSession
     #expect(box.states == "cwq")
   }
 
-  @Test func putsBackWhatTheOldConnectionNeverWrote() {
+  @Test func returnsUnwrittenMessagesOfTheOldConnectionToTheQueue() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["a", "b"] { box.post(text) }
@@ -211,7 +211,7 @@ import UpstreamSession
     #expect(box.states == "cc")
   }
 
-  @Test func endsRedeliveryOfWhatMayNotWait() {
+  @Test func endsTheRedeliveryOfMessagesWithTTLZero() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending()
     box.post("now", ttl: .zero)
@@ -237,7 +237,7 @@ import UpstreamSession
     #expect(ledger.count(in: .queued) == 1 && ledger.count(in: .written) == 0)
   }
 
-  @Test func replacesByTopicWhatComesBack() {
+  @Test func replacesReturnedMessagesByTheirKey() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending()
     box.post("1", topic: "price")
@@ -261,7 +261,7 @@ import UpstreamSession
 
   // MARK: Frames that the kernel does not take
 
-  @Test func whatTheKernelHasNotBegunWaitsAgainAndCanExpire() {
+  @Test func aMessageThatTheKernelHasNotBegunWaitsAgainAndCanExpire() {
     var box = OutboxFixture { $0.pace = Pace(messages: 1, interval: .hours(1), burst: 5) }
     box.outbox.startSending()
     box.post("begun", ttl: .seconds(1))
@@ -306,7 +306,7 @@ import UpstreamSession
     #expect(box.states == "ccc")
   }
 
-  @Test func aNewerMessageReplacesOneThatWasTakenBack() {
+  @Test func aNewerMessageReplacesAMessageThatWasTakenBack() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.post("1", topic: "price")
@@ -321,7 +321,7 @@ import UpstreamSession
 
   // MARK: Barriers
 
-  @Test func asksForNoMoreBarriersThanMayBeWithoutAnswer() {
+  @Test func limitsThePingsWithoutPongs() {
     var box = OutboxFixture { $0.maximumBarriers = 2 }
     box.outbox.startSending()
     for number: UInt64 in 1...3 {
@@ -341,7 +341,7 @@ import UpstreamSession
     #expect(box.states == "ccc")
   }
 
-  @Test func anUpstreamThatNeverAnswersCostsNothing() {
+  @Test func anUpstreamWithoutPongsUsesNoMemory() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for number: UInt64 in 1...100_000 {
@@ -358,7 +358,7 @@ import UpstreamSession
     #expect(box.outbox.ledger.total(.unknown) == 100_000)
   }
 
-  @Test func theGoodbyePingIsABarrierHoweverManyThereAre() {
+  @Test func theLastPingConfirmsMessagesDespiteTheLimitOfPings() {
     var box = OutboxFixture { $0.maximumBarriers = 1 }
     box.outbox.startSending()
     for number: UInt64 in 1...2 {
@@ -374,7 +374,7 @@ import UpstreamSession
 
   // MARK: Too large
 
-  @Test func neverSendsAPoisonedMessageAgain() {
+  @Test func neverResendsAMessageThatWasTooLarge() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending()
     for text in ["a", "huge"] { box.post(text) }
@@ -388,7 +388,7 @@ import UpstreamSession
   }
 
   @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed])
-  func takesTheLargestForTheOneThatIsTooLarge(redelivery: OutboxSettings.Redelivery) {
+  func theLargestMessageCountsAsTooLarge(redelivery: OutboxSettings.Redelivery) {
     var box = OutboxFixture { $0.redelivery = redelivery }
     box.outbox.startSending()
     for text in ["larger still", "a", "too large", "b", "c"] { box.post(text) }
@@ -402,7 +402,7 @@ import UpstreamSession
     #expect(box.states == (redelivery == .never ? "cuxuq" : "cqxqq"))
   }
 
-  @Test func amongEquallyLargeOnesItIsTheLast() {
+  @Test func theLastOfEquallyLargeMessagesCountsAsTooLarge() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["aa", "bb", "c"] { box.post(text) }
@@ -415,7 +415,7 @@ import UpstreamSession
 
   /// The usual case: the upstream refuses the message after the head of its frame, long before the whole message is
   /// written.
-  @Test func aMessageRefusedWhileItIsBeingWrittenNeverGoesAgain() {
+  @Test func aMessageThatIsRefusedWhileItIsWrittenIsNeverSentAgain() {
     var box = OutboxFixture()
     box.outbox.startSending()
     for text in ["a", "much too large", "b"] { box.post(text) }
@@ -430,7 +430,7 @@ import UpstreamSession
     #expect(box.take() == ["b"])
   }
 
-  @Test func aMessageThatConnectionsDieUnderIsGivenUp() {
+  @Test func aMessageThatEndsSeveralConnectionsIsRejected() {
     var box = OutboxFixture { $0.maximumAttempts = 2 }
     for text in ["fatal", "b"] { box.post(text) }
     for states in ["qq", "xq"] {
@@ -445,7 +445,7 @@ import UpstreamSession
     #expect(box.outbox.bytes == 1)
   }
 
-  @Test func connectionsThatDieBeforeAMessageIsBegunAreNotHeldAgainstIt() {
+  @Test func connectionsThatEndBeforeAMessageBeginsDoNotCount() {
     var box = OutboxFixture { $0.maximumAttempts = 1 }
     box.post("a")
     for _ in 0..<10 {

@@ -8,7 +8,7 @@ import Totals
 /// Random use of an outbox, compared with a model of the messages that the upstream has received.
 @Suite struct OutboxSimulation {
   @Test(arguments: [OutboxSettings.Redelivery.never, .unconfirmed], [UInt64](1...20))
-  func endsEveryMessageOnceAndKeepsItsWord(redelivery: OutboxSettings.Redelivery, seed: UInt64) {
+  func endsEveryMessageOnceWithTheReportedState(redelivery: OutboxSettings.Redelivery, seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var settings = OutboxSettings()
     settings.redelivery = redelivery

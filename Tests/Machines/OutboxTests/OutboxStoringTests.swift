@@ -206,7 +206,7 @@ import UpstreamSession
     #expect(take(&outbox) == [2])
   }
 
-  @Test func whatWasWrittenAndIsQueuedAgainStaysIntended() {
+  @Test func aWrittenMessageThatIsQueuedAgainStaysIntended() {
     var settings = OutboxSettings()
     settings.redelivery = .unconfirmed
     var outbox = sending(through: 3, settings)
@@ -219,7 +219,7 @@ import UpstreamSession
     #expect(take(&outbox) == [1, 2])
   }
 
-  @Test func whatMayHaveBeenWrittenIsUnknownAndTheRestIsQueuedAgain() {
+  @Test func messagesThatMayHaveBeenWrittenAreUnknownAndOthersQueuedAgain() {
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(stored(1...4, expired: 3), at: clock)
     #expect(outbox.ledger.record(of: 1, now: now)?.state == .unknown)
@@ -233,7 +233,7 @@ import UpstreamSession
     #expect(take(&outbox) == [2, 4])
   }
 
-  @Test func withRedeliveryWhatMayHaveBeenWrittenIsQueuedAgain() {
+  @Test func withRedeliveryMessagesThatMayHaveBeenWrittenAreQueuedAgain() {
     var settings = OutboxSettings()
     settings.redelivery = .unconfirmed
     var outbox = Outbox(settings)
@@ -245,7 +245,7 @@ import UpstreamSession
     #expect(take(&outbox) == [1, 2])
   }
 
-  @Test func aClosedOutboxKeepsWhatIsStored() {
+  @Test func aClosedOutboxKeepsStoredMessages() {
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(StoredOutbox(), at: clock)
     _ = outbox.enqueue(ByteSlice(ByteString([0x61])), kind: .text, timeToLive: nil, now: now)
@@ -353,7 +353,7 @@ import UpstreamSession
     return try #require(read)
   }
 
-  @Test func nothingThatMustBeSentAtOnceWaitsForAStoreThatHasFailed() {
+  @Test func noMessageWithTTLZeroWaitsForAFailedStore() {
     var outbox = Outbox(OutboxSettings())
     outbox.startStoring(StoredOutbox(), at: clock)
     outbox.startSending(on: Generation(1))

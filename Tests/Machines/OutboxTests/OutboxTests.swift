@@ -81,7 +81,7 @@ struct OutboxFixture {
     #expect(take(nil) == ["at once"])
   }
 
-  @Test func nowOrNeverDoesNotWaitForALargeMessageToBePrepared() {
+  @Test func ttlZeroDoesNotWaitForThePreparationOfALargeMessage() {
     var box = OutboxFixture()
     box.outbox.startSending(on: Generation(1))
     func take(_ prepared: UInt64?) -> [String] {
@@ -113,7 +113,7 @@ struct OutboxFixture {
     #expect(box.take() == ["b"])
   }
 
-  @Test func leavesInTheOrderItCame() {
+  @Test func sendsMessagesInTheirOrder() {
     var box = OutboxFixture()
     #expect(box.post("a") == .queued(sequence: 1, wakes: true))
     #expect(box.post("b") == .queued(sequence: 2, wakes: false))
@@ -137,7 +137,7 @@ struct OutboxFixture {
     #expect(box.take(bytes: 5) == ["aaaa", "bbbb"])
   }
 
-  @Test func refusesWhatIsOverTheBounds() {
+  @Test func refusesMessagesAboveTheLimits() {
     var box = OutboxFixture {
       $0.maximumMessages = 2
       $0.maximumBytes = 10
@@ -151,13 +151,13 @@ struct OutboxFixture {
     #expect(byBytes.post("12345") == .queued(sequence: 2, wakes: false))
   }
 
-  @Test func takesOneMessageOfAnySizeWhenEmpty() {
+  @Test func acceptsOneMessageOfAnySizeWhenEmpty() {
     var box = OutboxFixture { $0.maximumBytes = 4 }
     #expect(box.post("123456789") == .queued(sequence: 1, wakes: true))
     #expect(box.post("") == .full(.bytes))
   }
 
-  @Test func dropsTheOldestWhereConfigured() {
+  @Test func dropsTheOldestIfConfigured() {
     var box = OutboxFixture {
       $0.maximumMessages = 2
       $0.overflow = .dropOldest
@@ -168,7 +168,7 @@ struct OutboxFixture {
     #expect(box.take() == ["c", "d"])
   }
 
-  @Test func dropsNothingForAMessageThatHasNoRoomEither() {
+  @Test func dropsNothingForAMessageThatCannotFit() {
     var box = OutboxFixture {
       $0.maximumBytes = 10
       $0.overflow = .dropOldest
@@ -184,7 +184,7 @@ struct OutboxFixture {
     #expect(box.states == "qxq")
   }
 
-  @Test func dropsManyWithoutLookingAtThemAgain() {
+  @Test func dropsManyMessagesInLinearTime() {
     var box = OutboxFixture {
       $0.maximumMessages = 3
       $0.overflow = .dropOldest
@@ -198,7 +198,7 @@ struct OutboxFixture {
     #expect(box.take() == ["49998", "49999"])
   }
 
-  @Test func expiresAtTheTimeOfEach() {
+  @Test func expiresEachMessageAtItsDeadline() {
     var box = OutboxFixture()
     box.post("late", ttl: .seconds(30))
     #expect(box.post("soon", ttl: .seconds(5)) == .queued(sequence: 2, wakes: true))
@@ -215,7 +215,7 @@ struct OutboxFixture {
     #expect(box.outbox.nextExpiry() == nil)
   }
 
-  @Test func takesNowOrNeverOnlyWhileReady() {
+  @Test func acceptsTTLZeroOnlyWhileReady() {
     var box = OutboxFixture()
     #expect(box.post("x", ttl: .zero) == .notReady(.notConnected))
     box.outbox.startSending()
@@ -228,7 +228,7 @@ struct OutboxFixture {
     #expect(box.states == "ee")
   }
 
-  @Test func nowOrNeverObeysThePace() {
+  @Test func ttlZeroObeysTheRate() {
     var box = OutboxFixture { $0.pace = Pace(messages: 10, burst: 2) }
     box.outbox.startSending()
     box.post("a", ttl: .zero)
@@ -242,7 +242,7 @@ struct OutboxFixture {
   }
 
   /// The cut of a hand-over takes two round trips, or two seconds if a pong is missing.
-  @Test(arguments: [false, true]) func nowOrNeverDoesNotWaitForTheEndOfALongCut(isLong: Bool) {
+  @Test(arguments: [false, true]) func ttlZeroDoesNotWaitForTheEndOfALongHandOver(isLong: Bool) {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.post("a", ttl: .zero)
@@ -258,7 +258,7 @@ struct OutboxFixture {
     #expect(box.states == (isLong ? "eq" : "qq"))
   }
 
-  @Test func nowOrNeverIsRefusedWhileTheUpstreamDoesNotRead() {
+  @Test func ttlZeroIsRefusedWhileTheUpstreamDoesNotRead() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.post("a", ttl: .zero)
@@ -276,7 +276,7 @@ struct OutboxFixture {
     #expect(box.post("e", ttl: .zero) == .queued(sequence: 4, wakes: false), "another connection, another chance")
   }
 
-  @Test func replacesByTopicAndTakesItsRoom() {
+  @Test func aReplacementUsesTheRoomOfTheReplacedMessage() {
     var box = OutboxFixture { $0.maximumMessages = 2 }
     box.post("1", topic: "price")
     box.post("other")
@@ -291,7 +291,7 @@ struct OutboxFixture {
     #expect(box.states == "rwwq")
   }
 
-  @Test func doesNotGrowByReplacements() {
+  @Test func replacementsDoNotGrowTheQueue() {
     var box = OutboxFixture()
     box.post("old", ttl: nil)
     for number in 0..<100_000 { box.post("\(number)", topic: "t") }
@@ -301,7 +301,7 @@ struct OutboxFixture {
     #expect(box.take() == ["old", "99999"])
   }
 
-  @Test func closesWithTheQueueRejected() {
+  @Test func closingRejectsTheQueue() {
     var box = OutboxFixture()
     for text in ["a", "b"] { box.post(text) }
     box.outbox.close()
@@ -310,7 +310,7 @@ struct OutboxFixture {
     #expect(box.outbox.bytes == 0)
   }
 
-  @Test func letsMessagesGoAtThePaceAndCountsNoneThatExpired() {
+  @Test func sendsAtTheRateWithoutCountingExpiredMessages() {
     var box = OutboxFixture { $0.pace = Pace(messages: 10, burst: 2) }
     box.outbox.startSending()
     box.post("gone", ttl: .milliseconds(1))
@@ -333,7 +333,7 @@ struct OutboxFixture {
     #expect(box.outbox.nextPermit(now: box.now) == box.now + .milliseconds(100))
   }
 
-  @Test func remembersTwiceWhatMayWait() {
+  @Test func remembersTwiceAsManyStatesAsMessagesMayWait() {
     var box = OutboxFixture { $0.maximumMessages = 40_000 }
     for _ in 0..<40_000 { box.post("m", ttl: nil) }
     box.outbox.startSending()
@@ -347,7 +347,7 @@ struct OutboxFixture {
     #expect(box.outbox.ledger.count(in: .queued) == 40_000)
   }
 
-  @Test func countsWhatIsForgottenUnconfirmedAsUnknown() {
+  @Test func countsForgottenUnconfirmedMessagesAsUnknown() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.write(70_000)
@@ -383,7 +383,7 @@ struct OutboxFixture {
     #expect(box.outbox.ledger.count(in: .queued) == 0)
   }
 
-  @Test func forgetsAlsoThoseThatEndedLate() {
+  @Test func forgetsMessagesThatEndedLate() {
     var box = OutboxFixture {
       $0.maximumMessages = 5_000
       $0.overflow = .dropOldest
@@ -413,7 +413,7 @@ struct OutboxFixture {
     #expect(box.outbox.expiry.count < 200)
   }
 
-  @Test func remembersTheLastMessagesOnly() {
+  @Test func remembersTheStatesOfTheLastMessagesOnly() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.write(70_000)

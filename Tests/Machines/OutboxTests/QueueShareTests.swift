@@ -23,7 +23,7 @@ import UpstreamSession
 
   private func isQueued(_ result: EnqueueResult) -> Bool { if case .queued = result { true } else { false } }
 
-  @Test func oneClientCannotTakeTheQueueOfAll() {
+  @Test func oneClientCannotUseUpTheQueue() {
     var box = fixture()
     for _ in 0..<64 { #expect(isQueued(box.post("m", by: 1))) }
     #expect(box.post("m", by: 1) == .full(.messages), "one client has the limit, and no more")
@@ -36,7 +36,7 @@ import UpstreamSession
     #expect(box.outbox.messages == 72)
   }
 
-  @Test func bytesHaveAReserveAsWell() {
+  @Test func bytesHaveAReserve() {
     var box = fixture()
     #expect(isQueued(box.outbox.enqueue(payload(64_000), kind: .text, timeToLive: nil, by: 1, now: box.now)))
     #expect(box.post("m", by: 1) == .full(.bytes))
@@ -60,7 +60,7 @@ import UpstreamSession
     #expect(results.map(\.count) == [10, 2] && results.last?.result == .full(.messages))
   }
 
-  @Test func aMessageThatReplacesOneOfItsClientNeedsNoShare() {
+  @Test func aReplacementByTheSameClientNeedsNoShare() {
     var box = fixture()
     for _ in 0..<64 { box.post("m", by: 1) }
     #expect(isQueued(box.post("a", topic: "t", by: 2)) && isQueued(box.post("b", topic: "t", by: 2)))
@@ -68,7 +68,7 @@ import UpstreamSession
   }
 
   /// A message leaves its client's share however it leaves the queue.
-  @Test func whatLeavesIsGivenBack() {
+  @Test func aMessageThatLeavesTheQueueStopsCounting() {
     var box = fixture(messages: 8)
     for client in 1...8 as ClosedRange<UInt64> { box.post("m", ttl: client < 3 ? .seconds(1) : nil, by: client) }
     #expect(box.outbox.clientTotals.clientCount == 8)
@@ -100,7 +100,7 @@ import UpstreamSession
     #expect(fair.outbox.messages == 64 && fair.outbox.ledger.state(of: 1) == .rejected)
   }
 
-  @Test func noMessageOfABatchIsDroppedForAnotherOne() {
+  @Test func noMessageOfABatchIsDroppedForAnotherOfTheBatch() {
     var box = fixture(.dropOldest)
     for client in 1...64 as ClosedRange<UInt64> { box.post("m", by: client) }
     let result = box.outbox.enqueueAll(
@@ -109,7 +109,7 @@ import UpstreamSession
     #expect((65..<105).allSatisfy { box.outbox.ledger.state(of: $0) == .queued })
   }
 
-  @Test func messagesOfAnEarlierProcessAreNobodys() {
+  @Test func messagesOfAnEarlierProcessCountForNoClient() {
     var box = fixture(messages: 64)
     var stored = StoredOutbox()
     for number in 1...64 as ClosedRange<UInt64> {
@@ -125,7 +125,7 @@ import UpstreamSession
   /// Random use by several clients, of which the first posts most messages. While the reserve has room, the outbox
   /// accepts messages of every client below its share.
   @Test(arguments: [UInt64](1...10), [OutboxSettings.Overflow.refuse, .dropOldest])
-  func aClientThatHasLittleIsAccepted(seed: UInt64, overflow: OutboxSettings.Overflow) {
+  func aClientBelowItsShareIsAccepted(seed: UInt64, overflow: OutboxSettings.Overflow) {
     var random = SeededGenerator(seed: seed)
     var box = fixture(messages: 128, overflow)
     var batch: [OutboxMessage] = []

@@ -34,7 +34,7 @@ import Testing
     #expect(box.states == "qcq" && box.outbox.messages == 2)
   }
 
-  @Test func theOldestIsReleasedAsWell() {
+  @Test func theOldestMessageIsReleased() {
     var box = fixture()
     for sequence in [1, 3, 2] as [UInt64] { box.outbox.replied(to: sequence) }
     #expect(box.states == "ccc" && box.outbox.ring.isEmpty && box.outbox.kept == 0 && box.outbox.bytes == 0)

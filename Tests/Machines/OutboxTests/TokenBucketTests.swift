@@ -6,7 +6,7 @@ import Outbox
 @Suite struct TokenBucketTests {
   private let start = MonotonicTime(nanoseconds: 5_000_000_000)
 
-  @Test func givesTheBurstAtOnceAndThenOneAtATime() {
+  @Test func allowsTheBurstAtOnceAndThenOneAtATime() {
     var bucket = TokenBucket(Pace(messages: 10, burst: 3))
     #expect(bucket.available(now: start) == 3)
     bucket.take(3, now: start)
@@ -18,7 +18,7 @@ import Outbox
     #expect(bucket.available(now: start + .seconds(60)) == 3)
   }
 
-  @Test func tellsWhenTheNextTokenIsThereAlsoWithSomeLeft() {
+  @Test func reportsTheTimeOfTheNextTokenEvenWithTokensLeft() {
     var bucket = TokenBucket(Pace(messages: 10, burst: 2))
     bucket.take(1, now: start)
     #expect(bucket.available(now: start) == 1)
@@ -36,7 +36,7 @@ import Outbox
   }
 
   /// A timer that fires late, by less than its grain, must not slow the pace down.
-  @Test func keepsThePaceThoughTimersAreLate() {
+  @Test func keepsTheRateIfTimersAreLate() {
     var bucket = TokenBucket(Pace(messages: 500))
     var random = SeededGenerator(seed: 7)
     var now = start
@@ -51,7 +51,7 @@ import Outbox
   }
 
   /// At more than one message a millisecond, each tick of the timer admits all messages that are due.
-  @Test func keepsAPaceFinerThanTheTimers() {
+  @Test func keepsARateFinerThanTheTimers() {
     var bucket = TokenBucket(Pace(messages: 100_000))
     var now = start
     var sent = 0
@@ -66,7 +66,7 @@ import Outbox
 
   /// No interval has more messages than the burst and the pace allow, whatever the pattern of use.
   @Test(arguments: [UInt64](1...50))
-  func neverGivesMoreThanItsPace(seed: UInt64) {
+  func neverExceedsItsRate(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     let pace = Pace(
       messages: Int.random(in: 1...400, using: &random),

@@ -8,7 +8,7 @@ import Testing
 @Suite struct WakingTests {
   /// While messages are queued, the driver has been woken for them, however posts and turns of the driver alternate.
   @Test(arguments: [UInt64](1...20))
-  func aQueueIsDrainedHoweverItWasFilled(seed: UInt64) {
+  func aQueueIsSentHoweverItWasFilled(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var box = OutboxFixture()
     var isWoken = false

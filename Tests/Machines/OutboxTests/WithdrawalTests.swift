@@ -9,7 +9,7 @@ import Testing
     box.outbox.ledger.record(of: sequence, now: box.now)?.reason
   }
 
-  @Test func aWaitingMessageIsNotSentAnyMore() {
+  @Test func aWithdrawnMessageInTheQueueIsNotSent() {
     var box = OutboxFixture()
     for text in ["a", "b", "c", "d"] { box.post(text, topic: text) }
     box.outbox.withdraw(3)
@@ -22,7 +22,7 @@ import Testing
     #expect(box.take() == ["b", "d"])
   }
 
-  @Test func aMessageThatAConnectionHasTakenStays() {
+  @Test func aMessageThatAConnectionHasTakenIsNotWithdrawn() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.post("a")
@@ -49,7 +49,7 @@ import Testing
     #expect(box.states == "qe")
   }
 
-  @Test func aMessageThatWasWrittenOnceMayHaveArrived() {
+  @Test func aMessageThatWasWrittenIsNotWithdrawn() {
     var box = OutboxFixture { $0.redelivery = .unconfirmed }
     box.outbox.startSending()
     box.post("a")
@@ -64,7 +64,7 @@ import Testing
     #expect(box.take() == [])
   }
 
-  @Test func aMessageWithTimeToLive0IsSentAtOnceAllTheSame() {
+  @Test func aMessageWithTTLZeroIsSentAtOnce() {
     var box = OutboxFixture()
     box.outbox.startSending()
     box.post("a", ttl: .zero)
@@ -80,7 +80,7 @@ import Testing
     #expect(box.states == "q")
   }
 
-  @Test(arguments: [0, 10]) func sendersThatGiveUpLeaveNothingBehind(others: Int) {
+  @Test(arguments: [0, 10]) func sendersThatWithdrawLeaveNoState(others: Int) {
     var box = OutboxFixture()
     let deadline = box.now + .seconds(1)
     for _ in 0..<others { box.post("other", ttl: .seconds(1)) }

@@ -23,7 +23,7 @@ import Testing
     ("2001:db8::1", .documentation), ("3fff::1", .documentation), ("2001:2::1", .benchmarking),
     ("2001:10::1", .reserved), ("64:ff9b:1::1", .reserved), ("100::1", .reserved), ("4000::1", .reserved),
   ])
-  func isNotPublic(text: String, kind: AddressKind) throws {
+  func theAddressIsNotPublic(text: String, kind: AddressKind) throws {
     #expect(AddressKind(of: try #require(IPAddress(text))) == kind)
   }
 
@@ -34,7 +34,7 @@ import Testing
     "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1", "2001:200::1", "2a00::5efe:1.1.1.1",
     "2001:0:4136:e378:8000:63bf:fefe:fefe",
   ])
-  func isPublic(text: String) throws { #expect(AddressKind(of: try #require(IPAddress(text))) == nil) }
+  func theAddressIsPublic(text: String) throws { #expect(AddressKind(of: try #require(IPAddress(text))) == nil) }
 }
 
 @Suite struct ConnectionRulesTests {
@@ -58,7 +58,7 @@ import Testing
     #expect(ConnectionRules().refusal(ofHost: host, isProxied: false) == nil)
   }
 
-  @Test func allowsWhatTheProfileAllows() throws {
+  @Test func allowsTheAddressesOfTheProfile() throws {
     var rules = ConnectionRules()
     rules.allowed = try ["10.0.0.0/8", "::1"].map { try #require(AddressBlock($0)) }
     #expect(rules.refusal(of: .ipv4(0x0A01_0203)) == nil)
@@ -107,10 +107,10 @@ import Testing
   }
 
   @Test(arguments: ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/+8", "::1/129", "x", "10.0.0/8", "10.0.0.0/8/8"])
-  func refusesWhatIsNoBlock(text: String) { #expect(AddressBlock(text) == nil) }
+  func refusesAnInvalidAddressBlock(text: String) { #expect(AddressBlock(text) == nil) }
 
   @Test(arguments: ["", ".", ".a", "*a", "a*", "*.", "a/b", "a:80", "[::1]", "a b"])
-  func refusesWhatIsNoPatternOfHosts(text: String) {
+  func refusesAnInvalidPatternOfHosts(text: String) {
     #expect(throws: HostPatternError(index: 1)) { try HostPatterns(["a", text]) }
   }
 }

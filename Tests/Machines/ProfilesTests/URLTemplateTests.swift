@@ -35,11 +35,11 @@ import WebSocketCodec
     "feed.example/{a}", "{a}://feed.example", "ws://{u}@feed.example", "ws://feed.example:{p}/", "http://a/{b}",
     "ws://a/#{b}", "ws:///{b}", "ws://a b/{c}",
   ])
-  func refusesVariablesElsewhereAndWhatIsNoURL(template: String) {
+  func refusesVariablesInOtherPlacesAndInvalidURLs(template: String) {
     #expect(throws: VariableError.self) { try URLTemplate(template) }
   }
 
-  @Test func knowsItsVariables() throws {
+  @Test func listsItsVariables() throws {
     let template = try URLTemplate("ws://{a}.example/{b}?{c}={not-a-name}")
     #expect(template.variables == ["a", "b", "c"])
     #expect(template.hasVariableHost)
@@ -65,7 +65,7 @@ import WebSocketCodec
     #expect(name.problem(with: "") == nil)
   }
 
-  @Test func givesDefaultsAndValues() throws {
+  @Test func appliesDefaultsAndValues() throws {
     #expect(try variables.values(["symbol": "BTC"]) == ["symbol": "BTC", "depth": "5"])
     #expect(try variables.values(["symbol": "BTC", "depth": "10"]) == ["symbol": "BTC", "depth": "10"])
   }
@@ -91,7 +91,7 @@ import WebSocketCodec
       ),
       (["symbol": "BTC", "x": ""], "variable 'x' is unknown: this profile has symbol, depth"),
     ] as [([String: String], String)])
-  func saysWhatIsWrong(given: [String: String], message: String) {
+  func reportsWhatIsWrong(given: [String: String], message: String) {
     #expect(throws: VariableError(message)) { try variables.values(given) }
   }
 

@@ -30,7 +30,7 @@ import Testing
     "a{2",
     #"\"#, #"\s"#, "a^", "$a", "é", "a\u{0}",
   ])
-  func refusesWhatIsNotOfTheSubset(pattern: String) { #expect(VariablePattern(pattern) == nil) }
+  func refusesUnsupportedPatterns(pattern: String) { #expect(VariablePattern(pattern) == nil) }
 
   @Test func refusesALongPattern() {
     #expect(VariablePattern(String(repeating: "a", count: VariablePattern.maximumLength)) != nil)

@@ -31,7 +31,7 @@ import Testing
   }
 
   /// Attack: a server accepts each connection and closes it at once.
-  @Test func aConnectionThatEndsAtOnceIsFollowedByAWaitThatGrows() {
+  @Test func connectionsThatEndAtOnceAreFollowedByGrowingWaits() {
     var random = SeededGenerator(seed: 1)
     var search = PrimarySearch(sentinels: 1)
     var now = MonotonicTime.zero
@@ -80,7 +80,7 @@ import Testing
     (.array([.bulk([]), .bulk(Array("1".utf8))]), .violation("the address of the primary is not valid")),
     (.simple("OK"), .violation("the address of the primary is not valid")),
   ])
-  func anAnswerWithoutAddressIsRefused(reply: RESPReply, failure: RedisFailure) {
+  func aReplyWithoutAnAddressIsRefused(reply: RESPReply, failure: RedisFailure) {
     #expect(throws: failure) { try SentinelAnswer.address(in: reply, of: "main") }
   }
 

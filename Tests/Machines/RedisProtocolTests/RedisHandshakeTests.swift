@@ -39,7 +39,7 @@ import Testing
     return (command?.elements ?? []).compactMap(\.text).joined(separator: " ")
   }
 
-  @Test func aConnectionWithoutPasswordBeginsWithInfo() throws {
+  @Test func aConnectionWithoutAPasswordBeginsWithINFO() throws {
     let handshake = RedisHandshake(with: .primary)
     #expect(
       run(handshake, Self.bulk(Self.server), Self.bulk(Self.replication)) == [
@@ -76,7 +76,7 @@ import Testing
     #expect(information.replicationID == Self.history && information.connectedReplicas == 2)
   }
 
-  @Test func aSentinelIsOnlyAskedForItsMode() {
+  @Test func onlyTheModeOfASentinelIsRequested() {
     let sentinel = RedisHandshake(with: .sentinel, RedisCredentials(password: "s"))
     #expect(
       run(sentinel, .simple("OK"), Self.bulk("redis_version:7.0.15\r\nredis_mode:sentinel\r\n")) == [

@@ -39,7 +39,7 @@ import Testing
     #expect(pipeline.deadline == .zero + .seconds(7), "it is sent behind the other")
   }
 
-  @Test func aLargeReplyHasMoreTimeAndOneThatStallsHasNot() {
+  @Test func aLargeReplyHasMoreTimeUnlessItStalls() {
     var pipeline = RedisPipeline()
     pipeline.append(bytes: 1, now: .zero) { _ in }
     pipeline.received(bytes: 3 * RedisPipeline.minimumRate, now: .zero)

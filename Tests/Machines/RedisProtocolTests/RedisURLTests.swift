@@ -23,7 +23,7 @@ import Testing
     #expect(url.credentials.user == user && url.credentials.password == password)
   }
 
-  @Test func theDefaultPortIsThatOfTheKindOfServer() throws {
+  @Test func theDefaultPortFollowsFromTheKindOfServer() throws {
     #expect(try RedisURL("redis://h", defaultPort: 26_379).port == 26_379)
     #expect(try RedisURL("redis://h:1", defaultPort: 26_379).port == 1)
   }
@@ -38,7 +38,7 @@ import Testing
     ("redis://h/x", .database), ("redis://h/-1", .database), ("redis://h/1/2", .database),
     ("redis://h/2147483648", .database), ("redis://h?db=1", .parameters), ("redis://h/1#x", .parameters),
   ])
-  func refusesWhatIsNoURL(text: String, error: RedisURLError) {
+  func refusesAnInvalidURL(text: String, error: RedisURLError) {
     #expect(throws: error) { try RedisURL(text) }
   }
 

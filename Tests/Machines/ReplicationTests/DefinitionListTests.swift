@@ -102,7 +102,7 @@ import Testing
     #expect(list.isComplete && list.definition(of: "a") == definition(3))
   }
 
-  @Test func theFirstChangeOfAListFollowsNone() {
+  @Test func theFirstChangeOfAListHasNoPredecessor() {
     var list = complete(nil)
     #expect(list.isComplete)
     #expect(list.notified(notice(1, "a", 1).span) == [.defined(name: "a", definition(1))])
@@ -169,7 +169,7 @@ import Testing
     #expect(list.notified(notice(10, "b", 2).span) == [])
   }
 
-  @Test func whatThisGatewayHasDoneIsKnownAtOnce() {
+  @Test func theChangesOfThisGatewayApplyAtOnce() {
     var list = complete("f0 9")
     #expect(list.adopt("a", definition(1), at: Array("f0 10".utf8)) == [.defined(name: "a", definition(1))])
     #expect(list.notified(notice(10, "a", 1).span) == [])
@@ -186,7 +186,7 @@ import Testing
     #expect(list.definition(of: "a") == definition(3))
   }
 
-  @Test func aNoticeOfARemovalDoesNotEndTheNextSessionOfTheName() {
+  @Test func aNotificationOfARemovalDoesNotEndTheNextSessionOfTheName() {
     // This gateway has defined the session before the removal of the last session of this name was notified.
     var list = complete("f0 9", ("a", 1))
     let changes: [DefinitionList.Change] = [
@@ -204,7 +204,7 @@ import Testing
   }
 
   /// The replies to this gateway's own changes arrived before the notifications.
-  @Test func lateNoticesDoNotUndoWhatThisGatewayHasDone() {
+  @Test func lateNotificationsDoNotUndoTheChangesOfThisGateway() {
     var list = complete("f0 6")
     var changes = list.adopt("a", definition(1), at: Array("f0 7".utf8))
     changes += list.adopt(removalOf: "a", definition(1), code: 4001, at: Array("f0 8".utf8))
@@ -247,7 +247,7 @@ import Testing
   }
 
   /// The new primary lacks the removal.
-  @Test(arguments: Way.allCases) private func aFailoverBringsNoRemovedSessionBack(_ way: Way) {
+  @Test(arguments: Way.allCases) private func aFailoverRestoresNoRemovedSession(_ way: Way) {
     var list = complete("f0 9", ("a", 1), ("b", 2))
     remove("a", 1, at: 10, from: &list, way)
     list.disconnected()
@@ -273,7 +273,7 @@ import Testing
     #expect(list.returned.count == 1 && list.count == 1)
   }
 
-  @Test(arguments: Way.allCases) private func aRemovedSessionThatReturnsDoesNotEndTheNextOneOfItsName(_ way: Way) {
+  @Test(arguments: Way.allCases) private func aRemovedSessionThatReturnsDoesNotEndItsSuccessor(_ way: Way) {
     var list = complete("f0 9", ("a", 1))
     remove("a", 1, at: 10, from: &list, way)
     #expect(list.adopt("a", definition(2), at: Array("f0 11".utf8)) == [.defined(name: "a", definition(2))])
@@ -289,7 +289,7 @@ import Testing
     #expect(list.missing.isEmpty && list.returned.isEmpty && list.definition(of: "a") == definition(2))
   }
 
-  @Test func aReplyOrANotificationBringsNoRemovedSessionBack() {
+  @Test func aReplyOrANotificationRestoresNoRemovedSession() {
     var list = complete("f0 9", ("a", 1))
     remove("a", 1, at: 10, from: &list, .notified)
     #expect(list.hasRemoved(definition(1)) && !list.hasRemoved(definition(2)))
@@ -323,7 +323,7 @@ import Testing
     #expect(removed.code(of: UInt64(RemovedIncarnations.limit)) == 1000)
   }
 
-  @Test func aNotificationThatWasLostIsNoticed() {
+  @Test func aLostNotificationIsDetected() {
     var list = complete("f0 9", ("a", 1))
     list.compare(Array("f0 10".utf8))
     // The change was only late.
@@ -339,7 +339,7 @@ import Testing
     #expect(!list.isComplete)
   }
 
-  @Test func aFloodOfChangesWhileTheListIsReadBeginsAnew() {
+  @Test func aFloodOfChangesRestartsTheReadingOfTheList() {
     var list = DefinitionList(patience: .seconds(6))
     list.subscribed()
     _ = list.takePage()
@@ -354,7 +354,7 @@ import Testing
     #expect(list.isComplete)
   }
 
-  @Test func aLongListIsReadAlthoughMuchChanges() {
+  @Test func aLongListIsReadDespiteManyChanges() {
     var list = DefinitionList(patience: .seconds(6))
     list.subscribed()
     _ = list.takePage()

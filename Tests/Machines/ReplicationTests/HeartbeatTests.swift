@@ -34,7 +34,7 @@ import Testing
   }
 
   /// A process that was stopped may receive a successful reply although another gateway may already have its sessions.
-  @Test func aLapseIsNoticedBeforeTheReplyThatEndsIt() {
+  @Test func aLapseIsDetectedBeforeTheReplyThatEndsIt() {
     var heartbeat = Heartbeat()
     _ = heartbeat.send(now: at(0))
     heartbeat.finished(isConfirmed: true, now: at(10))
@@ -74,7 +74,7 @@ import Testing
     #expect(slow.forgettable(now: at(85_999)).isEmpty && slow.forgettable(now: at(86_000)).count == 1)
   }
 
-  @Test func aLossOfDataIsNoticedByTheOwnEntryThatIsMissing() {
+  @Test func aMissingOwnEntryRevealsALossOfData() {
     let (own, other) = (GatewayID(1), GatewayID(2))
     let both = [(own, "beat=1 history=h lease=5000"), (other, "beat=1 history=h lease=9000")].map {
       ($0, Array($1.utf8))

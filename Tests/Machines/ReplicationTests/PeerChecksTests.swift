@@ -9,7 +9,7 @@ import Testing
 
   private func time(_ seconds: Int64) -> MonotonicTime { .zero + .seconds(seconds) }
 
-  @Test func aGatewayIsTriedUntilItIsReachedOnce() {
+  @Test func aGatewayIsCheckedUntilItIsReachedOnce() {
     var checks = PeerChecks()
     func due(_ seconds: Int64) -> [String] { checks.due([one: "a:1"], now: time(seconds)).map(\.address) }
     #expect(due(1) == ["a:1"] && due(2).isEmpty, "one attempt at a time")
@@ -22,7 +22,7 @@ import Testing
     #expect(checks.unreachable.isEmpty && due(100).isEmpty)
   }
 
-  @Test func anotherAddressIsTriedAnewAndALateOutcomeOfTheFirstIsDropped() {
+  @Test func aNewAddressIsCheckedAndALateOutcomeOfTheOldAddressDropped() {
     var checks = PeerChecks()
     _ = checks.due([one: "a:1"], now: time(1))
     #expect(checks.due([one: "b:1"], now: time(1)).map(\.address) == ["b:1"])
@@ -88,13 +88,13 @@ import Testing
 }
 
 @Suite struct UpstreamHostsTests {
-  @Test func theyAreReadAsTheyAreWritten() {
+  @Test func checksAreReadAsTheyWereWritten() {
     let hosts = UpstreamHosts(["b": ["x:1"], "a": ["z:1", "y:1", "z:1"]])
     #expect(hosts.text == "a y:1,z:1\nb x:1\n" && UpstreamHosts(hosts.text) == hosts)
     #expect(UpstreamHosts("a y:1,z:1\nof a later version\nb x:1\n") == hosts)
   }
 
-  @Test func onlySessionsThatBothHaveCanDiffer() {
+  @Test func onlySessionsOfBothGatewaysCanDiffer() {
     let own = UpstreamHosts(["a": ["x:1"], "b": ["y:1"], "c": ["z:1"]])
     #expect(own.difference(from: UpstreamHosts(["a": ["x:1"], "d": ["q:1"]])) == nil)
     let difference = own.difference(from: UpstreamHosts(["c": ["q:1"], "b": ["q:1"]]))

@@ -33,7 +33,7 @@ import Testing
 
   /// The same seed breaks nothing without the bug, so the finding is the bug.
   @Test(arguments: PlantedBug.allCases)
-  func findsAPlantedBug(bug: PlantedBug) throws {
+  func findsEachPlantedBug(bug: PlantedBug) throws {
     let seeds = Self.seeds.map { 0..<$0 } ?? bug.seed..<bug.seed + 4
     for seed in seeds {
       do {

@@ -45,7 +45,7 @@ import Testing
     }
   }
 
-  @Test func termsExtendThoseOfWhichTheyHaveEverything() {
+  @Test func aListOfTermsExtendsAnyListThatItContains() {
     let one = HolderTerms().appending(HolderTerm(counter: 1, random: 1), firstPush: 1)
     let two = one.appending(HolderTerm(counter: 2, random: 1), firstPush: 10)
     #expect(two.extend(HolderTerms(), endingAt: 0) && two.extend(two, endingAt: 99) && two.extend(one, endingAt: 9))

@@ -16,7 +16,7 @@ import Testing
     return change
   }
 
-  @Test func waitsUntilTheNetworkIsAtRest() {
+  @Test func waitsUntilTheNetworkIsStable() {
     var debouncer = debouncer()
     #expect(debouncer.deadline == .distantFuture)
     #expect(debouncer.take(now: start) == nil)
@@ -30,13 +30,13 @@ import Testing
     #expect(debouncer.take(now: start + .seconds(9)) == nil)
   }
 
-  @Test func doesNotWaitForANetworkThatNeverRests() {
+  @Test func doesNotWaitForeverForAStableNetwork() {
     var debouncer = debouncer()
     for step in 0..<20 { debouncer.add(.route(isPresent: true), now: start + .milliseconds(Int64(step) * 100)) }
     #expect(debouncer.deadline == start + .seconds(2))
   }
 
-  @Test func tellsGainFromLoss() {
+  @Test func distinguishesGainsFromLosses() {
     let losses: [NetworkEvent] = [.link(1, .down), .route(isPresent: false), .link(2, .removed)]
     let gains: [NetworkEvent] = [.link(1, .up), .route(isPresent: true), .overrun, .address(address, isPresent: true)]
     for event in losses {
@@ -51,7 +51,7 @@ import Testing
     }
   }
 
-  @Test func forgivesAnAddressThatComesBack() {
+  @Test func ignoresAnAddressThatReturns() {
     var debouncer = debouncer()
     let other = IPAddress.ipv6(high: 1, low: 2, scope: 0)
     debouncer.add(.address(address, isPresent: false), now: start)
@@ -60,7 +60,7 @@ import Testing
     #expect(debouncer.take(now: start + .seconds(1)) == change(gained: true, vanished: [other]))
   }
 
-  @Test func hearsNothingNewInALinkThatIsAsItWas() {
+  @Test func ignoresALinkWithoutAChange() {
     var debouncer = debouncer()
     debouncer.add(.link(1, .up), now: start)
     _ = debouncer.take(now: start + .seconds(1))

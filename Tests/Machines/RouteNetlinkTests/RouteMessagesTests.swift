@@ -66,7 +66,7 @@ extension String {
     #expect(events(Captured.newLinkLocal.bytes) == [.address(local, isPresent: true)])
   }
 
-  @Test func takesOurOwnAddressOfAPointToPointLink() {
+  @Test func readsTheLocalAddressOfAPointToPointLink() {
     // Here, IFA_ADDRESS (1) is the peer's address and IFA_LOCAL (2) is ours.
     var bytes = Captured.newIPv4.bytes
     bytes[16 + 8 + 4 + 3] = 0xEE
@@ -101,13 +101,13 @@ extension String {
     #expect(events(bytes) == [.link(3, .up), .address(ipv4, isPresent: true), .route(isPresent: true)])
   }
 
-  @Test func tellsOfLostEvents() {
+  @Test func reportsLostEvents() {
     #expect(events([16, 0, 0, 0, 4, 0, 0, 0] + [UInt8](repeating: 0, count: 8)) == [.overrun])
   }
 
   // MARK: Wrong lengths
 
-  @Test func stopsWhereALengthLies() {
+  @Test func stopsAtAWrongLength() {
     let good = Captured.linkUp.bytes
     for length in [0, 1, 15, 33, 0x7FFF_FFFF, 0xFFFF_FFFF] as [UInt32] {
       var bad = Captured.newRoute.bytes
@@ -117,7 +117,7 @@ extension String {
     }
   }
 
-  @Test func readsNothingBeyondTheEndHoweverItIsCut() {
+  @Test func readsNothingBeyondTheEndOfIncompleteInput() {
     for text in [Captured.newIPv4, Captured.newIPv6, Captured.newRoute, Captured.linkUp] {
       let whole = text.bytes
       for count in 0..<whole.count {
@@ -131,7 +131,7 @@ extension String {
     }
   }
 
-  @Test func anAddressOfTheWrongLengthIsNone() {
+  @Test func anAddressOfTheWrongLengthIsIgnored() {
     var bytes = Captured.newIPv4.bytes
     for offset in [24, 32] { bytes[offset] = 6 }
     #expect(events(bytes) == [])
@@ -140,7 +140,7 @@ extension String {
     #expect(events(bytes) == [])
   }
 
-  @Test func survivesAnyBytes() {
+  @Test func randomInputDoesNotCrashIt() {
     var random = SeededGenerator(seed: 7)
     let seeds = [Captured.newIPv4, Captured.newIPv6, Captured.newRoute, Captured.linkUp].map(\.bytes)
     for round in 0..<50_000 {

@@ -16,7 +16,7 @@ import Testing
     #expect(Array(ipv6[28...]) == [20, 0, 1, 0, 0x20, 1, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7])
   }
 
-  @Test func whatIsCutOffOrNotKnownIsMalformed() {
+  @Test func incompleteAndUnknownRepliesAreMalformed() {
     for count in 0..<40 { #expect(RouteQuery.read([UInt8](repeating: 0, count: count).span) == .malformed) }
     for message in [route(type: 1), error(101)] {
       let needed = message[4] == 24 ? 28 : 20
@@ -31,7 +31,7 @@ import Testing
   }
 
   @Test(arguments: [(UInt8(1), RouteQuery.Response.other), (2, .own), (3, .own), (4, .own), (5, .own)])
-  func onlyWhatLeavesThisMachineIsAnother(type: UInt8, response: RouteQuery.Response) {
+  func onlyAnAddressThatLeavesThisMachineIsRemote(type: UInt8, response: RouteQuery.Response) {
     #expect(RouteQuery.read(route(type: type).span) == response)
   }
 

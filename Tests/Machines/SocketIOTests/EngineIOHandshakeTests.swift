@@ -7,7 +7,7 @@ import Testing
   private func read(_ text: String) throws -> EngineIOHandshake { try EngineIOHandshake(Array(text.utf8).span) }
 
   /// The examples of the protocol documents.
-  @Test func readsWhatTheServerAnnounces() throws {
+  @Test func readsTheOpenPacketOfTheServer() throws {
     let four = try read(
       #"{"sid":"lv_VI97HAXpY6yYWAAAC","upgrades":["websocket"],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#
     )
@@ -29,7 +29,7 @@ import Testing
     #"{"sid":"a","pingInterval":99999999999999999999,"pingTimeout":20000}"#,
     #"{"sid":"a","pingInterval":9223372036854775807,"pingTimeout":20000}"#,
   ])
-  func refusesWhatWouldMakeUsSpinOrWaitForEver(text: String) {
+  func refusesHeartbeatsThatAreTooFrequentOrTooRare(text: String) {
     #expect(throws: SocketIOViolation.self) { try read(text) }
   }
 
@@ -56,7 +56,7 @@ import Testing
       (#"{"code":4,"message":"Forbidden"}"#, .refused), (#""Not an accepted origin.""#, .refused), ("", .refused),
       ("<html>", .refused), ("{", .refused), (#"{"code":"0"}"#, .refused),
     ] as [(String, EngineIORefusal)])
-  func theContentSaysWhy(content: String, refusal: EngineIORefusal) {
+  func theContentOfARefusalHasTheReason(content: String, refusal: EngineIORefusal) {
     let read = EngineIORefusal(content: Array(content.utf8).span)
     #expect(read == refusal)
   }

@@ -26,7 +26,7 @@ import Testing
     for version in EngineIOVersion.allCases { #expect(parse(Array(text.utf8), .text, version) == nil) }
   }
 
-  @Test func binaryDataIsAMessageAsItIsInVersionFour() throws {
+  @Test func binaryDataIsAnUnchangedMessageInVersionFour() throws {
     for bytes in [[], [4], [0x34, 1], [1, 2, 3, 4]] as [[UInt8]] {
       let packet = try #require(parse(bytes, .binary, .four))
       #expect(packet.kind == .message && packet.encoding == .binary && packet.content == 0..<bytes.count)

@@ -74,7 +74,7 @@ import Testing
 
   // MARK: Random packets
 
-  @Test func readsWhatTheOfficialEncoderWrites() throws {
+  @Test func readsThePacketsOfTheOfficialEncoder() throws {
     let lines = try Self.oracle(["generate", "2000", "7"])
     try #require(lines.count == 2_000)
     var withAttachments = 0
@@ -89,7 +89,7 @@ import Testing
     #expect(withAttachments > 200)
   }
 
-  @Test func theOfficialParserReadsWhatWeWrite() throws {
+  @Test func theOfficialParserReadsOurPackets() throws {
     var random = SeededGenerator(seed: 11)
     let packets = (0..<2_000).map { _ in Self.written(&random) }
     let judgements = try Self.judge(packets)
@@ -185,7 +185,7 @@ import Testing
     }
   }
 
-  @Test func mutatedPacketsAreJudgedAlike() throws {
+  @Test func mutatedPacketsGetTheVerdictOfTheOfficialParser() throws {
     var random = SeededGenerator(seed: 5)
     let seeds = [
       #"0"#, #"0/admin,{"sid":"x"}"#, #"1/admin,"#, #"2["a",{"b":[1,"c"]}]"#, #"2/admin,12["a"]"#, #"3/a,7[null,1]"#,

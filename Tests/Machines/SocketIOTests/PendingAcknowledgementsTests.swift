@@ -5,7 +5,7 @@ import Testing
 @Suite struct PendingAcknowledgementsTests {
   private func id(_ number: UInt64) -> AcknowledgementID { AcknowledgementID(namespace: 0, id: number) }
 
-  @Test func onlyPendingOnesCountAgainstTheLimit() {
+  @Test func onlyPendingAcknowledgementsCountTowardsTheLimit() {
     var pending = PendingAcknowledgements(limit: 4)
     pending.insert(id(0))
     for number in 1...1_000 as ClosedRange<UInt64> {
@@ -17,7 +17,7 @@ import Testing
     #expect(isPending, "however many have come and gone")
   }
 
-  @Test func beyondTheLimitTheOldestIsForgotten() {
+  @Test func aboveTheLimitTheOldestAcknowledgementIsForgotten() {
     var pending = PendingAcknowledgements(limit: 4)
     for number in 0..<6 as Range<UInt64> { pending.insert(id(number)) }
     let arePending = (0..<6 as Range<UInt64>).map { pending.remove(id($0)) }

@@ -97,7 +97,7 @@ struct Talk {
     #expect(talk.conversation.isConnected(0) && talk.conversation.isConnected(1))
   }
 
-  @Test func versionThreeIsConnectedToTheDefaultNamespaceUnasked() {
+  @Test func versionThreeJoinsTheDefaultNamespaceWithoutARequest() {
     var talk = Talk(.three, ["/", "/admin", "/b", "/c"])
     #expect(talk.receive(Talk.open3) == "opened s")
     #expect(talk.receive("40") == "connected 0")
@@ -122,7 +122,7 @@ struct Talk {
     "1", "2", "3", "4", "40", "42[\"a\"]", "6", "0", "0{}", "0[]", #"0{"sid":"a","pingInterval":0,"pingTimeout":1}"#,
     "x",
   ])
-  func nothingComesBeforeTheOpenPacket(text: String) {
+  func nothingIsSentBeforeTheOpenPacket(text: String) {
     var talk = Talk(.four)
     #expect(talk.receive(text).hasPrefix("violation"))
     #expect(talk.receive([4, 1]).hasPrefix("violation"))
@@ -163,7 +163,7 @@ struct Talk {
   }
 
   /// A packet that has no meaning after the setup must not make a working connection ignore further packets.
-  @Test func aConnectOfAnotherVersionMeansNothingAfterTheSetup() {
+  @Test func aConnectOfAnotherVersionIsIgnoredAfterTheSetup() {
     var talk = Talk(.four, ["/admin", "/late"])
     _ = talk.receive(Talk.open4)
     for namespace in 0..<2 { _ = talk.connect(namespace) }
@@ -174,7 +174,7 @@ struct Talk {
     #expect(talk.receive(#"40/late,{"sid":"x"}"#) == "connected 1")
   }
 
-  @Test func versionThreeConnectsNoOtherNamespaceUnasked() {
+  @Test func versionThreeJoinsNoOtherNamespaceWithoutARequest() {
     var talk = Talk(.three, ["/", "/admin"])
     _ = talk.receive(Talk.open3)
     #expect(talk.receive("40/admin,") == "ignored namespace")
@@ -245,7 +245,7 @@ struct Talk {
         ]
       ),
     ] as [(EngineIOVersion, String, [String])])
-  func aPacketMeansWhatTheStateOfItsNamespaceSays(version: EngineIOVersion, state: String, expected: [String]) {
+  func theStateOfItsNamespaceDecidesWhatAPacketMeans(version: EngineIOVersion, state: String, expected: [String]) {
     let packets = ["40", #"40{"sid":"x"}"#, "41", "42[\"a\"]", "431[]", #"44"no""#]
     for (packet, meaning) in zip(packets, expected) {
       var talk = Talk(version)
@@ -347,7 +347,7 @@ struct Talk {
     #expect(talk.receive("43/admin,1[]") == "ignored acknowledgement")
   }
 
-  @Test func whatANamespaceOwesIsTakenWhenItEnds() {
+  @Test func theEndOfANamespaceReturnsItsOwedAcknowledgements() {
     var talk = Talk.connected(.four, ["/", "/admin"])
     for id in [5, 3] as [UInt64] { talk.conversation.expectAcknowledgement(id, namespace: 1) }
     talk.conversation.expectAcknowledgement(4, namespace: 0)
@@ -407,7 +407,7 @@ struct Talk {
       (#"40{"sid":"b","pid":"p2"}"#, Continuation(pid: Array("p2".utf8))), (#"40{"sid":"b"}"#, nil),
       (#"40{"sid":"b","pid":1}"#, nil),
     ] as [(String, Continuation?)])
-  func anotherStateIsNotTheOldOne(answer: String, recovery: Continuation?) {
+  func anotherStateIsNotARecovery(answer: String, recovery: Continuation?) {
     var talk = Talk(.four, ["/"], [Continuation(pid: Array("p1".utf8), offset: Array("o".utf8))])
     _ = talk.receive(Talk.open4)
     #expect(talk.connect() == #"40{"pid":"p1","offset":"o"}"#)
@@ -416,14 +416,14 @@ struct Talk {
   }
 
   /// Without an event, the client has no offset, and the server could not find the state.
-  @Test func withoutAnOffsetNothingIsAskedFor() {
+  @Test func withoutAnOffsetNoRecoveryIsRequested() {
     var talk = Talk(.four, ["/"], [Continuation(pid: Array("p1".utf8))])
     _ = talk.receive(Talk.open4)
     #expect(talk.connect(0, #"{"t":1}"#) == #"40{"t":1}"#)
     #expect(talk.receive(#"40{"sid":"b","pid":"p1"}"#) == "connected 0")
   }
 
-  @Test func offsetsAreKeptOnlyWhereTheServerRecovers() {
+  @Test func offsetsAreKeptOnlyIfTheServerRecovers() {
     var talk = Talk.connected(.four)
     _ = talk.receive(#"42["a","o1"]"#)
     #expect(talk.conversation.recovery(0) == nil)

@@ -58,7 +58,7 @@ import Testing
       ("2[1,{\"x\":[2,\"]\"]}, null]", "1", "{\"x\":[2,\"]\"]}, null"),
       ("2[ \"a\\\"]\" , [ ] ]", "\"a\\\"]\"", "[ ]"), ("2[\"\\\\\",\"\\\\\\\"\"]", "\"\\\\\"", "\"\\\\\\\"\""),
     ] as [(String, String, String)])
-  func theArgumentsAreTheBytesOfTheServer(text: String, name: String, arguments: String) throws {
+  func theArgumentsAreTheUnchangedBytesOfTheServer(text: String, name: String, arguments: String) throws {
     let packet = try parse(text)
     #expect(packet.name == name && packet.arguments == arguments)
   }
@@ -162,7 +162,7 @@ import Testing
     #expect(output.bytes.text() == #"2["a"]31[]"#)
   }
 
-  @Test func knowsTheNamesOfTheLibraries() {
+  @Test func reservesTheNamesOfTheLibraries() {
     func isReserved(_ name: String) -> Bool { SocketIOPacket.isReservedEventName(Array(name.utf8).span) }
     for name in ["connect", "connect_error", "disconnect", "disconnecting", "newListener", "removeListener"] {
       #expect(isReserved(name))
@@ -170,7 +170,7 @@ import Testing
     for name in ["connected", "message", "", "error"] { #expect(!isReserved(name)) }
   }
 
-  @Test func deepNestingEndsNothing() {
+  @Test func deepNestingDoesNotCrashIt() {
     let deep = String(repeating: "[", count: 100_000)
     #expect(throws: SocketIOViolation.self) { try parse("2[\"a\"," + deep) }
     #expect(throws: SocketIOViolation.self) { try parse("51-[\"a\"," + deep) }

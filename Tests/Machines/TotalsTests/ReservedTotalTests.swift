@@ -3,7 +3,7 @@ import Testing
 @testable import Totals
 
 @Suite struct ReservedTotalTests {
-  @Test func oneClientMayHaveTheLimitAndOthersStillHaveTheirShares() {
+  @Test func oneClientMayUseTheLimitWhileOthersKeepTheirShares() {
     var total = ReservedTotal(limit: 640)
     for _ in 0..<640 {
       #expect(total.admits(by: 1))

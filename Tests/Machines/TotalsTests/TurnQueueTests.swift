@@ -4,7 +4,7 @@ import Totals
 @Suite struct TurnQueueTests {
   private func user(_ number: UInt64) -> TotalUser { TotalUser(address: number) }
 
-  @Test func usersThatMayNotHaveMoreKeepTheirTurns() {
+  @Test func usersAtTheirLimitKeepTheirTurns() {
     var queue = TurnQueue<String>()
     for (user, element) in [(1, "a"), (1, "b"), (2, "c"), (3, "d")] {
       queue.append(element, by: TotalUser(address: UInt64(user)))

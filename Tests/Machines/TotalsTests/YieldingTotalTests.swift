@@ -28,18 +28,18 @@ import Testing
     return yielded
   }
 
-  @Test func oneClientMayUseAllWhileNobodyElseNeedsAny() {
+  @Test func oneClientMayUseTheWholeTotalWhileNobodyElseNeedsIt() {
     #expect(yielded((0..<10).map { _ in Use(0, 1, 10) }, limit: 100, newestYields: true) == [])
   }
 
-  @Test func theHeaviestGivesWayToAClientThatHasLess() {
+  @Test func theHeaviestClientIsDroppedForAClientWithLess() {
     // Ten parts of address 1, then two of address 2: the two oldest of address 1 yield.
     let many = (0..<10).map { _ in Use(0, 1, 10) }
     #expect(yielded(many + [Use(0, 2, 10), Use(0, 2, 10)], limit: 100, newestYields: true) == [0, 1])
     #expect(yielded(many + [Use(0, 2, 10), Use(0, 2, 10)], limit: 100, newestYields: false) == [0, 1])
   }
 
-  @Test func theHeaviestGivesWayItselfWhereItNeedsMore() {
+  @Test func theHeaviestClientIsRefusedIfItNeedsMore() {
     let many = (0..<10).map { _ in Use(0, 1, 10) }
     #expect(yielded(many + [Use(0, 1, 10)], limit: 100, newestYields: true) == [10])
     #expect(yielded(many + [Use(0, 1, 10)], limit: 100, newestYields: false) == [0])
@@ -51,7 +51,7 @@ import Testing
     #expect(yielded(equal + [Use(0, 11, 9)], limit: 100, newestYields: true).first.map { $0 < 10 } == true)
   }
 
-  @Test func theHeaviestPrincipalGivesWayHoweverManyAddressesItHas() {
+  @Test func theHeaviestPrincipalIsDroppedHoweverManyAddressesItHas() {
     // Principal 1 uses 90 from nine addresses, and principal 2 uses 10 from one.
     let uses = (0..<9).map { Use(1, UInt64($0 + 1), 10) } + [Use(2, 100, 10)]
     #expect(yielded(uses + [Use(3, 101, 15)], limit: 100, newestYields: true).allSatisfy { $0 < 9 })
@@ -60,12 +60,12 @@ import Testing
     #expect(yielded(proxied + [Use(2, 7, 10)], limit: 100, newestYields: true) == [0])
   }
 
-  @Test func ofAPrincipalTheHeaviestAddressGivesWay() {
+  @Test func theHeaviestAddressOfAPrincipalIsDropped() {
     let uses = [Use(1, 1, 10)] + (0..<9).map { _ in Use(1, 2, 10) }
     #expect(yielded(uses + [Use(1, 1, 10), Use(1, 3, 10)], limit: 100, newestYields: true) == [1, 2])
   }
 
-  @Test func partsThatGrowAreWeighedAnew() {
+  @Test func growingPartsAreCountedAgain() {
     var total = YieldingTotal<Int>(limit: 100)
     let user = { TotalUser(address: $0) }
     let (first, second) = (total.add(1, 10, by: user(1)), total.add(2, 50, by: user(2)))
@@ -118,7 +118,7 @@ import Testing
   }
 
   /// Attack: ever new addresses make the tables grow.
-  @Test func forgetsWhoHasGone() {
+  @Test func forgetsClientsWithoutParts() {
     var random = SeededGenerator(seed: 1)
     var total = YieldingTotal<Int>(limit: 50)
     var present: [(user: TotalUser, handle: YieldingTotal<Int>.Handle)] = []

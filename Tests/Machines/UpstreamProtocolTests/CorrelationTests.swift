@@ -41,7 +41,7 @@ import Testing
       (#"{"id":{}}"#, .neitherStringNorNumber), (#"{"id":1,"id":2}"#, .repeated),
       (#"{"id":1,"\u0069d":null}"#, .repeated),
     ] as [(String, Correlation.RequestError)])
-  func anythingElseIsNoRequest(text: String, error: Correlation.RequestError) { #expect(id(text) == .failure(error)) }
+  func anythingElseIsNotARequest(text: String, error: Correlation.RequestError) { #expect(id(text) == .failure(error)) }
 
   @Test func aPointerCanLeadIntoObjectsAndArrays() throws {
     let nested = try correlation("/head/call id/~1")
@@ -65,7 +65,7 @@ import Testing
     #expect(isReply(text, .jsonRPC) == expected)
   }
 
-  @Test func aMatcherSaysWhatAReplyIs() throws {
+  @Test func aMatcherDecidesWhichMessagesAreReplies() throws {
     let pointer = try #require(JSONPointer("/0"))
     let ocpp = try correlation("/1", .matching(Matcher([.value(pointer, "3")])))
     #expect(isReply(#"[3,"19",{}]"#, ocpp) && !isReply(#"[2,"19","Reset",{}]"#, ocpp))

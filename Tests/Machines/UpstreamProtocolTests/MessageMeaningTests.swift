@@ -18,7 +18,7 @@ import Testing
     #expect(matches("pong 1", .prefix("pong")) && !matches("pon", .prefix("pong")) && matches("x", .prefix("")))
   }
 
-  @Test func looksIntoJSON() throws {
+  @Test func comparesValuesInJSON() throws {
     let type = try pointer("/type")
     let operation = try pointer("/op")
     let ping = try pointer("/ping")
@@ -31,14 +31,14 @@ import Testing
     #expect(matches(#"{"ping":0}"#, .present(ping)) && !matches("{}", .present(ping)))
   }
 
-  @Test func wantsEveryCondition() throws {
+  @Test func needsEveryCondition() throws {
     let event = try pointer("/event")
     let channel = try pointer("/channel")
     #expect(matches(#"{"event":"a","channel":"b"}"#, .value(event, "a"), .value(channel, "b")))
     #expect(!matches(#"{"event":"a"}"#, .value(event, "a"), .value(channel, "b")))
   }
 
-  @Test func wantsOneAlternative() throws {
+  @Test func needsOneAlternative() throws {
     let type = try pointer("/type")
     let matcher = Matcher(anyOf: [[.text("pong")], [.value(type, "error"), .present(try pointer("/id"))]])
     for (text, isMatch) in [
@@ -68,7 +68,7 @@ import Testing
     ("subscription { price", false), ("subscription } mutation { buy }", false), ("(a) subscription { a }", false),
     ("", false), ("subscription", false), ("#subscription {", false), (#"subscription { a(b: "} mutation {b}"#, false),
   ])
-  func knowsTheOperationsOfAGraphQLDocument(document: String, isSubscription: Bool) throws {
+  func findsTheOperationsOfAGraphQLDocument(document: String, isSubscription: Bool) throws {
     let bytes = Array(document.utf8)
     #expect(GraphQLOperation.subscription.isOnlyOne(in: bytes.span) == isSubscription)
     var json = ByteQueue()
@@ -81,7 +81,7 @@ import Testing
     for end in bytes.indices { _ = GraphQLOperation.subscription.isOnlyOne(in: bytes.span.extracting(..<end)) }
   }
 
-  @Test func tellsPushesFromWhatIsTheSessions() throws {
+  @Test func distinguishesPushesFromMessagesForTheSession() throws {
     var conventions = UpstreamConventions()
     #expect(!conventions.examinesMessages)
     var step = UpstreamConventions.OpeningMessage()
@@ -102,7 +102,7 @@ import Testing
     #expect(meaning("news") == .push)
   }
 
-  @Test func takesTheCursorFromPushes() throws {
+  @Test func readsTheCursorFromPushes() throws {
     var conventions = UpstreamConventions()
     func cursor(_ text: String) -> [UInt8]? { conventions.cursor(in: Array(text.utf8).span) }
     #expect(cursor(#"{"seq":1}"#) == nil)
@@ -143,12 +143,12 @@ import Testing
     arguments: [
       (.gzip, gzip), (.deflate, zlib), (.deflate, bare), (.auto, gzip), (.auto, zlib),
     ] as [(PayloadCodec, [UInt8])])
-  func unpacks(codec: PayloadCodec, payload: [UInt8]) {
+  func unpacksPayloads(codec: PayloadCodec, payload: [UInt8]) {
     let (outcome, bytes) = decode(codec, payload)
     #expect(outcome == .decompressed && bytes == Self.plain)
   }
 
-  @Test func leavesTheRestAsItIs() {
+  @Test func leavesOtherPayloadsUnchanged() {
     #expect(decode(.raw, Self.gzip).0 == .notCompressed)
     #expect(decode(.auto, Self.plain).0 == .notCompressed)
     #expect(decode(.auto, []).0 == .notCompressed)
@@ -159,12 +159,12 @@ import Testing
       (.gzip, plain), (.gzip, []), (.gzip, zlib), (.gzip, Array(gzip.dropLast())), (.gzip, gzip + [1]), (.deflate, []),
       (.deflate, [0xFF, 0xFF]), (.auto, Array(gzip.prefix(12))),
     ] as [(PayloadCodec, [UInt8])])
-  func tellsWhatIsNotPackedRightly(codec: PayloadCodec, payload: [UInt8]) {
+  func reportsMalformedPackedPayloads(codec: PayloadCodec, payload: [UInt8]) {
     #expect(decode(codec, payload).0 == .malformed)
   }
 
   /// A few bytes that become many: no more than the limit is ever held.
-  @Test func stopsAtTheLimit() {
+  @Test func stopsUnpackingAtTheLimit() {
     var deflater = Deflater(.gzip)
     var bomb = ByteQueue()
     let zeros = [UInt8](repeating: 0, count: 1 << 20)

@@ -19,7 +19,7 @@ import UpstreamProtocol
 
   /// The response to a challenge contains a value of the challenge. The following steps, which expect no response, are
   /// sent at once.
-  @Test mutating func makesSetupMessagesUpToTheOneThatAwaitsAResponse() throws {
+  @Test mutating func sendsSetupMessagesUpToTheFirstThatAwaitsAResponse() throws {
     conventions.onOpen = [.init(), .init(), .init()]
     conventions.onOpen[0].expect = Matcher([.prefix("{\"challenge\"")])
     conventions.onOpen[1].send = try template("answer ${string:/challenge} with ${credential}")
@@ -39,7 +39,7 @@ import UpstreamProtocol
     #expect(text(spoken.beginSetup(step: 2).first?.payload) == "subscribe" && spoken.awaitedStep == nil)
   }
 
-  @Test mutating func saysWhichStepCannotBeMade() throws {
+  @Test mutating func namesTheStepThatCannotBeSent() throws {
     conventions.onOpen = [.init(), .init()]
     conventions.onOpen[0].send = try template("fine")
     conventions.onOpen[1].send = try template("${credential}")

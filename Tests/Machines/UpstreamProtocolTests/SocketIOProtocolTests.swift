@@ -176,13 +176,13 @@ private func text(_ bytes: ByteString?) -> String? {
   }
 
   @Test(arguments: [SocketIOSettings.Acknowledgements.client, .off])
-  func theGatewayAcknowledgesOnlyIfItMay(setting: SocketIOSettings.Acknowledgements) throws {
+  func theGatewayAcknowledgesOnlyIfConfigured(setting: SocketIOSettings.Acknowledgements) throws {
     var talk = Talk { $0.acknowledgements = setting }
     try talk.join()
     #expect(Talk.words(talk.receive(#"4212["q"]"#)) == (setting == .client ? "/ q() a-z.7.0.12" : "/ q()"))
   }
 
-  @Test func eventsBeforeTheAnswerComeAfterIt() throws {
+  @Test func eventsBeforeTheConnectResponseAreDeliveredAfterIt() throws {
     var talk = Talk()
     try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
     _ = talk.receive(Talk.open)
@@ -195,7 +195,7 @@ private func text(_ bytes: ByteString?) -> String? {
     #expect(talk.held() == ["/ b() -> 431[]", "/ c()"] && talk.held() == [])
   }
 
-  @Test func eventsBeforeTheAnswerHaveALimit() throws {
+  @Test func eventsBeforeTheConnectResponseHaveALimit() throws {
     var talk = Talk()
     try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
     _ = talk.receive(Talk.open)
@@ -314,7 +314,7 @@ private func text(_ bytes: ByteString?) -> String? {
     #expect(talk.receive("435[]") == .ignored)
   }
 
-  @Test func pingsOfVersionThreeAreAnsweredInOrder() throws {
+  @Test func pingsOfVersionThreeGetTheirPongsInOrder() throws {
     var talk = Talk { $0.version = .three }
     try talk.join()
     for counter in [1, nil, 3] as [UInt64?] {
@@ -358,7 +358,7 @@ private func text(_ bytes: ByteString?) -> String? {
 
   // MARK: Recovery
 
-  @Test func theStateIsRecoveredWithPidAndOffset() throws {
+  @Test func theStateIsRequestedWithPidAndOffset() throws {
     var talk = Talk()
     try talk.spoken.prepareSetup(from: 0, talk.memory, now: 0)
     _ = talk.receive(Talk.open)
@@ -380,7 +380,7 @@ private func text(_ bytes: ByteString?) -> String? {
 
   // MARK: The opening request
 
-  @Test func theTargetHasWhatEngineIONeeds() throws {
+  @Test func theTargetHasTheParametersOfEngineIO() throws {
     var settings = SocketIOSettings()
     settings.query = [
       .init(name: "user id", value: try Template("a+|<{&=%", in: .field, environment: [:]))
@@ -395,7 +395,7 @@ private func text(_ bytes: ByteString?) -> String? {
       try settings.target("/chat?x=1&EIO=4&transport=polling", nil) == "/chat?x=1&EIO=3&transport=websocket")
   }
 
-  @Test func secretsAreKnownAsTheyAreSent() throws {
+  @Test func secretsAreMaskedInTheFormThatIsSent() throws {
     var settings = SocketIOSettings()
     settings.query = [.init(name: "q", value: try Template("query-secret", in: .field, environment: [:]))]
     settings.namespaces = [

@@ -42,7 +42,7 @@ import Testing
     #expect(talk.memory.recoveries["/"]?.offset == Array("o3".utf8))
   }
 
-  @Test func earlyEventsOfANewStateHaveItsOffsets() throws {
+  @Test func earlyEventsOfANewStateSetItsOffsets() throws {
     var talk = try Self.recovering()
     #expect(talk.receive(#"42["a",2,"o2"]"#) == .none)
     #expect(talk.receive(#"40{"sid":"y","pid":"q"}"#) == .setupResponse)
@@ -53,7 +53,7 @@ import Testing
       talk.memory.recoveries["/"] == Continuation(pid: Array("q".utf8), offset: Array("o2".utf8)))
   }
 
-  @Test func aRecoveryHasMoreEvents() throws {
+  @Test func aRecoveryMayHaveMoreEvents() throws {
     var talk = try Self.recovering()
     // These bytes exceed the limit for events of a new connection.
     for _ in 0..<30 { #expect(talk.receive(#"42["0123456789"]"#) == .none) }
@@ -105,7 +105,7 @@ import Testing
     #expect(!talk.spoken.saveState(in: &talk.memory) && talk.memory.recoveries.isEmpty)
   }
 
-  @Test func anEarlyEventCanAnswerASetupMessage() throws {
+  @Test func anEarlyEventCanBeTheResponseToASetupMessage() throws {
     var conventions = UpstreamConventions()
     var step = UpstreamConventions.OpeningMessage()
     step.expect = Matcher([.value(try #require(JSONPointer("/0")), "authenticated")])
@@ -126,7 +126,7 @@ import Testing
 
   /// Each push stores the state from which a connection after it can continue. A namespace without a push has no such
   /// state.
-  @Test func eachPushHasWhatContinuesAfterIt() throws {
+  @Test func eachPushHasTheStateThatContinuesAfterIt() throws {
     var talk = Talk { $0.namespaces = [SocketIOSettings.Namespace(name: "/"), SocketIOSettings.Namespace(name: "/b")] }
     try talk.connect()
     #expect(talk.receive(#"40{"sid":"x","pid":"p"}"#) == .setupResponse)
@@ -142,7 +142,7 @@ import Testing
     #expect(talk.spoken.continuations == ["/": recovery, "/b": Continuation(pid: [])])
   }
 
-  @Test func aServerThatRestoresNothingLeavesNothing() throws {
+  @Test func aServerWithoutRecoveryLeavesNoState() throws {
     var talk = Talk()
     try talk.connect()
     #expect(talk.receive(#"40{"sid":"x"}"#) == .setupResponse)
@@ -152,7 +152,7 @@ import Testing
 
   // MARK: Optional namespaces
 
-  @Test func anOptionalNamespaceMayAnswerAfterTheSetup() throws {
+  @Test func anOptionalNamespaceMayRespondAfterTheSetup() throws {
     var late = SocketIOSettings.Namespace(name: "/late")
     late.isRequired = false
     let namespaces = [SocketIOSettings.Namespace(name: "/"), late]

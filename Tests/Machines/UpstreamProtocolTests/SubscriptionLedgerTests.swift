@@ -34,7 +34,7 @@ import Testing
 
   private func texts(_ ledger: SubscriptionLedger) -> [String] { ledger.messages.map { $0.payload.bytes.text() } }
 
-  @Test func keepsReplacesAndForgets() throws {
+  @Test func keepsReplacesAndRemovesSubscriptions() throws {
     var ledger = SubscriptionLedger(try rules())
     let first = #"{"id":"a","type":"subscribe"}"#
     let second = #"{"id":"b","type":"subscribe"}"#
@@ -52,7 +52,7 @@ import Testing
 
   /// Submitted changes, and the changes that replace them, restore the messages of a ledger.
   @Test(arguments: 0..<10 as Range<UInt64>)
-  func storedSubscriptionsAreThoseOfTheLedger(seed: UInt64) throws {
+  func storedSubscriptionsAreTheSubscriptionsOfTheLedger(seed: UInt64) throws {
     var random = SeededGenerator(seed: seed)
     var ledger = SubscriptionLedger(try rules { $0.entries = 8 })
     var stored = StoredMemory()
@@ -122,7 +122,7 @@ import Testing
     #expect(byChannel.sent(removal, kind: .text, message: 4, callID: id) == .removed)
   }
 
-  @Test func dropsWhatTheRulesDoNotRecogniseAnyMore() throws {
+  @Test func dropsSubscriptionsThatTheRulesNoLongerRecognise() throws {
     var ledger = SubscriptionLedger(try rules())
     let messages = [#"{"id":"a","type":"subscribe"}"#, #"{"id":"b","type":"subscribe","v":2}"#]
     for message in messages { #expect(say(&ledger, message) == .stored) }
@@ -150,7 +150,7 @@ import Testing
     #expect(isRestored == [true, false])
   }
 
-  @Test func letsOtherMessagesPass() throws {
+  @Test func ignoresOtherMessages() throws {
     var ledger = SubscriptionLedger(try rules())
     for text in ["hello", "{}", #"{"type":"subscribe"}"#, #"{"type":"ping","id":"a"}"#] {
       #expect(say(&ledger, text) == .none && hear(&ledger, text) == .none)
@@ -158,7 +158,7 @@ import Testing
     #expect(ledger.count == 0)
   }
 
-  @Test func staysWithinItsBounds() throws {
+  @Test func staysWithinItsLimits() throws {
     var few = SubscriptionLedger(try rules { $0.entries = 2 })
     #expect(
       say(&few, #"{"id":1,"type":"subscribe"}"#) == .stored && say(&few, #"{"id":2,"type":"subscribe"}"#) == .stored)
@@ -175,7 +175,7 @@ import Testing
     #expect(small.count == 0 && small.bytes == 0, "what was replaced is out of date all the same")
   }
 
-  @Test func oneClientCannotTakeTheSubscriptionsOfAll() throws {
+  @Test func oneClientCannotUseUpTheSubscriptions() throws {
     var ledger = SubscriptionLedger(try rules { $0.entries = 128 })
     func subscribe(_ id: String, by client: UInt64) -> SubscriptionLedger.Effect {
       say(&ledger, #"{"id":"\#(id)","type":"subscribe"}"#, by: client)
@@ -207,7 +207,7 @@ import Testing
   }
 
   /// After thousands of changes, the ledger has exactly the last message of each key.
-  @Test func holdsTheLastWordUnderEachKey() throws {
+  @Test func keepsTheLastMessageOfEachKey() throws {
     var ledger = SubscriptionLedger(try rules { $0.entries = 64 })
     var expected: [Int: Int] = [:]
     for round in 0..<5_000 {

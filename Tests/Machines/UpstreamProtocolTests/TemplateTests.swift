@@ -16,7 +16,7 @@ import Testing
     return output.bytes.text()
   }
 
-  @Test func fillsEveryBlank() throws {
+  @Test func fillsEveryPlaceholder() throws {
     #expect(try render(#"{"a":1}"#) == #"{"a":1}"#)
     #expect(try render("${env:TOKEN}!", environment: ["TOKEN": "${now}"]) == "${now}!", "a secret is no template")
     #expect(try render("a${file:/t}b") { $0.files["/t"] = Array("T".utf8) } == "aTb")
@@ -27,7 +27,7 @@ import Testing
   }
 
   /// The token returns unchanged, even if it is a number that a double cannot represent.
-  @Test func copiesAValueRaw() throws {
+  @Test func copiesARawValueUnchanged() throws {
     func reply(_ message: String) throws -> String {
       try render(#"{"pong":${raw:/ping}}"#, in: .reply) { $0.triggeringMessage = Array(message.utf8) }
     }
@@ -39,7 +39,7 @@ import Testing
   }
 
   /// The example in obs-websocket's own protocol description ("Creating an authentication string").
-  @Test func answersTheChallengeOfOBS() throws {
+  @Test func computesTheResponseToTheChallengeOfOBS() throws {
     let text =
       "${sha256_base64:${sha256_base64:${env:PASSWORD}${string:/d/authentication/salt}}${string:/d/authentication/challenge}}"
     let hello =
@@ -55,7 +55,7 @@ import Testing
     #expect(try render(#"{"t":"${json:x${env:S}}"}"#, environment: ["S": secret]) == #"{"t":"xa\"b\\c\n"}"#)
   }
 
-  @Test func writesAllOrNothing() throws {
+  @Test func rendersTheWholeTemplateOrNothing() throws {
     let template = try Template("abc ${cursor}", in: .opening, environment: [:])
     var output = ByteQueue()
     output.append("before ")
@@ -67,7 +67,7 @@ import Testing
     #expect(throws: TemplateError.notUTF8) { try binary.render(values, into: &output) }
   }
 
-  @Test func namesItsFilesAndWhatItAnswers() throws {
+  @Test func listsItsFilesAndPlaceholders() throws {
     let template = try Template("${json:${file:/a}${raw:/x}}${file:/b}", in: .reply, environment: [:])
     #expect(template.files == ["/a", "/b"])
     #expect(template.description == "${json:${file:/a}${raw:/x}}${file:/b}")
@@ -83,7 +83,7 @@ import Testing
       ("${raw:a}", .reply, "must begin with '/'"), ("${cursor}", .value, "only in a message"),
       (String(repeating: "${json:", count: 20), .opening, "deeper than"),
     ] as [(String, Template.Context, String)])
-  func saysWhatIsWrong(text: String, place: Template.Context, message: String) {
+  func reportsWhatIsWrong(text: String, place: Template.Context, message: String) {
     do {
       _ = try Template(text, in: place, environment: [:])
       Issue.record("'\(text)' was taken")

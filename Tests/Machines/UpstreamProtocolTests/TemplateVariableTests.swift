@@ -47,7 +47,7 @@ import Testing
     #expect(throws: TemplateVariableError.self) { try rendered(#"SUB {symbol} "x""#, ["symbol": value]) }
   }
 
-  @Test func aValueFromElsewhereIsNotRead() throws {
+  @Test func anInsertedValueIsNotReadAsATemplate() throws {
     #expect(try rendered(#"{"a":"${credential}"}"#, ["symbol": "BTC"]) == #"{"a":"{symbol}"}"#)
   }
 }

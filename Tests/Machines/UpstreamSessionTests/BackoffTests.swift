@@ -13,11 +13,11 @@ import Testing
     return (0..<count).map { _ in backoff.nextDelay(using: &random)?.seconds }
   }
 
-  @Test func waitsTheSameEachTime() {
+  @Test func aFixedWaitIsAlwaysTheSame() {
     #expect(waits(.fixed(.seconds(3)), 3) == [3, 3, 3])
   }
 
-  @Test func growsByItsFactorUpToItsCap() {
+  @Test func growsByItsFactorUpToItsMaximum() {
     let strategy = BackoffStrategy.exponential(first: .seconds(1), factor: 3, cap: .seconds(20))
     #expect(waits(strategy, 5) == [1, 3, 9, 20, 20])
   }
@@ -31,7 +31,7 @@ import Testing
     #expect(waits(doubling(.reset), 7) == [0, 2, 4, 8, 0, 2, 4])
   }
 
-  @Test func staysInItsRangeAtRandom() {
+  @Test func randomWaitsStayInTheirRange() {
     for wait in waits(.random(minimum: .seconds(2), maximum: .seconds(5)), 500) {
       #expect((2...5).contains(wait ?? -1))
     }
@@ -46,7 +46,7 @@ import Testing
   }
 
   /// Ten thousand sessions lose one host. Their attempts are spread by the formula, not in waves.
-  @Test func spreadsSessionsThatLostOneHost() {
+  @Test func spreadsTheReconnectsOfManySessions() {
     for round in [0, 3, 8] {
       let top = min(30, 0.5 * Double(1 << round))
       var buckets = [Int](repeating: 0, count: 10)

@@ -30,7 +30,7 @@ import Testing
   }
 
   /// TCP has its own timeout for this case. The session's check is for networks where TCP's timeout does not apply.
-  @Test func anUpstreamThatTakesNothingMoreIsStalled() {
+  @Test func anUpstreamThatReadsNothingMoreIsStalled() {
     let session = session(pingAt: 16 * megabyte)
     session.pass(.seconds(3))
     #expect(session.acknowledged(1_024) == [])
@@ -41,7 +41,7 @@ import Testing
     #expect(session.causes.last == .lost(.stalled))
   }
 
-  @Test func anUpstreamThatTakesMoreIsNoLongerSuspect() {
+  @Test func anUpstreamThatReadsMoreIsNoLongerSuspect() {
     let session = session(pingAt: 16 * megabyte)
     #expect(session.wait() == ["ready→suspect"])
     session.pass(.seconds(1))
@@ -51,7 +51,7 @@ import Testing
   }
 
   /// Only output before the ping extends the deadline.
-  @Test func anUpstreamThatReadsOnAndDoesNotRespondIsFound() {
+  @Test func anUpstreamThatReadsWithoutRespondingIsDetected() {
     let session = session(pingAt: 1_024)
     let start = session.now
     var position: UInt64 = 1_024
@@ -65,7 +65,7 @@ import Testing
 
   /// A proxy accepts everything at once, but its own link is slow. Bytes that may be in its buffers extend the
   /// deadline.
-  @Test func aProxyThatTakesEverythingAtOnceIsGivenTheTimeToDeliverIt() {
+  @Test func aProxyThatReadsEverythingAtOnceGetsTimeToDeliver() {
     let session = session(pingAt: megabyte)
     #expect(session.acknowledged(megabyte) == [])
     session.pass(.seconds(31))
@@ -77,7 +77,7 @@ import Testing
   }
 
   /// Bytes that an earlier pong has confirmed are no longer in a buffer, so they do not extend the deadline.
-  @Test func confirmedBytesEarnNoTime() {
+  @Test func confirmedBytesDoNotExtendTheTimeout() {
     let session = session(pingAt: 64 * megabyte)
     _ = session.acknowledged(64 * megabyte)
     #expect(session.pongReceived(1))
@@ -89,7 +89,7 @@ import Testing
   }
 
   /// The pong to the first ping arrives while the second ping is queued behind another message.
-  @Test func eachPingWaitsForWhatIsBeforeIt() {
+  @Test func theTimeoutOfAPingWaitsForTheBytesBeforeIt() {
     let session = session(pingAt: megabyte)
     #expect(session.machine.barrierPing(Generation(1), now: session.now, using: &session.random) == 2)
     session.queued(.ping, at: 4 * megabyte)
@@ -99,7 +99,7 @@ import Testing
     #expect(session.pongReceived(2) && session.state == .ready)
   }
 
-  @Test func aHeartbeatWaitsForWhatIsBeforeIt() {
+  @Test func theTimeoutOfAHeartbeatWaitsForTheBytesBeforeIt() {
     let session = Dialogue {
       $0.liveness.isEnabled = false
       $0.heartbeat.interval = .seconds(30)
@@ -116,7 +116,7 @@ import Testing
     #expect(session.causes.last == .lost(.heartbeat))
   }
 
-  @Test func aClosingHandshakeWaitsForWhatIsBeforeIt() {
+  @Test func theTimeoutOfAClosingHandshakeWaitsForTheBytesBeforeIt() {
     let session = session(pingAt: 0)
     _ = session.acknowledged(0)
     #expect(session.pongReceived(1))
@@ -129,7 +129,7 @@ import Testing
     #expect(session.state == .stopped)
   }
 
-  @Test func aClosingHandshakeHasALimitForAnUpstreamThatTakesAByteNowAndThen() {
+  @Test func aClosingHandshakeIsLimitedIfTheUpstreamReadsSlowly() {
     let session = session(pingAt: 0)
     _ = session.close()
     session.queued(.close, at: 16 * megabyte)
@@ -143,7 +143,7 @@ import Testing
   }
 
   /// The upstream has ended the session, so it does not have to read the rest.
-  @Test func anUpstreamThatClosesIsGivenNoTimeForBuffers() {
+  @Test func anUpstreamThatClosesGetsNoTimeForBuffers() {
     let session = session(pingAt: 16 * megabyte)
     _ = session.acknowledged(megabyte)
     #expect(session.closed(1000).last == "ready→closing")
@@ -153,7 +153,7 @@ import Testing
     #expect(session.now - start <= .seconds(10))
   }
 
-  @Test func aSetupStepWaitsForItsMessage() {
+  @Test func theTimeoutOfASetupStepWaitsForItsMessage() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true, timeLimit: .seconds(10))] }
     _ = session.open()
     #expect(session.upgraded(1).last == "say 0 #1" || session.state == .settingUp)
@@ -164,7 +164,7 @@ import Testing
     #expect(session.answered(1).last == "opening→ready")
   }
 
-  @Test func aSetupThatGetsNoResponseIsFoundAfterItsMessage() {
+  @Test func aSetupWithoutAResponseTimesOutAfterItsMessage() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true, timeLimit: .seconds(5))] }
     _ = session.open()
     _ = session.upgraded(1)
@@ -174,7 +174,7 @@ import Testing
   }
 
   /// The queue waits, so that messages keep their order across the two connections.
-  @Test func aHandOverHoldsTheQueueWhileTheOldConnectionIsRead() {
+  @Test func aHandOverPausesTheQueueWhileTheUpstreamReadsTheOldConnection() {
     let session = Dialogue()
     session.openToReady()
     _ = session.replace()
@@ -186,7 +186,7 @@ import Testing
     #expect(session.pong(1, 2) == ["hold #1", "send #2", "replacing→ready"])
   }
 
-  @Test func aHandOverDoesNotWaitForAConnectionThatIsNotRead() {
+  @Test func aHandOverDoesNotWaitForAStalledConnection() {
     let session = Dialogue()
     session.openToReady()
     _ = session.replace()

@@ -4,7 +4,7 @@ import Testing
 @testable import UpstreamSession
 
 @Suite struct ConnectionAttemptTests {
-  @Test func opensStepByStep() {
+  @Test func aConnectionAttemptHasItsSteps() {
     let session = Dialogue()
     #expect(session.open() == ["stopped→resolving", "dial #1"])
     #expect(session.advance(to: .connecting, 1) == ["resolving→connecting"])
@@ -18,7 +18,7 @@ import Testing
     #expect(history.map(\.to) == [.resolving, .connecting, .securing, .upgrading, .ready])
   }
 
-  @Test func limitsEachPhase() {
+  @Test func eachPhaseHasATimeout() {
     let limits: [(AttemptPhase, TimeSpan)] = [
       (.resolving, .seconds(5)), (.connecting, .seconds(10)), (.proxying, .seconds(10)), (.securing, .seconds(10)),
       (.upgrading, .seconds(10)),
@@ -33,7 +33,7 @@ import Testing
     }
   }
 
-  @Test func limitsTheWholeOpening() {
+  @Test func theWholeAttemptHasATimeout() {
     let session = Dialogue()
     _ = session.open()
     session.pass(.seconds(4))
@@ -44,7 +44,7 @@ import Testing
     #expect(session.waited == .seconds(2))
   }
 
-  @Test func waitsAndDialsAgain() {
+  @Test func waitsAndConnectsAgain() {
     let session = Dialogue()
     _ = session.open()
     #expect(session.failed(.network, in: .connecting) == ["resolving→backoff"])
@@ -52,7 +52,7 @@ import Testing
     #expect(session.waited >= .milliseconds(100) && session.waited <= .milliseconds(500))
   }
 
-  @Test func dropsWhatAnOlderDialReports() {
+  @Test func ignoresReportsOfAnOlderAttempt() {
     let session = Dialogue()
     _ = session.open()
     _ = session.failed(.network)
@@ -66,7 +66,7 @@ import Testing
     #expect(session.upgraded(2) == ["send #2", "resolving→ready"])
   }
 
-  @Test func saysItsOpeningMessagesInOrder() {
+  @Test func sendsItsSetupMessagesInOrder() {
     let session = Dialogue {
       $0.setup = [
         SetupStep(expectsResponse: false), SetupStep(expectsResponse: true), SetupStep(expectsResponse: false),
@@ -77,7 +77,7 @@ import Testing
     #expect(session.answered(1) == ["say 2 #1", "send #1", "opening→ready"])
   }
 
-  @Test func failsAnOpeningWhoseAnswerNeverComes() {
+  @Test func failsASetupWithoutAResponse() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true, timeLimit: .seconds(3))] }
     _ = session.open()
     _ = session.upgraded(1)
@@ -138,7 +138,7 @@ import Testing
     #expect(session.wait().last == "opening→backoff")
   }
 
-  @Test func obeysACloseFrameAmidItsOpeningMessages() {
+  @Test func respondsToACloseFrameDuringTheSetup() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()
     _ = session.upgraded(1)
@@ -159,7 +159,7 @@ import Testing
     #expect(session.redirected(6) == ["upgrading→parked"])
   }
 
-  @Test func opensOnDemandOnly() {
+  @Test func connectsOnlyOnDemandIfConfigured() {
     let session = Dialogue {
       $0.onDemand = true
       $0.idleAfter = .seconds(60)
@@ -176,7 +176,7 @@ import Testing
     #expect(session.lost(.ended) == ["discard #1", "closing→idle"])
   }
 
-  @Test func doesNotGoOnDiallingOnDemandForNothing() {
+  @Test func stopsConnectingOnDemandWithoutDemand() {
     let session = Dialogue {
       $0.onDemand = true
       $0.idleAfter = .seconds(60)
@@ -200,7 +200,7 @@ import Testing
     #expect(session.demand() == ["idle→resolving", "dial #6"])
   }
 
-  @Test func whatComesWhileItClosesForWantOfUseOpensItAgain() {
+  @Test func aMessageDuringAnIdleCloseConnectsAgain() {
     let session = Dialogue {
       $0.onDemand = true
       $0.liveness.isEnabled = false
@@ -234,7 +234,7 @@ import Testing
     #expect(session.open() == ["stopped→resolving", "dial #3"])
   }
 
-  @Test func waitsForTheNetworkWithoutCounting() {
+  @Test func waitsForTheNetworkWithoutCountingAttempts() {
     let session = Dialogue()
     _ = session.open()
     #expect(session.failed(.noRoute, in: .connecting) == ["resolving→offline"])
@@ -246,7 +246,7 @@ import Testing
     #expect(session.networkChanged() == ["backoff→resolving", "dial #3"])
   }
 
-  @Test func doesNotLetANetworkThatChangesAllTheTimeEndEveryWait() {
+  @Test func aNetworkThatChangesContinuouslyDoesNotEndEveryWait() {
     let session = Dialogue { $0.backoff.strategy = .fixed(.seconds(60)) }
     _ = session.open()
     _ = session.failed(.network)
@@ -267,7 +267,7 @@ import Testing
     #expect(session.waited == .seconds(3), "the change is not forgotten, but waits its turn")
   }
 
-  @Test func isPostponedWithoutCounting() {
+  @Test func aPostponedAttemptIsNotCounted() {
     let session = Dialogue()
     _ = session.open()
     let until = session.now + .seconds(3)

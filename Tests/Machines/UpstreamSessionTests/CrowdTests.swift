@@ -32,7 +32,7 @@ import Testing
     return most
   }
 
-  @Test func comeBackSpreadAsTheFormulaSaysWhenTheirHostDies() {
+  @Test func reconnectsAreSpreadByTheFormulaWhenAHostDies() {
     let crowd = Crowd(Self.crowd)
     crowd.openAll()
     crowd.run(for: .minutes(2))
@@ -60,7 +60,7 @@ import Testing
   }
 
   /// The measure itself must detect samples that are not uniform.
-  @Test func theMeasureSeesWhatIsNotUniform() {
+  @Test func theMeasureDetectsSamplesThatAreNotUniform() {
     var random = SeededGenerator(seed: 3)
     let uniform = (0..<10_000).map { _ in Backoff.uniform(.zero, .seconds(30), using: &random) }
     #expect(distanceFromUniform(uniform, .zero, .seconds(30)) < Self.bound)
@@ -89,7 +89,7 @@ import Testing
   ]
 
   @Test(arguments: ends)
-  func nobodyHammersAServerThatAcceptsAndDrops(end: ConnectionLoss, perHour: Int) {
+  func sessionsSlowDownForAServerThatAcceptsAndDrops(end: ConnectionLoss, perHour: Int) {
     for lasts in [TimeSpan.zero, .milliseconds(50), .seconds(1)] {
       let crowd = Crowd(20, answer: { _, _ in .accept(lasts: lasts, end: end) })
       crowd.openAll()
@@ -101,7 +101,7 @@ import Testing
     }
   }
 
-  @Test func thoseThatAreAcceptedAndDroppedSpreadTheirDials() {
+  @Test func attemptsAreSpreadIfAServerAcceptsAndDrops() {
     let count = 3_000
     let crowd = Crowd(count, answer: { _, _ in .accept(lasts: .milliseconds(100)) })
     crowd.openAll()
@@ -117,7 +117,7 @@ import Testing
 
   // MARK: The limit of a host
 
-  @Test func allComeBackWithinTheLimitOfTheHost() {
+  @Test func allSessionsReconnectWithinTheLimitOfTheHost() {
     let crowd = Crowd(
       Self.crowd, gate: HostAttemptLimiter(AttemptLimits()), answer: { _, _ in .accept(opening: .seconds(5)) })
     crowd.openAll()
@@ -147,7 +147,7 @@ import Testing
     #expect(crowd.postponements <= Self.crowd)
   }
 
-  @Test func aHostThatStaysDownIsDialledWithinItsLimit() {
+  @Test func attemptsToAHostThatIsDownStayWithinItsLimit() {
     let count = 3_000
     let crowd = Crowd(count, gate: HostAttemptLimiter(AttemptLimits()))
     crowd.answer = { _, _ in .refuse }
@@ -164,7 +164,7 @@ import Testing
     #expect((counts.max() ?? 0) <= 16, "and nobody many more than the others")
   }
 
-  @Test func retryAfterHoldsEverybody() {
+  @Test func retryAfterDelaysEverySession() {
     let crowd = Crowd(1_000, gate: HostAttemptLimiter(AttemptLimits()))
     crowd.answer = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
     crowd.openAll()

@@ -15,7 +15,7 @@ import Testing
   }
 
   @Test(arguments: [429, 503])
-  func anotherURLIsTakenWhereOneWantsToBeLeftAlone(status: Int) {
+  func anotherURLIsUsedDuringARetryAfter(status: Int) {
     for wish in [TimeSpan.hours(1), nil] {
       let session = session(urls: 2)
       let actions = session.failed(.status(status, retryAfter: wish))
@@ -27,7 +27,7 @@ import Testing
   }
 
   /// A URL on hold is not used before its time: neither because the other URLs fail, nor because it is the first URL.
-  @Test func noURLIsDialledBeforeItsTime() {
+  @Test func noURLIsUsedBeforeTheEndOfItsRetryAfter() {
     let session = session(urls: 2)
     let start = session.now
     _ = session.failed(.status(503, retryAfter: .seconds(600)))
@@ -48,7 +48,7 @@ import Testing
     #expect(session.wait().last == "dial #43")
   }
 
-  @Test func theOneThatIsFreeFirstIsTakenWhereAllWantToBeLeftAlone() {
+  @Test func theURLWithTheEarliestRetryAfterIsUsedFirst() {
     let session = session(urls: 3)
     for (wish, next) in [(3_600, "dial #2 url 1"), (20, "dial #3 url 2")] {
       _ = session.failed(.status(503, retryAfter: .seconds(Int64(wish))))
@@ -59,7 +59,7 @@ import Testing
     #expect(session.wait().last == "dial #4 url 1")
   }
 
-  @Test func newSettingsForgetWhatOldURLsWanted() {
+  @Test func newSettingsForgetTheRetryAfterOfOldURLs() {
     let session = session(urls: 2)
     _ = session.failed(.status(503, retryAfter: .hours(1)))
     #expect(session.reconfigure { _ in }.last == "dial #2")

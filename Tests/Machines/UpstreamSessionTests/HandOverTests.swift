@@ -42,7 +42,7 @@ import Testing
 
   // MARK: In order
 
-  @Test func cutsCleanly() {
+  @Test func aHandOverSwitchesAfterTheLastMessage() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.replace() == ["ready→replacing", "dial #2"])
@@ -60,7 +60,7 @@ import Testing
   }
 
   @Test(arguments: [Step.oldPong, .newPong])
-  func goesOnWithoutAPongThatDoesNotCome(step: Step) {
+  func aHandOverContinuesWithoutAMissingPong(step: Step) {
     let session = session(at: step) { $0.liveness.timeout = .minutes(1) }
     #expect(session.wait() == ["hold #1", "send #2", "replacing→ready"])
     #expect(session.waited == SessionStateMachine.cutLimit)
@@ -71,7 +71,7 @@ import Testing
     expectAlone(session, 2)
   }
 
-  @Test func asksForNoPongsWherePingsAreOff() {
+  @Test func sendsNoPingsIfPingsAreOff() {
     let session = Dialogue { $0.liveness.isEnabled = false }
     session.openToReady()
     _ = session.replace()
@@ -85,7 +85,7 @@ import Testing
 
   /// The old connection uses pings and its successor does not. The pong to the last ping must not be mistaken for
   /// another pong.
-  @Test func noPingCounterIsGivenTwice() {
+  @Test func noPingNumberIsUsedTwice() {
     let session = Dialogue()
     session.openToReady()
     _ = session.reconfigure { $0.liveness.isEnabled = false }
@@ -95,7 +95,7 @@ import Testing
 
   /// A shutdown may have less time than a cut takes.
   @Test(arguments: Step.allCases)
-  func aShutdownEndsACutAtOnce(step: Step) {
+  func aShutdownEndsAHandOverAtOnce(step: Step) {
     let session = session(at: step)
     let isCutting = step == .oldPong || step == .newPong
     #expect(session.shutDown() == (isCutting ? ["hold #1", "send #2", "replacing→ready"] : []))
@@ -105,7 +105,7 @@ import Testing
 
   /// Any number of requests during a hand-over leads to one further hand-over. The last request decides its reason.
   @Test(arguments: Step.allCases)
-  func nextOneWaitsForTheEnd(step: Step) {
+  func theNextHandOverWaitsForTheEndOfTheFirst(step: Step) {
     let session = session(at: step)
     #expect(session.reconfigure { $0.overlap = .seconds(3) } == [])
     #expect(session.reconfigure { $0.overlap = .seconds(4) } == [])
@@ -123,7 +123,7 @@ import Testing
     #expect(!session.isReplacementPostponed)
   }
 
-  @Test func maximumAgeWaitsForTheEnd() {
+  @Test func theMaximumAgeWaitsForTheEndOfAHandOver() {
     let session = session(at: .listening) {
       $0.maximumAge = .milliseconds(100)
       $0.overlap = .seconds(9)
@@ -139,14 +139,14 @@ import Testing
   // MARK: The old connection is lost
 
   @Test(arguments: [Step.oldPong, .newPong])
-  func theSuccessorTakesOverAtOnceWhenTheOldOneIsLost(step: Step) {
+  func theSuccessorIsUsedAtOnceIfTheOldConnectionIsLost(step: Step) {
     let session = session(at: step)
     #expect(session.lost(.reset, 1) == ["hold #1", "discard #1", "send #2", "replacing→ready"])
     expectAlone(session, 2)
   }
 
   @Test(arguments: [Step.oldPong, .newPong])
-  func theSuccessorTakesOverAtOnceWhenTheOldOneCloses(step: Step) {
+  func theSuccessorIsUsedAtOnceIfTheOldConnectionCloses(step: Step) {
     let session = session(at: step)
     #expect(session.closed(1009, 1) == ["hold #1 poisoned", "close 1009 #1", "send #2", "replacing→ready"])
     #expect(session.lost(.ended, 1).count == 2)
@@ -154,7 +154,7 @@ import Testing
     expectAlone(session, 2)
   }
 
-  @Test func answersAPredecessorThatClosesByItself() {
+  @Test func respondsToThePredecessorsCloseFrame() {
     let session = session(at: .listening)
     #expect(session.closed(1001, 1) == ["close 1001 #1"])
     #expect(session.lost(.ended, 1) == ["ping 2 #2", "discard #1"])
@@ -166,7 +166,7 @@ import Testing
   // MARK: The successor is lost
 
   @Test(arguments: [Step.oldPong, .newPong], [true, false])
-  func theOldOneGoesOnWhenTheSuccessorIsLost(step: Step, closes: Bool) {
+  func theOldConnectionContinuesIfTheSuccessorIsLost(step: Step, closes: Bool) {
     let session = session(at: step)
     let words = closes ? session.closed(1013, 2) : session.lost(.reset, 2)
     #expect(words.suffix(3) == ["discard #2", "replacing→ready", "resume #1"])
@@ -174,7 +174,7 @@ import Testing
     #expect((30...60).contains(session.untilDial?.seconds ?? 0))
   }
 
-  @Test func aReplacementThatWaitedBeginsAtOnceWhenTheSuccessorIsLost() {
+  @Test func aWaitingReplacementBeginsAtOnceIfTheSuccessorIsLost() {
     let session = session(at: .newPong)
     _ = session.reconfigure { _ in }
     _ = session.lost(.reset, 2)
@@ -198,7 +198,7 @@ import Testing
     expectAlone(session, 3)
   }
 
-  @Test func aReplacementThatWaitedIsFollowedByTheNextDial() {
+  @Test func aWaitingReplacementIsMadeByTheNextAttempt() {
     let session = session(at: .listening)
     _ = session.reconfigure { $0.overlap = .seconds(4) }
     _ = session.lost(.reset, 2)
@@ -211,7 +211,7 @@ import Testing
   // MARK: Closing, and opening again
 
   @Test(arguments: Step.allCases, [1000, 1001] as [UInt16])
-  func nothingIsLeftWhenTheSessionCloses(step: Step, code: UInt16) {
+  func noConnectionIsLeftWhenTheSessionCloses(step: Step, code: UInt16) {
     let session = session(at: step)
     let words = session.close(code)
     #expect(words.last?.hasSuffix("→closing") == true)
@@ -227,7 +227,7 @@ import Testing
   }
 
   @Test(arguments: Step.allCases)
-  func openingAgainWhileItClosesLeavesNothingBehind(step: Step) {
+  func openingAgainDuringACloseLeavesNoConnection(step: Step) {
     let session = session(at: step)
     _ = session.reconfigure { _ in }
     _ = session.close()

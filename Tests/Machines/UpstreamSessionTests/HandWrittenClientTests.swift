@@ -104,7 +104,7 @@ import Testing
   // MARK: A pending reconnect that connects after close
 
   @Test(arguments: states)
-  func aPendingRedialDoesNotReopenAfterClose(state: SessionState) {
+  func aPendingAttemptDoesNotReopenAClosedSession(state: SessionState) {
     let session = session(in: state)
     _ = session.close()
     session.everyConnectionEnds()
@@ -151,7 +151,7 @@ import Testing
     #expect(session.machine.failures == 8)
   }
 
-  @Test func aWaitThatTheNetworkEndedIsNoStepOfItsOwn() {
+  @Test func aWaitThatTheNetworkEndedDoesNotCountAsAFailure() {
     let session = session(in: .backoff)
     for step in 1...6 {
       session.pass(.seconds(6))
@@ -164,7 +164,7 @@ import Testing
 
   // MARK: A counter reset on mere open
 
-  @Test func aMereOpeningDoesNotResetTheCount() {
+  @Test func aConnectionMustBeStableToResetTheCount() {
     let session = session(in: .resolving)
     var waits: [Double] = []
     for _ in 0..<8 {
@@ -179,7 +179,7 @@ import Testing
 
   // MARK: A send that kills a connecting socket
 
-  @Test func aSendLeavesAConnectingSocketAlone() {
+  @Test func aSendDoesNotRestartAConnectionAttempt() {
     for phase in [AttemptPhase.resolving, .connecting, .proxying, .securing, .upgrading] {
       let session = Dialogue { $0.onDemand = true }
       _ = session.start()
@@ -191,7 +191,7 @@ import Testing
     }
   }
 
-  @Test func whateverWasPostedOnTheWayFlowsOnceItIsReady() {
+  @Test func messagesPostedInAnyStateAreSentOnceReady() {
     for state in Self.states where state != .ready && state != .suspect && state != .replacing {
       let session = session(in: state)
       _ = session.open()
@@ -208,7 +208,7 @@ import Testing
   // MARK: Stale callbacks of an older socket
 
   @Test(arguments: states)
-  func staleCallbacksChangeNothing(state: SessionState) {
+  func staleCallbacksHaveNoEffect(state: SessionState) {
     let session = session(in: state)
     let before = (session.state, session.machine.nextDeadline, session.machine.failures, session.machine.transitions)
     let current = session.machine.generation.number
@@ -232,7 +232,7 @@ import Testing
   // MARK: A heartbeat that doubles as a subscription
 
   /// A heartbeat is only a ping. Opening messages are sent once per connection, however long it lasts.
-  @Test func aHeartbeatIsNoSubscription() {
+  @Test func aHeartbeatIsNotASubscription() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: false), SetupStep(expectsResponse: true)] }
     _ = session.open()
     for connection in 1...3 as ClosedRange<UInt64> {
@@ -251,7 +251,7 @@ import Testing
 
   // MARK: Heartbeats that outlive their socket
 
-  @Test func heartbeatsDoNotOutliveTheirSocket() {
+  @Test func heartbeatsEndWithTheirConnection() {
     for loss in [ConnectionLoss.reset, .ended, .closed(code: 1001), .silence, .violation(code: 1002), .addressGone] {
       let session = session(in: .ready)
       _ = session.wait()

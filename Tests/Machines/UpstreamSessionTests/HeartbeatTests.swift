@@ -14,7 +14,7 @@ import Testing
     return session
   }
 
-  @Test func beatsAtItsInterval() {
+  @Test func sendsHeartbeatsAtTheInterval() {
     let session = session { $0.interval = .seconds(30) }
     for beat in 1...5 {
       #expect(session.wait() == ["beat \(beat) #1"])
@@ -93,7 +93,7 @@ import Testing
     #expect(session.causes.last == .lost(.heartbeat))
   }
 
-  @Test func countsAnUnansweredBeatAsLoss() {
+  @Test func aHeartbeatWithoutAReplyEndsTheConnection() {
     let session = session {
       $0.interval = .seconds(30)
       $0.timeout = .seconds(10)
@@ -104,7 +104,7 @@ import Testing
     #expect(session.causes.last == .lost(.heartbeat))
   }
 
-  @Test func goesOnWhileItIsAnswered() {
+  @Test func theConnectionStaysWhileHeartbeatsGetReplies() {
     let session = session {
       $0.interval = .seconds(30)
       $0.timeout = .seconds(10)
@@ -118,7 +118,7 @@ import Testing
   }
 
   /// If the timeout exceeds the interval, several heartbeats are pending. The deadline of the oldest counts.
-  @Test func isHeldAgainstTheOldestThatIsUnanswered() {
+  @Test func theDeadlineOfTheOldestPendingHeartbeatCounts() {
     let session = session {
       $0.interval = .seconds(10)
       $0.timeout = .seconds(25)
@@ -130,7 +130,7 @@ import Testing
     #expect(session.waited == .seconds(5))
   }
 
-  @Test func missesTheUpstreamsOwn() {
+  @Test func aMissingHeartbeatOfTheUpstreamEndsTheConnection() {
     let session = session { $0.within = .seconds(60) }
     session.pass(.seconds(50))
     session.machine.heartbeatReceived(Generation(1), now: session.now)
@@ -142,7 +142,7 @@ import Testing
   }
 
   /// A new connection begins a new count, and no heartbeat is sent in between.
-  @Test func doesNotOutliveItsSocket() {
+  @Test func heartbeatsEndWithTheirSocket() {
     let session = session { $0.interval = .seconds(1) }
     _ = session.wait()
     _ = session.wait()

@@ -30,7 +30,7 @@ import Testing
     #expect(dials.admit("other", nil, now: start) == .go)
   }
 
-  @Test func anOperatorNeedNotWaitForTheEndOfAHold() {
+  @Test func anOperatorNeedNotWaitForTheEndOfRetryAfter() {
     var dials = dials { $0.concurrent = 2 }
     let end = start + .hours(1)
     dials.pause("h", until: end)
@@ -42,7 +42,7 @@ import Testing
     #expect(dials.admit("h", nil, overridesPause: true, now: start + .seconds(2)) != .go, "two are under way")
   }
 
-  @Test func restsBackToAWholeBurst() {
+  @Test func theBurstIsAvailableAgainAfterARest() {
     var dials = dials { $0.concurrent = 1_000 }
     for _ in 0..<40 { #expect(dials.admit("h", nil, now: start) == .go) }
     let later = start + .seconds(1)
@@ -53,7 +53,7 @@ import Testing
     #expect(dials.admit("h", nil, now: muchLater) != .go)
   }
 
-  @Test func aTicketIsGoodForItsOwnTimeOnly() {
+  @Test func aTicketIsValidAtItsOwnTimeOnly() {
     var dials = dials {
       $0.burst = 1
       $0.perSecond = 1
@@ -71,7 +71,7 @@ import Testing
   }
 
   /// Sessions that are created and deleted while they wait.
-  @Test func ticketsThatAreReturnedDelayNobody() {
+  @Test func returnedTicketsDelayNobody() {
     var dials = dials {
       $0.burst = 1
       $0.perSecond = 1
@@ -84,7 +84,7 @@ import Testing
     #expect(slot(dials.admit("h", nil, now: start)) == start + .seconds(1))
   }
 
-  @Test func aReturnedSlotGoesToTheNext() throws {
+  @Test func aReturnedSlotIsUsedByTheNextAttempt() throws {
     var dials = dials {
       $0.burst = 1
       $0.perSecond = 1
@@ -104,7 +104,7 @@ import Testing
     #expect(slot(dials.admit("h", nil, now: start + .seconds(4))) == start + .minutes(1), "a hold voids it")
   }
 
-  @Test func neverHasMoreUnderWayThanItMay() {
+  @Test func limitsTheConcurrentAttempts() {
     var dials = dials { $0.burst = 1_000 }
     for _ in 0..<64 { #expect(dials.admit("h", nil, now: start) == .go) }
     let verdict = dials.admit("h", nil, now: start)
@@ -117,7 +117,7 @@ import Testing
     #expect(dials.admit("h", nil, now: start + .hours(1)) != .go, "an end too many frees nothing")
   }
 
-  @Test func aHoldVoidsTicketsAndIsFollowedByTheRateWithoutABurst() {
+  @Test func retryAfterVoidsTicketsAndIsFollowedByTheRateWithoutABurst() {
     var dials = dials()
     for _ in 0..<40 { _ = dials.admit("h", nil, now: start) }
     guard case .wait(let ticket) = dials.admit("h", nil, now: start) else { return }
@@ -131,7 +131,7 @@ import Testing
     #expect(dials.admit("other", nil, now: start) == .go)
   }
 
-  @Test func remembersABoundedNumberOfHosts() {
+  @Test func remembersALimitedNumberOfHosts() {
     var dials = dials()
     dials.pause("held", until: start + .hours(1))
     for number in 0..<20_000 { _ = dials.admit("host \(number)", nil, now: start) }
@@ -143,7 +143,7 @@ import Testing
 
   /// Sessions begin, end and leave tickets unused at random. No interval has more attempts than allowed.
   @Test(arguments: [UInt64](1...5))
-  func keepsItsPromiseOverAnyStretch(seed: UInt64) {
+  func keepsTheRateOverAnyInterval(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var dials = dials()
     var tickets = [HostAttemptLimiter.Ticket?](repeating: nil, count: 500)

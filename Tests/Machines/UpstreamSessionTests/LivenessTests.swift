@@ -4,7 +4,7 @@ import Testing
 @testable import UpstreamSession
 
 @Suite struct LivenessTests {
-  @Test func pingsEveryTwentySecondsGiveOrTake() {
+  @Test func sendsAPingAboutEveryTwentySeconds() {
     let session = Dialogue()
     session.openToReady()
     var waits: [Double] = []
@@ -18,7 +18,7 @@ import Testing
     #expect((waits.max() ?? 0) - (waits.min() ?? 0) > 2, "jitter spreads them")
   }
 
-  @Test func noticesSilence() {
+  @Test func aSilentConnectionIsLost() {
     let session = Dialogue()
     session.openToReady()
     _ = session.wait()
@@ -64,7 +64,7 @@ import Testing
     #expect(session.machine.roundTrip == .milliseconds(37))
   }
 
-  @Test func aPongAnswersEveryPingBeforeIt() {
+  @Test func aPongCountsForEveryEarlierPing() {
     let session = Dialogue()
     session.openToReady()
     let first = session.machine.barrierPing(Generation(1), now: session.now, using: &session.random)
@@ -74,7 +74,7 @@ import Testing
     #expect(session.wait() == ["ping 3 #1"])
   }
 
-  @Test func ignoresPongsThatNobodyAskedFor() {
+  @Test func ignoresUnsolicitedPongs() {
     let session = Dialogue()
     session.openToReady()
     #expect(!session.pongReceived(1))
@@ -83,7 +83,7 @@ import Testing
     #expect(!session.pongReceived(0))
   }
 
-  @Test func probesWhenTheNetworkChanges() {
+  @Test func sendsAPingWhenTheNetworkChanges() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.networkChanged(hasGained: false) == ["ping 1 #1"])
@@ -95,7 +95,7 @@ import Testing
     #expect(withoutPings.networkChanged() == [])
   }
 
-  @Test func heartbeatsDoNotOutliveTheirSocket() {
+  @Test func heartbeatsEndWithTheirConnection() {
     let session = Dialogue()
     session.openToReady()
     _ = session.wait()
@@ -106,7 +106,7 @@ import Testing
     #expect(session.waited >= .seconds(18))
   }
 
-  @Test func canBeSwitchedOff() {
+  @Test func pingsCanBeTurnedOff() {
     let session = Dialogue { $0.liveness.isEnabled = false }
     session.openToReady()
     #expect(session.machine.nextDeadline == .distantFuture)

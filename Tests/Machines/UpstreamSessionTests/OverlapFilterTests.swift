@@ -123,22 +123,22 @@ struct FilterFixture {
     // The filter passes these pushes on without a pong, and remembers them.
     ("n3 n4 x o2 o3 o4 n5 o5", "3 4 2 5"),
   ])
-  func passesOnOnceWhatBothBring(script: String, expected: String) {
+  func deliversOncePushesOfBothConnections(script: String, expected: String) {
     #expect(passed(script) == expected)
   }
 
-  @Test func holdsNothingWhereNoPongCanReleaseIt() {
+  @Test func delaysNothingWithoutPongs() {
     #expect(passed("o1 n3 o2 o3 n4 o4", holds: false) == "1 3 2 4")
   }
 
   /// Pushes of a failed successor. The older connection may never deliver them, so a later equal push counts as a new
   /// push.
-  @Test func forgetsAFailedSuccessorWhereNoPongTellsWhatItBroughtAlone() {
+  @Test func withoutPongsThePushesOfAFailedSuccessorAreForgotten() {
     #expect(passed("n5 n! o5", holds: false) == "5 5 over")
   }
 
   /// The pushes are paired although the upstream responds to none of many messages.
-  @Test func pairsPushesOfAnUpstreamThatHasSentEnoughOfThem() {
+  @Test func pairsPushesAfterAMinimumNumberOfPushes() {
     let before = (100..<100 + PushHistory.minimumPushes).map { "h\($0)" }
     let writes = Array(repeating: "w", count: 1_000)
     #expect(passed((before + writes + ["o1 n1 n2 o2"]).joined(separator: " ")) == "1 2")
@@ -155,7 +155,7 @@ struct FilterFixture {
     #expect(fixture.passed == [0])
   }
 
-  @Test func holdsNoMoreThanItsLimit() {
+  @Test func delaysNoMoreThanItsLimit() {
     var fixture = FilterFixture()
     let size = 1 << 20
     let payload = [UInt8](repeating: 7, count: size)
@@ -168,7 +168,7 @@ struct FilterFixture {
     #expect(!fixture.filter.isDelaying)
   }
 
-  @Test func digestsTellTextFromBinary() {
+  @Test func digestsDistinguishTextFromBinary() {
     let bytes: [UInt8] = [1, 2, 3]
     #expect(
       OverlapFilter.digest(of: bytes.span, kind: .text) == OverlapFilter.digest(of: bytes.span, kind: .text))
@@ -176,7 +176,7 @@ struct FilterFixture {
       OverlapFilter.digest(of: bytes.span, kind: .text) != OverlapFilter.digest(of: bytes.span, kind: .binary))
   }
 
-  @Test func aRepeatingPushIsRememberedAmongManyOthers() {
+  @Test func aRepeatedPushIsRememberedAmongManyOthers() {
     var history = PushHistory()
     for number in 1...100_000 as ClosedRange<UInt64> {
       history.record(number &* 0x9E37_79B9_7F4A_7C15)

@@ -79,7 +79,7 @@ import Testing
 
   /// - Parameter isLate: whether the old connection delivers responses even after its pong.
   @Test(arguments: [false, true])
-  func losesNothingAndDoublesNoBroadcast(isLate: Bool) {
+  func losesNothingAndDuplicatesNoBroadcast(isLate: Bool) {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))
       // If the upstream is late, the response must be a known repetition. A new response could not be told from a
@@ -116,7 +116,7 @@ import Testing
   }
 
   /// Without client messages on the newer connection, the filter can also tell equal broadcasts apart.
-  @Test func passesOnEachOfManyEqualBroadcasts() {
+  @Test func deliversEachOfManyEqualBroadcasts() {
     for seed in 0..<2_000 as Range<UInt64> {
       var world = World(random: SeededGenerator(seed: seed))
       world.isSubscribed[1] = true

@@ -19,7 +19,7 @@ import Testing
 
   // MARK: The count
 
-  @Test func comesBackAtOnceAfterAStableConnection() {
+  @Test func reconnectsAtOnceAfterAStableConnection() {
     for code in [1000, 1005, 1006, 1011, 1014] as [UInt16] {
       let session = afterStable(code)
       #expect(session.state == .backoff)
@@ -27,7 +27,7 @@ import Testing
     }
   }
 
-  @Test func doesNotHammerAServerThatAcceptsAndDrops() {
+  @Test func waitsLongerForAServerThatAcceptsAndDrops() {
     let session = Dialogue()
     _ = session.open()
     var waits: [Double] = []
@@ -44,7 +44,7 @@ import Testing
     #expect(late.allSatisfy { $0 <= 30 })
   }
 
-  @Test func startsAfreshOnlyAfterAsLongAsItWaited() {
+  @Test func resetsTheCountOnlyAfterAConnectionAsLongAsTheWait() {
     let session = Dialogue { $0.backoff.strategy = .fixed(.seconds(25)) }
     _ = session.open()
     _ = session.failed(.network)
@@ -61,7 +61,7 @@ import Testing
     #expect(wait(of: session) <= 0.25)
   }
 
-  @Test func givesUpAfterItsAttempts() {
+  @Test func stopsAfterTheMaximumNumberOfAttempts() {
     let session = Dialogue { $0.backoff.maximumAttempts = 2 }
     _ = session.open()
     _ = session.failed(.network)
@@ -77,7 +77,7 @@ import Testing
   // MARK: HTTP responses
 
   @Test(arguments: [.status(401, retryAfter: nil), .proxyDenied] as [AttemptFailure.Reason])
-  func readsTheCredentialOnceMoreThenParks(reason: AttemptFailure.Reason) {
+  func readsTheCredentialAgainOnceAndThenParks(reason: AttemptFailure.Reason) {
     let session = Dialogue()
     _ = session.open()
     #expect(session.failed(reason) == ["resolving→backoff"])
@@ -104,7 +104,7 @@ import Testing
     }
   }
 
-  @Test func holdsTheHostForAsLongAsItIsAskedTo() {
+  @Test func waitsForTheTimeOfRetryAfter() {
     for status in [429, 503] {
       let session = Dialogue()
       _ = session.open()
@@ -121,7 +121,7 @@ import Testing
     #expect(wait(of: vague) >= 5)
   }
 
-  @Test func goesToTheNextURLAfterOtherFailures() {
+  @Test func usesTheNextURLAfterOtherFailures() {
     for reason in [
       .status(500, retryAfter: nil), .status(408, retryAfter: nil), .status(200, retryAfter: nil), .network, .tls,
       .timedOut, .handshake, .proxy, .nameNotResolved,
@@ -152,7 +152,7 @@ import Testing
     #expect(waits[2] == 7 && waits[3] == 7)
   }
 
-  @Test func staysDownAfterANormalClosureWhereConfigured() {
+  @Test func staysClosedAfterANormalClosureIfConfigured() {
     let session = afterStable(1000) { $0.closing.ranges = [(1000...1000, .stop)] }
     #expect(session.state == .parked)
     #expect(session.machine.nextDeadline == .distantFuture)
@@ -194,7 +194,7 @@ import Testing
     }
   }
 
-  @Test func staysUncompressedOnceThatHasHelped() {
+  @Test func staysUncompressedIfThatSucceeded() {
     let session = Dialogue()
     _ = session.open()
     session.becomeReady()
@@ -206,7 +206,7 @@ import Testing
     #expect(session.wait() == ["backoff→resolving", "dial #3 uncompressed"])
   }
 
-  @Test func obeysTheOwnersRanges() {
+  @Test func obeysTheConfiguredRangesOfCloseCodes() {
     let rules: (inout SessionSettings) -> Void = {
       $0.closing.ranges = [
         (4000...4009, .stop), (4010...4019, .park), (4020...4029, .refreshCredential), (4000...4999, .backoff),
@@ -221,7 +221,7 @@ import Testing
     #expect(afterStable(4300).state == .backoff)
   }
 
-  @Test func goesBackToTheFirstURLAfterAHealthyMinute() {
+  @Test func usesTheFirstURLAgainAfterAHealthyMinute() {
     let session = Dialogue { $0.endpoints.count = 3 }
     _ = session.open()
     _ = session.failed(.network)
@@ -232,7 +232,7 @@ import Testing
     #expect(session.wait().last == "dial #3")
   }
 
-  @Test func takesURLsInTurnWhereConfigured() {
+  @Test func usesURLsInTurnIfConfigured() {
     let session = Dialogue {
       $0.endpoints.count = 2
       $0.endpoints.order = .roundRobin
@@ -243,7 +243,7 @@ import Testing
     #expect(session.wait().last == "dial #2 url 1")
   }
 
-  @Test func movesOnByOneURLHoweverAConnectionEnds() {
+  @Test func usesTheNextURLHoweverAConnectionEnds() {
     for order in [EndpointSettings.Order.priority, .roundRobin] {
       let session = Dialogue {
         $0.endpoints.count = 3
@@ -259,7 +259,7 @@ import Testing
     }
   }
 
-  @Test func aNormalClosureStopsTheSessionWhereConfigured() {
+  @Test func aNormalClosureStopsTheSessionIfConfigured() {
     let session = afterStable(1000) { $0.closing.ranges = [(1000...1000, .stop)] }
     #expect(session.state == .parked && session.untilDial == nil)
     #expect(session.open().last == "dial #2")

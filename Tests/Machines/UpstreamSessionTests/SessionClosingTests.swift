@@ -4,7 +4,7 @@ import Testing
 @testable import UpstreamSession
 
 @Suite struct SessionClosingTests {
-  @Test func closesInOrder() {
+  @Test func closesWithAClosingHandshake() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.close() == ["hold #1", "ping 1 #1", "close 1000 #1", "ready→closing"])
@@ -13,7 +13,7 @@ import Testing
     #expect(session.machine.desired == .down)
   }
 
-  @Test func resetsWhenTheClosingHandshakeHangs() {
+  @Test func resetsTheConnectionIfTheClosingHandshakeHangs() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.close(1001) == ["hold #1", "ping 1 #1", "close 1001 #1", "ready→closing"])
@@ -46,7 +46,7 @@ import Testing
     #expect(stopped.close() == [])
   }
 
-  @Test func abandonsADialThatIsNotWantedAnyMore() {
+  @Test func cancelsAnAttemptWhenTheSessionCloses() {
     let session = Dialogue()
     _ = session.open()
     _ = session.advance(to: .connecting, 1)
@@ -55,7 +55,7 @@ import Testing
     #expect(session.state == .stopped)
   }
 
-  @Test func aPendingRedialDoesNotReopenAfterClose() {
+  @Test func aPendingAttemptDoesNotReopenAClosedSession() {
     let session = Dialogue()
     session.openToReady()
     _ = session.lost(.reset)
@@ -84,7 +84,7 @@ import Testing
     #expect(session.lost(.ended) == ["discard #1", "closing→resolving", "dial #2"])
   }
 
-  @Test func losesTheWishWhileTheUpstreamIsClosing() {
+  @Test func staysClosedIfClosedDuringACloseOfTheUpstream() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.closed(1012) == ["hold #1", "close 1012 #1", "ready→closing"])
@@ -92,7 +92,7 @@ import Testing
     #expect(session.lost(.ended) == ["discard #1", "closing→stopped"])
   }
 
-  @Test func waitsOnlySoLongForTheEndOfTheStream() {
+  @Test func waitsALimitedTimeForTheEndOfTheStream() {
     let session = Dialogue()
     session.openToReady()
     session.pass(.seconds(60))
@@ -108,7 +108,7 @@ import Testing
       session.lost(.violation(code: 1007)) == ["hold #1", "close 1007 #1", "discard #1", "ready→backoff"])
   }
 
-  @Test func holdsBackAPoisonedMessage() {
+  @Test func doesNotResendAMessageThatIsTooLarge() {
     let session = Dialogue()
     session.openToReady()
     #expect(session.closed(1009) == ["hold #1 poisoned", "close 1009 #1", "ready→closing"])
@@ -124,7 +124,7 @@ import Testing
     #expect(session.upgraded(3) == ["pause #1 for #3", "ping 1 #1"])
   }
 
-  @Test func dialsAnewWhereNoConnectionIsReady() {
+  @Test func connectsWithNewSettingsIfNoConnectionIsReady() {
     let session = Dialogue()
     _ = session.open()
     #expect(session.reconfigure { _ in } == ["discard #1", "dial #2"])
@@ -135,7 +135,7 @@ import Testing
     #expect(session.state == .stopped)
   }
 
-  @Test func leavesTheOldOneAloneWhenItsSuccessorFails() {
+  @Test func keepsTheOldConnectionIfItsSuccessorFails() {
     let session = Dialogue()
     session.openToReady()
     _ = session.replace()
@@ -143,7 +143,7 @@ import Testing
     #expect(session.machine.connection?.generation == Generation(1))
   }
 
-  @Test func fallsBackOnTheSuccessorWhenTheOldOneIsLost() {
+  @Test func usesTheSuccessorIfTheOldConnectionIsLost() {
     let session = Dialogue()
     session.openToReady()
     _ = session.replace()
@@ -178,7 +178,7 @@ import Testing
     #expect(session.waited == .seconds(5))
   }
 
-  @Test func closesBothWhenItIsNotWantedAnyMore() {
+  @Test func closesBothConnectionsWhenTheSessionCloses() {
     let session = Dialogue()
     session.openToReady()
     _ = session.replace()

@@ -57,7 +57,7 @@ import Testing
 
   // MARK: Responses to the upgrade
 
-  @Test func row3xxAtMostFiveHops() {
+  @Test func status3xxIsFollowedForAtMostFiveHops() {
     let session = session()
     _ = session.open()
     for hop in 2...6 as ClosedRange<UInt64> { #expect(session.redirected(hop - 1).last == "dial #\(hop) redirected") }
@@ -69,7 +69,7 @@ import Testing
   }
 
   /// The session reads the credential again once. Then it is parked, for 60 s at first, doubling to 10 min.
-  @Test func row401And1008And3000() {
+  @Test func codes401And1008And3000ReadTheCredentialAgain() {
     let ways: [(String, (Dialogue) -> Void)] = [
       ("401", { _ = $0.failed(.status(401, retryAfter: nil)) }),
       ("407 of a proxy", { _ = $0.failed(.proxyDenied) }),
@@ -91,7 +91,7 @@ import Testing
   /// The session uses the next URL. When all URLs have refused, it is parked for 5 s, doubling to 5 min. A stable
   /// connection resets this duration.
   @Test(arguments: [400, 402, 403, 404, 405, 410, 418, 426, 451])
-  func row403AndItsLike(status: Int) {
+  func status403AndSimilarTryTheNextURL(status: Int) {
     let session = session()
     _ = session.open()
     var dial = 1
@@ -116,7 +116,7 @@ import Testing
   /// `Retry-After`, from 1 s to 1 h, applies to the whole host. Without it, the wait is at least 5 s. (`EndpointTests`
   /// covers several URLs.)
   @Test(arguments: [429, 503])
-  func row429And503(status: Int) {
+  func status429And503WaitForRetryAfter(status: Int) {
     let asked: [(TimeSpan, hold: Double)] = [
       (.zero, 1), (.seconds(1), 1), (.seconds(20), 20), (.hours(1), 3_600), (.hours(30), 3_600),
     ]
@@ -142,12 +142,12 @@ import Testing
     arguments: [408, 425, 500, 502, 504, 507, 599, 200, 204].map { .status($0, retryAfter: .seconds(99)) } + [
       .network, .timedOut, .nameNotResolved, .tls, .handshake, .proxy, .setupResponse, .preparation,
     ] as [AttemptFailure.Reason])
-  func row408And5xxAndTheNetwork(reason: AttemptFailure.Reason) {
+  func status408And5xxAndNetworkErrorsBackOff(reason: AttemptFailure.Reason) {
     expectRefusal(reason, Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
   /// `ENETDOWN` and `ENETUNREACH` do not count as attempts.
-  @Test func rowNoRoute() {
+  @Test func withoutARouteTheSessionIsOffline() {
     expectRefusal(.noRoute, Reaction(wait: 5...5, dial: "dial #2", state: .offline))
     for loss in [ConnectionLoss.noRoute, .addressGone] {
       expectEnd(
@@ -169,7 +169,7 @@ import Testing
   // MARK: Close codes
 
   /// The session reconnects. Three short-lived connections in a row count as a failure.
-  @Test func row1000() {
+  @Test func code1000ReconnectsSoon() {
     let quick = Reaction(wait: Self.atOnce, dial: "dial #2")
     expectEnd(.closed(code: 1000), stable: quick, short: quick)
     let session = session()
@@ -187,7 +187,7 @@ import Testing
   }
 
   /// A wait of 0 to 1 s, then the next URL.
-  @Test func row1001() {
+  @Test func code1001UsesTheNextURLSoon() {
     expectEnd(
       .closed(code: 1001), stable: Reaction(wait: 0...1, dial: "dial #2 url 1"),
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
@@ -196,7 +196,7 @@ import Testing
   /// At most 5 attempts, one of them without compression. Then the session is parked.
   @Test(
     arguments: [1002, 1003, 1007, 1010].flatMap { [.closed(code: $0), .violation(code: $0)] } as [ConnectionLoss])
-  func row1002AndItsLike(loss: ConnectionLoss) {
+  func code1002AndSimilarParkAfterFiveAttempts(loss: ConnectionLoss) {
     let session = session()
     session.openToReady()
     for number in 2...6 {
@@ -210,7 +210,7 @@ import Testing
   }
 
   /// The last message sent is never sent again. Otherwise, the reaction is the same as to any other end.
-  @Test func row1009() {
+  @Test func code1009RejectsTheLargestMessage() {
     let session = session()
     session.openToReady()
     #expect(session.closed(1009) == ["hold #1 poisoned", "close 1009 #1", "ready→closing"])
@@ -223,14 +223,14 @@ import Testing
   @Test(
     arguments: [1004, 1005, 1006, 1011, 1014, 1015, 1016, 2999, 3001, 3999, 4000, 4999].map { .closed(code: $0) }
       + [.ended, .reset, .silence] as [ConnectionLoss])
-  func row1005AndItsLike(loss: ConnectionLoss) {
+  func code1005AndSimilarBackOff(loss: ConnectionLoss) {
     expectEnd(
       loss, stable: Reaction(wait: Self.atOnce, dial: "dial #2"),
       short: Reaction(wait: Self.backoff, dial: "dial #2 url 1"))
   }
 
   /// A random wait of less than a second. After another short-lived connection, backoff.
-  @Test func row1012() {
+  @Test func code1012ReconnectsSoon() {
     let reaction = Reaction(wait: 0...1, dial: "dial #2")
     for _ in 0..<50 { expectEnd(.closed(code: 1012), stable: reaction, short: reaction) }
     let session = session()
@@ -247,7 +247,7 @@ import Testing
   }
 
   /// The attempts while an upstream restarts: one within a second, and further attempts after increasing waits.
-  @Test func aRestartingUpstreamIsAttemptedAgainSoon() {
+  @Test func aRestartingUpstreamIsTriedAgainSoon() {
     for seed in 1...50 as ClosedRange<UInt64> {
       let session = Dialogue(seed: seed)
       session.openToReady()
@@ -266,7 +266,7 @@ import Testing
 
   /// Every code that the upstream can send has the configured reaction.
   @Test(arguments: [1000, 1001, 1002, 1003, 1005, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000] as [UInt16])
-  func aConfiguredReactionReplacesTheRowOfAStandardCode(code: UInt16) {
+  func aConfiguredReactionReplacesTheReactionToAStandardCode(code: UInt16) {
     func ended(_ reaction: CloseReaction, after time: TimeSpan) -> Dialogue {
       let session = session { $0.closing.ranges = [(code...code, reaction)] }
       session.openToReady()
@@ -297,14 +297,14 @@ import Testing
   }
 
   /// A wait of at least 10 s, and then the next URL.
-  @Test func row1013() {
+  @Test func code1013WaitsAndUsesTheNextURL() {
     let reaction = Reaction(wait: 10...12, dial: "dial #2 url 1")
     expectEnd(.closed(code: 1013), stable: reaction, short: reaction)
   }
 
   /// Sessions with the same minimum wait must not return at the same moment.
   @Test(arguments: [1013, 503])
-  func leastWaitsAreSpread(signal: Int) {
+  func minimumWaitsAreSpread(signal: Int) {
     let waits = (1...200).map { (seed: UInt64) in
       let session = Dialogue(seed: seed) { $0.backoff.strategy = .fixed(.seconds(2)) }
       session.openToReady()
@@ -325,7 +325,7 @@ import Testing
   }
 
   /// The configured reaction for a range of codes. Without it, backoff.
-  @Test func row4000to4999() {
+  @Test func codes4000To4999BackOff() {
     func ended(_ code: UInt16) -> Dialogue {
       let session = session {
         $0.closing.ranges = [(4000...4009, .stop), (4010...4019, .park), (4020...4029, .refreshCredential)]

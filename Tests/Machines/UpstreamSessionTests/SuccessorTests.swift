@@ -15,7 +15,7 @@ import Testing
   }
 
   @Test(arguments: [ReplacementReason.configuration, .credential, .maximumAge])
-  func isTriedAgainForTheReasonItWasTriedFor(reason: ReplacementReason) {
+  func aFailedReplacementIsRepeatedForTheSameReason(reason: ReplacementReason) {
     let session = ready()
     _ = session.machine.replace(because: reason, now: session.now)
     #expect(session.failed(.tls, in: .securing, 2) == ["replacing→ready"])
@@ -41,7 +41,7 @@ import Testing
     (.status(503, retryAfter: .minutes(20)), [1_200...1_320, 1_200...1_320]),
     (.network, [30...60, 30...60, 30...60]),
   ])
-  func comesNoOftenerThanARedialWould(reason: AttemptFailure.Reason, waits: [ClosedRange<Double>]) {
+  func replacementsAreNoMoreFrequentThanReconnects(reason: AttemptFailure.Reason, waits: [ClosedRange<Double>]) {
     let session = ready()
     _ = session.replace()
     for wait in waits {
@@ -61,7 +61,7 @@ import Testing
     #expect(session.untilDial == .minutes(10))
   }
 
-  @Test func isAnsweredWhenItClosesAmidItsOpeningMessages() {
+  @Test func aSuccessorThatClosesDuringItsSetupGetsACloseFrame() {
     let session = Dialogue { $0.setup = [SetupStep(expectsResponse: true)] }
     _ = session.open()
     _ = session.upgraded(1)
@@ -77,7 +77,7 @@ import Testing
 
   /// A connection is ready again if it was silent while its successor was being opened, and then received data.
   @Test(arguments: [true, false])
-  func theOldOneIsSuspectOnlyIfItIsStillSilent(speaks: Bool) {
+  func theOldConnectionIsSuspectOnlyIfItIsStillSilent(speaks: Bool) {
     let session = Dialogue()
     session.openToReady()
     #expect(session.wait() == ["ping 1 #1"])
@@ -92,7 +92,7 @@ import Testing
   }
 
   /// Failures of successors do not count when a stable connection is lost later.
-  @Test func theLossOfAStableConnectionStartsTheCountAnew() {
+  @Test func theLossOfAStableConnectionResetsTheCount() {
     let session = ready { $0.backoff.strategy = .exponential(first: .seconds(1), factor: 2, cap: .hours(1)) }
     for _ in 0..<6 {
       _ = session.replace()

@@ -43,7 +43,7 @@ import Testing
     if case .release(let delay) = settlement { delay } else { nil }
   }
 
-  @Test func repeatsAPushOnScheduleAndThenGivesItUp() throws {
+  @Test func repeatsAPushOnScheduleUntilItIsDead() throws {
     var fixture = try Fixture()
     var total = TimeSpan.zero
     for time in [TimeSpan.seconds(5), .minutes(5), .minutes(30), .hours(2), .hours(5), .hours(10)] {
@@ -115,7 +115,7 @@ import Testing
     #expect(fixture.attempt(.response(status: 500)).settlement == .reject)
   }
 
-  @Test func postponedAttemptsLastUntilAPushIsGivenUp() throws {
+  @Test func postponedAttemptsContinueUntilAPushIsDead() throws {
     var fixture = try Fixture()
     while fixture.attempt(.response(status: 429, retryAfter: .zero)).settlement != .reject {}
     #expect(fixture.now - fixture.start > .hours(20) && fixture.attempt < ConsumerSettings.deliveries.upperBound)
@@ -143,7 +143,7 @@ import Testing
     #expect(fixture.machine.room(at: fixture.now) == 2 && fixture.machine.lastFailure == nil)
   }
 
-  @Test func aPushIsGivenUpWhenTheNextAttemptWouldBeTooLate() throws {
+  @Test func aPushIsDeadWhenTheNextAttemptWouldBeTooLate() throws {
     var fixture = try Fixture { $0.giveUpAfter = .minutes(10) }
     #expect(Self.delay(fixture.attempt(.failed("")).settlement) != nil)
     #expect(Self.delay(fixture.attempt(.failed("")).settlement) != nil)
@@ -179,7 +179,7 @@ import Testing
     #expect(fixture.machine.room(at: fixture.now) == 1)
   }
 
-  @Test func slowsDownWhileEverythingFailsAndNotAfterASuccess() throws {
+  @Test func slowsDownOnlyWhileEveryAttemptFails() throws {
     var fixture = try Fixture { $0.concurrency = 8 }
     var pauses: [TimeSpan] = []
     for _ in 0..<12 {
@@ -221,7 +221,7 @@ import Testing
     #expect(ConsumerSettings.visibilities.contains(settings.consumer.visibility))
   }
 
-  @Test func theLongestDelayWithJitterCanBeReleasedWith() {
+  @Test func theLongestDelayWithJitterIsAValidDelay() {
     #expect(WebhookSettings.retryTimes.upperBound * 12 / 10 <= ConsumerSettings.delays.upperBound)
   }
 }

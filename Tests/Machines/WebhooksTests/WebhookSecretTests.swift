@@ -17,7 +17,7 @@ import Testing
     "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS*", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw=",
     "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", "whsec_" + String(repeating: "A", count: 88),
   ])
-  func refusesOtherTexts(text: String) { #expect(WebhookSecret(text) == nil) }
+  func refusesInvalidSecrets(text: String) { #expect(WebhookSecret(text) == nil) }
 
   @Test(arguments: [
     "whsec_" + String(repeating: "A", count: 32), "whsec_" + String(repeating: "A", count: 34) + "==",

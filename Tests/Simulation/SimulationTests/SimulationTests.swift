@@ -87,7 +87,7 @@ import Threading
     if Self.number("SEEDS") != nil { print("\(Self.histories.load(ordering: .relaxed)) histories") }
   }
 
-  @Test func theSameSeedIsTheSameHistory() async {
+  @Test func theSameSeedGivesTheSameHistory() async {
     let seeds: Range<UInt64> = 0..<3
     let digests = await Self.onThread { seeds.map { Self.run($0).digest } }
     let again = await Self.onThread { seeds.map { Self.run($0).digest } }
@@ -96,7 +96,7 @@ import Threading
 
   /// The same run breaks nothing without the bug, so the finding is the bug.
   @Test(arguments: PlantedBug.allCases)
-  func findsAPlantedBug(_ bug: PlantedBug) async {
+  func findsEachPlantedBug(_ bug: PlantedBug) async {
     let seeds = Self.number("SEEDS").map { 0..<$0 } ?? bug.seed..<bug.seed + 4
     for seed in seeds {
       guard let finding = await Self.onThread({ Self.finding(seed, bug) }) else { continue }

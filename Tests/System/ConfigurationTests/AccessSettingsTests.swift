@@ -26,12 +26,12 @@ import Testing
     #expect(try load("\(text)\nlisteners: {http: ':80', management: ':81'}").settings.accessProblems().isEmpty)
   }
 
-  @Test func anAudienceWithoutKeysIsNoAuthentication() throws {
+  @Test func anAudienceWithoutKeysIsNotAuthentication() throws {
     let settings = try load("authentication: {jwt: {audience: a}}\nlisteners: {http: ':80'}").settings
     #expect(settings.accessProblems().count == 1)
   }
 
-  @Test func noAccessControlBesideAuthenticationIsAnError() {
+  @Test func accessNoneBesideAuthenticationIsAnError() {
     let found = errors("access: none\nauthentication: {tokens: t}")
     #expect(
       found == [
@@ -44,7 +44,7 @@ import Testing
     #expect(errors("authentication: {jwt: {keys: k, audience: [a, b]}}").isEmpty)
   }
 
-  @Test func rulesForCertificatesReadBackWhatTheyShow() throws {
+  @Test func rulesForCertificatesAreReadAsTheyAreShown() throws {
     let text = "[{name: \"uri:spiffe://a/*\", scopes: [\"send\", \"call\"], sessions: [\"a*\"], topics: [\"b\"]}]"
     let settings = try load("authentication: {certificates: \(text)}").settings
     let rule = try #require(settings.authentication.certificates.first)

@@ -7,7 +7,7 @@ import WebSocketCodec
 
 /// YAML's anchors, aliases and merge keys, which let several sessions use the same text.
 @Suite struct AliasTests {
-  @Test func anAliasRepeatsWhatItsAnchorHas() throws {
+  @Test func anAliasRepeatsTheValueOfItsAnchor() throws {
     let sessions = try load(
       """
       sessions:
@@ -20,7 +20,7 @@ import WebSocketCodec
     #expect(sessions.map(\.subprotocols) == [["v1", "v2"], ["v1", "v2"]])
   }
 
-  @Test func aMergeKeyAddsWhatIsNotSet() throws {
+  @Test func aMergeKeyAddsMembersThatAreNotSet() throws {
     let outcome = try load(
       """
       sessions:
@@ -39,7 +39,7 @@ import WebSocketCodec
   }
 
   /// Attack: a few lines that become gigabytes ('billion laughs').
-  @Test func whatAliasesRepeatIsLimited() {
+  @Test func theValuesThatAliasesRepeatAreLimited() {
     var text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     for level in 1...9 {
       text += "a\(level): &a\(level) [" + (0..<10).map { _ in "*a\(level - 1)" }.joined(separator: ", ") + "]\n"
@@ -48,7 +48,7 @@ import WebSocketCodec
   }
 
   /// Attack: the same with a few aliases of a long text.
-  @Test func theTextThatAliasesRepeatIsLimited() {
+  @Test func theBytesThatAliasesRepeatAreLimited() {
     let text = "a: &a \(String(repeating: "x", count: 900 << 10))\nb: [" + String(repeating: "*a, ", count: 20) + "]\n"
     #expect(errors(text) == ["d.yaml:2:77: aliases repeat more than 16 MiB of text"])
   }

@@ -9,7 +9,7 @@ import WebSocketCodec
 @testable import Configuration
 
 @Suite struct ConfigurationTests {
-  @Test func nothingGivenIsTheDefault() throws {
+  @Test func withoutSettingsEveryDefaultApplies() throws {
     let outcome = try load()
     #expect(outcome.settings == GatewaySettings() && outcome.origins.isEmpty)
   }
@@ -25,7 +25,7 @@ import WebSocketCodec
     #expect(missing.isEmpty)
   }
 
-  @Test func everySettingReadsBackWhatItShows() throws {
+  @Test func everySettingIsReadAsItIsShown() throws {
     for setting in Setting.all {
       guard case .scalar(let read) = setting.shape else { continue }
       var settings = GatewaySettings()
@@ -75,11 +75,11 @@ import WebSocketCodec
       "d.yaml:4:7: 'http://b/' is not valid for 'upstream.fallback_urls': use URLs such as ws://127.0.0.1:9000/ or wss://example.org/socket"
     ),
   ])
-  func saysWhereAndWhatWouldBeRight(text: String, message: String) {
+  func reportsThePlaceAndTheAcceptedValues(text: String, message: String) {
     #expect(errors(text) == [message])
   }
 
-  @Test func tellsEverythingThatIsWrongAtOnce() {
+  @Test func reportsAllErrorsTogether() {
     #expect(errors("loops: x\nlog:\n  level: loud\nhttp:\n  fields: 1\n").count == 3)
   }
 
@@ -88,7 +88,7 @@ import WebSocketCodec
     #expect(errors(String(repeating: "#", count: YAMLDocument.maximumBytes + 1)).count == 1)
   }
 
-  @Test func aFlagGoesBeforeTheEnvironmentAndThatBeforeTheFile() throws {
+  @Test func aFlagOverridesAVariableAndAVariableTheFile() throws {
     let text = "loops: 1\nlog:\n  level: debug\nhttp:\n  fields: 50\n"
     let environment = ["DRAWBRIDGE_LOOPS": "2", "DRAWBRIDGE_LOG_LEVEL": "error", "PATH": "/bin"]
     let outcome = try load(text, environment: environment, flags: [("loops", "3")])
@@ -100,7 +100,7 @@ import WebSocketCodec
     #expect(outcome.origins["http.fields"] == "d.yaml:5:11")
   }
 
-  @Test func readsWhatCloseCodesMean() throws {
+  @Test func readsReactionsToCloseCodes() throws {
     let outcome = try load(
       "upstream:\n  close_codes:\n    4000-4099: park\n    1000: stop\n    3000: refresh-credential\n")
     let rules = outcome.settings.session.upstream.session.closing.ranges
@@ -115,7 +115,7 @@ import WebSocketCodec
     "4000-5000: park", "4100-4000: park",
     "4000-4001-4002: park", "-4000: park", "x: park", "4000: park: park", "70000: park",
   ])
-  func refusesACloseCodeRuleThatMeansNothing(line: String) {
+  func refusesAnInvalidReactionToACloseCode(line: String) {
     #expect(CloseRules.rule(line) == nil)
   }
 
@@ -133,7 +133,7 @@ import WebSocketCodec
     #expect(errors("upstream:\n  fallback_urls: [ws://a/, http://b/]\n").count == 1)
   }
 
-  @Test func secretsComeFromElsewhereAndAreNotShown() throws {
+  @Test func secretsMayBeReferencesAndAreNotShown() throws {
     let text = "upstream:\n  headers:\n    Authorization: Bearer ${env:TOKEN}\n    X-Key: ${file:/run/key}\n"
     let outcome = try load(text, environment: ["TOKEN": "t0p"], files: ["/run/key": "k3y\n"])
     #expect(
@@ -143,7 +143,7 @@ import WebSocketCodec
     #expect(errors("upstream:\n  headers:\n    'Bad Name': s3cret\n").allSatisfy { !$0.contains("s3cret") })
   }
 
-  @Test func aHeaderCannotSmuggleALine() {
+  @Test func aHeaderCannotContainALineBreak() {
     #expect(errors("upstream:\n  headers: [\"A: b\\r\\nC: d\"]\n").count == 1)
   }
 
@@ -153,7 +153,7 @@ import WebSocketCodec
   @Test(arguments: ["", "-1", "1.5MiB", "16mb", "KiB", "99999999999999999999"])
   func refusesOtherSizes(text: String) { #expect(ByteSize.parse(text) == nil) }
 
-  @Test func aListenerIsNotComparedWithTheDefaultOfOneThatCannotBeRead() {
+  @Test func anInvalidListenerIsNotReplacedByItsDefaultInComparisons() {
     let found = errors("upstream: {url: 'ws://h/'}\nlisteners: {http: ['127.0.0.1:9090'], management: [nonsense]}")
     #expect(found.count == 1 && found[0].contains("'nonsense' is not valid"), "\(found)")
     let reverse = errors("upstream: {url: 'ws://h/'}\nlisteners: {http: [nonsense], management: ['127.0.0.1:8080']}")

@@ -44,7 +44,7 @@ import Testing
     ("DRAWBRIDGE_PORT", "8080"), ("DRAWBRIDGE_UPSTREAM_PORT", "443"), ("DRAWBRIDGE_PORT_80_QUIC", "x"),
     ("DRAWBRIDGE_SERVICE", "x"), ("DRAWBRIDGE_PORT_80", "x"), ("DRAWBRIDGE_PORT_80_TCP_NAME", "x"),
   ])
-  func whatOnlyLooksLikeAServiceLinkIsAWarning(name: String, value: String) throws {
+  func aVariableThatResemblesAServiceLinkIsAWarning(name: String, value: String) throws {
     #expect(try warnings([name: value]).count == 1)
   }
 

@@ -5,23 +5,23 @@ import Testing
 /// `http.hosts` and `http.origins`.
 @Suite struct HostAndOriginTests {
   @Test(arguments: ["a.example", "A.EXAMPLE", "10.0.0.1", "[::1]", "[2001:db8::1]", "a_b"])
-  func takesHostsWithoutPort(text: String) throws {
+  func readsHostsWithoutPort(text: String) throws {
     #expect(try load("http: {hosts: ['\(text)']}").settings.http.hosts == [text])
   }
 
   @Test(arguments: [" ", "a.example:80", "http://a.example", "a/b", "[::1", "[::1]:80", "*"])
-  func aHostThatIsNoneIsRefusedAtTheStart(text: String) {
+  func anInvalidHostIsRefusedAtTheStart(text: String) {
     #expect(errors("http: {hosts: ['\(text)']}").count == 1)
     #expect(errors("http: {hosts: ['']}").count == 1)
   }
 
   @Test(arguments: ["https://app.example.org", "http://localhost:8080", "app+x://[::1]:1", "HTTPS://A"])
-  func takesOrigins(text: String) throws {
+  func readsOrigins(text: String) throws {
     #expect(try load("http: {origins: ['\(text)']}").settings.http.origins == [text])
   }
 
   @Test(arguments: [" ", "a.example", "http://", "http://a.example/", "http://a.example/path", "null", "*", "://a"])
-  func anOriginThatIsNoneIsRefusedAtTheStart(text: String) {
+  func anInvalidOriginIsRefusedAtTheStart(text: String) {
     #expect(errors("http: {origins: ['\(text)']}").count == 1)
     #expect(errors("http: {origins: ['']}").count == 1)
   }

@@ -24,5 +24,5 @@ import Testing
   @Test(arguments: [
     "", "80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "::1:80", "[::1]", "unix:", "example.org:80",
   ])
-  func refusesWhatIsNoListenerAddress(text: String) { #expect(ListenerAddress.parse(text) == nil) }
+  func refusesAnInvalidListenerAddress(text: String) { #expect(ListenerAddress.parse(text) == nil) }
 }

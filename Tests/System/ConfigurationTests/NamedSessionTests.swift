@@ -10,7 +10,7 @@ import WebSocketCodec
 
 /// The settings below `sessions`.
 @Suite struct NamedSessionTests {
-  @Test func aSessionHasSettingsOfItsOwn() throws {
+  @Test func aSessionHasItsOwnSettings() throws {
     let outcome = try load(
       """
       upstream: {url: 'ws://a/', headers: {A: b}, queue: {messages: 5}}
@@ -94,18 +94,18 @@ import WebSocketCodec
     ),
     ("sessions: {m: {upstream: {url: 'ws://h/'}}, m: {}}", "d.yaml:1:45: 'sessions.m' is set twice"),
   ])
-  func saysWhatIsWrongWithASession(text: String, message: String) {
+  func reportsWhatIsWrongInASession(text: String, message: String) {
     let found = errors(text)
     #expect(found.count == 1 && found[0].hasPrefix(message), "\(found)")
   }
 
   @Test(arguments: ["", ".a", "a/b", "ä", "a~", String(repeating: "x", count: 65)])
-  func refusesOtherNames(name: String) { #expect(!SessionName.isValid(name)) }
+  func refusesInvalidSessionNames(name: String) { #expect(!SessionName.isValid(name)) }
 
   @Test(arguments: ["a", "A.b", "-", "_", "0", "default2", String(repeating: "x", count: 64)])
-  func takesNamesThatNeedNoEscape(name: String) { #expect(SessionName.isValid(name)) }
+  func acceptsNamesThatNeedNoEscape(name: String) { #expect(SessionName.isValid(name)) }
 
-  @Test func thereIsALimit() throws {
+  @Test func theNumberOfSessionsIsLimited() throws {
     let names = (0..<SessionName.maximumCount).map { "  s\($0): {upstream: {url: 'ws://h/'}}\n" }.joined()
     #expect(try load("sessions:\n" + names).settings.configuredSessions.count == SessionName.maximumCount)
     #expect(
@@ -125,7 +125,7 @@ import WebSocketCodec
     #expect(outcome.warnings.contains { $0.place == "environment variable DRAWBRIDGE_SESSIONS_M_UPSTREAM_ON_DEMAND" })
   }
 
-  @Test func saysThatNoVariableSetsANamedSession() throws {
+  @Test func reportsThatNoVariableSetsANamedSession() throws {
     let outcome = try load("upstream: {url: 'ws://h/'}", environment: ["DRAWBRIDGE_SESSIONS_M_UPSTREAM_URL": "ws://a/"])
     #expect(
       outcome.warnings.map(\.message) == [
@@ -159,7 +159,7 @@ import WebSocketCodec
     #expect(found.first?.contains("s0") == true)
   }
 
-  @Test func errorsInASectionAreNotThoseOfASessionWithASimilarName() {
+  @Test func errorsAreNotAttributedToASessionWithASimilarName() {
     let outcome = ConfigurationLoader.read(
       file: "d.yaml", environment: [:], flags: [],
       readFile: { _ in
@@ -169,7 +169,7 @@ import WebSocketCodec
     #expect(!outcome.hasErrors(in: "sessions.a.upstream.upstream.tls") && !outcome.hasErrors(in: "upstream.tls"))
   }
 
-  @Test func showsWhatWasSetOfASessionAndNoSecret() throws {
+  @Test func showsTheChangedSettingsOfASessionWithoutSecrets() throws {
     let outcome = try load(
       """
       sessions:

@@ -22,7 +22,7 @@ import Testing
     ("peers: ['10.0.0.5:1'], peer_address: 10.0.0.5:0", "an IP address of this machine and a port"),
     ("peers: ['10.0.0.5:1'], peer_address: 'unix:/a'", "an IP address of this machine and a port"),
   ])
-  func refusesWhatOthersCannotReach(text: String, message: String) {
+  func refusesAddressesThatOtherGatewaysCannotReach(text: String, message: String) {
     let found = errors("listeners: {\(text)}")
     #expect(found.contains { $0.contains(message) }, "\(found)")
   }

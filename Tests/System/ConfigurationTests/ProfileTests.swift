@@ -45,7 +45,7 @@ import WebSocketCodec
     #expect(outcome.warnings == [])
   }
 
-  @Test func aValueThatIsNoNumberIsRefusedOutsideOfAString() throws {
+  @Test func aValueThatIsNotANumberIsRefusedOutsideOfAString() throws {
     let profile = try load(text).settings.profiles[0]
     #expect(throws: VariableError.self) { try profile.upstream(["symbol": "BTC", "depth": "x"]) }
   }
@@ -113,7 +113,7 @@ import WebSocketCodec
       "d.yaml:1:16: 'profiles.m.loops' applies to the whole gateway: set it at the top of the file"
     ),
   ])
-  func saysWhatIsWrongWithAProfile(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
+  func reportsWhatIsWrongInAProfile(text: String, message: String) { #expect(errors(text + "\n") == [message]) }
 
   /// With `*`, a client could send the configured secrets to its own host.
   @Test(

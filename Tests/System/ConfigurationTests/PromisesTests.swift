@@ -18,7 +18,7 @@ import Testing
   }
 
   /// The next change may undo a decision that no test and no comment protects.
-  @Test func everyDecisionIsHeldByATestOrAComment() throws {
+  @Test func everyDecisionHasATestOrAComment() throws {
     let decided = try Document("architecture.md").section("## Decisions").components(separatedBy: "\n- **").dropFirst()
       .map { $0.components(separatedBy: "**")[0] }
     let rows = try decisions()

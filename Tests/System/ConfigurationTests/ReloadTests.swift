@@ -53,7 +53,7 @@ import WebSocketCodec
 
   /// The queue keeps its old settings until a restart.
   @Test(arguments: ["", "{sessions: {m: "])
-  func theQueueThatStaysMustGoWithTheNewUpstream(prefix: String) throws {
+  func theNewUpstreamMustSuitTheExistingQueue(prefix: String) throws {
     let suffix = prefix.isEmpty ? "" : "}}"
     let settings = try reload(
       prefix + "{upstream: {url: 'ws://a/', heartbeat: {ping: false}}}" + suffix,
@@ -80,7 +80,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func theSameAgainChangesNothing() throws {
+  @Test func equalSettingsChangeNothing() throws {
     let text = "upstream: {url: 'ws://a/', close_codes: {4000: stop}, headers: {A: b}}"
     let (settings, stale) = try reload(text, after: text)
     #expect(try stale == [] && settings == load(text).settings)

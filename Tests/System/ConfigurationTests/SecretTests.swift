@@ -33,7 +33,7 @@ import WebSocketCodec
     ("s3cret", "***"),
     ("http://host:80x/", "http://***"),
   ])
-  func masksWhatMayBeSecretInAURL(text: String, masked: String) {
+  func masksPossibleSecretsInAURL(text: String, masked: String) {
     #expect(MaskedURL.text(text) == masked)
   }
 
@@ -86,7 +86,7 @@ import WebSocketCodec
     "loops: '${env:SECRET}'", "log: {level: '${env:SECRET}'}", "http: {fields: '${file:/run/secret}'}",
     "upstream: {close_codes: {4000: '${env:SECRET}'}}", "upstream: {queue: {ttl: '${env:SECRET}'}}",
   ])
-  func anErrorRepeatsNoSecret(text: String) {
+  func anErrorContainsNoSecret(text: String) {
     let found = errors(text, environment: ["SECRET": "s3cret"], files: ["/run/secret": "s3cret"])
     #expect(found.count == 1 && !found[0].contains("s3cret"), "\(found)")
     let flags = [(name: "upstream", value: "wsss://u:s3cret@h/")]

@@ -40,7 +40,7 @@ import UpstreamSession
     #expect(found.count == 1 && found[0].hasPrefix("d.yaml:1:") && found[0].contains(message), "\(found)")
   }
 
-  @Test func aDefaultGivesWayToWhatIsSet() throws {
+  @Test func aDefaultAdaptsToASettingThatContradictsIt() throws {
     let text = """
       http: {head_bytes: 4KiB}
       upstream: {reconnect: {maximum: 50ms}, queue: {high_water: 32KiB}}
@@ -55,7 +55,7 @@ import UpstreamSession
     #expect(settings.delivery.answerBytes == 4096)
   }
 
-  @Test func onlyTheBoundsThatAStrategyUsesAreCompared() {
+  @Test func onlyTheLimitsThatAStrategyUsesAreCompared() {
     #expect(errors("upstream: {reconnect: {strategy: fixed, base: 1m, minimum: 1m}}") == [])
     #expect(errors("upstream: {reconnect: {strategy: random, base: 1m}}") == [])
     #expect(errors("upstream: {reconnect: {strategy: doubling, minimum: 1m}}") == [])

@@ -44,7 +44,7 @@ import Testing
     ).settings
   }
 
-  @Test func readsAnOpeningAndHeartbeats() throws {
+  @Test func readsOnOpenAndHeartbeats() throws {
     let conventions = try load(Self.opening).session.upstream.conventions
     #expect(conventions.onOpen.count == 3)
     #expect(conventions.onOpen[0].send == nil && conventions.onOpen[0].expect?.alternatives.map(\.count) == [1])
@@ -64,7 +64,7 @@ import Testing
     #expect(conventions.topics.rules[1] == TopicSource.Rule(match: Matcher([.text("hello")]), topic: "a b"))
   }
 
-  @Test func correlationHasAPreset() throws {
+  @Test func correlationMayBeAPreset() throws {
     #expect(try load("upstream: {correlation: jsonrpc}").session.upstream.conventions.correlation == .jsonRPC)
     #expect(try load("upstream: {correlation: ''}").session.upstream.conventions.correlation == nil)
     let environment = ["DRAWBRIDGE_UPSTREAM_CORRELATION": "jsonrpc"]
@@ -75,7 +75,7 @@ import Testing
   }
 
   /// The text that `check-config` shows can be used in the environment, with the same meaning.
-  @Test func readsBackWhatItShows() throws {
+  @Test func readsValuesAsItShowsThem() throws {
     let settings = try load(Self.opening)
     for setting in Setting.all where setting.isStructured {
       let shown = setting.format(settings)
@@ -170,7 +170,7 @@ import Testing
       "d.yaml:2:18: 'zip' is not valid for 'upstream.payload_codec': use one of raw, gzip, deflate, auto (did you mean 'gzip'?)"
     ),
   ])
-  func saysWhereAndWhatWouldBeRight(line: String, message: String) {
+  func reportsThePlaceAndTheAcceptedValues(line: String, message: String) {
     do throws(ConfigurationErrors) {
       _ = try load("upstream:\n  \(line)\n")
       Issue.record("taken: \(line)")
@@ -187,7 +187,7 @@ import Testing
   }
 
   /// An error in a structured setting counts like any other.
-  @Test func tellsNoMoreThanTheLimitOfMistakes() {
+  @Test func reportsALimitedNumberOfErrors() {
     let unknown = (0..<ConfigurationErrors.limit).map { "  unknown\($0): 1\n" }.joined()
     do throws(ConfigurationErrors) {
       _ = try load(
@@ -199,7 +199,7 @@ import Testing
     }
   }
 
-  @Test func theEnvironmentSaysWhatTheFileWouldSay() throws {
+  @Test func aVariableHasTheEffectOfTheFile() throws {
     let settings = try load(
       nil,
       environment: [

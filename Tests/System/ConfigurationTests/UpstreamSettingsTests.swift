@@ -18,7 +18,7 @@ import WebSocketCodec
   }
 
   /// The targets that use the values define their types, so those types also define the defaults.
-  @Test func theDefaultsAreThoseOfTheParts() {
+  @Test func theDefaultsEqualTheDefaultsOfTheParts() {
     let settings = GatewaySettings()
     #expect(settings.http.limits == HTTPLimits() && settings.session.retention == Retention())
     #expect(settings.dials == AttemptLimits())
@@ -47,7 +47,7 @@ import WebSocketCodec
     for (name, expected) in strategies { #expect(try strategy(name) == expected) }
   }
 
-  @Test func everyWordMeansSomethingOfItsOwn() throws {
+  @Test func everyKeySetsItsOwnProperty() throws {
     let ours = try upstream(
       """
       fallback_urls: ['ws://second/', 'wss://third/'], url_order: round-robin, on_demand: true, maximum_age: 23h,
@@ -66,7 +66,7 @@ import WebSocketCodec
     #expect(ours.conventions.codec == .auto && ours.conventions.examinesMessages && !ours.session.liveness.isEnabled)
   }
 
-  @Test func noneOfSomethingIsWrittenAsZeroOrNothing() throws {
+  @Test func absenceIsWrittenAsZeroOrEmpty() throws {
     let ours = try upstream("maximum_age: 0s, reconnect: {maximum_attempts: 00}, proxy: '', tls: {ca_file: ''}")
     #expect(ours.session.maximumAge == nil && ours.session.backoff.maximumAttempts == nil)
     #expect(ours.proxy == nil && ours.tls.trust.caFile == nil && ours.outbox.pace == nil)
@@ -89,7 +89,7 @@ import WebSocketCodec
     }
   }
 
-  @Test func aConversationIsInTheSessionAsWell() throws {
+  @Test func setupAndHeartbeatsReachTheSession() throws {
     let ours = try upstream(
       """
       on_open: [{send: a}, {expect: b, timeout: 3s}], timeouts: {files: 1s}, credential: {command: [x], timeout: 2s, query: q},

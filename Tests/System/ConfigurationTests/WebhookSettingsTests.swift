@@ -46,7 +46,7 @@ import Webhooks
     #expect(webhook.url.credentials == "u:p" && webhook.secrets.count == 2)
   }
 
-  @Test func aNamedSessionHasItsOwn() throws {
+  @Test func aNamedSessionHasItsOwnWebhooks() throws {
     let loaded = try load("sessions: {m: {upstream: {url: 'ws://a/'}, \(webhook())}}")
     #expect(loaded.settings.session.webhooks.isEmpty)
     #expect(loaded.settings.sessions.first?.configuration.webhooks.map(\.name) == ["a"])
@@ -63,7 +63,7 @@ import Webhooks
     (", addresses: {allow: [x]}", "'x' is not valid for 'webhooks[0].addresses.allow': use a block"),
     (", secret: x", "unknown key 'webhooks[0].secret' (did you mean 'secrets'?)"),
   ])
-  func saysWhatIsWrong(more: String, message: String) {
+  func reportsWhatIsWrong(more: String, message: String) {
     let found = errors(webhook(more))
     #expect(found.count == 1 && found[0].contains(message), "\(found)")
   }

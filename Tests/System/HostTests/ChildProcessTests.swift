@@ -12,13 +12,13 @@ import Testing
     String(decoding: try ChildProcess.output(of: command, within: span, atMost: limit), as: UTF8.self)
   }
 
-  @Test func givesWhatIsPrinted() throws {
+  @Test func returnsTheOutput() throws {
     #expect(try output("printf", "%s|", "a b", "$HOME", "*") == "a b|$HOME|*|", "no shell looks at it")
     #expect(try output("cat") == "", "there is nothing to read")
     #expect(try output("true") == "")
   }
 
-  @Test func tellsHowItFailed() {
+  @Test func reportsHowItFailed() {
     #expect(throws: ChildProcessError.exited(3)) { try output("sh", "-c", "echo secret; exit 3") }
     #expect(throws: ChildProcessError.killed(signal: 15)) { try output("sh", "-c", "kill -TERM $$") }
     #expect(throws: ChildProcessError.notStarted(ENOENT)) { try output("/no/such/program") }
@@ -27,7 +27,7 @@ import Testing
   /// No process outlives the timeout: neither a program that hangs, nor a program that hangs after it has closed its
   /// output, nor a child process of a program.
   @Test(arguments: [("sleep 60471", "60471"), ("exec >&-; sleep 60472", "60472"), ("sleep 60473 & wait", "60473")])
-  func killsWhatTakesTooLong(script: String, mark: String) async throws {
+  func killsACommandThatTakesTooLong(script: String, mark: String) async throws {
     let limit = TimeSpan.milliseconds(300)
     #expect(throws: ChildProcessError.timedOut(limit)) { try output("sh", "-c", script, within: limit) }
     let start = ContinuousClock.now
@@ -48,7 +48,7 @@ import Testing
     }
   }
 
-  @Test func readsNoMoreThanItMay() throws {
+  @Test func readsALimitedOutput() throws {
     #expect(try output("yes", atMost: 10_000).utf8.count == 10_000)
   }
 

@@ -37,7 +37,7 @@ import Testing
   }
 
   @Test(arguments: ["max", "9223372036854771712", "9223372036854775807", "", "x", "-1", "0", "99999999999999999999"])
-  func whatIsNoLimitIsNone(text: String) throws {
+  func aFileWithoutALimitIsNoLimit(text: String) throws {
     let files = try Files(["0::/"])
     try files.write("memory.max", text)
     try files.write("cpu.max", "\(text) 100000")

@@ -17,7 +17,7 @@ import Testing
 
   /// Reserved for documentation (RFC 5737, RFC 3849).
   @Test(arguments: ["198.51.100.7", "2001:db8::7"])
-  func anotherAddressIsNot(text: String) throws {
+  func anAddressOfAnotherMachineIsNotOwn(text: String) throws {
     #expect(try !RouteLookup.isOwn(try #require(IPAddress(text))))
   }
 }

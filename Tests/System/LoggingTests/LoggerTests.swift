@@ -183,7 +183,7 @@ private final class Collector: @unchecked Sendable {
 
 /// Log lines about requests.
 @Suite struct RequestLineTests {
-  @Test func theyLeaveHalfOfTheBufferToOtherLines() throws {
+  @Test func requestLinesLeaveHalfOfTheBufferToOtherLines() throws {
     let pipe = Pipe()
     let logger = Logger(level: .error, format: .text, output: pipe.fileHandleForWriting.fileDescriptor)
     var fields = ByteQueue()
@@ -200,7 +200,7 @@ private final class Collector: @unchecked Sendable {
     #expect(lines.last?.hasSuffix("log lines were dropped  count=\(2000 - kept)") == true)
   }
 
-  @Test func textThatIsNoPlainWordIsEscaped() {
+  @Test func textThatNeedsQuotesIsEscaped() {
     for format in [LogFieldFormat.json, .text] {
       var line = ByteQueue()
       format.append("f", Array("a\"b\n\u{1B}\u{202E}".utf8).span, to: &line)

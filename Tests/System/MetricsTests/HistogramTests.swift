@@ -21,7 +21,7 @@ import Testing
     #expect(abs(sum - 121.000100001) < 1e-9)
   }
 
-  @Test func addsWhatEachThreadHasObserved() {
+  @Test func addsTheObservationsOfAllThreads() {
     let histogram = Histogram()
     let (first, second) = (histogram.makePart(), histogram.makePart())
     first.observe(.milliseconds(1), count: 3)

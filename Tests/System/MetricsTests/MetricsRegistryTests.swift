@@ -23,7 +23,7 @@ import Testing
       ])
   }
 
-  @Test func seriesOfOneNameShareOneHelpAndEscapeTheirLabels() {
+  @Test func seriesOfOneNameHaveOneHelpAndEscapedLabels() {
     let registry = MetricsRegistry()
     registry.counter("a_total", "A.", [("k", "x\"y\\z\n")]).add()
     registry.counter("a_total", "A.", [("k", "other")]).add(2)
@@ -42,7 +42,7 @@ import Testing
   }
 
   /// Two additions together exceed a limit. The second addition is refused, and does not affect the first.
-  @Test func aLimitedAdditionTakesNothingIfItIsRefused() {
+  @Test func aRefusedLimitedAdditionAddsNothing() {
     let gauge = Gauge()
     #expect(gauge.add(100, ifAtMost: 150))
     #expect(!gauge.add(100, ifAtMost: 150) && gauge.current == 100)

@@ -10,7 +10,7 @@ import Threading
 @Suite struct BlockingWorkTests {
   private let pool = BlockingThreadPool()
 
-  @Test func runsWorkOnDifferentSubjectsSideBySide() async {
+  @Test func runsWorkOnDifferentSubjectsConcurrently() async {
     // Each job waits for all other jobs, so the test would not end with a single thread.
     let barrier = CountingSemaphore()
     let sum = await withTaskGroup(of: Int.self) { group in
@@ -28,7 +28,7 @@ import Threading
     #expect(sum == 28)
   }
 
-  @Test func holdsOneThreadForASubjectThatHangs() async throws {
+  @Test func aHangingSubjectOccupiesOneThread() async throws {
     let hang = CountingSemaphore()
     let hanging = BlockingWork(on: "mount", pool: pool) { hang.wait() }
     let first = Task { await hanging.value() }
@@ -53,7 +53,7 @@ import Threading
     #expect(try await next.value.get() == 7)
   }
 
-  @Test func failsWhereTheSystemGivesNoThread() async {
+  @Test func failsIfTheSystemCreatesNoThread() async {
     let none = BlockingThreadPool { _ in false }
     #expect(await BlockingWork(on: "x", pool: none) { 1 }.value() == .failure(.threadNotStarted))
     #expect(BlockingWork(on: "x", pool: none) { 1 }.wait(atMost: .seconds(60)) == .failure(.threadNotStarted))
@@ -88,7 +88,7 @@ import Threading
     while pool.threads > 0 { try await Task.sleep(for: .milliseconds(1)) }
   }
 
-  @Test func holdsNoMoreThreadsAndWorkThanItsLimitsWhereEverySubjectHangs() {
+  @Test func staysWithinItsLimitsIfEverySubjectHangs() {
     let hang = CountingSemaphore()
     let count = BlockingThreadPool.threadLimit + BlockingThreadPool.waitingLimit
     for number in 0..<count { pool.add(BlockingWork(on: "\(number)", pool: pool) { hang.wait() }) }
@@ -105,7 +105,7 @@ import Threading
     String(decoding: try SystemFile.contents(of: path, atMost: 100, within: span), as: UTF8.self)
   }
 
-  @Test func saysWhyAFileCannotBeRead() {
+  @Test func reportsWhyAFileCannotBeRead() {
     #expect(throws: FileError.failed(ENOENT)) { try contents("/no/such/file") }
     #expect(throws: FileError.failed(EISDIR)) { try contents("/tmp") }
     #expect(FileError.failed(ENOENT).description == "No such file or directory")

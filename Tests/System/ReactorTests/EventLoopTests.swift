@@ -42,7 +42,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     }
   }
 
-  @Test func talksOverTCPBothWaysAndSeesTheEnd() async throws {
+  @Test func transfersOverTCPBothWaysAndReportsTheEnd() async throws {
     try await onLoop { loop in
       do {
         let listener = try Channel(
@@ -147,7 +147,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     }
   }
 
-  @Test func wakesAHeldReaderWithATokenAndLeavesTheSocketOpen() async throws {
+  @Test func wakesAWaitingTaskByItsTokenAndLeavesTheSocketOpen() async throws {
     try await onLoop { loop in
       do {
         let listener = try Channel(
@@ -198,7 +198,7 @@ func onLoop(_ body: @escaping @Sendable (LoopContext) async -> Void) async throw
     #expect(SocketAddress(numericHost: host, port: 5)?.description == description)
   }
 
-  @Test func leavesNamesToTheResolver() {
+  @Test func doesNotParseNamesAsAddresses() {
     #expect(SocketAddress(numericHost: "localhost", port: 1) == nil)
   }
 }

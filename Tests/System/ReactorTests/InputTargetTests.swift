@@ -56,7 +56,7 @@ import Testing
     }
   }
 
-  @Test func theTaskWaitsUntilTheTargetLeavesAnEventToIt() async throws {
+  @Test func theTaskWaitsUntilTheTargetForwardsAnEvent() async throws {
     try await Self.wait(until: .seconds(60)) { target, _ in
       target.events < 3
     } check: { outcome, target, _ in
@@ -94,7 +94,7 @@ import Testing
     }
   }
 
-  @Test func aTargetThatMovesItsDeadlineBackProlongsTheWait() async throws {
+  @Test func aTargetThatMovesItsDeadlineBackExtendsTheWait() async throws {
     try await Self.wait(until: .milliseconds(20)) { target, loop in
       if target.events == 1 { target.inputDeadline = loop.now + .milliseconds(60) }
       return true

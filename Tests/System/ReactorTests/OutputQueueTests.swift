@@ -53,7 +53,7 @@ import Testing
     }
   }
 
-  @Test func whatABlockedQueueHoldsIsInProportionToWhatItHasToSend() async throws {
+  @Test func theMemoryOfABlockedQueueIsProportionalToItsUnsentBytes() async throws {
     try await onLoop { loop in
       do {
         let (channel, peer) = try pair(loop)

@@ -72,7 +72,7 @@ import Testing
     resolver.cancel(lookups[0])
   }
 
-  @Test func requestsOfOneOwnerForOneNameShareALookUp() async throws {
+  @Test func requestsOfOneOwnerForOneNameUseOneLookUp() async throws {
     let (names, resolver) = make()
     defer { names.release("") }
     let tasks = [("a", 1), ("a", 2), ("b", 3)].map { owner, port in
@@ -110,7 +110,7 @@ import Testing
     #expect(queue.finish(key("a", "2")) == [1] && queue.isEmpty)
   }
 
-  @Test func limitsAreOfLookUpsAndNotOfRequests() {
+  @Test func limitsApplyToLookUpsAndNotToRequests() {
     var queue = Queue(limit: 3, limitOfOwner: 2, threadsPerOwner: 1)
     for id in 0..<9 { #expect(queue.add(id, UInt64(id), key("a", "same")) == nil) }
     #expect(queue.add(10, 10, key("a", "2")) == nil)
@@ -121,7 +121,7 @@ import Testing
 
   /// Requests arrive, end and are cancelled in any order, and no state remains.
   @Test(arguments: [UInt64](1...5))
-  func keepsNothing(seed: UInt64) {
+  func keepsNoStateAfterTheLastRequest(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     var queue = Queue(limit: 20, limitOfOwner: 8, threadsPerOwner: 2)
     var waiting: Set<UInt64> = []

@@ -6,7 +6,7 @@ import Testing
 @Suite struct TimerWheelTests {
   /// Compares the wheel with a simple list, for random deadlines from the next tick to days ahead.
   @Test(arguments: [1, 2, 3, 4] as [UInt64])
-  func firesWhatAPlainListWouldFire(seed: UInt64) {
+  func firesTheSameTimersAsASimpleList(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)
     var wheel = TimerWheel<Int>(now: 1_000)
     var model: [Int: UInt64] = [:]

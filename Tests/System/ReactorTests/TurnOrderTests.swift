@@ -26,7 +26,7 @@ import Threading
     #expect(write(channel.descriptor, &one, 8) == 8)
   }
 
-  @Test func atTheVeryEndOfATurnComesAfterItsOutput() async throws {
+  @Test func workAtTheEndOfATurnRunsAfterItsOutput() async throws {
     final class Recorder: TurnEndTarget, @unchecked Sendable {
       static let names = Locked<[String]>([])
       let name: String
@@ -84,7 +84,7 @@ import Threading
   }
 
   /// There are more descriptors than one call of `epoll_wait` reports.
-  @Test func readinessWinsOverADeadlineOfTheSameTurnOnEveryDescriptor() async throws {
+  @Test func readinessTakesPrecedenceOverADeadlineOfTheSameTurn() async throws {
     Sockets.raiseDescriptorLimit()
     try await onLoop { loop in
       do {
@@ -141,7 +141,7 @@ import Threading
   }
 
   /// A turn lasts until the loop sleeps, so it includes its jobs and the output at its end.
-  @Test func theObserverLearnsOfEachTurnWithItsOutput() async throws {
+  @Test func theObserverIsCalledForEachTurnWithItsOutput() async throws {
     final class Observer: TurnObserver {
       var turns: [(start: MonotonicTime, end: MonotonicTime)] = []
       func turnEnded(from start: MonotonicTime, to end: MonotonicTime) { turns.append((start, end)) }

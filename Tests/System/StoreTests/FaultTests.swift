@@ -64,7 +64,7 @@ import Testing
   /// Clients create and close sessions for as long as the process runs. A session may end while the store does not
   /// work, and another session may have its name by then.
   @Test(arguments: [nil, EIO, ENOSPC])
-  func nothingOfASessionIsInMemoryWhenItsEndIsStored(code: Int32?) throws {
+  func aSessionLeavesNoMemoryWhenItsEndIsStored(code: Int32?) throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
     let store = try TestStore(folder.file, environment)
@@ -93,7 +93,7 @@ import Testing
     init(_ object: Object) { self.object = object }
   }
 
-  @Test func aFileThatHasFailedIsNotTrustedAgainAndIsKept() throws {
+  @Test func aFailedFileIsKeptAndNotUsedAgain() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
     let store = try TestStore(folder.file, sync: .always, environment)
@@ -157,7 +157,7 @@ import Testing
     try again.close()
   }
 
-  @Test func whatIsSubmittedDuringARecoveryHasNotFailed() throws {
+  @Test func entriesSubmittedDuringARecoveryHaveNotFailed() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
     let store = try TestStore(folder.file, sync: .always, environment)
@@ -209,7 +209,7 @@ import Testing
   }
 
   /// Commits before the failure are not synchronised, so the recovery must synchronise even if no session has changed.
-  @Test func aStoreThatFailsToSynchroniseWorksAgainOnlyOnceItHas() throws {
+  @Test func aStoreThatFailsToSynchroniseWorksAgainAfterASynchronisation() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
     let store = try TestStore(folder.file, environment)
@@ -225,7 +225,7 @@ import Testing
     try store.close()
   }
 
-  @Test func aReplacementWithoutRoomLeavesNothingBehind() throws {
+  @Test func aReplacementWithoutRoomLeavesNoFile() throws {
     let folder = try TestFolder()
     var (faults, environment) = try Self.environment()
     // The next attempt is made at the end.
@@ -289,7 +289,7 @@ import Testing
   }
 
   /// Clients that have begun at different times use common synchronisations after a while.
-  @Test func clientsThatWaitForSynchronisationsGatherInOneGroup() throws {
+  @Test func clientsThatWaitForASynchronisationUseOneCommit() throws {
     let folder = try TestFolder()
     let (faults, environment) = try Self.environment()
     let store = try TestStore(folder.file, sync: .always, environment)
@@ -468,7 +468,7 @@ import Testing
   }
 
   @Test(arguments: ["", "-wal"])
-  func aFileThatIsRemovedWhileItIsOpenIsWrittenAnew(suffix: String) throws {
+  func aFileThatIsRemovedWhileItIsOpenIsWrittenAgain(suffix: String) throws {
     let folder = try TestFolder()
     let (_, environment) = try Self.environment()
     let store = try TestStore(folder.file, environment)
@@ -489,7 +489,7 @@ import Testing
     try again.close()
   }
 
-  @Test func aFileThatIsRemovedBeforeTheEndIsWrittenAnew() throws {
+  @Test func aFileThatIsRemovedBeforeTheEndIsWrittenAgain() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     try store.submitAndWait([.push(RandomSession.push(1))])
@@ -500,7 +500,7 @@ import Testing
     try again.close()
   }
 
-  @Test func theLockIsTakenAnewAfterTheFolderWasMadeAgain() throws {
+  @Test func theLockIsTakenAgainAfterTheFolderWasRecreated() throws {
     let folder = try TestFolder()
     let (_, environment) = try Self.environment()
     let store = try TestStore(folder.file, environment)
@@ -514,7 +514,7 @@ import Testing
   }
 
   /// A child process has a copy of each descriptor between its fork and its exec.
-  @Test func theLockEndsWithItsOwnerAlthoughADescriptorOfItIsLeft() throws {
+  @Test func theLockEndsWithItsOwnerDespiteAnInheritedDescriptor() throws {
     let folder = try TestFolder()
     var lock: StoreLock? = try StoreLock.take(folder.file)
     let copy = dup(try #require(lock).descriptor)
@@ -548,7 +548,7 @@ import Testing
     try again.close()
   }
 
-  @Test func backupsAreMadeAfterTheFolderWasMadeAgain() throws {
+  @Test func backupsAreMadeAfterTheFolderWasRecreated() throws {
     let folder = try TestFolder()
     let (_, environment) = try Self.environment()
     let store = try TestStore(folder.file, environment)

@@ -40,7 +40,7 @@ import UpstreamProtocol
     #expect(try StoreInspection.check(folder.file).term == summary.term)
   }
 
-  @Test func aBackupOfAClosedStoreIsOneWhenItIsOpened() throws {
+  @Test func aBackupOfAClosedStoreCanBeOpened() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     try store.submitAndWait([push(1)])
@@ -119,7 +119,7 @@ import UpstreamProtocol
       ])
   }
 
-  @Test func anExportOfADamagedFileHasWhatIsReadable() throws {
+  @Test func anExportOfADamagedFileHasTheReadableRows() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     for number in 1...200 as ClosedRange<UInt64> { try store.submitAndWait([push(number, size: 600)]) }

@@ -9,7 +9,7 @@ import Testing
 
 /// Files and paths that a store refuses to open, and does not change.
 @Suite struct RefusedFileTests {
-  @Test func aSecondStoreOfTheSameFileIsRefusedAndWaitsIfItMay() throws {
+  @Test func aSecondStoreOfTheSameFileIsRefusedOrWaits() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     #expect(throws: StoreError.inUse(path: folder.file)) { try StoreFile.open(folder.file) }
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test func aFileThatIsNoStoreIsRefused() throws {
+  @Test func aFileThatIsNotAStoreIsRefused() throws {
     let folder = try TestFolder()
     try Data("this is not a database, whatever its name says".utf8).write(to: URL(fileURLWithPath: folder.file))
     let text = #expect(throws: StoreError.self) { try StoreFile.open(folder.file) }
@@ -64,7 +64,7 @@ import Testing
     #expect(try folder.contents() == before)
   }
 
-  @Test func aPlaceThatCannotHoldAStoreIsNamedWithItsReason() throws {
+  @Test func anUnusableFolderIsReportedWithTheReason() throws {
     func reason(_ path: String) throws -> String {
       let error = #expect(throws: StoreError.self) { try StoreFile.open(path) }
       #expect(error?.concernsFile == false)
@@ -81,7 +81,7 @@ import Testing
 
   /// SQLite would remove the log.
   @Test(arguments: [true, false])
-  func aLogWithoutItsFileIsNotRemoved(isEmpty: Bool) throws {
+  func aWriteAheadLogWithoutItsFileIsNotRemoved(isEmpty: Bool) throws {
     let folder = try TestFolder()
     if isEmpty { #expect(FileManager.default.createFile(atPath: folder.file, contents: nil)) }
     try Data(repeating: 1, count: 5_000).write(to: URL(fileURLWithPath: folder.file + "-wal"))
@@ -107,7 +107,7 @@ import Testing
     }
   }
 
-  @Test func aStoreIsTheSameUnderTheNameOfALink() throws {
+  @Test func aSymbolicLinkNamesTheSameStore() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     let link = folder.path + "/link.db"

@@ -33,7 +33,7 @@ import UpstreamProtocol
   }
 
   @Test(arguments: 1...4 as ClosedRange<UInt64>)
-  func whatWasAcknowledgedSurvivesTheDeathOfTheProcess(seed: UInt64) throws {
+  func acknowledgedEntriesSurviveTheDeathOfTheProcess(seed: UInt64) throws {
     let folder = try TestFolder()
     var writer = RandomSession(seed: seed, opensTerms: false)
     let store = try TestStore(folder.file)
@@ -98,7 +98,7 @@ import UpstreamProtocol
     try again.close()
   }
 
-  @Test func eachRunHasATermOfItsOwn() throws {
+  @Test func eachRunHasItsOwnTerm() throws {
     let folder = try TestFolder()
     for term in 1...3 as ClosedRange<UInt64> {
       let store = try TestStore(folder.file)
@@ -132,7 +132,7 @@ import UpstreamProtocol
   }
 
   /// As much as days of traffic: 10⁸ bytes with a retention of 64 MiB.
-  @Test func theFileIsBoundedByTheRetentionAndNotByTheTraffic() throws {
+  @Test func theSizeOfTheFileDependsOnRetentionAndNotOnTraffic() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     let (size, retained) = (10_000, (64 << 20) / 10_000 as UInt64)
@@ -153,7 +153,7 @@ import UpstreamProtocol
     try again.close()
   }
 
-  @Test func manyChangesAreReplacedByTheState() throws {
+  @Test func manyEntriesAreReplacedByTheState() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     for number in 1...12_000 as ClosedRange<UInt64> {
@@ -226,7 +226,7 @@ import UpstreamProtocol
     try third.close()
   }
 
-  @Test func aBackupIsACopyWhoseNumbersAreNeverThoseOfTheOriginal() throws {
+  @Test func aBackupNeverIssuesNumbersOfTheOriginal() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     try store.submitAndWait([.push(RandomSession.push(1)), .accepted(RandomSession.message(1))])
@@ -249,7 +249,7 @@ import UpstreamProtocol
 
   /// A copy of an open store has the files of a snapshot of the machine or of the file system.
   @Test(arguments: [false, true])
-  func aCopyThatIsPutBackBeginsAnotherTermThanItsOriginal(isOpen: Bool) throws {
+  func aRestoredCopyBeginsADifferentTermThanItsOriginal(isOpen: Bool) throws {
     let (folder, copy) = (try TestFolder(), try TestFolder())
     var store = try TestStore(folder.file)
     try store.submitAndWait([.push(RandomSession.push(1))])
@@ -311,7 +311,7 @@ import UpstreamProtocol
   }
 
   /// The request of `drawbridge store backup`.
-  @Test func aBackupIsMadeForWhoAsksOnTheSocket() throws {
+  @Test func aRequestOnTheSocketMakesABackup() throws {
     let folder = try TestFolder()
     // Longer than a socket address can be.
     let long = folder.path + "/" + String(repeating: "long", count: 25)
@@ -335,7 +335,7 @@ import UpstreamProtocol
     #expect(try StoreInspection.check(long + "/copy.db").isBackup)
   }
 
-  @Test func aLongReadingReportsItsProgress() throws {
+  @Test func aLongReadReportsItsProgress() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     for number in 1...30 as ClosedRange<UInt64> {
@@ -403,7 +403,7 @@ import UpstreamProtocol
 
   // MARK: Entries that no request awaits
 
-  @Test func entriesThatNobodyWaitsForShareTheNextCommit() throws {
+  @Test func notesAreStoredWithTheNextCommit() throws {
     let folder = try TestFolder()
     var environment = StoreFile.Environment()
     environment.noteDelay = .seconds(600)
@@ -425,7 +425,7 @@ import UpstreamProtocol
   }
 
   /// The writer sleeps without a deadline before each of them.
-  @Test func entriesThatNobodyWaitsForAreStoredByThemselvesAfterAMoment() throws {
+  @Test func notesAreStoredByThemselvesAfterAMoment() throws {
     let folder = try TestFolder()
     var environment = StoreFile.Environment()
     environment.noteDelay = .milliseconds(1)
@@ -499,7 +499,7 @@ import UpstreamProtocol
     try store.close()
   }
 
-  @Test func moreThanMayWaitIsReportedUntilItIsStored() throws {
+  @Test func tooManyPendingEntriesAreReportedUntilTheyAreStored() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file, pendingBytes: 1)
     let ticket = store.submit([.push(RandomSession.push(1))])

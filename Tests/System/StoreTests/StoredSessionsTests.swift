@@ -27,7 +27,7 @@ import Threading
   }
 
   /// Idempotency keys expire by this clock.
-  @Test func setClocksCountOnlyAfterTheMachineHasStartedAgain() throws {
+  @Test func aSetClockCountsOnlyAfterARestartOfTheMachine() throws {
     let folder = try TestFolder()
     func wallClock(_ day: Int64, boot: String) throws -> Int64 {
       var environment = StoreFile.Environment()
@@ -43,7 +43,7 @@ import Threading
     #expect(try wallClock(0, boot: "b") == 8)
   }
 
-  @Test func aSessionWithoutAConfigurationIsKeptForItsTimeAndThenRemoved() throws {
+  @Test func aSessionWithoutAConfigurationIsRemovedAfterItsTime() throws {
     let folder = try TestFolder()
     let first = try open(folder, 0, "a", "b")
     let b = try TestStore.open("b", in: first.store)
@@ -123,7 +123,7 @@ import Threading
   }
 
   /// Entries that no request awaits are taken together with the next awaited entry.
-  @Test func whatWasSubmittedTogetherWithAFaultAndBeforeItIsStored() throws {
+  @Test func entriesSubmittedBeforeAFaultInTheSameBatchAreStored() throws {
     let folder = try TestFolder()
     let store = try TestStore(folder.file)
     let before = (1...3 as ClosedRange<UInt64>).map { store.note([.push(RandomSession.push($0))]) }

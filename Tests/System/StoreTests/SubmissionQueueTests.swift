@@ -17,7 +17,7 @@ import Threading
 
   /// A client that got an error because of a failed entry has submitted a withdrawal. When the store recovers, both are
   /// stored together.
-  @Test func whatHasFailedIsTakenByARecoveryAndThenNothingHas() {
+  @Test func aRecoveryTakesTheFailedEntriesOnce() {
     let journal = QueuedJournal(queue, session: 0, progress, isShared: false)
     #expect(queue.setFailed(true))
     let first = journal.note(contentsOf: [.push(RandomSession.push(1)), .push(RandomSession.push(2))])

@@ -14,7 +14,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func presentsTheCertificateThatIsAskedFor(version: TLSVersion) throws {
+  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func sendsTheRequestedCertificate(version: TLSVersion) throws {
     let files = try TestFiles()
     let identity = authority.issue(nil, usage: "clientAuth")
     let client = try files.client(identity)
@@ -26,7 +26,7 @@ import Testing
     #expect(talk.server.received == [1])
   }
 
-  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func tellsThatOneIsRequired(version: TLSVersion) throws {
+  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func reportsThatACertificateIsRequired(version: TLSVersion) throws {
     var talk = try talk(version) { _ in }
     #expect(throws: TLSError.clientCertificateRequired) {
       // In TLS 1.3, the client's handshake is complete before the server has checked the certificate.
@@ -35,7 +35,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func tellsTheAlertWhenOursIsRefused(version: TLSVersion) throws {
+  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func reportsTheAlertIfTheCertificateIsRefused(version: TLSVersion) throws {
     let files = try TestFiles()
     let stranger = TestAuthority(name: "Stranger").issue(nil, usage: "clientAuth")
     let client = try files.client(stranger)
@@ -60,7 +60,7 @@ import Testing
     #expect(talk.server.isComplete)
   }
 
-  @Test func oneFileMayHoldBoth() throws {
+  @Test func oneFileMayContainCertificateAndKey() throws {
     let files = try TestFiles()
     let identity = authority.issue(nil, usage: "clientAuth")
     let path = try files.write("both.pem", identity.keyPEM + identity.certificatePEM)

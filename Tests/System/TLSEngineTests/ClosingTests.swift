@@ -13,7 +13,7 @@ import Testing
     return talk
   }
 
-  @Test(arguments: versions) func seesTheEndAfterCloseNotify(version: TLSVersion) throws {
+  @Test(arguments: versions) func reportsTheEndAfterCloseNotify(version: TLSVersion) throws {
     var talk = try connected(version)
     talk.server.send([1, 2, 3])
     talk.server.sendCloseNotify()
@@ -25,7 +25,7 @@ import Testing
   }
 
   /// Attack: an attacker cuts the connection, so that a part of the data passes for the whole.
-  @Test(arguments: versions) func tellsTruncationFromTheEnd(version: TLSVersion) throws {
+  @Test(arguments: versions) func distinguishesTruncationFromTheEnd(version: TLSVersion) throws {
     var talk = try connected(version)
     talk.server.send([1, 2, 3])
     try talk.deliverFromServer()
@@ -46,7 +46,7 @@ import Testing
     #expect(talk.server.isClosed)
   }
 
-  @Test(arguments: versions) func tellsTruncationWithinARecord(version: TLSVersion) throws {
+  @Test(arguments: versions) func reportsTruncationWithinARecord(version: TLSVersion) throws {
     let talk = try connected(version)
     talk.server.send([1, 2, 3])
     let record = talk.server.takeOutput()
@@ -60,7 +60,7 @@ import Testing
     }
   }
 
-  @Test(arguments: versions) func whatCameBeforeTheCutIsReadFirst(version: TLSVersion) throws {
+  @Test(arguments: versions) func dataBeforeATruncationIsReadFirst(version: TLSVersion) throws {
     let talk = try connected(version)
     talk.server.send([1, 2, 3])
     talk.client.receive(ciphertext: talk.server.takeOutput().span)
@@ -71,7 +71,7 @@ import Testing
     #expect(throws: TLSError.truncated) { try talk.client.read(into: &plaintext, atMost: 2) }
   }
 
-  @Test(arguments: versions) func saysCloseNotifyOnceAndGoesOnReading(version: TLSVersion) throws {
+  @Test(arguments: versions) func sendsCloseNotifyOnceAndContinuesReading(version: TLSVersion) throws {
     var talk = try connected(version)
     try talk.client.write([9].span)
     talk.client.sendCloseNotify()
@@ -100,7 +100,7 @@ import Testing
     #expect(talk.server.isClosed)
   }
 
-  @Test func theEndDuringTheHandshakeIsItsOwnError() throws {
+  @Test func anEndDuringTheHandshakeHasItsOwnError() throws {
     let talk = try Conversation()
     #expect(try talk.client.advanceHandshake() == .needsCiphertext)
     talk.client.sendCloseNotify()

@@ -6,7 +6,7 @@ import Testing
 
 @Suite struct HandshakeTests {
   @Test(arguments: [TLSVersion.v1_2, .v1_3], [Int.max, 1, 7])
-  func agreesWholeAndByteByByte(version: TLSVersion, pieceSize: Int) throws {
+  func theHandshakeSucceedsWholeAndByteByByte(version: TLSVersion, pieceSize: Int) throws {
     var talk = try Conversation(pieceSize: pieceSize) { $0.maximumVersion = version }
     try talk.handshake()
     #expect(talk.server.isComplete)
@@ -16,7 +16,7 @@ import Testing
   }
 
   @Test(arguments: [TLSVersion.v1_2, .v1_3])
-  func agreesAtEverySplitOfTheServersFlight(version: TLSVersion) throws {
+  func theHandshakeSucceedsAtEverySplitOfTheServersMessages(version: TLSVersion) throws {
     let authority = TestAuthority()
     let context = try TLSContext(trusting(authority) { $0.maximumVersion = version })
     let identity = authority.issue("DNS:upstream.test")
@@ -37,7 +37,7 @@ import Testing
     #expect(split > 500)
   }
 
-  @Test func goesOnWithoutAnAgreedProtocol() throws {
+  @Test func continuesWithoutAnAgreedProtocol() throws {
     var talk = try Conversation(TestAuthority(), .init(selectsProtocol: false))
     try talk.handshake()
     #expect(talk.client.isHandshakeComplete)
@@ -74,14 +74,14 @@ import Testing
     #expect(TLSError.versionUnsupported(minimum: .v1_3, maximum: .v1_3).description.contains("TLS 1.3"))
   }
 
-  @Test func tellsThatThePeerKnowsNoVersionThatWeAllow() throws {
+  @Test func reportsThatThePeerSupportsNoAllowedVersion() throws {
     var talk = try Conversation(TestAuthority(), .init(versions: TLS1_3_VERSION...TLS1_3_VERSION)) {
       $0.maximumVersion = .v1_2
     }
     #expect(throws: TLSError.versionUnsupported(minimum: .v1_2, maximum: .v1_2)) { try talk.handshake() }
   }
 
-  @Test func tellsWhenThereIsNoCipherInCommon() throws {
+  @Test func reportsThatThereIsNoCommonCipher() throws {
     // The cipher needs an RSA key, which the server does not have.
     let options = TestServer.Options(
       versions: TLS1_2_VERSION...TLS1_2_VERSION, tls12Cipher: "ECDHE-RSA-AES128-GCM-SHA256")
@@ -92,7 +92,7 @@ import Testing
         == "the peer ended the connection with the alert 'handshake failure (40)'")
   }
 
-  @Test func staysFailed() throws {
+  @Test func aFailedHandshakeStaysFailed() throws {
     var talk = try Conversation(host: "other.test")
     let expected = TLSError.wrongHost(expected: "other.test", covers: ["upstream.test"])
     #expect(throws: expected) { try talk.handshake() }
@@ -103,14 +103,14 @@ import Testing
     #expect(!talk.client.hasPendingCiphertext)
   }
 
-  @Test func tellsThePeerWhyItFailed() throws {
+  @Test func sendsAnAlertWithTheReason() throws {
     var talk = try Conversation(host: "other.test")
     _ = try? talk.handshake()
     #expect(talk.server.hasFailed)
     #expect(talk.server.failureText.contains("alert"), "\(talk.server.failureText)")
   }
 
-  @Test func errorsLeftOnTheThreadByOthersAreNotItsOwn() throws {
+  @Test func errorsOfOtherConnectionsOnTheThreadAreIgnored() throws {
     var talk = try Conversation()
     #expect(try talk.client.advanceHandshake() == .needsCiphertext)
     #expect(BIO_new_file("/there/is/no/such/file", "r") == nil)

@@ -14,14 +14,14 @@ import Testing
   }
 
   @Test(arguments: ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0\0\0\0\0"])
-  func tellsThatThePeerDoesNotSpeakTLS(answer: String) throws {
+  func reportsThatThePeerDoesNotSpeakTLS(answer: String) throws {
     let client = try client()
     #expect(try client.advanceHandshake() == .needsCiphertext)
     client.receive(ciphertext: Array(answer.utf8).span)
     #expect(throws: TLSError.notTLS) { try client.advanceHandshake() }
   }
 
-  @Test func survivesRandomBytesInPlaceOfAHandshake() throws {
+  @Test func randomBytesInPlaceOfAHandshakeDoNotCrashIt() throws {
     var random = SeededGenerator(seed: 1)
     for length in 1..<400 {
       let client = try client()
@@ -40,7 +40,7 @@ import Testing
   }
 
   /// Flips one bit in every byte of the server's first flight.
-  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func survivesEveryFlippedByteOfTheHandshake(version: TLSVersion) throws {
+  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func noFlippedByteOfTheHandshakeCrashesIt(version: TLSVersion) throws {
     let identity = authority.issue("DNS:upstream.test")
     var random = SeededGenerator(seed: 2)
     var position = 0
@@ -112,7 +112,7 @@ import Testing
     }
   }
 
-  @Test func garbageAfterTheHandshakeIsRefusedAndAnswered() throws {
+  @Test func garbageAfterTheHandshakeGetsAnAlert() throws {
     var random = SeededGenerator(seed: 3)
     let identity = authority.issue("DNS:upstream.test")
     for length in [5, 6, 100, 20_000] {
@@ -127,7 +127,7 @@ import Testing
     }
   }
 
-  @Test func plaintextOfOldIsNotAcceptedOnceKeysAreAgreed() throws {
+  @Test func plaintextIsNotAcceptedOnceKeysAreAgreed() throws {
     var talk = Conversation(try client(.v1_2), TestServer(authority.issue("DNS:upstream.test")))
     try talk.handshake()
     // A plaintext record of application data.

@@ -75,7 +75,9 @@ import Testing
     return Talk(server: try TLSConnection(accepting: context), client: TestClient(options))
   }
 
-  @Test(arguments: versions, [1, 7, 1000, .max]) func speaksWithAClient(version: TLSVersion, pieceSize: Int) throws {
+  @Test(arguments: versions, [1, 7, 1000, .max]) func completesAConnectionWithAClient(
+    version: TLSVersion, pieceSize: Int
+  ) throws {
     var talk = try talk(context(), version) { $0.protocols = ["h2", "http/1.1"] }
     try talk.converse(pieceSize: pieceSize)
     #expect(talk.client.isComplete && talk.server.isHandshakeComplete)
@@ -154,7 +156,7 @@ import Testing
 
   // MARK: Client certificates
 
-  @Test(arguments: versions) func namesTheClient(version: TLSVersion) throws {
+  @Test(arguments: versions) func returnsTheNamesOfTheClientCertificate(version: TLSVersion) throws {
     let context = try context(nil) { $0.clientCertificates = .required }
     let names = "DNS:Me.Test,URI:spiffe://test/me,IP:10.0.0.1,DNS:other.test"
     var talk = try talk(context, version) { $0.identity = authority.issue(names, usage: "clientAuth") }
@@ -192,7 +194,7 @@ import Testing
 
   // MARK: Hostile clients
 
-  @Test(arguments: versions) func survivesEveryFlippedByteOfTheHandshake(version: TLSVersion) throws {
+  @Test(arguments: versions) func noFlippedByteOfTheHandshakeCrashesIt(version: TLSVersion) throws {
     let context = try context()
     var random = SeededGenerator(seed: 1)
     var (position, refused) = (0, 0)
@@ -217,7 +219,7 @@ import Testing
     #expect(refused > position / 2, "\(refused) of \(position)")
   }
 
-  @Test(arguments: versions) func anEndAnywhereInTheHandshakeIsItsOwnError(version: TLSVersion) throws {
+  @Test(arguments: versions) func anEndAnywhereInTheHandshakeHasItsOwnError(version: TLSVersion) throws {
     let context = try context()
     let whole = try talk(context, version)
     whole.client.receive()
@@ -230,7 +232,9 @@ import Testing
     }
   }
 
-  @Test(arguments: versions) func noCutRequestReachesTheReaderAndTheCutIsReported(version: TLSVersion) throws {
+  @Test(arguments: versions) func noTruncatedRequestReachesTheReaderAndTheTruncationIsReported(version: TLSVersion)
+    throws
+  {
     let context = try context()
     var size = 1
     var cut = 0

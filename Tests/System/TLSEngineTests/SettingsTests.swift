@@ -15,13 +15,13 @@ import Testing
     }
   }
 
-  @Test func namesAFileThatWasNotGiven() throws {
+  @Test func anErrorNamesTheMissingFile() throws {
     #expect(
       complaint { $0.trust.caFile = "/no/such/ca.pem" }
         == .unreadable(.authorities, file: "/no/such/ca.pem", reason: "it was not read"))
   }
 
-  @Test func namesAFileWithoutACertificate() throws {
+  @Test func anErrorNamesAFileWithoutACertificate() throws {
     let files = try TestFiles()
     for text in ["", "hello\n", authority.identity.keyPEM] {
       let path = try files.write("ca.pem", text)
@@ -31,7 +31,7 @@ import Testing
     }
   }
 
-  @Test func countsToTheMalformedCertificate() throws {
+  @Test func anErrorHasTheNumberOfTheMalformedCertificate() throws {
     let files = try TestFiles()
     let broken = "-----BEGIN CERTIFICATE-----\nTm90IGEgY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n"
     let path = try files.write("ca.pem", "# the first is well\n" + authority.certificatePEM + broken)
@@ -56,7 +56,7 @@ import Testing
     }
   }
 
-  @Test func wantsSomethingToTrust() {
+  @Test func needsATrustedAuthority() {
     #expect(complaint { $0.trust = .init(systemStore: false) } == .noTrustedCertificate)
     let unverified = complaint {
       $0.trust = .init(systemStore: false)
@@ -65,7 +65,7 @@ import Testing
     #expect(unverified == nil)
   }
 
-  @Test func wantsAVersionToBeLeft() {
+  @Test func refusesAnEmptyRangeOfVersions() {
     let error = complaint {
       $0.minimumVersion = .v1_3
       $0.maximumVersion = .v1_2
@@ -85,7 +85,7 @@ import Testing
       error?.description == "the key in \(client.keyFile) does not match the certificate in \(client.certificateFile)")
   }
 
-  @Test func neverAsksForAPassphrase() throws {
+  @Test func neverPromptsForAPassphrase() throws {
     let files = try TestFiles()
     let identity = authority.issue(nil)
     var client = try files.client(identity)
@@ -95,7 +95,7 @@ import Testing
     #expect(complaint { $0.clientCertificate = client } == .noPrivateKey(file: client.keyFile))
   }
 
-  @Test func refusesNamesThatAreNone() throws {
+  @Test func refusesInvalidHostNames() throws {
     let context = try TLSContext(trusting(authority))
     for host in ["", ".", "a b", "a\0b", "müller.test", String(repeating: "a", count: 254)] {
       #expect(throws: TLSSettingsError.badServerName(host)) { try TLSConnection(to: host, context: context) }
@@ -104,7 +104,7 @@ import Testing
     #expect(complaint { $0.applicationProtocols = [""] } == .badApplicationProtocol(""))
   }
 
-  @Test func noticesAFileThatHasChanged() throws {
+  @Test func detectsAChangedFile() throws {
     let files = try TestFiles()
     let client = try files.client(authority.issue(nil))
     let first = try TLSContext(trusting(authority) { $0.clientCertificate = client })

@@ -6,7 +6,7 @@ import Testing
 
 @Suite struct TransferTests {
   @Test(arguments: [TLSVersion.v1_2, .v1_3])
-  func carriesAMebibyteBothWays(version: TLSVersion) throws {
+  func transfersAMebibyteBothWays(version: TLSVersion) throws {
     let payload = pattern(1 << 20)
     var talk = try Conversation(pieceSize: 1000) { $0.maximumVersion = version }
     try talk.handshake()
@@ -19,7 +19,7 @@ import Testing
   }
 
   @Test(arguments: ["ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES256-GCM-SHA384"])
-  func carriesBytesUnderEachKindOfCipher(cipher: String) throws {
+  func transfersBytesWithEachKindOfCipher(cipher: String) throws {
     let options = TestServer.Options(versions: TLS1_2_VERSION...TLS1_2_VERSION, tls12Cipher: cipher)
     var talk = try Conversation(TestAuthority(), options)
     try talk.handshake()
@@ -50,7 +50,7 @@ import Testing
     #expect(talk.server.received == payload)
   }
 
-  @Test func readsNoMoreThanItWasAskedFor() throws {
+  @Test func readsNoMoreThanRequested() throws {
     var talk = try Conversation()
     try talk.handshake()
     try talk.deliverFromServer()
@@ -67,7 +67,7 @@ import Testing
     #expect(plaintext.copyBytes() == payload)
   }
 
-  @Test func deliversDataThatCameWithTheEndOfTheHandshake() throws {
+  @Test func deliversDataThatArrivesWithTheEndOfTheHandshake() throws {
     // TLS 1.2: the server may send data in the same flight as its Finished.
     var talk = try Conversation { $0.maximumVersion = .v1_2 }
     _ = try talk.client.advanceHandshake()
@@ -106,7 +106,7 @@ import Testing
     #expect(answer.first == UInt8(SSL3_RT_ALERT))
   }
 
-  @Test func handsItsQueuesToTheDriverInPlace() throws {
+  @Test func givesTheDriverItsQueuesWithoutACopy() throws {
     var talk = try Conversation()
     try talk.handshake()
     try talk.deliverFromServer()
@@ -133,7 +133,7 @@ import Testing
     #expect(talk.client.sendCiphertext { $0.allocatedBytes } + talk.client.receiveCiphertext { $0.allocatedBytes } == 0)
   }
 
-  @Test func appendsToCiphertextThatWaitsAlready() throws {
+  @Test func appendsToPendingCiphertext() throws {
     var talk = try Conversation()
     try talk.handshake()
     var waiting = ByteQueue()
@@ -146,7 +146,7 @@ import Testing
     #expect(talk.server.received == [1, 2, 3])
   }
 
-  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func losesNothingByReleasingWhatIsIdle(version: TLSVersion) throws {
+  @Test(arguments: [TLSVersion.v1_2, .v1_3]) func releasingIdleMemoryLosesNoData(version: TLSVersion) throws {
     var talk = try Conversation(pieceSize: 11) { $0.maximumVersion = version }
     try talk.handshake()
     try talk.deliverFromServer()

@@ -21,7 +21,7 @@ import Testing
     }
   }
 
-  @Test func acceptsWhatTheAuthorityIssued() throws {
+  @Test func acceptsACertificateOfTheAuthority() throws {
     #expect(try outcome(authority.issue("DNS:upstream.test")) == nil)
     #expect(try outcome(authority.issue("DNS:*.example.test"), host: "a.example.test") == nil)
   }
@@ -37,7 +37,7 @@ import Testing
       TLSError.certificateExpired(subject: "CN = a", at: 1_700_000_000).description.hasSuffix("2023-11-14T22:13:20Z"))
   }
 
-  @Test func refusesACertificateFromTheFuture() throws {
+  @Test func refusesACertificateThatIsNotValidYet() throws {
     let error = try outcome(authority.issue("DNS:upstream.test", from: 3600))
     guard case .certificateNotYetValid(_, let moment) = error else {
       Issue.record("\(String(describing: error))")
@@ -46,7 +46,7 @@ import Testing
     #expect(moment > 1_700_000_000)
   }
 
-  @Test func refusesAnotherHostAndTellsWhichAreCovered() throws {
+  @Test func refusesAnotherHostAndListsTheCoveredNames() throws {
     let identity = authority.issue("DNS:a.test,DNS:b.test,IP:192.0.2.1,IP:2001:db8::1")
     let error = try outcome(identity)
     let covers = ["a.test", "b.test", "192.0.2.1", "2001:db8:0:0:0:0:0:1"]
@@ -54,7 +54,7 @@ import Testing
     #expect(error?.description.contains("it covers a.test, b.test") == true)
   }
 
-  @Test func aWildcardStandsForOneWholeLabel() throws {
+  @Test func aWildcardMatchesOneWholeLabel() throws {
     let isWrong = { (names: String, host: String) in
       if case .wrongHost = try self.outcome(self.authority.issue(names), host: host) { true } else { false }
     }
@@ -65,7 +65,7 @@ import Testing
     #expect(try isWrong("DNS:*.test", "upstream.test"))
   }
 
-  @Test func theCommonNameIsNoHost() throws {
+  @Test func theCommonNameIsNotAHostName() throws {
     #expect(try outcome(authority.issue(nil), host: "Testleaf") == .wrongHost(expected: "Testleaf", covers: []))
   }
 
@@ -116,7 +116,7 @@ import Testing
 
   // MARK: Pins
 
-  @Test func aPinMustBeOfTheVerifiedChain() throws {
+  @Test func aPinMustMatchTheVerifiedChain() throws {
     let identity = authority.issue("DNS:upstream.test")
     let pin = identity.pin
     #expect(try outcome(identity) { $0.pins = [pin] } == nil)
@@ -144,12 +144,12 @@ import Testing
     }
   }
 
-  @Test func aPinDoesNotExcuseABadCertificate() throws {
+  @Test func aPinDoesNotMakeABadCertificateValid() throws {
     let identity = TestAuthority.selfSigned("DNS:upstream.test")
     #expect(try outcome(identity) { $0.pins = [identity.pin] } == .selfSignedCertificate(subject: "CN = Lonely leaf"))
   }
 
-  @Test func readsPinsAsOthersWriteThem() {
+  @Test func readsPinsInTheCommonNotations() {
     let digits = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
     for text in [digits, "sha256/" + digits, "sha256//" + digits] {
       #expect(PublicKeyPin(text)?.base64 == digits)

@@ -201,9 +201,9 @@ class CreatingGateway(Gateway):
                 response.read()
                 time.sleep(0.01)
                 response = self._put(connection, number)
-            answer = response.read().decode()
-            if response.status != 201 or not answer:
-                raise SystemExit(f"error: {self.name} responded with {response.status} to a PUT of a session: {answer}")
+            body = response.read().decode()
+            if response.status != 201 or not body:
+                raise SystemExit(f"error: {self.name} responded with {response.status} to a PUT of a session: {body}")
         connection.close()
         self.wait_for_session(numbers.stop)
         self.server.settle()

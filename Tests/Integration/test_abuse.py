@@ -268,9 +268,9 @@ async def test_unread_responses_of_all_clients_are_limited_and_the_slowest_is_re
     await eventually(every_reset_is_counted)
     assert (await gateway.metrics())["drawbridge_http_unsent_bytes"] > 0
     # A reader that reads everything gets everything, even now.
-    answer = await exchange(gateway.address(), request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-    assert answer.statuses == [200]
-    assert len(answer.data) > 4 * MEBIBYTE
+    response = await exchange(gateway.address(), request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert response.statuses == [200]
+    assert len(response.data) > 4 * MEBIBYTE
     for reader in readers:
         reader.close()
 
@@ -289,8 +289,8 @@ async def test_the_principal_with_the_most_unread_bytes_is_reset_first(gateway_f
     path = f"/v1/messages?cursor=earliest&wait=0&max_bytes={64 * MEBIBYTE}"
 
     async def has_arrived():
-        answer = await client.request("GET", path, headers=bearer(light))
-        return len(answer.json["messages"]) == 4
+        response = await client.request("GET", path, headers=bearer(light))
+        return len(response.json["messages"]) == 4
 
     await eventually(has_arrived, what="all pushes arrive")
 
@@ -519,16 +519,16 @@ async def test_unfinished_bodies_of_all_clients_are_limited(limited, upstream):
         return (await gateway.metrics())["drawbridge_http_body_bytes"] >= MEBIBYTE - len(part)
 
     await eventually(is_full)
-    answers = []
+    responses = []
     for reader, writer in halves:
         writer.write(b"z")
-        answers.append(await asyncio.wait_for(reader.read(), 30))
+        responses.append(await asyncio.wait_for(reader.read(), 30))
         writer.close()
-    taken = sum(answer.startswith(b"HTTP/1.1 202 ") for answer in answers)
-    refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503 ")]
+    taken = sum(response.startswith(b"HTTP/1.1 202 ") for response in responses)
+    refused = [response for response in responses if response.startswith(b"HTTP/1.1 503 ")]
     assert taken + len(refused) == 30
     assert 1 <= taken <= 10
-    assert all(b"Retry-After: 1" in answer and b"http.pending_body_bytes" in answer for answer in refused)
+    assert all(b"Retry-After: 1" in response and b"http.pending_body_bytes" in response for response in refused)
     assert sorted(await upstream.has_received(taken + 1)) == sorted(["small", *["a" * 100_000 + "z"] * taken])
     assert (await gateway.metrics())["drawbridge_http_body_bytes"] == 0
 
@@ -595,9 +595,9 @@ async def test_a_batch_of_millions_of_lines_is_refused_at_its_limit(limited):
     fields = b"Content-Type: application/x-ndjson\r\nContent-Encoding: gzip\r\nConnection: close\r\n"
     request = POST + fields + b"Content-Length: %d\r\n\r\n" % len(packed) + packed
     before = gateway.peak_memory()
-    answer = await exchange(gateway.address(), request)
-    assert answer.statuses == [413]
-    assert b"http.batch_messages" in answer.data
+    response = await exchange(gateway.address(), request)
+    assert response.statuses == [413]
+    assert b"http.batch_messages" in response.data
     # The gateway stores the unpacked body, without a record for each line.
     assert gateway.peak_memory() < before + 24 * MEBIBYTE
 
@@ -620,21 +620,21 @@ async def test_the_size_of_a_response_to_a_poll_is_limited(gateway_for, upstream
 
 async def test_a_connection_ends_after_its_last_request(limited):
     gateway = await limited(requests_per_connection=3)
-    answer = await exchange(gateway.address(), (GET + b"\r\n") * 5)
-    assert answer.statuses == [200] * 3
-    assert answer.data.count(b"Connection: close") == 1
-    assert answer.ended
+    response = await exchange(gateway.address(), (GET + b"\r\n") * 5)
+    assert response.statuses == [200] * 3
+    assert response.data.count(b"Connection: close") == 1
+    assert response.ended
 
 
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT", "DELETE", "BREW"])
 async def test_methods_that_are_not_served_are_refused(method, gateway):
-    answer = await exchange(
+    response = await exchange(
         gateway.address(), f"{method} /v1/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
     )
-    assert answer.statuses == [405]
+    assert response.statuses == [405]
     # CONNECT names no path, so Allow contains the methods of the whole server.
     methods = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" if method == "CONNECT" else b"GET, HEAD, POST, OPTIONS"
-    assert b"\r\nAllow: " + methods + b"\r\n" in answer.data
+    assert b"\r\nAllow: " + methods + b"\r\n" in response.data
 
 
 # -- Too many ---------------------------------------------------------------------------------------------------------

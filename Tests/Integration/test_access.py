@@ -42,9 +42,9 @@ async def test_without_credentials_everything_but_the_contract_gets_401(gateway_
         ("POST", "/v1/call"),
         ("GET", "/nowhere"),
     ]:
-        answer = await client.request(method, path, data=b"" if method != "GET" else None)
-        assert answer.problem(401)["type"] == "/errors/unauthorized"
-        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="drawbridge"'
+        response = await client.request(method, path, data=b"" if method != "GET" else None)
+        assert response.problem(401)["type"] == "/errors/unauthorized"
+        assert response.headers["WWW-Authenticate"] == 'Bearer realm="drawbridge"'
     for path in ("/openapi.yaml", "/errors/unauthorized"):
         assert (await client.request("GET", path)).status == 200
     for path in ("/v1/messages", "/v1/sessions/nowhere/messages", "/v1/deliveries/d-1"):
@@ -60,7 +60,7 @@ async def test_a_token_has_the_rights_of_its_line(gateway_for, upstream, tokens)
     path = f"/v1/deliveries/{accepted['id']}"
     assert (await client.request("GET", path, headers=bearer(sender))).status == 200
     assert (await client.get(bearer(reader), wait=0)).status == 200
-    for answer, scope in [
+    for response, scope in [
         (await client.send("x", headers=bearer(reader)), "send"),
         (await client.request("GET", path, headers=bearer(reader)), "send call"),
         (await client.get(bearer(sender), wait=0), "receive"),
@@ -68,8 +68,8 @@ async def test_a_token_has_the_rights_of_its_line(gateway_for, upstream, tokens)
         (await client.request("POST", "/v1/call", data="{}", headers=bearer(sender)), "call"),
         (await client.request("PATCH", "/v1/session", data='{"desired":"down"}', headers=bearer(sender)), "admin"),
     ]:
-        assert answer.problem(403)["type"] == "/errors/insufficient-scope"
-        assert f'error="insufficient_scope", scope="{scope}"' in answer.headers["WWW-Authenticate"]
+        assert response.problem(403)["type"] == "/errors/insufficient-scope"
+        assert f'error="insufficient_scope", scope="{scope}"' in response.headers["WWW-Authenticate"]
     for token in (sender, reader):
         assert (await client.request("GET", "/v1/session", headers=bearer(token))).status == 200
 
@@ -90,10 +90,10 @@ async def test_an_unknown_token_gets_401_without_details(gateway_for, upstream, 
         token,
         "Bearer " + "a" * 20_000,
     ]:
-        answer = await client.send("x", headers={"Authorization": value})
-        answer.problem(401)
-        assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="drawbridge"')
-        assert token not in answer.body.decode() + str(answer.headers)
+        response = await client.send("x", headers={"Authorization": value})
+        response.problem(401)
+        assert response.headers["WWW-Authenticate"].startswith('Bearer realm="drawbridge"')
+        assert token not in response.body.decode() + str(response.headers)
     assert (await client.send("x", headers={"Authorization": f"bEARER   {token}"})).status == 202
     twice = [("Authorization", f"Bearer {token}")] * 2
     (await client.request("POST", "/v1/messages", data="x", headers=twice)).problem(400)
@@ -115,8 +115,8 @@ async def test_a_session_that_is_not_allowed_does_not_exist(gateway_for, upstrea
         upstream, config=SESSIONS.format(url=upstream.url), env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)}
     )
     client = gateway.client()
-    answer = await client.request("GET", "/v1/sessions", headers=bearer(token))
-    assert [session["session"] for session in answer.json["sessions"]] == ["market"]
+    response = await client.request("GET", "/v1/sessions", headers=bearer(token))
+    assert [session["session"] for session in response.json["sessions"]] == ["market"]
     assert (await client.request("GET", "/v1/sessions/market", headers=bearer(token))).status == 200
     for method, part in [
         ("GET", ""),
@@ -148,8 +148,8 @@ async def test_a_token_for_some_topics_receives_no_other_topics(gateway_for, ups
     await upstream.push("no topic")
 
     async def received(**parameters):
-        answer = await client.get(bearer(token), cursor=start, wait=0, **parameters)
-        return [message["data"]["n"] for message in answer.json["messages"]]
+        response = await client.get(bearer(token), cursor=start, wait=0, **parameters)
+        return [message["data"]["n"] for message in response.json["messages"]]
 
     async def all_arrived():
         return len((await client.get(bearer(everything), cursor=start, wait=0)).json["messages"]) == 5
@@ -157,18 +157,18 @@ async def test_a_token_for_some_topics_receives_no_other_topics(gateway_for, ups
     await eventually(all_arrived, what="all pushes arrive")
     assert await received() == [0, 2]
     assert await received(topic="orders.1*") == [0]
-    answer = await client.get(bearer(token), cursor=start, wait=0, limit=1)
-    assert "topic" not in answer.headers["Link"]
+    response = await client.get(bearer(token), cursor=start, wait=0, limit=1)
+    assert "topic" not in response.headers["Link"]
     for topic in ("secret", "o*", "*", "orders"):
         (await client.get(bearer(token), wait=0, topic=topic)).problem(403)
     # Each use checks that the consumer's topics are within the token's topics.
     for document, status in [('{"topics":["orders.*"]}', 201), ("{}", 403), ('{"topics":["secret"]}', 403)]:
-        answer = await client.request("PUT", "/v1/consumers/mine", data=document, headers={**bearer(token), **JSON})
-        assert answer.status == status
-    answer = await client.request(
+        response = await client.request("PUT", "/v1/consumers/mine", data=document, headers={**bearer(token), **JSON})
+        assert response.status == status
+    response = await client.request(
         "PUT", "/v1/consumers/all", data='{"share":true}', headers={**bearer(everything), **JSON}
     )
-    assert answer.status == 201
+    assert response.status == 201
     for method, path in [
         ("POST", "/receive?wait=0"),
         ("POST", "/settle"),
@@ -176,8 +176,8 @@ async def test_a_token_for_some_topics_receives_no_other_topics(gateway_for, ups
         ("GET", ""),
         ("DELETE", ""),
     ]:
-        answer = await client.request(method, f"/v1/consumers/all{path}", headers={**bearer(token), **JSON})
-        answer.problem(403)
+        response = await client.request(method, f"/v1/consumers/all{path}", headers={**bearer(token), **JSON})
+        response.problem(403)
     listed = await client.request("GET", "/v1/consumers", headers=bearer(token))
     assert [consumer["name"] for consumer in listed.json["consumers"]] == ["mine"]
 
@@ -225,8 +225,8 @@ async def test_the_cookie_only_allows_reading_from_this_origin(gateway_for, upst
     client = gateway.client()
     path = "/v1/messages?wait=0" if method in ("GET", "HEAD") else "/v1/messages"
     cookie = {"Cookie": f"a=b; drawbridge_token={token}; c=d"}
-    answer = await client.request(method, path, headers={**fields, **cookie}, data=b"" if method == "POST" else None)
-    assert answer.status == status
+    response = await client.request(method, path, headers={**fields, **cookie}, data=b"" if method == "POST" else None)
+    assert response.status == status
 
 
 async def test_a_second_cookie_of_the_same_name_is_refused(gateway_for, upstream, tokens):
@@ -253,8 +253,8 @@ async def test_tokens_of_two_libraries_and_all_algorithms_are_accepted(gateway_f
         key = READERS.get(algorithm, OctKey).import_key(key)
         by_joserfc = joserfc_jwt.encode(header, issuer.claims(), key, algorithms=[algorithm])
         for token in (issuer.token(algorithm), by_joserfc):
-            answer = await client.send("x", headers=bearer(token))
-            assert answer.status == 202, (algorithm, answer.body)
+            response = await client.send("x", headers=bearer(token))
+            assert response.status == 202, (algorithm, response.body)
     only = issuer.token(scope="receive", drawbridge={"topics": ["a"]})
     (await client.send("x", headers=bearer(only))).problem(403)
     (await client.get(bearer(only), wait=0, topic="b")).problem(403)
@@ -336,9 +336,9 @@ async def test_every_attack_of_rfc_8725_gets_401(gateway_for, upstream, issuer):
     assert (await client.send("x", headers=bearer(good))).status == 202
     count = 0
     for name, token in attacks(issuer):
-        answer = await client.send("x", headers=bearer(token))
-        assert answer.status == 401, (name, answer.status, answer.body)
-        assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"], name
+        response = await client.send("x", headers=bearer(token))
+        assert response.status == 401, (name, response.status, response.body)
+        assert 'error="invalid_token"' in response.headers["WWW-Authenticate"], name
         count += 1
     assert count > 30
     metrics = await gateway.metrics()
@@ -358,8 +358,8 @@ async def test_an_issuer_cannot_sign_for_another_issuer(gateway_for, upstream, i
     client = gateway.client()
     for algorithm, owner in owners.items():
         for claimed in (ISSUER, other):
-            answer = await client.send("x", headers=bearer(issuer.token(algorithm, iss=claimed)))
-            assert answer.status == (202 if claimed == owner else 401), (algorithm, claimed, answer.body)
+            response = await client.send("x", headers=bearer(issuer.token(algorithm, iss=claimed)))
+            assert response.status == (202 if claimed == owner else 401), (algorithm, claimed, response.body)
     # These keys do not name their issuer.
     path.write_text(json.dumps({"keys": issuer.jwks}))
     status, _, err = await run("check-config", "--upstream", "ws://127.0.0.1:1/", env=env)
@@ -582,8 +582,8 @@ async def test_the_log_names_principals_and_why_a_token_is_refused(gateway_for, 
         ("r3", issuer.token(scope="receive"), 403, f"{ISSUER} me"),
         ("r4", issuer.token(headers={"kid": "nobody"}), 401, "-"),
     ]:
-        answer = await client.send("x", headers={**bearer(credentials), "X-Request-Id": name})
-        assert answer.status == status
+        response = await client.send("x", headers={**bearer(credentials), "X-Request-Id": name})
+        assert response.status == status
         line = await gateway.logs(
             lambda record, name=name: record["message"] == "request" and record["request_id"] == name, what=name
         )
@@ -593,7 +593,7 @@ async def test_the_log_names_principals_and_why_a_token_is_refused(gateway_for, 
     )
     assert refused["detail"] == "no configured key has the 'kid' and 'alg' of the JWT"
     # The response contains less than the log.
-    assert "kid" not in answer.body.decode()
+    assert "kid" not in response.body.decode()
 
 
 async def test_no_token_is_in_the_log_or_a_response(gateway_for, upstream, tokens, issuer):
@@ -606,8 +606,8 @@ async def test_no_token_is_in_the_log_or_a_response(gateway_for, upstream, token
         fields = [bearer(secret), {"Cookie": f"drawbridge_token={secret}", "Sec-Fetch-Site": "same-origin"}]
         for headers in fields:
             for path in ("/v1/messages?wait=0", "/v1/messages?wait=x", "/nowhere", f"/v1/messages?token={secret[:6]}"):
-                answer = await client.request("GET", path, headers=headers)
-                assert secret not in answer.body.decode() + str(answer.headers)
+                response = await client.request("GET", path, headers=headers)
+                assert secret not in response.body.decode() + str(response.headers)
     assert (await client.get(bearer(web), wait=0)).status == 200
     assert token[:20] not in gateway.output
     assert web.split(".")[1][:20] not in gateway.output

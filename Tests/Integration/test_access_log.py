@@ -40,10 +40,10 @@ def logging_all(gateway_for, upstream):
 async def test_a_request_has_one_line_with_every_field(logging_all):
     gateway = await logging_all
     data = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Request-Id: abc-1\r\nContent-Length: 5\r\n\r\nhello"
-    answer = await exchange(
+    response = await exchange(
         gateway.address(), data + b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     )
-    assert answer.statuses == [202, 200]
+    assert response.statuses == [202, 200]
     first = await line(gateway, request_id="abc-1")
     second = await line(gateway, route="/openapi.yaml")
     assert list(first) == ["time", "level", "message", *FIELDS]
@@ -52,7 +52,7 @@ async def test_a_request_has_one_line_with_every_field(logging_all):
     assert re.fullmatch(r"127\.0\.0\.1:\d+", first["client"])
     assert first["client"] == second["client"]
     # The two lines together count all bytes that the client received.
-    assert first["bytes"] + second["bytes"] == len(answer.data)
+    assert first["bytes"] + second["bytes"] == len(response.data)
     assert 0 < first["seconds"] < 30
     assert second["request_id"] == "-", "a response without an id has none in the log"
     assert len(lines(gateway)) == 2
@@ -89,8 +89,8 @@ async def test_the_id_in_the_line_is_the_id_in_the_response(known, logging_all):
         ("GET", "/v1/messages?limit=0", None),
     ):
         fields = {**headers, "Content-Type": "text/plain"} if body else headers
-        answer = await client.request(method, path, data=body, headers=fields)
-        ids.append(answer.problem(answer.status)["request_id"])
+        response = await client.request(method, path, data=body, headers=fields)
+        ids.append(response.problem(response.status)["request_id"])
     await eventually(lambda: len(lines(gateway)) == 3, what="the lines")
     assert [record["request_id"] for record in lines(gateway)] == ids
     assert set(ids) == {known} if known else len(set(ids)) == 3
@@ -100,8 +100,8 @@ async def test_the_id_in_the_line_is_the_id_in_the_response(known, logging_all):
 async def test_an_id_that_is_not_valid_is_not_used(odd, logging_all):
     gateway = await logging_all
     request = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-Id: " + odd.encode() + b"\r\n\r\n"
-    answer = await exchange(gateway.address(), request)
-    problem = json.loads(answer.data.partition(b"\r\n\r\n")[2])
+    response = await exchange(gateway.address(), request)
+    problem = json.loads(response.data.partition(b"\r\n\r\n")[2])
     assert re.fullmatch(r"[0-9a-f]+-\d+-\d+", problem["request_id"])
     assert (await line(gateway))["request_id"] == problem["request_id"]
 
@@ -109,18 +109,18 @@ async def test_an_id_that_is_not_valid_is_not_used(odd, logging_all):
 async def test_two_requests_never_have_the_same_id(logging_all):
     gateway = await logging_all
     get = b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n"
-    answer = await exchange(
+    response = await exchange(
         gateway.address(),
         get % (b"/v1/messages?wait=1", b"X-Request-Id: held\r\n")
         + get % (b"/nowhere", b"")
         + get % (b"/openapi.yaml", b"X-Request-Id: file\r\n")
         + get % (b"/nowhere", b"Connection: close\r\n"),
     )
-    assert answer.statuses == [200, 404, 200, 404]
+    assert response.statuses == [200, 404, 200, 404]
     await eventually(lambda: len(lines(gateway)) == 4, what="the lines")
     ids = [record["request_id"] for record in lines(gateway)]
     assert (ids[0], ids[2]) == ("held", "file")
-    assert [ids[1], ids[3]] == [i.decode() for i in re.findall(rb'"request_id":"([^"]+)"', answer.data)]
+    assert [ids[1], ids[3]] == [i.decode() for i in re.findall(rb'"request_id":"([^"]+)"', response.data)]
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ async def test_a_refused_request_has_a_line_wherever_it_is_refused(
 ):
     env = {**ALL, "DRAWBRIDGE_HTTP_HEAD_TIMEOUT": "1s", "DRAWBRIDGE_HTTP_BODY_TIMEOUT": "1s"}
     gateway = await gateway_for(upstream, env=env)
-    answer = await exchange(gateway.address(), request_bytes)
-    assert answer.statuses == [status]
+    response = await exchange(gateway.address(), request_bytes)
+    assert response.statuses == [status]
     record = await line(gateway)
     assert (record["status"], record["method"], record["route"]) == (status, method, route)
-    assert record["bytes"] == len(answer.data)
-    assert record["request_id"] == json.loads(answer.data.partition(b"\r\n\r\n")[2])["request_id"]
+    assert record["bytes"] == len(response.data)
+    assert record["request_id"] == json.loads(response.data.partition(b"\r\n\r\n")[2])["request_id"]
     assert "aborted" not in record
     assert len(lines(gateway)) == 1
 
@@ -351,11 +351,11 @@ async def test_pipelined_requests_have_their_lines_in_order(logging_all):
         % (path, index, b"Connection: close\r\n" if index == len(paths) - 1 else b"")
         for index, path in enumerate(paths)
     ).replace(b"wait=1", b"wait=0")
-    answer = await exchange(gateway.address(), data)
+    response = await exchange(gateway.address(), data)
     await eventually(lambda: len(lines(gateway)) == len(paths), what="the lines")
     assert [record["request_id"] for record in lines(gateway)] == [str(index) for index in range(len(paths))]
-    assert [record["status"] for record in lines(gateway)] == answer.statuses
-    assert sum(record["bytes"] for record in lines(gateway)) == len(answer.data)
+    assert [record["status"] for record in lines(gateway)] == response.statuses
+    assert sum(record["bytes"] for record in lines(gateway)) == len(response.data)
 
 
 # -- Hostile clients ---------------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ async def test_delivering_one_push_to_many_polls_allocates_for_few_of_them(gatew
         await eventually(lambda: held(gateway, 1_000), what="1,000 polls are held")
         before = heap.read()
         await plain_upstream.push("to everybody")
-        await asyncio.gather(*(poll.answer for poll in polls))
+        await asyncio.gather(*(poll.response for poll in polls))
         count = (heap.read() - before).allocations / 1_000
         measured(f"{count:.3f} allocations a delivery to held polls")
         assert count <= 0.1
@@ -185,7 +185,7 @@ async def test_a_push_that_one_of_many_filters_matches_allocates_for_few_of_them
         before = heap.read()
         for index in range(0, 1_000, 50):
             await plain_upstream.push(f'{{"topic":"topic-{index}"}}')
-            await polls[index].answer
+            await polls[index].response
         count = (heap.read() - before).allocations / 20
         measured(f"{count:.1f} allocations a push that matches one of 1,000 filters")
         # Blocks for the push and its response, and no blocks for polls with other topics.

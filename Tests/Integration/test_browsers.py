@@ -50,14 +50,14 @@ async def test_a_foreign_page_gets_403_for_every_request(gateway, upstream, page
     client = gateway.client(listener)
     for method, path in REQUESTS[listener]:
         data = '{"desired":"down"}' if method == "PATCH" else "forged" if method == "POST" else None
-        answer = await client.request(method, path, headers={"Content-Type": "text/plain", **PAGES[page]}, data=data)
+        response = await client.request(method, path, headers={"Content-Type": "text/plain", **PAGES[page]}, data=data)
         if method == "HEAD":
-            assert answer.status == 403
+            assert response.status == 403
             continue
-        problem = answer.problem(403)
+        problem = response.problem(403)
         setting = "http.hosts" if "Host" in PAGES[page] else "http.origins"
         assert setting in problem["detail"]
-        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert "Access-Control-Allow-Origin" not in response.headers
     # The gateway has forwarded nothing, and the session is unchanged.
     own = gateway.client()
     await own.accepted("own")
@@ -81,8 +81,8 @@ async def test_a_page_of_the_gateway_may_do_everything(gateway):
 
 
 async def test_a_person_may_open_an_address_in_the_browser(gateway):
-    answer = await gateway.client("management").request("GET", "/", headers={"Sec-Fetch-Site": "none"})
-    assert answer.status == 200
+    response = await gateway.client("management").request("GET", "/", headers={"Sec-Fetch-Site": "none"})
+    assert response.status == 200
 
 
 async def test_settings_allow_an_origin_and_a_host(gateway_for, upstream):
@@ -131,18 +131,18 @@ async def test_no_page_reads_the_management_listener(gateway_for, upstream):
             ("GET", "/nowhere", page),
             ("OPTIONS", "/v1/session" if reads else "/metrics", preflight),
         ]:
-            answer = await client.request(method, path, headers=fields)
-            assert any(name.lower().startswith("access-control-") for name in answer.headers) == reads, path
+            response = await client.request(method, path, headers=fields)
+            assert any(name.lower().startswith("access-control-") for name in response.headers) == reads, path
         # The server itself refuses this request, before the API sees it.
         request = b"GET / HTTP/1.1\r\nHost: x\r\nOrigin: https://app.example\r\nContent-Length: x\r\n\r\n"
-        answer = await exchange(gateway.address(listener), request)
-        assert answer.statuses == [400]
-        assert (b"access-control-allow-origin" in answer.data.lower()) == reads
+        response = await exchange(gateway.address(listener), request)
+        assert response.statuses == [400]
+        assert (b"access-control-allow-origin" in response.data.lower()) == reads
 
 
 async def test_a_request_without_host_is_not_from_a_browser(gateway):
-    answer = await exchange(gateway.address(), b"GET /v1/session HTTP/1.0\r\n\r\n")
-    assert answer.data.startswith(b"HTTP/1.1 200 ")
+    response = await exchange(gateway.address(), b"GET /v1/session HTTP/1.0\r\n\r\n")
+    assert response.data.startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ async def test_a_request_without_host_is_not_from_a_browser(gateway):
     ],
 )
 async def test_no_response_may_be_sniffed_as_another_type(gateway, request_bytes):
-    answer = await exchange(gateway.address(), request_bytes, end_of_input=True)
-    assert b"\r\nX-Content-Type-Options: nosniff\r\n" in answer.data
+    response = await exchange(gateway.address(), request_bytes, end_of_input=True)
+    assert b"\r\nX-Content-Type-Options: nosniff\r\n" in response.data
 
 
 # The requests that a page may try. Each result is a value that the page could read, or "failed".

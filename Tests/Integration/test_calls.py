@@ -118,15 +118,15 @@ async def test_200_concurrent_calls_each_get_their_own_outcome(calculator):
         token = [1, 1.0, "1", f"client {number}"][number % 4]
         body = json.dumps({"jsonrpc": "2.0", "method": "double", "params": [number, how], "id": token})
         wait = "60s" if how in ("now", "doubled") else "3s"
-        answer = await call(client, body, wait=wait)
+        response = await call(client, body, wait=wait)
         if how in ("now", "doubled"):
-            assert answer.status == 200, answer.body
-            assert answer.json == {"jsonrpc": "2.0", "result": number * 2, "id": token}
-            assert type(answer.json["id"]) is type(token)
+            assert response.status == 200, response.body
+            assert response.json == {"jsonrpc": "2.0", "result": number * 2, "id": token}
+            assert type(response.json["id"]) is type(token)
             return None
-        problem = answer.problem(504)
+        problem = response.problem(504)
         assert problem["type"] == "/errors/reply-timeout"
-        return (how, number, token, answer.headers["Location"])
+        return (how, number, token, response.headers["Location"])
 
     async def worker():
         # At most 200 calls run at a time.
@@ -188,9 +188,9 @@ async def test_a_lost_connection_ends_the_calls_that_it_carried(calculator):
     await eventually(lambda: len(upstream.late) == 20, what="the upstream has the requests")
     server.reset_connections()
     for each in carried:
-        answer = await each
-        assert answer.problem(502)["type"] == "/errors/upstream-closed"
-        assert answer.headers["Location"].startswith("/v1/deliveries/d-")
+        response = await each
+        assert response.problem(502)["type"] == "/errors/upstream-closed"
+        assert response.headers["Location"].startswith("/v1/deliveries/d-")
     assert await is_over(gateway)
     # The next connection serves the next call.
     assert (await call(client, request(5), wait="50s")).json["result"] == 10
@@ -327,8 +327,8 @@ async def test_a_reply_on_the_replaced_connection_is_received(calculator):
 async def test_a_late_reply_on_the_replaced_connection_is_received(calculator):
     gateway, upstream, server = await calculator(env={"DRAWBRIDGE_UPSTREAM_OVERLAP": "60s"})
     client = gateway.client()
-    answer = await call(client, request(1, "late"), wait="500ms")
-    assert answer.problem(504)["type"] == "/errors/reply-timeout"
+    response = await call(client, request(1, "late"), wait="500ms")
+    assert response.problem(504)["type"] == "/errors/reply-timeout"
     await eventually(lambda: upstream.late, what="the upstream has the request")
     gateway.signal(signal.SIGHUP)
     await server.has_conversations(2)
@@ -337,7 +337,7 @@ async def test_a_late_reply_on_the_replaced_connection_is_received(calculator):
     await conversation.say(reply)
 
     async def has_reply():
-        return (await client.request("GET", answer.headers["Location"])).json.get("reply")
+        return (await client.request("GET", response.headers["Location"])).json.get("reply")
 
     assert (await eventually(has_reply, what="the delivery shows the late reply"))["result"] == 2
 
@@ -434,8 +434,10 @@ async def test_the_profile_calls_a_real_json_rpc_server(start):
 
     named = rpc("subtract", params={"minuend": 42, "subtrahend": 23}, id="a")
     assert (await call(client, named)).json == {"jsonrpc": "2.0", "result": 19, "id": "a"}
-    answers = await asyncio.gather(*(call(client, rpc("subtract", params=[n, 1], id=1)) for n in range(100)))
-    assert [answer.json for answer in answers] == [{"jsonrpc": "2.0", "result": n - 1, "id": 1} for n in range(100)]
+    responses = await asyncio.gather(*(call(client, rpc("subtract", params=[n, 1], id=1)) for n in range(100)))
+    assert [response.json for response in responses] == [
+        {"jsonrpc": "2.0", "result": n - 1, "id": 1} for n in range(100)
+    ]
     missing = (await call(client, rpc("nothing", id=7))).json
     assert (missing["id"], missing["error"]["code"]) == (7, -32601)
     # A notification gets no reply, and a batch would get several.
@@ -469,8 +471,8 @@ async def test_4096_calls_wait_and_the_next_is_refused(calculator):
             conversation, reply = upstream.late.pop(random.randrange(len(upstream.late)))
             await conversation.say(reply)
             sent += 1
-    answers = await asyncio.gather(*waiting)
-    assert [answer.json["result"] for answer in answers] == [n * 2 for n in range(4096)]
+    responses = await asyncio.gather(*waiting)
+    assert [response.json["result"] for response in responses] == [n * 2 for n in range(4096)]
     assert await is_over(gateway)
 
 

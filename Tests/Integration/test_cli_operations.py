@@ -120,8 +120,8 @@ async def test_a_reload_needs_the_scope_admin_and_all_sessions(gateway_for, upst
     for method in ("POST", "GET"):
         for name, expected in (("sender", 403), ("partly", 403), ("admin", 202 if method == "POST" else 200)):
             headers = {"Authorization": f"Bearer {names[name]}"}
-            answer = await gateway.client().request(method, "/v1/reload", headers=headers)
-            assert answer.status == expected, (method, name)
+            response = await gateway.client().request(method, "/v1/reload", headers=headers)
+            assert response.status == expected, (method, name)
         assert (await gateway.client().request(method, "/v1/reload")).status == 401
     assert (await gateway.client().request("PUT", "/v1/reload", headers=headers)).status == 405
 
@@ -169,6 +169,6 @@ async def test_without_authentication_a_404_does_not_mention_credentials(gateway
     only_profiles = "profiles: {p: {upstream: {url: 'ws://127.0.0.1:1/'}, addresses: {allow: [127.0.0.1]}}}\n"
     for gateway in (await gateway_for(upstream), await gateway_for(None, ready=False, config=only_profiles)):
         for path in ("/v1/sessions/other", "/v1/sessions/other/messages"):
-            answer = await gateway.client().request("GET", path)
-            assert answer.status == 404
-            assert "credentials" not in answer.json["detail"]
+            response = await gateway.client().request("GET", path)
+            assert response.status == 404
+            assert "credentials" not in response.json["detail"]

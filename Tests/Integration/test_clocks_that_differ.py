@@ -29,7 +29,7 @@ async def test_gateways_whose_clocks_differ_send_a_repeated_post_once(replicas_f
     texts = {"keyed", *(f"plain-{number}" for number in range(8))}
     await eventually(lambda: texts <= set(recorder.received), what="the holder sends the messages")
     await holder.kill()
-    assert [answer.status for answer in await asyncio.gather(*posts)] == [202] * 8
+    assert [response.status for response in await asyncio.gather(*posts)] == [202] * 8
     again = await others[1].client().send("keyed", headers=key)
     assert (again.headers["Idempotency-Replayed"], again.json["id"]) == ("true", sent["id"])
     await others[1].client().accepted("last")

@@ -14,9 +14,9 @@ KEYS = 40
 
 
 async def put(client, name, **settings):
-    answer = await client.request("PUT", f"/v1/consumers/{name}", json=settings)
-    assert answer.status in (200, 201), answer.body
-    return answer
+    response = await client.request("PUT", f"/v1/consumers/{name}", json=settings)
+    assert response.status in (200, 201), response.body
+    return response
 
 
 async def receive(client, name, **parameters):
@@ -213,7 +213,7 @@ async def test_readers_that_take_over_while_pushes_arrive_lose_nothing(gateway, 
     async def read(cursor):
         parameters = {"ack": cursor} if cursor else {}
         first, second = await asyncio.gather(*(receive(client, "reader", wait=5, limit=7, **parameters) for _ in "ab"))
-        batches = [answer for answer in (first, second) if answer.status == 200]
+        batches = [response for response in (first, second) if response.status == 200]
         # A receive that ends before the other receive begins is not superseded.
         assert batches
         assert all(a.status == 200 or a.problem(409)["type"] == "/errors/superseded" for a in (first, second))

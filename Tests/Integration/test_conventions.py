@@ -157,10 +157,10 @@ async def test_a_setup_without_a_response_fails_and_names_the_step(convention, g
     )
 
 
-@pytest.mark.parametrize("answer", ["{}", "not JSON", '{"type":"hello"}'])
-async def test_a_response_without_a_value_for_the_next_message_fails_the_setup(convention, gateway_for, answer):
+@pytest.mark.parametrize("response", ["{}", "not JSON", '{"type":"hello"}'])
+async def test_a_response_without_a_value_for_the_next_message_fails_the_setup(convention, gateway_for, response):
     async def converse(conversation):
-        await conversation.say(answer)
+        await conversation.say(response)
         await listen(conversation)
 
     upstream = await convention(converse)
@@ -222,10 +222,10 @@ async def test_heartbeats_are_counted_and_their_replies_are_not_pushes(conventio
 
 async def test_a_missing_heartbeat_reply_ends_its_own_connection_only(convention, gateway_for):
     async def converse(conversation):
-        answers = len(upstream.conversations) > 1
+        responses = len(upstream.conversations) > 1
         while True:
             await conversation.hear()
-            if answers:
+            if responses:
                 await conversation.say('{"op":"pong"}')
 
     upstream = await convention(converse)

@@ -123,11 +123,11 @@ async def test_valid_json_of_the_upstream_is_distinguished_from_similar_text(gat
     await upstream.push(*(text for _, _, text in texts))
     wrong = []
     for name, expect, text in texts:
-        answer = await client.get(cursor=cursor, limit=1, max_bytes=1)
-        assert answer.status == 200
+        response = await client.get(cursor=cursor, limit=1, max_bytes=1)
+        assert response.status == 200
         # The response itself must be JSON, whatever was pushed.
-        batch = strictly(answer.body.decode())
-        cursor = answer.headers["Gateway-Cursor"]
+        batch = strictly(response.body.decode())
+        cursor = response.headers["Gateway-Cursor"]
         (message,) = batch["messages"]
         as_json = message["data"] != text
         if expect == "accept" and message["data"] != strictly(text):

@@ -37,9 +37,9 @@ async def ended(tasks):
         return await asyncio.gather(*tasks)
 
 
-def refused(answer):
-    assert answer.problem(401)["type"] == "/errors/unauthorized"
-    assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
+def refused(response):
+    assert response.problem(401)["type"] == "/errors/unauthorized"
+    assert 'error="invalid_token"' in response.headers["WWW-Authenticate"]
 
 
 class Silent:
@@ -131,15 +131,15 @@ async def test_held_requests_end_when_their_token_expires(silent, issuer):
     await end(stream)
     # Each request ends as if its wait were over.
     assert (poll.status, poll.json["messages"]) == (200, [])
-    assert [(answer.status, answer.json["messages"]) for answer in receives] == [(200, [])] * 2
+    assert [(response.status, response.json["messages"]) for response in receives] == [(200, [])] * 2
     assert called.problem(504)["type"] == "/errors/reply-timeout"
     assert (sent.status, sent.json["state"]) == (202, "written")
     assert (delivery.status, delivery.json["state"]) == (200, "written")
     upstream.resume()
 
     async def has_expired():
-        answer = await client.get(bearer(token), wait=0)
-        return 'error_description="the token has expired"' in answer.headers.get("WWW-Authenticate", "")
+        response = await client.get(bearer(token), wait=0)
+        return 'error_description="the token has expired"' in response.headers.get("WWW-Authenticate", "")
 
     await eventually(has_expired, what="the token is refused")
 
@@ -202,8 +202,8 @@ async def test_held_requests_get_no_push_after_their_token_is_removed(gateway_fo
     gateway = await gateway_for(upstream, env=with_tokens(tokens))
     client = gateway.client()
     for name, document in (("one", {}), ("shared", {"share": True})):
-        answer = await client.request("PUT", f"/v1/consumers/{name}", json=document, headers=bearer(other))
-        assert answer.status == 201
+        response = await client.request("PUT", f"/v1/consumers/{name}", json=document, headers=bearer(other))
+        assert response.status == 201
 
     def receive(name):
         return client.request("POST", f"/v1/consumers/{name}/receive", params={"wait": 50}, headers=bearer(token))
@@ -224,12 +224,12 @@ async def test_held_requests_get_no_push_after_their_token_is_removed(gateway_fo
     await eventually(are_held, what="all requests are held")
     await removed(gateway, tokens, token)
     await upstream.push(json.dumps({"topic": "a1"}))
-    for answer in await ended(held):
-        refused(answer)
+    for response in await ended(held):
+        refused(response)
     assert (await lasting).json["messages"][0]["data"] == {"topic": "a1"}
     # The client with the removed token got no lease.
-    answer = await client.request("POST", "/v1/consumers/shared/receive", params={"wait": 0}, headers=bearer(other))
-    assert [message["deliveries"] for message in answer.json["messages"]] == [1]
+    response = await client.request("POST", "/v1/consumers/shared/receive", params={"wait": 0}, headers=bearer(other))
+    assert [message["deliveries"] for message in response.json["messages"]] == [1]
 
 
 async def test_only_a_request_without_an_effect_gets_401_after_its_token_is_removed(silent, tokens):
@@ -346,9 +346,9 @@ async def test_only_the_client_of_a_call_sees_its_late_reply(silent, tokens):
     await upstream.reply(0)
 
     async def delivery(name):
-        answer = await client.request("GET", location, headers=bearer(of[name]))
-        assert answer.status == 200
-        return answer.json
+        response = await client.request("GET", location, headers=bearer(of[name]))
+        assert response.status == 200
+        return response.json
 
     reply = await eventually(lambda: _reply(delivery("caller")), what="the caller gets the reply")
     assert reply == {"jsonrpc": "2.0", "id": 1, "result": "secret"}

@@ -49,8 +49,8 @@ async def test_curl_posts_and_polls_from_the_earliest_message(gateway, upstream,
     assert told["id"]
     assert await upstream.has_received(1) == ["hello"]
     await upstream.push("hello, curl")
-    answer = json.loads(await run(curl, "-sS", f"{gateway.url()}/v1/messages?cursor=earliest"))
-    assert [message["data"] for message in answer["messages"]] == ["hello, curl"]
+    response = json.loads(await run(curl, "-sS", f"{gateway.url()}/v1/messages?cursor=earliest"))
+    assert [message["data"] for message in response["messages"]] == ["hello, curl"]
 
 
 async def test_a_large_post_of_curl_expects_100_continue(gateway, upstream, curl, tmp_path):
@@ -71,8 +71,8 @@ async def test_a_curl_that_keeps_the_etag_misses_no_push(gateway, upstream, curl
     assert json.loads(await run(*poll))["gap"] is None
     assert await run(*poll) == b""
     await upstream.push("first")
-    answer = json.loads(await run(*poll[:-1], poll[-1].replace("wait=0", "wait=20")))
-    assert ([message["data"] for message in answer["messages"]], answer["gap"]) == (["first"], None)
+    response = json.loads(await run(*poll[:-1], poll[-1].replace("wait=0", "wait=20")))
+    assert ([message["data"] for message in response["messages"]], response["gap"]) == (["first"], None)
 
 
 async def test_an_http_1_0_client_is_served(gateway, curl):

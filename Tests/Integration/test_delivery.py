@@ -94,11 +94,11 @@ async def test_a_step_of_the_clock_drops_no_push_and_ends_no_poll(gateway_for, u
         clock.shift(years * 31_557_600 + seconds)
         await upstream.push(f"{years} {seconds}")
         await newest(client, f"{years} {seconds}")
-        answer = await client.get(cursor=cursor, wait=0)
-        assert Batch.of(answer).payloads[0] == "unread"
-        assert len(answer.headers["Date"]) == len("Sun, 06 Nov 1994 08:49:37 GMT"), answer.headers["Date"]
+        response = await client.get(cursor=cursor, wait=0)
+        assert Batch.of(response).payloads[0] == "unread"
+        assert len(response.headers["Date"]) == len("Sun, 06 Nov 1994 08:49:37 GMT"), response.headers["Date"]
         assert (await client.poll(since="1h", wait=0)).payloads[0] == "unread"
-        for message in Batch.of(answer).messages:
+        for message in Batch.of(response).messages:
             assert len(message["time"]) == len("2026-11-21T09:30:00.125Z"), message["time"]
 
 

@@ -299,9 +299,9 @@ async def test_a_poll_is_held_for_longer_than_proxies_wait_by_default(proxied_by
         _, client = await proxied_by(kind, DRAWBRIDGE_DELIVERY_MAXIMUM_WAIT="70s")
         loop = asyncio.get_running_loop()
         began = loop.time()
-        answer = await client.get(wait=65)
+        response = await client.get(wait=65)
         # The gateway ended the poll, not a timeout of the proxy.
-        assert answer.status == 200, (kind, answer.body)
+        assert response.status == 200, (kind, response.body)
         assert loop.time() - began >= 64, kind
 
     await asyncio.gather(*map(hold, DEPLOYED_PROXIES))
@@ -395,9 +395,9 @@ class Checks(RawUpstream):
     async def _respond(self, reader, writer):
         while True:
             head, _ = await read_head(reader)
-            answer = await self.gateway.manage(head.split(b" ")[1].decode())
-            self.failed += answer.status != 200
-            writer.write(f"HTTP/1.1 {answer.status} -\r\nContent-Length: 0\r\n\r\n".encode())
+            response = await self.gateway.manage(head.split(b" ")[1].decode())
+            self.failed += response.status != 200
+            writer.write(f"HTTP/1.1 {response.status} -\r\nContent-Length: 0\r\n\r\n".encode())
 
 
 @each_proxy

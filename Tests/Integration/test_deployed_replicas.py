@@ -232,9 +232,9 @@ async def test_the_whole_deployment_runs(deployed, upstream):
     keyed = {"Idempotency-Key": "k"}
 
     async def is_accepted():
-        answer = await client.send("during the failover", headers=keyed)
-        assert answer.status in (200, 202) or answer.problem(503)["type"] == "/errors/store-failed"
-        return answer.status != 503
+        response = await client.send("during the failover", headers=keyed)
+        assert response.status in (200, 202) or response.problem(503)["type"] == "/errors/store-failed"
+        return response.status != 503
 
     await eventually(is_accepted, what="a message is accepted in the failover")
 

@@ -19,9 +19,9 @@ async def test_readiness_fails_first_and_requests_are_served_until_the_pause_end
     gateway.signal()
     await eventually(lambda: is_draining(gateway), what="readiness fails")
     # During the pause, the gateway serves a new connection and an open connection.
-    answer = await gateway.client().send("during the pause")
-    assert answer.status == 202
-    assert "Connection" not in answer.headers
+    response = await gateway.client().send("during the pause")
+    assert response.status == 202
+    assert "Connection" not in response.headers
     assert await upstream.has_received(1) == ["during the pause"]
     assert not poll.done()
     assert (await gateway.manage("/livez")).status == 200
@@ -207,8 +207,8 @@ async def test_the_shutdown_ends_within_the_sum_of_its_limits(raw_upstream, gate
 
 
 async def is_draining(gateway):
-    answer = await gateway.manage("/readyz")
-    return (answer.status, answer.body) == (503, b"draining\n")
+    response = await gateway.manage("/readyz")
+    return (response.status, response.body) == (503, b"draining\n")
 
 
 async def has_half_a_body(gateway):

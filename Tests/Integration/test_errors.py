@@ -21,12 +21,12 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 async def test_every_error_response_is_a_problem_document(client, name):
     method, path, status = CASES[name]
-    answer = await client.request(method, path)
-    problem = answer.problem(status)
+    response = await client.request(method, path)
+    problem = response.problem(status)
     assert problem["type"]
     assert len(problem["detail"]) > 15
     if status == 405:
-        allowed = {method.strip() for method in answer.headers["Allow"].split(",")}
+        allowed = {method.strip() for method in response.headers["Allow"].split(",")}
         assert {"GET", "POST"} <= allowed
 
 
@@ -40,16 +40,16 @@ async def test_every_error_has_its_own_request_id(client):
 
 
 async def test_head_responds_as_get_without_the_body(client):
-    answer = await client.request("HEAD", "/v1/messages?wait=0")
-    assert answer.status == 200
-    assert answer.body == b""
-    assert answer.headers["Gateway-Cursor"]
+    response = await client.request("HEAD", "/v1/messages?wait=0")
+    assert response.status == 200
+    assert response.body == b""
+    assert response.headers["Gateway-Cursor"]
 
 
 async def test_an_error_reveals_nothing_about_the_machine(client, upstream):
     await upstream.kill()
-    answer = await client.send("x", headers={"TTL": "0"})
-    text = answer.body.decode()
+    response = await client.send("x", headers={"TTL": "0"})
+    text = response.body.decode()
     assert "/root" not in text
     assert "/home" not in text
     assert str(upstream.port) not in text
@@ -80,16 +80,16 @@ PROBLEMS_OF_HTTP = {
 @pytest.mark.parametrize("name", PROBLEMS_OF_HTTP)
 async def test_an_http_error_has_its_own_problem_type(gateway, name):
     request, status, kind = PROBLEMS_OF_HTTP[name]
-    answer = await exchange(gateway.address(), request)
-    assert answer.statuses == [status]
-    problem = json.loads(answer.data.partition(b"\r\n\r\n")[2])
+    response = await exchange(gateway.address(), request)
+    assert response.statuses == [status]
+    problem = json.loads(response.data.partition(b"\r\n\r\n")[2])
     assert problem["type"].endswith(f"/errors/{kind}")
     assert problem["status"] == status
 
 
 async def test_the_default_session_has_a_name_without_a_slash(client):
-    answer = await client.request("GET", "/v1/sessions/default")
-    assert answer.json["session"] == "default"
+    response = await client.request("GET", "/v1/sessions/default")
+    assert response.json["session"] == "default"
     (await client.request("GET", "/v1/sessions/default/")).problem(404)
 
 

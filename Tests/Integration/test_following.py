@@ -24,13 +24,13 @@ class Follower:
 
     async def poll(self):
         """Polls once. The position changes only when the whole response has been read."""
-        answer = await self.request()
-        assert answer.status in (200, 304), (answer.status, answer.body[:200])
-        assert "Gateway-Gap" not in answer.headers
-        if answer.status == 200:
-            lines = [message["data"] for message in answer.json["messages"]]
+        response = await self.request()
+        assert response.status in (200, 304), (response.status, response.body[:200])
+        assert "Gateway-Gap" not in response.headers
+        if response.status == 200:
+            lines = [message["data"] for message in response.json["messages"]]
             self.received += lines
-        self.advance(answer)
+        self.advance(response)
 
     async def run(self, heard):
         """Polls until `heard()` is true. Aborts some polls while they are held."""
@@ -56,8 +56,8 @@ class LinkFollower(Follower):
     async def request(self):
         return await self._client.request("GET", self.target, headers=self._headers)
 
-    def advance(self, answer):
-        self.target = re.fullmatch(r'<(\S+)>; rel="next"', answer.headers["Link"])[1]
+    def advance(self, response):
+        self.target = re.fullmatch(r'<(\S+)>; rel="next"', response.headers["Link"])[1]
         assert "&wait=10000ms&limit=7" in self.target
 
 
@@ -70,8 +70,8 @@ class ETagEcho(Follower):
         headers = self._headers | ({"If-None-Match": self.tag} if self.tag else {})
         return await self._client.request("GET", "/v1/messages?wait=10s&limit=7", headers=headers)
 
-    def advance(self, answer):
-        self.tag = answer.headers["ETag"]
+    def advance(self, response):
+        self.tag = response.headers["ETag"]
 
 
 @pytest.mark.parametrize("kind", [LinkFollower, ETagEcho])
@@ -79,8 +79,8 @@ async def test_a_client_that_aborts_a_held_poll_misses_no_push(gateway, upstream
     follower = kind(gateway.client(), None)
     if kind is ETagEcho:
         # The first ETag comes from a HEAD request, so the follower starts at the current position.
-        answer = await gateway.client().request("HEAD", "/v1/messages")
-        follower.tag = answer.headers["ETag"]
+        response = await gateway.client().request("HEAD", "/v1/messages")
+        follower.tag = response.headers["ETag"]
     pushed = [f"push {number}" for number in range(PUSHES)]
     running = asyncio.create_task(follower.run(lambda: len(follower.received) >= PUSHES))
     sent = 0
@@ -114,10 +114,10 @@ async def test_a_single_payload_is_returned_unchanged(gateway, upstream):
     await client.collect(3, "earliest")
     target = "/v1/messages?cursor=earliest&limit=1&wait=0"
     for payload in pushed:
-        answer = await client.request("GET", target, headers={"Accept": "text/plain"})
-        assert answer.status == 200
-        assert answer.body == (payload if isinstance(payload, bytes) else payload.encode())
-        target = answer.headers["Link"].split(">")[0][1:]
+        response = await client.request("GET", target, headers={"Accept": "text/plain"})
+        assert response.status == 200
+        assert response.body == (payload if isinstance(payload, bytes) else payload.encode())
+        target = response.headers["Link"].split(">")[0][1:]
     empty = await client.request("GET", target, headers={"Accept": "text/plain"})
     assert (empty.status, empty.body) == (204, b"")
 

@@ -137,11 +137,11 @@ class Later:
         assert changed.status == 422, changed.body
 
         # The leases that the earlier program gave are still valid.
-        answer = await golden.settle(client, "workers", ack=[leases["extended"], leases["acknowledged"]])
-        assert answer.status == 200, answer.body
+        response = await golden.settle(client, "workers", ack=[leases["extended"], leases["acknowledged"]])
+        assert response.status == 200, response.body
         assert (await golden.settle(client, "workers", ack=[leases["released"]])).status == 409
-        answer = await golden.settle(client, "workers", release=[leases["leased"]])
-        assert answer.status == 200, answer.body
+        response = await golden.settle(client, "workers", release=[leases["leased"]])
+        assert response.status == 200, response.body
         again = await golden.receive(client, "workers", limit=1, wait=10)
         assert [message["deliveries"] for message in again["messages"]] == [2]
         assert again["messages"][0]["data"]["seq"] == 10

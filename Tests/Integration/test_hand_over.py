@@ -96,8 +96,8 @@ async def test_a_hundred_hand_overs_under_load_lose_nothing(start, gateway_for, 
         for number in itertools.count():
             if stopped.is_set():
                 return
-            answer = await client.send(f"post {number}")
-            if answer.status == 202:
+            response = await client.send(f"post {number}")
+            if response.status == 202:
                 posted.append(f"post {number}")
 
     working = [asyncio.create_task(read()), asyncio.create_task(post())]
@@ -313,8 +313,8 @@ async def test_the_queue_continues_when_the_old_connection_confirms_its_messages
     await eventually(lambda: received == [(True, "first"), (False, "second")], what="the queue flows again")
 
     async def is_confirmed():
-        answer = await client.request("GET", f"/v1/deliveries/{delivery['id']}")
-        return answer.json["state"] == "confirmed"
+        response = await client.request("GET", f"/v1/deliveries/{delivery['id']}")
+        return response.json["state"] == "confirmed"
 
     await eventually(is_confirmed, what="and is confirmed")
 
@@ -381,8 +381,8 @@ async def test_a_message_that_a_stalled_connection_has_begun_arrives_once(gatewa
     await client.accepted("last")
     await eventually(lambda: received[-1][1] == 4, within=30, what="and what came after it")
     assert received == [("third", size), ("third", 4)]
-    answer = await client.request("GET", f"/v1/deliveries/{delivery['id']}")
-    assert answer.json["state"] in ("written", "confirmed")
+    response = await client.request("GET", f"/v1/deliveries/{delivery['id']}")
+    assert response.json["state"] in ("written", "confirmed")
 
 
 async def test_a_connection_is_replaced_at_its_maximum_age(start, gateway_for):
@@ -505,7 +505,9 @@ async def test_a_successor_that_never_gets_ready_leaves_the_old_connection_servi
     assert session["next_attempt_in_seconds"] > 20
     assert session["history"][-1]["from"] == "replacing"
     if way == "closes":
-        await eventually(lambda: frames[-1:] == [(8, (1013).to_bytes(2, "big"))], what="its close frame is answered")
+        await eventually(
+            lambda: frames[-1:] == [(8, (1013).to_bytes(2, "big"))], what="its close frame gets a close frame"
+        )
     await client.accepted("still here")
     await eventually(lambda: "still here" in upstream.received, what="the old connection serves")
     assert upstream.closes == []
@@ -515,10 +517,10 @@ async def test_each_failure_is_reported_with_its_cause_and_url(start, gateway_fo
     """The old connection closes while its successor waits for a response. The log reports two failures."""
     upstream = await start(Upstream())
 
-    async def never_answer(reader, writer):
+    async def never_respond(reader, writer):
         await reader.read()
 
-    silent = await raw_upstream(never_answer)
+    silent = await raw_upstream(never_respond)
     config = "upstream:\n  url: {}\n  timeouts: {{opening: 2s}}\n"
     env = {"DRAWBRIDGE_UPSTREAM_RECONNECT_STRATEGY": "fixed", "DRAWBRIDGE_UPSTREAM_RECONNECT_BASE": "10m"}
     gateway = await gateway_for(None, config=config.format(upstream.url), env=env)

@@ -8,8 +8,8 @@ async def test_the_history_has_samples_from_before_its_first_reader(gateway_for,
     token = tokens.add("a", scopes="send,receive")
     gateway = await gateway_for(upstream, env={"DRAWBRIDGE_AUTHENTICATION_TOKENS": str(tokens.path)})
     await upstream.push("one", "two", "three")
-    answer = await gateway.client().request("POST", "/v1/messages", data="x", headers=bearer(token))
-    assert answer.status == 202
+    response = await gateway.client().request("POST", "/v1/messages", data="x", headers=bearer(token))
+    assert response.status == 202
 
     async def samples():
         return (await gateway.manage("/history")).json["samples"]

@@ -60,11 +60,11 @@ async def impatient(gateway_for, upstream):
 async def test_a_bad_request_gets_one_error_response(name, gateway):
     request, expected = REFUSED[name]
     # A second request follows. After a framing error, its bytes must not be read as a request.
-    answer = await exchange(gateway.address(), request, end_of_input=True)
-    assert len(answer.statuses) == 1, answer.data[:2000]
-    assert answer.statuses[0] == expected, answer.data[:2000]
-    assert b"application/problem+json" in answer.data
-    assert answer.ended
+    response = await exchange(gateway.address(), request, end_of_input=True)
+    assert len(response.statuses) == 1, response.data[:2000]
+    assert response.statuses[0] == expected, response.data[:2000]
+    assert b"application/problem+json" in response.data
+    assert response.ended
     await serves(gateway)
 
 
@@ -79,9 +79,9 @@ async def test_another_protocol_is_named_in_the_response_and_once_a_minute_in_th
 
     for name, inputs in (("a TLS handshake", [tls, tls, tls]), ("the PROXY protocol", [header, binary, header + GET])):
         for data in inputs:
-            answer = await exchange(gateway.address(), data, end_of_input=True)
-            assert answer.statuses == [400]
-            assert name.encode() in answer.data
+            response = await exchange(gateway.address(), data, end_of_input=True)
+            assert response.statuses == [400]
+            assert name.encode() in response.data
         await eventually(lambda name=name: logged(name), what="the line")
     (record,) = logged("a TLS handshake")
     assert record["level"] == "info"
@@ -92,9 +92,9 @@ async def test_another_protocol_is_named_in_the_response_and_once_a_minute_in_th
 async def test_bytes_after_a_framing_error_are_not_a_request(gateway, upstream):
     smuggled = POST + b"Content-Type: text/plain\r\nContent-Length: 8\r\n\r\nsmuggled"
     bad = POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    answer = await exchange(gateway.address(), bad + smuggled)
-    assert answer.statuses == [400]
-    assert answer.ended
+    response = await exchange(gateway.address(), bad + smuggled)
+    assert response.statuses == [400]
+    assert response.ended
     await gateway.client().accepted("honest")
     assert await upstream.has_received(1) == ["honest"]
 
@@ -104,17 +104,17 @@ async def test_pipelined_requests_get_their_responses_in_order(gateway, upstream
         POST + b"Content-Type: text/plain\r\nContent-Length: 1\r\n\r\n" + letter.encode() for letter in "abcdefghij"
     )
     last = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = await exchange(gateway.address(), posts + last)
-    assert answer.statuses == [202] * 10 + [404]
-    assert answer.ended
+    response = await exchange(gateway.address(), posts + last)
+    assert response.statuses == [202] * 10 + [404]
+    assert response.ended
     assert await upstream.has_received(10) == list("abcdefghij")
 
 
 async def test_a_body_in_chunks_is_one_message(gateway, upstream):
     chunks = b"5;ext=1\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\nChecksum: x\r\n\r\n"
     request = POST + b"Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks
-    answer = await exchange(gateway.address(), request)
-    assert answer.statuses == [202]
+    response = await exchange(gateway.address(), request)
+    assert response.statuses == [202]
     assert await upstream.has_received(1) == ["hello world"]
 
 
@@ -132,8 +132,8 @@ async def test_a_client_that_expects_100_continue_gets_it(gateway, upstream):
 async def test_the_limit_of_a_request_line_is_exact(length, status, gateway):
     line = b"GET /v1/messages?wait=0&".ljust(length - len(b" HTTP/1.1"), b"&") + b" HTTP/1.1"
     assert len(line) == length
-    answer = await exchange(gateway.address(), line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert answer.statuses == [status]
+    response = await exchange(gateway.address(), line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert response.statuses == [status]
 
 
 async def test_a_refused_body_gets_no_100_continue(gateway):
@@ -146,15 +146,15 @@ async def test_a_refused_body_gets_no_100_continue(gateway):
         (b"PATCH /v1/session HTTP/1.1\r\nHost: x\r\nContent-Length: 4097", 413),
         (GET + b"Content-Length: 5", 200),
     ]:
-        answer = await exchange(gateway.address(), request + b"\r\nExpect: 100-continue\r\n\r\n")
-        assert answer.statuses == [status]
-        assert answer.ended
+        response = await exchange(gateway.address(), request + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert response.statuses == [status]
+        assert response.ended
 
 
 async def test_an_endless_head_ends_at_its_deadline(impatient):
-    answer = await exchange(impatient.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\n")
-    assert answer.ended
-    assert answer.statuses == [408]
+    response = await exchange(impatient.address(), b"GET /v1/messages HTTP/1.1\r\nHost: x\r\n")
+    assert response.ended
+    assert response.statuses == [408]
     await serves(impatient)
 
 
@@ -168,27 +168,27 @@ async def test_a_slow_head_ends_at_the_same_deadline(impatient):
             await asyncio.sleep(0.05)
 
     trickling = asyncio.create_task(trickle())
-    answer = await asyncio.wait_for(reader.read(), 30)
+    response = await asyncio.wait_for(reader.read(), 30)
     trickling.cancel()
-    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert response.startswith(b"HTTP/1.1 408 ")
     writer.transport.abort()
     await serves(impatient)
 
 
 async def test_a_body_that_never_arrives_ends_at_its_deadline(impatient):
-    answer = await exchange(impatient.address(), POST + b"Content-Length: 1000\r\n\r\nnot all")
-    assert answer.ended
-    assert answer.statuses == [408]
+    response = await exchange(impatient.address(), POST + b"Content-Length: 1000\r\n\r\nnot all")
+    assert response.ended
+    assert response.statuses == [408]
     await serves(impatient)
 
 
 async def test_an_idle_connection_is_closed_at_its_deadline_without_a_response(impatient):
-    answer = await exchange(impatient.address(), b"")
-    assert answer.ended
-    assert answer.data == b""
-    answer = await exchange(impatient.address(), GET + b"\r\n")
-    assert answer.ended
-    assert answer.statuses == [200]
+    response = await exchange(impatient.address(), b"")
+    assert response.ended
+    assert response.data == b""
+    response = await exchange(impatient.address(), GET + b"\r\n")
+    assert response.ended
+    assert response.statuses == [200]
 
 
 async def test_a_held_poll_is_not_an_idle_connection(impatient, upstream):

@@ -242,9 +242,9 @@ async def test_an_upstream_that_stops_reading_fills_only_the_queue(raw_upstream,
     before = gateway.memory()
     refused = None
     for _ in range(400):
-        answer = await client.send(bytes(256 * 1024))
-        if answer.status == 503:
-            refused = answer
+        response = await client.send(bytes(256 * 1024))
+        if response.status == 503:
+            refused = response
             break
     assert refused, "a hundred megabytes were accepted for an upstream that reads nothing"
     assert refused.problem(503)["type"].endswith("queue-full")

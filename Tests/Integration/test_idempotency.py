@@ -21,15 +21,15 @@ async def test_fifty_concurrent_requests_with_one_key_send_one_message(gateway_f
     async def send(client):
         # A request that arrives while the same request is being accepted gets 409, and is repeated as the problem says.
         while True:
-            answer = await _keyed(client, b"once", "one")
-            if answer.status != 409:
-                return answer
-            assert answer.problem(409)["retryable"] is True
+            response = await _keyed(client, b"once", "one")
+            if response.status != 409:
+                return response
+            assert response.problem(409)["retryable"] is True
 
-    answers = await asyncio.gather(*(send(client) for client in clients))
-    assert {answer.status for answer in answers} <= {200, 202}
-    assert len({answer.json["id"] for answer in answers}) == 1
-    assert sum("Idempotency-Replayed" not in answer.headers for answer in answers) == 1
+    responses = await asyncio.gather(*(send(client) for client in clients))
+    assert {response.status for response in responses} <= {200, 202}
+    assert len({response.json["id"] for response in responses}) == 1
+    assert sum("Idempotency-Replayed" not in response.headers for response in responses) == 1
     await clients[0].accepted("after")
     assert await upstream.has_received(2) == ["once", "after"]
 
@@ -48,8 +48,8 @@ async def test_a_keyed_batch_whose_last_line_is_refused_sends_none(gateway_for, 
     assert "upstream.queue.messages" in too_large.problem(413)["detail"]
     (await _keyed(client, b"1\n\xff\n", "batch", LINES)).problem(400)
     assert (await client.session())["queue"]["messages"] == 1
-    answer = await _keyed(client, b"1\n2\n", "batch", LINES)
-    assert answer.status == 202
+    response = await _keyed(client, b"1\n2\n", "batch", LINES)
+    assert response.status == 202
     await upstream.start()
     assert await upstream.has_received(3) == ["0", "1", "2"]
 

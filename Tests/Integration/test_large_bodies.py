@@ -32,18 +32,18 @@ async def test_a_large_text_arrives_once_under_its_key(is_packed, client, upstre
         # These bytes compress less well than `TEXT`.
         text = "".join(os.urandom(96).hex() for _ in range(4_000))
         body = gzip.compress(text.encode())
-    answers = [await client.send(body, type="text/plain", headers=headers) for _ in range(2)]
-    assert answers[0].status == 202
-    assert answers[1].headers["Idempotency-Replayed"] == "true"
-    assert answers[0].json["id"] == answers[1].json["id"]
+    responses = [await client.send(body, type="text/plain", headers=headers) for _ in range(2)]
+    assert responses[0].status == 202
+    assert responses[1].headers["Idempotency-Replayed"] == "true"
+    assert responses[0].json["id"] == responses[1].json["id"]
     await client.accepted("marker")
     assert await upstream.has_received(2) == [text if is_packed else TEXT, "marker"]
 
 
 async def test_a_large_batch_arrives_in_order(client, upstream):
     lines = [f"{number} " + "x" * 2_000 for number in range(1_000)]
-    answer = await client.send("\n".join(lines), type="application/x-ndjson")
-    assert answer.status == 202, answer
+    response = await client.send("\n".join(lines), type="application/x-ndjson")
+    assert response.status == 202, response
     assert await upstream.has_received(1_000) == lines
 
 
@@ -61,12 +61,12 @@ async def test_a_large_call_is_sent_with_an_id_of_the_gateway(client, upstream):
 async def test_an_invalid_large_body_is_refused_like_a_small_body(client):
     for size in (1_000, 1_000_000):
         headers = {**JSON, "X-Request-Id": f"id-{size}"}
-        answer = await client.request("POST", "/v1/call", data=b'{"id":1,"p":[' + b"0," * size, headers=headers)
-        assert answer.problem(422)["type"] == "/errors/invalid-document"
-        assert answer.problem(422)["request_id"] == f"id-{size}"
-        assert f"at byte {2 * size + 13}" in answer.problem(422)["detail"]
-        answer = await client.send(b"a\n" * size + b"\xff\n", type="application/x-ndjson")
-        assert f"line {size + 1} of the batch" in answer.problem(400)["detail"]
+        response = await client.request("POST", "/v1/call", data=b'{"id":1,"p":[' + b"0," * size, headers=headers)
+        assert response.problem(422)["type"] == "/errors/invalid-document"
+        assert response.problem(422)["request_id"] == f"id-{size}"
+        assert f"at byte {2 * size + 13}" in response.problem(422)["detail"]
+        response = await client.send(b"a\n" * size + b"\xff\n", type="application/x-ndjson")
+        assert f"line {size + 1} of the batch" in response.problem(400)["detail"]
 
 
 async def test_many_large_bodies_at_once_are_all_served(client, upstream):

@@ -186,8 +186,8 @@ async def test_a_response_above_a_limit_names_the_setting(name, gateway_for, ups
     for _ in range(case.before):
         await gateway.client().accepted("x" * 600)
     if case.ok:
-        answer = await exchange(gateway.address(), case.ok)
-        assert answer.statuses[0] not in (case.status, 408), answer.data
+        response = await exchange(gateway.address(), case.ok)
+        assert response.statuses[0] not in (case.status, 408), response.data
     if case.occupied:
         _, writer = await asyncio.open_connection(*gateway.address())
         writer.write(case.occupied)
@@ -196,9 +196,9 @@ async def test_a_response_above_a_limit_names_the_setting(name, gateway_for, ups
             return (await gateway.metrics())["drawbridge_http_body_bytes"] >= 40_000
 
         await eventually(is_counted, what="a part of a body is held")
-    answer = await abuse(gateway.address(), case.data, drip=case.drip)
-    assert answer.statuses == [case.status], answer.data
-    head, _, body = answer.data.partition(b"\r\n\r\n")
+    response = await abuse(gateway.address(), case.data, drip=case.drip)
+    assert response.statuses == [case.status], response.data
+    head, _, body = response.data.partition(b"\r\n\r\n")
     problem = json.loads(body)
     assert problem["type"].endswith(case.type)
     assert problem["status"] == case.status
@@ -212,9 +212,9 @@ async def test_a_response_above_a_limit_names_the_setting(name, gateway_for, ups
 async def test_a_refused_message_of_a_batch_names_the_setting(gateway_for, upstream):
     await upstream.kill()
     gateway = await gateway_for(upstream, ready=False, env=environment({"upstream.queue.messages": 2}))
-    answer = await gateway.client().send("a\nb\nc\nd\n", type="application/x-ndjson")
-    assert answer.status == 207
-    first, second, refused, like_it = answer.json["results"]
+    response = await gateway.client().send("a\nb\nc\nd\n", type="application/x-ndjson")
+    assert response.status == 207
+    first, second, refused, like_it = response.json["results"]
     assert first["state"] == second["state"] == "queued"
     assert "upstream.queue.messages" in refused.pop("detail")
     assert refused == like_it == {"status": 503, "type": "/errors/queue-full"}
@@ -246,8 +246,8 @@ async def test_a_parameter_above_its_maximum_is_lowered_to_it(setting, gateway_f
     await client.collect(3, "earliest")
     if setting == "delivery.maximum_wait":
         # Without the limit, the gateway would hold the poll for longer than the client waits.
-        answer = await asyncio.wait_for(client.request("GET", f"/v1/messages?{parameter}"), 30)
-        assert answer.json["messages"] == []
+        response = await asyncio.wait_for(client.request("GET", f"/v1/messages?{parameter}"), 30)
+        assert response.json["messages"] == []
         return
     batch = (await client.request("GET", f"/v1/messages?cursor=earliest&{parameter}")).json
     assert len(batch["messages"]) == (2 if setting == "delivery.maximum_limit" else 1)
@@ -256,7 +256,7 @@ async def test_a_parameter_above_its_maximum_is_lowered_to_it(setting, gateway_f
 
 async def test_the_last_response_of_a_connection_says_that_it_closes(gateway_for, upstream):
     gateway = await gateway_for(upstream, env=environment({"http.requests_per_connection": 2}))
-    answer = await exchange(gateway.address(), (GET + b"\r\n") * 3)
-    assert answer.statuses == [200, 200]
-    assert answer.ended
-    assert answer.data.count(b"Connection: close\r\n") == 1
+    response = await exchange(gateway.address(), (GET + b"\r\n") * 3)
+    assert response.statuses == [200, 200]
+    assert response.ended
+    assert response.data.count(b"Connection: close\r\n") == 1

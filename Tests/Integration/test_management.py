@@ -38,8 +38,8 @@ async def test_metrics_count_requests_messages_and_connections(gateway, upstream
 
 
 async def test_the_content_type_of_metrics_is_what_scrapers_expect(gateway):
-    answer = await gateway.manage("/metrics")
-    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    response = await gateway.manage("/metrics")
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
 
 
 async def test_the_management_paths_are_not_on_the_public_listener(gateway):

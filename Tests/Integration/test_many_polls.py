@@ -24,7 +24,7 @@ async def test_one_push_ends_ten_thousand_held_polls(upstream, gateway, measured
     descriptors = gateway.descriptors()
     # A first round uses the process once, so that memory that it keeps forever is not counted for the polls.
     warm = await hold(gateway.address(), 200, f"/v1/messages?cursor={cursor}&wait=0")
-    await asyncio.gather(*(poll.answer for poll in warm))
+    await asyncio.gather(*(poll.response for poll in warm))
     for poll in warm:
         poll.transport.abort()
     before = gateway.memory()
@@ -36,17 +36,17 @@ async def test_one_push_ends_ten_thousand_held_polls(upstream, gateway, measured
         gc.disable()
         started = time.monotonic()
         await upstream.push("to everybody")
-        await asyncio.gather(*(poll.answer for poll in polls))
+        await asyncio.gather(*(poll.response for poll in polls))
         took = time.monotonic() - started
         gc.enable()
 
         bodies = {poll.body for poll in polls}
         assert len(bodies) == 1
-        answer = json.loads(bodies.pop())
-        assert [message["data"] for message in answer["messages"]] == ["to everybody"]
+        response = json.loads(bodies.pop())
+        assert [message["data"] for message in response["messages"]] == ["to everybody"]
         assert await waiting(gateway, 0)
         measured(
-            f"{(held - before) / COUNT:.0f} bytes of user memory a held poll, the last answered after {took:.2f} s"
+            f"{(held - before) / COUNT:.0f} bytes of user memory a held poll, the last response after {took:.2f} s"
         )
     finally:
         for poll in polls:
@@ -71,11 +71,11 @@ async def test_new_polls_are_held_while_earlier_polls_still_get_responses(upstre
         await asyncio.gather(*again)
         await eventually(lambda: waiting(gateway, 2000), what="2000 polls are held again")
         assert (await gateway.metrics())["drawbridge_polls_answered_total"] == answered + 2000
-        assert not any(poll.answer.done() for poll in polls)
+        assert not any(poll.response.done() for poll in polls)
     finally:
         for poll in polls:
             poll.transport.abort()
-        await asyncio.gather(*(poll.answer for poll in polls), return_exceptions=True)
+        await asyncio.gather(*(poll.response for poll in polls), return_exceptions=True)
 
 
 @pytest.mark.load
@@ -92,21 +92,21 @@ async def test_a_push_ends_only_the_poll_whose_filter_matches(upstream, gateway_
         for count, index in enumerate(chosen, 1):
             # The first three pushes match no poll.
             await upstream.push('{"topic":"other"}', "no topic", b"binary", f'{{"topic":"topic-{index}"}}')
-            body = (await polls[index].answer).partition(b"\r\n\r\n")[2]
+            body = (await polls[index].response).partition(b"\r\n\r\n")[2]
             assert [message["topic"] for message in json.loads(body)["messages"]] == [f"topic-{index}"]
             # Other clients are served between the slices of a fan-out.
             assert (await client.poll(last=1, wait=0)).messages[0]["topic"] == f"topic-{index}"
             await eventually(lambda count=count: waiting(gateway, 2000 - count), what="the others are held")
-        assert [index for index, poll in enumerate(polls) if poll.answer.done()] == list(chosen)
+        assert [index for index, poll in enumerate(polls) if poll.response.done()] == list(chosen)
         # A burst wakes each poll that matches one of its messages.
         others = [index for index in range(2000) if index not in chosen]
         await upstream.push(*(f'{{"topic":"topic-{index}"}}' for index in others[:300]))
-        await asyncio.gather(*(polls[index].answer for index in others[:300]))
+        await asyncio.gather(*(polls[index].response for index in others[:300]))
         await eventually(lambda: waiting(gateway, len(others) - 300), what="all others are still held")
     finally:
         for poll in polls:
             poll.transport.abort()
-        await asyncio.gather(*(poll.answer for poll in polls), return_exceptions=True)
+        await asyncio.gather(*(poll.response for poll in polls), return_exceptions=True)
 
 
 @pytest.mark.load
@@ -120,7 +120,7 @@ async def test_polls_that_are_aborted_while_held_leave_no_state(upstream, gatewa
         for poll in polls:
             poll.transport.abort()
         await eventually(lambda: waiting(gateway, 0), what="they are noticed to be gone")
-        await asyncio.gather(*(poll.answer for poll in polls), return_exceptions=True)
+        await asyncio.gather(*(poll.response for poll in polls), return_exceptions=True)
     await eventually(lambda: gateway.descriptors() <= descriptors + 2, what="every descriptor is given back")
     await upstream.push("still here")
     assert (await client.collect(1, cursor))[0] == ["still here"]

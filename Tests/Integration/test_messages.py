@@ -154,9 +154,9 @@ async def test_a_message_over_the_limit_is_refused_whole(client, upstream):
 
 
 async def test_the_response_to_a_post_has_the_id_of_the_message(client):
-    answer = await client.send("hello")
-    assert answer.status == 202
-    told = answer.json
+    response = await client.send("hello")
+    assert response.status == 202
+    told = response.json
     assert told["id"]
     assert told["state"]
     assert told["session"]
@@ -167,6 +167,6 @@ async def test_the_response_to_a_post_has_the_id_of_the_message(client):
 @pytest.mark.parametrize("topic", [b"\xe9", b"", b"x" * 129, b"a\tb"])
 async def test_a_topic_is_printable_ascii(gateway, topic):
     request = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTopic: " + topic + b"\r\n\r\na"
-    answer = await exchange(gateway.address(), request, end_of_input=True)
-    assert answer.statuses == [400]
-    assert b"Topic" in answer.data
+    response = await exchange(gateway.address(), request, end_of_input=True)
+    assert response.statuses == [400]
+    assert b"Topic" in response.data

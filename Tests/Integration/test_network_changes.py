@@ -177,7 +177,7 @@ async def test_a_ready_connection_is_checked_and_kept(cable, upstream, gateway_b
         session = await client.session()
         return session if session["round_trip_seconds"] is not None else None
 
-    session = await eventually(probed, what="a ping is answered")
+    session = await eventually(probed, what="a ping gets its pong")
     assert session["state"] == "ready"
     assert session["generation"] == 1
     assert upstream.connected == 1
@@ -203,8 +203,8 @@ async def test_an_upstream_that_disappears_without_fin_causes_a_reconnect(cable,
     gateway = await gateway_behind(upstream, heartbeat, patient, brief)
     client = gateway.client()
     # All bytes are confirmed before the cut. Unconfirmed bytes could also show the loss.
-    answer = await client.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"before")
-    assert answer.json["state"] == "confirmed"
+    response = await client.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"before")
+    assert response.json["state"] == "confirmed"
     cable.cut(upstream.port)
     session = await eventually(lambda: lost(client), what="the silence is noticed")
     causes_of_loss = [entry["cause"] for entry in session["history"] if entry["from"] in ("ready", "suspect")]

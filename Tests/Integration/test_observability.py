@@ -288,8 +288,8 @@ async def test_a_call_takes_as_long_as_the_upstream_needs(start, gateway_for):
     upstream = await start(Replier())
     gateway = await gateway_for(upstream, env=CALLS)
     calls = await Histogram(gateway, "drawbridge_call_seconds").begin()
-    answer = await gateway.client().request("POST", "/v1/call", data='{"id":1,"params":0.3}', headers=JSON)
-    assert answer.status == 200
+    response = await gateway.client().request("POST", "/v1/call", data='{"id":1,"params":0.3}', headers=JSON)
+    assert response.status == 200
     assert 0.3 <= await calls.counts(1) < 10
 
 

@@ -83,7 +83,7 @@ FINE = {
             ' server_max_window_bits="9"; client_max_window_bits=10'
         ]
     },
-    "an interim answer first": {"before": b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"},
+    "an interim response first": {"before": b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"},
     "fields that mean nothing here": {"fields": ["Server: x", "Date: now", "X-Frame-Options: DENY"]},
 }
 
@@ -207,7 +207,7 @@ NOT_HTTP = {
     "a NUL": (b"HTTP/1.1 101 X\r\nA: \0\r\n\r\n", "byte 0 is not allowed"),
     "a head of 40 KiB": (b"HTTP/1.1 101 X\r\nA: " + b"x" * 40_000 + b"\r\n\r\n", "larger than 32768 bytes"),
     "101 fields": (b"HTTP/1.1 101 X\r\n" + b"A: b\r\n" * 101 + b"\r\n", "more than 100 header fields"),
-    "interim answers without end": (b"HTTP/1.1 102 Processing\r\n\r\n" * 50, "more than 8 interim responses"),
+    "endless interim responses": (b"HTTP/1.1 102 Processing\r\n\r\n" * 50, "more than 8 interim responses"),
 }
 
 
@@ -270,10 +270,10 @@ async def test_a_slow_head_ends_the_attempt_at_the_timeout(raw_upstream, gateway
     ("key", "limits"), [("upgrade", "{upgrade: 300ms}"), ("opening", "{upgrade: 1m, opening: 300ms}")]
 )
 async def test_the_error_names_the_timeout_that_passed(key, limits, raw_upstream, gateway_for):
-    async def never_answer(reader, writer):
+    async def never_respond(reader, writer):
         await reader.read()
 
-    upstream = await raw_upstream(never_answer)
+    upstream = await raw_upstream(never_respond)
     config = f"upstream:\n  url: {upstream.url}\n  timeouts: {limits}\n"
     session = await told_session(await gateway_for(None, config=config, ready=False))
     assert session["last_failure"] == (

@@ -82,9 +82,9 @@ async def test_a_half_closed_client_gets_its_response(behind, upstream, gateway)
 
 async def test_a_half_closed_http_1_0_client_gets_its_response_at_once(gateway):
     request = b"GET /v1/messages?wait=50 HTTP/1.0\r\nHost: localhost\r\n\r\n"
-    answer = await exchange(gateway.address(), request, end_of_input=True)
-    assert answer.statuses == [200]
-    assert b'"messages":[]' in answer.data
+    response = await exchange(gateway.address(), request, end_of_input=True)
+    assert response.statuses == [200]
+    assert b'"messages":[]' in response.data
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
@@ -258,10 +258,10 @@ async def test_equal_polls_get_one_rendered_response_and_others_do_not(upstream,
     assert (await client.request("HEAD", f"/v1/messages?cursor={cursor}&wait=0")).body == b""
     for version, field in (("1.1", "Connection: close\r\n"), ("1.0", "")):
         request = f"GET /v1/messages?cursor={cursor}&wait=0 HTTP/{version}\r\nHost: x\r\n{field}\r\n"
-        answer = await exchange(gateway.address(), request.encode())
-        assert answer.ended
-        assert b"Connection: close\r\n" in answer.data
-        assert answer.data.endswith(shared[0])
+        response = await exchange(gateway.address(), request.encode())
+        assert response.ended
+        assert b"Connection: close\r\n" in response.data
+        assert response.data.endswith(shared[0])
 
     # The response contains new pushes, although the request is the same.
     end = (await client.poll(cursor=cursor, wait=0)).cursor

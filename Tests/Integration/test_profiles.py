@@ -91,8 +91,8 @@ async def test_a_socketio_server_is_bridged(start):
     server = await start(SocketIOServer(4))
     gateway = await start(Gateway("--config", PROFILES / "socketio.yaml", "--upstream", server.url))
     await gateway.ready()
-    answer = await gateway.client().request("POST", "/v1/messages", params={"event": "echo"}, data="hello")
-    assert answer.status == 202
+    response = await gateway.client().request("POST", "/v1/messages", params={"event": "echo"}, data="hello")
+    assert response.status == 202
     assert await poll(gateway) == [["hello"]]
 
 
@@ -104,11 +104,11 @@ async def test_a_json_rpc_server_is_bridged(profile):
         while True:
             call = json.loads(await conversation.hear())
             if call["method"] == "add":
-                answer = {"jsonrpc": "2.0", "id": call["id"], "result": sum(call["params"])}
+                response = {"jsonrpc": "2.0", "id": call["id"], "result": sum(call["params"])}
             else:
                 error = {"code": -32601, "message": "Method not found"}
-                answer = {"jsonrpc": "2.0", "id": call["id"], "error": error}
-            await conversation.say(json.dumps(answer))
+                response = {"jsonrpc": "2.0", "id": call["id"], "error": error}
+            await conversation.say(json.dumps(response))
 
     quick = {"DRAWBRIDGE_UPSTREAM_HEARTBEAT_CLIENT_INTERVAL": "50ms"}
     gateway, upstream = await profile("json-rpc", converse, settings=quick)
@@ -153,8 +153,8 @@ async def test_home_assistant_is_bridged(profile):
     gateway, upstream = await profile("home-assistant", HomeAssistant(SECRETS["HASS_TOKEN"]))
     for number in (1, 2):
         await post(gateway, {"id": number, "type": "subscribe_events", "event_type": "state_changed"})
-    answers = await poll(gateway, 2)
-    assert [(answer["id"], answer["success"]) for answer in answers] == [(1, True), (2, True)]
+    responses = await poll(gateway, 2)
+    assert [(response["id"], response["success"]) for response in responses] == [(1, True), (2, True)]
     # After a restart, Home Assistant gets the token and the subscriptions again.
     upstream.reset_connections()
     await upstream.has_conversations(2)
@@ -281,8 +281,8 @@ async def test_huobi_is_bridged(profile):
             if "pong" in message:
                 assert message == {"pong": unanswered.pop(0)}
             elif "sub" in message:
-                answer = {"id": message["id"], "status": "ok", "subbed": message["sub"], "ts": 1}
-                await conversation.say(packed(answer), packed({"ch": message["sub"], "tick": {"close": 7.5}}))
+                response = {"id": message["id"], "status": "ok", "subbed": message["sub"], "ts": 1}
+                await conversation.say(packed(response), packed({"ch": message["sub"], "tick": {"close": 7.5}}))
             ping = next(pings)
             if ping < 1492420473027 + 20:
                 unanswered.append(ping)

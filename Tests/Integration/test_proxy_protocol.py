@@ -192,14 +192,14 @@ async def test_connections_without_their_headers_are_not_counted_by_the_proxy(pr
         writer.close()
     # Connections whose header contains no client count for the proxy.
     unknown = [await asyncio.open_connection(*gateway.address()) for _ in range(3)]
-    answers = []
+    responses = []
     for reader, writer in unknown:
         writer.write(b"PROXY UNKNOWN\r\n" + REQUEST.replace(b"close", b"keep-alive"))
         try:
-            answers.append(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20))
+            responses.append(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20))
         except (OSError, EOFError):
-            answers.append(b"")
-    assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200", b"HTTP/1.1 200", b""]
+            responses.append(b"")
+    assert [response[:12] for response in responses] == [b"HTTP/1.1 200", b"HTTP/1.1 200", b""]
     for _, writer in unknown:
         writer.close()
 

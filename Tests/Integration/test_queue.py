@@ -22,9 +22,9 @@ async def _is_down(client):
 
 
 async def _state(client, told):
-    answer = await client.request("GET", f"/v1/deliveries/{told['id']}")
-    assert answer.status == 200, answer.body
-    return answer.json["state"]
+    response = await client.request("GET", f"/v1/deliveries/{told['id']}")
+    assert response.status == 200, response.body
+    return response.json["state"]
 
 
 async def _becomes(client, told, state):
@@ -126,9 +126,9 @@ async def test_the_response_says_how_long_a_message_waits(gateway_for, upstream)
     assert batch.status == 207
     assert 500 < batch.json["results"][0]["next_attempt_in_seconds"] <= 600
     for headers in ({}, {"TTL": "0"}):
-        answer = await client.send("refused", headers=headers)
-        answer.problem(503)
-        assert 500 < int(answer.headers["Retry-After"]) <= 600
+        response = await client.send("refused", headers=headers)
+        response.problem(503)
+        assert 500 < int(response.headers["Retry-After"]) <= 600
     await upstream.start()
     await client.request("PATCH", "/v1/session", data='{"desired":"up"}', headers={"Content-Type": "application/json"})
     await gateway.ready()
@@ -198,8 +198,8 @@ async def test_a_message_that_the_kernel_does_not_take_in_time_is_not_sent(start
 
     async def expires():
         lines = [common + os.urandom(4_000).hex() + common for _ in range(40)]
-        answer = await client.send("\n".join(lines), type="application/x-ndjson", headers={"TTL": "1"})
-        told = answer.json["results"]
+        response = await client.send("\n".join(lines), type="application/x-ndjson", headers={"TTL": "1"})
+        told = response.json["results"]
         posted.update(zip((each["id"] for each in told), lines, strict=True))
 
         async def states():
@@ -238,9 +238,9 @@ async def test_ttl_zero_is_refused_when_the_rate_is_exhausted(gateway_for, upstr
     env = {"DRAWBRIDGE_UPSTREAM_QUEUE_RATE": "1", "DRAWBRIDGE_UPSTREAM_QUEUE_RATE_INTERVAL": "1h"}
     client = (await gateway_for(upstream, env=env)).client()
     await client.accepted("first", headers={"TTL": "0"})
-    answer = await client.send("second", headers={"TTL": "0"})
-    assert "upstream.queue.rate" in answer.problem(503)["detail"]
-    assert 3500 < int(answer.headers["Retry-After"]) <= 3600
+    response = await client.send("second", headers={"TTL": "0"})
+    assert "upstream.queue.rate" in response.problem(503)["detail"]
+    assert 3500 < int(response.headers["Retry-After"]) <= 3600
 
 
 async def test_without_confirmations_written_is_final(gateway_for, upstream):

@@ -69,8 +69,8 @@ async def test_ten_thousand_principals_have_exact_limits_in_limited_memory(gatew
         return zip(numbers, await statuses(gateway, "127.0.0.1", b"".join(polls)), strict=True)
 
     admitted = collections.Counter()
-    for answers in await asyncio.gather(*(use(connection) for connection in range(connections))):
-        admitted.update(number for number, status in answers if status == 200)
+    for responses in await asyncio.gather(*(use(connection) for connection in range(connections))):
+        admitted.update(number for number, status in responses if status == 200)
     assert set(admitted.values()) == {1}
     assert len(admitted) == PRINCIPALS
     metrics = await gateway.metrics()
@@ -89,8 +89,8 @@ async def test_a_thousand_addresses_have_exact_limits(gateway_for, upstream):
         async with room:
             return await statuses(gateway, address(number), POLL + LAST_POLL)
 
-    for answers in await asyncio.gather(*(use(number) for number in range(ADDRESSES))):
-        assert answers == [200, 429]
+    for responses in await asyncio.gather(*(use(number) for number in range(ADDRESSES))):
+        assert responses == [200, 429]
     # The gateway has forgotten no address.
     for number in (0, 1, ADDRESSES // 2, ADDRESSES - 1):
         assert await statuses(gateway, address(number), LAST_POLL) == [429]
@@ -164,18 +164,18 @@ async def test_held_requests_stop_counting_however_they_end(gateway_for, upstrea
         await eventually(lambda: held(most // 2, most // 2), what=f"{most} requests are held in round {round}")
         assert await refused()
         for request in polls + streams:
-            request.answer.cancel()
+            request.response.cancel()
             reset_transport(request.transport)
         await eventually(lambda: held(0, 0), what="the requests have ended")
     polls = await hold(gateway.address(), most, "/v1/messages?wait=55")
     await eventually(lambda: held(most, 0), what="all are held again")
     await upstream.push("to everybody")
-    await asyncio.gather(*(poll.answer for poll in polls))
+    await asyncio.gather(*(poll.response for poll in polls))
     # Some held polls end with a response, and the last polls end with the shutdown.
     last = await hold(gateway.address(), most, "/v1/messages?wait=55")
     await eventually(lambda: held(most, 0), what="all are held again after their responses")
     gateway.signal()
-    await asyncio.gather(*(poll.answer for poll in last))
+    await asyncio.gather(*(poll.response for poll in last))
     assert await gateway.exit_status() == 0
     for poll in polls:
         poll.transport.abort()

@@ -268,6 +268,6 @@ async def test_the_readme_protects_the_gateway_in_three_lines(gateway_for, upstr
         upstream, "--listen", serve.split()[-1].replace("8080", "0"), env={name: str(tmp_path / value)}
     )
     port = gateway.address()[1]
-    answer = json.loads(await shell(send.replace("curl ", "curl -s ").replace(":8080", f":{port}")))
-    assert answer["state"] == "queued"
+    response = json.loads(await shell(send.replace("curl ", "curl -s ").replace(":8080", f":{port}")))
+    assert response["state"] == "queued"
     assert await upstream.has_received(1) == ["hello"]

@@ -84,14 +84,14 @@ class Posts:
             number += 1
             started = time.monotonic()
             self.sent.add(label)
-            answer = await self._client.send(label)
-            if answer.status == 202:
+            response = await self._client.send(label)
+            if response.status == 202:
                 self.accepted[label] = started
-            elif answer.status == 503:
-                answer.problem(503)
-                self.refused.append(answer.headers.get("Retry-After"))
+            elif response.status == 503:
+                response.problem(503)
+                self.refused.append(response.headers.get("Retry-After"))
             else:
-                self.other.append((answer.status, answer.body[:200]))
+                self.other.append((response.status, response.body[:200]))
 
 
 async def test_posts_made_while_the_upstream_is_away_arrive_in_order(upstream, gateway, client):
@@ -131,11 +131,11 @@ async def test_ttl_zero_needs_a_ready_session(upstream, gateway, client):
     assert await upstream.has_received(1) == ["now"]
     await upstream.kill()
     await eventually(lambda: is_down(client), what="the gateway notices")
-    answer = await client.send("never", headers={"TTL": "0"})
-    problem = answer.problem(503)
+    response = await client.send("never", headers={"TTL": "0"})
+    problem = response.problem(503)
     assert problem["type"].endswith("upstream-down")
     assert problem["retryable"] is True
-    assert int(answer.headers["Retry-After"]) >= 1
+    assert int(response.headers["Retry-After"]) >= 1
 
 
 @pytest.mark.parametrize("ttl", ["soon", "-1", "1.5", ""])
@@ -146,14 +146,14 @@ async def test_an_invalid_ttl_is_refused(client, ttl):
 async def test_a_full_queue_refuses_messages_with_retry_after(upstream, gateway, client):
     await upstream.kill()
     await eventually(lambda: is_down(client), what="the gateway notices")
-    answers = [await client.send(f"message {i}") for i in range(1100)]
-    accepted = [answer for answer in answers if answer.status == 202]
+    responses = [await client.send(f"message {i}") for i in range(1100)]
+    accepted = [response for response in responses if response.status == 202]
     assert len(accepted) == 1024
-    for answer in answers[1024:]:
-        problem = answer.problem(503)
+    for response in responses[1024:]:
+        problem = response.problem(503)
         assert problem["type"].endswith("queue-full")
         assert problem["retryable"] is True
-        assert int(answer.headers["Retry-After"]) >= 1
+        assert int(response.headers["Retry-After"]) >= 1
     await upstream.start()
     assert await upstream.has_received(1024) == [f"message {i}" for i in range(1024)]
 

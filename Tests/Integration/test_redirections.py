@@ -10,11 +10,11 @@ from harness.waiting import eventually
 
 
 class Redirecting(RawUpstream):
-    """Responds to each request with `answer(path)`: a Location, or None for an upgrade. Records the requests."""
+    """Responds to each request with `response(path)`: a Location, or None for an upgrade. Records the requests."""
 
-    def __init__(self, answer, *, status="302 Found", certificate=None):
+    def __init__(self, response, *, status="302 Found", certificate=None):
         super().__init__(self._converse)
-        self._answer = answer
+        self._response = response
         self._status = status
         self._certificate = certificate
         self.heads = []
@@ -30,7 +30,7 @@ class Redirecting(RawUpstream):
     async def _converse(self, reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
         self.heads.append(head.decode())
-        location = self._answer(self.paths[-1])
+        location = self._response(self.paths[-1])
         if location is None:
             await upgrade(_Again(head), writer)
             while await reader.read(65536):

@@ -221,8 +221,8 @@ async def test_fewer_pushes_are_kept_without_a_restart(start, tmp_path, upstream
     _, cursor = await client.collect(10, "earliest")
     gateway.rewrite(gateway.base + "delivery: {messages: 3}\n")
     await reloaded(gateway, 1)
-    answer = await client.get(cursor="earliest", wait=0)
-    assert [message["data"] for message in answer.json["messages"]] == ["push 7", "push 8", "push 9"]
+    response = await client.get(cursor="earliest", wait=0)
+    assert [message["data"] for message in response.json["messages"]] == ["push 7", "push 8", "push 9"]
     gateway.rewrite(gateway.base)
     await reloaded(gateway, 2)
     await upstream.push("another")

@@ -45,8 +45,8 @@ async def test_messages_are_confirmed_only_while_pings_are_on(start, gateway_for
         query = f"until={until}" + ("" if is_plain else "&event=note")
         return await client.request("POST", f"/v1/messages?{query}", data="x")
 
-    async def state(answer):
-        return (await client.request("GET", answer.headers["Location"])).json["state"]
+    async def state(response):
+        return (await client.request("GET", response.headers["Location"])).json["state"]
 
     async def reload(ping, connection):
         """Reloads, and returns when the connection with this number has got a message."""

@@ -29,9 +29,9 @@ async def final(client, id):
     """The state of a delivery, as soon as it is final."""
 
     async def state():
-        answer = await client.request("GET", f"/v1/deliveries/{id}")
-        assert answer.status == 200, answer.body
-        return answer.json["state"] if answer.json["state"] in FINAL else None
+        response = await client.request("GET", f"/v1/deliveries/{id}")
+        assert response.status == 200, response.body
+        return response.json["state"] if response.json["state"] in FINAL else None
 
     return await eventually(state, what=f"{id} has a final state")
 
@@ -97,9 +97,9 @@ async def test_pushes_are_divided_among_workers_of_all_gateways(replicas_for, re
     seen = []
     while len(seen) < len(pushed):
         for client in (second, third, first):
-            answer = await client.request("POST", "/v1/consumers/w/receive?limit=4&wait=100ms")
-            assert answer.status == 200, answer.body
-            leases = {message["lease"]: message["data"]["n"] for message in answer.json["messages"]}
+            response = await client.request("POST", "/v1/consumers/w/receive?limit=4&wait=100ms")
+            assert response.status == 200, response.body
+            leases = {message["lease"]: message["data"]["n"] for message in response.json["messages"]}
             seen += leases.values()
             if leases:
                 settled = await third.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
@@ -134,10 +134,10 @@ async def test_a_call_through_each_gateway_gets_its_own_reply(replicas_for, reco
 
     async def call(member, number):
         body = {"jsonrpc": "2.0", "id": number, "method": "double", "params": [number]}
-        answer = await member.client().request("POST", "/v1/call", json=body)
-        assert answer.status == 200, answer.body
-        assert answer.json["id"] == number
-        return answer.json["result"]
+        response = await member.client().request("POST", "/v1/call", json=body)
+        assert response.status == 200, response.body
+        assert response.json["id"] == number
+        return response.json["result"]
 
     results = await asyncio.gather(*(call(member, number) for number in range(20) for member in replicas))
     assert results == [2 * number for number in range(20) for _ in replicas]
@@ -158,11 +158,11 @@ class Posting:
         while True:
             number += 1
             client = self._clients[number % len(self._clients)]
-            answer = await client.send(f"{self._name}{number}")
-            if answer.status == 202:
-                self.accepted[f"{self._name}{number}"] = answer.json["id"]
+            response = await client.send(f"{self._name}{number}")
+            if response.status == 202:
+                self.accepted[f"{self._name}{number}"] = response.json["id"]
             else:
-                self.failed.append((answer.status, answer.body))
+                self.failed.append((response.status, response.body))
             await asyncio.sleep(0.005)
 
     async def end(self):
@@ -307,9 +307,9 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
         holder.thaw()
     for waiting in waits.values():
         # The request continues at the next holder. Its gap says that pushes may be missing.
-        answer = await asyncio.wait_for(waiting, 20)
-        assert answer.status == 200, answer.body
-        assert (answer.status, answer.json["gap"]["reason"]) == (200, "upstream")
+        response = await asyncio.wait_for(waiting, 20)
+        assert response.status == 200, response.body
+        assert (response.status, response.json["gap"]["reason"]) == (200, "upstream")
     # Clients of the other gateways get the gap, too.
     for member in others if way != "drain" else []:
         assert (await receive(member)).json["gap"]["reason"] == "upstream"
@@ -317,9 +317,9 @@ async def test_a_receive_that_waits_continues_at_the_next_holder(replicas_for, r
     await hold(following, len(waits))
     number = await recorder.push_one()
     for member, waiting in waits.items():
-        answer = await asyncio.wait_for(waiting, 10)
-        assert answer.status == 200, answer.body
-        (message,) = answer.json["messages"]
+        response = await asyncio.wait_for(waiting, 10)
+        assert response.status == 200, response.body
+        (message,) = response.json["messages"]
         assert message["data"]["n"] == number
         path = f"/v1/consumers/c{member.number}"
         settled = await member.client().request("POST", f"{path}/settle", json={"ack": [message["lease"]]})

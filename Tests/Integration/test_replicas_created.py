@@ -73,9 +73,9 @@ async def _collect(client, cursor, count):
 
 async def test_a_session_is_served_by_every_gateway(shared_by, upstream):
     members = await shared_by(3)
-    answer = await members[0].created("btc", symbol="BTC")
-    assert answer.headers["Location"] == "/v1/sessions/btc"
-    assert answer.json["creation"]["variables"] == {"symbol": "BTC"}
+    response = await members[0].created("btc", symbol="BTC")
+    assert response.headers["Location"] == "/v1/sessions/btc"
+    assert response.json["creation"]["variables"] == {"symbol": "BTC"}
     assert await _holders(members) == [1, 0, 0]
     for member in members:
         await member.ready("btc")
@@ -125,11 +125,11 @@ async def test_a_session_can_be_closed_at_any_gateway_and_leaves_no_state(shared
 
 async def test_names_and_limits_apply_to_all_gateways_together(shared_by):
     members = await shared_by(2, total=8)
-    answers = await asyncio.gather(*(members[n % 2].put("one", symbol="A") for n in range(8)))
-    assert sorted(answer.status for answer in answers) == [200] * 7 + [201]
-    answers = await asyncio.gather(*(members[n % 2].put(f"s{n}", symbol="A") for n in range(12)))
-    assert sorted(answer.status for answer in answers) == [201] * 7 + [503] * 5
-    refused = next(answer for answer in answers if answer.status == 503)
+    responses = await asyncio.gather(*(members[n % 2].put("one", symbol="A") for n in range(8)))
+    assert sorted(response.status for response in responses) == [200] * 7 + [201]
+    responses = await asyncio.gather(*(members[n % 2].put(f"s{n}", symbol="A") for n in range(12)))
+    assert sorted(response.status for response in responses) == [201] * 7 + [503] * 5
+    refused = next(response for response in responses if response.status == 503)
     assert refused.problem(503)["type"] == "/errors/too-many-sessions"
     assert (await members[1].delete("one")).status == 204
     await members[0].created("two", symbol="A")
@@ -148,11 +148,11 @@ async def test_a_session_that_another_gateway_just_stored_is_found(shared_by, da
         text = b"%016x " % number + definition
         version = list_id + b" %d" % (int(count) + number + 1)
         await database.client.hset(key, mapping={"": version, f"s{number}": text})
-        answer = await members[1].get(f"s{number}")
-        assert answer.status in (200, 503), answer.body
-        if answer.status == 503:
-            assert answer.problem(503)["retryable"]
-            assert answer.headers["Retry-After"] == "1"
+        response = await members[1].get(f"s{number}")
+        assert response.status in (200, 503), response.body
+        if response.status == 503:
+            assert response.problem(503)["retryable"]
+            assert response.headers["Retry-After"] == "1"
         assert (await members[1].get(f"s{number}")).status == 200
         (await members[1].get("none")).problem(404)
 
@@ -216,8 +216,8 @@ async def test_an_outage_of_redis_changes_no_session(shared_by, database):
     database.freeze()
 
     async def is_refused():
-        answer = await members[1].put("eth", symbol="ETH")
-        return answer.status == 503 and answer.problem(503)["type"] == "/errors/store-failed"
+        response = await members[1].put("eth", symbol="ETH")
+        return response.status == 503 and response.problem(503)["type"] == "/errors/store-failed"
 
     await eventually(is_refused, what="no session is created")
     assert (await members[1].delete("btc")).problem(503)["type"] == "/errors/store-failed"

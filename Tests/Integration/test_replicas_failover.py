@@ -59,14 +59,14 @@ class Load:
             number += 1
             text = f"{member.number}-{number}"
             began = time.monotonic()
-            answer = await member.client().send(text)
+            response = await member.client().send(text)
             self.waits.append(time.monotonic() - began)
-            if answer.status == 202:
-                self.accepted[text] = answer.json["id"]
+            if response.status == 202:
+                self.accepted[text] = response.json["id"]
                 self.counts[member] += 1
             else:
-                assert answer.problem(503)["retryable"], answer.body
-                self.refused[text] = answer.json["type"]
+                assert response.problem(503)["retryable"], response.body
+                self.refused[text] = response.json["type"]
             await asyncio.sleep(INTERVAL)
 
     async def _read(self, member):
@@ -125,9 +125,9 @@ class Load:
 
         async def final(client, id):
             async def state():
-                answer = await client.request("GET", f"/v1/deliveries/{id}")
-                assert answer.status == 200, answer.body
-                return answer.json["state"] in ("confirmed", "unknown") and answer.json["state"]
+                response = await client.request("GET", f"/v1/deliveries/{id}")
+                assert response.status == 200, response.body
+                return response.json["state"] in ("confirmed", "unknown") and response.json["state"]
 
             return await eventually(state, what=f"{id} has a final state")
 
@@ -265,10 +265,10 @@ async def test_too_few_replicas_refuse_messages_and_resume_by_themselves(loaded,
         server.freeze()
 
     async def say_so():
-        answers = [await member.gateway.manage("/readyz") for member in replicas]
+        responses = [await member.gateway.manage("/readyz") for member in replicas]
         return all(
-            (answer.status, answer.body.decode()) == (503, "too few replicas of Redis confirm writes\n")
-            for answer in answers
+            (response.status, response.body.decode()) == (503, "too few replicas of Redis confirm writes\n")
+            for response in responses
         )
 
     await eventually(say_so, what="/readyz of each gateway says why it fails")

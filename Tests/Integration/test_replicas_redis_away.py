@@ -58,10 +58,10 @@ async def have(replicas, number):
 
 
 async def has(member, number):
-    answer = await member.client().get(last=1, wait=0)
-    if answer.status == 503:
+    response = await member.client().get(last=1, wait=0)
+    if response.status == 503:
         return False
-    messages = Batch.of(answer).messages
+    messages = Batch.of(response).messages
     return messages and messages[0]["data"]["n"] == number
 
 
@@ -72,8 +72,10 @@ async def states(replicas, ids):
         client = replicas.running[len(seen) % len(replicas.running)].client()
 
         async def state(id=id, client=client):
-            answer = await client.request("GET", f"/v1/deliveries/{id}")
-            return answer.status == 200 and answer.json["state"] in ("confirmed", "unknown") and answer.json["state"]
+            response = await client.request("GET", f"/v1/deliveries/{id}")
+            return (
+                response.status == 200 and response.json["state"] in ("confirmed", "unknown") and response.json["state"]
+            )
 
         seen.append(await eventually(state, what=f"{id} has a final state"))
     return seen
@@ -95,10 +97,10 @@ async def test_a_second_without_redis_delays_and_loses_nothing(replicas_for, rec
         assert len((await replicas[pushed % 3].client().poll(cursor="earliest", wait=0)).messages) == 1
         await asyncio.sleep(0.02)
     bring_back(replicas)
-    answers = [await post for post in posts]
-    assert [answer.status for answer in answers] == [202, 202, 202]
+    responses = [await post for post in posts]
+    assert [response.status for response in responses] == [202, 202, 202]
     await have(replicas, pushed)
-    assert await states(replicas, [answer.json["id"] for answer in answers]) == ["confirmed"] * 3
+    assert await states(replicas, [response.json["id"] for response in responses]) == ["confirmed"] * 3
     assert [await log_of(member) for member in replicas] == [list(range(1, pushed + 1))] * 3
     assert sorted(recorder.received) == ["from 0", "from 1", "from 2"]
     assert len(recorder.connections) == 1
@@ -135,9 +137,9 @@ async def test_a_long_time_without_redis_ends_sockets_and_resumes_by_itself(repl
     refused = 0
     while not refused or time.monotonic() < began + LONG:
         # All requests are sent at once, since a follower waits some time for a holder.
-        for answer in await asyncio.gather(*(member.client().send("meanwhile") for member in replicas)):
-            assert answer.problem(503)["retryable"], answer.body
-            assert "Retry-After" in answer.headers
+        for response in await asyncio.gather(*(member.client().send("meanwhile") for member in replicas)):
+            assert response.problem(503)["retryable"], response.body
+            assert "Retry-After" in response.headers
             refused += 1
         for member in replicas:
             # Readers still get the pushes.
@@ -195,10 +197,12 @@ async def problems_of(member, lease):
         "call": ("POST", "/v1/call?wait=20s", call),
         "close": ("PATCH", "/v1/session", {"desired": "down"}),
     }
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(member.client().request(method, path, json=body) for method, path, body in requests.values())
     )
-    return {name: (answer.status, answer.json.get("type")) for name, answer in zip(requests, answers, strict=True)}
+    return {
+        name: (response.status, response.json.get("type")) for name, response in zip(requests, responses, strict=True)
+    }
 
 
 async def sees_redis(member, *, is_there):
@@ -264,8 +268,8 @@ async def test_a_full_redis_loses_nothing_and_recovers(replicas_for, recorder):
     refused = "Redis refuses writes\n"
 
     async def says_so():
-        answer = await holder.gateway.manage("/readyz")
-        return answer.status == 503 and answer.body.decode() == refused
+        response = await holder.gateway.manage("/readyz")
+        return response.status == 503 and response.body.decode() == refused
 
     await eventually(says_so, what="the holder is not ready, and says why")
     # This is longer than the tenure. The holder keeps the session, since its heartbeat needs no memory.
@@ -275,14 +279,14 @@ async def test_a_full_redis_loses_nothing_and_recovers(replicas_for, recorder):
     assert await log_of(replicas[2]) == []
     await redis.config_set("maxmemory", 0)
     for post in posts:
-        answer = await post
-        assert answer.status in (202, 503), answer.body
-        if answer.status == 202:
-            ids.append(answer.json["id"])
+        response = await post
+        assert response.status in (202, 503), response.body
+        if response.status == 202:
+            ids.append(response.json["id"])
 
     async def accepted():
-        answer = await replicas[1].client().send("after")
-        return answer.status == 202 and (ids.append(answer.json["id"]) or True)
+        response = await replicas[1].client().send("after")
+        return response.status == 202 and (ids.append(response.json["id"]) or True)
 
     await eventually(accepted, what="a message is accepted again")
     await have(replicas, 1)

@@ -77,10 +77,10 @@ async def test_a_repeated_post_is_sent_once_however_its_holder_fails(shared_by, 
         case "partition":
             holder.network.stall()
     # Each request is repeated at the next holder.
-    answers = await asyncio.gather(*plain, keyed)
-    assert {answer.status for answer in answers} <= {200, 202}, [answer.body for answer in answers]
+    responses = await asyncio.gather(*plain, keyed)
+    assert {response.status for response in responses} <= {200, 202}, [response.body for response in responses]
     again = await repeated.client(others[1]).send("keyed", headers={"Idempotency-Key": "lost"})
-    assert again.json["id"] == answers[-1].json["id"]
+    assert again.json["id"] == responses[-1].json["id"]
     await repeated.send_nothing_again(others)
     await repeated.client(others[1]).accepted("last")
     await eventually(lambda: "last" in recorder.received, what="the next holder sends")

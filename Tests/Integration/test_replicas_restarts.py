@@ -116,10 +116,10 @@ class Requests:
 
     async def _run(self, client, path):
         while True:
-            answer = await client.request("POST", path, json=BODIES[path])
-            self.statuses[answer.status] += 1
-            if answer.status == 502:
-                self.unknown.append((path, answer.body))
+            response = await client.request("POST", path, json=BODIES[path])
+            self.statuses[response.status] += 1
+            if response.status == 502:
+                self.unknown.append((path, response.body))
             await asyncio.sleep(0.002)
 
     async def end(self):

@@ -67,9 +67,9 @@ def trio_for(replicas_for):
 
 async def ask(member, method, path, *, status=200, **options):
     """Sends a request. Returns the body of its response, which must have the status `status`."""
-    answer = await member.client().request(method, f"/v1/{path}", **options)
-    assert answer.status == status, (method, path, answer.status, answer.body)
-    return answer.json
+    response = await member.client().request(method, f"/v1/{path}", **options)
+    assert response.status == status, (method, path, response.status, response.body)
+    return response.json
 
 
 async def state(member, id, wait=30):
@@ -249,8 +249,8 @@ async def test_a_call_at_a_killed_holder_gets_502_and_the_next_call_its_reply(tr
     await trio.holder.kill()
     assert (await pending).problem(502)["type"] == "/errors/outcome-unknown"
     await trio.next_holder()
-    answers = await asyncio.gather(call(trio.follower, "add", 1, 2), call(trio.third, "add", 3, 4))
-    assert [answer.json.get("result") for answer in answers] == [3, 7]
+    responses = await asyncio.gather(call(trio.follower, "add", 1, 2), call(trio.third, "add", 3, 4))
+    assert [response.json.get("result") for response in responses] == [3, 7]
     methods = collections.Counter(json.loads(text)["method"] for text in recorder.received)
     assert methods == {"silence": 1, "add": 2}
 
@@ -460,7 +460,7 @@ async def test_a_client_acknowledges_an_event_at_another_gateway_until_its_conne
     await eventually(lambda: heard == [(1, '437["one"]')], what="the first acknowledgement")
     await trio.take_over()
     token = await next_token()
-    answer = await trio.front.client().request("POST", "/v1/messages", json={"ack": gone, "args": ["late"]})
-    assert answer.problem(410)["type"] == "/errors/acknowledgement-gone"
+    response = await trio.front.client().request("POST", "/v1/messages", json={"ack": gone, "args": ["late"]})
+    assert response.problem(410)["type"] == "/errors/acknowledgement-gone"
     await ask(trio.front, "POST", "messages", status=202, json={"ack": token, "args": ["two"]})
     await eventually(lambda: heard[1:] == [(2, '437["two"]')], what="the second acknowledgement")

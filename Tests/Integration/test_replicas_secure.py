@@ -111,8 +111,8 @@ async def test_wrong_settings_of_redis_are_logged_and_the_gateway_is_not_ready(s
         return "no connection to Redis"
 
     async def says_so(name):
-        answer = await members[name].gateway.manage("/readyz")
-        return (answer.status, answer.body) == (503, f"{problem_of(name)}\n".encode())
+        response = await members[name].gateway.manage("/readyz")
+        return (response.status, response.body) == (503, f"{problem_of(name)}\n".encode())
 
     for name, member in members.items():
         record = await member.gateway.logs(lambda record: record["message"] == "no connection to Redis", what=name)

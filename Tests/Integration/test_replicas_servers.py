@@ -41,18 +41,18 @@ class Worker:
 
     async def create(self):
         settings = {"share": True, "start": "earliest", "visibility": "60s"}
-        answer = await self._client.request("PUT", "/v1/consumers/w", json=settings)
-        assert answer.status == 201, answer.body
+        response = await self._client.request("PUT", "/v1/consumers/w", json=settings)
+        assert response.status == 201, response.body
 
     async def receive(self, limit):
         """The numbers of some pushes, with the lease of each."""
-        answer = await self._client.request("POST", f"/v1/consumers/w/receive?wait=10s&limit={limit}")
-        assert answer.status == 200, answer.body
-        return {message["data"]["n"]: message["lease"] for message in answer.json["messages"]}
+        response = await self._client.request("POST", f"/v1/consumers/w/receive?wait=10s&limit={limit}")
+        assert response.status == 200, response.body
+        return {message["data"]["n"]: message["lease"] for message in response.json["messages"]}
 
     async def acknowledge(self, leases):
-        answer = await self._client.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
-        assert answer.status == 200, answer.body
+        response = await self._client.request("POST", "/v1/consumers/w/settle", json={"ack": list(leases)})
+        assert response.status == 200, response.body
 
 
 def _no_command_failed(replicas):
@@ -132,21 +132,21 @@ async def _is_refused_as_the_store_fails(member, reason):
     """Waits until a message is refused and /readyz names the reason."""
 
     async def says_so():
-        answer = await member.gateway.manage("/readyz")
-        return (answer.status, answer.body.decode()) == (503, f"{reason}\n")
+        response = await member.gateway.manage("/readyz")
+        return (response.status, response.body.decode()) == (503, f"{reason}\n")
 
-    answer, _ = await asyncio.gather(
+    response, _ = await asyncio.gather(
         member.client().send("refused"), eventually(says_so, within=20, what=f"/readyz says '{reason}'")
     )
-    assert answer.problem(503)["type"] == "/errors/store-failed"
+    assert response.problem(503)["type"] == "/errors/store-failed"
 
 
 async def _works(member):
     await member.ready()
 
     async def is_accepted():
-        answer = await member.client().send("after")
-        return answer.json["id"] if answer.status == 202 else None
+        response = await member.client().send("after")
+        return response.json["id"] if response.status == 202 else None
 
     await confirmed(member.client(), await eventually(is_accepted, what="a message is accepted"))
 
@@ -220,8 +220,8 @@ async def test_a_holder_that_connects_again_accepts_only_what_a_replica_has(repl
     # The reply is lost.
     holder.network.cut()
     holder.network.heal()
-    answer = await posting
-    assert answer.problem(503)["type"] == "/errors/store-failed"
+    response = await posting
+    assert response.problem(503)["type"] == "/errors/store-failed"
     assert recorder.received == ["before"]
     databases.servers[1].thaw()
     await _works(holder)

@@ -32,8 +32,8 @@ async def _log(member, beginning):
 
 
 async def _readiness(member):
-    answer = await member.gateway.manage("/readyz")
-    return answer.status, answer.body.decode()
+    response = await member.gateway.manage("/readyz")
+    return response.status, response.body.decode()
 
 
 @pytest.mark.parametrize("way", ["nothing listens there", "another gateway states it too"])

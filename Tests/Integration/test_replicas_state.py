@@ -55,9 +55,9 @@ async def _state(gateway, *states):
     """The document of the session, once it has one of these states."""
 
     async def has_state():
-        answer = await gateway.client().request("GET", "/v1/session")
-        assert answer.status == 200, answer.body
-        return answer.json if answer.json["state"] in states else None
+        response = await gateway.client().request("GET", "/v1/session")
+        assert response.status == 200, response.body
+        return response.json if response.json["state"] in states else None
 
     return await eventually(has_state, what=f"the session is {states}")
 

@@ -26,13 +26,13 @@ async def test_the_loss_of_a_holder_sends_no_message_after_its_ttl(replicas_for,
     calls = [call(client, 100 + n, "500ms") for n, client in enumerate(clients)]
     patient = [client.send(json.dumps({"patient": n})) for n, client in enumerate(clients)]
     late, calls, patient = await asyncio.gather(asyncio.gather(*late), asyncio.gather(*calls), asyncio.gather(*patient))
-    assert {answer.problem(503)["type"].rpartition("/")[2] for answer in late} == {"upstream-down"}
+    assert {response.problem(503)["type"].rpartition("/")[2] for response in late} == {"upstream-down"}
     # The forwarding gateway cannot know whether the holder executed a call that was written to its connection.
-    assert {answer.problem(answer.status)["type"].rpartition("/")[2] for answer in calls} <= {
+    assert {response.problem(response.status)["type"].rpartition("/")[2] for response in calls} <= {
         "holder-unavailable",
         "outcome-unknown",
     }
-    assert [answer.status for answer in patient[:2]] == [202, 202]
+    assert [response.status for response in patient[:2]] == [202, 202]
     expected = {json.dumps({"patient": n}) for n in range(2)}
     await eventually(lambda: expected <= set(recorder.received), what="the patient messages are sent")
     assert not [text for text in recorder.received if "late" in text or json.loads(text).get("id", 0) in (100, 101)]

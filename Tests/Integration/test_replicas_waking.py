@@ -27,7 +27,7 @@ class Question:
         await writer.drain()
         return cls(reader, writer)
 
-    async def answer(self):
+    async def response(self):
         """The status, the head in lower case, and the document."""
         head, _, body = (await asyncio.wait_for(self._reader.read(), 60)).partition(b"\r\n\r\n")
         self._writer.close()
@@ -36,8 +36,8 @@ class Question:
 
 async def final(client, id):
     async def state():
-        answer = await client.request("GET", f"/v1/deliveries/{id}")
-        return answer.json if answer.status == 200 and answer.json["state"] in FINAL else None
+        response = await client.request("GET", f"/v1/deliveries/{id}")
+        return response.json if response.status == 200 and response.json["state"] in FINAL else None
 
     return (await eventually(state, within=60, what=f"{id} has a final state"))["state"]
 
@@ -80,26 +80,26 @@ async def test_a_suspended_holder_returns_no_outdated_state(replicas_for, record
     told = []
     for kind, questions in (("get", deliveries), ("wait", waiting)):
         for id, question in questions.items():
-            status, _, document = await question.answer()
+            status, _, document = await question.response()
             assert status == 200, document
             if document["state"] in FINAL and document["state"] != states[id]:
                 told.append((kind, document, states[id]))
     assert not told
     for question in polls:
-        status, head, document = await question.answer()
+        status, head, document = await question.response()
         assert (status, document["messages"], document["gap"]) == (200, [], None), (head, document)
     for question in documents:
-        status, _, document = await question.answer()
+        status, _, document = await question.response()
         shown = document if "replica" in document else document["sessions"][0]
         assert status == 200
         assert not (shown["replica"]["holder"] or {"here": False})["here"], shown
     for question in again:
-        status, _, document = await question.answer()
+        status, _, document = await question.response()
         assert status in (200, 202), document
         assert document["id"] == keyed.json["id"]
     for question in consumers:
-        status, _, document = await question.answer()
+        status, _, document = await question.response()
         assert (status, document["name"]) == (200, "w")
-    status, _, document = await settled.answer()
+    status, _, document = await settled.response()
     assert status == 200, document
     assert len(recorder.received) == len(set(recorder.received))

@@ -28,8 +28,8 @@ class Client:
         return await self._client.request(method, f"/v1/sessions/{name}", headers=self._headers, **options)
 
     async def put(self, name, **variables):
-        answer = await self.request("PUT", name, json={"profile": "market", "variables": variables})
-        assert answer.status == 201, answer.body
+        response = await self.request("PUT", name, json={"profile": "market", "variables": variables})
+        assert response.status == 201, response.body
 
     async def state(self, name):
         return (await self.request("GET", name)).json

@@ -21,9 +21,9 @@ async def test_a_client_creates_uses_and_closes_a_session(sessions_for, upstream
         extra=", headers: {X-Symbol: '{symbol}'}, on_open: [{send: '{\"subscribe\":\"{symbol}\"}'}]",
     )
     sessions = await sessions_for(config)
-    answer = await sessions.created("btc", symbol="BTC")
-    assert answer.headers["Location"] == "/v1/sessions/btc"
-    creation = answer.json["creation"]
+    response = await sessions.created("btc", symbol="BTC")
+    assert response.headers["Location"] == "/v1/sessions/btc"
+    creation = response.json["creation"]
     assert (creation["profile"], creation["variables"]) == ("market", {"symbol": "BTC"})
     await sessions.ready("btc")
     assert upstream.requests[0].path == "/feed/BTC"
@@ -85,9 +85,9 @@ async def test_limits_name_their_settings(sessions_for, upstream):
     sessions = await sessions_for(profile(f"{upstream.url}{{symbol}}") + limits)
     for name in ("a", "b"):
         await sessions.created(name, symbol="A")
-    answer = await sessions.put("c", symbol="A")
-    assert "created_sessions.per_principal" in answer.problem(503)["detail"]
-    assert int(answer.headers["Retry-After"]) > 0
+    response = await sessions.put("c", symbol="A")
+    assert "created_sessions.per_principal" in response.problem(503)["detail"]
+    assert int(response.headers["Retry-After"]) > 0
 
 
 @pytest.mark.load
@@ -186,9 +186,9 @@ async def test_creation_is_refused_while_the_gateway_drains(sessions_for, upstre
     sessions.gateway.signal()
     await sessions.gateway.logs(lambda each: each["message"] == "shutting down", what="the shutdown")
     writer.write(body[-1:])
-    answer = await asyncio.wait_for(reader.read(), 30)
+    response = await asyncio.wait_for(reader.read(), 30)
     writer.close()
-    assert answer.split()[1] in (b"503",), answer[:300]
+    assert response.split()[1] in (b"503",), response[:300]
     assert await sessions.gateway.exit_status() == 0
 
 

@@ -51,8 +51,8 @@ async def test_messages_pass_both_ways(proxied, upstream):
 
 
 async def test_a_post_that_waits_for_confirmation_is_held_through_the_proxy(proxied, gateway, upstream):
-    answer = await proxied.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"now")
-    assert (answer.status, answer.json["state"]) == (200, "confirmed")
+    response = await proxied.request("POST", "/v1/messages?until=confirmed&wait=50s", data=b"now")
+    assert (response.status, response.json["state"]) == (200, "confirmed")
     await upstream.kill()
 
     async def is_lost():
@@ -67,12 +67,12 @@ async def test_a_post_that_waits_for_confirmation_is_held_through_the_proxy(prox
     await eventually(is_queued, what="the message is queued")
     if proxied.is_envoy:
         # Envoy would end the poll with 504 after 15 seconds. The gateway responds before that.
-        answer = await late
-        assert (answer.status, answer.json["state"]) == (202, "queued")
+        response = await late
+        assert (response.status, response.json["state"]) == (202, "queued")
         return
     await upstream.start()
-    answer = await late
-    assert (answer.status, answer.json["state"]) == (200, "confirmed")
+    response = await late
+    assert (response.status, response.json["state"]) == (200, "confirmed")
 
 
 async def test_a_long_response_arrives_compressed(proxied, upstream):
@@ -118,12 +118,12 @@ async def test_a_poll_is_held_as_long_as_the_proxy_allows(through, gateway, upst
     async def hold(client, wait, granted):
         loop = asyncio.get_running_loop()
         began = loop.time()
-        answer = await client.get(wait=wait)
+        response = await client.get(wait=wait)
         # The gateway ended the poll, not a timeout of the proxy.
-        assert answer.status == 200, answer.body
-        assert answer.json["messages"] == []
+        assert response.status == 200, response.body
+        assert response.json["messages"] == []
         assert loop.time() - began >= granted - 1
-        return answer.json["cursor"]
+        return response.json["cursor"]
 
     cursors = await asyncio.gather(*(hold(*route) for route in routes))
     polls = [

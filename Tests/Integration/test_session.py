@@ -20,15 +20,15 @@ async def is_in(client, state):
 
 
 async def test_down_closes_the_session_and_up_opens_it(upstream, gateway, client):
-    answer = await patch(client, '{"desired":"down"}')
-    assert answer.status == 200
-    assert answer.json["desired"] == "down"
+    response = await patch(client, '{"desired":"down"}')
+    assert response.status == 200
+    assert response.json["desired"] == "down"
     await eventually(lambda: is_in(client, "stopped"), what="the session is stopped")
     await eventually(lambda: upstream.closes == [(1000, "")], what="and the upstream was told so")
     waiting = await client.accepted("waits")
 
-    answer = await patch(client, ' { "desired" : "up" } ', "application/merge-patch+json")
-    assert answer.json["desired"] == "up"
+    response = await patch(client, ' { "desired" : "up" } ', "application/merge-patch+json")
+    assert response.json["desired"] == "up"
     assert await upstream.has_received(1) == ["waits"]
     assert waiting["state"] == "queued"
 
@@ -115,10 +115,10 @@ async def test_up_ends_a_wait_at_once(upstream, gateway_for):
 
 
 async def test_up_connects_before_the_end_of_retry_after(raw_upstream, gateway_for):
-    answers = iter([b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])
+    responses = iter([b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"])
 
     async def behave(reader, writer):
-        if refusal := next(answers, None):
+        if refusal := next(responses, None):
             await says(refusal)(reader, writer)
         else:
             await upgrade(reader, writer)
@@ -188,11 +188,11 @@ async def test_down_and_up_work_at_any_moment(start, gateway_for, raw_upstream, 
     upstream = await start(Upstream())
     accepted = []
 
-    async def never_answer(reader, writer):
+    async def never_respond(reader, writer):
         accepted.append(writer)
         await reader.read()
 
-    silent = await raw_upstream(never_answer)
+    silent = await raw_upstream(never_respond)
     config = "upstream:\n  url: {}\n"
     first = {"connecting": silent.url, "backing off": "ws://127.0.0.1:1/", "during a hand-over": upstream.url}[when]
     gateway = await gateway_for(None, config=config.format(first), ready=when == "during a hand-over")
@@ -252,9 +252,9 @@ async def test_the_session_document_matches_its_schema(gateway, client):
     ],
 )
 async def test_invalid_documents_are_refused_without_effect(gateway, client, body):
-    answer = await patch(client, body)
-    assert answer.status == 422
-    assert answer.json["type"].endswith("/invalid-document")
+    response = await patch(client, body)
+    assert response.status == 422
+    assert response.json["type"].endswith("/invalid-document")
     assert (await client.session())["desired"] == "up"
 
 

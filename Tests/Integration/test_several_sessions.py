@@ -64,12 +64,12 @@ async def test_paths_without_a_name_belong_to_the_default_session(three):
 async def test_a_delivery_belongs_to_its_session(three):
     gateway, _upstreams = three
     market = gateway.client(session="market")
-    answer = await market.send("an order")
-    assert answer.status == 202
-    location = answer.headers["Location"]
-    assert location == f"/v1/sessions/market/deliveries/{answer.json['id']}"
+    response = await market.send("an order")
+    assert response.status == 202
+    location = response.headers["Location"]
+    assert location == f"/v1/sessions/market/deliveries/{response.json['id']}"
     assert (await market.request("GET", location)).json["session"] == "market"
-    for path in (f"/v1/deliveries/{answer.json['id']}", f"/v1/sessions/orders/deliveries/{answer.json['id']}"):
+    for path in (f"/v1/deliveries/{response.json['id']}", f"/v1/sessions/orders/deliveries/{response.json['id']}"):
         (await market.request("GET", path)).problem(404)
 
 
@@ -122,20 +122,20 @@ async def test_a_session_without_upstream_does_not_stop_the_others(three):
 async def test_a_session_is_closed_and_opened_alone(three):
     gateway, upstreams = three
     market = gateway.client(session="market")
-    answer = await market.request(
+    response = await market.request(
         "PATCH", "/v1/sessions/market", data='{"desired":"down"}', headers={"Content-Type": "application/json"}
     )
-    assert answer.status == 200
+    assert response.status == 200
     await eventually(lambda: upstreams["market"].closes == [(1000, "")], what="the upstream was closed with 1000")
     assert upstreams["default"].connected == upstreams["orders"].connected == 1
 
 
 async def test_the_list_and_the_metrics_name_every_session(three):
     gateway, upstreams = three
-    answer = await gateway.client().request("GET", "/v1/sessions")
-    assert answer.status == 200
-    assert [session["session"] for session in answer.json["sessions"]] == ["default", "market", "orders"]
-    assert all(session["state"] == "ready" for session in answer.json["sessions"])
+    response = await gateway.client().request("GET", "/v1/sessions")
+    assert response.status == 200
+    assert [session["session"] for session in response.json["sessions"]] == ["default", "market", "orders"]
+    assert all(session["state"] == "ready" for session in response.json["sessions"])
     await gateway.client(session="market").accepted("one")
     await upstreams["market"].has_received(1)
     samples = (await gateway.metrics()).samples

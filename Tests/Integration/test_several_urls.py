@@ -104,9 +104,9 @@ async def test_ttl_zero_opens_an_on_demand_session(start, gateway_for):
     upstream = await start(Upstream())
     client = (await gateway_for(upstream, env={"DRAWBRIDGE_UPSTREAM_ON_DEMAND": "true"}, ready=False)).client()
     await eventually(lambda: is_in(client, "idle"), what="the session is idle")
-    answer = await client.send("too early", headers={"TTL": "0"})
-    answer.problem(503)
-    assert answer.headers["Retry-After"] == "1"
+    response = await client.send("too early", headers={"TTL": "0"})
+    response.problem(503)
+    assert response.headers["Retry-After"] == "1"
     await eventually(lambda: is_in(client, "ready"), what="the session is ready without another message")
     await client.accepted("in time", headers={"TTL": "0"})
     assert await upstream.has_received(1) == ["in time"]

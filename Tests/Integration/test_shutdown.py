@@ -21,8 +21,8 @@ async def test_held_polls_get_their_cursor_at_the_shutdown(upstream, gateway, nu
     await eventually(lambda: waiting(gateway, 50), what="the polls are held")
     gateway.signal(number)
     for poll in polls:
-        answer = await poll
-        batch = Batch.of(answer)
+        response = await poll
+        batch = Batch.of(response)
         assert (batch.messages, batch.cursor, batch.gap) == ([], cursor, None)
     assert await gateway.exit_status() == 0
 
@@ -45,9 +45,9 @@ async def test_every_message_accepted_during_the_shutdown_arrives(upstream, gate
         client = gateway.client()
         with contextlib.suppress(aiohttp.ClientError):
             for number in itertools.count():
-                answer = await client.send(f"{name} {number}")
-                (accepted if answer.status == 202 else refused).append((f"{name} {number}", answer.status))
-                if answer.status != 202:
+                response = await client.send(f"{name} {number}")
+                (accepted if response.status == 202 else refused).append((f"{name} {number}", response.status))
+                if response.status != 202:
                     return
 
     posts = [asyncio.create_task(post(name)) for name in range(6)]

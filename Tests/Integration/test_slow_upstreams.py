@@ -59,10 +59,10 @@ async def confirmed(client, *bodies):
     async def post(body):
         delivery = await client.accepted(body)
         while True:
-            answer = await client.request("GET", f"/v1/deliveries/{delivery['id']}", params={"wait": "55s"})
-            assert answer.status == 200, answer.body
-            if answer.json["state"] not in ("queued", "written"):
-                return answer.json["state"]
+            response = await client.request("GET", f"/v1/deliveries/{delivery['id']}", params={"wait": "55s"})
+            assert response.status == 200, response.body
+            if response.json["state"] not in ("queued", "written"):
+                return response.json["state"]
 
     states = await asyncio.gather(*(post(body) for body in bodies))
     assert states == ["confirmed"] * len(bodies)

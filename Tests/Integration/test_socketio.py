@@ -53,11 +53,11 @@ async def received(client, count, **parameters):
     """The first `count` messages since the start."""
 
     async def read():
-        answer = await client.request(
+        response = await client.request(
             "GET", "/v1/messages", params={"cursor": "earliest", "wait": "0", "limit": "1000", **parameters}
         )
-        assert answer.status == 200, answer.body
-        messages = answer.json["messages"]
+        assert response.status == 200, response.body
+        messages = response.json["messages"]
         return [messages] if len(messages) >= count else None
 
     return (await eventually(read, what=f"{count} pushes"))[0]
@@ -72,9 +72,9 @@ async def test_events_pass_both_ways(session_with, version):
     assert (await emit(client, "echo", "hello", type="text/plain")).status == 202
     assert (await emit(client, "echo", b"hello", type="application/x-www-form-urlencoded")).status == 202
     assert (await emit(client, "echo")).status == 202
-    answer = await envelope(client, event="echo", args=["hi", {"n": [1, None]}, 2])
-    assert answer.status == 202
-    assert answer.json["type"] == "event"
+    response = await envelope(client, event="echo", args=["hi", {"n": [1, None]}, 2])
+    assert response.status == 202
+    assert response.json["type"] == "event"
     messages = await received(client, 5)
     assert [message["data"] for message in messages] == [
         [{"n": 1}],
@@ -86,11 +86,11 @@ async def test_events_pass_both_ways(session_with, version):
     assert {(m["type"], m["topic"], m["namespace"]) for m in messages} == {("event", "echoed", "/")}
     assert await server.first("echo") == [["/", [{"n": 1}]]]
     # In version 4, a WebSocket ping confirms the event, and in version 3 a packet of Engine.IO.
-    await eventually(lambda: is_confirmed(client, answer), what="the event is confirmed")
+    await eventually(lambda: is_confirmed(client, response), what="the event is confirmed")
 
 
-async def is_confirmed(client, answer):
-    state = await client.request("GET", answer.headers["Location"])
+async def is_confirmed(client, response):
+    state = await client.request("GET", response.headers["Location"])
     return state.json["state"] == "confirmed"
 
 
@@ -154,11 +154,11 @@ async def test_events_of_several_namespaces_pass(session_with, version):
 async def test_a_batch_has_one_envelope_per_line(session_with):
     _, _, client = await session_with(4)
     lines = "\n".join(json.dumps({"event": "echo", "args": [number]}) for number in range(5))
-    answer = await client.request(
+    response = await client.request(
         "POST", "/v1/messages", data=lines, headers={"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
     )
-    assert answer.status == 202
-    assert len(answer.json["results"]) == 5
+    assert response.status == 202
+    assert len(response.json["results"]) == 5
     assert [m["data"] for m in await received(client, 5)] == [[number] for number in range(5)]
     bad = await client.request(
         "POST", "/v1/messages", data=lines + '\n{"x":1}', headers={"Content-Type": "application/x-ndjson"}
@@ -190,8 +190,8 @@ async def test_refusals_say_what_is_accepted(session_with):
 
 
 async def test_plain_sessions_have_no_events(gateway, client):
-    answer = await client.request("POST", "/v1/messages", params={"event": "x"}, data=b"")
-    assert "Socket.IO" in answer.problem(400)["detail"]
+    response = await client.request("POST", "/v1/messages", params={"event": "x"}, data=b"")
+    assert "Socket.IO" in response.problem(400)["detail"]
 
 
 # -- Acknowledgements -------------------------------------------------------------------------------------------------
@@ -199,17 +199,17 @@ async def test_plain_sessions_have_no_events(gateway, client):
 
 async def test_calls_wait_for_the_acknowledgement(session_with, version):
     _, _, client = await session_with(version, namespaces=["/", "/admin"])
-    answer = await envelope(client, "call", event="sum", args=[1, 2, 3], namespace="/admin")
-    assert (answer.status, answer.json) == (200, {"args": [6, {"of": 3}], "attachments": []})
-    answer = await client.request("POST", "/v1/call", params={"event": "mirror"}, data=b"\x01\xff")
-    assert answer.json == {"args": [{"_placeholder": True, "num": 0}], "attachments": ["Af8="]}
+    response = await envelope(client, "call", event="sum", args=[1, 2, 3], namespace="/admin")
+    assert (response.status, response.json) == (200, {"args": [6, {"of": 3}], "attachments": []})
+    response = await client.request("POST", "/v1/call", params={"event": "mirror"}, data=b"\x01\xff")
+    assert response.json == {"args": [{"_placeholder": True, "num": 0}], "attachments": ["Af8="]}
 
 
 async def test_a_late_acknowledgement_is_shown_by_the_delivery(session_with):
     _, _, client = await session_with(4)
-    answer = await client.request("POST", "/v1/call", params={"event": "later", "wait": "50ms"}, data="x")
-    location = answer.headers["Location"]
-    answer.problem(504)
+    response = await client.request("POST", "/v1/call", params={"event": "later", "wait": "50ms"}, data="x")
+    location = response.headers["Location"]
+    response.problem(504)
 
     async def late():
         return (await client.request("GET", location)).json.get("reply")
@@ -260,8 +260,8 @@ async def test_clients_acknowledge_once(session_with, version):
     server, _, client = await session_with(version, acks="client")
     assert (await emit(client, "ask", "really?")).status == 202
     token = (await received(client, 1))[0]["ack"]
-    answer = await envelope(client, ack=token, args=["yes", {"n": 1}])
-    assert answer.status == 202
+    response = await envelope(client, ack=token, args=["yes", {"n": 1}])
+    assert response.status == 202
     assert await server.first("acknowledged") == [["/", ["really?"], ["yes", {"n": 1}]]]
     assert (await envelope(client, ack=token)).problem(410)["type"] == "/errors/acknowledgement-gone"
     assert (await emit(client, "ask", "again")).status == 202

@@ -101,7 +101,7 @@ async def test_a_namespace_that_was_refused_after_an_outage_has_a_gap_when_it_is
 
 async def test_heartbeats_of_version_three_begin_during_the_setup(scripted):
     """A server of version 3 ends a connection without heartbeats, even while an optional namespace does not respond."""
-    may_answer = asyncio.Event()
+    may_respond = asyncio.Event()
     beats = []
 
     async def script(conversation):
@@ -112,7 +112,7 @@ async def test_heartbeats_of_version_three_begin_during_the_setup(scripted):
                 beats.append(message)
                 await conversation.say("3")
             if len(beats) == 3:
-                await may_answer.wait()
+                await may_respond.wait()
                 await conversation.say("40/slow,")
 
     server, gateway, client = await scripted(
@@ -124,7 +124,7 @@ async def test_heartbeats_of_version_three_begin_during_the_setup(scripted):
     )
     await eventually(lambda: len(beats) >= 3, what="three heartbeats")
     assert (await client.session())["state"] == "opening"
-    may_answer.set()
+    may_respond.set()
     await gateway.ready()
     assert len(server.conversations) == 1
 
@@ -193,7 +193,7 @@ async def set_desired(client, desired):
 
 
 async def test_an_acknowledgement_for_a_disconnected_client_is_counted(scripted):
-    may_answer = asyncio.Event()
+    may_respond = asyncio.Event()
 
     async def script(conversation):
         await conversation.say(opening(4, pingInterval=60000, pingTimeout=60000))
@@ -201,7 +201,7 @@ async def test_an_acknowledgement_for_a_disconnected_client_is_counted(scripted)
         await conversation.say('40{"sid":"x"}')
         message = await conversation.hear()
         assert message == '421["ask"]'
-        await may_answer.wait()
+        await may_respond.wait()
         await conversation.say("431[]")
         await forever(conversation)
 
@@ -214,7 +214,7 @@ async def test_an_acknowledgement_for_a_disconnected_client_is_counted(scripted)
         return (await gateway.metrics())["drawbridge_calls"] == 0
 
     await eventually(is_gone, what="the call is abandoned")
-    may_answer.set()
+    may_respond.set()
 
     async def is_counted():
         return (await gateway.metrics())["drawbridge_upstream_ignored_packets_total"] == 1

@@ -36,7 +36,7 @@ async def test_the_examples_of_the_page_work(demo):
     assert reply == {"args": [1, 2], "attachments": []}
     accepted = await shell(EXAMPLES["emit"].replace("curl", "curl -s"), demo.url())
     accepted += await shell(EXAMPLES["envelope"].replace("curl", "curl -s"), demo.url())
-    assert [answer["type"] for answer in accepted] == ["event"] * 3
+    assert [response["type"] for response in accepted] == ["event"] * 3
 
     async def chats():
         for _ in range(1000):

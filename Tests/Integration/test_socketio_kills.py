@@ -34,10 +34,10 @@ class Reader:
 
     async def read(self):
         """Reads up to the next gap. If a batch reports a gap, the gap is before the batch's first message."""
-        answer = await self.client.request(
+        response = await self.client.request(
             "GET", "/v1/messages", params={"cursor": self.cursor, "wait": "0", "limit": "1000"}
         )
-        batch = answer.json
+        batch = response.json
         self.cursor = batch["cursor"]
         if batch["gap"]:
             self.gaps.append(len(self.messages))
@@ -66,14 +66,14 @@ class Reader:
 
 
 async def post(client, namespace, event, *args):
-    answer = await client.request(
+    response = await client.request(
         "POST",
         "/v1/messages",
         data=json.dumps({"event": event, "args": args, "namespace": namespace}),
         headers={"Content-Type": "application/json"},
     )
-    assert answer.status == 202, answer.body
-    return answer.headers["Location"]
+    assert response.status == 202, response.body
+    return response.headers["Location"]
 
 
 @pytest.mark.parametrize("recovers", [True, False], ids=["recovery", "no-recovery"])

@@ -174,9 +174,9 @@ async def test_queued_events_have_a_ttl_and_a_topic(scripted):
     may_join.append(True)
     await gateway.ready()
     assert (await server.has_heard(2))[1] == '42["newer"]'
-    answer = await client.request("POST", "/v1/messages", params={"event": "last", "until": "confirmed"}, data=b"")
-    assert answer.status == 200
-    assert answer.json["state"] == "confirmed"
+    response = await client.request("POST", "/v1/messages", params={"event": "last", "until": "confirmed"}, data=b"")
+    assert response.status == 200
+    assert response.json["state"] == "confirmed"
     assert (await client.request("GET", older.headers["Location"])).json["state"] == "replaced"
     assert (await server.has_heard(3))[2] == '42["last"]'
 

@@ -157,11 +157,11 @@ async def test_the_connect_packets_have_the_documented_bytes(scripted):
 
 async def test_events_and_acknowledgements_have_the_documented_bytes(scripted):
     server, _, client = await scripted(Script())
-    for answer in (
+    for response in (
         await emit(client, "message", 1, "2", {"3": [True]}),
         await emit(client, "b", {"_placeholder": True, "num": 0}, attachments=["AQID"]),
     ):
-        assert answer.status == 202
+        assert response.status == 202
     heard = await server.has_heard(4)
     assert heard[1:] == [
         '42["message",1, "2", {"3": [true]}]',
@@ -188,7 +188,7 @@ async def test_a_missing_response_to_connect_times_out(scripted):
 
 
 async def test_an_optional_namespace_may_respond_after_the_setup(scripted):
-    may_answer = asyncio.Event()
+    may_respond = asyncio.Event()
 
     async def script(conversation):
         await conversation.say(opening(4, **QUIET))
@@ -196,7 +196,7 @@ async def test_an_optional_namespace_may_respond_after_the_setup(scripted):
             assert await conversation.hear() == "40" + name
             if name != "/slow,":
                 await conversation.say("40" + name + '{"sid":"x"}')
-        await may_answer.wait()
+        await may_respond.wait()
         await conversation.say('40/slow,{"sid":"y"}', '42/slow,["late"]')
         while True:
             await conversation.hear()
@@ -210,7 +210,7 @@ async def test_an_optional_namespace_may_respond_after_the_setup(scripted):
     state = (await client.session())["namespaces"][1]
     assert (state["state"], state["reason"]) == ("connecting", "the server has not answered its CONNECT")
     assert "not connected" in (await emit(client, "x", namespace="/slow")).problem(503)["detail"]
-    may_answer.set()
+    may_respond.set()
     assert (await pushes(client, 1))[0]["topic"] == "late"
     assert (await client.session())["namespaces"][1]["state"] == "connected"
     assert (await emit(client, "x", namespace="/slow")).status == 202
@@ -245,8 +245,8 @@ async def messages_of(stream):
 
 async def test_a_filter_for_an_unknown_namespace_is_refused(scripted, gateway_for, upstream):
     _, _, client = await scripted(Script())
-    answer = await client.get(namespace="/nowhere", wait=0)
-    assert "'/nowhere' is not one of upstream.socketio.namespaces: use /" in answer.problem(400)["detail"]
+    response = await client.get(namespace="/nowhere", wait=0)
+    assert "'/nowhere' is not one of upstream.socketio.namespaces: use /" in response.problem(400)["detail"]
     assert (await client.get(namespace="/", wait=0)).status in (200, 204)
     plain = (await gateway_for(upstream)).client()
     assert "namespace is for Socket.IO upstreams" in (await plain.get(namespace="/", wait=0)).problem(400)["detail"]
@@ -265,20 +265,20 @@ async def test_an_event_for_a_namespace_that_has_ended_says_when_it_is_joined_ag
     _, _, client = await scripted(script, namespaces=["/", {"name": "/extra", "required": False}])
 
     async def refused():
-        answer = await emit(client, "x", namespace="/extra")
-        return answer if answer.status == 503 else None
+        response = await emit(client, "x", namespace="/extra")
+        return response if response.status == 503 else None
 
-    answer = await eventually(refused, what="the namespace has ended")
-    assert answer.headers["Retry-After"] == "60"
-    assert "PATCH /v1/session down and up" in answer.problem(503)["detail"]
+    response = await eventually(refused, what="the namespace has ended")
+    assert response.headers["Retry-After"] == "60"
+    assert "PATCH /v1/session down and up" in response.problem(503)["detail"]
 
 
 async def test_without_pings_the_shutdown_waits_for_no_confirmation(scripted):
     _, gateway, client = await scripted(Script(), upstream={"heartbeat": {"ping": False}})
-    answer = await emit(client, "x")
+    response = await emit(client, "x")
 
     async def is_written():
-        return (await client.request("GET", answer.headers["Location"])).json["state"] == "written"
+        return (await client.request("GET", response.headers["Location"])).json["state"] == "written"
 
     await eventually(is_written, what="the event is written")
     await gateway.stop()

@@ -223,8 +223,8 @@ async def test_an_acknowledgement_ends_with_the_hand_over(played):
     client = gateway.client()
     reader = Reader(client)
     await reader.has("question")
-    answer = await client.request("GET", "/v1/messages", params={"cursor": "earliest", "wait": "0"})
-    token = answer.json["messages"][0]["ack"]
+    response = await client.request("GET", "/v1/messages", params={"cursor": "earliest", "wait": "0"})
+    token = response.json["messages"][0]["ack"]
     config["upstream"]["headers"] = {"X-New": "1"}
     gateway.rewrite(json.dumps(config))
     gateway.signal(signal.SIGHUP)
@@ -256,5 +256,5 @@ async def test_a_namespace_that_only_the_successor_has_is_not_connected(played):
     gateway.rewrite(json.dumps(config))
     gateway.signal(signal.SIGHUP)
     await eventually(lambda: plays.count >= 2, what="the successor connects")
-    answer = await post(client, event="x", namespace="/new")
-    assert "connecting" in answer.problem(503)["detail"]
+    response = await post(client, event="x", namespace="/new")
+    assert "connecting" in response.problem(503)["detail"]

@@ -48,8 +48,8 @@ async def post(client, *, path="messages", **envelope):
     return await client.request("POST", f"/v1/{path}", data=json.dumps(envelope), headers=KEPT)
 
 
-async def delivery(client, answer):
-    return (await client.request("GET", answer.headers["Location"])).json
+async def delivery(client, response):
+    return (await client.request("GET", response.headers["Location"])).json
 
 
 async def join(plays, conversation, *, pid=None):
@@ -65,10 +65,10 @@ class Numbers:
 
     async def has(self, client, count):
         async def read():
-            answer = await client.request(
+            response = await client.request(
                 "GET", "/v1/messages", params={"cursor": self.cursor, "wait": "0", "limit": "1000"}
             )
-            batch = answer.json
+            batch = response.json
             self.cursor = batch["cursor"]
             if batch["gap"]:
                 self.gaps.append((len(self.seen), batch["gap"]))
@@ -192,8 +192,8 @@ async def has_queued(gateway, count):
     return (await gateway.client().session())["queue"]["messages"] == count
 
 
-async def is_confirmed(client, answer):
-    return (await delivery(client, answer))["state"] == "confirmed"
+async def is_confirmed(client, response):
+    return (await delivery(client, response))["state"] == "confirmed"
 
 
 async def test_ids_and_tokens_of_another_process_are_not_used_again(played, stored):

@@ -164,7 +164,7 @@ async def test_each_acknowledgement_ends_its_own_call_once(played):
 
     _, _, gateway = await played(play)
     client = gateway.client()
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(
             client.request(
                 "POST",
@@ -176,11 +176,11 @@ async def test_each_acknowledgement_ends_its_own_call_once(played):
             for value in range(200)
         )
     )
-    for value, answer in enumerate(answers):
+    for value, response in enumerate(responses):
         if value % 10:
-            assert answer.json == {"args": [value], "attachments": []}
+            assert response.json == {"args": [value], "attachments": []}
         else:
-            answer.problem(504)
+            response.problem(504)
 
 
 async def test_the_first_queued_event_arrives_after_the_connect_response(played):

@@ -331,15 +331,15 @@ async def test_sessions_can_be_chosen_opened_closed_and_paged_with_the_keyboard(
     )
     assert len(view.requested("/v1/sessions?", shown)) <= 1
     await expect(view.session("market").locator("button")).to_be_focused()
-    for answer, state in (("cancel", "Connected to"), ("close", "Disconnected by an operator")):
+    for choice, state in (("cancel", "Connected to"), ("close", "Disconnected by an operator")):
         await view["#close"].focus()
         await view.page.keyboard.press("Enter")
         await expect(view["#close-dialog button[value=cancel]"]).to_be_focused()
-        await view[f"#close-dialog button[value={answer}]"].focus()
+        await view[f"#close-dialog button[value={choice}]"].focus()
         await view.page.keyboard.press("Enter")
         await expect(view["#headline"]).to_contain_text(state)
         # The focus returns to the button. If that button is hidden now, the other button gets the focus.
-        await expect(view["#close" if answer == "cancel" else "#open"]).to_be_focused()
+        await expect(view["#close" if choice == "cancel" else "#open"]).to_be_focused()
     await eventually(lambda: upstream.closes, what="the upstream sees the close")
     await expect(view["#announcement"]).to_contain_text("market: disconnected")
     await expect(view["#close"]).to_be_hidden()
@@ -498,8 +498,8 @@ async def test_a_required_client_certificate_keeps_the_api_closed_on_management(
     }
     gateway = await gateway_for(upstream, *arguments, env=env)
     for method in ("GET", "PATCH"):
-        answer = await gateway.client("management").request(method, "/v1/session", data='{"desired":"down"}')
-        assert "access-not-configured" in answer.problem(403)["type"]
+        response = await gateway.client("management").request(method, "/v1/session", data='{"desired":"down"}')
+        assert "access-not-configured" in response.problem(403)["type"]
     assert (await gateway.manage("/livez")).status == 200
 
 
@@ -529,8 +529,10 @@ async def test_a_network_listener_for_probes_does_not_open_the_api(gateway_for, 
     gateway = await gateway_for(upstream, *listeners, env={"DRAWBRIDGE_HTTP_HOSTS": ""})
     address = ("127.0.0.1", gateway.address("management")[1])
     for path, status in ((b"/v1/session", b"403"), (b"/livez", b"200")):
-        answer = await exchange(address, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert answer.data.startswith(b"HTTP/1.1 " + status)
+        response = await exchange(
+            address, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        assert response.data.startswith(b"HTTP/1.1 " + status)
 
 
 async def test_a_plain_management_listener_beside_https_causes_a_warning(gateway_for, upstream, tokens, certificate):
@@ -630,9 +632,9 @@ async def create(gateway, names):
 
     sending = asyncio.create_task(send())
     for name in names:
-        head_of_answer, fields = await asyncio.wait_for(read_head(reader), 60)
-        answer = await reader.readexactly(int(fields["content-length"]))
-        assert head_of_answer.startswith(b"HTTP/1.1 201"), (name, answer)
+        head_of_response, fields = await asyncio.wait_for(read_head(reader), 60)
+        response = await reader.readexactly(int(fields["content-length"]))
+        assert head_of_response.startswith(b"HTTP/1.1 201"), (name, response)
     await sending
     writer.close()
 
@@ -886,9 +888,9 @@ async def test_the_page_is_accessible(gateway_for, upstream, start):
 
 
 async def test_curl_gets_text(gateway):
-    answer = await gateway.manage("/")
-    assert answer.headers["Content-Type"].startswith("text/plain")
-    assert answer.body.startswith(b"drawbridge ")
+    response = await gateway.manage("/")
+    assert response.headers["Content-Type"].startswith("text/plain")
+    assert response.body.startswith(b"drawbridge ")
 
 
 async def test_the_setting_of_payloads_is_checked(upstream):

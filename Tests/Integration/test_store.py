@@ -105,9 +105,9 @@ async def test_an_id_that_was_issued_is_never_404(stored):
     immediate = await client.accepted("now", headers={"TTL": "0"})
     await end(gateway, killed=True)
     client = (await stored()).client()
-    answer = await client.request("GET", f"/v1/deliveries/{immediate['id']}")
-    assert answer.status == 200
-    assert answer.json["state"] in ("unknown", "confirmed", "written")
+    response = await client.request("GET", f"/v1/deliveries/{immediate['id']}")
+    assert response.status == 200
+    assert response.json["state"] in ("unknown", "confirmed", "written")
     prefix, _, number = immediate["id"].rpartition(".")
     lost = await client.request("GET", f"/v1/deliveries/{prefix}.{int(number) + 1000}")
     assert lost.status == 200

@@ -13,9 +13,9 @@ WORKERS = "/v1/consumers/workers"
 
 
 async def put(client, name="workers", **settings):
-    answer = await client.request("PUT", f"/v1/consumers/{name}", json=settings)
-    assert answer.status in (200, 201), answer.body
-    return answer
+    response = await client.request("PUT", f"/v1/consumers/{name}", json=settings)
+    assert response.status in (200, 201), response.body
+    return response
 
 
 async def receive(client, name="workers", **parameters):
@@ -158,9 +158,9 @@ async def test_no_lease_or_acknowledgement_is_confirmed_before_it_is_stored(stor
         ("DELETE", WORKERS, {}),
         ("POST", f"/v1/consumers/reader/receive?ack={cursor}", {}),
     ):
-        answer = await client.request(method, path, **options)
-        assert answer.problem(503)["type"] == "/errors/store-failed", (method, path)
-        assert int(answer.headers["Retry-After"]) > 0
+        response = await client.request(method, path, **options)
+        assert response.problem(503)["type"] == "/errors/store-failed", (method, path)
+        assert int(response.headers["Retry-After"]) > 0
     # Requests that change nothing are still served.
     assert [message["data"] for message in (await receive(client, "reader")).json["messages"]] == ["one", "two"]
     assert (await state(client))["leases"] == 1

@@ -33,11 +33,11 @@ async def accepted_in_time(client, body):
     """Posts until the message is accepted, like a client that repeats after 503. Returns the id."""
 
     async def attempt():
-        status, answer = await post(client, body)
+        status, response = await post(client, body)
         if status == 202:
-            return answer
-        assert status == 503, answer
-        assert "store-" in answer["type"], answer
+            return response
+        assert status == 503, response
+        assert "store-" in response["type"], response
         return None
 
     return await eventually(attempt, within=60, what="the store accepts a message")
@@ -53,13 +53,13 @@ async def test_a_full_disk_refuses_messages_shows_pushes_and_recovers(gateway_fo
     filler = filled(folder)
     body = "x" * 100_000
     for _ in range(100):
-        status, answer = await post(client, body)
+        status, response = await post(client, body)
         if status == 503:
             break
-        assert status == 202, answer
-        accepted.append(answer)
+        assert status == 202, response
+        accepted.append(response)
     assert status == 503, "the disk is full"
-    assert "store-failed" in answer["type"]
+    assert "store-failed" in response["type"]
     assert await state(gateway) == "failed"
     assert (await gateway.metrics())["drawbridge_store_failed"] == 1
     ready = await gateway.manage("/readyz")

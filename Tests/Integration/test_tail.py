@@ -375,9 +375,9 @@ async def test_a_reason_of_the_server_is_one_line(raw_upstream):
     assert err == f"drawbridge: the gateway refuses the request: {reason}\n"
 
 
-def ends(*answers, requests=None):
+def ends(*responses, requests=None):
     """Each connection gets the next response and is then closed."""
-    left = list(answers)
+    left = list(responses)
 
     async def behave(reader, writer):
         head, _ = await read_head(reader)

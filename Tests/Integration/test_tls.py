@@ -486,7 +486,7 @@ async def test_a_clean_closing_handshake_is_completed(gateway_for, start, author
     assert await failure(gateway) == "the upstream closed the connection with 1001: bye"
 
 
-def answers(data):
+def responses(data):
     async def behave(reader, writer):
         await read_head(reader)
         writer.write(data)
@@ -508,7 +508,7 @@ def answers(data):
     ids=["a TLS alert", "its first byte", "words", "the end, on a port like 8443"],
 )
 async def test_ws_to_a_tls_port_has_a_hint(data, port, start, gateway_for):
-    server = RawUpstream(answers(data))
+    server = RawUpstream(responses(data))
     if port:
         server.port = reserve_port(range(10_443, 32_000, 1000))
     await start(server)

@@ -29,10 +29,10 @@ async def test_a_request_waits_until_its_delivery_is_confirmed(gateway_for, upst
     assert (await _wait_for(client, accepted, "50ms")).json["state"] == "queued"
     assert not waiting.done()
     await upstream.start()
-    answer = await waiting
-    assert answer.status == 200
-    time = answer.json["time"]
-    assert answer.json == {
+    response = await waiting
+    assert response.status == 200
+    time = response.json["time"]
+    assert response.json == {
         "id": accepted["id"],
         "state": "confirmed",
         "session": "default",
@@ -57,8 +57,8 @@ async def test_many_requests_can_wait_for_one_delivery(gateway_for, upstream):
     accepted = await client.accepted("late")
     waits = [asyncio.create_task(_wait_for(client, accepted, "50s")) for _ in range(20)]
     await upstream.start()
-    answers = await asyncio.gather(*waits)
-    assert {answer.json["state"] for answer in answers} == {"confirmed"}
+    responses = await asyncio.gather(*waits)
+    assert {response.json["state"] for response in responses} == {"confirmed"}
 
 
 async def test_the_wait_ends_at_its_maximum(gateway_for, upstream):
@@ -77,21 +77,21 @@ async def test_another_parameter_is_refused(client, query):
 
 @pytest.mark.parametrize("state", ["written", "confirmed"])
 async def test_a_post_waits_for_the_state_of_its_message(client, state):
-    answer = await client.request("POST", f"/v1/messages?until={state}&wait=50s", data=b"a")
-    assert answer.status == 200
-    assert answer.json["state"] in ("written", "confirmed")
-    assert state == "written" or answer.json["state"] == "confirmed"
+    response = await client.request("POST", f"/v1/messages?until={state}&wait=50s", data=b"a")
+    assert response.status == 200
+    assert response.json["state"] in ("written", "confirmed")
+    assert state == "written" or response.json["state"] == "confirmed"
 
 
 async def test_a_batch_waits_for_all_its_messages(client):
-    answer = await client.request(
+    response = await client.request(
         "POST",
         "/v1/messages?until=confirmed&wait=50s",
         data=b"1\n2\n3\n",
         headers={"Content-Type": "application/x-ndjson"},
     )
-    assert answer.status == 200
-    assert [result["state"] for result in answer.json["results"]] == ["confirmed"] * 3
+    assert response.status == 200
+    assert [result["state"] for result in response.json["results"]] == ["confirmed"] * 3
 
 
 async def test_a_post_that_waits_outlasts_an_outage(gateway_for, upstream):
@@ -120,6 +120,6 @@ async def test_a_waiting_post_gets_a_response_when_the_gateway_stops(gateway_for
 
     await eventually(is_queued, what="the message is queued")
     gateway.process.terminate()
-    answer = await waiting
-    assert answer.status in (200, 202)
-    assert answer.json["state"] in ("queued", "rejected")
+    response = await waiting
+    assert response.status in (200, 202)
+    assert response.json["state"] in ("queued", "rejected")

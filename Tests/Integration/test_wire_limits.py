@@ -239,9 +239,9 @@ async def test_unread_pongs_use_no_memory(raw_upstream, gateway_for, measured):
     assert (await client.collect(1, "earliest"))[0] == ["after the flood"]
     await asyncio.wait_for(flooded.wait(), 30)
     growth = gateway.memory() - before
-    await eventually(lambda: pongs and pongs[-1] == count - 1, what="the newest ping is answered")
+    await eventually(lambda: pongs and pongs[-1] == count - 1, what="the newest ping gets its pong")
     assert pongs == sorted(set(pongs)), "in order, each at most once"
     measured(f"{count} pings, {len(pongs)} pongs")
-    assert len(pongs) < count, "answers that could not leave were owed all the same"
+    assert len(pongs) < count, "pongs that could not be sent were queued"
     memory_is_judged()
     assert growth < 4 * MEBIBYTE

@@ -103,7 +103,7 @@ private struct CorpusCase: Decodable {
       !Self.refusals.contains(status) && ![500, 502, 503, 504].contains(status) || also.contains(status)
     }
     if !Set(forbid_status ?? []).isDisjoint(with: statuses) { return "forbidden status \(statuses)" }
-    if forbid_interim ?? false, server.interim > 0 { return "interim answer" }
+    if forbid_interim ?? false, server.interim > 0 { return "interim response" }
 
     var probed: String?
     if expectation != "reject", !closed, probe ?? true, !(half_close ?? false), statuses.count == count,
@@ -186,18 +186,18 @@ private struct CorpusServer: ~Copyable {
         case .content, .trailers: break
         case .end:
           switch connection.request.method {
-          case .get, .head, .post: answer(200)
-          case .put, .delete, .options, .patch, .connect, .trace, .other: answer(405)
+          case .get, .head, .post: respond(200)
+          case .put, .delete, .options, .patch, .connect, .trace, .other: respond(405)
           }
         case .endOfInput: break
         }
       }
     } catch {
-      if connection.canRespond { answer(Int(error.status.rawValue)) }
+      if connection.canRespond { respond(Int(error.status.rawValue)) }
     }
   }
 
-  private mutating func answer(_ status: Int) {
+  private mutating func respond(_ status: Int) {
     statuses.append(status)
     connection.beginResponse(HTTPStatus(rawValue: UInt16(status)), .none, date: Span(), into: &output)
     output.endFields()

@@ -12,7 +12,7 @@ func serverTranscript(
   var connection = HTTPServerConnection(limits: limits)
   var output = ByteQueue()
   var lines: [String] = []
-  func answer(_ status: HTTPStatus) {
+  func respond(_ status: HTTPStatus) {
     connection.beginResponse(status, .none, date: Span(), into: &output)
     output.endFields()
     connection.finishResponse(into: &output)
@@ -44,13 +44,13 @@ func serverTranscript(
           }
         case .end:
           lines.append("end")
-          answer(.ok)
+          respond(.ok)
         case .endOfInput: lines.append("end of input")
         }
       }
     } catch {
       lines.append(line(error))
-      if connection.canRespond { answer(error.status) }
+      if connection.canRespond { respond(error.status) }
     }
   }
   for piece in pieces {

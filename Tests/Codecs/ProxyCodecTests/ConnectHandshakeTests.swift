@@ -29,8 +29,8 @@ import Testing
     return events
   }
 
-  private func transcript(of answer: String, _ credentials: ProxyCredentials? = nil) -> [String] {
-    transcript(of: [Array(answer.utf8)], credentials)
+  private func transcript(of response: String, _ credentials: ProxyCredentials? = nil) -> [String] {
+    transcript(of: [Array(response.utf8)], credentials)
   }
 
   private let asked = "sent CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n"
@@ -41,9 +41,9 @@ import Testing
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
     "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
   ])
-  func opensATunnel(answer: String) {
-    expectEvents([asked, "open"], from: answer) { transcript(of: $0) }
-    #expect(transcript(of: answer + "rest") == [asked, "open", "left rest"])
+  func opensATunnel(response: String) {
+    expectEvents([asked, "open"], from: response) { transcript(of: $0) }
+    #expect(transcript(of: response + "rest") == [asked, "open", "left rest"])
   }
 
   @Test func sendsItsCredentials() {
@@ -62,16 +62,16 @@ import Testing
     ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "requires credentials"),
     ("SSH-2.0-OpenSSH\r\n", "not valid HTTP"), ("\u{5}\u{0}", "not valid HTTP"),
   ])
-  func reportsWhyThereIsNoTunnel(answer: String, reported: String) {
-    let pieces = Array(answer.utf8).map { [$0] }
-    for events in [transcript(of: answer), transcript(of: pieces)] {
+  func reportsWhyThereIsNoTunnel(response: String, reported: String) {
+    let pieces = Array(response.utf8).map { [$0] }
+    for events in [transcript(of: response), transcript(of: pieces)] {
       #expect(events.last?.contains(reported) == true, "\(events.last ?? "nothing")")
     }
   }
 
   @Test(arguments: [401, 407]) func reportsThatCredentialsWereRefused(status: Int) {
-    let answer = "HTTP/1.1 \(status) Who?\r\n\r\n"
-    let reported = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last
+    let response = "HTTP/1.1 \(status) Who?\r\n\r\n"
+    let reported = transcript(of: response, ProxyCredentials(username: "a", password: "b")).last
     #expect(reported?.contains("rejected the user name or the password") == true)
   }
 
@@ -86,11 +86,11 @@ import Testing
     (["s3cret"], "user name or the password"),
   ])
   func namesTheSchemesOfAProxyThatDoesNotAcceptBasic(challenges: [String], reported: String) {
-    let answer = "HTTP/1.1 407 No\r\n" + challenges.map { "Proxy-Authenticate: \($0)\r\n" }.joined() + "\r\n"
-    let last = transcript(of: answer, ProxyCredentials(username: "a", password: "b")).last ?? ""
+    let response = "HTTP/1.1 407 No\r\n" + challenges.map { "Proxy-Authenticate: \($0)\r\n" }.joined() + "\r\n"
+    let last = transcript(of: response, ProxyCredentials(username: "a", password: "b")).last ?? ""
     #expect(last.contains(reported) && !last.contains("s3cret"), "\(last)")
     guard reported.contains("only") else { return }
-    #expect(transcript(of: answer).last?.contains(reported) == true, "also without credentials")
+    #expect(transcript(of: response).last?.contains(reported) == true, "also without credentials")
   }
 
   @Test func leavesTheBodyOfARefusalInTheInput() throws {

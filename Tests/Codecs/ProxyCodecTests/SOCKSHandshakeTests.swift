@@ -33,9 +33,9 @@ import Testing
   }
 
   @Test func opensATunnelToAName() {
-    let answers: [UInt8] = [5, 0] + [5, 0, 0, 1, 127, 0, 0, 1, 4, 56]
+    let responses: [UInt8] = [5, 0] + [5, 0, 0, 1, 127, 0, 0, 1, 4, 56]
     expectEvents(
-      ["sent [5, 1, 0, 5, 1, 0, 3, 3, 97, 46, 98, 1, 187]", "open"], from: answers
+      ["sent [5, 1, 0, 5, 1, 0, 3, 3, 97, 46, 98, 1, 187]", "open"], from: responses
     ) { transcript(of: $0) }
   }
 
@@ -45,9 +45,9 @@ import Testing
       [1, 9, 9, 9, 9], [3, 2, 97, 98], [3, 0], [4] + [UInt8](repeating: 9, count: 16),
     ] as [[UInt8]])
   func leavesBytesAfterTheResponse(address: [UInt8]) {
-    let answers: [UInt8] = [5, 0] + [5, 0, 0] + address + [4, 56] + [22, 3]
-    #expect(transcript(of: [answers]).suffix(2) == ["open", "left [22, 3]"])
-    #expect(transcript(of: answers.map { [$0] }).suffix(2) == ["open", "left [22, 3]"])
+    let responses: [UInt8] = [5, 0] + [5, 0, 0] + address + [4, 56] + [22, 3]
+    #expect(transcript(of: [responses]).suffix(2) == ["open", "left [22, 3]"])
+    #expect(transcript(of: responses.map { [$0] }).suffix(2) == ["open", "left [22, 3]"])
   }
 
   @Test func requestsTunnelsToAddresses() {
@@ -58,12 +58,12 @@ import Testing
   }
 
   @Test func sendsItsCredentials() {
-    let answers: [UInt8] = [5, 2] + [1, 0] + [5, 0, 0, 1, 127, 0, 0, 1, 4, 56]
+    let responses: [UInt8] = [5, 2] + [1, 0] + [5, 0, 0, 1, 127, 0, 0, 1, 4, 56]
     expectEvents(
       [
         "sent [5, 2, 0, 2, 1, 3, 97, 110, 110, 2, 115, 51, 5, 1, 0, 3, 3, 97, 46, 98, 1, 187]",
         "open",
-      ], from: answers
+      ], from: responses
     ) { transcript(of: $0, credentials) }
   }
 
@@ -82,8 +82,8 @@ import Testing
       ([5, 0, 5, 91], "reply 91"), ([5, 0, 4, 0], "does not speak SOCKS5"),
       ([5, 0, 5, 0, 0, 2, 0], "address type 2"),
     ] as [([UInt8], String)])
-  func reportsWhyThereIsNoTunnel(answers: [UInt8], told: String) {
-    for pieces in [[answers], answers.map { [$0] }] {
+  func reportsWhyThereIsNoTunnel(responses: [UInt8], told: String) {
+    for pieces in [[responses], responses.map { [$0] }] {
       let last = transcript(of: pieces).last
       #expect(last?.contains(told) == true, "\(last ?? "nothing")")
     }

@@ -6,10 +6,11 @@ import Testing
 @testable import WebSocketCodec
 
 @Suite struct HandshakeTests {
-  /// Responds to a request for `/` with `answer`, split into pieces of `size`. `KEY` in `answer` is the placeholder for
+  /// Responds to a request for `/` with `response`, split into pieces of `size`. `KEY` in `response` is the placeholder for
   /// the right accept value.
   private func judge(
-    _ answer: String, subprotocols: [String] = [], compression: CompressionOffer? = CompressionOffer(), size: Int = 1000
+    _ response: String, subprotocols: [String] = [], compression: CompressionOffer? = CompressionOffer(),
+    size: Int = 1000
   ) throws(HandshakeError) -> ClientHandshake.Result? {
     var generator = SeededGenerator(seed: 7)
     var request = ClientHandshake.Request(target: "/", host: "example.org")
@@ -21,7 +22,7 @@ import Testing
     let text = written.bytes.text()
     let key = text.components(after: "Sec-WebSocket-Key: ")
     var bytes: [UInt8] = []
-    for piece in answer.split(separator: "KEY", omittingEmptySubsequences: false).enumerated() {
+    for piece in response.split(separator: "KEY", omittingEmptySubsequences: false).enumerated() {
       if piece.offset > 0 { bytes += Array(ClientHandshake.accept(for: key).utf8) }
       bytes += Array(piece.element.utf8)
     }
@@ -103,8 +104,8 @@ import Testing
       String(repeating: "HTTP/1.1 103 Early Hints\r\n\r\n", count: 1000), .tooManyInterimResponses(limit: 8)
     ),
   ])
-  func refusesAResponseThatIsNotAnUpgrade(answer: String, expected: HandshakeError) {
-    #expect(throws: expected) { try judge(answer) }
+  func refusesAResponseThatIsNotAnUpgrade(response: String, expected: HandshakeError) {
+    #expect(throws: expected) { try judge(response) }
   }
 
   @Test(arguments: [
@@ -145,8 +146,9 @@ import Testing
 
   @Test(arguments: ["\"1\\0\"", "10", " 10", "\"10\""])
   func readsAWindowHoweverItIsWritten(value: String) throws {
-    let answer = good + "Sec-WebSocket-Extensions: permessage-deflate ; server_max_window_bits = \(value) \r\n\r\nrest"
-    guard case .accepted(let agreement)? = try judge(answer) else {
+    let response =
+      good + "Sec-WebSocket-Extensions: permessage-deflate ; server_max_window_bits = \(value) \r\n\r\nrest"
+    guard case .accepted(let agreement)? = try judge(response) else {
       Issue.record("not accepted")
       return
     }
@@ -155,8 +157,8 @@ import Testing
 
   /// zlib cannot produce raw DEFLATE data with this window, so everything is sent uncompressed.
   @Test func acceptsAWindowOfEightBitsForOutgoingMessages() throws {
-    let answer = good + "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=8\r\n\r\nrest"
-    guard case .accepted(let agreement)? = try judge(answer) else {
+    let response = good + "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=8\r\n\r\nrest"
+    guard case .accepted(let agreement)? = try judge(response) else {
       Issue.record("not accepted")
       return
     }
@@ -182,11 +184,11 @@ import Testing
       ("server_no_context_takeover", false),
       ("server_max_window_bits=10", false),
     ] {
-      let answer = good + "Sec-WebSocket-Extensions: permessage-deflate; \(parameters)\r\n\r\nrest"
+      let response = good + "Sec-WebSocket-Extensions: permessage-deflate; \(parameters)\r\n\r\nrest"
       if isAccepted {
-        #expect(throws: Never.self) { _ = try judge(answer, compression: offer) }
+        #expect(throws: Never.self) { _ = try judge(response, compression: offer) }
       } else {
-        #expect(throws: HandshakeError.self) { _ = try judge(answer, compression: offer) }
+        #expect(throws: HandshakeError.self) { _ = try judge(response, compression: offer) }
       }
     }
   }
@@ -214,8 +216,8 @@ import Testing
   }
 
   @Test func refusesAnEndlessHead() {
-    let answer = "HTTP/1.1 200 OK\r\nX: " + String(repeating: "x", count: 100_000)
-    #expect(throws: HandshakeError.self) { try judge(answer) }
+    let response = "HTTP/1.1 200 OK\r\nX: " + String(repeating: "x", count: 100_000)
+    #expect(throws: HandshakeError.self) { try judge(response) }
   }
 }
 

@@ -89,9 +89,9 @@ import Testing
     #expect(try server.nextEvent() == .head)
     let key = try ServerHandshake.validate(server.request)
     let extensions = server.request.fields.first(.secWebSocketExtensions)?.text()
-    var answer = ByteQueue()
-    let theirs = try #require(ServerHandshake.accept(key: key, extensions: extensions, into: &answer))
-    guard case .accepted(let agreement)? = try client.receive(&answer) else {
+    var response = ByteQueue()
+    let theirs = try #require(ServerHandshake.accept(key: key, extensions: extensions, into: &response))
+    guard case .accepted(let agreement)? = try client.receive(&response) else {
       Issue.record("not accepted")
       return
     }
@@ -112,8 +112,8 @@ import Testing
     ("x-other", false),
   ])
   func acceptsTheFirstOfferThatItSupports(offers: String, isMet: Bool) {
-    var answer = ByteQueue()
-    let settings = ServerHandshake.accept(key: "dGhlIHNhbXBsZSBub25jZQ==", extensions: offers, into: &answer)
+    var response = ByteQueue()
+    let settings = ServerHandshake.accept(key: "dGhlIHNhbXBsZSBub25jZQ==", extensions: offers, into: &response)
     #expect((settings != nil) == isMet)
   }
 

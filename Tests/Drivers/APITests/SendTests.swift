@@ -211,8 +211,8 @@ import Threading
     let held = try hold(api, "", "Idempotency-Key: a\r\n")
     journal.end()
     #expect(held.hasNewData)
-    let answer = api.finish(held)
-    #expect(answer.problem == "outcome-unknown", "\(answer.body)")
+    let response = api.finish(held)
+    #expect(response.problem == "outcome-unknown", "\(response.body)")
   }
 
   /// The next holder may not have the message, so a repetition must not find it accepted.

@@ -10,7 +10,7 @@ import Testing
 
 /// Requests that arrive while the connection waits for input.
 @Suite struct InputTests {
-  private static let answer = "\r\n\r\nnow"
+  private static let response = "\r\n\r\nnow"
 
   @Test func aSlowHeadAfterOtherRequestsIsRefusedAtItsDeadline() throws {
     let served = try ServedApplication { settings in
@@ -20,7 +20,7 @@ import Testing
     let client = served.connect()
     for _ in 0..<3 {
       client.get("/now")
-      #expect(client.read(through: Self.answer) != nil)
+      #expect(client.read(through: Self.response) != nil)
     }
     client.send("GET /now HT")
     #expect(client.read(through: "408 Request Timeout") != nil)
@@ -31,7 +31,7 @@ import Testing
     let client = served.connect()
     for _ in 0..<3 {
       client.get("/now")
-      #expect(client.read(through: Self.answer) != nil)
+      #expect(client.read(through: Self.response) != nil)
     }
     #expect(client.readAll().isEmpty)
     #expect(eventually { served.metrics.openConnections.current == 0 })
@@ -56,11 +56,11 @@ import Testing
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/now")
-    #expect(client.read(through: Self.answer) != nil)
+    #expect(client.read(through: Self.response) != nil)
     // The responses to these requests exceed the socket's buffer.
     let count = 2_500
     client.send(String(repeating: "GET /now HTTP/1.1\r\nHost: a\r\n\r\n", count: count))
-    for _ in 0..<count { #expect(client.read(through: Self.answer) != nil) }
+    for _ in 0..<count { #expect(client.read(through: Self.response) != nil) }
     #expect(!client.isReadable)
   }
 
@@ -69,7 +69,7 @@ import Testing
     let client = served.connect()
     for round in 1...3 {
       client.get("/now")
-      #expect(client.read(through: Self.answer) != nil)
+      #expect(client.read(through: Self.response) != nil)
       client.get("/wait")
       #expect(served.isHolding(1))
       served.board.publish()
@@ -87,7 +87,7 @@ import Testing
     let client = served.connect()
     for _ in 0..<2 {
       client.get("/now")
-      #expect(client.read(through: Self.answer) != nil)
+      #expect(client.read(through: Self.response) != nil)
       client.get("/wait")
       #expect(client.read(through: "nothing") != nil)
     }
@@ -97,7 +97,7 @@ import Testing
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/now")
-    #expect(client.read(through: Self.answer) != nil)
+    #expect(client.read(through: Self.response) != nil)
     served.drain()
     #expect(client.readAll().isEmpty)
   }
@@ -106,7 +106,7 @@ import Testing
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/now")
-    #expect(client.read(through: Self.answer) != nil)
+    #expect(client.read(through: Self.response) != nil)
     // The request arrives after the loop has asked for events, but before the drain begins in the same turn.
     let (isInTurn, goesOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
     served.inOneTurn {
@@ -132,7 +132,7 @@ import Testing
     let served = try ServedApplication()
     let client = served.connect()
     client.get("/now")
-    #expect(client.read(through: Self.answer) != nil)
+    #expect(client.read(through: Self.response) != nil)
     client.send("GET /now\r\n\r\n")
     #expect(client.read(through: "400 Bad Request") != nil)
     _ = client.readAll()

@@ -90,9 +90,9 @@ import Threading
     #expect(polls.allSatisfy { !$0.isReadable })
     follower.load(1...3)
     for poll in polls {
-      let answer = try poll.response()
-      #expect(answer.status == 200 && answer.body.contains("push-3") && !answer.body.contains("push-1"))
-      #expect(answer.field("Gateway-Cursor") == follower.cursor(1, 3))
+      let response = try poll.response()
+      #expect(response.status == 200 && response.body.contains("push-3") && !response.body.contains("push-1"))
+      #expect(response.field("Gateway-Cursor") == follower.cursor(1, 3))
     }
     // As at the holder, the wait then continues until a push arrives.
     let next = try follower.poll("wait=30s")
@@ -123,8 +123,8 @@ import Threading
       return poll.isReadable
     }
     #expect(isAnswered)
-    let answer = try poll.response()
-    #expect(answer.body.contains("push-") && !answer.body.contains("push-3"))
+    let response = try poll.response()
+    #expect(response.body.contains("push-") && !response.body.contains("push-3"))
   }
 
   @Test func aCursorOfAnUnknownTermWaitsForARefresh() async throws {
@@ -143,17 +143,17 @@ import Threading
     follower.report(.isCurrent)
     follower.report(.refreshed(2))
     for poll in polls {
-      let answer = try poll.response()
-      #expect(answer.status == 200 && answer.field("Gateway-Gap") == nil)
-      #expect(answer.body.contains("push-5") && !answer.body.contains("push-4"))
+      let response = try poll.response()
+      #expect(response.status == 200 && response.field("Gateway-Gap") == nil)
+      #expect(response.body.contains("push-5") && !response.body.contains("push-4"))
     }
     // Redis has lost this push.
     let lost = try follower.poll("cursor=\(follower.cursor(3, 9))&wait=30s")
     #expect(eventually { follower.requests.refresh == 3 })
     #expect(!lost.isReadable)
     follower.report(.refreshed(3))
-    let answer = try lost.response()
-    #expect(answer.field("Gateway-Gap")?.contains("reason=store") == true && answer.body.contains("push-4"))
+    let response = try lost.response()
+    #expect(response.field("Gateway-Gap")?.contains("reason=store") == true && response.body.contains("push-4"))
   }
 
   @Test func aReaderOfAnOutdatedCopyWaitsUntilItIsCurrent() async throws {

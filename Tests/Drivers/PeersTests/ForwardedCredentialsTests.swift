@@ -40,11 +40,12 @@ import Testing
     #expect(try eventually { try gateway.onLoop { $0.pendingRequests } == 1 }, "the head was judged")
     if isRemoved { try gateway.use(tokens: "") }
     client.send(String(body.suffix(1)))
-    let answer = try client.response(to: method)
+    let response = try client.response(to: method)
     if isRemoved {
-      #expect(answer.status == 401 && answer.text("detail")?.contains("nothing was done") == true, "\(answer.body)")
+      #expect(
+        response.status == 401 && response.text("detail")?.contains("nothing was done") == true, "\(response.body)")
     } else {
-      #expect((200..<300).contains(answer.status), "\(answer.body)")
+      #expect((200..<300).contains(response.status), "\(response.body)")
     }
     #expect(gateway.network.metrics.attempts.total == (isRemoved ? 0 : 1))
     #expect(try pair.holder.session().consumers.statuses.isEmpty || !isRemoved)

@@ -75,17 +75,17 @@ import WebSocketCodec
     let (pair, alone) = (try Pair(), try TestGateway())
     for request in Self.requests {
       let expected = try alone.request(request.method, request.target, request.fields, request.body)
-      let answer = try pair.follower.request(request.method, request.target, request.fields, request.body)
+      let response = try pair.follower.request(request.method, request.target, request.fields, request.body)
       let name = "\(request.method) \(request.target) \(request.fields)"
-      #expect(answer.status == expected.status, "\(name): \(answer.body) instead of \(expected.body)")
-      #expect(answer.problem == expected.problem && answer.text("detail") == expected.text("detail"), "\(name)")
-      let names = Set(answer.fields.map { $0.name.lowercased() })
+      #expect(response.status == expected.status, "\(name): \(response.body) instead of \(expected.body)")
+      #expect(response.problem == expected.problem && response.text("detail") == expected.text("detail"), "\(name)")
+      let names = Set(response.fields.map { $0.name.lowercased() })
       #expect(names == Set(expected.fields.map { $0.name.lowercased() }), "\(name)")
       for field in ["Content-Type", "Retry-After", "Allow", "Vary", "Idempotency-Replayed", "TTL"] {
-        #expect(answer.all(field) == expected.all(field), "\(name): \(field)")
+        #expect(response.all(field) == expected.all(field), "\(name): \(field)")
       }
-      #expect(answer.body.isEmpty == expected.body.isEmpty, "\(name)")
-      #expect(answer.json.keys.sorted() == expected.json.keys.sorted(), "\(name): \(answer.body)")
+      #expect(response.body.isEmpty == expected.body.isEmpty, "\(name)")
+      #expect(response.json.keys.sorted() == expected.json.keys.sorted(), "\(name): \(response.body)")
     }
     // The client's gateway itself handles a path that lacks parameters, the methods of a delivery, and a DELETE of a
     // session.
@@ -144,12 +144,12 @@ import WebSocketCodec
     let echo = try echo()
     defer { echo.stop() }
     let follower = try TestGateway(.at(echo.address))
-    let answer = try follower.request(
+    let response = try follower.request(
       "POST", "/v1/sessions/market/messages?until=written",
       "X-Request-Id: mine\r\nTraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTopic: t\r\n"
         + "X-Other: x\r\nCookie: a=b\r\nDrawbridge-Client: ;15;Kg==;Kg==;;local\r\nDrawbridge-Forwarded: x\r\n",
       "content")
-    #expect(answer.status == 200)
+    #expect(response.status == 200)
     let head = try #require(echo.requests.first)
     let lines = Set(head.lowercased().components(separatedBy: "\r\n").filter { !$0.isEmpty })
     #expect(lines.contains("post /v1/sessions/market/messages?until=written http/1.1"))
@@ -187,11 +187,11 @@ import WebSocketCodec
     let echo = try echo()
     defer { echo.stop() }
     let follower = try TestGateway(.at(echo.address), settings: { $0.http.origins = ["https://app.example"] })
-    let answer = try follower.request("GET", "/v1/session", "Origin: https://app.example\r\n")
-    #expect(answer.field("X-Hop") == nil && answer.field("X-End") == "2")
-    #expect(answer.all("Content-Length") == ["2"] && answer.all("Date").count == 1)
-    #expect(answer.all("Access-Control-Allow-Origin") == ["https://app.example"])
-    #expect(answer.field("X-Request-Id") == nil)
+    let response = try follower.request("GET", "/v1/session", "Origin: https://app.example\r\n")
+    #expect(response.field("X-Hop") == nil && response.field("X-End") == "2")
+    #expect(response.all("Content-Length") == ["2"] && response.all("Date").count == 1)
+    #expect(response.all("Access-Control-Allow-Origin") == ["https://app.example"])
+    #expect(response.field("X-Request-Id") == nil)
   }
 
   @Test func theGatewayOfTheClientLimitsTheBody() throws {
@@ -399,8 +399,8 @@ import WebSocketCodec
     session.inbox.append(
       Array("push".utf8).span, kind: .text, time: 0, now: ProcessInformation.monotonicTime())
     session.consumers.pushed()
-    let answer = try client.response()
-    #expect(answer.status == 200 && answer.body.contains("push"))
+    let response = try client.response()
+    #expect(response.status == 200 && response.body.contains("push"))
   }
 
   @Test func aRequestOfADisconnectedClientEndsAtTheHolder() throws {
@@ -419,8 +419,8 @@ import WebSocketCodec
     let pair = try Pair(startsSessions: true)
     let sent = try pair.follower.request("POST", "/v1/messages?ttl=300ms", "", "x")
     let path = try #require(sent.field("Location"))
-    let answer = try pair.follower.request("GET", path + "?wait=20s")
-    #expect(answer.status == 200 && answer.text("state") == "expired")
+    let response = try pair.follower.request("GET", path + "?wait=20s")
+    #expect(response.status == 200 && response.text("state") == "expired")
   }
 
   @Test func aDrainEndsAReceiveAndWaitsForAMessage() throws {
@@ -433,7 +433,7 @@ import WebSocketCodec
     pair.follower.drain()
     #expect(try receive.response().problem == "holder-unavailable")
     #expect(eventually { pair.holder.metric("drawbridge_receives_held") == 0 })
-    let answer = try send.response()
-    #expect(answer.status == 200 && answer.text("state") == "expired", "\(answer.body)")
+    let response = try send.response()
+    #expect(response.status == 200 && response.text("state") == "expired", "\(response.body)")
   }
 }

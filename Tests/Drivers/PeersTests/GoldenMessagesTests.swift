@@ -46,9 +46,9 @@ import Testing
     let gateway = try TestGateway(.at(peer.address))
     for request in ForwardingTests.requests {
       let known = received.all.count
-      let answer = try gateway.request(request.method, request.target, request.fields, request.body)
+      let response = try gateway.request(request.method, request.target, request.fields, request.body)
       guard received.all.count > known, known < messages.count else { continue }
-      #expect(messages[known].response.hasPrefix("HTTP/1.1 \(answer.status) "), "\(request)")
+      #expect(messages[known].response.hasPrefix("HTTP/1.1 \(response.status) "), "\(request)")
       #expect(masked(received.all[known].request) == masked(messages[known].request))
     }
     #expect(received.all.count == messages.count)

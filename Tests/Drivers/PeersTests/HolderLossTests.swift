@@ -57,9 +57,9 @@ import Upstream
       client.send(method, target, "", body)
       #expect(eventually { dying.connections > before })
       follower.move(to: .at(next.peerAddress))
-      let answer = try client.response()
-      #expect(answer.status == status, "\(phase) \(method): \(answer.body)")
-      #expect(answer.field("Idempotency-Replayed") == nil)
+      let response = try client.response()
+      #expect(response.status == status, "\(phase) \(method): \(response.body)")
+      #expect(response.field("Idempotency-Replayed") == nil)
       #expect(try eventually { try follower.isIdle() })
     }
     #expect(next.metric("drawbridge_messages_accepted_total") == 1)
@@ -77,10 +77,10 @@ import Upstream
       let follower = try TestGateway(.at(dying.address))
       let client = try follower.connect()
       client.send("POST", target, "", "{}")
-      let answer = try client.response()
+      let response = try client.response()
       // A request that the kernel has not accepted completely was not executed.
-      if phase == .beforeReading, answer.problem == "holder-unavailable" { continue }
-      #expect(answer.status == 502 && answer.problem == "outcome-unknown", "\(phase) \(target): \(answer.body)")
+      if phase == .beforeReading, response.problem == "holder-unavailable" { continue }
+      #expect(response.status == 502 && response.problem == "outcome-unknown", "\(phase) \(target): \(response.body)")
       #expect(next.connections == 0)
     }
   }
@@ -112,9 +112,9 @@ import Upstream
       while let (head, body) = client.readMessage() {
         guard let behind = try? LoopbackClient(to: address) else { return }
         behind.send(head + body)
-        guard let answer = behind.readMessage() else { return }
+        guard let response = behind.readMessage() else { return }
         if isLost.exchange(false, ordering: .sequentiallyConsistent) { return client.close() }
-        client.send(answer.head + answer.body)
+        client.send(response.head + response.body)
       }
     }
     defer { relay.stop() }
@@ -123,10 +123,10 @@ import Upstream
       ("", "one"), ("Content-Type: application/x-ndjson\r\n", "1\n2\n"), ("Idempotency-Key: a\r\n", "keyed"),
     ] {
       isLost.store(true, ordering: .sequentiallyConsistent)
-      let answer = try follower.request("POST", "/v1/messages", fields, body)
-      #expect(answer.status == 202, "\(answer.body)")
+      let response = try follower.request("POST", "/v1/messages", fields, body)
+      #expect(response.status == 202, "\(response.body)")
       // The client has sent the request once, unless it used its own key.
-      #expect((answer.field("Idempotency-Replayed") == nil) == !fields.contains("Key"), "\(fields)")
+      #expect((response.field("Idempotency-Replayed") == nil) == !fields.contains("Key"), "\(fields)")
     }
     #expect(holder.metric("drawbridge_messages_accepted_total") == 4)
     // Keys of clients are counted separately.
@@ -154,11 +154,11 @@ import Upstream
     holder.move(to: .nowhere)
     let next = try TestGateway(journal: journal)
     follower.move(to: .at(next.peerAddress))
-    let answer = try client.response()
-    #expect(answer.status == 202 && answer.field("Idempotency-Replayed") == nil, "\(answer.body)")
+    let response = try client.response()
+    #expect(response.status == 202 && response.field("Idempotency-Replayed") == nil, "\(response.body)")
     #expect(next.metric("drawbridge_messages_accepted_total") == 0)
     // The response names the message that the other holder stored.
-    let path = try #require(answer.field("Location"))
+    let path = try #require(response.field("Location"))
     #expect(path.hasSuffix(".1.1"), "\(path)")
     #expect(try follower.request("GET", path).status == 200)
     // A client's key is restored among the keys of clients.
@@ -260,8 +260,9 @@ import Upstream
     let holder = try TestGateway()
     let follower = try TestGateway(.nowhere, limits: { $0.patience = .milliseconds(300) })
     for (method, target) in [("GET", "/v1/session"), ("POST", "/v1/messages"), ("POST", "/v1/call")] {
-      let answer = try follower.request(method, target)
-      #expect(answer.status == 503 && answer.problem == "holder-unavailable" && answer.field("Retry-After") == "1")
+      let response = try follower.request(method, target)
+      #expect(
+        response.status == 503 && response.problem == "holder-unavailable" && response.field("Retry-After") == "1")
     }
     #expect(follower.network.metrics.unavailable.total == 3)
     let patient = try TestGateway(.nowhere)
@@ -283,8 +284,8 @@ import Upstream
       TestGateway.forwarded("GET", "/v1/deliveries/d-1.1"), TestGateway.forwarded("POST", "/v1/call", body: "{"),
     ] {
       peer.send(text)
-      let answer = try peer.response()
-      #expect(answer.status == 421 && answer.body.isEmpty)
+      let response = try peer.response()
+      #expect(response.status == 421 && response.body.isEmpty)
     }
     #expect(holder.network.metrics.misdirected.total == 0 && other.network.metrics.attempts.total == 0)
     // The client does not notice that its gateway has named the wrong holder.
@@ -362,8 +363,8 @@ import Upstream
     defer { hanging.stop() }
     let follower = try TestGateway(
       .at(hanging.address), limits: { ($0.attemptMargin, $0.patience) = (.milliseconds(100), .milliseconds(500)) })
-    let answer = try follower.request(method, target)
-    #expect(answer.problem == (method == "GET" ? "holder-unavailable" : "outcome-unknown"), "\(answer.body)")
+    let response = try follower.request(method, target)
+    #expect(response.problem == (method == "GET" ? "holder-unavailable" : "outcome-unknown"), "\(response.body)")
     #expect(method == "GET" ? hanging.connections > 1 : hanging.connections == 1)
   }
 
@@ -521,8 +522,8 @@ import Upstream
     let client = try pair.follower.connect()
     for round in 0..<2_000 {
       client.send("POST", "/v1/messages", "TTL: 0\r\n", "x")
-      let answer = try client.response()
-      #expect(answer.problem == "upstream-down", "\(round)")
+      let response = try client.response()
+      #expect(response.problem == "upstream-down", "\(round)")
       if round % 100 == 0 { pair.follower.move(to: round % 200 == 0 ? .nowhere : .at(pair.holder.peerAddress)) }
       if round % 200 == 0 { pair.follower.move(to: .at(pair.holder.peerAddress)) }
     }

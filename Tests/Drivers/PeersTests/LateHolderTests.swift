@@ -46,7 +46,7 @@ import UpstreamProtocol
   /// Sends a request to the first gateway, which must not respond before it knows the next holder.
   private func ask(
     _ next: TestGateway, _ method: String, _ target: String, _ body: String? = nil
-  ) throws -> Answer {
+  ) throws -> ReceivedResponse {
     let client = try first.connect()
     client.send(method, target, "", body)
     #expect(eventually { first.network.metrics.waiting.current == 1 }, "\(method) \(target)")
@@ -65,16 +65,16 @@ import UpstreamProtocol
   @Test func onlyTheNextHolderShowsStatesOfTheNextTerm() throws {
     let next = try takeOver()
     let sent = try next.request("POST", "/v1/messages?ttl=60s", "", "x")
-    let answer = try ask(next, "GET", try #require(sent.field("Location")))
-    #expect(answer.status == 200 && answer.text("state") == "queued", "\(answer.body)")
+    let response = try ask(next, "GET", try #require(sent.field("Location")))
+    #expect(response.status == 200 && response.text("state") == "queued", "\(response.body)")
   }
 
   @Test func aFinalStateAfterTheDeadlineIsNotShown() throws {
     let sent = try first.request("POST", "/v1/messages?ttl=60s", "", "x")
     let next = try takeOver()
     try Self.endMessage(at: first)
-    let answer = try ask(next, "GET", try #require(sent.field("Location")))
-    #expect(answer.status == 200 && answer.text("state") == "queued", "\(answer.body)")
+    let response = try ask(next, "GET", try #require(sent.field("Location")))
+    #expect(response.status == 200 && response.text("state") == "queued", "\(response.body)")
   }
 
   @Test(arguments: [false, true]) func aWaitForAStateMovesToTheNextHolderAfterTheDeadline(isForwarded: Bool) throws {
@@ -93,8 +93,8 @@ import UpstreamProtocol
     #expect(eventually { there.guarded.withLock { $0.confirmationWaiters } == 1 })
     there.guarded.withLock { $0.outbox.reject(from: 1, count: 1) }
     there.deliveryNotifier.notify()
-    let answer = try client.response()
-    #expect(answer.status == 200 && answer.text("state") == "rejected", "\(answer.body)")
+    let response = try client.response()
+    #expect(response.status == 200 && response.text("state") == "rejected", "\(response.body)")
   }
 
   @Test func aSendThatWaitsForAStateShowsNoStateAfterTheDeadline() throws {
@@ -104,8 +104,8 @@ import UpstreamProtocol
     #expect(eventually { held.upstream.guarded.withLock { $0.writeWaiters } == 1 })
     let next = try takeOver()
     try Self.endMessage(at: first)
-    let answer = try client.response()
-    #expect(answer.status == 202 && answer.text("state") == "queued", "\(answer.body)")
+    let response = try client.response()
+    #expect(response.status == 202 && response.text("state") == "queued", "\(response.body)")
     _ = next
   }
 
@@ -116,9 +116,9 @@ import UpstreamProtocol
     let read = try next.request("GET", "/v1/messages?cursor=earliest")
     let client = try first.connect()
     client.send("GET", "/v1/messages?wait=1s&cursor=" + (try #require(read.field("Gateway-Cursor"))))
-    let answer = try client.response()
-    #expect(answer.field("Gateway-Gap") == nil, "\(answer.body)")
-    #expect((answer.json["messages"] as? [Any])?.isEmpty ?? true, "\(answer.body)")
+    let response = try client.response()
+    #expect(response.field("Gateway-Gap") == nil, "\(response.body)")
+    #expect((response.json["messages"] as? [Any])?.isEmpty ?? true, "\(response.body)")
   }
 
   @Test func onlyTheNextHolderServesConsumersAfterTheDeadline() throws {
@@ -127,8 +127,8 @@ import UpstreamProtocol
     try next.push("x")
     let received = try next.request("POST", "/v1/consumers/c/receive")
     let lease = try #require((received.json["messages"] as? [[String: Any]])?.first?["lease"] as? String)
-    let answer = try ask(next, "POST", "/v1/consumers/c/settle", #"{"ack":["\#(lease)"]}"#)
-    #expect(answer.status == 200, "\(answer.body)")
+    let response = try ask(next, "POST", "/v1/consumers/c/settle", #"{"ack":["\#(lease)"]}"#)
+    #expect(response.status == 200, "\(response.body)")
     #expect(try first.request("GET", "/v1/consumers/c").status == 200)
   }
 
@@ -136,8 +136,8 @@ import UpstreamProtocol
   @Test func aResponseThatWasPreparedWhenTheDeadlinePassedIsNotSent() throws {
     // The deadline lies ahead when the request is routed and begun, and has passed when the result is read.
     isInTime.remaining = 3
-    let answer = try first.request("GET", "/v1/consumers/none")
-    #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
+    let response = try first.request("GET", "/v1/consumers/none")
+    #expect(response.status == 503 && response.problem == "holder-unavailable", "\(response.body)")
   }
 
   @Test func afterTheDeadlineTheStateOfTheSessionIsAFollowers() throws {

@@ -56,8 +56,8 @@ import UpstreamProtocol
     #expect(eventually { held.upstream.guarded.withLock { $0.confirmationWaiters } == 1 })
     // Only the next gateway has started its sessions, so messages expire only there.
     let next = try Self.move(journal, from: first)
-    let answer = try client.response()
-    #expect(answer.status == 200 && answer.text("state") == "expired", "\(answer.body)")
+    let response = try client.response()
+    #expect(response.status == 200 && response.text("state") == "expired", "\(response.body)")
     #expect(try eventually { try first.isIdle() && next.isIdle() })
   }
 
@@ -74,9 +74,9 @@ import UpstreamProtocol
     if isForwarded { follower.locate(at: next.peerAddress) }
     #expect(eventually { next.metric("drawbridge_receives_held") == 1 })
     try next.push("x")
-    let answer = try client.response()
-    let messages = try #require(answer.json["messages"] as? [[String: Any]], "\(answer.body)")
-    #expect(answer.status == 200 && messages.map { $0["data"] as? String } == ["x"])
+    let response = try client.response()
+    let messages = try #require(response.json["messages"] as? [[String: Any]], "\(response.body)")
+    #expect(response.status == 200 && messages.map { $0["data"] as? String } == ["x"])
     let lease = try #require(messages.first?["lease"] as? String)
     #expect(try follower.request("POST", "/v1/consumers/c/settle", "", #"{"ack":["\#(lease)"]}"#).status == 200)
     #expect(try next.request("GET", "/v1/consumers/c").json["leases"] as? Int == 0)
@@ -100,8 +100,8 @@ import UpstreamProtocol
     // This gateway never learns whether the message is stored. At the next holder the request can be repeated.
     let next = try Self.move(journal, from: first)
     if isForwarded { follower.locate(at: next.peerAddress) }
-    let answer = try client.response()
-    #expect(isForwarded ? answer.status == 200 : answer.problem == "holder-unavailable", "\(answer.body)")
+    let response = try client.response()
+    #expect(isForwarded ? response.status == 200 : response.problem == "holder-unavailable", "\(response.body)")
     #expect(held.upstream.guarded.withLock { $0.storeWaiters } == 0)
     #expect(try eventually { try first.isIdle() && next.isIdle() && follower.isIdle() })
   }
@@ -134,8 +134,8 @@ import UpstreamProtocol
       #expect(eventually { first.metric("drawbridge_receives_held") == 0 || gateway === follower })
     }
     for client in waiting {
-      let answer = try client.response()
-      #expect(answer.status == 410 && answer.problem == "session-closed", "\(answer.body)")
+      let response = try client.response()
+      #expect(response.status == 410 && response.problem == "session-closed", "\(response.body)")
     }
     #expect(try eventually { try first.isIdle() && follower.isIdle() })
   }
@@ -146,8 +146,8 @@ import UpstreamProtocol
     client.send("POST", "/v1/messages", "", "x")
     #expect(eventually { follower.network.metrics.waiting.current == 1 })
     try #require(follower.slot).close(code: 1000)
-    let answer = try client.response()
-    #expect(answer.status == 410 && answer.problem == "session-closed", "\(answer.body)")
+    let response = try client.response()
+    #expect(response.status == 410 && response.problem == "session-closed", "\(response.body)")
     #expect(try eventually { try follower.isIdle() })
   }
 
@@ -319,8 +319,8 @@ import UpstreamProtocol
     client.send("POST", "/v1/messages?until=confirmed&wait=30s", "", "x")
     #expect(try eventually { try first.onLoop { $0.sends.count } == 1 })
     first.lose()
-    let answer = try client.response()
-    #expect(answer.status == 202 && answer.text("state") == "queued", "\(answer.body)")
+    let response = try client.response()
+    #expect(response.status == 202 && response.text("state") == "queued", "\(response.body)")
     #expect(try eventually { try first.isIdle() })
   }
 
@@ -350,8 +350,8 @@ import UpstreamProtocol
     #expect(try eventually { try holder.onLoop { $0.calls.count } == 1 })
     over.send(
       TestGateway.forwarded("POST", "/v1/call?wait=6s", fields: "Drawbridge-Waited: 6000\r\n", body: Self.call))
-    let answer = try over.response()
-    #expect(answer.status == 503 && answer.problem == "holder-unavailable", "\(answer.body)")
+    let response = try over.response()
+    #expect(response.status == 503 && response.problem == "holder-unavailable", "\(response.body)")
     #expect(holder.metric("drawbridge_messages_accepted_total") == 1)
     late.send(
       TestGateway.forwarded(
@@ -365,7 +365,7 @@ import UpstreamProtocol
     let holder = try TestGateway(
       startsSessions: true, settings: { $0.session.upstream.outbox.timeToLive = .seconds(90) })
     var number = 0
-    func send(_ query: String, waited: Int, _ fields: String = "", id: Int? = nil) throws -> Answer {
+    func send(_ query: String, waited: Int, _ fields: String = "", id: Int? = nil) throws -> ReceivedResponse {
       number += 1
       let peer = try holder.connectAsPeer()
       let name = String(repeating: "0", count: 30) + "\(10 + (id ?? number))"
@@ -379,8 +379,8 @@ import UpstreamProtocol
       ("?ttl=2s", 5_400, ""), ("", 90_000, ""), ("", 100, "TTL: 0\r\n"),
       ("?ttl=2s", 5_400, "Content-Type: application/x-ndjson\r\n"),
     ] {
-      let answer = try send(query, waited: waited, fields)
-      #expect(answer.status == 503 && answer.problem == "upstream-down", "\(query) \(fields): \(answer.body)")
+      let response = try send(query, waited: waited, fields)
+      #expect(response.status == 503 && response.problem == "upstream-down", "\(query) \(fields): \(response.body)")
     }
     // A repetition has the same TTL, even if less of it is left.
     #expect(try send("?ttl=1h", waited: 100, id: 80).status == 202)
@@ -425,16 +425,16 @@ import UpstreamProtocol
 
   // MARK: The state of a session
 
-  private static func replica(_ answer: Answer) throws -> [String: Any] {
-    try #require(answer.json["replica"] as? [String: Any], "\(answer.body)")
+  private static func replica(_ response: ReceivedResponse) throws -> [String: Any] {
+    try #require(response.json["replica"] as? [String: Any], "\(response.body)")
   }
 
   @Test func aHolderAddsItsPartToTheStateOfASession() throws {
     let journal = SharedJournal()
     let first = try Self.holder(journal)
-    let answer = try first.request("GET", "/v1/session")
-    let replica = try Self.replica(answer)
-    #expect(answer.status == 200 && answer.text("state") != "no-holder")
+    let response = try first.request("GET", "/v1/session")
+    let replica = try Self.replica(response)
+    #expect(response.status == 200 && response.text("state") != "no-holder")
     #expect(replica["term"] as? Int == 1 && replica["current"] as? Bool == true)
     let holder = try #require(replica["holder"] as? [String: Any])
     #expect(holder["here"] as? Bool == true && holder["gateway"] as? String == first.id)
@@ -449,10 +449,10 @@ import UpstreamProtocol
     follower.locate(at: first.peerAddress, HolderStatus(term: 7, peer: .init(gateway: first.id, address: "there:1")))
     for (method, body) in [("GET", nil), ("PATCH", #"{"desired":"down"}"#)] {
       let fields = "Accept-Encoding: gzip\r\n" + (body == nil ? "" : "Content-Type: application/json\r\n")
-      let answer = try follower.request(method, "/v1/session", fields, body)
-      #expect(answer.status == 200 && answer.json["messages"] != nil, "\(answer.body)")
-      #expect(answer.body.components(separatedBy: "\"replica\"").count == 2)
-      let replica = try Self.replica(answer)
+      let response = try follower.request(method, "/v1/session", fields, body)
+      #expect(response.status == 200 && response.json["messages"] != nil, "\(response.body)")
+      #expect(response.body.components(separatedBy: "\"replica\"").count == 2)
+      let replica = try Self.replica(response)
       #expect(replica["gateway"] as? String == follower.id && replica["term"] as? Int == 7)
       let holder = try #require(replica["holder"] as? [String: Any])
       #expect(holder["here"] as? Bool == false && holder["gateway"] as? String == first.id)
@@ -466,9 +466,9 @@ import UpstreamProtocol
   @Test func theStateOfASessionIsShownWithoutAHolder() throws {
     let journal = SharedJournal()
     let gateway = try Self.gateway(journal)
-    let answer = try gateway.request("GET", "/v1/session")
-    #expect(answer.status == 200 && answer.text("state") == "no-holder", "\(answer.body)")
-    let replica = try Self.replica(answer)
+    let response = try gateway.request("GET", "/v1/session")
+    #expect(response.status == 200 && response.text("state") == "no-holder", "\(response.body)")
+    let replica = try Self.replica(response)
     #expect(replica["holder"] is NSNull && replica["current"] as? Bool == false && replica["lag_seconds"] is NSNull)
     // If the holder does not respond, the client waits 800 ms, which is less than a take-over takes.
     let slow = try ScriptedPeer { client in _ = client.readToEnd() }

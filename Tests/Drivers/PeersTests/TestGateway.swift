@@ -189,7 +189,9 @@ final class TestGateway {
   func connectAsPeer() throws -> LoopbackClient { try LoopbackClient(to: peerAddress) }
 
   /// Sends one request on its own connection.
-  func request(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) throws -> Answer {
+  func request(_ method: String, _ target: String, _ fields: String = "", _ body: String? = nil) throws
+    -> ReceivedResponse
+  {
     let client = try connect()
     client.send(method, target, fields, body)
     return try client.response(to: method)
@@ -208,7 +210,7 @@ final class TestGateway {
 }
 
 /// A response as a client has received it.
-struct Answer {
+struct ReceivedResponse {
   let status: Int
   let fields: [(name: String, value: String)]
   let body: String
@@ -231,7 +233,7 @@ extension LoopbackClient {
     send("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\(length)\r\n\(body ?? "")")
   }
 
-  func response(to method: String = "GET") throws -> Answer {
+  func response(to method: String = "GET") throws -> ReceivedResponse {
     guard let (head, body) = readMessage(hasContent: method != "HEAD") else { throw Failed() }
     let lines = head.components(separatedBy: "\r\n")
     if lines[0].hasPrefix("HTTP/1.1 100") { return try response(to: method) }
@@ -239,6 +241,6 @@ extension LoopbackClient {
       let parts = line.split(separator: ":", maxSplits: 1)
       return (name: String(parts[0]), value: parts[1].trimmingCharacters(in: .whitespaces))
     }
-    return Answer(status: Int(lines[0].split(separator: " ")[1]) ?? 0, fields: fields, body: body)
+    return ReceivedResponse(status: Int(lines[0].split(separator: " ")[1]) ?? 0, fields: fields, body: body)
   }
 }

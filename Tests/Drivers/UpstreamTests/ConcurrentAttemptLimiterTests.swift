@@ -15,8 +15,8 @@ import WebSocketCodec
     + "Retry-After: Sun, 06 Nov 1994 08:30:00 GMT\r\nContent-Length: 0\r\n\r\n"
 
   @Test(arguments: [wait, waitUntil])
-  func retryAfterAppliesToAllSessionsOfAHost(answer: String) async throws {
-    let upstream = try ScriptedUpstream(.answer(answer), .echo)
+  func retryAfterAppliesToAllSessionsOfAHost(response: String) async throws {
+    let upstream = try ScriptedUpstream(.respond(response), .echo)
     let attemptLimiter = ConcurrentAttemptLimiter()
     let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await refused.until("it is refused") { refused.state == .backoff }
@@ -46,9 +46,9 @@ import WebSocketCodec
 
   /// Retry-After applies to the host that responded, not to the host that redirected to it.
   @Test func retryAfterAppliesToTheHostThatResponded() async throws {
-    let busy = try ScriptedUpstream(.answer(Self.wait))
+    let busy = try ScriptedUpstream(.respond(Self.wait))
     let redirection = "HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:\(busy.port)/\r\nContent-Length: 0\r\n\r\n"
-    let upstream = try ScriptedUpstream(.answer(redirection), .echo)
+    let upstream = try ScriptedUpstream(.respond(redirection), .echo)
     let attemptLimiter = ConcurrentAttemptLimiter()
     let redirected = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter)
     try await redirected.until("it is refused") { redirected.state == .backoff }
@@ -65,7 +65,7 @@ import WebSocketCodec
   /// A client chooses the requests that the upstream responds to, so the wait in a response must not apply to other
   /// clients.
   @Test func aPauseForOneClientDoesNotDelayAnotherClient() async throws {
-    let upstream = try ScriptedUpstream(.answer(Self.wait), .echo)
+    let upstream = try ScriptedUpstream(.respond(Self.wait), .echo)
     let attemptLimiter = ConcurrentAttemptLimiter()
     let refused = try SessionFixture(upstream.url, attemptLimiter: attemptLimiter, owner: "a")
     try await refused.until("it is refused") { refused.state == .backoff }
@@ -162,9 +162,9 @@ import WebSocketCodec
   /// Every outcome of an attempt frees its place: after many of each, another attempt is still possible.
   @Test func everyOutcomeOfAnAttemptEndsItsCount() async throws {
     let upstream = try ScriptedUpstream(
-      .reset, .answer(""), .answer("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),
+      .reset, .respond(""), .respond("HTTP/1.1 500 No\r\n\r\n"), .silence, .upgradeThenReset([]),
       .upgradeThenSend([0xFF]),
-      .answer("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n"), .reset, .echo)
+      .respond("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n"), .reset, .echo)
     var limits = AttemptLimits()
     limits.concurrent = 1
     limits.perSecond = 1_000

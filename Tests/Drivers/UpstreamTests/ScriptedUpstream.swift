@@ -21,7 +21,7 @@ final class ScriptedUpstream: Sendable {
     /// Upgrades, sends these bytes and resets the connection.
     case upgradeThenReset([UInt8])
     /// Responds to the upgrade request with these bytes and closes the connection.
-    case answer(String)
+    case respond(String)
     /// Sends nothing.
     case silence
     /// Reads the request and resets the connection.
@@ -97,7 +97,7 @@ final class ScriptedUpstream: Sendable {
       switch step {
       case .silence: break
       case .reset: channel.reset()
-      case .answer(let text):
+      case .respond(let text):
         output.append(text)
         await flush()
         channel.close()

@@ -113,7 +113,7 @@ import UpstreamSession
     ("", "without a response"),
   ])
   func reportsARefusedUpgradeAndReconnects(response: String, reason: String) async throws {
-    let upstream = try ScriptedUpstream(.answer(response), .echo)
+    let upstream = try ScriptedUpstream(.respond(response), .echo)
     let session = try SessionFixture(upstream.url)
     try await session.until("the second attempt succeeds") { session.handle.isReady }
     let snapshot = session.handle.snapshot()

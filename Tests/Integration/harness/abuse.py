@@ -6,14 +6,14 @@ import socket
 import time
 from dataclasses import dataclass
 
-from .raw import RawAnswer
+from .raw import RawResponse
 
 # From linux/tcp.h; Python has no name for it.
 TCP_REPAIR = 19
 
 
 @dataclass
-class Ending(RawAnswer):
+class Ending(RawResponse):
     """The end of one abuser: the bytes that it received, and the seconds until then."""
 
     seconds: float = 0.0

@@ -13,14 +13,14 @@ import time
 REQUEST = b"GET /v1/messages?wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def _answer(connection):
+def _response(connection):
     """Reads one response, which must have status 200 and a Content-Length."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(connection)
     head, _, body = data.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"a healthy request was answered {head[:200]!r}")
+        raise ConnectionError(f"a healthy request got {head[:200]!r}")
     length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
     while len(body) < length:
         body += _some(connection)
@@ -41,7 +41,7 @@ def _serve(host, port):
             count = 0
             while time.perf_counter() < started + float(line):
                 connection.sendall(REQUEST)
-                _answer(connection)
+                _response(connection)
                 count += 1
             sys.stdout.write(f"{count} {time.perf_counter() - started!r}\n")
             sys.stdout.flush()

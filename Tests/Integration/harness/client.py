@@ -8,7 +8,7 @@ import aiohttp
 
 
 @dataclass
-class Answer:
+class Response:
     """One HTTP response, read to its end."""
 
     status: int
@@ -41,12 +41,12 @@ class Batch:
     gap: dict | None
 
     @classmethod
-    def of(cls, answer):
-        assert answer.status == 200, (answer.status, answer.body[:500])
-        assert answer.headers["Content-Type"].split(";")[0] == "application/json"
-        assert "no-store" in answer.headers["Cache-Control"]
-        batch = answer.json
-        assert answer.headers["Gateway-Cursor"] == batch["cursor"]
+    def of(cls, response):
+        assert response.status == 200, (response.status, response.body[:500])
+        assert response.headers["Content-Type"].split(";")[0] == "application/json"
+        assert "no-store" in response.headers["Cache-Control"]
+        batch = response.json
+        assert response.headers["Gateway-Cursor"] == batch["cursor"]
         return cls(batch["messages"], batch["cursor"], batch["more"], batch["gap"])
 
     @property
@@ -75,8 +75,8 @@ class Client:
         await self._http.close()
 
     async def request(self, method, path, **options):
-        async with self._http.request(method, path, allow_redirects=False, **options) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+        async with self._http.request(method, path, allow_redirects=False, **options) as response:
+            return Response(response.status, response.headers, await response.read())
 
     async def send(self, body, *, type=None, headers=None):
         """POST of one message: `str` as text, `bytes` as binary, unless `type` says otherwise."""
@@ -88,9 +88,9 @@ class Client:
 
     async def accepted(self, body, **options):
         """POST of one message that must be accepted. Returns the description of its delivery."""
-        answer = await self.send(body, **options)
-        assert answer.status == 202, (answer.status, answer.body[:500])
-        return answer.json
+        response = await self.send(body, **options)
+        assert response.status == 202, (response.status, response.body[:500])
+        return response.json
 
     async def get(self, headers=None, **parameters):
         query = {name: str(value) for name, value in parameters.items()}
@@ -116,9 +116,9 @@ class Client:
         return payloads, cursor
 
     async def session(self):
-        answer = await self.request("GET", self._session_path)
-        assert answer.status == 200, (answer.status, answer.body[:500])
-        return answer.json
+        response = await self.request("GET", self._session_path)
+        assert response.status == 200, (response.status, response.body[:500])
+        return response.json
 
 
 async def exchanges(gateway, upstream):

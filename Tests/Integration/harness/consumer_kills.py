@@ -37,19 +37,19 @@ class ConsumerRun:
             "max_deliveries": 1000,
         }
         for path, settings in ((_WORKERS, workers), (_READER, {"start": "earliest"})):
-            answer = await self._request("PUT", path, json=settings)
-            assert answer.status == 201, answer.body
+            response = await self._request("PUT", path, json=settings)
+            assert response.status == 201, response.body
 
-    def _unexpected(self, what, answer):
+    def _unexpected(self, what, response):
         """Whether the response is unusable. Status 503 is possible while a store is closed or replaced."""
-        if answer is None:
+        if response is None:
             return True
-        if answer.status == 503:
+        if response.status == 503:
             self.refused += 1
             return True
-        if answer.status not in (200, 207, 409):
-            self.faults.append(f"{what} got {answer.status}: {answer.body[:200]}")
-        return answer.status not in (200, 207)
+        if response.status not in (200, 207, 409):
+            self.faults.append(f"{what} got {response.status}: {response.body[:200]}")
+        return response.status not in (200, 207)
 
     def _note(self, message):
         number, key = message["data"]["n"], message["data"]["key"]
@@ -69,23 +69,23 @@ class ConsumerRun:
     async def work(self, is_over):
         while not is_over():
             limit = self._chance.choice((1, 5, 20))
-            answer = await self._request("POST", _WORKERS + "/receive", params={"wait": "200ms", "limit": str(limit)})
-            if self._unexpected("a receive", answer):
+            response = await self._request("POST", _WORKERS + "/receive", params={"wait": "200ms", "limit": str(limit)})
+            if self._unexpected("a receive", response):
                 await asyncio.sleep(0.005)
                 continue
-            messages = answer.json["messages"]
+            messages = response.json["messages"]
             for message in messages:
                 self._note(message)
             chosen = [message for message in messages if self._chance.random() < 0.9]
             if not chosen:
                 continue
             self._sent.update(message["data"]["n"] for message in chosen)
-            answer = await self._request(
+            response = await self._request(
                 "POST", _WORKERS + "/settle", json={"ack": [message["lease"] for message in chosen]}
             )
-            if self._unexpected("a settlement", answer):
+            if self._unexpected("a settlement", response):
                 continue
-            for message, result in zip(chosen, answer.json["results"], strict=True):
+            for message, result in zip(chosen, response.json["results"], strict=True):
                 if result["status"] == 200:
                     self._acknowledged.add(message["data"]["n"])
 
@@ -93,19 +93,19 @@ class ConsumerRun:
         cursor, seen, confirmed = None, 0, 0
         while not is_over():
             params = {"wait": "200ms", "limit": "50"} | ({"ack": cursor} if cursor else {})
-            answer = await self._request("POST", _READER + "/receive", params=params)
-            if self._unexpected("the reader", answer):
+            response = await self._request("POST", _READER + "/receive", params=params)
+            if self._unexpected("the reader", response):
                 # The reader acts as if it had lost its memory. Acknowledged pushes are not delivered to it again.
                 cursor = None
                 await asyncio.sleep(0.005)
                 continue
             if cursor:
                 confirmed = seen
-            numbers = [message["data"]["n"] for message in answer.json["messages"]]
+            numbers = [message["data"]["n"] for message in response.json["messages"]]
             if numbers and numbers[0] <= confirmed:
                 self.faults.append(f"the reader got {numbers[0]} again after {confirmed} was acknowledged")
             self._read.update(numbers)
-            cursor, seen = answer.json["cursor"], max([confirmed, *numbers])
+            cursor, seen = response.json["cursor"], max([confirmed, *numbers])
 
     def has_read(self, number):
         return any(read >= number for read in self._read)
@@ -117,8 +117,8 @@ class ConsumerRun:
         progress = loop.time()
         # This may take long: a worker gets only one push of each key at a time.
         while not pushed <= self._sent and loop.time() < progress + _PATIENCE:
-            answer = await self._request("POST", _WORKERS + "/receive", params={"wait": "1s", "limit": "1000"})
-            messages = answer.json["messages"]
+            response = await self._request("POST", _WORKERS + "/receive", params={"wait": "1s", "limit": "1000"})
+            messages = response.json["messages"]
             for message in messages:
                 self._note(message)
                 self._sent.add(message["data"]["n"])

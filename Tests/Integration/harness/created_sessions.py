@@ -20,9 +20,9 @@ class Sessions:
         return await self._client.request("PUT", f"/v1/sessions/{name}", json=body)
 
     async def created(self, name, **variables):
-        answer = await self.put(name, **variables)
-        assert answer.status == 201, answer.body
-        return answer
+        response = await self.put(name, **variables)
+        assert response.status == 201, response.body
+        return response
 
     async def get(self, name):
         return await self._client.request("GET", f"/v1/sessions/{name}")

@@ -199,7 +199,7 @@ class Gateway:
         async def is_ready():
             return (await self.manage("/readyz")).status == 200
 
-        await eventually(is_ready, within=within, what="/readyz answers 200")
+        await eventually(is_ready, within=within, what="/readyz responds with 200")
         return self
 
     async def manage(self, path, headers=None):
@@ -213,14 +213,14 @@ class Gateway:
         return (await self.manage("/", headers={"Accept": "application/json"})).json["seconds"]
 
     async def status_page(self):
-        answer = await self.manage("/")
-        assert answer.status == 200
-        return StatusPage(answer.body.decode())
+        response = await self.manage("/")
+        assert response.status == 200
+        return StatusPage(response.body.decode())
 
     async def metrics(self):
-        answer = await self.manage("/metrics")
-        assert answer.status == 200
-        return Metrics(answer.body.decode())
+        response = await self.manage("/metrics")
+        assert response.status == 200
+        return Metrics(response.body.decode())
 
     # -- Measuring --------------------------------------------------------------------------------------------------
 

@@ -172,15 +172,15 @@ LINES = {"Content-Type": "application/x-ndjson"}
 
 
 async def put(client, name, **settings):
-    answer = await client.request("PUT", f"{client.root}/consumers/{name}", json=settings)
-    assert answer.status in (200, 201), answer.body
+    response = await client.request("PUT", f"{client.root}/consumers/{name}", json=settings)
+    assert response.status in (200, 201), response.body
 
 
 async def receive(client, name, **parameters):
     query = {key: str(value) for key, value in parameters.items()}
-    answer = await client.request("POST", f"{client.root}/consumers/{name}/receive", params=query)
-    assert answer.status == 200, answer.body
-    return answer.json
+    response = await client.request("POST", f"{client.root}/consumers/{name}/receive", params=query)
+    assert response.status == 200, response.body
+    return response.json
 
 
 async def settle(client, name, **leases):
@@ -230,9 +230,9 @@ class Story:
     async def post(self, label, body, *, client=None, **options):
         """Posts messages, and returns the id of the last message."""
         client = client or self.client
-        answer = await client.send(body, **options)
-        assert answer.status == 202, (label, answer.status, answer.body)
-        ids = [result["id"] for result in answer.json.get("results", [answer.json])]
+        response = await client.send(body, **options)
+        assert response.status == 202, (label, response.status, response.body)
+        ids = [result["id"] for result in response.json.get("results", [response.json])]
         known = self.deliveries["chat" if client is self.chatting else "default"]
         known |= {label: ids[0]} if len(ids) == 1 else {f"{label} {number}": id for number, id in enumerate(ids, 1)}
         return ids[-1]
@@ -267,10 +267,10 @@ class Story:
         messages = (await receive(client, "workers", limit=5, wait=10))["messages"]
         one, two, three, four, five = (message["lease"] for message in messages)
         self.leases = {"acknowledged": one, "extended": three, "released": four, "leased": five}
-        answer = await settle(client, "workers", ack=[one], reject=[two], extend=[three])
-        assert answer.status == 200, answer.body
-        answer = await settle(client, "workers", release=[four], delay="10h")
-        assert answer.status == 200, answer.body
+        response = await settle(client, "workers", ack=[one], reject=[two], extend=[three])
+        assert response.status == 200, response.body
+        response = await settle(client, "workers", release=[four], delay="10h")
+        assert response.status == 200, response.body
         first = await receive(client, "reader", limit=2, wait=10)
         await receive(client, "reader", ack=first["cursor"], limit=1)
         await receive(client, "quick", limit=1, wait=10)
@@ -295,10 +295,10 @@ class Story:
         await self.confirmed("unsub", '{"op":"unsub","id":1}', headers=JSON)
         for method, status, wait in (("add", 200, "20s"), ("never", 504, "200ms")):
             body = f'{{"jsonrpc":"2.0","id":7,"method":"{method}"}}'
-            answer = await self.client.request("POST", f"/v1/call?wait={wait}", data=body)
-            assert answer.status == status, answer.body
+            response = await self.client.request("POST", f"/v1/call?wait={wait}", data=body)
+            assert response.status == status, response.body
             if status == 504:
-                self.deliveries["default"]["call"] = answer.headers["Location"].rpartition("/")[2]
+                self.deliveries["default"]["call"] = response.headers["Location"].rpartition("/")[2]
         await becomes(self.client, self.deliveries["default"]["call"], "confirmed")
         rejected = await self.post("rejected", "too large")
         await becomes(self.client, rejected, "rejected")
@@ -327,8 +327,8 @@ class Story:
         event = json.dumps({"event": "said", "args": ["hello"]})
         said = await self.post("said", event, client=self.chatting, type="application/json")
         await becomes(self.chatting, said, "confirmed")
-        answer = await self.chatting.request("POST", f"{self.chatting.root}/call", json={"event": "ask", "args": []})
-        assert answer.status == 200, answer.body
+        response = await self.chatting.request("POST", f"{self.chatting.root}/call", json={"event": "ask", "args": []})
+        assert response.status == 200, response.body
 
     async def _has_chatted(self, count):
         async def has_chatted():

@@ -4,13 +4,13 @@ import asyncio
 
 
 class HeldPoll(asyncio.Protocol):
-    """One request on one connection. `answer` completes with the bytes of the response, or with the error."""
+    """One request on one connection. `response` completes with the bytes of the response, or with the error."""
 
     def __init__(self, request):
         self._request = request
         self._received = bytearray()
         self._length = None
-        self.answer = asyncio.get_running_loop().create_future()
+        self.response = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport):
         self.transport = transport
@@ -27,24 +27,24 @@ class HeldPoll(asyncio.Protocol):
                 return  # A stream has no end.
             length = head.split(b"content-length:")[1].split(b"\r\n")[0]
             self._length = end + 4 + int(length)
-        if len(self._received) >= self._length and not self.answer.done():
-            self.answer.set_result(bytes(self._received[: self._length]))
+        if len(self._received) >= self._length and not self.response.done():
+            self.response.set_result(bytes(self._received[: self._length]))
 
     def connection_lost(self, error):
-        if not self.answer.done():
-            self.answer.set_exception(error or ConnectionError("closed without an answer"))
+        if not self.response.done():
+            self.response.set_exception(error or ConnectionError("closed without a response"))
 
     async def again(self, request):
         """Sends another request on the same connection after a response."""
-        await self.answer
-        self.answer = asyncio.get_running_loop().create_future()
+        await self.response
+        self.response = asyncio.get_running_loop().create_future()
         self._received = bytearray()
         self._length = None
         self.transport.write(request)
 
     @property
     def body(self):
-        return self.answer.result().partition(b"\r\n\r\n")[2]
+        return self.response.result().partition(b"\r\n\r\n")[2]
 
 
 async def hold(address, count, path, *, at_once=200, fields=""):

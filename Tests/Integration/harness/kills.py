@@ -102,7 +102,7 @@ class Receipts:
 
     async def states(self, ids):
         ids = list(ids)
-        answers = []
+        responses = []
         for start in range(0, len(ids), 32):
             chunk = ids[start : start + 32]
             if self._asked + len(chunk) > _REQUESTS_PER_CONNECTION:
@@ -112,12 +112,12 @@ class Receipts:
             for id in chunk:
                 self._writer.write(f"GET /v1/deliveries/{id} HTTP/1.1\r\nHost: x\r\n{self._fields}\r\n".encode())
             for id in chunk:
-                told = await self._answer()
+                told = await self._response()
                 assert told["id"] == id, (id, told)
-                answers.append(told["state"])
-        return answers
+                responses.append(told["state"])
+        return responses
 
-    async def _answer(self):
+    async def _response(self):
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
         body = await self._reader.readexactly(length)
@@ -189,12 +189,12 @@ class KillRun:
         posted = time.monotonic()
         body = "\n".join(f"{label} {padding}" for label in labels)
         kind = "text/plain" if len(labels) == 1 else "application/x-ndjson"
-        answer = await client.send(body, type=kind, headers=headers)
-        if answer.status == 503:
+        response = await client.send(body, type=kind, headers=headers)
+        if response.status == 503:
             self._refused.update(labels)
             return False
-        assert answer.status in (202, 207), (answer.status, answer.body[:500])
-        results = [answer.json] if len(labels) == 1 else answer.json["results"]
+        assert response.status in (202, 207), (response.status, response.body[:500])
+        results = [response.json] if len(labels) == 1 else response.json["results"]
         for label, result in zip(labels, results, strict=True):
             if "id" not in result:
                 assert result["status"] == 503, result
@@ -203,7 +203,7 @@ class KillRun:
             sequence = int(result["id"].partition(".")[2])
             self._messages[result["id"]] = Message(label, sequence, ttl, topic, posted)
             self._pending.add(result["id"])
-        return answer.status == 202
+        return response.status == 202
 
     # -- Reading states ----------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ async def confirmed(client, id):
     """Waits until the message is confirmed. At first the gateway may not know its state."""
 
     async def is_confirmed():
-        answer = await client.request("GET", f"{client.root}/deliveries/{id}")
-        return answer.status == 200 and answer.json["state"] == "confirmed"
+        response = await client.request("GET", f"{client.root}/deliveries/{id}")
+        return response.status == 200 and response.json["state"] == "confirmed"
 
     await eventually(is_confirmed, what=f"{id} is confirmed")
 

@@ -111,9 +111,9 @@ class Prometheus(Program):
             aiohttp.ClientSession(f"http://127.0.0.1:{self.port}") as http,
             http.get(f"/api/v1/{path}", params=parameters) as response,
         ):
-            answer = await response.json()
-            assert answer["status"] == "success", (path, parameters, answer)
-            return answer["data"]
+            document = await response.json()
+            assert document["status"] == "success", (path, parameters, document)
+            return document["data"]
 
     async def has_data(self, query):
         """Whether the query returns a number now. A quantile without observations is NaN."""

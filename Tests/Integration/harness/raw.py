@@ -86,8 +86,8 @@ async def upgrade(
     accept = accept_key(request["sec-websocket-key"]) if accept is None else accept
     accept_field = f"Sec-WebSocket-Accept: {accept}" if accept else ""
     lines = [f"{version} {status}", *filter(None, [upgrade_field, connection_field, accept_field]), *fields]
-    answer = before + ("\r\n".join(lines) + "\r\n\r\n").encode() + then
-    for piece in [bytes([byte]) for byte in answer] if dripped else [answer]:
+    response = before + ("\r\n".join(lines) + "\r\n\r\n").encode() + then
+    for piece in [bytes([byte]) for byte in response] if dripped else [response]:
         writer.write(piece)
         await writer.drain()
         await asyncio.sleep(0)
@@ -151,7 +151,7 @@ def reset_transport(transport):
 
 
 @dataclass
-class RawAnswer:
+class RawResponse:
     """The bytes of a raw connection until its end or the deadline."""
 
     data: bytes
@@ -180,8 +180,8 @@ async def exchange(address, data, *, within=30.0, end_of_input=False):
                 writer.write_eof()
         try:
             await asyncio.wait_for(collect(), within)
-            return RawAnswer(bytes(received), True)
+            return RawResponse(bytes(received), True)
         except TimeoutError:
-            return RawAnswer(bytes(received), False)
+            return RawResponse(bytes(received), False)
     finally:
         writer.transport.abort()

@@ -58,10 +58,10 @@ async def emit(client, event, *args, path="messages", **members):
 
 async def pushes(client, count):
     async def read():
-        answer = await client.request(
+        response = await client.request(
             "GET", "/v1/messages", params={"cursor": "earliest", "wait": "0", "limit": "5000"}
         )
-        messages = answer.json["messages"]
+        messages = response.json["messages"]
         return [messages] if len(messages) >= count else None
 
     return (await eventually(read, what=f"{count} pushes"))[0]

@@ -149,10 +149,10 @@ class Reader:
 
     async def has(self, *expected):
         async def read():
-            answer = await self.client.request(
+            response = await self.client.request(
                 "GET", "/v1/messages", params={"cursor": self.cursor, "wait": "0", "limit": "1"}
             )
-            batch = answer.json
+            batch = response.json
             self.cursor = batch["cursor"]
             if batch["gap"]:
                 self.seen.append("gap")

@@ -137,21 +137,23 @@ class StoreKillRun:
             number += 1
             gateway = self._gateway
             try:
-                answer = await gateway.client().send(label) if number == 1 else await self._client(gateway).send(label)
+                response = (
+                    await gateway.client().send(label) if number == 1 else await self._client(gateway).send(label)
+                )
             except _GONE:
                 await asyncio.sleep(0.005)
                 continue
-            if answer.status == 202:
+            if response.status == 202:
                 # Leaves processor time for the clients that check.
                 await asyncio.sleep(0.004)
-                id = answer.json["id"]
+                id = response.json["id"]
                 if id in self._ids:
                     self._faults.append(f"{id} was given to {self._ids[id]} and {label}")
                 self._ids[id] = label
                 self._accepted[label] = id
                 self._open.append(id)
-            elif answer.status not in (503, 410):
-                self._faults.append(f"{label} got {answer.status}")
+            elif response.status not in (503, 410):
+                self._faults.append(f"{label} got {response.status}")
 
     def _client(self, gateway):
         if getattr(gateway, "kill_client", None) is None:
@@ -166,14 +168,16 @@ class StoreKillRun:
             await self._up.wait()
             gateway = self._gateway
             try:
-                answer = await self._client(gateway).get(cursor=cursor, wait=1, limit=self._random.choice((1, 10, 100)))
+                response = await self._client(gateway).get(
+                    cursor=cursor, wait=1, limit=self._random.choice((1, 10, 100))
+                )
             except _GONE:
                 await asyncio.sleep(0.005)
                 continue
-            if answer.status != 200:
-                self._faults.append(f"a poll from {cursor} got {answer.status}: {answer.body[:200]}")
+            if response.status != 200:
+                self._faults.append(f"a poll from {cursor} got {response.status}: {response.body[:200]}")
                 return
-            batch = answer.json
+            batch = response.json
             cursor = batch["cursor"]
             self._gaps += batch["gap"] is not None
             gap = gap or batch["gap"]
@@ -256,18 +260,18 @@ class StoreKillRun:
             await self._up.wait()
             generation = self._generation
             try:
-                answer = await self._client(self._gateway).request("GET", f"/v1/deliveries/{id}")
+                response = await self._client(self._gateway).request("GET", f"/v1/deliveries/{id}")
             except _GONE:
                 await asyncio.sleep(0.005)
                 continue
-            if answer.status != 200:
-                self._faults.append(f"{id} got {answer.status}")
+            if response.status != 200:
+                self._faults.append(f"{id} got {response.status}")
                 return "lost", generation
-            if answer.json["state"] in _FINAL:
-                return answer.json["state"], generation
+            if response.json["state"] in _FINAL:
+                return response.json["state"], generation
             if asyncio.get_running_loop().time() > deadline:
-                self._faults.append(f"{id} is {answer.json['state']} for a minute")
-                return answer.json["state"], generation
+                self._faults.append(f"{id} is {response.json['state']} for a minute")
+                return response.json["state"], generation
             await asyncio.sleep(0.01)
 
     def _compare(self):

@@ -13,12 +13,12 @@ async def eventually(fact, *, within=30.0, what=None):
     """
     deadline = time.monotonic() + within
     while True:
-        answer = fact()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
+        outcome = fact()
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+        if outcome:
+            return outcome
         if time.monotonic() > deadline:
             name = what() if callable(what) else what or inspect.getsource(fact).strip()
-            raise AssertionError(f"not within {within} s: {name}; last: {answer!r}")
+            raise AssertionError(f"not within {within} s: {name}; last: {outcome!r}")
         await asyncio.sleep(0.01)

@@ -407,11 +407,11 @@ struct Talk {
       (#"40{"sid":"b","pid":"p2"}"#, Continuation(pid: Array("p2".utf8))), (#"40{"sid":"b"}"#, nil),
       (#"40{"sid":"b","pid":1}"#, nil),
     ] as [(String, Continuation?)])
-  func anotherStateIsNotARecovery(answer: String, recovery: Continuation?) {
+  func anotherStateIsNotARecovery(packet: String, recovery: Continuation?) {
     var talk = Talk(.four, ["/"], [Continuation(pid: Array("p1".utf8), offset: Array("o".utf8))])
     _ = talk.receive(Talk.open4)
     #expect(talk.connect() == #"40{"pid":"p1","offset":"o"}"#)
-    #expect(talk.receive(answer) == "connected 0")
+    #expect(talk.receive(packet) == "connected 0")
     #expect(talk.conversation.recovery(0) == recovery)
   }
 

@@ -44,10 +44,10 @@ import Testing
       "${sha256_base64:${sha256_base64:${env:PASSWORD}${string:/d/authentication/salt}}${string:/d/authentication/challenge}}"
     let hello =
       #"{"op":0,"d":{"authentication":{"challenge":"+IxH4CnCiqpX1rM9scsNynZzbOe4KhDeYcTNS3PDaeY=","salt":"lM1GncleQOaCu9lT1yeUZhFYnqhsLLP1G5lAGo3ixaI="}}}"#
-    let answer = try render(text, environment: ["PASSWORD": "supersecretpassword"]) {
+    let response = try render(text, environment: ["PASSWORD": "supersecretpassword"]) {
       $0.triggeringMessage = Array(hello.utf8)
     }
-    #expect(answer == "1Ct943GAT+6YQUUX47Ia/ncufilbe6+oD6lY+5kaCu4=")
+    #expect(response == "1Ct943GAT+6YQUUX47Ia/ncufilbe6+oD6lY+5kaCu4=")
   }
 
   @Test func escapesForJSON() throws {

@@ -152,8 +152,8 @@ import Testing
     _ = session.open()
     for hop in 1...5 {
       _ = session.advance(to: .upgrading, UInt64(hop))
-      let answer = session.redirected(UInt64(hop))
-      #expect(answer == ["upgrading→resolving", "dial #\(hop + 1) redirected"])
+      let actions = session.redirected(UInt64(hop))
+      #expect(actions == ["upgrading→resolving", "dial #\(hop + 1) redirected"])
     }
     _ = session.advance(to: .upgrading, 6)
     #expect(session.redirected(6) == ["upgrading→parked"])

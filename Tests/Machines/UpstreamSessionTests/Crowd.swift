@@ -6,7 +6,7 @@ import TestSupport
 /// Many sessions of one process with one host, on a virtual clock: hours pass in seconds, and a seed reproduces a run.
 final class Crowd {
   /// The host's reaction to one connection attempt.
-  enum Answer {
+  enum Reaction {
     case refuse
     case fail(AttemptFailure.Reason)
     /// Upgrades after `opening`. If `lasts` is given, the connection then ends with `end`.
@@ -53,7 +53,7 @@ final class Crowd {
   private(set) var mostUnderWay = 0
 
   /// The host's behaviour from now on.
-  var answer: (MonotonicTime, _ session: Int) -> Answer
+  var reaction: (MonotonicTime, _ session: Int) -> Reaction
   private var gate: HostAttemptLimiter?
   private var tickets: [HostAttemptLimiter.Ticket?]
   private var random: SeededGenerator
@@ -63,7 +63,7 @@ final class Crowd {
 
   init(
     _ count: Int, seed: UInt64 = 2, gate: HostAttemptLimiter? = nil,
-    answer: @escaping (MonotonicTime, Int) -> Answer = { _, _ in .accept() },
+    reaction: @escaping (MonotonicTime, Int) -> Reaction = { _, _ in .accept() },
     _ change: (inout SessionSettings) -> Void = { _ in }
   ) {
     var settings = SessionSettings()
@@ -75,7 +75,7 @@ final class Crowd {
     planned = Array(repeating: .distantFuture, count: count)
     random = SeededGenerator(seed: seed)
     self.gate = gate
-    self.answer = answer
+    self.reaction = reaction
   }
 
   /// Sessions that are ready.
@@ -177,7 +177,7 @@ final class Crowd {
     inProgress += 1
     mostUnderWay = max(mostUnderWay, inProgress)
     dials.append(DialNote(session: session, time: now))
-    switch answer(now, session) {
+    switch reaction(now, session) {
     case .refuse:
       plan(now + .milliseconds(1), session, .refused(dial.generation, .network))
     case .fail(let reason):

@@ -38,7 +38,7 @@ import Testing
     crowd.run(for: .minutes(2))
     #expect(crowd.ready == Self.crowd)
     crowd.forgetDials()
-    crowd.answer = { _, _ in .refuse }
+    crowd.reaction = { _, _ in .refuse }
     crowd.loseAll()
     crowd.run(for: .seconds(110))
 
@@ -91,7 +91,7 @@ import Testing
   @Test(arguments: ends)
   func sessionsSlowDownForAServerThatAcceptsAndDrops(end: ConnectionLoss, perHour: Int) {
     for lasts in [TimeSpan.zero, .milliseconds(50), .seconds(1)] {
-      let crowd = Crowd(20, answer: { _, _ in .accept(lasts: lasts, end: end) })
+      let crowd = Crowd(20, reaction: { _, _ in .accept(lasts: lasts, end: end) })
       crowd.openAll()
       crowd.run(for: .hours(1))
       var counts = [Int](repeating: 0, count: 20)
@@ -103,7 +103,7 @@ import Testing
 
   @Test func attemptsAreSpreadIfAServerAcceptsAndDrops() {
     let count = 3_000
-    let crowd = Crowd(count, answer: { _, _ in .accept(lasts: .milliseconds(100)) })
+    let crowd = Crowd(count, reaction: { _, _ in .accept(lasts: .milliseconds(100)) })
     crowd.openAll()
     crowd.run(for: .seconds(110))
     for (failures, top) in [(6, 16), (7, 30)] as [(Int, Int64)] {
@@ -119,7 +119,7 @@ import Testing
 
   @Test func allSessionsReconnectWithinTheLimitOfTheHost() {
     let crowd = Crowd(
-      Self.crowd, gate: HostAttemptLimiter(AttemptLimits()), answer: { _, _ in .accept(opening: .seconds(5)) })
+      Self.crowd, gate: HostAttemptLimiter(AttemptLimits()), reaction: { _, _ in .accept(opening: .seconds(5)) })
     crowd.openAll()
     crowd.run(for: .hours(1)) { crowd.ready == Self.crowd }
     #expect(crowd.ready == Self.crowd)
@@ -130,7 +130,7 @@ import Testing
     #expect((crowd.now - Crowd.start).seconds < Double(Self.crowd) / 12.8 * 1.1)
 
     crowd.forgetDials()
-    crowd.answer = { _, _ in .accept() }
+    crowd.reaction = { _, _ in .accept() }
     crowd.run(for: .minutes(1))
     let lost = crowd.now
     crowd.loseAll()
@@ -150,7 +150,7 @@ import Testing
   @Test func attemptsToAHostThatIsDownStayWithinItsLimit() {
     let count = 3_000
     let crowd = Crowd(count, gate: HostAttemptLimiter(AttemptLimits()))
-    crowd.answer = { _, _ in .refuse }
+    crowd.reaction = { _, _ in .refuse }
     crowd.openAll()
     crowd.run(for: .minutes(20))
     for seconds in [1, 10, 100] as [Int64] {
@@ -166,7 +166,7 @@ import Testing
 
   @Test func retryAfterDelaysEverySession() {
     let crowd = Crowd(1_000, gate: HostAttemptLimiter(AttemptLimits()))
-    crowd.answer = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
+    crowd.reaction = { _, session in session == 0 ? .fail(.status(503, retryAfter: .seconds(120))) : .accept() }
     crowd.openAll()
     // Completes the attempts that were in progress when the host's behaviour changed.
     crowd.run(for: .milliseconds(30))
@@ -176,7 +176,7 @@ import Testing
     crowd.networkChanges()
     crowd.run(for: .seconds(59))
     #expect(crowd.dials.count == before, "nobody, whatever else happens")
-    crowd.answer = { _, _ in .accept() }
+    crowd.reaction = { _, _ in .accept() }
     crowd.run(for: .minutes(2)) { crowd.ready == 1_000 }
     #expect(crowd.ready == 1_000)
     #expect(densest(Array(crowd.dials[before...]), in: .seconds(1)) <= 21, "at the rate, without a burst")

@@ -14,10 +14,10 @@ import Testing
   }
 
   @Test(arguments: ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0\0\0\0\0"])
-  func reportsThatThePeerDoesNotSpeakTLS(answer: String) throws {
+  func reportsThatThePeerDoesNotSpeakTLS(response: String) throws {
     let client = try client()
     #expect(try client.advanceHandshake() == .needsCiphertext)
-    client.receive(ciphertext: Array(answer.utf8).span)
+    client.receive(ciphertext: Array(response.utf8).span)
     #expect(throws: TLSError.notTLS) { try client.advanceHandshake() }
   }
 

@@ -102,8 +102,8 @@ import Testing
     talk.server.requestRenegotiation()
     try talk.deliverFromServer()
     // The client responds with a warning alert, and the connection continues.
-    let answer = talk.client.takeOutput()
-    #expect(answer.first == UInt8(SSL3_RT_ALERT))
+    let output = talk.client.takeOutput()
+    #expect(output.first == UInt8(SSL3_RT_ALERT))
   }
 
   @Test func givesTheDriverItsQueuesWithoutACopy() throws {
@@ -125,8 +125,8 @@ import Testing
     talk.server.receive(sent)
     #expect(talk.server.received == pattern(100))
     talk.server.send(pattern(200))
-    let answer = talk.server.takeOutput()
-    talk.client.receiveCiphertext { $0.append(answer.span) }
+    let output = talk.server.takeOutput()
+    talk.client.receiveCiphertext { $0.append(output.span) }
     try talk.readAll()
     #expect(talk.received == pattern(200))
     talk.client.releaseIdleStorage()

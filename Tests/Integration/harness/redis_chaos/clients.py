@@ -8,7 +8,7 @@ import time
 
 import aiohttp
 
-from ..client import Answer
+from ..client import Response
 from ..streams import LineParser
 from ..waiting import eventually
 from .judge import Loss, position
@@ -53,13 +53,15 @@ class Clients:
         """The response of a random gateway, or None without a response. `also` permits further problems."""
         member = member or await self.choose()
         try:
-            answer = await member.client().request(method, path, timeout=_PATIENCE, **options)
+            response = await member.client().request(method, path, timeout=_PATIENCE, **options)
         except (*_GONE, RuntimeError):
             self.results[operation, "none", ""] += 1
             await asyncio.sleep(0.02)
             return None
-        self.note(operation, answer.status, kind_of(answer) if answer.status >= 300 else "", answer.body, also=also)
-        return answer
+        self.note(
+            operation, response.status, kind_of(response) if response.status >= 300 else "", response.body, also=also
+        )
+        return response
 
     def note(self, operation, status, kind, body, *, also=()):
         self.results[operation, status, kind] += 1
@@ -72,10 +74,10 @@ class Clients:
         return sum(count for key, count in mine.items() if key[1] in (200, 202)), sum(mine.values())
 
 
-def kind_of(answer):
+def kind_of(response):
     """The last part of a problem's type."""
     with contextlib.suppress(ValueError, KeyError):
-        return answer.json["type"].rpartition("#")[2].rpartition("/")[2]
+        return response.json["type"].rpartition("#")[2].rpartition("/")[2]
     return "none"
 
 
@@ -126,17 +128,17 @@ class Posts:
         headers = {"Content-Type": "text/plain", **fields}
         # The first request with this key may still wait for its response.
         also = {(409, "idempotency-key-in-progress")} if fields else ()
-        answer = await self._clients.request(
+        response = await self._clients.request(
             "post", "POST", "/v1/messages", data=label.encode(), headers=headers, also=also
         )
-        if answer is None or answer.status == 502:
+        if response is None or response.status == 502:
             self.unclear.add(label)
             return False
-        if answer.status in (200, 202):
-            self.note_accepted(label, answer.json["id"], time.monotonic())
-            self._pending.append(answer.json["id"])
+        if response.status in (200, 202):
+            self.note_accepted(label, response.json["id"], time.monotonic())
+            self._pending.append(response.json["id"])
             return True
-        self.refused[label] = kind_of(answer)
+        self.refused[label] = kind_of(response)
         return False
 
     def note_accepted(self, label, id, at):
@@ -176,14 +178,14 @@ class Posts:
         deadline = time.monotonic() + 90
         state = None
         while time.monotonic() < deadline:
-            answer = await self._clients.request(
+            response = await self._clients.request(
                 "delivery", "GET", f"/v1/deliveries/{id}", member=member, also={(404, "not-found")}
             )
-            if answer is not None and answer.status == 404:
+            if response is not None and response.status == 404:
                 self._losses.note(self._times[id], f"{id} was accepted and is not known")
                 return "forgotten"
-            if answer is not None and answer.status == 200:
-                state = answer.json["state"]
+            if response is not None and response.status == 200:
+                state = response.json["state"]
                 if state in FINAL:
                     return state
             await asyncio.sleep(0.02)
@@ -276,13 +278,13 @@ class Reader:
         wait = self._chance.choice((0, 0.1, 1, 2))
         limit = self._chance.choice((1, 10, 100, 1000))
         query = {"cursor": self._cursor, "wait": f"{int(wait * 1000)}ms", "limit": str(limit)}
-        answer = await self._clients.request("read", "GET", "/v1/messages", params=query, also=self._also)
-        if answer is None:
+        response = await self._clients.request("read", "GET", "/v1/messages", params=query, also=self._also)
+        if response is None:
             return
-        if answer.status != 200:
+        if response.status != 200:
             await asyncio.sleep(0.05)
             return
-        batch = answer.json
+        batch = response.json
         if batch["gap"]:
             self.note_gap(batch["gap"])
         for message in batch["messages"]:
@@ -301,8 +303,8 @@ class Reader:
                 "/v1/messages", params=query, headers={"Accept": "application/x-ndjson"}
             ) as response:
                 if response.status != 200:
-                    answer = Answer(response.status, response.headers, await response.read())
-                    self._clients.note("stream", answer.status, kind_of(answer), answer.body, also=self._also)
+                    refusal = Response(response.status, response.headers, await response.read())
+                    self._clients.note("stream", refusal.status, kind_of(refusal), refusal.body, also=self._also)
                     return
                 self._clients.note("stream", 200, "", b"")
                 while (left := end - time.monotonic()) > 0:
@@ -378,8 +380,8 @@ class Workers:
         settings = {"share": True, "start": "earliest", "visibility": f"{self._visibility}s", "max_deliveries": 1000}
 
         async def put():
-            answer = await self._clients.request("create", "PUT", self._PATH, json=settings)
-            return answer if answer is not None and answer.status in (200, 201) else None
+            response = await self._clients.request("create", "PUT", self._PATH, json=settings)
+            return response if response is not None and response.status in (200, 201) else None
 
         await eventually(put, within=60, what="the consumer is created")
         self._created = time.monotonic()
@@ -387,20 +389,20 @@ class Workers:
     async def _receive(self, wait, limit):
         began, period = time.monotonic(), self._period
         query = {"wait": f"{wait}ms", "limit": str(limit)}
-        answer = await self._clients.request(
+        response = await self._clients.request(
             "receive", "POST", self._PATH + "/receive", params=query, also={(404, "not-found")}
         )
-        if answer is None:
+        if response is None:
             return []
-        if answer.status != 200:
-            if answer.status == 404:
+        if response.status != 200:
+            if response.status == 404:
                 await self._create_again()
             await asyncio.sleep(0.05)
             return []
-        for message in answer.json["messages"]:
+        for message in response.json["messages"]:
             named = f"{message['lease']} until {message['expires']}"
             self.note_lease(message["data"]["n"], named, began, time.monotonic(), period)
-        return answer.json["messages"]
+        return response.json["messages"]
 
     async def _create_again(self):
         self._losses.note(self._created, "the consumer is not known")
@@ -428,14 +430,14 @@ class Workers:
         for number in numbers.values():
             self._live.pop(number, None)
         self.sent.update(numbers.values())
-        answer = await self._clients.request(
+        response = await self._clients.request(
             "settle", "POST", self._PATH + "/settle", json={"ack": list(numbers)}, also={(404, "not-found")}
         )
-        if answer is not None and answer.status == 404:
+        if response is not None and response.status == 404:
             await self._create_again()
-        if answer is None or answer.status not in (200, 207):
+        if response is None or response.status not in (200, 207):
             return
-        for result, number in zip(answer.json["results"], numbers.values(), strict=True):
+        for result, number in zip(response.json["results"], numbers.values(), strict=True):
             if result["status"] == 200:
                 self.acknowledged.setdefault(number, time.monotonic())
 

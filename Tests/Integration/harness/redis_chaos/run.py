@@ -235,8 +235,8 @@ class ChaosRun:
 
         async def works():
             for member in self._replicas.running:
-                answer = await member.client().send(f"settled-{next(attempts)}")
-                if answer.status != 202:
+                response = await member.client().send(f"settled-{next(attempts)}")
+                if response.status != 202:
                     return False
             return len(self._upstream.open_connections) == 1
 

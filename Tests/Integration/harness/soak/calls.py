@@ -68,14 +68,14 @@ class Calls:
             if random.random() < 0.05:
                 await self._leave(body, random)
                 continue
-            answer = await context.client.request(
+            response = await context.client.request(
                 "POST",
                 "/v1/call",
                 data=body,
                 params={"wait": "1s" if kind in ("late", "missing", "shapeless") else "5s"},
                 headers={"Content-Type": "application/json"},
             )
-            self._judge(number, kind, token, answer)
+            self._judge(number, kind, token, response)
 
     async def _leave(self, body, random):
         fields = f"{self.context.fields}Content-Length: {len(body)}\r\n"
@@ -90,27 +90,27 @@ class Calls:
     def _fault(self, number, kind, text):
         self.context.faults.add(NAME, f"call {number} ({kind}): {text}")
 
-    def _judge(self, number, kind, token, answer):
+    def _judge(self, number, kind, token, response):
         arrivals = self._arrivals[number]
-        if answer.status == 200:
+        if response.status == 200:
             self.outcomes["replied"] += 1
-            if answer.json != {"jsonrpc": "2.0", "result": number * 2, "id": token}:
-                self._fault(number, kind, f"got the reply {answer.body[:200]}")
+            if response.json != {"jsonrpc": "2.0", "result": number * 2, "id": token}:
+                self._fault(number, kind, f"got the reply {response.body[:200]}")
             if kind in ("missing", "shapeless"):
                 self._fault(number, kind, "got a reply that was never sent")
             return
-        outcome = answer.problem(answer.status)["type"].removeprefix("/errors/")
+        outcome = response.problem(response.status)["type"].removeprefix("/errors/")
         self.outcomes[outcome] += 1
         if outcome in ("upstream-down", "queue-full"):
             if arrivals:
                 self._fault(number, kind, f"{outcome} says that it was not sent, and it arrived")
         elif outcome == "reply-timeout":
             if kind == "late" and arrivals:
-                task = asyncio.create_task(self._find_late_reply(number, token, answer.headers["Location"]))
+                task = asyncio.create_task(self._find_late_reply(number, token, response.headers["Location"]))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         elif outcome != "upstream-closed":
-            self._fault(number, kind, f"{answer.status} {answer.body[:200]}")
+            self._fault(number, kind, f"{response.status} {response.body[:200]}")
 
     async def _find_late_reply(self, number, token, location):
         """The delivery must show the reply, unless the connection was lost before."""

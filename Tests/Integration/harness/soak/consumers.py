@@ -59,9 +59,9 @@ class Workers:
     async def run(self, context, rate):
         self.context = context
         settings = {"share": True, "order_by": "/key", "visibility": f"{int(_VISIBILITY)}s", "max_deliveries": 1000}
-        answer = await context.client.request("PUT", _PATH, json=settings)
-        assert answer.status == 201, answer.body
-        self._start = self._checked = number_of(answer.json["position"])
+        response = await context.client.request("PUT", _PATH, json=settings)
+        assert response.status == 201, response.body
+        self._start = self._checked = number_of(response.json["position"])
         await asyncio.gather(self._operate(), *(self._work(index, rate / _WORKERS) for index in range(_WORKERS)))
 
     async def _work(self, index, rate):
@@ -75,9 +75,9 @@ class Workers:
                 await self._receive_and_die(random)
                 continue
             query = {"wait": "2", "limit": str(random.choice((1, 5, 20)))}
-            answer = await context.client.request("POST", f"{_PATH}/receive", params=query)
-            assert answer.status == 200, answer.body
-            taken = self._taken(index, answer.json)
+            response = await context.client.request("POST", f"{_PATH}/receive", params=query)
+            assert response.status == 200, response.body
+            taken = self._taken(index, response.json)
             if taken:
                 await self._treat(index, taken, random)
 
@@ -125,13 +125,13 @@ class Workers:
                 # From now on another worker may get the push.
                 if name != "extend" and self._leases.get(number, ("",))[0] == lease:
                     del self._leases[number]
-        answer = await self.context.client.request("POST", f"{_PATH}/settle", json=document)
-        if answer.status == 409:
+        response = await self.context.client.request("POST", f"{_PATH}/settle", json=document)
+        if response.status == 409:
             self.lost += len(numbers)
-            assert answer.problem(409)["type"] == "/errors/lease-lost", answer.body
+            assert response.problem(409)["type"] == "/errors/lease-lost", response.body
             return
-        assert answer.status in (200, 207), answer.body
-        for result in answer.json["results"]:
+        assert response.status in (200, 207), response.body
+        for result in response.json["results"]:
             number = numbers[result["lease"]]
             state = result.get("state", "lost")
             self._note(number, f"{result['lease']} is {state}")
@@ -220,12 +220,12 @@ class Workers:
         if retries:
             self._retried |= {number_of(letter["id"]) for letter in letters}
             # A further dead letter may have been added meanwhile.
-            answer = await client.request("POST", f"{_PATH}/dead/retry")
-            if answer.json["retried"] != len(letters):
+            response = await client.request("POST", f"{_PATH}/dead/retry")
+            if response.json["retried"] != len(letters):
                 self._retried |= self._dead
         else:
-            answer = await client.request("DELETE", f"{_PATH}/dead")
-            self.dead += answer.json["removed"]
+            response = await client.request("DELETE", f"{_PATH}/dead")
+            self.dead += response.json["removed"]
 
     async def _check(self, *, is_last=False):
         """All pushes up to the position must be settled or reported as missing. Later pushes may also be missing."""
@@ -262,8 +262,10 @@ class Workers:
         """Handles the remaining pushes. Afterwards, no push may be leased or left."""
         deadline = self.context.now + 60
         while self.context.now < deadline:
-            answer = await self.context.client.request("POST", f"{_PATH}/receive", params={"wait": "1", "limit": "500"})
-            if taken := self._taken("last", answer.json):
+            response = await self.context.client.request(
+                "POST", f"{_PATH}/receive", params={"wait": "1", "limit": "500"}
+            )
+            if taken := self._taken("last", response.json):
                 await self._settle({"ack": [lease for _, lease in taken]}, dict(map(reversed, taken)))
                 continue
             state = await self._check()
@@ -274,5 +276,5 @@ class Workers:
         await self._check(is_last=True)
         await self._handle_dead_letters(False)
         for name in (_CONSUMER, "reader"):
-            answer = await self.context.client.request("DELETE", f"/v1/consumers/{name}")
-            assert answer.status == 204, answer.body
+            response = await self.context.client.request("DELETE", f"/v1/consumers/{name}")
+            assert response.status == 204, response.body

@@ -111,20 +111,20 @@ class Posts:
             query = {"until": random.choice(("written", "confirmed"))}
         else:
             query = {}
-        answer = await self.context.client.request(
+        response = await self.context.client.request(
             "POST", "/v1/messages", data=body, params=query, headers={"Content-Type": "text/plain", **headers}
         )
-        self._answered(post, answer)
+        self._answered(post, response)
 
     async def _batch(self, random):
         posts, lines = zip(*(self._new(random) for _ in range(random.choice((2, 5, 20)))), strict=True)
-        answer = await self.context.client.send("\n".join(lines), type="application/x-ndjson")
-        if answer.status == 503:
+        response = await self.context.client.send("\n".join(lines), type="application/x-ndjson")
+        if response.status == 503:
             for post in posts:
                 self._refuse(post, 503)
             return
-        assert answer.status in (202, 207), (answer.status, answer.body[:500])
-        for post, result in zip(posts, answer.json["results"], strict=True):
+        assert response.status in (202, 207), (response.status, response.body[:500])
+        for post, result in zip(posts, response.json["results"], strict=True):
             if "id" in result:
                 self._accept(post, result["id"])
             else:
@@ -139,19 +139,19 @@ class Posts:
             await self._send_and_reset(body, f"Idempotency-Key: {post.label}\r\n", random)
         attempts = random.choice((2, 3))
         while (attempts and not self.context.is_over) or post.id is None:
-            answers = await asyncio.gather(
+            responses = await asyncio.gather(
                 *(
                     self.context.client.request("POST", "/v1/messages", data=body, headers=headers)
                     for _ in range(random.choice((1, 2)))
                 )
             )
-            for answer in answers:
+            for response in responses:
                 # The other requests get 409 while the first request is being accepted.
-                if answer.status in (200, 202):
-                    self._answered(post, answer)
+                if response.status in (200, 202):
+                    self._answered(post, response)
                     self.repeated += 1
                 else:
-                    assert answer.status in (409, 503), (answer.status, answer.body[:500])
+                    assert response.status in (409, 503), (response.status, response.body[:500])
             attempts = max(0, attempts - 1)
             if post.id is None:
                 await asyncio.sleep(0.1)
@@ -174,12 +174,12 @@ class Posts:
             await asyncio.sleep(random.choice((0, 0.001, 0.02)))
             reset(writer)
 
-    def _answered(self, post, answer):
-        if answer.status == 503:
+    def _answered(self, post, response):
+        if response.status == 503:
             self._refuse(post, 503)
             return
-        assert answer.status in (200, 202), (answer.status, answer.body[:500])
-        self._accept(post, answer.json["id"])
+        assert response.status in (200, 202), (response.status, response.body[:500])
+        self._accept(post, response.json["id"])
 
     def _accept(self, post, id):
         if post.id is None:

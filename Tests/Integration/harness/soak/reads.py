@@ -214,9 +214,9 @@ async def take_over(context, account):
     random = context.random(name)
     reader = Continuity(name, account)
     client = context.client
-    answer = await client.request("PUT", f"/v1/consumers/{name}", json={"start": "latest"})
-    assert answer.status == 201, answer.body
-    cursor = answer.json["position"]
+    response = await client.request("PUT", f"/v1/consumers/{name}", json={"start": "latest"})
+    assert response.status == 201, response.body
+    cursor = response.json["position"]
     reader.start(cursor)
     pace = context.pace(10)
 
@@ -230,11 +230,11 @@ async def take_over(context, account):
         if random.random() < 0.1:
             await asyncio.sleep(random.uniform(0, 0.05))
             receives.append(receive())
-        answers = await asyncio.gather(*receives)
-        batches = [answer for answer in answers if answer.status == 200]
+        responses = await asyncio.gather(*receives)
+        batches = [response for response in responses if response.status == 200]
         # The gateway may see either request as the later request, which takes over.
         assert batches
-        assert all(each.status == 200 or each.problem(409)["type"] == "/errors/superseded" for each in answers)
+        assert all(each.status == 200 or each.problem(409)["type"] == "/errors/superseded" for each in responses)
         # All batches begin after the same position.
         batch = Batch.of(batches[-1])
         reader.gap(batch.gap)

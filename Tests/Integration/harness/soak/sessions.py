@@ -202,9 +202,9 @@ class _Life:
 
     async def _create(self):
         self._last_use = self._context.now
-        answers = await asyncio.gather(*(self._put() for _ in range(self._random.choice((1, 1, 1, 2)))))
-        statuses = sorted(answer.status for answer in answers)
-        assert statuses in ([201], [200, 201]), (statuses, answers[0].body)
+        responses = await asyncio.gather(*(self._put() for _ in range(self._random.choice((1, 1, 1, 2)))))
+        statuses = sorted(response.status for response in responses)
+        assert statuses in ([201], [200, 201]), (statuses, responses[0].body)
         self._account.created += 1
 
     async def _resume(self, cursor):
@@ -228,20 +228,23 @@ class _Life:
             "POST", "/messages", data=message.label, params=query, headers={"Content-Type": "text/plain"}
         )
 
-    def _take(self, message, answer, *, may_be_closed=False):
-        if answer.status in (200, 202):
-            message.state = answer.json["state"]
-            message.path = f"/deliveries/{answer.json['id']}"
+    def _take(self, message, response, *, may_be_closed=False):
+        if response.status in (200, 202):
+            message.state = response.json["state"]
+            message.path = f"/deliveries/{response.json['id']}"
             self._account.accepted += 1
             return
-        assert answer.status == 503 or (may_be_closed and answer.status in (404, 410)), (answer.status, answer.body)
+        assert response.status == 503 or (may_be_closed and response.status in (404, 410)), (
+            response.status,
+            response.body,
+        )
         message.state = "refused"
 
     async def _poll(self, **query):
         cursor = self.cursor or "earliest"
         query = {name: str(value) for name, value in query.items()}
-        answer = await self._request("GET", "/messages", params={"cursor": cursor, **query})
-        self._received(Batch.of(answer))
+        response = await self._request("GET", "/messages", params={"cursor": cursor, **query})
+        self._received(Batch.of(response))
 
     def _received(self, batch):
         self._reader.gap(batch.gap)
@@ -290,23 +293,23 @@ class _Life:
             if message.path and message.state not in FINAL
         ]
         await asyncio.sleep(self._random.choice((0, 0.01, 0.1)))
-        answer = await self._request("DELETE", params={"code": self._random.choice(("1000", "1001", "3999"))})
-        assert answer.status == 204, (answer.status, answer.body)
+        response = await self._request("DELETE", params={"code": self._random.choice(("1000", "1001", "3999"))})
+        assert response.status == 204, (response.status, response.body)
         if (status := (await self._request("GET")).status) != 404:
             self._fault(f"GET after DELETE gets {status}")
         for post in posts:
             self._take(*await post, may_be_closed=True)
         for message, wait in waits:
-            answer = await wait
-            if answer.status == 200:
-                message.state = answer.json["state"]
-            elif answer.status not in (404, 410):
-                self._fault(f"a wait for a delivery gets {answer.status}")
-        answer = await held
-        if answer.status == 200:
-            self._received(Batch.of(answer))
-        elif answer.status not in (404, 410):
-            self._fault(f"a held poll gets {answer.status}")
+            response = await wait
+            if response.status == 200:
+                message.state = response.json["state"]
+            elif response.status not in (404, 410):
+                self._fault(f"a wait for a delivery gets {response.status}")
+        response = await held
+        if response.status == 200:
+            self._received(Batch.of(response))
+        elif response.status not in (404, 410):
+            self._fault(f"a held poll gets {response.status}")
 
     async def _leave(self):
         """Waits until the gateway closes the session because it is idle."""

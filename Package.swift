@@ -22,7 +22,8 @@ let strict: [SwiftSetting] = tests + [.strictMemorySafety()]
 let hottest: [SwiftSetting] =
   strict + [.unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))]
 
-/// The folders below `Sources` and `Tests`, highest first. A target may use those of its own layer that are declared before it.
+/// The folders below `Sources` and `Tests`, highest first. A target may use those of its own layer that are declared
+/// before it.
 enum Layer: String {
   case drivers = "Drivers"
   case system = "System"
@@ -367,7 +368,8 @@ let package = Package(
     .testTarget(
       name: "CommandLineTests", dependencies: ["drawbridge", "ByteStreams", "TestSupport"],
       path: "Tests/CommandLineTests", swiftSettings: tests),
-    // The clock and the random numbers of the simulation, and the simulation itself: the API, sessions and a hostile store.
+    // The clock and the random numbers of the simulation, and the simulation itself: the API, sessions and a hostile
+    // store.
     .target(name: "CVirtualClock", path: "Tests/Simulation/CVirtualClock"),
     .testTarget(
       name: "SimulationTests",

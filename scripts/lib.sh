@@ -37,8 +37,9 @@ quietly() {
   fi
 }
 
-# The build flags of the release program, the same for demo, tests and benchmarks, so that it is built only once. The Swift
-# runtime is linked statically. OpenSSL, SQLite, zlib and libyaml are linked dynamically, so that the system's updates apply.
+# The build flags of the release program, the same for demo, tests and benchmarks, so that it is built only once. The
+# Swift runtime is linked statically. OpenSSL, SQLite, zlib and libyaml are linked dynamically, so that the system's
+# updates apply.
 # shellcheck disable=SC2034  # read by the scripts that source this file
 release_flags=(-c release --static-swift-stdlib --product drawbridge)
 

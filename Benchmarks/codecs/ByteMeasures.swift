@@ -3,7 +3,8 @@ import Glibc
 import WebSocketCodec
 
 private let block = 64 * 1024
-/// A block takes about a microsecond. With this many calls between two readings of the clock, the time of reading it is negligible.
+/// A block takes about a microsecond. With this many calls between two readings of the clock, the time of reading it is
+/// negligible.
 private let rounds = 256
 
 /// Masking against `memcpy`, and UTF-8.

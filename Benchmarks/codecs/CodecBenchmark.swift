@@ -1,9 +1,10 @@
 import Glibc
 
-/// `codec-benchmark CERTIFICATE KEY [--short]`: compares the codecs with the libraries they use, in one process and without sockets.
+/// `codec-benchmark CERTIFICATE KEY [--short]`: compares the codecs with the libraries they use, in one process and
+/// without sockets.
 ///
-/// The arguments are PEM files for the TLS server. Prints a line of JSON for each comparison: `ours` and `reference` are the rates of
-/// the runs.
+/// The arguments are PEM files for the TLS server. Prints a line of JSON for each comparison: `ours` and `reference`
+/// are the rates of the runs.
 @main
 enum CodecBenchmark {
   static func main() {

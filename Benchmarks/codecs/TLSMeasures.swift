@@ -2,7 +2,8 @@ import ByteStreams
 import COpenSSL
 import TLSEngine
 
-/// The TLS engine and OpenSSL with its own memory BIOs, both as clients of the same server, so cipher and records are the same.
+/// The TLS engine and OpenSSL with its own memory BIOs, both as clients of the same server, so cipher and records are
+/// the same.
 func measureTLS(_ comparison: Comparison, certificate: String, key: String) {
   for (name, record, count) in [("bulk", 16 * 1024, 64), ("small", 128, 4096)] {
     let megabytes = Double(record * count) / 1e6

@@ -90,8 +90,8 @@ extension API {
 }
 
 extension Grant? {
-  /// Whether `last_failure` has the first line of the response that refused the connection. It may repeat secrets, so it
-  /// is for operators.
+  /// Whether `last_failure` has the first line of the response that refused the connection. It may repeat secrets, so
+  /// it is for operators.
   var showsRefusals: Bool { self?.scopes.contains(.admin) ?? false }
 }
 

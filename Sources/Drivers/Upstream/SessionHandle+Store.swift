@@ -286,7 +286,8 @@ extension SessionHandle {
 }
 
 extension PostedMessages {
-  /// The entries for the messages that were queued. `time` is wall-clock time, and `keyTime` is the time of the `KeyClock`.
+  /// The entries for the messages that were queued. `time` is wall-clock time, and `keyTime` is the time of the
+  /// `KeyClock`.
   fileprivate func entries(of results: [EnqueueResults], time: Int64, keyTime: Int64) -> [JournalEntry] {
     var entries: [JournalEntry] = []
     entries.reserveCapacity(payloads.count + 4)

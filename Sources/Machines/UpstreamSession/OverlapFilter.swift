@@ -3,11 +3,11 @@ import ByteStreams
 /// Merges the pushes of two connections to one upstream while the newer takes over from the older. A push that both
 /// deliver is passed on once, in the upstream's order.
 ///
-/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is delayed until the
-/// older one delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that the
-/// upstream sent to both connections before. Likewise, a push of the older connection is remembered until the newer one
-/// delivers it, or a pong shows that it will not. This assumes that an upstream sends a push to all its connections at
-/// once. If it does not, a push may pass twice.
+/// Pushes of the older connection pass at once. A push that only the newer connection has delivered is delayed until
+/// the older one delivers it, or a pong shows that it will not: the pong to a later ping arrives after everything that
+/// the upstream sent to both connections before. Likewise, a push of the older connection is remembered until the newer
+/// one delivers it, or a pong shows that it will not. This assumes that an upstream sends a push to all its connections
+/// at once. If it does not, a push may pass twice.
 ///
 /// Equal bytes are not always the same push: they may be the responses to two requests. While the newer connection
 /// carries no client message, it receives no responses, and equal pushes are paired one to one. After that, two equal

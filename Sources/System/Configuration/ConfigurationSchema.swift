@@ -1,7 +1,8 @@
 import ByteStreams
 import Profiles
 
-/// The JSON Schema of the configuration file, made from the declarations of the settings. Editors use it to complete and check keys.
+/// The JSON Schema of the configuration file, made from the declarations of the settings. Editors use it to complete
+/// and check keys.
 package enum ConfigurationSchema {
   /// In place of a name, where the schema is for every name.
   private static let name = "NAME"

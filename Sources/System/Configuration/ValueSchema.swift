@@ -3,8 +3,8 @@ import JSONCodec
 
 /// The values that a setting accepts, for the JSON Schema of the configuration (draft 7).
 ///
-/// It is as strict as an editor needs, and never stricter than the reader of the setting: in place of a value, a text may refer to a file
-/// or a variable, and numbers may be quoted.
+/// It is as strict as an editor needs, and never stricter than the reader of the setting: in place of a value, a text
+/// may refer to a file or a variable, and numbers may be quoted.
 indirect enum ValueSchema: Equatable, Sendable {
   /// Any plain value.
   case text

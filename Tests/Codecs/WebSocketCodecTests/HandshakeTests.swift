@@ -6,8 +6,8 @@ import Testing
 @testable import WebSocketCodec
 
 @Suite struct HandshakeTests {
-  /// Responds to a request for `/` with `response`, split into pieces of `size`. `KEY` in `response` is the placeholder for
-  /// the right accept value.
+  /// Responds to a request for `/` with `response`, split into pieces of `size`. `KEY` in `response` is the placeholder
+  /// for the right accept value.
   private func judge(
     _ response: String, subprotocols: [String] = [], compression: CompressionOffer? = CompressionOffer(),
     size: Int = 1000

@@ -210,7 +210,8 @@ extension PushLog {
     #expect(try data(log.first(.validator(log.start))) == [1])
   }
 
-  /// While the log appends and trims messages, each message is either delivered to a reader or reported to it as missed.
+  /// While the log appends and trims messages, each message is either delivered to a reader or reported to it as
+  /// missed.
   @Test(arguments: 1...20)
   func deliveredAndMissedMessagesAddUp(seed: UInt64) {
     var generator = SeededGenerator(seed: seed)

@@ -1,8 +1,8 @@
--- Reads the record of a session, and a part of one of its streams, all at one moment.
+-- Reads the record of a session and a part of one of its streams, at one moment.
 -- KEYS m p stream
 -- ARGV id from which the stream is read ('(' before it: after it), bytes (0 = the record only), then fields of m
--- Returns their values, the id of the last entry of p ('' = none), ids and entries of the stream in turn, and 1 if there are more of them. At least
--- one entry is returned, and the last one is that which exceeds the bytes.
+-- Returns the values of the fields, the id of the last entry of p ('' = none), ids and entries of the stream in turn,
+-- and 1 if there are more of them. At least one entry is returned; the entry that exceeds the bytes is the last.
 local values = redis.call('HMGET', KEYS[1], unpack(ARGV, 3))
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 local entries, bytes, from, limit = {}, 0, ARGV[1], tonumber(ARGV[2])

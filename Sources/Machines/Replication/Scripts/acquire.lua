@@ -1,9 +1,10 @@
--- A gateway takes a session, or takes it again. It does not stamp it: the history is that of before, or the present one of a new session.
+-- A gateway takes a session, or takes it again. The session is not stamped: it keeps its history, or gets the present
+-- history if it is new.
 -- KEYS m p gateways n sessions
 -- ARGV expected token ('' = none), history, sequence and last id of p ('' = none),
---      owner ('' = its entry is not compared) and its entry ('' = it has none), new token, history, epoch, terms, format,
---      counter, name ('' = a configured session) and incarnation of a session that a client has created
--- Returns OK, CHANGED, ALIVE, or REMOVED: no such session is defined.
+--      owner ('' = its entry is not compared) and its entry ('' = it has none), new token, history, epoch, terms,
+--      format, counter, name ('' = a configured session) and incarnation of a session that a client has created
+-- Returns OK, CHANGED, ALIVE, or REMOVED if the session is not defined.
 redis.call('DEL', KEYS[1] .. ':none') -- see heartbeat
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')
 if (v[1] or '') ~= ARGV[1] or (v[2] or '') ~= ARGV[2] or (v[3] or '0') ~= ARGV[3] then return 'CHANGED' end

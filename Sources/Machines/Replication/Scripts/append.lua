@@ -1,15 +1,16 @@
 -- The holder appends a batch of journal entries.
 -- KEYS m p c n
--- ARGV token, history, sequence that is expected, sequence of this write (the same if it is only pushes that precede a 'replace'),
---      first push to keep ('' = all),
+-- ARGV token, history, expected sequence, sequence of this write (the expected sequence if the batch has only pushes
+--      that precede a 'replace'), first push to keep ('' = all),
 --      entries for c ('' = none), then id and entries for p in turn
 -- The id of an entry of c is the sequence of its write.
--- Returns OK, FENCED, HISTORY, BEHIND and the sequence, or ORDER: an id does not follow.
+-- Returns OK, FENCED, HISTORY, BEHIND and the sequence, or ORDER if an id does not follow the last id.
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')
 if v[1] ~= ARGV[1] then return {'FENCED'} end
 if v[2] ~= ARGV[2] then return {'HISTORY'} end
 if v[3] ~= ARGV[3] then return {'BEHIND', v[3]} end
--- All that XADD could refuse is checked before the first write. The parts of an id have at most 15 digits, which a number of Lua holds.
+-- All ids that XADD could refuse are checked before the first write. The parts of an id have at most 15 digits, which
+-- a number of Lua can represent.
 if ARGV[6] ~= '' and tonumber(ARGV[4]) <= tonumber(ARGV[3]) then return {'ORDER'} end
 local number, count = -1, -1
 if #ARGV > 6 then

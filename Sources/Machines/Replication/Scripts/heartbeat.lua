@@ -1,7 +1,7 @@
--- A gateway reports itself, and sees all others.
+-- A gateway writes its entry, and reads the entries of all gateways.
 -- KEYS gateways
--- ARGV gateway entry, then gateway and entry of each that is to be forgotten unless it has changed
--- Returns the hash as it was before, so that a gateway notices when its own entry is lost: gateway, entry, ...
+-- ARGV gateway and entry, then gateway and entry of each gateway that is to be removed if its entry has not changed
+-- Returns the hash before this write, so that a gateway detects the loss of its own entry: gateway, entry, ...
 redis.call('DEL', KEYS[1] .. ':none') -- Redis at 'maxmemory' refuses a script at its first write, unless that frees memory
 for i = 3, #ARGV, 2 do
   if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', KEYS[1], ARGV[i]) end

@@ -1,6 +1,6 @@
--- The holder gives a session up, and names the gateway that is to take it.
+-- The holder releases a session, and names the gateway that shall take it.
 -- KEYS m n
--- ARGV token, history, sequence that is expected, successor ('' = none)
+-- ARGV token, history, expected sequence, successor ('' = none)
 -- Returns OK, FENCED, HISTORY or BEHIND.
 redis.call('DEL', KEYS[1] .. ':none') -- see heartbeat
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')

@@ -1,6 +1,7 @@
--- A session that a client has created ends: by the wish of a client, or since it is idle. Nothing of it is left.
+-- Removes a session that a client has created, because a client has deleted it or it was idle.
 -- KEYS sessions owners removed sessions:n m p c c:new
--- ARGV name, definition, owner, token of the holder ('' = not compared), close code, number of removed incarnations that are kept
+-- ARGV name, definition, owner, token of the holder ('' = not compared), close code, number of removed incarnations
+--      that are kept
 -- Its first write frees memory, so it also works at 'maxmemory'.
 -- Returns OK and the version of the list, CHANGED and the definition ('' = none), or FENCED.
 local present = redis.call('HGET', KEYS[1], ARGV[1]) or ''

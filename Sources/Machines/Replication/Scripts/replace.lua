@@ -1,7 +1,8 @@
--- The holder puts the staged state in the place of the stored one. Its first write frees memory, so it also works at 'maxmemory'.
+-- The holder replaces the stored state with the staged state. Its first write frees memory, so it also works at
+-- 'maxmemory'.
 -- KEYS m c c:new
--- ARGV token, history, sequence that is expected, sequence of this write, number of parts
--- Returns OK, FENCED, HISTORY, BEHIND and the sequence, or PART: the staged state is not complete.
+-- ARGV token, history, expected sequence, sequence of this write, number of parts
+-- Returns OK, FENCED, HISTORY, BEHIND and the sequence, or PART if the staged state is not complete.
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')
 if v[1] ~= ARGV[1] then return {'FENCED'} end
 if v[2] ~= ARGV[2] then return {'HISTORY'} end

@@ -1,8 +1,9 @@
--- The holder writes a part of a state, which replaces the stored one when it is complete.
+-- The holder writes a part of a state. The state replaces the stored state when it is complete.
 -- KEYS m c:new
 -- ARGV token, history, sequence of the write, number of this part from 1, entries
--- The id of an entry is the sequence with the number of the part, so that no part of an earlier attempt can be among them.
--- Returns OK, FENCED, HISTORY, or PART: another part is expected.
+-- The id of an entry is the sequence with the number of the part, so that no part of an earlier attempt can be among
+-- them.
+-- Returns OK, FENCED, HISTORY, or PART if another part is expected.
 local v = redis.call('HMGET', KEYS[1], 'token', 'history')
 if v[1] ~= ARGV[1] then return 'FENCED' end
 if v[2] ~= ARGV[2] then return 'HISTORY' end

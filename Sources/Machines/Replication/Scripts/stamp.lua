@@ -1,6 +1,6 @@
--- The holder has found its session complete: it continues in another history.
+-- The holder has found its session complete, and stamps it with the present history.
 -- KEYS m n
--- ARGV token, history that is expected, history, sequence that is expected, counter
+-- ARGV token, expected history, history, expected sequence, counter
 -- Returns OK, FENCED, HISTORY or BEHIND.
 redis.call('DEL', KEYS[1] .. ':none') -- see heartbeat
 local v = redis.call('HMGET', KEYS[1], 'token', 'history', 'sequence')

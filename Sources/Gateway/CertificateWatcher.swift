@@ -51,7 +51,7 @@ final class CertificateWatcher: Sendable {
         check(isRequested: false)
       }
     }
-    if !isStarted { logger.warning("changed certificates are not noticed: the system cannot start a thread") }
+    if !isStarted { logger.warning("changed certificates are not detected: the system cannot start a thread") }
   }
 
   /// Reads the files, and uses them if they have changed.

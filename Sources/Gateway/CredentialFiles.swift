@@ -125,7 +125,7 @@ package final class CredentialFiles: Sendable {
       return true
     } catch {
       logger.error(
-        "a new file of tokens or keys is not valid; what was read from it before remains in effect",
+        "a new file of tokens or keys is not valid; its previous content remains in effect",
         [.text("reason", error.description)])
       return false
     }

@@ -134,7 +134,7 @@ extension GatewayServer {
     sessions.abandon()
     replicas.release { [events] in events.wake() }
     if wait(atMost: Self.storeClosing, until: { replicas.isReleased }) == .reached { return true }
-    logger.error("the sessions were not released in time: other gateways take them when the lease has passed", [])
+    logger.error("the sessions were not released in time: other gateways take them after 'store.lease'", [])
     return false
   }
 

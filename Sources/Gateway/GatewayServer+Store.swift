@@ -74,7 +74,7 @@ extension GatewayServer {
     }
     guard let failure = store.state.failure else { return true }
     logger.error(
-      "the store has failed: what was not stored before is lost",
+      "the store has failed: changes that were not stored are lost",
       [.text("path", settings.store.path), .text("reason", failure)])
     return false
   }

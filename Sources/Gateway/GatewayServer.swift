@@ -130,7 +130,7 @@ package final class GatewayServer: Sendable {
       limit: ControlGroup().memoryBytes, settings, connections: descriptors.clients, peers: descriptors.peers)
     if let warning = memory.warning {
       logger.warning(
-        "the settings allow more memory than there is", [.text("reason", warning), .number("bytes", memory.total)])
+        "the settings allow more memory than is available", [.text("reason", warning), .number("bytes", memory.total)])
     }
     store = try Self.openStore(settings, isSuccessor: !inherited.sockets.isEmpty, logger: logger, metrics: metrics)
     let journals = store.map { Self.restore(plan.sessions, from: $0, logger) } ?? [:]

@@ -196,7 +196,7 @@ async def queued(container):
 
 async def test_the_gateway_reads_the_memory_limit_of_the_container(served):
     container = await served(*NOBODY, options=(*OPEN, "--memory", "256m"))
-    (warning,) = (record for record in container.records() if "more memory than there is" in record["message"])
+    (warning,) = (record for record in container.records() if "more memory than is available" in record["message"])
     assert warning["reason"].startswith("the memory limit 256 MiB of the control group is below ")
 
 

@@ -13,7 +13,7 @@ from harness.memory import memory_group
 from harness.waiting import eventually
 
 MEBIBYTE = 1 << 20
-WARNING = "the settings allow more memory than there is"
+WARNING = "the settings allow more memory than is available"
 
 
 @pytest_asyncio.fixture

@@ -73,7 +73,9 @@ async def test_a_server_without_pongs_stays_connected(scripted):
         options={"create_connection": WithoutPongs},
     )
     await server.has_heard(11)
-    warning = await gateway.logs(lambda record: "answers no WebSocket ping" in record["message"], what="the warning")
+    warning = await gateway.logs(
+        lambda record: "responds to no WebSocket ping" in record["message"], what="the warning"
+    )
     assert "'upstream.heartbeat.ping' to false" in warning["message"]
     assert len([record for record in gateway.records if record["message"] == warning["message"]]) == 1
     assert len(server.conversations) == 1

@@ -184,7 +184,7 @@ async def test_a_missing_response_to_connect_times_out(scripted):
             await conversation.hear()
 
     _, _, client = await scripted(script, ready=False, upstream={"timeouts": {"on_open": "300ms"}})
-    await failure(client, "did not answer the CONNECT of namespace '/'")
+    await failure(client, "did not respond to the CONNECT of namespace '/'")
 
 
 async def test_an_optional_namespace_may_respond_after_the_setup(scripted):
@@ -208,7 +208,7 @@ async def test_an_optional_namespace_may_respond_after_the_setup(scripted):
     )
     await gateway.logs(lambda record: "without an optional namespace" in record["message"], what="what is missing")
     state = (await client.session())["namespaces"][1]
-    assert (state["state"], state["reason"]) == ("connecting", "the server has not answered its CONNECT")
+    assert (state["state"], state["reason"]) == ("connecting", "the server has not responded to its CONNECT")
     assert "not connected" in (await emit(client, "x", namespace="/slow")).problem(503)["detail"]
     may_respond.set()
     assert (await pushes(client, 1))[0]["topic"] == "late"

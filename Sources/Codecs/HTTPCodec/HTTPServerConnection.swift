@@ -54,7 +54,7 @@ package struct HTTPServerConnection: ~Copyable {
   /// Whether the request that ended last was the client's last request.
   @usableFromInline var isLastRequest = false
 
-  /// - Parameter pool: shared by the connections of one loop. It also holds the limits.
+  /// - Parameter pool: used by all connections of one loop. It also contains the limits.
   package init(pool: HTTPHeadPool) {
     self.pool = pool
     unsafe head = nil

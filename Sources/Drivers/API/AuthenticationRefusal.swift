@@ -61,9 +61,9 @@ enum AuthenticationRefusal: Error {
     case .expiredCertificate: "the client certificate has expired: connect again with a new one"
     case .token(let refusal): "\(refusal.clientDescription): use a valid one of this gateway, unchanged"
     case .revoked:
-      "the credentials were removed, or what they allow was changed, while this request was received or held: nothing was done; repeat it with valid ones"
+      "the credentials were removed, or their rights were changed, while this request was received or held: nothing was done; repeat it with valid credentials"
     case .expiredMeanwhile:
-      "the credentials have expired while this request was received: nothing was done; repeat it with valid ones"
+      "the credentials have expired while this request was received: nothing was done; repeat it with valid credentials"
     case .limited(let problem): problem.detail
     }
   }
@@ -95,7 +95,7 @@ struct RefusalMetrics: Sendable {
       isOpen
       ? nil
       : registry.counter(
-        "drawbridge_requests_forbidden_total", "Requests whose credentials do not allow what they ask for.")
+        "drawbridge_requests_forbidden_total", "Requests whose credentials do not allow the operation.")
   }
 
   func count(_ refusal: AuthenticationRefusal) { counters[refusal.name]?.add() }

@@ -184,7 +184,7 @@ struct ConsumerDocument {
       for name in ["visibility", "max_deliveries", "order_by"] where document.has(name) {
         throw Problem(
           .invalidDocument,
-          "\(name) is not accepted for a consumer that is not shared: leave it out, or add \"share\":true")
+          "\(name) is accepted for a work-sharing consumer only: leave it out, or add \"share\":true")
       }
     }
     if let span = try document.duration("visibility", in: ConsumerSettings.visibilities) { settings.visibility = span }

@@ -212,12 +212,12 @@ extension ConsumerTarget {
     case .isWorkSharing:
       Problem(
         .consumerConflict,
-        "consumer '\(name)' is shared, and 'ack' is for consumers that are not: acknowledge leases with POST \(path)/settle"
+        "consumer '\(name)' is work-sharing, and 'ack' is for other consumers: acknowledge leases with POST \(path)/settle"
       )
     case .isExclusive:
       Problem(
         .consumerConflict,
-        "consumer '\(name)' is not shared, and has no leases and dead letters: acknowledge with POST \(path)/receive?ack=CURSOR"
+        "consumer '\(name)' is not work-sharing, and has no leases and dead letters: acknowledge with POST \(path)/receive?ack=CURSOR"
       )
     case .notStored:
       Problem(

@@ -228,7 +228,7 @@ extension API {
     guard let exchange = forwarder.forward(message, to: request.session.placement) else {
       throw Problem(
         .tooManyBodies,
-        "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes, or those of this client its share: try again after the time in Retry-After"
+        "the bodies of requests that wait for another gateway exceed \(forwarder.network.limits.requestBytes) bytes, or the bodies of this client exceed its share: try again after the time in Retry-After"
       )
     }
     if let isRead = request.readsDocument {
@@ -254,7 +254,7 @@ extension API {
   static var holderUnavailable: Problem {
     Problem(
       .holderUnavailable,
-      "no gateway has served the request in time: the one that held the session was lost or is overloaded, or this one shuts down. Nothing was done that a repetition would do twice: repeat the request after the time in Retry-After"
+      "no gateway has served the request in time: the holder of the session was lost or is overloaded, or this gateway is shutting down. Nothing was done that a repetition would do twice: repeat the request after the time in Retry-After"
     )
   }
 

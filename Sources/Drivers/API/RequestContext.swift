@@ -179,7 +179,7 @@ private final class AccompaniedRequest: WaitingRequest {
   private static var withheld: Problem {
     Problem(
       .outcomeUnknown,
-      "the credentials were removed, or what they allow was changed, while this request was held. It may have been executed, and its result is not shown: repeat it with valid ones only if that does no harm"
+      "the credentials were removed, or their rights were changed, while this request was held. It may have been executed, and its result is not shown: repeat it with valid credentials only if that does no harm"
     )
   }
 }

@@ -330,7 +330,7 @@ struct Router {
     if path.equals("/") || path.isEmpty { return try reading(request, .status) }
     throw Problem(
       .notFound,
-      "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /history, /errors/{type} and those of /v1"
+      "no such path: the paths are /, /livez, /readyz, /startupz, /metrics, /history, /errors/{type} and the paths of /v1"
     )
   }
 

@@ -313,7 +313,7 @@ extension API {
         switch hindrance {
         case .notConnected: ("the upstream is not connected", nextAttempt)
         case .blocked:
-          ("the upstream has not read what was sent before, or a large message before it is being compressed", nil)
+          ("the upstream has not read the earlier messages, or an earlier large message is being compressed", nil)
         case .storeFailed: ("the messages queued before it cannot be stored now", nil)
         case .pace(let until): ("the limit of \(session.settingPrefix)upstream.queue.rate is reached", until)
         }
@@ -351,7 +351,7 @@ extension API {
         )
       }
     let others =
-      reserve.maximum > reserve.limit ? "; what is kept beyond it is for clients that have less than \(share)" : ""
+      reserve.maximum > reserve.limit ? "; a reserve above it is for clients that have less than \(share)" : ""
     let state = session.upstream.snapshot().state
     let reason =
       state == .ready

@@ -203,7 +203,7 @@ final class HTTPWorker: TurnEndTarget {
     guard loop.now >= nextWarning else { return }
     nextWarning = loop.now + Self.warningInterval
     server.logger.warning(
-      "too many TLS handshakes are in progress: those of the client with the most are reset, oldest first",
+      "too many TLS handshakes are in progress: the oldest handshakes of the client with the most are reset",
       [.number("limit", HTTPServer.maximumHandshakes)])
   }
 
@@ -222,11 +222,11 @@ final class HTTPWorker: TurnEndTarget {
     nextWarning = loop.now + Self.warningInterval
     let key =
       switch (admission, role) {
-      case (.tooManyOfAddress, .peer): "that of one other gateway"
+      case (.tooManyOfAddress, .peer): "connections of one other gateway"
       case (.tooManyOfAddress, _): "http.connections_per_address"
       case (_, .client): "http.connections"
       case (_, .management): "http.management_connections"
-      case (_, .peer): "that of other gateways"
+      case (_, .peer): "connections of other gateways"
       }
     server.logger.warning(
       "a connection limit is reached: new connections are refused", [.text("limit", key)])

@@ -33,7 +33,7 @@ final class LogFlight {
   /// one session only.
   var refusal: StoreRefusal? {
     if let refusal = landing.refusals.first(where: \.concernsAllWrites) { return .error(refusal.reason) }
-    return isConfirmed ? nil : .shortage("fewer than \(replicas) replicas have confirmed what was written")
+    return isConfirmed ? nil : .shortage("fewer than \(replicas) replicas have confirmed the changes")
   }
 
   func send(_ command: LogCommand, then: @escaping Completion = { _, _ in }) {

@@ -81,7 +81,7 @@ extension RedisStoreDriver {
     if isConfirmed { metrics.noteHeartbeat(at: now) }
     guard case .gateways(let entries) = reply else { return }
     if watch.received(entries, now: now) {
-      logger.warning("Redis has lost its data: this gateway stores again what it holds")
+      logger.warning("Redis has lost its data: this gateway stores its sessions again")
       forgetStored()
       disconnectAll()
     }

@@ -270,7 +270,7 @@ extension RedisStoreDriver {
   private func stopIfFaulty(_ session: LocalSession) -> Bool {
     guard session.isFaulty else { return false }
     logger.error(
-      "a session is not stored any more: a change of it does not follow those before",
+      "a session is no longer stored: one of its changes does not follow the previous change",
       [.text("session", session.name)])
     remove(session, .fault)
     return true

@@ -26,7 +26,8 @@ package final class RedisStoreMetrics: Sendable {
 
   init(_ registry: MetricsRegistry, _ submissions: SubmissionQueue) {
     writes = registry.histogram(
-      "drawbridge_store_commit_seconds", "Time until Redis and its replicas have confirmed what was sent together.")
+      "drawbridge_store_commit_seconds",
+      "Time until Redis and its replicas have confirmed the entries that were sent together.")
     bytes = registry.counter("drawbridge_store_written_bytes_total", "Bytes of entries that were sent to Redis.")
     failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
     failed = registry.gauge(
@@ -46,7 +47,7 @@ package final class RedisStoreMetrics: Sendable {
     local = registry.gauge("drawbridge_store_held_sessions", "Sessions that this gateway holds.")
     damaged = registry.gauge(
       "drawbridge_store_damaged_sessions",
-      "Sessions that this gateway does not use, since what Redis has of them is damaged.")
+      "Sessions that this gateway does not use, because their data in Redis is damaged.")
     takeOvers = registry.counter("drawbridge_store_takeovers_total", "Sessions that this gateway has acquired.")
     fenced = registry.counter(
       "drawbridge_store_fenced_total", "Sessions that another gateway has acquired while this one held them.")

@@ -52,7 +52,7 @@ final class SessionLoading {
       return .reads
     }
     for (index, bytes) in changes.enumerated() where !restoration.apply(changes: bytes.span) {
-      return .damaged("entry \(index + 1) of its changes, which does not follow those before")
+      return .damaged("entry \(index + 1) of its changes, which does not follow the previous entry")
     }
     changes = []
     return .loaded(restoration.state)

@@ -50,7 +50,7 @@ struct StoreConditions {
     guard let policy = Self.field("maxmemory_policy", in: memory) else { return nil }
     return note(
       .eviction, policy != "noeviction", after: .zero, now: now,
-      "Redis may evict what is stored: set maxmemory-policy to noeviction", "Redis does not evict what is stored",
+      "Redis may evict stored data: set maxmemory-policy to noeviction", "Redis does not evict stored data",
       [.text("policy", PrintableText.escaped(String(policy.prefix(64))))])
   }
 
@@ -96,7 +96,7 @@ struct StoreConditions {
     return unreachable.compactMap { gateway, peer in
       note(
         .unreachable(gateway), true, after: Self.unreachablePatience, now: now,
-        "this gateway cannot reach another one: requests for the sessions that it holds fail here (listeners.peer_address of the other, or a firewall)",
+        "this gateway cannot reach another gateway: requests for the sessions of that gateway fail here (check its listeners.peer_address, and firewalls)",
         "",
         [
           .text("gateway", text { gateway.write(into: &$0) }.span.text()), .text("address", peer.address),

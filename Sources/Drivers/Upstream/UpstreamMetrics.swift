@@ -59,7 +59,7 @@ package final class UpstreamMetrics: Sendable {
       "drawbridge_subscriptions", "Subscriptions of clients that are sent again on a new connection.", labels)
     ignoredPackets = registry.counter(
       "drawbridge_upstream_ignored_packets_total",
-      "Packets of a Socket.IO upstream without a meaning, such as those of a namespace that is not joined.", labels)
+      "Packets of a Socket.IO upstream without a meaning, such as packets of a namespace that is not joined.", labels)
     confirmations = registry.histogram(
       "drawbridge_confirmation_seconds",
       "Time from the sending of a message until the pong that confirms it. One observation per pong, of the oldest message that it confirms."

@@ -55,7 +55,7 @@ package enum TokenRefusal: Error, Hashable, Sendable, CustomStringConvertible {
     case .unknownKey: "no configured key has the 'kid' and 'alg' of the JWT"
     case .ambiguousKey:
       "the JWT has no 'kid', and more than \(KeySet.maximumCandidates) configured keys have its 'alg'"
-    case .otherAlgorithm: "'alg' of the JWT is not that of the configured key with its 'kid'"
+    case .otherAlgorithm: "'alg' of the JWT is not the algorithm of the configured key with its 'kid'"
     case .signature: "the signature of the JWT is not valid"
     case .missing(let claim): "the claim '\(claim.rawValue)' is missing"
     case .malformed(let claim): "the claim '\(claim.rawValue)' is not valid: \(Self.expectation(of: claim))"

@@ -38,7 +38,7 @@ package struct TokenTable: Sendable {
     for (line, token) in lines {
       let place = place(of: token.digest)
       guard places[place] < 0 else {
-        throw Invalid("line \(line): its token is that of '\(entries[Int(places[place])].grant.principal)' as well")
+        throw Invalid("line \(line): its token is also the token of '\(entries[Int(places[place])].grant.principal)'")
       }
       places[place] = Int32(entries.count)
       entries.append(Entry(digest: token.digest, grant: Self.grant(token, previous)))

@@ -295,7 +295,7 @@ package struct ConsumerTable: Sendable {
     return withQueue(of: name) { $0.hasNews(source) } ?? true
   }
 
-  /// Records that a receive is held (`change` 1), or not held any more (-1). While a receive is held, the consumer is
+  /// Records that a receive is held (`change` 1), or no longer held (-1). While a receive is held, the consumer is
   /// in use. Returns when the consumer will be idle; `distantFuture` while it is in use.
   @discardableResult
   package mutating func hold(

@@ -3,7 +3,7 @@ import UpstreamSession
 
 /// Decides which Sentinel to ask next for the primary, and when.
 ///
-/// A round asks each Sentinel once, beginning with the one whose answer last led to a primary. An address that has
+/// A round asks each Sentinel once, beginning with the Sentinel whose reply last led to a primary. An address that has
 /// failed is not tried again in the same round, since the Sentinels usually agree on it. Between two rounds there is a
 /// wait, which grows.
 package struct PrimarySearch: Sendable {

@@ -13,8 +13,9 @@ package struct AttemptLimits: Sendable, Equatable {
   package init() {}
 }
 
-/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and holds. The
-/// caller decides what counts as a host: for sessions that clients create, it is the pair of a host and a client.
+/// The connection attempts of all sessions of a process, per host: their rate, their number in progress, and pauses
+/// (Retry-After). The caller decides what counts as a host: for sessions that clients create, it is the pair of a host
+/// and a client.
 ///
 /// A session that must wait gets a ticket for a time of its own, in the order of requests, and calls `admit` again
 /// then. If ten thousand sessions lose one host, each waits with one timer, calls `admit` once more, and the attempts
@@ -68,8 +69,8 @@ package struct HostAttemptLimiter: Sendable {
     slack = spacing * Int64(limits.burst - 1)
   }
 
-  /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesPause`: an
-  /// operator requested the attempt, so it does not wait for the end of a pause.
+  /// Whether an attempt to `host` may start now. `ticket` is the ticket of the last `wait`, if any. `overridesPause`:
+  /// an operator requested the attempt, so it does not wait for the end of a pause.
   package mutating func admit(
     _ host: String, _ ticket: Ticket?, overridesPause: Bool = false, now: MonotonicTime
   ) -> Verdict {

@@ -2,17 +2,17 @@ import ByteStreams
 
 /// Make before break: a successor takes over from a ready connection, and only then is the old one closed.
 ///
-/// First the queue is held and the old connection pinged. Its pong confirms the messages that it carried, and arrives
+/// First the queue is paused and the old connection pinged. Its pong confirms the messages that it carried, and arrives
 /// after the responses of an upstream that responds in order. Then the successor is pinged: its pong arrives after
 /// everything that the upstream sent to both connections before. Only then does the successor send. So `OverlapFilter`
 /// can distinguish the responses on the two connections.
 ///
 /// Only one hand-over is in progress at a time: the next begins when the old connection can deliver nothing more.
 extension SessionStateMachine {
-  /// The time limit for each of the two pongs of a cut, for which the queue is held, and for the last pong after the
-  /// predecessor is gone. It starts again while the upstream acknowledges output from before the ping. After it, the
-  /// hand-over continues without the pong. Then an upstream that has paused may process messages of the two connections
-  /// in another order, and a push may pass twice. The limit is longer than two round trips by satellite.
+  /// The time limit for each of the two pongs of a cut, during which the queue is paused, and for the last pong after
+  /// the predecessor is gone. It starts again while the upstream acknowledges output from before the ping. After it,
+  /// the hand-over continues without the pong. Then an upstream that has paused may process messages of the two
+  /// connections in another order, and a push may pass twice. The limit is longer than two round trips by satellite.
   static var cutLimit: TimeSpan { .seconds(2) }
 
   /// A hand-over in which both connections are ready.

@@ -72,7 +72,9 @@ extension SettingSection {
     let isReachable = listeners.peers.contains { $0.ip?.isUnspecified == false }
     if !listeners.peers.isEmpty, listeners.peerAddress == nil, !isReachable {
       problems.append(
-        SettingProblem("peer_address", .missing, "'listeners.peers' is every address: set the one that others reach"))
+        SettingProblem(
+          "peer_address", .missing,
+          "'listeners.peers' listens on every address: set the address that other gateways reach"))
     }
     if listeners.peers.isEmpty, listeners.peerAddress != nil {
       problems.append(SettingProblem("peer_address", .none, "it has no effect without 'listeners.peers'"))

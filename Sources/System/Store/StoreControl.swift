@@ -60,10 +60,10 @@ final class StoreControl: Sendable {
         }
       }
       if isStarted { return control }
-      store.logger.warning("the store cannot be backed up while it is open: no thread can be started", [])
+      store.logger.warning("backups of the open store are not possible: the system cannot start a thread", [])
     } catch {
       store.logger.warning(
-        "the store cannot be backed up while it is open", [.text("path", path), .text("reason", "\(error)")])
+        "backups of the open store are not possible", [.text("path", path), .text("reason", "\(error)")])
     }
     return nil
   }

@@ -180,7 +180,8 @@ final class StoreFile {
   private func startWriting() throws(SQLiteDatabase.Failure) {
     try database.execute("PRAGMA query_only=OFF")
     guard try database.text("PRAGMA journal_mode=WAL") == "wal" else {
-      throw SQLiteDatabase.Failure(code: 1, systemCode: 0, message: "its file system cannot hold a write-ahead log")
+      throw SQLiteDatabase.Failure(
+        code: 1, systemCode: 0, message: "its file system does not support a write-ahead log")
     }
     // Bounds the log after an exceptionally large commit.
     try database.execute("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=\(Self.logBytes)")

@@ -27,7 +27,7 @@ package final class StoreMetrics: Sendable {
     failures = registry.counter("drawbridge_store_failures_total", "How often the store has stopped working.")
     failed = registry.gauge(
       "drawbridge_store_failed",
-      "1 while the store, or that of a session, does not work: messages are refused, and pushes are not stored.")
+      "1 while the store, or the storing of a session, does not work: messages are refused, and pushes are not stored.")
   }
 
   func register(_ store: Store, in registry: MetricsRegistry) {

@@ -79,7 +79,7 @@ struct StoreOpening {
       .flag("clean", !file.condition.endedUncleanly), .flag("may_have_lost_entries", mayHaveLostEntries),
     ]
     if mayHaveLostEntries {
-      logger.warning("store opened; what was stored last may be missing", fields)
+      logger.warning("store opened; the last changes may be missing", fields)
     } else {
       logger.info("store opened", fields)
     }

@@ -27,7 +27,8 @@ extension StoreWriter {
     try file.begin(term: term, store.settings.sync)
     try file.synchronise(store.settings.sync == .always)
     store.logger.warning(
-      "the store was written anew; the file that failed is kept", [.text("path", path), .text("failed_file", failed)])
+      "the store was written to a new file; the failed file is kept",
+      [.text("path", path), .text("failed_file", failed)])
     return file
   }
 

@@ -215,7 +215,7 @@ final class StoreWriter {
     session.progress.lose(from: ticket)
     store.noteFault(of: session.name)
     store.logger.error(
-      "a session is not stored any more: a change of it does not follow those before. Restart the gateway",
+      "a session is no longer stored: one of its changes does not follow the previous change. Restart the gateway",
       [.text("session", session.name)])
   }
 

@@ -164,7 +164,7 @@ final class GatewayConnection {
       return
     }
     tls.sendCloseNotify()
-    // The end of the connection, which the next `receive` reports, is an answer too.
+    // The end of the connection, which the next `receive` reports, is a result, too.
     try? sendCiphertext()
   }
 

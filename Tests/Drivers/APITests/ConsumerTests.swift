@@ -85,7 +85,7 @@ import Testing
     (#"{"share":1}"#, "share 1 is not valid: use true or false"), (#"{"share":true,"share":true}"#, "is repeated"),
     (#"{"share":true,"visibility":"1"}"#, ""), (#"{"share":true,"visibility":"99ms"}"#, "from 100ms to 12h"),
     (#"{"share":true,"max_deliveries":0}"#, "a number from 1 to 1000"), (#"{"idle":"0s"}"#, "from 1s to 365d"),
-    (#"{"visibility":"1s"}"#, "not shared"), (#"{"order_by":"topic"}"#, "not shared"),
+    (#"{"visibility":"1s"}"#, "work-sharing"), (#"{"order_by":"topic"}"#, "work-sharing"),
     (#"{"share":true,"order_by":"id"}"#, "JSON pointer"), (#"{"start":"now"}"#, "'earliest' or 'latest'"),
     (#"{"start":"p-0123456789ab.1"}"#, ""), (#"{"topics":"a"}"#, "an array of at most 16 strings"),
     (#"{"topics":[1]}"#, "an array"), (#"{"topics":[""]}"#, "1 to 256 bytes"), ("[]", "not a JSON object"),

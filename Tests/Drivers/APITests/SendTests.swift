@@ -41,7 +41,7 @@ import Threading
     let problem = try api.post("more")
     #expect(problem.problem == "queue-full")
     let text =
-      "(16 messages, the setting upstream.queue.messages; what is kept beyond it is for clients that have less than 1)"
+      "(16 messages, the setting upstream.queue.messages; a reserve above it is for clients that have less than 1)"
     #expect(problem.text("detail")?.contains(text) == true, "\(problem.body)")
     for address in 1...2 as ClosedRange<UInt32> {
       api.client = ClientConnection(.ipv4(address))

@@ -45,7 +45,7 @@ final class TestGateway {
   ///   - place: the gateway that holds the sessions; nil if it is this gateway.
   ///   - startsSessions: whether messages expire.
   ///   - journal: the journal of the default session.
-  ///   - common: the journal of the default session, if this gateway does not hold the session yet.
+  ///   - common: the journal of the default session, if another gateway is its holder at the start.
   ///   - peerConnections: maximum number of connections of other gateways.
   ///   - forwardedIDs: maximum number of remembered ids of forwarded requests.
   ///   - log: the descriptor for warnings of forwarded requests.

@@ -109,7 +109,7 @@ import Testing
   @Test func twoLinesMayHaveOneNameButNotOneToken() throws {
     let table = try table(line("name", "old") + "\n" + line("name", "new"))
     #expect(grant("old", in: table)?.number == grant("new", in: table)?.number)
-    #expect(error(line("a", "t") + "\n" + line("b", "t")) == "line 2: its token is that of 'a' as well")
+    #expect(error(line("a", "t") + "\n" + line("b", "t")) == "line 2: its token is also the token of 'a'")
   }
 
   @Test func theFileHasLimits() throws {

@@ -14,7 +14,7 @@ import Testing
   }
 
   @Test(arguments: [
-    ("peers: [':9091']", "'listeners.peers' is every address"),
+    ("peers: [':9091']", "'listeners.peers' listens on every address"),
     ("peer_address: 10.0.0.5:9091", "has no effect without"),
     ("peers: ['unix:/run/a']", "other gateways are on other machines"),
     ("peers: ['127.0.0.1:8080']", "another listener uses this address"),

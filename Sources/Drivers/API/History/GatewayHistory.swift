@@ -18,7 +18,8 @@ struct HistorySample: Equatable {
 ///
 /// A gateway keeps at most `capacity` samples, which are about 8 KiB, however many sessions it has.
 struct GatewayHistory {
-  /// The time between two samples: a peak of a few seconds is visible, and a sum over 10,000 sessions is rare enough.
+  /// The time between two samples: a peak of a few seconds is visible, and a sum over 10,000 sessions is not computed
+  /// often.
   static var interval: TimeSpan { .seconds(5) }
   static var window: TimeSpan { .minutes(10) }
   /// The maximum number of samples: one per interval, and the sample before the first interval.
@@ -36,8 +37,8 @@ struct GatewayHistory {
 
   init() { samples.reserveCapacity(Self.capacity) }
 
-  /// Appends a sample, and drops samples that are too old. There are so few that they are moved instead of wrapping
-  /// around.
+  /// Appends a sample, and drops samples that are too old. The array is so short that the
+  /// remaining samples are moved, without a ring buffer.
   mutating func append(_ sample: HistorySample) {
     // A process that was stopped has taken no samples meanwhile, so their number alone does not limit their age.
     let start = sample.time - Self.window

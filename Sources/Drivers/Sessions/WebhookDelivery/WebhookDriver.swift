@@ -317,7 +317,7 @@ final class WebhookDriver: SignalTarget, TimerTarget {
     missed += gap.missed ?? 0
     guard lineLimiter.admit(at: loop.now) != nil else { return }
     logger.warning(
-      "pushes are missing: they were removed before the webhook has delivered them",
+      "pushes are missing: they were removed before the webhook delivered them",
       missed > 0 ? [.number("missed", Int(clamping: missed))] : [])
     missed = 0
   }

@@ -60,7 +60,7 @@ final class ProtocolRunner {
     count(memory.subscriptions.count)
     guard !keys.isEmpty else { return }
     logger.warning(
-      "subscriptions that 'upstream.subscriptions' does not permit any more are dropped", [.number("count", keys.count)]
+      "subscriptions that 'upstream.subscriptions' no longer permits are dropped", [.number("count", keys.count)]
     )
     for key in keys { journal?.submit(.memory(.unsubscribed(key: key))) }
   }

@@ -133,7 +133,7 @@ extension SessionDriver {
   }
 
   /// The next push is stored with the cursor. Not while two connections deliver pushes, since pushes before the cursor
-  /// may still be held back.
+  /// may still be delayed.
   func noteCursor() {
     if handle.journal != nil, !merger.isOverlapping, let cursor = runner.cursor { sink.resumes(from: cursor) }
   }
@@ -228,7 +228,7 @@ extension SessionDriver {
 
 /// Called by the parts of the session.
 extension SessionDriver {
-  /// The pushes that the merger held back have been passed on, or only one connection delivers pushes from now on.
+  /// The pushes that the merger delayed have been passed on, or only one connection delivers pushes from now on.
   func pushesReleased() {
     sendStoredAcknowledgements()
     if handle.restoresState, let sending { storeContinuations(of: sending) }

@@ -65,7 +65,7 @@ extension SessionDriver {
     guard let conversation = connection.conversation else { return }
     logger.warning(
       "the setup continues without an optional namespace",
-      [.text("reason", "the server did not answer \(connection.preparedSettings.step(step).name) in time")])
+      [.text("reason", "the server did not respond to \(connection.preparedSettings.step(step).name) in time")])
     let time = loop.wallClock
     act(on: runner.skipSetup(step: step, on: connection, conversation), of: connection, time: time)
     act(on: .setupResponseReceived(step: step), of: connection, time: time)
@@ -100,7 +100,7 @@ extension SessionDriver {
   /// the store has caught up, if the connection is still open then.
   func sendStoredAcknowledgements() {
     guard let journal = handle.journal, !delayed.isEmpty else { return }
-    // Events that the merger holds back have no ticket yet.
+    // Events that the merger delays have no ticket yet.
     if !merger.isDelaying { delayed.setTicket(sink.lastTicket) }
     repeat {
       while let next = delayed.takeFirst(ifStoredIn: journal) {
@@ -133,7 +133,7 @@ extension SessionDriver {
     else { return }
     hasWarnedOfPings = true
     logger.warning(
-      "the upstream answers no WebSocket ping, so no message is confirmed: set 'upstream.heartbeat.ping' to false, and 'written' is the final state",
+      "the upstream responds to no WebSocket ping, so no message is confirmed: set 'upstream.heartbeat.ping' to false, and 'written' is the final state",
       [.number("pings", unanswered.count)])
   }
 

@@ -34,7 +34,7 @@ extension SessionDriver {
     case .lost(.silence):
       "the upstream sent nothing within 'upstream.heartbeat.timeout' after a ping"
     case .lost(.stalled):
-      "the upstream took nothing of what was being sent to it, and sent nothing, within 'upstream.heartbeat.timeout'"
+      "the upstream read no further bytes of a message and sent nothing within 'upstream.heartbeat.timeout'"
     case .lost(.heartbeat):
       "the upstream sent no heartbeat, or no response to one, in time ('upstream.heartbeat')"
     default: nil

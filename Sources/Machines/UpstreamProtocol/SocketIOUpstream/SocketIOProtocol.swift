@@ -140,7 +140,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
   package mutating func skipSetup(step: Int) -> ProtocolEvent {
     guard awaited == step, step > 0 else { return .none }
     awaited = nil
-    statuses[step - 1].reason = "the server has not answered its CONNECT"
+    statuses[step - 1].reason = "the server has not responded to its CONNECT"
     publish()
     return takeNews().map(ProtocolEvent.news) ?? .none
   }
@@ -337,7 +337,7 @@ package struct SocketIOProtocol: UpstreamProtocol {
     guard count <= events, size <= bytes, early.count <= Self.recoveredLimit,
       earlySizes.reduce(0, { $0 + $1.bytes }) <= largest * Self.recoveredMessages
     else {
-      return violated("more than \(events) events or \(bytes) bytes arrived before the answer to CONNECT", &memory)
+      return violated("more than \(events) events or \(bytes) bytes arrived before the response to CONNECT", &memory)
     }
     return .none
   }

@@ -26,7 +26,7 @@ extension SocketIOSettings {
     return [opening]
       + joined.map { namespace in
         let name = "the CONNECT of namespace '\(namespace.name)'"
-        var step = ProtocolStep(name: name, missing: "the server did not answer \(name)")
+        var step = ProtocolStep(name: name, missing: "the server did not respond to \(name)")
         step.isOptional = !namespace.isRequired
         return step
       }

@@ -66,29 +66,43 @@ async def test_it_says_where_the_consumer_begins_on_a_terminal(gateway, start):
 async def test_a_signal_ends_a_held_receive_over_https_at_once(https_for, authority, start):
     """The gateway ends the connection of the receive first. A worker that only waits for its end would do so."""
     gateway = await https_for()
+    is_stopping = False
+    open_connections = 0
     first_ends = []
 
     async def relay(reader, writer):
+        nonlocal open_connections
+        open_connections += 1
         upstream_reader, upstream_writer = await asyncio.open_connection(*gateway.address("https"))
         ends = []
 
         async def pump(source, target, name):
+            kept = b""
             with contextlib.suppress(OSError):
                 while data := await source.read(65536):
-                    target.write(data)
+                    # The worker gets what the gateway says at the end only when the gateway has ended the connection.
+                    # Otherwise the worker could end it before.
+                    if is_stopping and name == "gateway":
+                        kept += data
+                    else:
+                        target.write(data)
             ends.append(name)
+            target.write(kept)
             target.close()
 
         await asyncio.gather(
             pump(reader, upstream_writer, "worker"), pump(upstream_reader, writer, "gateway"), return_exceptions=True
         )
         first_ends.append(ends[0])
+        open_connections -= 1
 
     async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
         url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
         work = await start(Work("--url", url, "--ca-file", authority.path, "workers", "--", "cat"))
         await work.receives(gateway)
+        await eventually(lambda: open_connections == 1, what="the connections of earlier requests have ended")
         before = len(first_ends)
+        is_stopping = True
         work.process.send_signal(signal.SIGTERM)
         assert await work.ends() == 0
         assert work.err == b"drawbridge: stopping\n"

@@ -99,6 +99,7 @@ def test_an_account_without_errors_has_no_fault(promises):
     for label, state in (("a", "confirmed"), ("b", "unknown")):
         account.message(label, state)
     account.message("c", "unknown", arrived=0)
+    account.upstream.connections[0].closed = 5.0
     account.message("d", "expired", arrived=0)
     account.posts.refused["e"] = "store-failed"
     account.workers.note_lease(1, "first", began=0, now=0.1)
@@ -206,6 +207,22 @@ def test_a_message_that_arrived_twice_is_a_fault(account):
     )
 
 
+@pytest.mark.parametrize("closed", [None, 1.0])
+def test_a_message_that_is_unknown_without_a_connection_that_has_ended_is_a_fault(account, closed):
+    account.upstream.connections[0].closed = closed
+    account.message("a", "unknown", arrived=0, at=2.0)
+    only(account.faults(), "a (d-a) is unknown and never arrived, and no connection has ended since")
+
+
+def test_each_id_of_a_repeated_message_is_compared():
+    account = Account(SINGLE)
+    account.upstream.connections[0].closed = 5.0
+    account.message("a", "unknown", arrived=0)
+    account.posts.note_accepted("a", "d-2", 1.0)
+    account.posts.note_state("d-2", "confirmed")
+    only(account.faults(), "a (d-2) was confirmed and never arrived")
+
+
 def test_a_confirmed_message_that_never_arrived_is_a_fault(account):
     account.message("a", "confirmed", arrived=0)
     only(account.faults(), "was confirmed and never arrived")
@@ -243,14 +260,14 @@ def test_a_final_state_changes_only_if_a_confirmation_was_not_stored(account):
 def test_an_id_of_two_messages_is_a_fault(account):
     for label in ("a", "b"):
         account.posts.note_accepted(label, "d-1", 0)
-    account.posts.note_state("d-1", "unknown")
+    account.posts.note_state("d-1", "expired")
     only(account.faults(), "was given to a and b")
 
 
 def test_two_ids_of_a_message_are_a_fault(account):
     for number in (1, 2):
         account.posts.note_accepted("a", f"d-{number}", 0)
-        account.posts.note_state(f"d-{number}", "unknown")
+        account.posts.note_state(f"d-{number}", "expired")
     only(account.faults(), "a has the ids d-1 and d-2")
 
 

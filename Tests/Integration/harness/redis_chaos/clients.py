@@ -97,6 +97,8 @@ class Posts:
         self.unclear = set()
         #: The time of the first response with this id.
         self._times = {}
+        #: The time of the first request with this label.
+        self._begins = {}
         self.states = {}
         self.faults = []
         self.forgotten = 0
@@ -125,6 +127,7 @@ class Posts:
 
     async def _try(self, label, fields):
         """Whether the message was accepted."""
+        self._begins.setdefault(label, time.monotonic())
         headers = {"Content-Type": "text/plain", **fields}
         # The first request with this key may still wait for its response.
         also = {(409, "idempotency-key-in-progress")} if fields else ()
@@ -221,13 +224,20 @@ class Posts:
     def compare(self):
         """Compares the states with what the upstream has received."""
         arrived = collections.Counter(self._upstream.received)
-        for label, id in self.accepted.items():
+        ids = collections.Counter(self._ids.values())
+        ends = [connection.closed for connection in self._upstream.connections if connection.closed is not None]
+        for id, label in self._ids.items():
             state, count = self.states.get(id), arrived[label]
             if state == "confirmed" and count == 0:
                 self.faults.append(f"{label} ({id}) was confirmed and never arrived")
-            if state in ("expired", "replaced", "rejected") and count:
+            # With two ids, the other one may have arrived.
+            if state in ("expired", "replaced", "rejected") and count and ids[label] == 1:
                 self.faults.append(f"{label} ({id}) is {state} and arrived")
-            if state is None:
+            # A message is unknown only because a connection has ended since it was posted.
+            begin = self._begins.get(label, self._times[id])
+            if state == "unknown" and count == 0 and not any(end >= begin for end in ends):
+                self.faults.append(f"{label} ({id}) is unknown and never arrived, and no connection has ended since")
+            if state is None and id == self.accepted[label]:
                 self.faults.append(f"{label} ({id}) has no state")
         for label, count in arrived.items():
             if count > 1 and self._promises.has_one_holder:

@@ -225,7 +225,7 @@ import Testing
   }
 
   /// A held request says what it is (`effect`, `residue`, `isFact`). A test for its type would overlook the next type.
-  @Test func nobodyAsksAWaitingRequestForItsType() throws {
+  @Test func noCodeTestsTheTypeOfAWaitingRequest() throws {
     for target in ["API", "HTTPServer"] {
       for file in try Self.sources(of: "Drivers/\(target)") {
         let text = try String(contentsOf: file, encoding: .utf8)

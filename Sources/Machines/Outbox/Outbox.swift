@@ -161,7 +161,7 @@ package struct Outbox: Sendable {
   /// Queues a message.
   ///
   /// - Parameters:
-  ///   - timeToLive: 0 means now or never; nil means no expiry.
+  ///   - timeToLive: 0 if the message must be sent at once or not at all; nil for no expiry.
   ///   - reportsEnd: `takeEnded` reports the message if it ends in the queue.
   ///   - client: the client for which it counts; 0 if clients cannot be distinguished.
   package mutating func enqueue(

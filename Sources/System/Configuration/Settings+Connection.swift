@@ -108,7 +108,8 @@ extension SettingSection {
     return [
       reconnect("strategy", \.kind, .choice, "how the waits between connection attempts grow"),
       reconnect("minimum", \.minimum, .duration(millisecond...day), "shortest wait"),
-      reconnect("base", \.base, .duration(millisecond...day), "first wait, or the limit for the first one"),
+      reconnect(
+        "base", \.base, .duration(millisecond...day), "wait from which later waits grow, or every wait of fixed"),
       reconnect("maximum", \.maximum, .duration(millisecond...day), "longest wait"),
       reconnect("factor", \.factor, .fraction(1...100), "growth factor of exponential waits"),
       reconnect(

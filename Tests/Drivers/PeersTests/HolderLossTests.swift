@@ -183,8 +183,8 @@ import Upstream
     let next = try TestGateway(journal: journal)
     let peer = try next.connectAsPeer()
     peer.send(TestGateway.forwarded("POST", "/v1/messages", id: String(repeating: "2", count: 32), body: "x"))
-    let answer = try peer.response()
-    #expect([200, 202].contains(answer.status), "\(answer.body)")
+    let response = try peer.response()
+    #expect([200, 202].contains(response.status), "\(response.body)")
     #expect(next.metric("drawbridge_messages_accepted_total") == 0)
   }
 

@@ -168,9 +168,9 @@ package final class ConcurrentConsumers: Sendable {
     let inbox = inbox
     let (hasNews, next) = state.withLock { state in
       let hasNews = state.table.expire(now: now, inbox)
+      submit(&state)
       let next = state.table.nextDeadline()
       state.alarm = next ?? .distantFuture
-      submit(&state)
       countMemory(&state)
       return (hasNews, next)
     }
@@ -217,7 +217,7 @@ package final class ConcurrentConsumers: Sendable {
     _ name: String, _ settings: ConsumerSettings, start: Cursor, by client: UInt64 = 0, now: MonotonicTime
   ) throws(ConsumerRefusal) -> (isNew: Bool, status: ConsumerStatus) {
     let (inbox, budget, owner) = (inbox, budget, owner)
-    return try withTable(deadline: now + settings.idle, mustStore: true, use: (name, now)) {
+    return try withTable(deadline: now + settings.unusedStep, mustStore: true, use: (name, now)) {
       table, _ throws(ConsumerRefusal) in
       let isNew = try table.put(name, settings, start: start, by: client, now: now) { bytes in
         budget?.consumers.withLock { $0.admits(bytes, by: owner) } ?? true
@@ -234,7 +234,7 @@ package final class ConcurrentConsumers: Sendable {
     _ name: String, _ settings: ConsumerSettings, isNewWorker: Bool, now: MonotonicTime
   ) throws(ConsumerRefusal) {
     let inbox = inbox
-    try withTable(deadline: now + settings.idle) { table, _ throws(ConsumerRefusal) in
+    try withTable(deadline: now + settings.unusedStep) { table, _ throws(ConsumerRefusal) in
       table.take(name, settings, start: inbox.latest, isNewWorker: isNewWorker, now: now, inbox)
     }
     countDeadLetters()
@@ -361,10 +361,10 @@ package final class ConcurrentConsumers: Sendable {
   package func endHolding(_ turn: ReceiveTurn, of name: String, now: MonotonicTime) {
     held.subtract(1, ordering: .sequentiallyConsistent)
     state.withLock { state in
-      let idleEnd = state.table.hold(turn, of: name, -1, now: now)
+      let deadline = state.table.hold(turn, of: name, -1, now: now)
       submit(&state)
       // The timer has ignored the consumer while it had a held receive.
-      state.lowerAlarm(to: idleEnd)
+      state.lowerAlarm(to: deadline)
     }
   }
 

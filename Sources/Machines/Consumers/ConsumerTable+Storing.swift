@@ -83,15 +83,11 @@ extension ConsumerTable {
 }
 
 extension ConsumerTable.Consumer {
-  /// The time without use is stored when it differs by this much from the stored time, so that neither receives without
-  /// messages nor unused consumers cost many entries. A smaller difference does not outweigh `graceTime`.
-  private var unusedStep: TimeSpan { max(settings.idle / 16, ConsumerTable.graceTime) }
-
   /// When the time without use must be stored, unless the consumer is used or removed before.
   func nextStoring() -> MonotonicTime {
     let end = idleEnd()
     guard end != .distantFuture else { return end }
-    return min(end, lastUse + (.milliseconds(stored?.unused ?? 0) + unusedStep - unusedBefore))
+    return min(end, lastUse + (.milliseconds(stored?.unused ?? 0) + settings.unusedStep - unusedBefore))
   }
 
   fileprivate mutating func takeChanges(_ epoch: Epoch, at clock: JournalClock) -> [ConsumerChange] {
@@ -101,7 +97,9 @@ extension ConsumerTable.Consumer {
     var present = progress(epoch)
     present.unused = storedUnused
     let isMoved = stored != present
-    guard isMoved || .milliseconds(abs(unused - storedUnused)) >= unusedStep else { return changes }
+    // A consumer that was used since must not be removed early after a restart.
+    let isDue = unused < storedUnused || .milliseconds(unused - storedUnused) >= settings.unusedStep
+    guard isMoved || isDue else { return changes }
     present.unused = unused
     stored = present
     // The position comes first: pushes that are settled before it need not be kept.
@@ -125,6 +123,11 @@ extension ConsumerTable.Consumer {
 }
 
 extension ConsumerSettings {
+  /// The time without use is stored when it has grown by this much, so that unused consumers do not cost many entries. A
+  /// smaller step does not outweigh `graceTime`. A larger step would be lost at each restart of a gateway that is
+  /// restarted often.
+  package var unusedStep: TimeSpan { min(max(idle / 16, ConsumerTable.graceTime), .minutes(60), idle) }
+
   /// The stored settings may come from a version with other limits.
   fileprivate var withinLimits: ConsumerSettings {
     var settings = self

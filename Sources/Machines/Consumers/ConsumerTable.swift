@@ -296,7 +296,7 @@ package struct ConsumerTable: Sendable {
   }
 
   /// Records that a receive is held (`change` 1), or no longer held (-1). While a receive is held, the consumer is
-  /// in use. Returns when the consumer will be idle; `distantFuture` while it is in use.
+  /// in use. Returns when `expire` is due for it; `distantFuture` while it is in use.
   @discardableResult
   package mutating func hold(
     _ turn: ReceiveTurn, of name: String, _ change: Int, now: MonotonicTime
@@ -305,7 +305,7 @@ package struct ConsumerTable: Sendable {
     consumers[name]?.held += change
     consumers[name]?.use(at: now)
     noteChange(of: name)
-    return consumers[name]?.idleEnd() ?? .distantFuture
+    return nextDeadline(ofUse: name)
   }
 
   // MARK: Settling
@@ -414,9 +414,14 @@ package struct ConsumerTable: Sendable {
     var next = MonotonicTime.distantFuture
     for name in Array(consumers.keys) {
       if let deadline = consumers[name]?.queue?.nextDeadline() { next = min(next, deadline) }
-      next = min(next, consumers[name]?.idleEnd() ?? .distantFuture)
-      if unstored != nil { next = min(next, consumers[name]?.nextStoring() ?? .distantFuture) }
+      next = min(next, nextDeadline(ofUse: name))
     }
     return next == .distantFuture ? nil : next
+  }
+
+  /// When this consumer must be removed, or its time without use must be stored, unless it is used before.
+  package func nextDeadline(ofUse name: String) -> MonotonicTime {
+    guard let consumer = consumers[name] else { return .distantFuture }
+    return unstored == nil ? consumer.idleEnd() : min(consumer.idleEnd(), consumer.nextStoring())
   }
 }

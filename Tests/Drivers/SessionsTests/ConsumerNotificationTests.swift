@@ -84,6 +84,15 @@ import Testing
     #expect(budget.consumerBytes == 0)
   }
 
+  @Test func theTimeWithoutUseIsStoredBeforeAnIdleConsumerIsRemoved() throws {
+    let inbox = ConcurrentInbox(epoch: Epoch(0xABC), retention: Retention())
+    let consumers = ConcurrentConsumers(inbox: inbox)
+    var settings = settings()
+    settings.idle = .hours(16)
+    _ = try consumers.put("workers", settings, start: inbox.latest, now: now)
+    #expect(consumers.nextAlarm == now + .hours(1))
+  }
+
   @Test func aReceiveThatFindsExpiredLeasesWakesTheOtherWorkersForTheRest() async throws {
     let inbox = ConcurrentInbox(epoch: Epoch(0xABC), retention: Retention())
     let consumers = ConcurrentConsumers(inbox: inbox)

@@ -6,7 +6,10 @@ extension SessionStateMachine {
   package mutating func start(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
-    guard case .stopped = state, settings.onDemand, !isShuttingDown else { return open(now: now, using: &generator) }
+    guard case .stopped = state, settings.onDemand, !isShuttingDown else {
+      // Many sessions may start at once, so their first attempts do not override a pause.
+      return open(overridesPause: false, now: now)
+    }
     desired = .up
     var actions: [SessionAction] = []
     move(to: .idle, because: .operatorRequest, now: now, &actions)
@@ -18,6 +21,10 @@ extension SessionStateMachine {
   package mutating func open(
     now: MonotonicTime, using generator: inout some RandomNumberGenerator
   ) -> [SessionAction] {
+    open(overridesPause: true, now: now)
+  }
+
+  private mutating func open(overridesPause: Bool, now: MonotonicTime) -> [SessionAction] {
     // A shutdown is final: a connection opened now could send nothing.
     guard !isShuttingDown || desired == .up else { return [] }
     desired = .up
@@ -25,10 +32,10 @@ extension SessionStateMachine {
     var actions: [SessionAction] = []
     switch state {
     case .stopped, .idle:
-      dial(because: .operatorRequest, now: now, &actions)
+      dial(because: .operatorRequest, overridesPause: overridesPause, now: now, &actions)
     case .offline, .backoff, .parked:
       policy.resetCounts()
-      dial(because: .operatorRequest, now: now, &actions)
+      dial(because: .operatorRequest, overridesPause: overridesPause, now: now, &actions)
     case .closing(var closing):
       // The old socket finishes first; then `desired` decides.
       closing.becomesIdle = false
@@ -254,9 +261,10 @@ extension SessionStateMachine {
   }
 
   /// Starts an attempt from a state without a socket.
-  mutating func dial(because cause: TransitionCause, now: MonotonicTime, _ actions: inout [SessionAction]) {
-    // The first attempt of a session does not override a pause: many sessions may start at once.
-    let attempt = makeAttempt(overridesPause: cause == .operatorRequest && generation != .none, now: now)
+  mutating func dial(
+    because cause: TransitionCause, overridesPause: Bool = false, now: MonotonicTime, _ actions: inout [SessionAction]
+  ) {
+    let attempt = makeAttempt(overridesPause: overridesPause, now: now)
     move(to: .attempting(attempt), because: cause, now: now, &actions)
     actions.append(.dial(attempt.dial))
   }

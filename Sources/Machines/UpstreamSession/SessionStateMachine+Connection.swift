@@ -289,7 +289,8 @@ extension SessionStateMachine {
       } else if closing.becomesIdle {
         move(to: .idle, because: .closed, closing.generation, now: now, &actions)
       } else {
-        dial(because: closing.reopening, now: now, &actions)
+        dial(
+          because: closing.reopening, overridesPause: closing.reopening == .operatorRequest, now: now, &actions)
       }
     }
   }

@@ -234,6 +234,17 @@ import Testing
     #expect(session.open() == ["stopped→resolving", "dial #3"])
   }
 
+  @Test func onlyAnOperatorOverridesThePauseOfAHostWithTheFirstAttempt() {
+    func overrides(_ actions: [SessionAction]) -> Bool {
+      actions.contains { if case .dial(let dial) = $0 { dial.overridesPause } else { false } }
+    }
+    var generator = SystemRandomNumberGenerator()
+    let started = Dialogue()
+    #expect(!overrides(started.machine.start(now: started.now, using: &generator)))
+    let opened = Dialogue()
+    #expect(overrides(opened.machine.open(now: opened.now, using: &generator)))
+  }
+
   @Test func waitsForTheNetworkWithoutCountingAttempts() {
     let session = Dialogue()
     _ = session.open()

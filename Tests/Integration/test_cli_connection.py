@@ -28,6 +28,13 @@ def arguments(name, *flags):
     return [first, *map(str, flags), *rest]
 
 
+@pytest.mark.parametrize("password", ["p/secret", "p%C3%A4secret", "pä secret"])
+async def test_a_password_in_a_url_is_not_shown(password):
+    status, out, err = await run("status", "--url", f"http://admin:{password}@127.0.0.1:1")
+    assert status == 64
+    assert "secret" not in out + err
+
+
 @every_command
 async def test_a_failed_connection_names_the_flag_for_another_address(name):
     url = f"127.0.0.1:{reserve_port()}"

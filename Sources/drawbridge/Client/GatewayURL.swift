@@ -59,10 +59,12 @@ struct GatewayURL {
     self.path = path
   }
 
+  /// - Parameter text: the URL. It is not shown if it may have credentials.
   private static func invalid(_ text: String, _ reason: String) -> UsageError {
-    UsageError(
+    let shown = text.contains("@") ? "the URL" : "URL '\(text)'"
+    return UsageError(
       message:
-        "URL '\(text)' is not valid (\(reason)): use http://HOST:PORT, https://HOST, HOST:PORT or unix:/PATH, as in http://127.0.0.1:8080."
+        "\(shown) is not valid (\(reason)): use http://HOST:PORT, https://HOST, HOST:PORT or unix:/PATH, as in http://127.0.0.1:8080."
     )
   }
 }

@@ -9,7 +9,7 @@ from harness.recorder import RecordingUpstream
 from harness.replicas import Databases, Replica
 from harness.waiting import eventually
 
-_UNREACHABLE = "this gateway cannot reach another one"
+_UNREACHABLE = "this gateway cannot reach another gateway"
 _OWN = "no other gateway can reach this one"
 _OTHER_HOST = "another gateway with the same store.prefix connects a session to another host"
 

@@ -140,7 +140,7 @@ async def test_files_that_are_not_valid_stores_are_refused_and_not_changed(gatew
         (newer, "has schema 1000"),
         (foreign, "is a database of another program"),
         (damaged, f"drawbridge store export {store_path}"),
-        (lambda: store_path.write_bytes(sound[:300]), "cut to 300 bytes"),
+        (lambda: store_path.write_bytes(sound[:300]), "has only 300 bytes"),
         (lambda: store_path.write_text("# not a database\n" * 1000), "is damaged"),
     ):
         for rest in store_path.parent.glob("drawbridge.db-*"):

@@ -205,7 +205,7 @@ extension SessionHandle {
   func withholdConfirmation(of sequence: UInt64, until ticket: JournalTicket) {
     guard let journal, journal.outcome(of: ticket) != .stored else { return }
     guarded.withLock { guarded in
-      // Neither a failed store nor a session that is not stored any more prevents calls. The state of the oldest
+      // Neither a failed store nor a session that is no longer stored prevents calls. The state of the oldest
       // message is forgotten by now.
       if guarded.withheldConfirmations.count == guarded.outbox.ledger.limit { guarded.releaseConfirmation() }
       guarded.withheldConfirmations.append(WithheldConfirmation(sequence: sequence, ticket: ticket))

@@ -230,9 +230,9 @@ package final class Store: Sendable {
     return isChange
   }
 
-  /// Called when a session is not stored any more. The store works for the other sessions.
+  /// Called when a session is no longer stored. The store works for the other sessions.
   func noteFault(of session: String) {
-    condition.withLock { $0.fault = $0.fault ?? "session '\(session)' is not stored any more: restart the gateway" }
+    condition.withLock { $0.fault = $0.fault ?? "session '\(session)' is no longer stored: restart the gateway" }
     metrics.noteFailure()
     if !submissions.isFailed { report(nil) }
   }

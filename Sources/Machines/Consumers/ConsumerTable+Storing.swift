@@ -123,8 +123,8 @@ extension ConsumerTable.Consumer {
 }
 
 extension ConsumerSettings {
-  /// The time without use is stored when it has grown by this much, so that unused consumers do not cost many entries. A
-  /// smaller step does not outweigh `graceTime`. A larger step would be lost at each restart of a gateway that is
+  /// The time without use is stored when it has grown by this much, so that unused consumers do not cost many entries.
+  /// A smaller step does not outweigh `graceTime`. A larger step would be lost at each restart of a gateway that is
   /// restarted often.
   package var unusedStep: TimeSpan { min(max(idle / 16, ConsumerTable.graceTime), .minutes(60), idle) }
 

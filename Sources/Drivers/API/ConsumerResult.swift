@@ -23,6 +23,9 @@ enum ConsumerResult {
   /// Whether this is the result of a receive from a consumer that is not work-sharing.
   var isRead: Bool { if case .read = self { true } else { false } }
 
+  /// When the leases end if their response is not sent; nil if there are none.
+  var leaseEnd: MonotonicTime? { if case .leased(_, let messages) = self { messages.first?.expires } else { nil } }
+
   /// When the first push in the result arrived.
   var arrival: MonotonicTime? {
     switch self {
@@ -82,8 +85,11 @@ extension API {
       response.begin(outcomes.contains(.leaseLost) ? .multiStatus : .ok, "application/json")
       ConsumerJSON.write(
         zip(settlements.lazy.map(\.lease), outcomes), common.clockOffset, into: &response.content.text)
-    case .leased(let batch, var messages):
+    case .leased(let batch, let stored):
+      var messages = stored
       target.session.consumers.begin(&messages, of: target.name, now: ProcessInformation.monotonicTime())
+      // The next holder ends the leases at their stored ends.
+      if target.session.hasLeft { messages = stored }
       common.metrics.deliveredMessages.add(messages.count)
       response.begin(.ok, "application/json")
       if let gap = batch.gap { PollFields.write(gap, into: &response.fields) }

@@ -25,6 +25,8 @@ struct HeldConsumerRequest: HolderRequest {
     fileprivate let start: MonotonicTime
     /// When the wait for the store ends.
     fileprivate var storeDeadline: MonotonicTime
+    /// The stored end of the leases of the result, by the clock that also counts the time of a suspended machine.
+    fileprivate var leaseEnd = MonotonicTime.distantFuture
 
     /// A receive that waits for pushes.
     init(_ receive: PendingReceive, at now: MonotonicTime) {
@@ -42,7 +44,13 @@ struct HeldConsumerRequest: HolderRequest {
       acknowledges = isReceive && result.isRead
       phase = .storing(result, ticket)
       (start, storeDeadline) = (now, now + target.storeWait)
+      noteLeases(of: result, at: now)
       beginStoring()
+    }
+
+    /// - Parameter now: when the leases were made.
+    fileprivate mutating func noteLeases(of result: ConsumerResult, at now: MonotonicTime) {
+      if let end = result.leaseEnd { leaseEnd = ProcessInformation.bootTime() + (end - now) }
     }
 
     fileprivate func outcome(of ticket: JournalTicket) -> JournalOutcome {
@@ -179,6 +187,7 @@ struct HeldConsumerRequest: HolderRequest {
         return
       }
       pending.phase = .storing(result, ticket)
+      pending.noteLeases(of: result, at: now)
       // The request may have waited for the push longer than the limit for the store.
       pending.storeDeadline = min(now + pending.target.storeWait, pending.start + pending.target.longestWait)
       pending.beginStoring()
@@ -189,10 +198,11 @@ struct HeldConsumerRequest: HolderRequest {
 
   var session: Session { pending.target.session }
 
-  /// A stored result is the same at each holder.
+  /// A stored result is the same at each holder. A lease is valid at each holder until its stored end.
   var isFact: Bool {
-    guard case .storing(_, let ticket) = pending.phase else { return false }
-    return outcome(of: ticket) == .stored
+    let pending = pending
+    guard case .storing(_, let ticket) = pending.phase, pending.outcome(of: ticket) == .stored else { return false }
+    return ProcessInformation.bootTime() < pending.leaseEnd
   }
 
   func conclude(at now: MonotonicTime, into response: inout Response) {

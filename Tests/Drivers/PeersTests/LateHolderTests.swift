@@ -1,5 +1,6 @@
 import ByteStreams
 import Configuration
+import Consumers
 import Dialing
 import Foundation
 import HTTPServer
@@ -130,6 +131,66 @@ import UpstreamProtocol
     let response = try ask(next, "POST", "/v1/consumers/c/settle", #"{"ack":["\#(lease)"]}"#)
     #expect(response.status == 200, "\(response.body)")
     #expect(try first.request("GET", "/v1/consumers/c").status == 200)
+  }
+
+  /// The holder has stored a lease in time, but learns that only after its deadline. The next holder ends the lease at
+  /// its stored end.
+  @Test(arguments: [false, true]) func aFormerHolderDoesNotProlongALease(isForwarded: Bool) throws {
+    let asked = try isForwarded ? follower() : first
+    let client = try receive(through: asked, visibility: "60s")
+    let wasLeased = Date()
+    _ = try takeOver()
+    // From now on, an end that counts from the response is later than the stored end.
+    #expect(eventually { Date() > wasLeased + 0.1 })
+    try learn()
+    let response = try client.response()
+    let message = try #require((response.json["messages"] as? [[String: Any]])?.first, "\(response.body)")
+    let format = ISO8601DateFormatter()
+    format.formatOptions.insert(.withFractionalSeconds)
+    let expires = try #require(format.date(from: message["expires"] as? String ?? ""))
+    #expect(expires <= wasLeased + 60.05, "\(response.body)")
+  }
+
+  @Test(arguments: [false, true]) func aFormerHolderDoesNotHandOutALeaseThatHasEnded(isForwarded: Bool) throws {
+    let asked = try isForwarded ? follower() : first
+    let client = try receive(through: asked, visibility: "100ms")
+    let next = try takeOver()
+    journal.resume()
+    let received = try next.request("POST", "/v1/consumers/c/receive?wait=20s")
+    let message = try #require((received.json["messages"] as? [[String: Any]])?.first, "\(received.body)")
+    #expect(message["deliveries"] as? Int == 2)
+    let lease = try #require(message["lease"] as? String)
+    #expect(try next.request("POST", "/v1/consumers/c/settle", "", #"{"ack":["\#(lease)"]}"#).status == 200)
+    try learn()
+    notice(next)
+    asked.locate(at: next.peerAddress)
+    let response = try client.response()
+    #expect((response.json["messages"] as? [Any])?.isEmpty == true, "\(response.body)")
+  }
+
+  private func follower() throws -> TestGateway {
+    let gateway = try TestGateway(sharing: journal, limits: { $0.patience = .seconds(20) })
+    gateway.locate(at: first.peerAddress)
+    return gateway
+  }
+
+  /// Sends a receive whose lease is stored, but the holder does not learn that.
+  private func receive(through gateway: TestGateway, visibility: String) throws -> LoopbackClient {
+    let settings = #"{"share":true,"visibility":"\#(visibility)"}"#
+    #expect(try first.request("PUT", "/v1/consumers/c", "", settings).status == 201)
+    try first.push("x")
+    journal.stall()
+    let client = try gateway.connect()
+    client.send("POST", "/v1/consumers/c/receive?wait=100ms")
+    let consumers = try first.session().consumers
+    #expect(eventually { consumers.statuses.first?.leases == 1 })
+    return client
+  }
+
+  /// Makes the former holder learn what was stored.
+  private func learn() throws {
+    journal.resume()
+    try first.session().journalChanged()
   }
 
   /// If a request was executed in time but its result was read too late, the gateway refuses it as not executed.

@@ -40,6 +40,9 @@ final class SharedJournal: Sendable {
   /// From now on, the gateways do not learn whether entries are stored.
   func stall() { state.withLock { $0.stored = $0.submitted } }
 
+  /// Ends the effect of `stall`.
+  func resume() { state.withLock { $0.stored = nil } }
+
   /// From now on, the gateways can never learn whether entries are stored.
   func lose() { state.withLock { $0.isLost = true } }
 
